@@ -7,12 +7,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-# The PMIx server is for those who have libpmix: all else is built, and runs, without it.
+# Only the PMIx server needs libpmix: everything else builds and runs without it.
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
 .PHONY: run test test-rust test-python test-optional test-peers fuzz lint bench bench-lib bench-load docs fmt clean wheel \
-	wheel-ft conformance configuration mutations bench-curves bench-engine bench-throughput compare pmix test-pmix test-pmix-asan
+	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
+	bench-explain compare pmix test-pmix test-pmix-asan
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
 	$(BIN)/python examples/run.py
@@ -22,23 +23,23 @@ test: test-rust test-python  ## Everything that CI tests
 test-rust:
 	cargo test --workspace --exclude penstock-py --locked
 
-test-python: $(VENV)/.built $(if $(PMIX),$(BIN)/penstock-pmix)
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+test-python: $(VENV)/.checked $(if $(PMIX),$(BIN)/penstock-pmix)
+	PENSTOCK_NEED_CHECKS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-pmix: $(BIN)/penstock-pmix  ## The server of PMIx for jobs that ask for it
+pmix: $(BIN)/penstock-pmix  ## The PMIx server, for jobs submitted with --pmix
 
 $(BIN)/penstock-pmix: $(VENV)/.tools $(RUST)
 	$(NEED_PMIX)
 	cargo build --release --locked --package penstock-pmix --features server
 	install -m 755 target/release/penstock-pmix $@
 
-test-pmix: pmix $(VENV)/.built  ## The PMIx server with real clients; fails where it cannot be built
+test-pmix: pmix $(VENV)/.checked  ## The PMIx server with real clients; fails if it cannot be built
 	cargo clippy --package penstock-pmix --features server --all-targets --locked -- -D warnings
 	PENSTOCK_NEED_PMIX=1 $(BIN)/python -m pytest tests/pmix tests/instance/test_pmix_real.py
 
-# What libpmix itself loses is in leaks.supp; what the server lends it, the tests count.
+# leaks.supp lists the leaks of libpmix itself; the tests count the memory that the server lends to libpmix.
 ASAN := target/asan/x86_64-unknown-linux-gnu/debug
-test-pmix-asan: $(VENV)/.built  ## The same with AddressSanitizer in server and clients
+test-pmix-asan: $(VENV)/.checked  ## test-pmix with AddressSanitizer in server and clients
 	$(NEED_PMIX)
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address --cfg penstock_leaks" cargo build --locked \
 		--target-dir target/asan --target x86_64-unknown-linux-gnu --package penstock-pmix --features server
@@ -47,11 +48,11 @@ test-pmix-asan: $(VENV)/.built  ## The same with AddressSanitizer in server and 
 		LSAN_OPTIONS=suppressions=$(CURDIR)/tests/pmix/leaks.supp:print_suppressions=0 \
 		$(BIN)/python -m pytest tests/pmix
 
-test-optional: $(VENV)/.built  ## What there is only with numpy and pyarrow: arrays as columns, Parquet
+test-optional: $(VENV)/.checked  ## The features that need numpy and pyarrow: arrays as columns, Parquet
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt numpy pyarrow
 	$(BIN)/python -m pytest tests/unit/engine/test_columns.py tests/unit/library/test_idset.py tests/unit/sim/test_files.py
 
-test-peers: $(VENV)/.built  ## The same questions to other libraries of sets and hostlists
+test-peers: $(VENV)/.checked  ## Compares the results of the idset and hostlist libraries with those of other libraries
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist
 	$(BIN)/python -m pytest tests/peers
 
@@ -64,25 +65,25 @@ compare: $(VENV)/.built  ## The simulator and the policies against slow referenc
 	$(BIN)/python -m pytest tests/property/test_policies.py tests/property/test_simulation.py \
 		--hypothesis-profile=thorough --hypothesis-seed=$(COMPARE_SEED)
 
-conformance: $(VENV)/.built  ## docs/conformance.md: what the specifications require, and which tests show it
+conformance: $(VENV)/.checked  ## docs/conformance.md: what the specifications require, and which tests show it
 	mkdir -p target
 	$(BIN)/python -m tests.conformance.table > target/conformance.md
 	mv target/conformance.md docs/conformance.md
 
-configuration: $(VENV)/.built  ## The tables of docs/configuration.md, from the declaration of the configuration
+configuration: $(VENV)/.built  ## The files that follow from the declaration of the configuration: docs, settings of the services
 	$(BIN)/python tests/support/configuration_page.py
 
-# One build of everything, then one of what depends on each branch that is taken out: half an hour.
-mutations: $(VENV)/.built  ## Takes branches out of the source, one at a time: a test must fail
+# Builds everything once, then the dependents of each removed branch: half an hour.
+mutations: $(VENV)/.checked  ## Removes branches from the source, one at a time: a test must fail
 	$(BIN)/python tests/conformance/mutations.py
 
-# What is found goes to target/fuzz; rust/fuzz/corpus is what `make test` replays.
+# New inputs are written to target/fuzz; `make test` replays rust/fuzz/corpus.
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?= $(basename $(notdir $(wildcard rust/fuzz/fuzz_targets/*.rs)))
 FUZZ := target/fuzz
 CARGO_FUZZ := 0.13.2
 
-fuzz:  ## Looks for bytes that the formats' crates do not stand, FUZZ_SECONDS for each of FUZZ_TARGETS
+fuzz:  ## Searches for inputs that crash the parsers, FUZZ_SECONDS for each of FUZZ_TARGETS
 	cargo fuzz --version || cargo install --locked --version $(CARGO_FUZZ) cargo-fuzz
 	set -e; for target in $(FUZZ_TARGETS); do \
 		mkdir -p $(FUZZ)/corpus/$$target $(FUZZ)/artifacts; \
@@ -92,9 +93,10 @@ fuzz:  ## Looks for bytes that the formats' crates do not stand, FUZZ_SECONDS fo
 			$$(ls rust/fuzz/$$target.dict 2>/dev/null | sed s/^/-dict=/); \
 	done
 
-lint: $(VENV)/.built  ## Formats, lints and types, with warnings as errors
+lint: $(VENV)/.checked  ## Formats, lints and types, with warnings as errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python -m tests.lint.prose
@@ -107,16 +109,19 @@ bench: $(VENV)/.built  ## The benchmarks, in Python and in Rust
 	cargo bench --package penstock-idset --package penstock-hostlist --package penstock-engine \
 		--package penstock-sim --locked --benches
 
-bench-load: $(VENV)/.built  ## What an instance takes with 200,000 jobs: a table
+bench-load: $(VENV)/.built  ## Response times of an instance with 200,000 jobs: a table
 	$(BIN)/python bench/load.py
 
-bench-throughput: $(VENV)/.built  ## What a simulated job costs from submit to inactive: jobs/s and the daemon's CPU time
+bench-throughput: $(VENV)/.built  ## The cost of a simulated job from submit to inactive: jobs/s and the daemon's CPU time
 	$(BIN)/python bench/throughput.py
 
-bench-engine:  ## What each row of the matching table costs next to its target: a table
+bench-explain: $(VENV)/.built  ## The time to explain a pending job behind 1,000 and 1,000,000 others: a table
+	$(BIN)/python bench/explain.py
+
+bench-engine:  ## Each row of the matching table, measured next to its target: a table
 	cargo run --release --locked --quiet -p penstock-engine --example rows
 
-bench-curves: $(VENV)/.built  ## How the engine's cost grows: bench/curves/*.svg and the slopes
+bench-curves: $(VENV)/.built  ## The growth of the engine's cost: bench/curves/*.svg and the slopes
 	$(BIN)/python bench/curves.py
 
 bench-lib: $(VENV)/.built  ## The set libraries next to others: a table of targets, figures and verdicts
@@ -132,14 +137,27 @@ fmt: $(VENV)/.tools
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-wheel: $(VENV)/.tools  ## One wheel for every Python from 3.11 on, in dist/
+# The programs that a wheel installs on the PATH beside `penstock`: see build_backend/penstock_build.py.
+programs: $(VENV)/.tools
+	$(BIN)/python build_backend/penstock_build.py
+
+wheel: programs  ## One wheel for every Python from 3.11 on, in dist/
 	$(BIN)/maturin build --release --locked --out dist
 
 # A free-threaded Python has no stable interface yet: this wheel is for that one version.
 PYTHON_FT ?= python3.14t
-wheel-ft: $(VENV)/.tools  ## A wheel for the free-threaded PYTHON_FT, in dist/
+wheel-ft: programs  ## A wheel for the free-threaded PYTHON_FT, in dist/
 	@command -v $(PYTHON_FT) || { echo "no $(PYTHON_FT) here: name one with PYTHON_FT=..." >&2; exit 1; }
 	$(BIN)/maturin build --release --locked --out dist --interpreter $(PYTHON_FT)
+
+sdist: $(VENV)/.tools  ## The sources as pip installs them, in dist/
+	cd build_backend && ../$(BIN)/python -c 'import os, penstock_build; os.chdir(".."); penstock_build.build_sdist("dist")'
+
+# pip builds the sdist in a folder of its own: the target directory is named, so that dependencies are built once.
+test-packaging: wheel sdist  ## Installs wheel and sdist into clean environments, and runs the installed programs
+	$(BIN)/python tests/packaging/check_installation.py $$(ls -t dist/penstock-*-abi3-*.whl | head -1)
+	CARGO_TARGET_DIR=$(CURDIR)/target/packaging \
+		$(BIN)/python tests/packaging/check_installation.py $$(ls -t dist/penstock-*.tar.gz | head -1)
 
 clean:
 	cargo clean
@@ -152,7 +170,17 @@ $(VENV)/.tools: constraints.txt pyproject.toml
 		hypothesis maturin mypy pytest pytest-benchmark pytest-trio pytest-xdist ruff trio cbor2
 	touch $@
 
-# The extension, compiled into the environment. Python sources are used in place.
-$(VENV)/.built: $(VENV)/.tools $(RUST)
+# The extension and the programs, compiled into the environment. Python sources are used in place. The environment has one
+# of two extensions: as it is released, or with the checks of debug builds for the tests, which need no optimization over
+# crates.
+$(VENV)/.built: $(VENV)/.tools $(RUST) build_backend/penstock_build.py
+	$(BIN)/python build_backend/penstock_build.py
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --quiet
+	rm -f $(VENV)/.checked
+	touch $@
+
+$(VENV)/.checked: $(VENV)/.tools $(RUST) build_backend/penstock_build.py
+	$(BIN)/python build_backend/penstock_build.py
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --profile checked --locked --quiet
+	rm -f $(VENV)/.built
 	touch $@

@@ -33,18 +33,18 @@ CURVES = {
         False,
     ),
     "shapes": (
-        "A job ends and a pass: 10,000 full nodes, 20,000 jobs waiting",
-        "shapes among the jobs that wait",
+        "A job ends and a pass: 10,000 full nodes, 20,000 pending jobs",
+        "shapes among the pending jobs",
         True,
     ),
     "depth": (
         "A job ends and a pass: 10,000 full nodes, 100 shapes",
-        "jobs that wait",
+        "pending jobs",
         True,
     ),
     "conservative": (
         "A job of the first pass, by node: 10,000 empty nodes of 64 cores",
-        "jobs that wait",
+        "pending jobs",
         True,
     ),
     "explain": (

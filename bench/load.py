@@ -1,4 +1,4 @@
-"""What an instance takes under load: `make bench-load` (simulated execution)."""
+"""Response times of an instance under load: `make bench-load` (simulated execution)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def instance(state: Path, *options: str) -> Iterator[str]:
 
 @contextmanager
 def pinging(uri: str) -> Iterator[list[float]]:
-    """Has another client ping the instance meanwhile; gives the seconds that each took."""
+    """Pings the instance from another client meanwhile; yields the round-trip times in seconds."""
     times: list[float] = []
     over = threading.Event()
 
@@ -57,14 +57,14 @@ def pinging(uri: str) -> Iterator[list[float]]:
         thread.join()
 
 
-def show(what: str, seconds: float, times: list[float]) -> None:
+def show(request: str, seconds: float, times: list[float]) -> None:
     """A row of the table."""
-    print(f"| {what} | {seconds:.2f} s | {max(times) * 1e3:.0f} ms |", flush=True)
+    print(f"| {request} | {seconds:.2f} s | {max(times) * 1e3:.0f} ms |", flush=True)
 
 
 def main() -> None:
     """Measures, and prints a table."""
-    print("| what | took | worst ping of another client |\n|---|---|---|")
+    print("| request | time | slowest ping of another client |\n|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="penstock-load-") as name:
         state = Path(name)
         with instance(state, "--nodes", "1", "--sched", "none") as uri, Client(uri) as client:
@@ -80,7 +80,7 @@ def main() -> None:
             with pinging(uri) as times:
                 pairs = [(job, 1000 + place) for place, job in enumerate(ids[:100_000])]
                 assert client.prioritize(pairs).done == 100_000
-            show("give 100,000 jobs other priorities", time.perf_counter() - began, times)
+            show("change the priorities of 100,000 jobs", time.perf_counter() - began, times)
         began = time.perf_counter()
         with instance(state, "--nodes", "1", "--sched", "none") as uri, Client(uri) as client:
             client.ping("job-manager")
@@ -100,7 +100,11 @@ def main() -> None:
                     from_command(["true"], environment={}, cwd="/", dependencies=after)
                 )
                 client.wait_one(last)
-            show(f"one job after {DEPENDENCIES:,} others", time.perf_counter() - began, times)
+            show(
+                f"one job that depends on {DEPENDENCIES:,} others",
+                time.perf_counter() - began,
+                times,
+            )
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def waiting(policy):
 
 @pytest.mark.parametrize("arranged", ["by priority", "by score", "by order"])
 def test_pass_with_a_policy_in_python(benchmark, arranged):
-    """What a callable costs beside its own time: the callables here do next to nothing."""
+    """The overhead of calling a policy in Python: the callables do next to nothing."""
     engine = waiting("easy")
     scores = array("d", (job * 7919 % WAITING for job in range(WAITING)))
     order = array("Q", range(WAITING))

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 
-from penstock.client import Client
+from instance import running
 from penstock.jobspec import from_command
 
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
@@ -33,24 +30,14 @@ def measure(nodes: int, jobs: int, nnodes: int | None) -> tuple[float, float]:
         ["true"], environment={}, cwd="/", duration=60.0, nodes=nnodes,
         ntasks=nnodes or 1, setattr={"exec.test.run_duration": "0s"},
     )  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="penstock-throughput-") as name:
-        command = [sys.executable, "-m", "penstock", "start", "--state", name]
-        command += ["--socket", f"{name}/socket", "--nodes", str(nodes), "--cores", "16"]
-        command += ["--", "sh", "-c", "echo accepting; cat > /dev/null"]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-            assert process.stdout is not None
-            assert process.stdin is not None
-            process.stdout.readline()
-            with Client(f"local://{name}/socket") as client:
-                client.ping("job-manager")
-                began, before = time.perf_counter(), cpu_s(process.pid)
-                client.submit(spec, count=jobs)
-                client.rpc("job-manager.drain", {})
-                took, used = time.perf_counter() - began, cpu_s(process.pid) - before
-                states = client.rpc("job-list.job-stats", {})
-                assert states["successful"] == jobs, states
-            process.stdin.close()
+    with running("--nodes", str(nodes), "--cores", "16") as (client, daemon):
+        client.ping("job-manager")
+        began, before = time.perf_counter(), cpu_s(daemon.pid)
+        client.submit(spec, count=jobs)
+        client.rpc("job-manager.drain", {})
+        took, used = time.perf_counter() - began, cpu_s(daemon.pid) - before
+        states = client.rpc("job-list.job-stats", {})
+        assert states["successful"] == jobs, states
     return jobs / took, used / jobs
 
 

@@ -26,22 +26,22 @@ class Scheduler:
         self.send(Message.request("service.add", {"service": "sched"}, matchtag=1))
         self.send(Message.request("resource.acquire", GROW, matchtag=NEWS, flags=STREAMING))
         while data := self.socket.recv(65536):
-            for it in self.decoder.feed(data):
-                self.hear(it)
+            for message in self.decoder.feed(data):
+                self.handle(message)
             self.schedule()
 
-    def hear(self, it):
-        if it.kind == "request":
+    def handle(self, message):
+        if message.kind == "request":
             try:
-                answer = self.answer(it, it.object() or {})
+                answer = self.answer(message, message.object() or {})
             except Exception as error:
-                answer = it.respond(errnum=EINVAL, errtext=str(error))
-            if answer and not it.noresponse:
+                answer = message.respond(errnum=EINVAL, errtext=str(error))
+            if answer and not message.noresponse:
                 self.send(answer)
-        elif it.errnum:
-            raise OSError(it.errnum, it.error_text or errorcode[it.errnum], it.topic)
-        elif it.matchtag == NEWS:
-            self.acquired(it.object())
+        elif errnum := message.errnum:
+            raise OSError(errnum, message.error_text or errorcode[errnum], message.topic)
+        elif message.matchtag == NEWS:
+            self.acquired(message.object())
 
     def acquired(self, news):
         self.possible.clear()

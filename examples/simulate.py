@@ -1,7 +1,7 @@
-"""What are better estimates of run times worth, and to whom? A study with the simulator.
+"""Better estimates of run times and their effect on waiting times: a study with the simulator.
 
-It needs nothing but the wheel: `pip install penstock && python examples/simulate.py`. It asks the
-same of a trace whose jobs come 1.6 times as fast: `python examples/simulate.py a.swf 1.6`.
+It needs nothing but the wheel: `pip install penstock && python examples/simulate.py`. To run the
+study on a trace whose jobs arrive 1.6 times as fast: `python examples/simulate.py a.swf 1.6`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.sim import machine, runs, workload
 from penstock.sim.units import duration, share
 
 POLICIES = ("fcfs", "easy", "conservative")
-# Users who know, users who say up to five times as much, users who say round values.
+# Estimates of users: exact, up to five times the run time, round values.
 ESTIMATES = ("exact", "factor:5", "modal")
 CORES, LOAD, JOBS, SEEDS = 256, 0.9, 2000, (1, 2, 3)
 
@@ -50,17 +50,19 @@ def compare(make, on):
         ]
         for number, policy in enumerate(POLICIES):
             results = [study.runs[number].results for study in studies]
-            summaries = [it.summary for it in results]
-            sizes = [waits_by_size(it) for it in results]
+            summaries = [result.summary for result in results]
+            sizes = [waits_by_size(result) for result in results]
             yield {
                 "policy": policy,
                 "estimates": estimates,
-                "wait": fmean(it["wait_mean"] for it in summaries),
+                "wait": fmean(summary["wait_mean"] for summary in summaries),
                 "small": fmean(small for small, _ in sizes),
                 "large": fmean(large for _, large in sizes),
-                "slowdown": fmean(it["slowdown_mean"] for it in summaries),
-                "utilisation": fmean(it["utilisation_to_last_submit"] for it in summaries),
-                "error": fmean(it["estimate_error_mean"] or 0.0 for it in summaries),
+                "slowdown": fmean(summary["slowdown_mean"] for summary in summaries),
+                "utilisation": fmean(
+                    summary["utilisation_to_last_submit"] for summary in summaries
+                ),
+                "error": fmean(summary["estimate_error_mean"] or 0.0 for summary in summaries),
             }
 
 
@@ -70,8 +72,10 @@ def rows_of(arguments):
         return compare(workloads, machine.pool(CORES))
     trace = workload.load(Path(arguments[0]))
     pace = float(arguments[1]) if len(arguments) > 1 else 1.0
-    trace.vary(pace=pace)  # Is the pace one? Better said before the work.
-    return compare(lambda it: [trace.vary(pace=pace, estimates=it, seed=1)], machine.pool())
+    trace.vary(pace=pace)  # Rejects an invalid pace before the simulations start.
+    return compare(
+        lambda estimates: [trace.vary(pace=pace, estimates=estimates, seed=1)], machine.pool()
+    )
 
 
 def main(arguments):

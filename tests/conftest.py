@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings shared by all tests."""
 
 import signal
 
@@ -10,6 +10,7 @@ settings.register_profile("penstock", deadline=None)
 settings.register_profile("thorough", deadline=None, max_examples=3000)
 settings.load_profile("penstock")
 
-# Under nohup, and in the background of a script, these are ignored, by our programs as well.
+# Under nohup, and in the background of a script, these signals are ignored, and the programs
+# that tests start inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""What is measured: the tables of the libraries' targets, each with its peers in this process."""
+"""The measured operations: tables of the libraries' targets, with their peers in this process."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def row(name: str, target: float | str, **makers: Any) -> None:
 
 
 def peer(present: object, make: Any) -> Any:
-    """What makes a peer's call, None where the peer is not installed."""
+    """The factory of a peer's call; None if the peer is not installed."""
     return make if present is not None else None
 
 
@@ -245,7 +245,7 @@ def _pool(make: Any, name: str) -> Any:
 
 for _name in "acd":
     row(
-        f"idset take the lowest and give it back, {_name}",
+        f"idset take the lowest and return it, {_name}",
         0.1e-6,
         penstock=_pool(ids, _name),
         pyroaring=peer(BitMap, _pool(bitmap, _name)),

@@ -58,7 +58,7 @@ typedef struct {
     bool nowait;
     int waiting;
     int done;
-    int refused;
+    int denied;
 } request_t;
 
 /* A query, and its answer. */
@@ -116,7 +116,7 @@ static void answered(pmix_status_t status, pmix_info_t *infos, size_t ninfos, vo
 
     pthread_mutex_lock(&lock);
     request->done++;
-    request->refused += PMIX_SUCCESS != status;
+    request->denied += PMIX_SUCCESS != status;
     if (1 == request->waiting) {
         printf("rank %u: %s: status %d (%s)\n", me.rank, request->name, status,
                PMIx_Error_string(status));
@@ -156,8 +156,8 @@ static void wait_for(request_t *request)
     }
     pthread_mutex_unlock(&lock);
     if (1 != request->waiting) {
-        printf("rank %u: %s: %d answers, %d refused\n", me.rank, request->name, request->done,
-               request->refused);
+        printf("rank %u: %s: %d answers, %d denied\n", me.rank, request->name, request->done,
+               request->denied);
     }
 }
 

@@ -29,6 +29,11 @@ from penstock.engine import Decision, Denial
 from penstock.resource import Node
 
 __all__ = [
+    "ALLOC_ANNOTATE",
+    "ALLOC_CANCEL",
+    "ALLOC_DENY",
+    "ALLOC_SUCCESS",
+    "HAS_CHECKS",
     "NODEID_ANY",
     "NORESPONSE",
     "PAYLOAD",
@@ -42,28 +47,47 @@ __all__ = [
     "UPSTREAM",
     "USER",
     "USERID_UNKNOWN",
+    "AbortRequest",
     "AcquireProvider",
     "Batch",
+    "ConfigReloadRequest",
     "Decisions",
     "Decoder",
+    "DmesgRequest",
     "EngineCore",
+    "ExpirationRequest",
     "FrozenIDset",
+    "HookCancelRequest",
+    "HookRequest",
     "Hostlist",
     "IDset",
+    "JobExceptionEvent",
     "JobManager",
+    "KillRequest",
+    "LogAppendRequest",
+    "LogClearRequest",
     "Message",
     "MockExec",
+    "NameRequest",
+    "OutputRequest",
     "PanicException",
+    "ReplacedRequest",
     "ResourceLedger",
     "ResourceModule",
     "ResourceSet",
     "Router",
     "Scheduler",
+    "ServiceRequest",
+    "ShrinkRequest",
     "SimResult",
     "Simulation",
+    "StartRequest",
+    "StreamCancelRequest",
+    "SubscriptionRequest",
     "TaskPlacement",
     "Workload",
     "__version__",
+    "exit_status",
     "fluid_dothex",
     "fluid_f58",
     "fluid_parse",
@@ -71,10 +95,13 @@ __all__ = [
     "lay_out",
     "parse_count",
     "parse_duration",
+    "read_object",
+    "topic",
     "validate_constraint",
     "validate_jobspec",
 ]
 
+HAS_CHECKS: Final[bool]
 __version__: str
 
 class PanicException(BaseException): ...
@@ -258,11 +285,313 @@ UPSTREAM: Final[int]
 PRIVATE: Final[int]
 STREAMING: Final[int]
 USER: Final[int]
+ALLOC_SUCCESS: Final[int]
+ALLOC_ANNOTATE: Final[int]
+ALLOC_DENY: Final[int]
+ALLOC_CANCEL: Final[int]
 NODEID_ANY: Final[int]
 USERID_UNKNOWN: Final[int]
 ROLE_OWNER: Final[int]
 ROLE_USER: Final[int]
 ROLE_LOCAL: Final[int]
+
+@final
+class topic:  # noqa: N801
+    class service:  # noqa: N801
+        ADD: Final[str]
+        REMOVE: Final[str]
+        LIST: Final[str]
+
+    class event:  # noqa: N801
+        SUBSCRIBE: Final[str]
+        UNSUBSCRIBE: Final[str]
+
+    class broker:  # noqa: N801
+        ATTR_GET: Final[str]
+        CONFIG_GET: Final[str]
+        CONFIG_RELOAD: Final[str]
+        PING: Final[str]
+        STATS_GET: Final[str]
+        SHUTDOWN: Final[str]
+        STATE_GET: Final[str]
+        GROUPS_GET: Final[str]
+
+    class log:  # noqa: N801
+        APPEND: Final[str]
+        CLEAR: Final[str]
+        DMESG: Final[str]
+        DMESG_CANCEL: Final[str]
+        STATS_GET: Final[str]
+
+    class job_ingest:  # noqa: N801
+        SUBMIT: Final[str]
+
+    class job_manager:  # noqa: N801
+        SCHED_HELLO: Final[str]
+        SCHED_READY: Final[str]
+        EXEC_HELLO: Final[str]
+        RAISE: Final[str]
+        KILL: Final[str]
+        URGENCY: Final[str]
+        PRIORITIZE: Final[str]
+        MEMO: Final[str]
+        UPDATE: Final[str]
+        PURGE: Final[str]
+        QUEUE_LIST: Final[str]
+        QUEUE_STATUS: Final[str]
+        QUEUE_ENABLE: Final[str]
+        QUEUE_START: Final[str]
+        HISTORY_GET: Final[str]
+        DRAIN: Final[str]
+        DRAIN_CANCEL: Final[str]
+        IDLE: Final[str]
+        IDLE_CANCEL: Final[str]
+        STATS_GET: Final[str]
+
+    class job_list:  # noqa: N801
+        LIST: Final[str]
+        LIST_CANCEL: Final[str]
+        LIST_ID: Final[str]
+        LIST_ATTRS: Final[str]
+        JOB_STATS: Final[str]
+        WAIT: Final[str]
+        WAIT_CANCEL: Final[str]
+
+    class job_info:  # noqa: N801
+        LOOKUP: Final[str]
+        EVENTLOG_WATCH: Final[str]
+        EVENTLOG_WATCH_CANCEL: Final[str]
+
+    class kvs:  # noqa: N801
+        COMMIT: Final[str]
+        LOOKUP: Final[str]
+
+    class resource:  # noqa: N801
+        ACQUIRE: Final[str]
+        ACQUIRE_CANCEL: Final[str]
+        STATUS: Final[str]
+        SCHED_STATUS: Final[str]
+        HISTORY: Final[str]
+        DRAIN: Final[str]
+        UNDRAIN: Final[str]
+        GROW: Final[str]
+        SHRINK: Final[str]
+        PROPERTY_ADD: Final[str]
+        PROPERTY_REMOVE: Final[str]
+        EXPIRATION: Final[str]
+        MONITOR: Final[str]
+        MONITOR_CANCEL: Final[str]
+        UNMONITOR: Final[str]
+        STATS_GET: Final[str]
+
+    class sched:  # noqa: N801
+        ALLOC: Final[str]
+        CANCEL: Final[str]
+        PRIORITIZE: Final[str]
+        FREE: Final[str]
+        EXPIRATION: Final[str]
+        CONFIG_RELOAD: Final[str]
+        EXPLAIN: Final[str]
+        ESTIMATE: Final[str]
+        WHAT_IF: Final[str]
+        FEASIBILITY_CHECK: Final[str]
+
+    class exec_method:  # noqa: N801
+        START: Final[str]
+        EXPIRATION: Final[str]
+        KILL: Final[str]
+        REPLACED: Final[str]
+        SHRINK: Final[str]
+        OUTPUT: Final[str]
+        OUTPUT_CANCEL: Final[str]
+
+    class hooks:  # noqa: N801
+        PROLOG: Final[str]
+        EPILOG: Final[str]
+        CANCEL: Final[str]
+
+    class pmix:  # noqa: N801
+        ALLOC: Final[str]
+        ALLOC_CANCEL: Final[str]
+        CANCEL: Final[str]
+        QUERY: Final[str]
+        EVENTS: Final[str]
+        EVENTS_CANCEL: Final[str]
+        ABORT: Final[str]
+
+    class pmix_server:  # noqa: N801
+        START: Final[str]
+        ENDED: Final[str]
+        STATS: Final[str]
+        PING: Final[str]
+
+    JOB_EXCEPTION: Final[str]
+    DISCONNECT: Final[str]
+    PING: Final[str]
+    STATS_GET: Final[str]
+
+@final
+class StreamCancelRequest:
+    @property
+    def matchtag(self) -> int: ...
+    @staticmethod
+    def read(request: Message) -> StreamCancelRequest: ...
+
+@final
+class ServiceRequest:
+    @property
+    def service(self) -> str: ...
+    @staticmethod
+    def read(request: Message) -> ServiceRequest: ...
+
+@final
+class SubscriptionRequest:
+    @property
+    def topic(self) -> str: ...
+    @staticmethod
+    def read(request: Message) -> SubscriptionRequest: ...
+
+@final
+class NameRequest:
+    @property
+    def name(self) -> str: ...
+    @staticmethod
+    def read(request: Message) -> NameRequest: ...
+
+@final
+class ConfigReloadRequest:
+    @property
+    def config(self) -> dict[str, Any]: ...
+    @staticmethod
+    def read(request: Message) -> ConfigReloadRequest: ...
+
+@final
+class DmesgRequest:
+    @property
+    def follow(self) -> bool: ...
+    @property
+    def nobacklog(self) -> bool: ...
+    @staticmethod
+    def read(request: Message) -> DmesgRequest: ...
+
+@final
+class LogAppendRequest:
+    @property
+    def level(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @staticmethod
+    def read(request: Message) -> LogAppendRequest: ...
+
+@final
+class LogClearRequest:
+    @property
+    def upto(self) -> int | None: ...
+    @staticmethod
+    def read(request: Message) -> LogClearRequest: ...
+
+@final
+class HookRequest:
+    @property
+    def id(self) -> int: ...
+    @property
+    def userid(self) -> int: ...
+    @property
+    def status(self) -> int | None: ...
+    @property
+    def r(self) -> str | None: ...
+    @staticmethod
+    def read(request: Message) -> HookRequest: ...
+
+@final
+class HookCancelRequest:
+    @property
+    def id(self) -> int: ...
+    @staticmethod
+    def read(request: Message) -> HookCancelRequest: ...
+
+@final
+class StartRequest:
+    @property
+    def id(self) -> int: ...
+    @property
+    def jobspec(self) -> dict[str, Any]: ...
+    @property
+    def reattach(self) -> bool: ...
+    @property
+    def r(self) -> str | None: ...
+    @staticmethod
+    def read(request: Message) -> StartRequest: ...
+
+@final
+class KillRequest:
+    @property
+    def id(self) -> int: ...
+    @property
+    def signum(self) -> int: ...
+    @staticmethod
+    def read(request: Message) -> KillRequest: ...
+
+@final
+class ExpirationRequest:
+    @property
+    def id(self) -> int: ...
+    @property
+    def expiration(self) -> float: ...
+    @staticmethod
+    def read(request: Message) -> ExpirationRequest: ...
+
+@final
+class ShrinkRequest:
+    @property
+    def id(self) -> int: ...
+    @property
+    def ranks(self) -> IDset: ...
+    @staticmethod
+    def read(request: Message) -> ShrinkRequest: ...
+
+@final
+class ReplacedRequest:
+    @property
+    def service(self) -> str: ...
+    @staticmethod
+    def read(request: Message) -> ReplacedRequest: ...
+
+@final
+class OutputRequest:
+    @property
+    def id(self) -> int: ...
+    @property
+    def streams(self) -> list[str] | None: ...
+    @property
+    def follow(self) -> bool | None: ...
+    @staticmethod
+    def read(request: Message) -> OutputRequest: ...
+
+@final
+class JobExceptionEvent:
+    @property
+    def id(self) -> int: ...
+    @property
+    def severity(self) -> int: ...
+    @property
+    def wait_status(self) -> int | None: ...
+    @staticmethod
+    def read(request: Message) -> JobExceptionEvent: ...
+
+@final
+class AbortRequest:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def status(self) -> int: ...
+    @property
+    def message(self) -> str: ...
+    @staticmethod
+    def read(request: Message) -> AbortRequest: ...
+
+def exit_status(wait_status: int) -> int: ...
+def read_object(request: Message) -> dict[str, Any]: ...
 
 # --- hostlist.rs ---
 

@@ -20,20 +20,17 @@ It needs the extra `[daemon]`. `penstock.client` has the same methods without Tr
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING
 
-from penstock.client import calls
-from penstock.client.calls import submissions
 from penstock.client.methods import Methods
 from penstock.client.trio_connection import Connection, Stream, open_socket, running
-from penstock.errors import JobspecError, NoInstanceError, RpcError
+from penstock.errors import NoInstanceError
 from penstock.paths import default_uri
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator
 
     from penstock.client.trio_connection import Encoding
-    from penstock.rows import JobRow, Submission
 
 __all__ = ["Client", "NoInstanceError", "Stream", "connect"]
 
@@ -66,48 +63,3 @@ class Client(Connection, Methods):
     a request is written whole, and a late response is dropped. A method that returns a `Stream`
     has sent its request when it returns; the others are awaited.
     """
-
-    @overload
-    async def submit(
-        self,
-        jobspec: Mapping[str, Any],
-        *,
-        urgency: int = 16,
-        count: None = None,
-        flags: int = 0,
-    ) -> int: ...
-
-    @overload
-    async def submit(
-        self, jobspec: Mapping[str, Any], *, urgency: int = 16, count: int, flags: int = 0
-    ) -> list[int]: ...
-
-    async def submit(
-        self,
-        jobspec: Mapping[str, Any],
-        *,
-        urgency: int = 16,
-        count: int | None = None,
-        flags: int = 0,
-    ) -> int | list[int]:
-        """As `penstock.client.Client.submit`."""
-        return await self.do(calls.submit(jobspec, urgency, count, flags))
-
-    async def submit_many(
-        self, jobs: Iterable[Submission]
-    ) -> list[list[int] | RpcError | JobspecError]:
-        """As `penstock.client.Client.submit_many`."""
-        many = submissions(jobs)
-        results: list[list[list[int] | RpcError] | RpcError] = []
-        for _, call in many.batches:
-            try:
-                result = await self.do(call)
-                results.append(result)
-            except RpcError as error:
-                results.append(error)
-        return many.results(results)
-
-    async def wait_one(self, job: int) -> JobRow:
-        """As `penstock.client.Client.wait_one`."""
-        async with self.wait([job]) as rows:
-            return await anext(rows)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def normal(what: str, count: Count, least: int = 1) -> Count:
-    """A count as it stands in a jobspec: a number where only one will do.
+    """The form of a count in a jobspec: a number if there is only one.
 
     Args:
         what: its name, for errors.
@@ -24,13 +24,13 @@ def normal(what: str, count: Count, least: int = 1) -> Count:
         least: the least number that is allowed; of a range always 1.
 
     Raises:
-        JobspecError: it cannot be read, or begins too low.
+        JobspecError: the count is invalid, or its minimum is too low.
     """
     try:
         if isinstance(count, str):
             count = json.loads(parse_count(count))
         elif not isinstance(count, int):
-            largest(count, 0)  # reads it, and says what is wrong with it
+            largest(count, 0)  # validates it
     except JobspecError as error:
         raise JobspecError(f"{what}: {error}") from None
     first = minimum(count)
@@ -53,12 +53,12 @@ def minimum(count: Count) -> int:
 
 
 def largest(count: Count, limit: int) -> int | None:
-    """The largest number of a count that is not above the limit, where there is one."""
+    """The largest number of a count that is not above the limit; None if all are above."""
     return largest_count(json.dumps(count), min(limit, 2**32 - 1))
 
 
 def up_to(what: str, count: Count, limit: int) -> Count:
-    """A count without what is above the limit, which is not below the least number."""
+    """A count without the numbers above `limit`, which must not be below its minimum."""
     if isinstance(count, int):
         return count
     if isinstance(count, str):
@@ -81,7 +81,7 @@ def divided(what: str, count: Count, nodes: int) -> Count:
         least, operand = count["min"], count.get("operand", 1)
         operator, most = count.get("operator", "+"), count.get("max")
         if (operator, operand) == ("+", 1):
-            # It has every number: those that can be divided are meant.
+            # A range of all numbers: only the divisible ones count.
             least, step = -(-least // nodes), 1
         elif operator == "+":
             step = operand // nodes if least % nodes == operand % nodes == 0 else 0

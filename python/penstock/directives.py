@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SENTINEL = re.compile(r"([^\w]*)(?:flux|FLUX|penstock|PENSTOCK):")
-# What a backslash escapes within double quotes (POSIX shell).
+# The characters that a backslash escapes within double quotes (POSIX shell).
 ESCAPED = '$`"\\'
 
 
@@ -49,7 +49,7 @@ def parse(text: str) -> list[Directive]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """What follows the sentinel, line by line, until something else ends the directives."""
+    """The text after the sentinel, line by line, until another line ends the directives."""
     first: re.Match[str] | None = None
     over = 0
     for number, line in enumerate(text.split("\n"), 1):
@@ -77,7 +77,7 @@ def _words(text: str, number: int, lines: Iterator[tuple[int, str]]) -> Iterator
     Args:
         text: the rest of the directive's line.
         number: that line.
-        lines: where a triple-quoted text goes on.
+        lines: the following lines, for a triple-quoted text.
     """
     word: str | None = None
     place = 0
@@ -108,7 +108,7 @@ def _words(text: str, number: int, lines: Iterator[tuple[int, str]]) -> Iterator
 
 
 def _quoted(text: str, place: int, quote: str, number: int) -> tuple[str, int]:
-    """What stands until the closing quote, and the place behind that."""
+    """The text up to the closing quote, and the offset after the quote."""
     quoted = ""
     while place < len(text):
         character = text[place]
@@ -125,7 +125,7 @@ def _quoted(text: str, place: int, quote: str, number: int) -> tuple[str, int]:
 def _triple(
     text: str, place: int, quotes: str, number: int, lines: Iterator[tuple[int, str]]
 ) -> tuple[str, int]:
-    """What stands between triple quotes, on this line or the next ones, and the place behind."""
+    """The text between triple quotes, on one line or several, and the offset after them."""
     end = text.find(quotes, place)
     if end >= 0:
         return text[place:end], end + 3

@@ -1,8 +1,8 @@
 """The exceptions of Penstock.
 
-Every one derives from `Error`, and from the built-in exception that a caller would guess:
-`ValueError` for invalid input, `LookupError` for a missing item, `OSError` for an error with a
-number.
+Every one that reaches a caller derives from `Error`, and from the built-in exception that a caller
+would guess: `ValueError` for invalid input, `LookupError` for a missing item, `OSError` for an
+error with a number. `ProtocolError`, `RequestError` and `SpawnError` stay within a service.
 """
 
 # `typing` would be most of what `import penstock` costs.
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AddressError",
+    "BadHostlist",
     "ConfigError",
     "DeniedError",
     "DirectiveError",
@@ -43,6 +44,7 @@ __all__ = [
     "StoreError",
     "TargetError",
     "TraceError",
+    "UsageError",
     "WireError",
     "WorkloadError",
 ]
@@ -60,8 +62,8 @@ class IdsetError(Error, ValueError):
     """A text is not an idset (RFC 22), or a number is not an id.
 
     Attributes:
-        offset: Byte of the text (in UTF-8) at which the fault was found; None where there is no
-            text to blame.
+        offset: Byte of the text (in UTF-8) at which the error was found; None if there is no
+            text.
     """
 
     offset: int | None = None
@@ -71,8 +73,8 @@ class HostlistError(Error, ValueError):
     """A text is not a hostlist or host name (RFC 29), or a list would become too long.
 
     Attributes:
-        offset: Byte of the text (in UTF-8) at which the fault was found; None where there is no
-            text to blame.
+        offset: Byte of the text (in UTF-8) at which the error was found; None if there is no
+            text.
     """
 
     offset: int | None = None
@@ -82,9 +84,8 @@ class ResourceSetError(Error, ValueError):
     """A document is not an R (RFC 20), or an operation on one is rejected.
 
     Attributes:
-        path: Where in the document, such as `execution.R_lite[0].rank`; None where that is not
-            known.
-        offset: Byte of the text at which the fault was found; None where that is not known.
+        path: Where in the document, such as `execution.R_lite[0].rank`; None if unknown.
+        offset: Byte of the text at which the error was found; None if unknown.
     """
 
     path: str | None = None
@@ -99,12 +100,12 @@ class JobspecError(Error, ValueError):
 
 
 class WireError(Error, ValueError):
-    """Bytes are not a message (RFC 3), or a payload is not what it says it is.
+    """Bytes are not a message (RFC 3), or a payload does not have its declared format.
 
     Attributes:
-        offset: Byte at which the fault was found; None where that is not known.
+        offset: Byte at which the error was found; None if unknown.
         index: Position in its batch of the message whose payload it is; None for anything else.
-        messages: What a decoder read before the frame at fault; None where no decoder failed.
+        messages: Messages that a decoder read before the invalid frame; None if no decoder failed.
     """
 
     offset: int | None = None
@@ -148,7 +149,7 @@ class WorkloadError(Error, ValueError):
     """A workload cannot be read or generated, or a simulation of it is rejected.
 
     Attributes:
-        line: Line of the file at fault, counted from 1; None where that is not known.
+        line: Line of the file with the error, counted from 1; None if unknown.
     """
 
     line: int | None = None
@@ -234,6 +235,10 @@ class ScriptError(DirectiveError):
     """A script cannot be submitted."""
 
 
+class UsageError(Error, ValueError):
+    """Options or arguments of a command contradict each other; the text says which."""
+
+
 class FormatError(Error, ValueError):
     """An output format names an unknown field, or cannot be read."""
 
@@ -260,6 +265,10 @@ class InventoryError(Error, ValueError):
 
 class OutputError(Error, OSError):
     """An output file cannot be opened, or its template cannot be filled in."""
+
+
+class BadHostlist(Error):  # noqa: N818 - the name in python-hostlist
+    """A text is not a hostlist in the sense of `penstock.compat.hostlist`, or it is too large."""
 
 
 class PmixError(Error):

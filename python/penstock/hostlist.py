@@ -23,23 +23,23 @@ As a list it keeps order and repeats, and `+` and `extend` do so. The set operat
 out one occurrence for each that it is given. Names are compared letter by letter: `n1` is not
 `n01`.
 
-Hosts that count up are kept as ranges: `node[0-99999]` costs what its text costs, and no operation
-but `expand`, `reverse`, and slices with a step makes single names of it. The zeroes in front of
+Consecutive hosts are stored as ranges: `node[0-99999]` costs no more than its text, and only
+`expand`, `reverse`, and slices with a step expand it to single names. The zeroes in front of
 the first number in brackets hold for all of them: `[005,4,11-13]` is `005,004,011,012,013`; a
 later number that is written with more keeps them.
 
 A name with several pairs of brackets, which RFC 29 leaves open, stands for every number of the
 first with every one of the others: `x[0-1]c[0-7]` is 16 hosts. `fold(nd=True)` writes such names.
 
-Texts are read to the letter. `Hostlist(text, lenient=True)` and `parse_lenient` also read what
-other software writes, and say what they put right.
+Texts are parsed strictly. `Hostlist(text, lenient=True)` and `parse_lenient` also accept texts of
+other software, and report their corrections.
 
 A list holds at most 4294967295 hosts. Of those in brackets before a suffix with digits
 (`foo[0-9]-ib0`), which are compared one by one, a text may have 1048576; and its names with
 several pairs of brackets may stand for as many ranges.
 
-A list may change while it is iterated over: as with any list, the iterator goes on with what is
-then at the next position. A list may be used from several threads.
+A list may change while it is iterated over: as with any list, the iterator continues at the next
+position. A list may be used from several threads.
 """
 
 from _collections_abc import MutableSequence  # `collections.abc`, without importing `collections`

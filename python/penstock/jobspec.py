@@ -1,4 +1,4 @@
-"""Jobspecs V1 (RFC 25) from what people say on a command line."""
+"""Jobspecs V1 (RFC 25) from the options of a command line."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def from_command(
         cwd: working directory; by default the current one.
         environment: the tasks' environment; by default the current one, as far as it is UTF-8.
         output: template of the file for stdout; by default output is kept by the instance.
-        error: template of the file for stderr; by default where stdout goes.
+        error: template of the file for stderr; by default the file for stdout.
         setattr: further attributes by dotted path, below `attributes`.
 
     Raises:
@@ -170,7 +170,7 @@ def dependency(text: str) -> dict[str, str]:
     if not separator or not scheme or not value:
         raise JobspecError(f"dependency `{text}`: expected scheme:value")
     if scheme.startswith("after"):
-        # Checked here, so that a slip is told before anything is sent.
+        # Checked here, so that a malformed id is reported before anything is sent.
         fluid_parse(value)
     elif scheme == "begin-time":
         value = _begin_time(value)

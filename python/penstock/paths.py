@@ -1,4 +1,4 @@
-"""Where an instance listens and keeps its state, unless it is told otherwise."""
+"""The default paths of an instance's socket and state."""
 
 from __future__ import annotations
 

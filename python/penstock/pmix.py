@@ -39,24 +39,24 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "AsyncJob", "DeniedError", "Job", "Lent", "State", "Status"]
 
 Directive = Literal["new", "extend", "release", "reacquire"]
-State = Literal["queued", "granted", "refused", "cancelled"]
+State = Literal["queued", "granted", "denied", "cancelled"]
 
 SUCCESS, QUEUED = 0, 1
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How a request ended.
+    """The answer to a request.
 
     Attributes:
-        status: 0; 1 where it waits still.
-        reason: what was wished for and is not met, in words.
-        id: the request's own name, where it has one.
-        alloc: the allocation, to name it by later: a job id.
+        status: 0 if granted; 1 while it is queued.
+        reason: the preferences that were not met, as text.
+        id: the request's own name, if it has one.
+        alloc: the id of the allocation, a job id, by which later requests name it.
         hosts: The granted or released hosts, as a hostlist.
         cpus: cpus on each of them.
-        time: seconds that were granted, or for which hosts are lent.
-        dropped: attributes that were wished for and are not met.
+        time: the granted seconds, or the duration of the loan.
+        dropped: the names of attributes that were not met.
     """
 
     status: int = SUCCESS
@@ -76,17 +76,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class Status:
-    """How a request stands: `pmix.query`.
+    """The state of a request: `pmix.query`.
 
     Attributes:
-        id: the request's own name, where it has one.
-        alloc: the job that stands for it in the queue; of one that was granted, the allocation.
+        id: the request's own name, if it has one.
+        alloc: the request job in the queue; of a granted request, the allocation.
         directive: `new`, `extend`, `release` or `reacquire`.
         state: The state of the request.
-        status: its PMIx status; 1 where it waits.
-        reason: why it waits, or ended as it did.
-        estimate: when it is expected to be granted, seconds since the epoch, where that is known.
-        answer: how it ended.
+        status: its PMIx status; 1 while it is queued.
+        reason: why it is queued, or why it was denied or cancelled.
+        estimate: the expected time of the grant, seconds since the epoch, if known.
+        answer: the final answer.
     """
 
     id: str | None
@@ -101,15 +101,15 @@ class Status:
 
 @dataclass(frozen=True)
 class Lent:
-    """What a job has lent.
+    """A loan of a job.
 
     Attributes:
         id: the name of the request by which it was lent.
-        nodes: nodes that are not back.
-        hosts: what they were.
+        nodes: the number of nodes not yet reclaimed.
+        hosts: their host names.
         returning: The number of these that are being reclaimed.
         until: The time of the automatic reclaim, seconds since the epoch.
-        cpus: cpus that are lent of each.
+        cpus: the number of lent cpus of each.
         reason: Why the last automatic reclaim failed.
     """
 
@@ -123,7 +123,7 @@ class Lent:
 
 
 class Wanted(TypedDict, total=False):
-    """What a request may name; see `Job.extend`."""
+    """The options of a request; see `Job.extend`."""
 
     name: str | None
     alloc: str | None
@@ -139,7 +139,7 @@ class Wanted(TypedDict, total=False):
 
 
 class Lending(TypedDict, total=False):
-    """What a loan may name; see `Job.release`."""
+    """The options of a loan; see `Job.release`."""
 
     name: str | None
     alloc: str | None
@@ -193,8 +193,8 @@ def attributes(wanted: Wanted) -> list[dict[str, Any]]:
 
 
 def answer(payload: Mapping[str, Any]) -> Answer:
-    """An answer as it comes: of `pmix.alloc`, or an event."""
-    found = {it["key"]: it["value"] for it in payload.get("results", [])}
+    """Reads an answer from the payload of `pmix.alloc` or of an event."""
+    found = {result["key"]: result["value"] for result in payload.get("results", [])}
     cpus = str(found.get("pmix.alloc.ncpulist", ""))
     dropped = str(found.get("penstock.alloc.dropped", ""))
     return Answer(
@@ -210,7 +210,7 @@ def answer(payload: Mapping[str, Any]) -> Answer:
 
 
 def granted(payload: Mapping[str, Any]) -> Answer:
-    """An answer to a request that waits or was granted.
+    """Reads the answer to a queued or granted request.
 
     Raises:
         DeniedError: it was denied or cancelled.
@@ -242,19 +242,23 @@ def _lents(payload: Mapping[str, Any]) -> list[Lent]:
     return [Lent(**row) for row in payload["lent"]]
 
 
-def _told(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The last answer; that there is none can only be the end of the instance."""
+def _last_response(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the last response of a stream.
+
+    Raises:
+        DeniedError: the instance ended before it responded.
+    """
     if not answers:
         raise DeniedError(-25, "the instance ended before it answered")
     return answers[-1]
 
 
 class _Asker:
-    """Who asks: a job, and which of its tasks.
+    """The requester: a job, and one of its tasks.
 
     Args:
         job: its id; by default the job that this process belongs to.
-        rank: the task that asks; by default this process's, where `job` is not given.
+        rank: the requesting task; by default this process's, if `job` is not given.
 
     Raises:
         Error: this process belongs to no job, and none is given.
@@ -281,7 +285,7 @@ class _Asker:
 
 
 class Job(_Asker):
-    """A running job, and what it asks for; a context manager that closes its connection.
+    """A running job and its requests; a context manager that closes its connection.
 
     Args:
         job: its id; by default the job that this process belongs to.
@@ -292,8 +296,8 @@ class Job(_Asker):
         Error: this process belongs to no job, and none is given.
         NoInstanceError: no instance listens there.
 
-    Every method raises `DeniedError` where the request is not granted, and `RpcError` where the
-    instance does not understand it.
+    Every method raises `DeniedError` if the request is not granted, and `RpcError` if the
+    instance rejects it as malformed.
     """
 
     def __init__(
@@ -315,10 +319,12 @@ class Job(_Asker):
     def _ask(self, directive: Directive, wanted: Wanted) -> Answer:
         payload = self._alloc(directive, attributes(wanted))
         with self._client.stream(raw_stream("pmix.alloc", payload)) as answers:
-            return granted(_told(list(islice(answers, None if wanted.get("wait", True) else 1))))
+            return granted(
+                _last_response(list(islice(answers, None if wanted.get("wait", True) else 1)))
+            )
 
     def new(self, **wanted: Unpack[Wanted]) -> Answer:
-        """A new allocation, disjoint from the job's, without tasks.
+        """Requests a new allocation, disjoint from the job's, without tasks.
 
         It belongs to the job's owner, and outlives the job: it ends by `release`, when it is
         cancelled, or after its `time`, by default the job's own time limit.
@@ -329,32 +335,32 @@ class Job(_Asker):
         return self._ask("new", wanted)
 
     def extend(self, **wanted: Unpack[Wanted]) -> Answer:
-        """More resources for the job, or more time.
+        """Requests more resources for the job, or more time.
 
         Args:
-            **wanted: any of these.
+            **wanted: the options of the request.
 
-                - `nodes`: so many whole nodes.
-                - `hosts`: these, as a hostlist.
-                - `cpus`: so many altogether; with `nodes`, on so many nodes, as evenly as can be.
-                - `cpus_per_host`: on each of `hosts`, or of as many nodes, such as `5,3`.
+                - `nodes`: the number of whole nodes.
+                - `hosts`: the hosts, as a hostlist.
+                - `cpus`: the total number; with `nodes`, spread evenly over that many nodes.
+                - `cpus_per_host`: cpus on each of `hosts`, or of as many nodes, such as `5,3`.
                 - `time`: seconds.
                 - `queue`: another queue than the job's.
                 - `required`: the request is denied unless all of it is available now. Otherwise an
                   amount is queued, and hosts and queue are dropped if they are unavailable now.
-                - `timeout`: seconds to wait for all of it; then what is free will do.
-                - `name`: a name, to ask for it and to cancel it by.
-                - `alloc`: the allocation that is meant, where it is not the job's own.
-                - `wait`: False to return when it is known that it waits.
+                - `timeout`: seconds to wait for all of it; then a part may be granted.
+                - `name`: a name, by which to query and cancel it.
+                - `alloc`: the allocation; by default the job's own.
+                - `wait`: False to return as soon as the request is queued.
         """
         return self._ask("extend", wanted)
 
     def release(self, **wanted: Unpack[Wanted]) -> Answer:
-        """Releases nodes for good.
+        """Releases nodes permanently.
 
         Args:
-            **wanted: `nodes` or `hosts`; `alloc` for an allocation, or a grant, as a whole or with
-                them in part; `name`, `required`.
+            **wanted: `nodes` or `hosts`; `alloc`, an allocation or a grant: all of it, or with
+                `nodes` or `hosts` a part; `name`, `required`.
         """
         return self._ask("release", wanted)
 
@@ -380,22 +386,22 @@ class Job(_Asker):
         """Cancels a queued request, or all of this task's.
 
         Returns:
-            The names of the requests, or where they have none the jobs that stood for them.
+            The names of the requests, or the request jobs of those without a name.
         """
         payload = self._client.do(raw_call("pmix.cancel", self._of({"id": name})))
         granted(payload)
         return list(payload["cancelled"])
 
     def status(self, name: str | None = None) -> list[Status]:
-        """How the job's requests stand, the oldest first, or one of them."""
+        """The states of the job's requests, the oldest first, or of one of them."""
         return _statuses(self._client.do(raw_call("pmix.query", self._of({"id": name}))))
 
     def lent(self) -> list[Lent]:
-        """What the job has lent."""
+        """The job's loans."""
         return _lents(self._client.do(raw_call("pmix.query", self._of({}))))
 
     def events(self, name: str | None = None) -> Iterator[Answer]:
-        """The ended requests, granted or not: past ones, then others as they end."""
+        """The ended requests, granted or not: past ones, then each as it ends."""
         with self._client.stream(raw_stream("pmix.events", self._of({"id": name}))) as events:
             for event in events:
                 yield answer(event)
@@ -427,7 +433,7 @@ class AsyncJob(_Asker):
                 told.append(answer)
                 if not wanted.get("wait", True):
                     break
-        return granted(_told(told))
+        return granted(_last_response(told))
 
     async def new(self, **wanted: Unpack[Wanted]) -> Answer:
         """As `Job.new`."""

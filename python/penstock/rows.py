@@ -1,4 +1,4 @@
-"""The shapes of what an instance tells: rows of lists, states, events, results.
+"""The types of responses: rows of lists, states, events, results.
 
 They are the payloads as they come, so a key is spelt as on the wire.
 """
@@ -34,9 +34,9 @@ __all__ = [
 Level = Literal["debug", "info", "warning", "error", "critical"]
 """How much a line of the log matters."""
 DrainMode = Literal["update", "overwrite", "force-overwrite"]
-"""What becomes of the reason (and the time) of a target that is drained already."""
+"""How a drain changes the reason (and the time) of a target that is already drained."""
 UndrainMode = Literal["force"]
-"""`force` passes over targets that are not drained."""
+"""`force` skips targets that are not drained."""
 
 
 class JobRow(TypedDict, total=False):
@@ -100,11 +100,11 @@ class Submission(TypedDict, total=False):
 
 
 class Outcome(NamedTuple):
-    """What became of a request about several jobs.
+    """The result of a request about several jobs.
 
     Attributes:
-        done: For how many jobs it was done.
-        errors: For each other job why not.
+        done: The number of jobs for which it succeeded.
+        errors: The reason for each other job.
     """
 
     done: int
@@ -112,7 +112,7 @@ class Outcome(NamedTuple):
 
 
 class Purged(TypedDict):
-    """Inactive jobs: how many were removed (or would be), how many are left."""
+    """Inactive jobs: the number removed (or to be removed), and the number left."""
 
     count: int
     inactives: int
@@ -135,7 +135,7 @@ class Drained(TypedDict):
 
 
 class ResourceStatus(TypedDict):
-    """Every target: R (RFC 20), and by idset of ranks who is drained, offline, excluded."""
+    """Every target: R (RFC 20), and the idsets of the drained, offline and excluded ranks."""
 
     R: dict[str, Any]
     drain: dict[str, Drained]
@@ -146,7 +146,7 @@ class ResourceStatus(TypedDict):
 
 
 class SchedStatus(TypedDict):
-    """What the scheduler may use, what of that is down, what allocated: an R (RFC 20) each."""
+    """The scheduler's inventory, its down and its allocated resources: an R (RFC 20) each."""
 
     all: dict[str, Any]
     down: dict[str, Any]
@@ -156,8 +156,8 @@ class SchedStatus(TypedDict):
 class StartEstimate(TypedDict):
     """When a job is expected to start. Times are seconds since the epoch.
 
-    `start` is None where no start can be told, and `reason` says why. `earliest` and `latest` are
-    the bounds within which 80 % of the starts so far would have been, once there are enough.
+    `start` is None if it cannot be estimated; `reason` says why. `earliest` and `latest` bound the
+    interval that would have contained 80 % of the past starts, once there are enough of them.
     """
 
     id: int
@@ -193,11 +193,11 @@ class Accuracy(TypedDict):
 
 
 class Explained(NamedTuple):
-    """Why jobs wait.
+    """The reasons why jobs are pending.
 
     Attributes:
-        reasons: For each job that waits.
-        errors: For each other job what the scheduler has to say.
+        reasons: One for each pending job.
+        errors: The error of the scheduler for each other job.
     """
 
     reasons: list[Reason]
@@ -209,7 +209,7 @@ class Estimates(NamedTuple):
 
     Attributes:
         jobs: In the order of the queue, or in that of the request.
-        accuracy: How good first estimates have been.
+        accuracy: The errors of past first estimates.
         errors: For each job that does not wait what the scheduler has to say.
     """
 
@@ -227,11 +227,11 @@ class Moved(TypedDict):
 
 
 class WhatIf(TypedDict):
-    """What would come of a change.
+    """The effect of a change.
 
-    `text` is the answer as a sentence. `start` (seconds since the epoch, None for never as far as
-    can be told) and `ranks` are those of the job in question; `moved` has the pending
-    jobs that would start at another time, the first in the queue first.
+    `text` is the answer as a sentence. `start` (seconds since the epoch, None if no start is
+    foreseen) and `ranks` are those of the changed job; `moved` has the pending jobs that would
+    start at another time, in queue order.
     """
 
     text: str
@@ -243,7 +243,7 @@ class WhatIf(TypedDict):
 
 
 class ServiceRow(TypedDict):
-    """A service: its name, who serves it, and whether that is the daemon itself."""
+    """A service: its name, its process, and whether that is the daemon itself."""
 
     name: str
     pid: int

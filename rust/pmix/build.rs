@@ -22,7 +22,7 @@ fn main() {
     }
 }
 
-/// The directories that `pkg-config` names for libpmix; none where it does not know the library.
+/// The library directories of libpmix according to `pkg-config`; empty if it does not know the library.
 fn pkg_config() -> Vec<String> {
     let answer = Command::new("pkg-config")
         .args(["--libs-only-L", "--keep-system-libs", "pmix"])

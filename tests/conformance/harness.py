@@ -67,22 +67,24 @@ def jobspec(cores: int = 1, nodes: int = 0, **system: Any) -> JSON:
 
 def topics(sent: Iterable[Message]) -> list[str]:
     """The topics of the requests and events among messages, in order."""
-    return [it.topic or "" for it in sent if it.kind != "response"]
+    return [message.topic or "" for message in sent if message.kind != "response"]
 
 
 def requests(sent: Iterable[Message], topic: str) -> list[Message]:
     """The requests of a topic among messages."""
-    return [it for it in sent if it.kind == "request" and it.topic == topic]
+    return [message for message in sent if message.kind == "request" and message.topic == topic]
 
 
 def payloads(sent: Iterable[Message], topic: str) -> list[JSON]:
     """The payloads of the requests of a topic among messages."""
-    return [it.object() for it in requests(sent, topic)]
+    return [request.object() for request in requests(sent, topic)]
 
 
 def responses(sent: Iterable[Message], topic: str | None = None) -> list[Message]:
     """The responses among messages, of a topic if one is given."""
-    return [it for it in sent if it.kind == "response" and topic in (None, it.topic)]
+    return [
+        message for message in sent if message.kind == "response" and topic in (None, message.topic)
+    ]
 
 
 def encoded(text: str) -> JSON:
@@ -169,7 +171,7 @@ class Manager:
 
     def event(self, job: int, name: str) -> JSON:
         """The context of the job's last event of this name."""
-        return [it for it in self.events(job) if it["name"] == name][-1].get("context", {})
+        return [event for event in self.events(job) if event["name"] == name][-1].get("context", {})
 
     def row(self, job: int) -> JSON:
         """The job as lists show it."""
@@ -284,7 +286,7 @@ class Sched:
             heard = list(self.scheduler.take_out())
             self.log += self.scheduler.take_log()
             sent += heard
-            answers = [answer for it in heard if (answer := self._record(it)) is not None]
+            answers = [answer for message in heard if (answer := self._record(message)) is not None]
             if not heard:
                 return sent
             self.scheduler.handle(Batch(answers))
@@ -325,7 +327,7 @@ class Sched:
     def register(self) -> list[Message]:
         """Accepts the registration of its services."""
         adding = requests(self.sent_first, "service.add")
-        return self.deliver(*(it.respond() for it in adding))
+        return self.deliver(*(request.respond() for request in adding))
 
     def acquire(self, resources: ResourceSet, up: str | None = None) -> list[Message]:
         """Sends the first acquire response."""
@@ -389,18 +391,22 @@ def _request(topic: str, payload: JSON, flags: int = 0) -> Message:
 def allocs(sent: Iterable[Message]) -> list[JSON]:
     """The payloads of responses to `sched.alloc` among messages; errors fail the test."""
     found = responses(sent, "sched.alloc")
-    assert [it.errnum for it in found] == [0] * len(found)
-    return [it.object() for it in found]
+    assert [response.errnum for response in found] == [0] * len(found)
+    return [response.object() for response in found]
 
 
 def granted(sent: Iterable[Message]) -> dict[int, ResourceSet]:
     """The allocations among messages: R by job id."""
-    return {it["id"]: ResourceSet(it["R"]) for it in allocs(sent) if it["type"] == SUCCESS}
+    return {
+        response["id"]: ResourceSet(response["R"])
+        for response in allocs(sent)
+        if response["type"] == SUCCESS
+    }
 
 
 def committed(sent: Iterable[Message]) -> dict[str, ResourceSet]:
     """The commits among messages: R by its key in the store."""
-    ops = [op for it in payloads(sent, "kvs.commit") for op in it["ops"]]
+    ops = [op for payload in payloads(sent, "kvs.commit") for op in payload["ops"]]
     data = {op["key"]: base64.b64decode(op["dirent"]["data"]) for op in ops}
     return {key: ResourceSet(text) for key, text in data.items()}
 

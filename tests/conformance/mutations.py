@@ -225,7 +225,7 @@ class Copy:
         if done.returncode:
             raise SystemExit(f"the extension does not build:\n{done.stderr}")
         built = self._target / "debug"
-        (library,) = (it for it in built.glob("lib_core.*") if it.suffix in (".so", ".dylib"))
+        (library,) = (path for path in built.glob("lib_core.*") if path.suffix in (".so", ".dylib"))
         shutil.copy(library, self.root / "python" / "penstock" / "_core.abi3.so")
 
     def run(self, *tests: str) -> int:
@@ -272,12 +272,14 @@ def main() -> int:
     parser.add_argument("--target-dir", type=Path, default=ROOT / "target" / "mutations")
     parser.add_argument("--only", default="", help="those with this text in name, file or test")
     options = parser.parse_args()
-    chosen = [it for it in MUTATIONS if options.only in f"{it.what} {it.file} {it.test}"]
+    chosen = [
+        entry for entry in MUTATIONS if options.only in f"{entry.what} {entry.file} {entry.test}"
+    ]
     options.target_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="penstock-mutations-") as root:
         copy = Copy(Path(root), options.target_dir.resolve())
         copy.build()
-        if copy.run(*dict.fromkeys(it.test for it in chosen)):
+        if copy.run(*dict.fromkeys(entry.test for entry in chosen)):
             raise SystemExit(f"before the first mutation:\n{copy.output}")
         unnoticed = 0
         for mutation in chosen:

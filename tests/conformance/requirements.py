@@ -20,7 +20,7 @@ requirement = pytest.mark.requirement
 
 @dataclass(frozen=True)
 class Requirement:
-    """What a specification requires, in our own words.
+    """A requirement of a specification, in our own words.
 
     `version` is `specified` for the specifications' texts and `current` for what live Flux does
     beyond them. `note` tells where Penstock does more or otherwise, `untested` why it has no test.

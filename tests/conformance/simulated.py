@@ -23,17 +23,17 @@ class Simulated:
         spec = jobspec(**system) if spec is None else spec
         told = {"id": job, "userid": OWNER, "jobspec": spec, "reattach": reattach}
         request = Message.request("job-exec.start", told, userid=OWNER, rolemask=1)
-        return [parsed(it) for it in self.deliver(request)]
+        return [parsed(message) for message in self.deliver(request)]
 
     def advance(self, seconds):
         """Advances time; returns the parsed responses."""
         self.now += seconds
-        return [parsed(it) for it in self.service.advance(self.now)]
+        return [parsed(message) for message in self.service.advance(self.now)]
 
     def interrupt(self, job, severity=0):
         """Publishes an exception; returns the parsed responses."""
         raised = {"id": job, "type": "cancel", "severity": severity}
-        return [parsed(it) for it in self.deliver(Message.event("job-exception", raised))]
+        return [parsed(message) for message in self.deliver(Message.event("job-exception", raised))]
 
 
 def parsed(response):

@@ -43,6 +43,7 @@ SECTIONS = {
         "References": "",
     },
     "rfc27": {
+        "Design Criteria": "criteria",
         "Implementation": "general",
         "Hello": "hello",
         "Ready": "ready",
@@ -58,6 +59,7 @@ SECTIONS = {
         "Exceptions": "exceptions",
     },
     "rfc28": {
+        "Design Criteria": "criteria",
         "Implementation": "general",
         "Acquire Request": "request",
         "Initial Acquire Response": "initial",
@@ -65,7 +67,12 @@ SECTIONS = {
         "Error Response": "error",
         "Disconnect Request": "disconnect",
     },
-    "rfc32": {"Implementation": "general", "Hello": "hello", "Start Request": "start"},
+    "rfc32": {
+        "Design Criteria": "criteria",
+        "Implementation": "general",
+        "Hello": "hello",
+        "Start Request": "start",
+    },
     "pmix5": {"Description": "description", "Example": "", "Protoype Implementation": ""},
 }
 

@@ -107,11 +107,11 @@ def collected() -> list[pytest.Item]:
 def problems(tests: dict[str, list[str]]) -> list[str]:
     """Which requirements lack a test, or claim to lack one."""
     found = []
-    for it in requirements().values():
-        if it.untested and it.id in tests:
-            found.append(f"{it.id}: `untested`, but {tests[it.id][0]} shows it")
-        elif it.strength != "MAY" and not it.untested and it.id not in tests:
-            found.append(f"{it.id}: a {it.strength} without a test or a reason in `untested`")
+    for entry in requirements().values():
+        if entry.untested and entry.id in tests:
+            found.append(f"{entry.id}: `untested`, but {tests[entry.id][0]} shows it")
+        elif entry.strength != "MAY" and not entry.untested and entry.id not in tests:
+            found.append(f"{entry.id}: a {entry.strength} without a test or a reason in `untested`")
     return found
 
 
@@ -123,31 +123,31 @@ def _cell(text: str) -> str:
     return "`".join(parts).replace("|", "&#124;")
 
 
-def _row(it: Requirement, tests: list[str]) -> str:
-    strength = it.strength if it.version == "specified" else f"{it.strength}, current"
+def _row(entry: Requirement, tests: list[str]) -> str:
+    strength = entry.strength if entry.version == "specified" else f"{entry.strength}, current"
     shown = "<br>".join(f"`{name}`" for name in tests)
-    note = " ".join(filter(None, [it.note, it.untested and f"Not tested: {it.untested}"]))
-    name = it.id.partition(".")[2]
-    return f"| `{name}` | {strength} | {_cell(it.text)} | {shown} | {_cell(note)} |"
+    note = " ".join(filter(None, [entry.note, entry.untested and f"Not tested: {entry.untested}"]))
+    name = entry.id.partition(".")[2]
+    return f"| `{name}` | {strength} | {_cell(entry.text)} | {shown} | {_cell(note)} |"
 
 
 def table(tests: dict[str, list[str]]) -> Iterator[str]:
     """Yields the page, line by line."""
     known = list(requirements().values())
-    counts = Counter(it.strength for it in known)
+    counts = Counter(entry.strength for entry in known)
     yield HEAD
     yield (
         f"{len(known)} requirements: {counts['MUST']} MUST, {counts['SHOULD']} SHOULD, "
-        f"{counts['MAY']} MAY. {sum(it.id in tests for it in known)} are shown by tests, "
-        f"{sum(bool(it.note) for it in known)} have a note."
+        f"{counts['MAY']} MAY. {sum(entry.id in tests for entry in known)} are shown by tests, "
+        f"{sum(bool(entry.note) for entry in known)} have a note."
     )
     for name, specification in specifications().items():
         yield f"\n## {specification.title}\n"
         yield f"Ids start with `{name}.`\n"
         yield "| id | strength | requirement | shown by | note |\n|---|---|---|---|---|"
-        for it in known:
-            if it.specification == name:
-                yield _row(it, tests.get(it.id, []))
+        for entry in known:
+            if entry.specification == name:
+                yield _row(entry, tests.get(entry.id, []))
     yield f"\n{MUTATED}".removesuffix("\n")
     for mutation in MUTATIONS:
         yield f"| {mutation.what} | `{mutation.file}` | `{mutation.test}` |"

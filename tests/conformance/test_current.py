@@ -113,20 +113,20 @@ def test_in_limited_mode_a_displaced_job_is_cancelled_and_sent_again():
     manager = Manager()
     first, second = manager.submit(), manager.submit()
     sent = manager.scheduler(limit=1)
-    assert [it["id"] for it in payloads(sent, "sched.alloc")] == [first]
+    assert [payload["id"] for payload in payloads(sent, "sched.alloc")] == [first]
     sent = manager.request("job-manager.urgency", {"id": second, "urgency": 20})
     assert payloads(sent, "sched.cancel") == [{"id": first}]
     sent = manager.respond_alloc(first, CANCEL)
-    assert [it["id"] for it in payloads(sent, "sched.alloc")] == [second]
+    assert [payload["id"] for payload in payloads(sent, "sched.alloc")] == [second]
     assert "exception" not in manager.names(first)
     sent = manager.allocate(second)
-    assert [it["id"] for it in payloads(sent, "sched.alloc")] == [first]
+    assert [payload["id"] for payload in payloads(sent, "sched.alloc")] == [first]
 
 
 @requirement("rfc27.cancel.denied")
 def test_a_cancel_after_a_denial_is_ignored():
     sched = Sched.running()
-    assert [it["type"] for it in allocs(sched.alloc(5, cores=99))] == [DENY]
+    assert [response["type"] for response in allocs(sched.alloc(5, cores=99))] == [DENY]
     assert sched.cancel(5) == []
     assert sched.phase == "running"
 
@@ -139,16 +139,18 @@ def test_cancel_and_prioritize_have_the_no_response_flag():
     sent = manager.request("job-manager.urgency", {"id": job, "urgency": 20})
     sent += manager.raise_exception(job)
     unanswered = requests(sent, "sched.prioritize") + requests(sent, "sched.cancel")
-    assert [bool(it.flags & NORESPONSE) for it in unanswered] == [True, True]
+    assert [bool(message.flags & NORESPONSE) for message in unanswered] == [True, True]
 
 
 @requirement("rfc27.annotate.no-queue")
 def test_the_scheduler_does_not_annotate_the_queue():
     sched = Sched.running(inventory(1, 1))
     sent = sched.alloc(1) + sched.alloc(2) + sched.free(1)
-    told = [it["annotations"]["sched"] for it in allocs(sent) if "annotations" in it]
+    told = [
+        response["annotations"]["sched"] for response in allocs(sent) if "annotations" in response
+    ]
     assert len(told) == 3
-    assert not [it for it in told if "queue" in it]
+    assert not [annotation for annotation in told if "queue" in annotation]
     assert kept({"queue": "batch"}) == {"queue": "batch"}
 
 
@@ -198,7 +200,7 @@ def test_a_free_may_be_of_a_part():
     sent = manager.respond_start(job, "release", ranks="1", final=False)
     sent += manager.respond_start(job, "release", ranks="0", final=True)
     frees = payloads(sent, "sched.free")
-    told = [(ResourceSet(it["R"]).summary(), it["final"]) for it in frees]
+    told = [(ResourceSet(payload["R"]).summary(), payload["final"]) for payload in frees]
     assert told == [("rank1/core[0-3]", False), ("rank0/core[0-3]", True)]
 
     sched = Sched.running(inventory(2, 1))
@@ -217,7 +219,7 @@ def test_a_current_free_has_no_response():
     sched = Sched.running(inventory(1, 1))
     r = granted(sched.alloc(1))[1].to_dict()
     assert responses(sched.free(1, R=r, final=True), "sched.free") == []
-    # The job manager goes on without a response, and ignores a late one.
+    # The job manager continues without a response, and ignores a late one.
     job = Manager.running(manager := Manager())
     (request,) = requests(manager.finish(job), "sched.free")
     assert manager.row(job)["state"] == 64
@@ -268,7 +270,7 @@ def updated(errnum):
 @requirement("rfc27.expiration.enosys", "rfc32.start.expiration")
 def test_an_accepted_change_of_expiration_is_made(errnum):
     manager, job, expiration, sent = updated(errnum)
-    assert [it.errnum for it in responses(sent)] == [0]
+    assert [response.errnum for response in responses(sent)] == [0]
     assert manager.event(job, "resource-update") == {"expiration": expiration}
     assert payloads(sent, "job-exec.expiration") == [{"id": job, "expiration": expiration}]
     assert manager.row(job)["expiration"] == expiration
@@ -277,7 +279,7 @@ def test_an_accepted_change_of_expiration_is_made(errnum):
 @requirement("rfc27.expiration.enosys")
 def test_a_rejected_change_of_expiration_is_not_made():
     manager, job, _, sent = updated(EINVAL)
-    assert [it.errnum for it in responses(sent)] == [EINVAL]
+    assert [response.errnum for response in responses(sent)] == [EINVAL]
     assert "resource-update" not in manager.names(job)
     assert "job-exec.expiration" not in topics(sent)
 
@@ -288,7 +290,7 @@ def test_the_execution_service_ends_a_job_at_its_new_expiration(start):
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         (name,) = instance.lines("submit", "--time-limit=1h", "sleep", "1000")
         (row,) = client.jobs(constraint={})
-        assert any(it["name"] == "start" for it in client.eventlog(row["id"], follow=True))
+        assert any(event["name"] == "start" for event in client.eventlog(row["id"], follow=True))
         client.rpc("job-exec.expiration", {"id": row["id"], "expiration": 1.0})
         assert instance.penstock("wait", name).returncode != 0
         (row,) = client.jobs(constraint={})
@@ -377,14 +379,14 @@ def test_shrink_names_targets_that_are_gone_for_good(start):
 def test_the_scheduler_removes_shrunk_targets():
     sched = Sched.running(inventory(2, 1))
     sched.alloc(1, nodes=2)
-    assert [it["type"] for it in allocs(sched.alloc(2, nodes=2))] == [ANNOTATE]
+    assert [response["type"] for response in allocs(sched.alloc(2, nodes=2))] == [ANNOTATE]
     sent = sched.change(down="1", shrink="1")
-    assert [(it["id"], it["type"]) for it in allocs(sent)] == [(2, DENY)]
-    assert [it["type"] for it in allocs(sched.alloc(3, nodes=2))] == [DENY]
+    assert [(response["id"], response["type"]) for response in allocs(sent)] == [(2, DENY)]
+    assert [response["type"] for response in allocs(sched.alloc(3, nodes=2))] == [DENY]
     # Targets that are only down stay in the inventory.
     sched = Sched.running(inventory(2, 1))
     sched.change(down="1")
-    assert DENY not in [it["type"] for it in allocs(sched.alloc(3, nodes=2))]
+    assert DENY not in [response["type"] for response in allocs(sched.alloc(3, nodes=2))]
 
 
 @requirement("rfc28.request.busy", "rfc28.request.streaming")

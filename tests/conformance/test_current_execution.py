@@ -24,7 +24,7 @@ def test_a_start_request_is_served_with_and_without_r(start):
     r = manager.next_r()
     (asked,) = payloads(manager.allocate(job, r), "job-exec.start")
     assert ResourceSet(asked["R"]) == ResourceSet(r)
-    assert [it[1] for it in Simulated().start(7)] == ["start", "finish", "release"]
+    assert [response[1] for response in Simulated().start(7)] == ["start", "finish", "release"]
     # Without R in the request the service looks it up: here that of an inactive job.
     options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
@@ -36,7 +36,7 @@ def test_a_start_request_is_served_with_and_without_r(start):
 
 
 @requirement("rfc32.start.reattached")
-def test_a_reattached_job_goes_on():
+def test_a_reattached_job_continues():
     assert Simulated().start(7, reattach=True, duration=5) == [(7, "reattached", {})]
     manager = Manager()
     job = manager.running()
@@ -54,7 +54,7 @@ def test_a_new_service_replaces_one_with_running_jobs(settings):
     manager = Manager(**settings)
     job = manager.running()
     sent = manager.exec_hello("sim-exec", b"sim")
-    assert [it.errnum for it in responses(sent)] == [0]
+    assert [response.errnum for response in responses(sent)] == [0]
     (asked,) = payloads(sent, "sim-exec.start")
     assert (asked["id"], asked["reattach"]) == (job, True)
     assert "exception" not in manager.names(job)
@@ -70,12 +70,16 @@ def test_finish_has_the_wait_status_of_the_first_fatal_exception(wait_status, co
     manager = Manager()
     job = manager.running()
     raised = {"id": job, "type": "x", "severity": 0, "wait_status": wait_status}
-    (event,) = [it for it in manager.request("job-manager.raise", raised) if it.kind == "event"]
+    (event,) = [
+        message
+        for message in manager.request("job-manager.raise", raised)
+        if message.kind == "event"
+    ]
     assert event.object()["wait_status"] == wait_status
     assert manager.event(job, "exception")["wait_status"] == wait_status
     mock = Simulated()
     mock.start(job, duration=5)
-    told = [parsed(it) for it in mock.deliver(event)]
+    told = [parsed(message) for message in mock.deliver(event)]
     assert told[0] == (job, "finish", {"status": code << 8})
     mock.start(8, duration=5)
     without = mock.interrupt(8)
@@ -99,7 +103,7 @@ def test_a_process_ends_with_the_wait_status_of_the_first_fatal_exception(
         # It outlasts the first exception's SIGTERM, so that the second finds it running.
         (name,) = instance.lines("submit", "sh", "-c", "trap '' TERM; sleep 1000")
         (row,) = client.jobs(constraint={})
-        assert any(it["name"] == "start" for it in client.eventlog(row["id"], follow=True))
+        assert any(event["name"] == "start" for event in client.eventlog(row["id"], follow=True))
         for status in (wait_status, 9 << 8):
             raised = {"id": row["id"], "type": "x", "severity": 0, "wait_status": status}
             client.rpc("job-manager.raise", raised)
@@ -115,7 +119,7 @@ def test_a_start_request_has_no_streaming_flag_and_its_responses_have():
     manager.exec_hello()
     (request,) = requests(manager.allocate(manager.submit()), "job-exec.start")
     assert not request.streaming
-    told = [it[1] for it in Simulated().start(7)]
+    told = [response[1] for response in Simulated().start(7)]
     assert told == ["start", "finish", "release"]
     # The responses have the streaming flag (`parsed` checks it), unlike the request.
     assert parsed(StartStream(request, 7).start())[1] == "start"
@@ -137,7 +141,7 @@ def test_exceptions_are_published_and_end_the_job(start):
     job = manager.running()
     for severity in (3, 0):
         sent = manager.raise_exception(job, severity)
-        (event,) = [it for it in sent if it.kind == "event"]
+        (event,) = [message for message in sent if message.kind == "event"]
         told = event.object()
         assert (event.topic, told["id"], told["type"]) == ("job-exception", job, "cancel")
         assert told["severity"] == severity
@@ -147,7 +151,7 @@ def test_exceptions_are_published_and_end_the_job(start):
     }
     mock.start(7, duration=5)
     assert mock.interrupt(7, severity=1) == []
-    assert [it[1] for it in mock.interrupt(7)] == ["finish", "release"]
+    assert [response[1] for response in mock.interrupt(7)] == ["finish", "release"]
     with start("--nodes=1", "--cores=1", "--exec=local", "--oversubscribe") as instance:
         (name,) = instance.lines("submit", "sleep", "1000")
         assert instance.penstock("cancel", name).returncode == 0

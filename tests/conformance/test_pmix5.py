@@ -50,7 +50,7 @@ def ask(world, job, directive, *attributes, rank=0):
     payload = payload_of(job, directive, *attributes, rank=rank)
     peer.post(peer.request("pmix.alloc", payload, STREAMING))
     world.settle()
-    told = [it.object() for it in peer.take() if not it.errnum]
+    told = [message.object() for message in peer.take() if not message.errnum]
     world.instance.disconnect(peer)
     return told[-1]
 
@@ -64,7 +64,7 @@ def granted(world, job, directive, *attributes):
 
 def states(world, job):
     """How each request of a job stands, by its id."""
-    return {it["id"]: it["state"] for it in world.query(job)}
+    return {row["id"]: row["state"] for row in world.query(job)}
 
 
 # --- directives
@@ -153,7 +153,7 @@ def test_a_queued_request_is_cancelled_by_its_id_and_all_of_a_task_without_one(w
         "c": "cancelled",
         "another's": "queued",
     }
-    # What was granted is not cancelled.
+    # A granted request is not cancelled.
     granted(world, job, EXTEND, attribute("nnodes", 1), attribute("reqid", "d"))
     assert ask(world, job, CANCEL, attribute("reqid", "d"))["status"] < 0
     assert world.row(job)["nnodes"] == 3
@@ -254,7 +254,7 @@ def test_a_query_lists_one_request_or_all(world):
     granted(world, job, EXTEND, attribute("nnodes", 1), attribute("reqid", "a"))
     ask(world, job, NEW, attribute("nnodes", 5), attribute("reqid", "b"), rank=1)
     ask(world, job, EXTEND, attribute("nnodes", 5, required=True), attribute("reqid", "c"))
-    assert states(world, job) == {"a": "granted", "b": "queued", "c": "refused"}
+    assert states(world, job) == {"a": "granted", "b": "queued", "c": "denied"}
     (one,) = world.user.ask("pmix.query", {"job": job, "id": "b"})["requests"]
     assert (one["id"], one["state"]) == ("b", "queued")
 
@@ -269,7 +269,7 @@ def events(world, job, **only):
 
 def heard(peer):
     """The id and status of each event that came."""
-    return [(it.object()["id"], it.object()["status"]) for it in peer.take()]
+    return [(message.object()["id"], message.object()["status"]) for message in peer.take()]
 
 
 @requirement("pmix5.events.complete", "pmix5.events.id", "pmix5.answer.requester-only")
@@ -295,7 +295,7 @@ def test_an_answer_goes_to_the_requester_alone(world):
     payload = payload_of(job, EXTEND, attribute("nnodes", 1))
     requester.post(requester.request("pmix.alloc", payload, STREAMING))
     world.settle()
-    told = [it.object() for it in requester.take() if not it.errnum]
+    told = [message.object() for message in requester.take() if not message.errnum]
     assert told[-1]["status"] == SUCCESS
     assert bystander.take() == []
 

@@ -1,4 +1,4 @@
-"""The requirements are complete, tested, and told in our own words; the page is up to date."""
+"""The requirements are complete, tested, and in our own words; the page is up to date."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -37,7 +36,7 @@ def test_every_must_and_should_has_a_test_and_the_page_is_up_to_date():
 
 
 def test_every_section_has_requirements_and_every_id_is_of_its_section():
-    named = {(it.specification, it.section) for it in requirements().values()}
+    named = {(entry.specification, entry.section) for entry in requirements().values()}
     assert named == {
         (name, section) for name, spec in specifications().items() for section in spec.sections
     }
@@ -89,7 +88,7 @@ def test_a_requirement_without_a_test_is_reported(monkeypatch):
         Requirement("a.a.lacking", "SHOULD", "x"),
         Requirement("a.a.stale", "MUST", "x", untested="because"),
     ]
-    monkeypatch.setattr(table, "requirements", lambda: {it.id: it for it in entries})
+    monkeypatch.setattr(table, "requirements", lambda: {entry.id: entry for entry in entries})
     assert table.problems({"a.a.shown": ["t"], "a.a.stale": ["t"]}) == [
         "a.a.lacking: a SHOULD without a test or a reason in `untested`",
         "a.a.stale: `untested`, but t shows it",
@@ -120,8 +119,8 @@ def test_every_specified_requirement_has_a_sentence_and_no_current_one_has():
     covered = {
         f"{spec}.{target}" for (spec, _), (_, *targets) in mapping().items() for target in targets
     }
-    specified = {it.id for it in requirements().values() if it.version == "specified"}
-    assert {it for it in covered if ".none: " not in it} == specified
+    specified = {entry.id for entry in requirements().values() if entry.version == "specified"}
+    assert {line for line in covered if ".none: " not in line} == specified
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +134,10 @@ def specs():
 
 def test_every_sentence_of_the_texts_is_accounted_for_unchanged(specs):
     accounted = {place: fingerprint for place, (fingerprint, *_) in mapping().items()}
-    found = {(it.spec, it.place): it.fingerprint for it in sources.sentences(specs)}
+    found = {
+        (sentence.spec, sentence.place): sentence.fingerprint
+        for sentence in sources.sentences(specs)
+    }
     assert accounted == found
 
 
@@ -144,7 +146,9 @@ def test_no_normative_word_stands_outside_the_sentences(specs):
         text = (specs / file).read_text()
         # The paragraph that explains these words ends with this name, where there is one.
         text = text.partition("RFC 2119")[2] or text
-        read = " ".join(it.text for it in sources.split(spec, (specs / file).read_text()))
+        read = " ".join(
+            sentence.text for sentence in sources.split(spec, (specs / file).read_text())
+        )
         assert Counter(NORMATIVE.findall(read)) == Counter(NORMATIVE.findall(text)), spec
 
 
@@ -173,7 +177,9 @@ def test_no_requirement_repeats_a_phrase_of_the_texts(quotable):
 
 def test_no_comment_message_or_page_repeats_a_phrase_of_the_texts(quotable):
     for file in prose.files(ROOT):
-        for line, piece in prose.READERS[Path(file).suffix]((ROOT / file).read_text()):
+        read = prose.reader(file)
+        assert read is not None
+        for line, piece in read((ROOT / file).read_text()):
             # JSON is data.
             found = set() if '{"' in piece else phrases(piece) & quotable
             assert not found, f"{file}:{line}"
@@ -188,7 +194,7 @@ def test_a_text_is_split_into_places_and_its_hashes_ignore_spacing():
         "(string) what it is. More.",
     ]
     text = "\n\n".join([*blocks, "Three", "• Four"])
-    found = {it.place: it.text for it in sources.split("rfc28", text)}
+    found = {sentence.place: sentence.text for sentence in sources.split("rfc28", text)}
     assert found == {
         "general.1.1": "One.",
         "general.1.2": "`Two` has:",
@@ -206,7 +212,9 @@ def test_a_text_is_split_into_places_and_its_hashes_ignore_spacing():
 # --- mutations
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda it: it.what.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "mutation", MUTATIONS, ids=lambda mutation: mutation.what.replace(" ", "-")
+)
 def test_a_mutation_matches_the_source_once(mutation):
     assert (ROOT / mutation.file).read_text().count(mutation.old) == 1
     assert mutation.new != mutation.old

@@ -60,7 +60,7 @@ WHOLE = {
 def changed(document, path, value=None):
     """The document with the value at a path replaced, or removed if `value` is None."""
     document = copy.deepcopy(document)
-    *way, last = [int(it) if it.isdigit() else it for it in path.split(".")]
+    *way, last = [int(part) if part.isdigit() else part for part in path.split(".")]
     place = document
     for key in way:
         place = place[key]
@@ -95,7 +95,7 @@ def allocated(**spec):
 def test_an_allocation_suffices_for_execution_and_for_a_child_instance(tmp_path):
     r = allocated(nodes=2, cores=2)
     places = lay_out(jobspec(nodes=2, cores=2), r)
-    assert [(it.target, sorted(it.cores)) for it in places] == [(0, [0, 1]), (1, [0, 1])]
+    assert [(task.target, sorted(task.cores)) for task in places] == [(0, [0, 1]), (1, [0, 1])]
     file = tmp_path / "R"
     file.write_text(r.to_json())
     child = Sched.running(from_file(file))
@@ -168,7 +168,7 @@ def test_an_entry_names_ranks_and_their_resources():
     cores = {node.rank: str(node.cores) for node in r.nodes()}
     assert cores == {0: "0-1", 2: "5", 3: "0-1", 4: "0-1"}
     # Equal entries are merged in writing.
-    assert [it["rank"] for it in written(r)["execution"]["R_lite"]] == ["0,3-4", "2"]
+    assert [entry["rank"] for entry in written(r)["execution"]["R_lite"]] == ["0,3-4", "2"]
     for key in ("rank", "children"):
         assert f"R_lite[0].{key}" in error_of(f"execution.R_lite.0.{key}")
     for rank in ("3-1", "x", 19, ["19"], "-1"):
@@ -270,7 +270,7 @@ def test_a_time_may_be_missing():
         assert getattr(r, key) is None
         # Zero is how a missing time is written.
         assert written(r)["execution"][key] == 0
-    # A scheduler allocates of resources whose time has no start or end.
+    # A scheduler allocates from resources without a start time or an expiration.
     resources = inventory(1, 1)
     assert (resources.starttime, resources.expiration) == (None, None)
     assert granted(Sched.running(resources).alloc(1))[1].expiration is None
@@ -346,6 +346,6 @@ def test_an_edge_names_its_subsystem_and_relationship():
     for key in ("subsystem", "relationship"):
         assert f"edges[0].metadata.{key}" in problems(f"graph.edges.0.metadata.{key}")
         assert f"edges[0].metadata.{key}" in problems(f"graph.edges.0.metadata.{key}", ["x"])
-    # A relationship comes with its subsystem only.
+    # A relationship requires a subsystem.
     assert "subsystem" in problems("graph.edges.0.metadata", {"relationship": "contains"})
     assert problems("graph.edges.0.metadata", {"subsystem": "power", "relationship": "feeds"}) == ""

@@ -36,6 +36,39 @@ from penstock.sched import _converse
 HIGHEST = 4294967295
 
 
+# --- Design Criteria
+
+
+@requirement("rfc27.criteria.order")
+def test_alloc_requests_are_sent_by_priority_then_submission():
+    manager = Manager()
+    urgencies = [16, 8, 31, 16, 20, 8]
+    jobs = [manager.submit(urgency=urgency) for urgency in urgencies]
+    expected = [jobs[position] for position in (2, 4, 0, 3, 1, 5)]
+    assert [alloc["id"] for alloc in payloads(manager.scheduler(), "sched.alloc")] == expected
+
+    # With a limit, one request follows as another one ends: also in this order.
+    sent = [alloc["id"] for alloc in payloads(manager.scheduler(limit=2), "sched.alloc")]
+    for job in expected[:4]:
+        sent += [alloc["id"] for alloc in payloads(manager.respond_alloc(job, DENY), "sched.alloc")]
+    assert sent == expected
+
+
+@requirement("rfc27.criteria.scheduler-fails")
+def test_running_jobs_and_their_allocations_outlive_the_scheduler():
+    manager = Manager()
+    job = manager.running()
+    events = manager.names(job)
+    manager.disconnect(b"sched")
+    assert manager.names(job) == events
+    (told,) = [
+        response.object()
+        for response in responses(manager.hello(), "job-manager.sched-hello")
+        if not response.errnum
+    ]
+    assert told["id"] == job
+
+
 # --- Implementation
 
 
@@ -54,7 +87,7 @@ def test_the_job_id_is_in_requests_and_responses():
         sched.alloc(9, nodes=4, cores=2),
         sched.cancel(9),
     )
-    assert [it["id"] for sent in answers for it in allocs(sent)] == [7, 8, 9, 9]
+    assert [response["id"] for sent in answers for response in allocs(sent)] == [7, 8, 9, 9]
     (freed,) = responses(sched.free(7), "sched.free")
     assert freed.object() == {"id": 7}
 
@@ -144,14 +177,14 @@ def test_a_disconnect_of_the_scheduler_suspends_scheduling():
 def test_hello_is_the_first_request_to_the_job_manager():
     sched = Sched()
     said = [*sched.sent_first, *sched.register(), *sched.acquire(inventory())]
-    to_manager = [it for it in said if (it.topic or "").startswith("job-manager.")]
+    to_manager = [message for message in said if (message.topic or "").startswith("job-manager.")]
     assert topics(to_manager) == ["job-manager.sched-hello"]
     assert to_manager[0].streaming
     # Older job managers ignore the key.
     assert to_manager[0].object() == {"partial-ok": True}
     assert "job-manager.sched-hello" not in topics(Sched().register())
     # The job manager accepts an empty request.
-    assert [it.errnum for it in Manager().hello(None)] == [ENODATA]
+    assert [response.errnum for response in Manager().hello(None)] == [ENODATA]
 
 
 @requirement("rfc27.hello.response-per-job", "rfc27.hello.keys")
@@ -165,7 +198,7 @@ def test_hello_announces_each_job_with_resources_once():
     manager.submit()
     manager.disconnect(b"sched")
     told = responses(manager.hello(origin=b"another"))
-    assert [it.errnum for it in told] == [0, ENODATA]
+    assert [response.errnum for response in told] == [0, ENODATA]
     assert told[0].streaming
     row = manager.row(running)
     assert told[0].object() == {
@@ -201,7 +234,7 @@ def test_ready_comes_after_the_end_of_hello():
     looking = requests(sched.announce(6, R), "kvs.lookup")
     # Every lookup of R must have its response, too.
     assert topics(sched.end_hello()) == []
-    answers = [answer for it in looking if (answer := sched.stored(it)) is not None]
+    answers = [answer for lookup in looking if (answer := sched.stored(lookup)) is not None]
     assert topics(sched.deliver(*answers)) == ["job-manager.sched-ready"]
 
 
@@ -214,7 +247,7 @@ def script(**refused):
         "job-manager.sched-hello": [{"errnum": ENODATA}],
         "job-manager.sched-ready": [{"payload": {"count": 0}}],
     }
-    wrong = {f"job-manager.sched-{name}": [{"errnum": it}] for name, it in refused.items()}
+    wrong = {f"job-manager.sched-{name}": [{"errnum": errnum}] for name, errnum in refused.items()}
     return Wire({**answers, **wrong})
 
 
@@ -222,7 +255,7 @@ def script(**refused):
 @requirement("rfc27.hello.error", "rfc27.ready.error")
 def test_the_scheduler_logs_an_error_and_exits(name, caplog):
     caplog.set_level(logging.INFO)
-    # Without an error it goes on until the connection ends.
+    # Without an error the scheduler runs until the connection ends.
     assert _converse(script(), Scheduler()) == 0
     wire = script(**{name: EPROTO})
     assert _converse(wire, Scheduler()) == 1
@@ -277,7 +310,7 @@ def test_unlimited_mode_requests_every_job():
     for _ in range(50):
         jobs.append(manager.submit())
         sent += manager.sent
-    assert [it["id"] for it in payloads(sent, "sched.alloc")] == jobs
+    assert [payload["id"] for payload in payloads(sent, "sched.alloc")] == jobs
 
 
 @requirement("rfc27.ready.limited")
@@ -287,7 +320,7 @@ def test_limited_mode_keeps_to_its_limit():
     jobs = [manager.submit() for _ in range(6)]
 
     def asked(sent):
-        return [it["id"] for it in payloads(sent, "sched.alloc")]
+        return [payload["id"] for payload in payloads(sent, "sched.alloc")]
 
     assert asked(manager.scheduler(limit=2)) == jobs[:2]
     assert asked(manager.respond_alloc(jobs[0], ANNOTATE, annotations={})) == []
@@ -317,16 +350,16 @@ def test_a_job_in_sched_is_requested_as_soon_as_the_scheduler_is_ready():
     job = manager.submit()
     assert topics(manager.sent) == []
     assert topics(manager.hello()) == []
-    assert [it["id"] for it in payloads(manager.ready(), "sched.alloc")] == [job]
+    assert [payload["id"] for payload in payloads(manager.ready(), "sched.alloc")] == [job]
     held = manager.submit(urgency=0)
     assert topics(manager.sent) == []
     sent = manager.request("job-manager.urgency", {"id": held, "urgency": 16})
-    assert [it["id"] for it in payloads(sent, "sched.alloc")] == [held]
+    assert [payload["id"] for payload in payloads(sent, "sched.alloc")] == [held]
     dependency = {"scheme": "afterany", "value": str(job)}
     waiting = manager.submit(dependencies=[dependency])
     assert topics(manager.sent) == []
     sent = manager.respond_alloc(job, DENY)
-    assert [it["id"] for it in payloads(sent, "sched.alloc")] == [waiting]
+    assert [payload["id"] for payload in payloads(sent, "sched.alloc")] == [waiting]
 
 
 @requirement("rfc27.alloc.keys")
@@ -346,10 +379,10 @@ def test_an_alloc_request_has_its_keys():
     sched.alloc(1, cores=2)
     for number, priority in [(2, 1), (3, HIGHEST), (4, HIGHEST - 1), (5, 0)]:
         values = {**asked, "id": number, "priority": priority}
-        sched.request("sched.alloc", {it: values[it] for it in keys})
+        sched.request("sched.alloc", {key: values[key] for key in keys})
     # Priority 0 is a job that is held.
-    order = [sched.free(it) for it in (1, 3, 4, 2)]
-    assert [list(granted(it)) for it in order] == [[3], [4], [2], []]
+    order = [sched.free(freed) for freed in (1, 3, 4, 2)]
+    assert [list(granted(sent)) for sent in order] == [[3], [4], [2], []]
     assert list(granted(sched.request("sched.prioritize", {"jobs": [[5, 1]]}))) == [5]
     for priority in (-1, HIGHEST + 1, 1.5):
         (told,) = allocs(sched.request("sched.alloc", {**asked, "id": 9, "priority": priority}))
@@ -389,7 +422,7 @@ def test_an_alloc_response_has_an_id_and_a_type():
     sched = Sched.running()
     sent = [*sched.alloc(1), *sched.alloc(2, cores=9), *sched.alloc(3, nodes=4, cores=2)]
     sent += sched.cancel(3)
-    assert [(it["id"], it["type"]) for it in allocs(sent)] == [
+    assert [(response["id"], response["type"]) for response in allocs(sent)] == [
         (1, SUCCESS),
         (2, DENY),
         (3, ANNOTATE),

@@ -199,7 +199,7 @@ def test_an_impossible_job_is_denied():
         assert isinstance(told["note"], str)
     # A job that can run later is not denied.
     sched.alloc(6, nodes=2, cores=2)
-    assert [it["type"] for it in allocs(sched.alloc(7, cores=2))] == [ANNOTATE]
+    assert [response["type"] for response in allocs(sched.alloc(7, cores=2))] == [ANNOTATE]
     manager = Manager()
     manager.scheduler()
     job = manager.submit()
@@ -241,7 +241,7 @@ def test_cancel_has_no_response():
     sched.alloc(2)
     sent = sched.cancel(2) + sched.cancel(2)
     sent += sched.request("sched.cancel", {"id": 3}) + sched.request("sched.cancel", {"id": "x"})
-    assert [it.topic for it in responses(sent)] == ["sched.alloc"]
+    assert [response.topic for response in responses(sent)] == ["sched.alloc"]
 
 
 @requirement("rfc27.cancel.unknown")
@@ -286,7 +286,7 @@ def test_a_new_priority_is_sent_as_a_pair():
     for number in (1, 2, 3, 4):
         sched.alloc(number)
     sched.request("sched.prioritize", {"jobs": [[3, 17], [4, HIGHEST], [2, 0]]})
-    assert [list(granted(sched.free(it))) for it in (1, 4, 3)] == [[4], [3], []]
+    assert [list(granted(sched.free(freed))) for freed in (1, 4, 3)] == [[4], [3], []]
 
 
 @requirement("rfc27.prioritize.several")

@@ -85,7 +85,7 @@ def test_only_targets_that_are_up_are_allocated():
             granted_ranks |= r.ranks
     assert str(granted_ranks) == "1,3"
     # A job that fits the inventory, but not the targets that are up, is not denied.
-    assert DENY not in [it["type"] for it in allocs(sched.alloc(9, nodes=4))]
+    assert DENY not in [response["type"] for response in allocs(sched.alloc(9, nodes=4))]
 
 
 @requirement(
@@ -155,12 +155,12 @@ def test_properties_are_added_and_removed(provider):
 def test_the_scheduler_follows_properties():
     sched = Sched.running(inventory(2, 1))
     big = {"constraints": {"properties": ["big"]}}
-    assert [it["type"] for it in allocs(sched.alloc(1, **big))] == [DENY]
+    assert [response["type"] for response in allocs(sched.alloc(1, **big))] == [DENY]
     sched.change(property_add={"big": "1"})
     assert str(granted(sched.alloc(2, **big))[2].ranks) == "1"
     sched.free(2)
     sched.change(property_remove={"big": "1"})
-    assert [it["type"] for it in allocs(sched.alloc(3, **big))] == [DENY]
+    assert [response["type"] for response in allocs(sched.alloc(3, **big))] == [DENY]
 
 
 @requirement("rfc28.additional.expiration")
@@ -196,7 +196,9 @@ def test_a_job_on_a_target_that_goes_down_is_left_alone():
     # The free comes as usual, and targets that are down are not allocated again.
     sent = sched.alloc(2) + sched.free(1)
     assert granted(sent) == {}
-    assert not [it for it in sent if "raise" in (it.topic or "") or it.kind == "event"]
+    assert not [
+        message for message in sent if "raise" in (message.topic or "") or message.kind == "event"
+    ]
     assert list(granted(sched.change(up="1"))) == [2]
 
 
@@ -232,7 +234,7 @@ def test_a_disconnect_ends_the_acquire_and_no_job(start):
         number = client.jobs(constraint={})[0]["id"]
         command = [sys.executable, "-m", "penstock", "sched", "--uri", instance.uri]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-            assert any(it["name"] == "start" for it in client.eventlog(number, follow=True))
+            assert any(event["name"] == "start" for event in client.eventlog(number, follow=True))
             stream = client.stream("resource.acquire")
             with pytest.raises(RpcError) as busy:
                 next(stream)
@@ -253,7 +255,7 @@ def test_a_job_ends_normally_after_its_scheduler_disconnected():
     job = manager.running()
     assert topics(manager.disconnect(b"sched")) == []
     assert manager.row(job)["state"] == 16
-    # No scheduler gets the free, and the next one is not told of the job.
+    # No scheduler gets the free, and hello does not announce the job to the next one.
     assert requests(manager.finish(job), "sched.free") == []
     assert manager.row(job)["state"] == 64
     assert len(manager.hello()) == 1

@@ -55,7 +55,7 @@ def test_the_job_id_is_in_requests_and_responses():
     assert asked["id"] == job
     mock = Simulated()
     told = [*mock.start(7), *mock.start(8, duration=10), *mock.interrupt(8)]
-    assert [(it[0], it[1]) for it in told] == [
+    assert [(response[0], response[1]) for response in told] == [
         (7, "start"),
         (7, "finish"),
         (7, "release"),
@@ -65,7 +65,7 @@ def test_the_job_id_is_in_requests_and_responses():
     ]
     stream = StartStream(Message.request("job-exec.start", {"id": 9}), 9)
     stream_told = [stream.start(), stream.exception("x", "y"), stream.finish(0), stream.release()]
-    assert {parsed(it)[0] for it in stream_told} == {9}
+    assert {parsed(message)[0] for message in stream_told} == {9}
     # The job manager uses both.
     for broken in ({"type": "start", "data": {}}, {"id": job, "data": {}}):
         before = len(manager.log)
@@ -85,17 +85,17 @@ def test_a_job_is_started_once():
     assert requests(sent, "job-exec.start") == []
     # A new service ends the request to the old one, and gets a request of its own.
     sent = manager.exec_hello(origin=b"another")
-    assert [it["id"] for it in payloads(sent, "job-exec.start")] == [job]
+    assert [payload["id"] for payload in payloads(sent, "job-exec.start")] == [job]
     assert requests(manager.raise_exception(job, 3, "mild"), "job-exec.start") == []
 
 
 @requirement("rfc32.general.errnum-zero")
 def test_an_error_of_a_job_has_errnum_0(start):
     told = Simulated().start(7, spec={"attributes": {"system": {"duration": "x"}}})
-    assert [(it[0], it[1]) for it in told] == [(7, "exception"), (7, "release")]
+    assert [(response[0], response[1]) for response in told] == [(7, "exception"), (7, "release")]
     assert "duration" in told[0][2]["note"] or "invalid type" in told[0][2]["note"]
     told = Simulated().start(8, exec={"test": {"run_duration": "nonsense"}})
-    assert [it[1] for it in told] == ["exception", "release"]
+    assert [response[1] for response in told] == ["exception", "release"]
     # The service for processes does the same: an error would end the stream.
     options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
@@ -104,7 +104,7 @@ def test_an_error_of_a_job_has_errnum_0(start):
             asked |= {"reattach": False, "R": inventory(1, 1).to_dict()}
             answers = client.stream("job-exec.start", asked)
             told = [next(answers), next(answers)]
-            assert [it["type"] for it in told] == ["exception", "release"], broken
+            assert [response["type"] for response in told] == ["exception", "release"], broken
 
 
 @requirement("rfc32.general.error-is-fatal")
@@ -118,12 +118,12 @@ def test_a_conventional_error_stops_starts_until_exec_hello():
     manager.respond_unserved(request)
     assert any("job-exec.start" in line and str(ENOSYS) in line for line in manager.log)
     second = manager.submit()
-    # Scheduling goes on; no job is started.
+    # Jobs are still allocated, but not started.
     sent = manager.allocate(second)
     assert "alloc" in manager.names(second)
     assert requests(sent, "job-exec.start") == []
     sent = manager.exec_hello()
-    assert {it["id"] for it in payloads(sent, "job-exec.start")} == {first, second}
+    assert {payload["id"] for payload in payloads(sent, "job-exec.start")} == {first, second}
 
 
 # --- Hello
@@ -135,7 +135,7 @@ def test_a_service_says_hello_with_its_name():
         said = list(MockExec(name).start())
         assert payloads(said, "service.add") == [{"service": name}]
         assert payloads(said, "job-manager.exec-hello") == [{"service": name}]
-    sent = trio.run(said_by_local)
+    _, sent = trio.run(started_local)
     assert payloads(sent, "service.add") == [{"service": "job-exec"}]
     assert payloads(sent, "job-manager.exec-hello") == [{"service": "job-exec"}]
     # The job manager needs the name, and starts jobs by it.
@@ -164,12 +164,12 @@ def test_another_service_overrides_the_one_before():
 
 @requirement("rfc32.hello.outstanding")
 def test_hello_is_rejected_while_starts_are_outstanding_if_configured():
-    manager = Manager(exec_hello="refuse")
+    manager = Manager(exec_hello="reject")
     assert responses(manager.exec_hello())[0].errnum == 0
     job = manager.running()
     (answer,) = responses(manager.exec_hello("sim-exec", b"sim"))
     assert answer.errnum == EINVAL
-    # The old one goes on.
+    # The registered service still serves its job.
     manager.finish(job)
     assert manager.row(job)["state"] == 64
     assert responses(manager.exec_hello("sim-exec", b"sim"))[0].errnum == 0
@@ -199,12 +199,13 @@ def local_service(sent, state=Path()):
     )
 
 
-async def said_by_local():
-    """The messages that it sends at its start."""
+async def started_local():
+    """An execution service for processes, and the messages that it has sent at its start."""
     sent = []
-    async with local_service(sent).running():
+    service = local_service(sent)
+    async with service.running():
         await trio.testing.wait_all_tasks_blocked()
-    return sent
+    return service, sent
 
 
 @requirement("rfc32.hello.error")
@@ -216,9 +217,11 @@ def test_a_rejected_hello_ends_the_service():
     mock.deliver(Batch([hello.respond(errnum=EINVAL)]))
     with pytest.raises(OSError, match="exec-hello failed with errnum 22"):
         mock.settle(0.0)
-    (hello,) = requests(trio.run(said_by_local), "job-manager.exec-hello")
-    local = local_service([])
+    local, sent = trio.run(started_local)
+    (hello,) = requests(sent, "job-manager.exec-hello")
     local.deliver(Batch([hello.respond()]))
+    local, sent = trio.run(started_local)
+    (hello,) = requests(sent, "job-manager.exec-hello")
     with pytest.raises(OSError, match="exec-hello was rejected"):
         local.deliver(Batch([hello.respond(errnum=EINVAL)]))
 
@@ -226,13 +229,13 @@ def test_a_rejected_hello_ends_the_service():
 @requirement("rfc32.hello.error")
 def test_a_rejected_hello_ends_the_example_service(start, tmp_path):
     config = tmp_path / "refuse.toml"
-    config.write_text('[compat]\nexec_hello = "refuse"\n')
+    config.write_text('[compat]\nexec_hello = "reject"\n')
     with (
         start("--config", str(config), "--exec=sim", "--nodes=1") as instance,
         Client(instance.uri, timeout=60) as client,
     ):
         job = client.submit(jobspec(duration=1000))
-        assert any(it["name"] == "start" for it in client.eventlog(job, follow=True))
+        assert any(event["name"] == "start" for event in client.eventlog(job, follow=True))
         command = [sys.executable, EXAMPLES / "exec_service.py", "my-exec", tmp_path, instance.uri]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode != 0
@@ -251,9 +254,9 @@ def test_every_job_with_resources_is_started():
     assert topics(manager.allocate(first)) == []
     waiting = manager.submit()
     sent = manager.exec_hello()
-    assert [it["id"] for it in payloads(sent, "job-exec.start")] == [first]
+    assert [payload["id"] for payload in payloads(sent, "job-exec.start")] == [first]
     sent = manager.allocate(waiting)
-    assert [it["id"] for it in payloads(sent, "job-exec.start")] == [waiting]
+    assert [payload["id"] for payload in payloads(sent, "job-exec.start")] == [waiting]
     (request,) = requests(sent, "job-exec.start")
     assert request.matchtag == 0
 
@@ -378,7 +381,7 @@ def test_an_exception_may_come_at_any_point(when):
     names = manager.names(job)
     assert names.count("exception") == 1
     expected = ["start", "finish", "release", "release"]
-    assert [it for it in names if it in expected] == expected
+    assert [name for name in names if name in expected] == expected
     assert names[names.index("exception") + 1] == expected[when]
     assert manager.row(job)["state"] == 64
 
@@ -402,7 +405,7 @@ def test_after_a_fatal_exception_start_and_finish_may_be_missing():
         assert topics(sent).count("sched.free") == 1
         assert manager.row(job)["state"] == 64
         assert "finish" not in manager.names(job)
-    assert [it[1] for it in Simulated().start(7, spec={})] == ["exception", "release"]
+    assert [response[1] for response in Simulated().start(7, spec={})] == ["exception", "release"]
     # Without such an exception finish is required.
     stream = StartStream(Message.request("job-exec.start", {"id": 7}), 7)
     stream.start()
@@ -425,8 +428,12 @@ def test_a_simulated_job_always_ends_with_its_final_release():
     mock.start(3, **overrun)
     mock.start(4, duration=1)
     mock.start(5, duration=1)
-    ends += [mock.interrupt(5), [it for it in mock.advance(9) if it[0] == 3], mock.start(7)]
-    assert [it[-1][1:] for it in ends] == [FINAL] * len(ends)
+    ends += [
+        mock.interrupt(5),
+        [response for response in mock.advance(9) if response[0] == 3],
+        mock.start(7),
+    ]
+    assert [stream[-1][1:] for stream in ends] == [FINAL] * len(ends)
     assert mock.service.running == 0
     # A mild exception, and one of another job, ends nothing.
     mock.start(8, duration=5)
@@ -449,19 +456,23 @@ def test_a_process_always_ends_with_its_final_release(start):
         jobs = [instance.lines("submit", *command)[0] for command in commands]
         (cancelled,) = instance.lines("submit", "sleep", "1000")
         rows = client.jobs(constraint={})
-        # The newest comes first.
-        assert any(it["name"] == "start" for it in client.eventlog(rows[0]["id"], follow=True))
+        # Rows are sorted by id, the newest first.
+        assert any(
+            event["name"] == "start" for event in client.eventlog(rows[0]["id"], follow=True)
+        )
         instance.lines("cancel", cancelled)
         instance.penstock("wait", cancelled, *jobs)
         assert len(rows) == len(commands) + 1
         for row in rows:
             log = client.lookup(row["id"], "eventlog")["eventlog"].splitlines()
             events = [json.loads(line) for line in log]
-            of_service = [it for it in events if it["name"] in ("start", "finish", "release")]
-            assert of_service[-1]["name"] == "release"
-            assert [it["context"]["final"] for it in of_service if it["name"] == "release"] == [
-                True
+            of_service = [
+                event for event in events if event["name"] in ("start", "finish", "release")
             ]
+            assert of_service[-1]["name"] == "release"
+            assert [
+                event["context"]["final"] for event in of_service if event["name"] == "release"
+            ] == [True]
             assert events[-1]["name"] == "clean"
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -60,8 +60,9 @@ def start(tmp_path):
         command = [*PENSTOCK, "start", "--state", str(state), "--socket", str(state / "socket")]
         # The command says that the socket accepts, and ends the instance with its input.
         command += [*options, "--", "sh", "-c", "echo accepting; cat > /dev/null"]
+        stderr = stderr or tmp_path / f"{name}.log"
         with (
-            nullcontext() if stderr is None else stderr.open("w") as log,
+            stderr.open("w") as log,
             subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
             ) as process,
@@ -73,6 +74,9 @@ def start(tmp_path):
                 if process.poll() is None:
                     process.stdin.close()
                     process.wait(timeout=60)
+        said = stderr.read_text(errors="replace")
+        # A panic is contained: without this, the failure of a check could go unnoticed.
+        assert "PanicException" not in said, said
 
     return start_instance
 

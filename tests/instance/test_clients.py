@@ -1,12 +1,14 @@
-"""The clients against a real instance: what `run` does, and services over the Trio client."""
+"""The clients against a real instance: `run`, services over the Trio client, docs/clients.md."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import trio
@@ -18,7 +20,7 @@ from penstock.jobspec import from_command
 
 
 def test_a_job_ends_when_its_reader_closes_the_pipe(start):
-    # What the job writes before it waits is more than a pipe holds.
+    # The job writes more than a pipe holds before it sleeps.
     script = "head -c 1000000 /dev/zero | tr '\\0' y; echo; exec sleep 1000"
     command = [sys.executable, "-m", "penstock", "run", "sh", "-c", script]
     with start() as instance:
@@ -128,7 +130,7 @@ def test_output_is_not_sent_after_its_follower_has_left(start, tmp_path):
                     assert await anext(parts) == ("stdout", b"one\n")
                     numbers = await client.stats("job-exec")
                     assert numbers == {"jobs": 1, "tasks": 1, "followers": 1}
-                # The stream's end comes although the job goes on.
+                # The stream ends although the job is still running.
                 while (await client.stats("job-exec"))["followers"]:
                     pass
                 assert await client.rpc("job-exec.ping", {"seq": 1}) == {"seq": 1}
@@ -171,3 +173,28 @@ def test_abandoned_waits_leave_nothing_in_the_instance(start):
 
     with start("--nodes", "1") as instance:
         trio.run(main, instance.uri)
+
+
+# --- the programs of docs/clients.md
+
+
+PAGE = Path(__file__).parents[2] / "docs/clients.md"
+PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+OUTPUTS = [
+    r"hostname 0\n(\d+\.\d+ [a-z]+\n)+\Z",
+    r"\d+ cancelled, \d+ not\n\Z",
+    r"submit\n([a-z]+\n)+cancel\n\Z",
+    r"2\n\Z",
+]
+
+
+@pytest.mark.parametrize(("program", "output"), [*zip(PROGRAMS, OUTPUTS, strict=True)])
+def test_the_programs_of_the_page_run_as_printed(start, program, output):
+    with start("--nodes=2") as instance:
+        env = {**os.environ, "PENSTOCK_URI": instance.uri}
+        command = [sys.executable, "-c", program.replace("duration=60.0", "duration=0.01")]
+        done = subprocess.run(
+            command, env=env, capture_output=True, text=True, check=False, timeout=120
+        )
+    assert done.returncode == 0, done.stderr
+    assert re.match(output, done.stdout), done.stdout

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
-import os
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +61,7 @@ SURROGATE = (
 def test_text_that_cannot_be_encoded_costs_its_request_only(topic, guest):
     async def scenario(machine: SimulatedMachine) -> None:
         options = dataclasses.replace(OPTIONS, config=GUESTS)
-        machine.network.uid = os.geteuid() + guest
+        machine.network.uid = machine.host.uid + guest
         async with instance_on(machine, options) as client:
             assert await rejected(client, topic, SURROGATE) != errno.EIO
             assert (await client.rpc("broker.ping", {"seq": 1}))["seq"] == 1
@@ -104,9 +103,9 @@ def test_a_start_request_with_a_directory_that_cannot_be_encoded_costs_its_job_o
     async def scenario(machine: SimulatedMachine) -> None:
         async with instance_on(machine) as client:
             r = json.dumps(machine_r())
-            start = f'{{"id":5,"jobspec":{spec},"R":{r}}}'.encode() + b"\0"
-            responses = [it async for it in responses_to_start(client, start)]
-            assert [it["type"] for it in responses] == ["exception", "release"]
+            start = f'{{"id":5,"userid":0,"jobspec":{spec},"R":{r}}}'.encode() + b"\0"
+            responses = [response async for response in responses_to_start(client, start)]
+            assert [response["type"] for response in responses] == ["exception", "release"]
             assert "lone surrogate" in responses[0]["data"]["note"]
             assert (await client.wait_one(await client.submit(job("true"))))["success"]
 
@@ -155,7 +154,7 @@ class Faulty:
             self._broker.post_messages(self.peer, [request.respond({})])
 
     def settle(self, now: float) -> None:
-        """Raises if it is told to."""
+        """Raises unless `settles` is set."""
         if not self.settles:
             raise self._fault("on demand")
 
@@ -179,7 +178,7 @@ def test_a_service_that_raises_fails_alone_and_its_requests_are_answered(fault, 
             assert (await client.wait_one(await client.submit(job("true"))))["success"]
 
     in_virtual_time(scenario)
-    assert [it.getMessage() for it in caplog.records if it.exc_info] == [
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == [
         "service Faulty has failed"
     ]
 
@@ -193,7 +192,7 @@ def test_a_service_that_cannot_settle_fails_alone(fault, caplog):
             assert await rejected(client, "faulty.fine", {}) == errno.EIO
 
     in_virtual_time(scenario)
-    assert len([it for it in caplog.records if it.exc_info]) == 1
+    assert len([record for record in caplog.records if record.exc_info]) == 1
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -229,6 +228,98 @@ def test_a_rust_service_that_panics_is_replaced(name, method, fault, monkeypatch
 
     in_virtual_time(scenario)
     assert len(made) == 2
+
+
+def fail_next(monkeypatch, service: Any, method: str, fault: type[BaseException]) -> None:
+    """Makes the next call of a service's method raise."""
+
+    def fail(*_args: Any) -> None:
+        monkeypatch.undo()
+        raise fault("on demand")
+
+    monkeypatch.setattr(service, method, fail)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("method", ["deliver", "settle"])
+@pytest.mark.parametrize(
+    ("name", "topic", "payload"),
+    [
+        ("_control", "broker.ping", {"seq": 1}),
+        ("_log", "log.stats-get", {}),
+        ("_hooks", "hooks.stats-get", {}),
+    ],
+)
+def test_a_service_of_the_daemon_that_fails_is_restarted(
+    name, topic, payload, method, fault, monkeypatch, caplog
+):
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine) as client:
+            assert machine.instance is not None
+            fail_next(monkeypatch, getattr(machine.instance, name), method, fault)
+            # A failure in `settle` follows the response.
+            if method == "deliver":
+                assert await rejected(client, topic, payload) == errno.EIO
+            else:
+                await client.rpc(topic, payload)
+            await trio.sleep(1)
+            await client.rpc(topic, payload)
+            assert (await client.rpc("broker.stats-get"))["failed"] == 0
+
+    in_virtual_time(scenario)
+    assert len([record for record in caplog.records if record.exc_info]) == 1
+
+
+def test_a_service_that_fails_again_and_again_answers_eio_between_its_restarts(monkeypatch):
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine) as client:
+            assert machine.instance is not None
+            failing = machine.instance._log
+
+            def fail(*_args: Any) -> None:
+                raise ValueError("on demand")
+
+            monkeypatch.setattr(failing, "deliver", fail)
+            for _ in range(20):
+                assert await rejected(client, "log.stats-get", {}) == errno.EIO
+                await trio.sleep(1)
+            monkeypatch.undo()
+            await trio.sleep(HOUR)
+            await client.rpc("log.stats-get")
+
+    in_virtual_time(scenario)
+
+
+def test_a_running_prolog_survives_a_fault_of_its_service(monkeypatch):
+    config = parse(NO_OUTPUT_CHECK + '[job-manager.prolog]\ncommand = ["sleep", "10m"]\n')
+
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine, dataclasses.replace(OPTIONS, config=config)) as client:
+            submitted = await client.submit(job("true"))
+            await trio.sleep(HOUR / 12)
+            assert machine.instance is not None
+            fail_next(monkeypatch, machine.instance._hooks, "deliver", ValueError)
+            assert await rejected(client, "hooks.ping", {}) == errno.EIO
+            assert (await client.wait_one(submitted))["success"]
+
+    in_virtual_time(scenario)
+
+
+def test_followers_of_a_log_that_fails_get_an_error(monkeypatch):
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine) as client:
+            assert machine.instance is not None
+            async with client.dmesg(follow=True) as lines:
+                await anext(lines)
+                fail_next(monkeypatch, machine.instance._log, "deliver", ValueError)
+                assert await rejected(client, "log.ping", {}) == errno.EIO
+                with pytest.raises(RpcError) as caught:
+                    async for _line in lines:
+                        pass
+            assert caught.value.errno == errno.EIO
+            assert [line async for line in client.dmesg()]
+
+    in_virtual_time(scenario)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

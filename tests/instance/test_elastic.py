@@ -15,7 +15,7 @@ import os, signal
 from penstock.pmix import DeniedError, Job
 
 if os.environ["PENSTOCK_TASK_RANK"] != "0":
-    # Until its node is given back.
+    # Until its node is released.
     signal.pause()
 with Job() as job:
     more = job.extend(nodes=1, required=True, name="more")
@@ -23,7 +23,7 @@ with Job() as job:
     try:
         job.extend(nodes=4, required=True)
     except DeniedError as error:
-        print("refused", error.status)
+        print("denied", error.status)
     print("released", job.release(alloc=more.alloc).hosts)
     print("released", job.release(nodes=9).hosts)
     new = job.new(nodes=3, name="mine", time=3600)
@@ -38,7 +38,7 @@ def test_a_job_grows_shrinks_and_leaves_an_allocation_behind(start):
         assert run.returncode == 0, run.stderr
         assert run.stdout.splitlines() == [
             "granted node2",
-            "refused -29",
+            "denied -29",
             "released node2",
             "released node1",
             "node[1-3] ['granted']",
@@ -61,7 +61,7 @@ def test_elastic_requests_from_outside_and_across_a_restart(start):
             waits = elastic.extend(nodes=2, name="waits", wait=False)
         (line,) = instance.lines("elastic", "status", "--job", str(work), "waits")
         assert line.split()[:3] == ["waits", "extend", "queued"]
-        (reason,) = (it for it in instance.lines("explain", waits.alloc) if waits.alloc in it)
+        (reason,) = (text for text in instance.lines("explain", waits.alloc) if waits.alloc in text)
         assert "2" in reason
         instance.process.kill()
         instance.process.wait()
@@ -77,24 +77,24 @@ NESTED = """
 from penstock.client import Client
 from penstock.pmix import DeniedError, Job
 
-def refused(job, **wanted):
+def denied(job, **wanted):
     try:
         job.extend(required=True, **wanted)
     except DeniedError as error:
-        print("refused", error.status)
+        print("denied", error.status)
 
 with Client() as client:
     attribute = lambda name: client.rpc("attr.get", {"name": name})["value"]
     above = attribute("jobid"), attribute("parent-uri")
     with Job() as job, Job(above[0], uri=above[1]) as outer:
         print("here", job.extend(nodes=1, required=True, name="more").hosts)
-        refused(job, nodes=1)
+        denied(job, nodes=1)
         more = outer.extend(nodes=1, required=True, name="more")
         print("above", more.hosts)
-        refused(outer, nodes=2)
+        denied(outer, nodes=2)
         # Each instance knows its own requests, and its own nodes.
         print([status.answer.hosts for status in job.status("more") + outer.status("more")])
-        refused(job, nodes=1)
+        denied(job, nodes=1)
         print("above", outer.release(alloc=more.alloc).hosts)
         kept = outer.new(nodes=1, cpus=1, time=3600)
         print("above", kept.hosts)
@@ -108,15 +108,15 @@ def test_a_nested_instance_serves_its_jobs_and_requests_from_its_parent(start):
         assert run.returncode == 0, run.stderr
         assert run.stdout.splitlines() == [
             "here node1",
-            "refused -29",
+            "denied -29",
             "above node2",
-            "refused -29",
+            "denied -29",
             "['node1', 'node2']",
-            "refused -29",
+            "denied -29",
             "above node2",
             "above node2",
         ]
-        # What it asked for above is of the instance above, and outlives it.
+        # The grant from the parent instance belongs to the parent, and outlives the child.
         new = newest(client)
         shown = row(client, new)
         assert (shown["state"], shown["nodelist"]) == (16, "node2")

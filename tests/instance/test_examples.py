@@ -43,7 +43,7 @@ def follow(client, job, name):
     for event in client.eventlog(job, follow=True):
         if event["name"] == name:
             return event.get("context", {})
-    raise AssertionError(f"the job is over without `{name}`")
+    raise AssertionError(f"the job has ended without `{name}`")
 
 
 def end_of(client, job):
@@ -108,7 +108,7 @@ def test_commands_of_the_execution_page_work_as_printed(start, tmp_path):
 
 
 def test_without_an_instance_the_examples_exit_with_one_line(tmp_path):
-    uri = f"local://{tmp_path}/nobody"
+    uri = f"local://{tmp_path}/missing"
     for arguments in (["scheduler.py", uri], ["exec_service.py", "x", str(tmp_path), uri]):
         command = [sys.executable, str(EXAMPLES / arguments[0]), *arguments[1:]]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
@@ -300,7 +300,7 @@ def test_a_job_outlives_the_service_that_started_it(start, exec_service, tmp_pat
             follow(client, job, "reattached")
             (row,) = client.jobs(ids=[job])
             assert row["state"] == RUN
-            gate.write_text("go on\n")
+            gate.write_text("open\n")
             assert end_of(client, job)["waitstatus"] == 5 << 8
             assert names(client, job).count("start") == 1
 
@@ -317,11 +317,11 @@ def test_a_service_of_another_name_takes_over_running_jobs(start, exec_service, 
         follow(client, job, "start")
         (tmp_path / "new").symlink_to(tmp_path / "old")
         with exec_service(instance, name="new"):
-            # Not to its end: what it has started keeps the pipe open.
+            # Read a line, not to the end: the processes of the old service keep the pipe open.
             assert "`new` has the jobs now" in old.stderr.readline()
             assert old.wait(timeout=60) == 1
             follow(client, job, "reattached")
-            gate.write_text("go on\n")
+            gate.write_text("open\n")
             assert end_of(client, job)["waitstatus"] == 5 << 8
 
 
@@ -334,7 +334,7 @@ def test_without_an_execution_service_jobs_stay_allocated(start, exec_service):
             assert end_of(client, client.submit(spec("true")))["result"] == COMPLETED
         assert any("it disconnected" in line["text"] for line in client.dmesg(follow=True))
         assert client.stats()["exec"]["service"] is None
-        # Nobody tells that the nodes live, either.
+        # No service reports that the nodes are alive, either.
         assert client.resource_status()["offline"] == "0-1"
         job = client.submit(spec("true"))
         assert client.info(job)["state"] == SCHED
@@ -375,8 +375,8 @@ BAD_JOBSPECS = [
     *(changed(cores=count) for count in (0, -1, 0.5, "1", None, 10**30)),
     *(changed(slots=count) for count in (0, -1, 0.5, "1", [], 10**9, 10**30)),
     *(changed(gpus=count) for count in (-1, "1", None)),
-    *(changed(parts={"resources": it}) for it in (None, [], {}, [7], [{"type": "node"}])),
-    *(changed(parts={"attributes": it}) for it in (None, [], {"system": None}, {"system": {}})),
+    *(changed(parts={"resources": part}) for part in (None, [], {}, [7], [{"type": "node"}])),
+    *(changed(parts={"attributes": part}) for part in (None, [], {"system": None}, {"system": {}})),
     changed(parts={"attributes": {"system": {"duration": "long"}}}),
     changed(parts={"attributes": {"system": {"duration": 0, "constraints": {"near": [1]}}}}),
     None,
@@ -422,7 +422,7 @@ def test_one_commit_covers_as_many_jobs_as_fit(start, scheduler):
         with scheduler("example", instance):
             for job in jobs[:32]:
                 follow(client, job, "alloc")
-            # What is asked for comes in several reads of the socket, perhaps.
+            # The requests may arrive in several reads of the socket.
             assert commit(client) - before - 1 <= 16
         client.cancel(jobs)
 
@@ -430,7 +430,7 @@ def test_one_commit_covers_as_many_jobs_as_fit(start, scheduler):
 def described():
     """The requests in the tables of `docs/services.md`."""
     text = (ROOT / "docs" / "services.md").read_text()
-    # The instance sends these itself, to services that need not be there.
+    # The instance sends these itself, to services that may be missing.
     sent = text.index("The instance sends these requests"), text.index("The daemon's own execution")
     rows = (text[: sent[0]] + text[sent[1] :]).splitlines()
     firsts = [row.split("|")[1] for row in rows if row.startswith("| `")]
@@ -446,7 +446,7 @@ def test_every_documented_request_is_served(start):
             if topic == "broker.shutdown":
                 continue
             try:
-                # What needs a payload or the streaming flag refuses this, but knows its name.
+                # Without a payload or the streaming flag it may be rejected, but not with ENOSYS.
                 client.rpc(topic, {})
             except RpcError as error:
                 if error.errno == errno.ENOSYS:

@@ -83,7 +83,7 @@ def test_a_job_that_ends_by_an_exception_raises_it(executor, local):
 def test_a_rejected_jobspec_does_not_affect_other_jobs(executor):
     spec = from_command(["true"])
     bad = spec | {"version": 9}
-    futures = [executor.submit(it) for it in (spec, bad, spec)]
+    futures = [executor.submit(jobspec) for jobspec in (spec, bad, spec)]
     assert [futures[0].result(), futures[2].result()] == [0, 0]
     for ask in (futures[1].result, futures[1].jobid):
         with pytest.raises(RpcError, match="version"):

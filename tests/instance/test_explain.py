@@ -32,7 +32,7 @@ def started(client, **shape):
     for event in client.eventlog(job, follow=True):
         if event["name"] == "start":
             return job
-    raise AssertionError("it is over without a start")
+    raise AssertionError("the job has ended without a start")
 
 
 def f58(instance, job):
@@ -87,7 +87,7 @@ def test_estimates_of_pending_jobs_come_in_queue_order(start, mode):
         assert "3 h" in lines[1]
         assert lines[2] == "no start has been compared with its estimate yet"
         assert len(instance.lines("estimate", "-n", "-c", "2")) == 2
-        # A job that does not wait has no start to come.
+        # A job that is not pending has no estimated start.
         (line,) = instance.lines("estimate", "--json", str(busy))
         row = json.loads(line)
         assert (row["start"], row["reason"]) == (None, "it runs on node[0-1]")

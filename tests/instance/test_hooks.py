@@ -102,7 +102,7 @@ def test_cancelling_a_job_ends_its_prolog(start, site, tmp_path):
     options = site(f"sleep 1000 & echo $! > {fifo}; wait")
     with start(*SIM, *options) as instance, Client(instance.uri) as client:
         (name,) = instance.lines("submit", "true")
-        # A descriptor that tells of the end, whoever is there to reap what has ended.
+        # Becomes readable when the process ends, whichever process reaps it.
         child = os.pidfd_open(int(fifo.read_text()))
         instance.lines("cancel", name)
         assert instance.penstock("wait", name).returncode == 1
@@ -113,7 +113,7 @@ def test_cancelling_a_job_ends_its_prolog(start, site, tmp_path):
             "free",
             "clean",
         ]
-        # It was told to end with the command itself.
+        # It got the signal together with the command itself.
         assert select.select([child], [], [], 60)[0]
         os.close(child)
 

@@ -69,10 +69,9 @@ def test_a_foreign_start_request_affects_no_other_job(start):
     with start() as instance:
         with Client(instance.uri, timeout=60) as client:
             for payload in [
-                {"id": 5},
-                {"id": 5, "jobspec": {}, "R": {}},
-                {"id": 5, "jobspec": {"attributes": []}, "R": None},
-                {"id": 5, "R": {"version": 1}},
+                {"id": 5, "userid": 0, "jobspec": {}, "R": {}},
+                {"id": 5, "userid": 0, "jobspec": {"attributes": []}, "R": None},
+                {"id": 5, "userid": 0, "jobspec": {}, "R": [1]},
             ]:
                 responses = []
                 for response in client.stream("job-exec.start", payload):

@@ -59,7 +59,7 @@ def test_run_exits_with_the_job_s_exit_code(start, command, code):
 def test_without_an_instance_the_exit_code_is_69(tmp_path):
     import subprocess
 
-    env = {**os.environ, "PENSTOCK_URI": f"local://{tmp_path}/nobody"}
+    env = {**os.environ, "PENSTOCK_URI": f"local://{tmp_path}/missing"}
     command = [sys.executable, "-m", "penstock", "submit", "true"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 69
@@ -77,7 +77,7 @@ def test_tasks_know_their_rank_and_are_bound_to_their_cores(start):
 
 def test_a_cancelled_job_leaves_no_process_behind(start):
     with start() as instance:
-        # The fifo tells that the background process is there, and who it is.
+        # The background process writes its pid to the fifo when it has started.
         fifo = instance.state / "fifo"
         os.mkfifo(fifo)
         script = f"(setsid sh -c 'echo $$ > {fifo}; exec sleep 1000') & exec sleep 1000"
@@ -260,9 +260,9 @@ def test_resources_come_from_r_or_configuration_and_local_jobs_need_real_cores(s
         (row,) = rows(instance)
         assert (row["nodelist"], row["ranks"], row["ncores"]) == ("far[0-1]", "3-4", 16)
         options = ["--state", str(tmp_path / "x"), "--socket", str(tmp_path / "y")]
-        refused = instance.penstock("start", "--R", str(r), *options)
-        assert refused.returncode == 1
-        assert "hint: simulate execution" in refused.stderr
+        rejected = instance.penstock("start", "--R", str(r), *options)
+        assert rejected.returncode == 1
+        assert "hint: simulate execution" in rejected.stderr
     config = tmp_path / "penstock.toml"
     config.write_text('[[resource.config]]\nhosts = "a[0-3]"\ncores = "0-1"\nproperties = ["p"]\n')
     options = ["--config", str(config), "--exec", "local", "--oversubscribe"]

@@ -18,7 +18,7 @@ from penstock.client import Client
 PENSTOCK = [sys.executable, "-P", "-m", "penstock"]
 SHELL = shlex.join(PENSTOCK)
 
-# What an instance's command finds out about the instance and its jobs, as JSON.
+# Prints, as JSON, the instance and the jobs that its initial command sees.
 PROBE = """
 import json, os
 from penstock.client import Client
@@ -124,10 +124,10 @@ def test_local_jobs_run_on_the_cores_of_the_nested_instance(start, probe):
         assert list(node.cores) == found["affinity"] == cores[:1]
         if len(cores) > 1:
             whole = ["-N1", "-n2", "--setattr=shell.options.cpu-affinity=off"]
-            refused = instance.penstock("run", *whole, *PENSTOCK, "start", "--", *probe)
-            assert refused.returncode == 1
-            assert "this is one of 2 tasks: " in refused.stderr
-            assert "\nhint: submit with `penstock batch`" in refused.stderr
+            rejected = instance.penstock("run", *whole, *PENSTOCK, "start", "--", *probe)
+            assert rejected.returncode == 1
+            assert "this is one of 2 tasks: " in rejected.stderr
+            assert "\nhint: submit with `penstock batch`" in rejected.stderr
 
 
 def test_a_start_in_a_job_without_its_instance_fails_with_a_hint(tmp_path, start):
@@ -367,11 +367,11 @@ def test_a_new_time_limit_of_the_job_applies_to_its_instance_s_resources(cluster
 def test_orphans_of_a_killed_nested_instance_end_with_its_job(cluster, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    # The mark of a job that somebody else has submitted is of no account.
+    # A mark of another instance's job, which the environment brings along, is ignored.
     env = "--env=PENSTOCK_WITHIN_0=stale"
     sleeper = f"{SHELL} submit {env} sh -c 'echo $$ > {gate}; exec sleep 1000'; {SHELL} wait --all"
     inner = shlex.join([*PENSTOCK, "run", *PENSTOCK, "start", "--", "sh", "-c", sleeper])
-    # What is killed leaves its directory behind: here.
+    # A killed instance leaves its directory behind: here.
     where = f"--env=TMPDIR={tmp_path}"
     (job,) = cluster.lines("submit", where, *PENSTOCK, "start", "--", "sh", "-c", inner)
     pid = int(gate.read_text())

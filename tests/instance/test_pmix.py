@@ -19,7 +19,7 @@ from runners import run
 from penstock._core import Decoder, Message
 from penstock.instance import pmix_server as pmix
 
-# What the instance says unasked.
+# Topics of the messages that the instance sends without a request.
 QUIET = ("pmix.ping", "pmix.ended")
 
 SCRIPT = """#!{python}
@@ -34,7 +34,7 @@ def read():
         data = link.recv(65536)
         if not data:
             sys.exit()
-        came.extend(it for it in decoder.feed(data) if it.topic not in {quiet})
+        came.extend(message for message in decoder.feed(data) if message.topic not in {quiet})
     return came.pop(0)
 
 {body}
@@ -59,7 +59,7 @@ with open(os.environ["RESULT"], "w") as file:
     json.dump(result, file)
 """
 
-# Lets a task go on that reads the gate.
+# Opens the gate that a task blocks on.
 GATE = """
 open(os.environ["GATE"], "w").close()
 read()
@@ -149,7 +149,7 @@ def test_tasks_find_their_server_and_its_requests_are_the_jobs(tmp_path, server)
         "alloc": [0, {"status": 0}],
         "query": [errno.ENOSYS, "no such service"],
         "other": [errno.ENOSYS, "unknown method `job-manager.raise`"],
-        "array": [errno.EPROTO, "pmix.alloc: expected an object"],
+        "array": [errno.EPROTO, "pmix.alloc: expected an object, found an array"],
         "event": [0, {"id": "A"}],
     }
     assert instance.asked == [
@@ -166,7 +166,7 @@ def test_tasks_find_their_server_and_its_requests_are_the_jobs(tmp_path, server)
 def test_requests_are_forwarded_in_order(tmp_path, server):
     body = """
 requests = [Message.request('pmix.alloc', {'n': n}, matchtag=n) for n in range(1, 51)]
-link.sendall(b''.join(it.encode() for it in requests))
+link.sendall(b''.join(request.encode() for request in requests))
 for _ in requests:
     read()
 """
@@ -296,11 +296,11 @@ def test_a_server_is_pinged():
     assert failed == [("pmix", "the job's PMIx server does not answer")]
 
 
-def test_the_server_is_told_which_task_has_ended(tmp_path, server):
-    # The other rank goes on until the server knows.
+def test_the_server_is_notified_of_the_task_that_has_ended(tmp_path, server):
+    # The other rank runs until the server is notified.
     body = """
 data = link.recv(65536)
-result = [[it.topic, it.object()] for it in decoder.feed(data)]
+result = [[message.topic, message.object()] for message in decoder.feed(data)]
 """
     tmp_path = server(START, body, RESULT, GATE)
 
@@ -325,15 +325,15 @@ def test_an_abort_ends_the_job(tmp_path, server):
     )
 
     async def scenario(service):
-        # The server is there as long as the task is.
+        # The server runs as long as the task.
         command = ["sh", "-c", f"trap '' TERM; cat {tmp_path}/gate"]
         service.start(1, command, options={"pmix": True})
         told = await service.over()
         assert note(told) == ("abort", "rank 0 aborted with status 7: given up")
 
     run(tmp_path, scenario)
-    [refused, granted] = json.loads((tmp_path / "result").read_text())
-    assert (refused[0], granted) == (errno.EPROTO, [0, {}])
+    [rejected, granted] = json.loads((tmp_path / "result").read_text())
+    assert (rejected[0], granted) == (errno.EPROTO, [0, {}])
 
 
 def test_the_end_of_the_instance_ends_servers(tmp_path, server):

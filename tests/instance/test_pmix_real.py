@@ -82,7 +82,7 @@ def test_granted(instance, alloc):
     assert "event: penstock.alloc.status = 0" in one
     assert "event: pmix.alloc.nlist = node[1-2]" in one
     assert "query: pmix.query.alloc = granted" in two
-    # It outlives the job that has asked, and ends when somebody ends it.
+    # The allocation outlives the requesting job, and ends when it is cancelled.
     [allocation, asker] = rows(instance)
     assert (allocation["state"], asker["result"]) == ("RUN", "COMPLETED")
     assert f"new: pmix.alloc.id = {allocation['id']}" in zero
@@ -90,11 +90,11 @@ def test_granted(instance, alloc):
     assert instance.penstock("wait", allocation["id"]).returncode == 1
 
 
-def test_refused_because_required_and_too_big(instance, alloc):
+def test_a_required_request_that_is_too_large_is_denied(instance, alloc):
     [zero, one, two] = run(instance, alloc, f"new:nodes=12,{MINE},required")
     assert "new: status -29" in codes(zero)
     assert "event: penstock.alloc.status = -29" in one
-    assert "query: pmix.query.alloc = refused" in two
+    assert "query: pmix.query.alloc = denied" in two
     [reason] = [line for line in one if line.startswith("event: pmix.evtext = ")]
     assert reason.replace("event", "query") in two
 
@@ -124,7 +124,7 @@ def test_cancelled_without_an_id(instance, alloc):
     [zero] = run(instance, alloc, *words, "status", ntasks=1)
     assert "cancel: status 0" in codes(zero)
     assert codes(zero).count("new: status -180") == 2
-    # What is granted stays, and is told of with the rest.
+    # The grant stays, and is reported with the other requests.
     states = [line for line in zero if line.startswith("status: pmix.query.alloc")]
     assert sorted(line.rpartition(" ")[2] for line in states) == [
         "cancelled",
@@ -152,7 +152,7 @@ def test_hosts_go_back_by_name_but_never_the_requesters(instance, alloc):
         "release: status 0",
         "release: status -29",
     ]
-    # Both are told of, with the reason.
+    # Both are reported, with the reason.
     assert [line for line in zero if line.startswith("status: pmix.alloc.reqid")] == [
         f"status: pmix.alloc.reqid = {name}" for name in "ABC"
     ]
@@ -187,7 +187,7 @@ def test_lent_and_reacquired(instance, alloc):
 
 
 def test_a_loan_is_reclaimed_when_it_ends(instance, alloc):
-    # The job goes on when its program has ended.
+    # The job is still running when its program has ended.
     script = f"{alloc} extend:nodes=1,id=A release:nodes=1,time=1,id=L; exec sleep 1000"
     (job,) = instance.lines("submit", "-N1", "-n1", "--pmix", "sh", "-c", script)
     with Client(instance.uri) as client:
@@ -236,20 +236,20 @@ def test_attributes_of_every_type(instance, programs):
         "pmix.alloc.nlist:string=nosuch": -29,
         "pmix.other:string=x": -47,
     }
-    refused = {
+    rejected = {
         **{f"2 {one} {word}!": status for word, status in dropped.items()},
         **{f"{directive} {one}": -47 for directive in (6, 128, 255)},
         "3 pmix.alloc.id:string=nosuch!": -46,
         "2 pmix.alloc.nnodes:string=x": -27,
     }
-    # What is granted in one request is given back before the next.
+    # The grant of one request is released before the next.
     back = "pmix.alloc.reqid:string=it then 3 pmix.alloc.id:string=it!"
     requests = [f"2 {words}" if "time" in words else f"2 {words} {back}" for words in asked]
     requests += [f"2 {one} {word} {back}" for word in dropped]
-    requests += [*refused, f"1 {one} pmix.alloc.id:string=mine"]
+    requests += [*rejected, f"1 {one} pmix.alloc.id:string=mine"]
     words = " then ".join(requests).split()
     lines = instance.lines("run", "-N1", "-n1", "-t10", "--pmix", programs("attributes"), *words)
-    answers = [it.splitlines() for it in "\n".join(lines).split("status: ")[1:]]
+    answers = [block.splitlines() for block in "\n".join(lines).split("status: ")[1:]]
     results = iter(
         (int(first), dict(line.split(" = ") for line in rest)) for first, *rest in answers
     )
@@ -264,7 +264,7 @@ def test_attributes_of_every_type(instance, programs):
         status, told = next(results)
         assert (status, told["penstock.alloc.dropped"]) == (0, word.partition(":")[0])
         assert next(results)[0] == 0
-    for request, expected in refused.items():
+    for request, expected in rejected.items():
         assert (request, next(results)) == (request, (expected, {}))
     # Where there is no such allocation, it is the request's own name.
     status, told = next(results)
@@ -297,7 +297,10 @@ def test_each_task_knows_its_own_node(instance, programs):
     for rank in range(4):
         node = rank // 2
         peers = f"{2 * node},{2 * node + 1}, first {2 * node}"
-        others = [f"{it} on node{it // 2}, {it % 2} there, card {100 + it}" for it in range(4)]
+        others = [
+            f"{other} on node{other // 2}, {other % 2} there, card {100 + other}"
+            for other in range(4)
+        ]
         assert [line.partition(": ")[2] for line in lines if line.startswith(f"{rank}: ")] == [
             f"of 4 on 2 nodes; here 2: {peers}; 2 on node{node}, node {node}, env node{node}",
             *others,
@@ -327,7 +330,7 @@ def test_a_late_default_event_handler_is_called(instance, alloc):
 def test_a_thousand_requests_of_one_job(instance, alloc):
     [zero] = run(instance, alloc, "--count", "1000", "new:nodes=1,required", ntasks=1)
     # Three nodes are free.
-    assert zero[-1] == "new: 1000 answers, 997 refused"
+    assert zero[-1] == "new: 1000 answers, 997 denied"
     assert [row["state"] for row in rows(instance)].count("RUN") == 3
 
 

@@ -32,7 +32,7 @@ def until(client, queued, running):
     """Waits until the scheduler has this many pending and allocated jobs."""
     end, stats = time.monotonic() + 60, {}
     while time.monotonic() < end:
-        # There is none to ask before a scheduler of its own has come.
+        # Before a scheduler process has attached there are no statistics.
         with suppress(RpcError):
             stats = client.stats("sched")
         if stats.get("ready") and (stats["queued"], stats["running"]) == (queued, running):

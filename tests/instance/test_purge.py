@@ -39,14 +39,14 @@ def test_purged_jobs_and_their_output_stay_removed(start):
         with pytest.raises(RpcError, match="may have been purged"):
             client.rpc("job-info.lookup", {"id": jobs[0], "keys": ["R"]})
         assert instance.penstock("logs", str(jobs[2])).stdout == "2\n"
-    # The instance has stopped in order: what was to be removed has been.
+    # An instance that stops in order has finished its purges.
     assert output(instance) == jobs[2:]
     with closing(sqlite3.connect(instance.state / "jobs.sqlite")) as store:
         for table, column in (("jobs", "id"), ("events", "job")):
             left = store.execute(f"SELECT DISTINCT {column} FROM {table}").fetchall()
             assert left == [(jobs[2],)]
         assert store.execute("SELECT count(*) FROM jobspecs").fetchone() == (1,)
-    # What a crash may leave of a job that is not known any more.
+    # A crash may leave output of a job that is no longer known.
     (instance.state / "output" / str(jobs[0])).mkdir()
     with start() as instance, Client(instance.uri) as client:
         assert client.rpc("job-manager.history.get", {"slice": "[:]"})["jobs"] == jobs[2:]

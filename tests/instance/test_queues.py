@@ -94,9 +94,9 @@ def test_a_reload_cannot_remove_a_queue_with_pending_jobs(start, options, tmp_pa
         client.cancel([over])
         fewer = tmp_path / "fewer.toml"
         fewer.write_text('[queues.batch]\n[policy.limits]\nduration = "2h"\n')
-        refused = instance.penstock("config", "reload", str(fewer))
-        assert refused.returncode == 1
-        assert "queues.debug: 2 jobs are pending: cancel " in refused.stderr
+        rejected = instance.penstock("config", "reload", str(fewer))
+        assert rejected.returncode == 1
+        assert "queues.debug: 2 jobs are pending: cancel " in rejected.stderr
         assert client.rpc("job-manager.queue-list") == {"queues": ["batch", "debug"]}
         assert client.config()["policy"]["limits"]["duration"] == 3600
         # One queue the less is no matter where nothing of it is pending.
@@ -105,8 +105,8 @@ def test_a_reload_cannot_remove_a_queue_with_pending_jobs(start, options, tmp_pa
         client.cancel(held[:1])
         empty = tmp_path / "empty.toml"
         empty.write_text("")
-        refused = instance.penstock("config", "reload", str(empty))
-        assert "queues.debug: 1 job is pending: " in refused.stderr
+        rejected = instance.penstock("config", "reload", str(empty))
+        assert "queues.debug: 1 job is pending: " in rejected.stderr
         client.cancel(held[1:])
         instance.lines("config", "reload", str(empty))
         assert client.rpc("job-manager.queue-list") == {"queues": []}

@@ -58,7 +58,7 @@ def r_file(tmp_path, ranks, hosts, cores="0-1", name="R"):
     return str(path)
 
 
-def refused(instance, topic, payload=None):
+def rejected(instance, topic, payload=None):
     with Client(instance.uri) as client, pytest.raises(RpcError) as error:
         client.rpc(topic, payload)
     return error.value
@@ -76,7 +76,7 @@ def test_the_acquire_stream_ends_when_it_is_cancelled(start):
     with start("--sched=none", "--nodes=2") as instance, Client(instance.uri) as client:
         responses = client.stream("resource.acquire")
         assert next(responses)["up"] == "0-1"
-        # Tags are counted from 1. Whose stream it is counts as well.
+        # Matchtags start at 1 in each client: only the client of a stream can cancel it.
         with Client(instance.uri) as other:
             other.rpc("resource.acquire-cancel", {"matchtag": 1})
             assert other.rpc("resource.stats-get")["acquired"] is True
@@ -113,7 +113,7 @@ def test_changes_are_sent_as_transitions_with_every_key(start, tmp_path):
                 "node[0,3],new0"
             ]
             assert resources["expiration"] == 4000000000.5
-            # This one has not asked to be told of growth: its next response is another change.
+            # This request does not accept growth: its next response is a change of another kind.
             instance.lines("resource", "grow", r_file(tmp_path, "9", "new1"))
             instance.lines("resource", "drain", "7,9")
             assert read() == {"down": "7"}
@@ -124,7 +124,7 @@ def test_drains_are_idempotent_and_say_when_why_and_for_which_state(start):
         instance.lines("resource", "drain", "node[1-2]", "it", "smokes")
         (first,) = objects(instance, "resource", "drain")
         assert (first["state"], first["ranks"], first["reason"]) == ("drained", "1-2", "it smokes")
-        # Again: nothing changes. --update gives a reason only where there is none.
+        # Draining again changes nothing. --update sets a reason only on nodes without one.
         instance.lines("resource", "drain", "1", "other")
         instance.lines("resource", "drain", "3")
         instance.lines("resource", "drain", "--update", "2-3", "late")
@@ -165,8 +165,8 @@ def test_every_invalid_target_is_reported_at_once(start):
         instance.lines("resource", "undrain", "--force", "0-2", "clean", "now")
         assert objects(instance, "resource", "drain") == []
         assert instance.penstock("resource", "shrink", "0-3").returncode == 1
-        assert refused(instance, "resource.drain", {"targets": ""}).errno == errno.EINVAL
-        wrong = refused(instance, "resource.drain", {"targets": "0", "mode": "maybe"})
+        assert rejected(instance, "resource.drain", {"targets": ""}).errno == errno.EINVAL
+        wrong = rejected(instance, "resource.drain", {"targets": "0", "mode": "maybe"})
         assert "update, overwrite, force-overwrite" in str(wrong)
         assert instance.penstock("resource", "drain", "--force").returncode == 2
 
@@ -205,11 +205,11 @@ def test_history_shows_events_of_all_or_some_targets(start, tmp_path):
         assert events[1]["context"]["reason"] == "wiped"
 
         def names(targets):
-            return [it["name"] for it in objects(instance, "resource", "history", targets)]
+            return [event["name"] for event in objects(instance, "resource", "history", targets)]
 
         assert names("1") == names("node1") == ["drain"]
         assert names("0") == ["drain", "undrain"]
-        # Also of what is not there any more.
+        # Targets that were removed have a history, too.
         assert names("3") == names("node3") == ["shrink"]
         assert names("node2") == []
         bad = instance.penstock("resource", "history", "node[1,9],no")
@@ -253,7 +253,7 @@ def test_a_restart_restores_all_resource_state(start, tmp_path):
         assert instance.lines("resource", "info")[0] == "5 nodes, 14 cores, 0 gpus"
     # Drains follow the hosts, should their ranks change.
     with start("--R", r_file(tmp_path, "0-2", "x,node1,node3"), "--exec=sim") as instance:
-        assert {ranks: it["reason"] for ranks, it in status(instance)["drain"].items()} == {
+        assert {ranks: entry["reason"] for ranks, entry in status(instance)["drain"].items()} == {
             "1": "worse fan"
         }
     with start("--R", r_file(tmp_path, "0-2", "node1,x,y"), "--exec=sim") as instance:
@@ -323,8 +323,8 @@ def test_the_end_of_the_resources_limits_jobs(start):
         r = json.loads(instance.lines("info", ident, "R")[0])
         assert r["execution"]["expiration"] == 4000000000.0
         for value in (-1, True, "soon", None):
-            wrong = refused(instance, "resource.expiration", {"expiration": value})
-            assert "seconds since the epoch" in str(wrong)
+            wrong = rejected(instance, "resource.expiration", {"expiration": value})
+            assert "`expiration`" in str(wrong)
         client.rpc("resource.expiration", {"expiration": 0})
         assert status(instance)["R"]["execution"]["expiration"] == 0.0
         assert instance.penstock("resource", "expiration", "soon").returncode == 2
@@ -361,7 +361,7 @@ def test_targets_are_online_while_a_monitor_reports_them(start):
             assert read() == {"ranks": "1"}
             assert instance.penstock("wait", ident).returncode == 0
             assert job(instance, ident)["ranks"] == "0-1"
-    # Nobody tells after a restart, until somebody does; or until nobody has to.
+    # After a restart monitored nodes are offline until a monitor or `unmonitor` says otherwise.
     with start("--nodes=3", "--cores=1") as instance:
         assert status(instance)["offline"] == "1-2"
         instance.lines("resource", "unmonitor", "node[1-2]")
@@ -371,7 +371,7 @@ def test_targets_are_online_while_a_monitor_reports_them(start):
 def test_a_monitor_can_cancel_its_stream_and_another_continues(start):
     with start("--nodes=2") as instance, Client(instance.uri) as client:
         streams = [client.stream("resource.monitor", {"ranks": ranks}) for ranks in ("0-1", "1")]
-        assert [next(it) for it in streams] == [{"ranks": "0-1"}, {"ranks": "1"}]
+        assert [next(monitor) for monitor in streams] == [{"ranks": "0-1"}, {"ranks": "1"}]
         # Tags are counted from 1.
         client.rpc("resource.monitor-cancel", {"matchtag": 1})
         assert list(streams[0]) == []
@@ -385,7 +385,7 @@ def test_a_monitor_can_cancel_its_stream_and_another_continues(start):
             with pytest.raises(RpcError) as error:
                 next(iter(client.stream("resource.monitor", payload)))
             assert error.value.errno == number
-        assert refused(instance, "resource.monitor", {"ranks": "0"}).errno == errno.EPROTO
+        assert rejected(instance, "resource.monitor", {"ranks": "0"}).errno == errno.EPROTO
 
 
 def test_a_reload_is_atomic(start, tmp_path):
@@ -413,8 +413,8 @@ def test_a_reload_is_atomic(start, tmp_path):
         live = json.loads(instance.lines("config", "dump", "--live", "--json")[0])
         assert live["resource"]["exclude"] == "node0"
 
-        # What is excluded from now on gets no jobs; the job there goes on. What is not any more
-        # is new to the scheduler.
+        # A newly excluded node gets no jobs; its running job continues. A node that is no longer
+        # excluded is new to the scheduler.
         file.write_text(
             '[resource]\nexclude = "1"\n[resource.properties]\nfast = "2"\n'
             '[penstock.exec]\nkill-timeout = "1s"\n'
@@ -453,7 +453,7 @@ def test_queues_and_limits_change_with_the_configuration(start, tmp_path):
         assert "changed: policy.limits.duration" in changed
         (ident,) = instance.lines("submit", "-t", "2h", "true")
         assert (job(instance, ident)["queue"], job(instance, ident)["ranks"]) == ("batch", "1")
-        # What is wrong in one part changes nothing in the others.
+        # An error in one section leaves the others unchanged.
         file.write_text('[policy.limits]\nduration = "1h"\n[resource]\nexclude = "nosuch"\n')
         assert instance.penstock("config", "reload", str(file)).returncode == 1
         assert instance.penstock("submit", "-t", "2h", "true").returncode == 0
@@ -472,10 +472,10 @@ def test_the_resource_service_answers_the_requests_of_tools(start):
         assert client.rpc("resource.ping", {"seq": 7}) == {"seq": 7}
         stats = client.rpc("resource.stats-get")
         assert (stats["ranks"], stats["up"], stats["acquired"]) == ("0-1", "0-1", True)
-        assert refused(instance, "groups.get", {"name": "nosuch"}).errno == errno.ENOENT
+        assert rejected(instance, "groups.get", {"name": "nosuch"}).errno == errno.ENOENT
         assert IDset(client.rpc("groups.get", {"name": "broker.online"})["members"]) == IDset("0-1")
-        assert refused(instance, "resource.nosuch").errno == errno.ENOSYS
+        assert rejected(instance, "resource.nosuch").errno == errno.ENOSYS
         for topic in ("resource.grow", "resource.acquire-cancel", "resource.monitor-cancel"):
-            assert refused(instance, topic).errno == errno.EPROTO
-        assert refused(instance, "resource.grow", {"R": {}}).errno == errno.EINVAL
-        assert refused(instance, "config.reload").errno == errno.EPROTO
+            assert rejected(instance, topic).errno == errno.EPROTO
+        assert rejected(instance, "resource.grow", {"R": {}}).errno == errno.EINVAL
+        assert rejected(instance, "config.reload").errno == errno.EPROTO

@@ -13,11 +13,19 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from penstock import ResourceSet
-from penstock._core import NORESPONSE, STREAMING, Decoder, Message, fluid_dothex, fluid_f58
+from penstock._core import (
+    ALLOC_CANCEL,
+    ALLOC_DENY,
+    ALLOC_SUCCESS,
+    NORESPONSE,
+    STREAMING,
+    Decoder,
+    Message,
+    fluid_dothex,
+    fluid_f58,
+)
 from penstock.client import Client, connect
 from penstock.jobspec import from_command
-
-SUCCESS, ANNOTATE, DENY, CANCEL = range(4)
 
 
 class Peer:
@@ -62,7 +70,7 @@ class Peer:
         for message in messages:
             self.socket.sendall(message.encode())
 
-    def refused(self, topic, payload=None, flags=0):
+    def rejected(self, topic, payload=None, flags=0):
         (response,) = self.ask(topic, payload, flags)
         assert response.errnum
         return response.errnum, response.error_text
@@ -144,7 +152,7 @@ def test_a_scheduler_that_breaks_every_rule_corrupts_nothing(start, peer, tmp_pa
         "with another R than was committed",
         "it was not requested",
         "unknown type 9",
-        "malformed payload",
+        "sched.alloc: invalid JSON",
         "scheduling is suspended: sched.alloc failed with errnum 5",
     ]:
         assert fault in told, fault
@@ -162,7 +170,7 @@ def allocated(scheduler, rank=0):
     job = request.object()["id"]
     r = resources(rank, "0")
     scheduler.granted("kvs.commit", commit((job, r)))
-    scheduler.send(request.respond({"id": job, "type": SUCCESS}))
+    scheduler.send(request.respond({"id": job, "type": ALLOC_SUCCESS}))
     assert scheduler.state(job) == 16
     return request
 
@@ -200,7 +208,7 @@ def test_a_running_job_is_updated_without_a_scheduler(start, peer):
         client.update(job, duration=500)
         assert client.info(job)["duration"] == 500
         scheduler.socket.close()
-        # One that is registered and has said nothing is not asked, and its going is no harm.
+        # A scheduler that registers without a hello gets no requests; its exit changes nothing.
         silent = peer(instance)
         silent.granted("service.add", {"service": "sched"})
         client.update(job, duration=600)
@@ -248,11 +256,11 @@ def test_a_stray_hello_does_not_block_our_scheduler(start, peer):
         list(client.wait([first]))
         stranger = peer(instance)
         hello = ("job-manager.sched-hello", {"partial-ok": True}, STREAMING)
-        assert stranger.refused(*hello)[0] == 16
-        # Sent as one that wants no response, it is not even refused.
+        assert stranger.rejected(*hello)[0] == 16
+        # With NORESPONSE there is no error response either.
         stranger.send(Message.request(hello[0], hello[1], flags=STREAMING | NORESPONSE))
         ready = ("job-manager.sched-ready", {"mode": "unlimited"})
-        assert stranger.refused(*ready)[0] == 71
+        assert stranger.rejected(*ready)[0] == 71
         assert stranger.requests == []
         (row,) = client.wait([submit(client, cores=1)])
         assert row["result"] == 1
@@ -267,7 +275,7 @@ def test_requests_of_other_clients_free_no_cores_of_our_scheduler(start, peer):
         for number in (1, 1, 2):
             told = {"id": number, "priority": 16, "userid": os.getuid(), "t_submit": 1.0}
             (answer,) = stranger.ask("sched.alloc", {**told, "jobspec": spec})
-            assert answer.object()["type"] == DENY
+            assert answer.object()["type"] == ALLOC_DENY
             assert "no job" in answer.object()["note"]
         (row,) = client.wait([submit(client, cores=2)])
         assert row["result"] == 1
@@ -283,7 +291,7 @@ def test_a_cancelled_job_has_no_annotations(start, peer):
         scheduler.granted("kvs.commit", commit((job, resources(0, "0"))))
         client.cancel([job])
         annotations = {"sched": {"resource_summary": "rank0/core0"}}
-        told = {"id": job, "type": SUCCESS, "annotations": annotations}
+        told = {"id": job, "type": ALLOC_SUCCESS, "annotations": annotations}
         scheduler.send(request.respond(told))
         (row,) = client.wait([job])
         assert not row.get("annotations")
@@ -305,14 +313,14 @@ def asked_of(scheduler):
 def break_the_rules(bad, long, jobs):
     """Every violation by a scheduler; the first job runs in the end, the others stay pending."""
     bad.granted("service.add", {"service": "sched"})
-    assert bad.refused("job-manager.sched-ready", {"mode": "unlimited"})[0] == 71
+    assert bad.rejected("job-manager.sched-ready", {"mode": "unlimited"})[0] == 71
     bad.granted("job-manager.sched-hello", {"partial-ok": True}, STREAMING)
     for mode in ({"mode": "limited", "limit": 0}, {"mode": "limited", "limit": 2**31}):
-        assert bad.refused("job-manager.sched-ready", mode)[0] == 22
+        assert bad.rejected("job-manager.sched-ready", mode)[0] == 22
     requests = asked_of(bad)
-    # Another hello takes back what was asked before; nothing may be said until ready.
+    # Another hello cancels the earlier requests; no response is allowed until ready.
     bad.granted("job-manager.sched-hello", {"partial-ok": True}, STREAMING)
-    bad.send(requests[long].respond({"id": long, "type": SUCCESS}))
+    bad.send(requests[long].respond({"id": long, "type": ALLOC_SUCCESS}))
     requests = asked_of(bad)
 
     def answer(job, **payload):
@@ -324,30 +332,30 @@ def break_the_rules(bad, long, jobs):
 
     second, third, _fourth = jobs
     name = fluid_f58(long)
-    answer(long, type=SUCCESS)
+    answer(long, type=ALLOC_SUCCESS)
     assert "there is no rank2" in committed((long, resources(2, "0")))
     assert "there is no rank0/core4" in committed((long, resources(0, "3-4")))
     mine, others = resources(0, "0-1"), resources(0, "1-2")
     assert f"job {name} has rank0/core1" in committed((long, mine), (second, others))
     assert not committed((long, mine))
-    answer(long, type=SUCCESS, R=mine.to_dict())
+    answer(long, type=ALLOC_SUCCESS, R=mine.to_dict())
     assert bad.state(long) == 16
-    answer(long, type=SUCCESS)
+    answer(long, type=ALLOC_SUCCESS)
     assert f"job {name} has rank0/core1" in committed((second, others))
-    assert "has not asked" in committed((long, others))
+    assert "has no outstanding request" in committed((long, others))
     assert not committed((second, resources(1, "0-1")))
-    answer(second, type=SUCCESS, R=resources(1, "2-3").to_dict())
-    bad.send(requests[second].respond({"id": 123, "type": SUCCESS}))
-    answer(third, type=CANCEL)
+    answer(second, type=ALLOC_SUCCESS, R=resources(1, "2-3").to_dict())
+    bad.send(requests[second].respond({"id": 123, "type": ALLOC_SUCCESS}))
+    answer(third, type=ALLOC_CANCEL)
     answer(third, type=9)
     bad.send(requests[third].respond(b"{"))
-    assert bad.refused("job-manager.sched-ready", {"mode": "unlimited"})[0] == 71
+    assert bad.rejected("job-manager.sched-ready", {"mode": "unlimited"})[0] == 71
     for job in jobs:
         assert bad.state(job) == 8
     bad.send(requests[third].respond(errnum=5))
-    # What was committed before the scheduler was put off is not in the way of the next.
+    # A commit of the rejected scheduler does not prevent that of the next one.
     (response,) = bad.ask("kvs.commit", commit((second, mine)))
-    assert "has not asked" in response.error_text
+    assert "has no outstanding request" in response.error_text
     bad.socket.close()
 
 
@@ -396,7 +404,7 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
         ]
         names = [event["name"] for event in events]
         assert names[-6:] == ["start", "reattached", "finish", "release", "free", "clean"]
-        # An error is the end of the service; the next one gets what there is to start.
+        # An error ends the service; the next one gets the start requests.
         (name,) = instance.lines("submit", "true")
         request = bad.request("bad.start")
         bad.send(request.respond(errnum=5))
@@ -406,7 +414,7 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
         good.granted("job-manager.exec-hello", {"service": "good"})
         request = good.request("good.start")
         last = request.object()["id"]
-        # The one that was asked before may have started it.
+        # The first service may have started it.
         assert (fluid_f58(last), request.object()["reattach"]) == (name, True)
         for kind, data in [
             ("reattached", {}),
@@ -431,11 +439,11 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
 def test_exec_hello_requires_a_registered_service(start, peer):
     with start("--nodes", "1", "--exec", "sim") as instance, Client(instance.uri) as client:
         stranger = peer(instance)
-        refused = stranger.refused("job-manager.exec-hello", {"service": "job-exec"})
-        assert refused == (1, "service `job-exec` is not registered by this connection")
+        rejected = stranger.rejected("job-manager.exec-hello", {"service": "job-exec"})
+        assert rejected == (1, "service `job-exec` is not registered by this connection")
         stranger.socket.close()
         job = submit(client, cores=1, run="0s")
-        assert [it["returncode"] for it in client.wait([job])] == [0]
+        assert [row["returncode"] for row in client.wait([job])] == [0]
 
 
 def test_jobs_of_an_external_service_outlive_the_instance(start, peer):
@@ -461,4 +469,4 @@ def test_jobs_of_an_external_service_outlive_the_instance(start, peer):
         for kind, data in told:
             payload = {"id": job, "type": kind, "data": data}
             service.send(again.respond(payload, streaming=True))
-        assert [it["returncode"] for it in client.wait([job])] == [3]
+        assert [row["returncode"] for row in client.wait([job])] == [3]

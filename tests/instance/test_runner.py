@@ -95,7 +95,7 @@ def test_a_changed_output_limit_holds_for_running_jobs(tmp_path):
     ("topic", "payload", "errnum"),
     [
         ("job-exec.kill", {"id": 1, "signum": 10**6}, errno.EINVAL),
-        ("job-exec.kill", {"id": 1, "signum": "TERM"}, errno.EINVAL),
+        ("job-exec.kill", {"id": 1, "signum": "TERM"}, errno.EPROTO),
         ("job-exec.kill", {"id": 1}, errno.EPROTO),
         ("job-exec.expiration", {"id": 1, "expiration": "soon"}, errno.EPROTO),
         ("job-exec.expiration", {"id": 1, "expiration": 10**400}, errno.EPROTO),
@@ -115,19 +115,19 @@ def test_a_malformed_request_is_rejected_and_the_job_continues(tmp_path, topic, 
         assert service.answers.pop().errnum == errnum
         event = Message.event("job-exception", {"severity": 0})
         service.runner.handle([event, Message.event("job-exception", b"[1]\0")])
-        gate.write_text("go on\n")
+        gate.write_text("open\n")
         told = await service.over()
         assert told[1] == ("finish", {"status": 0})
 
     run(tmp_path, scenario)
 
 
-def refused(*_args):
+def rejected(*_args):
     raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
 def test_a_task_without_permission_to_signal_affects_no_other_job(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "killpg", refused)
+    monkeypatch.setattr(os, "killpg", rejected)
     gate = tmp_path / "gate"
     os.mkfifo(gate)
 
@@ -142,16 +142,16 @@ def test_a_task_without_permission_to_signal_affects_no_other_job(tmp_path, monk
         assert ("finish", {"status": 0}) in await service.over()
         # The first one ends in its own time, and not before.
         service.answers.clear()
-        gate.write_text("go on\n")
+        gate.write_text("open\n")
         assert ("finish", {"status": 0}) in await service.over()
 
     run(tmp_path, scenario)
 
 
 def test_a_task_that_cannot_be_killed_does_not_delay_the_end(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(os, "killpg", refused)
+    monkeypatch.setattr(os, "killpg", rejected)
     kill = os.kill
-    monkeypatch.setattr(os, "kill", refused)
+    monkeypatch.setattr(os, "kill", rejected)
     monkeypatch.setattr(runner_module, "KILL_TIMEOUT_S", 0.01)
     tasks = []
 
@@ -184,7 +184,7 @@ def test_orphans_of_a_job_are_reaped_when_they_end(tmp_path):
         await trio.to_thread.run_sync(end.write_text, "now\n")
         await trio.lowlevel.wait_readable(descriptor)
         os.close(descriptor)
-        # It has ended; what is left of it goes with the signal that tells.
+        # The process has ended; SIGCHLD makes the instance reap it.
         while pid in own_children():
             await trio.lowlevel.checkpoint()
 
@@ -192,12 +192,12 @@ def test_orphans_of_a_job_are_reaped_when_they_end(tmp_path):
 
 
 def test_orphans_of_a_lost_job_are_killed(tmp_path):
-    # Ids of nobody else's jobs: processes are looked for on the whole machine.
+    # An id that no other job has: processes are searched on the whole machine.
     job = secrets.randbits(60)
     processes = []
 
     def left_of(job, command):
-        mark, value = own_mark("local:///none", job)
+        mark, value = own_mark(os.environ, "local:///none", job)
         environment = {"PATH": os.environ["PATH"], mark: value}
         process = subprocess.Popen(
             ["sh", "-c", command], env=environment, stdout=subprocess.PIPE, text=True
@@ -209,7 +209,8 @@ def test_orphans_of_a_lost_job_are_killed(tmp_path):
         # One in another session, and their parent, which does not heed SIGTERM.
         gone = left_of(job, "trap '' TERM; setsid sleep 1000 & echo $! $$; wait; sleep 1000")
         (stays,) = left_of(job + 1, "echo $$; exec sleep 1000")
-        service.ask("job-exec.start", {"id": job, "jobspec": {}, "R": {}, "reattach": True})
+        start = {"id": job, "userid": 0, "jobspec": {}, "R": {}, "reattach": True}
+        service.ask("job-exec.start", start)
         told = await service.over()
         assert [kind for kind, _ in told] == ["exception", "release"]
         assert told[0][1]["note"].startswith("lost: ")
@@ -283,7 +284,7 @@ def test_a_replaced_service_ends_its_jobs_without_further_responses(tmp_path):
         service.runner.handle([notice])
         assert await trio.to_thread.run_sync(pipe.read) == ""
         pipe.close()
-        # The next job is one that is asked for anew.
+        # The next job is that of a new request.
         service.start(2, ["true"])
         await service.over()
         assert [answer.object()["id"] for answer in service.answers] == [1, 2, 2, 2]

@@ -26,7 +26,7 @@ from penstock.client import Client
 
 def served_by(client, name="sched"):
     services = client.rpc("service.list", {})["services"]
-    return next((it["pid"] for it in services if it["name"] == name), None)
+    return next((service["pid"] for service in services if service["name"] == name), None)
 
 
 @pytest.mark.parametrize("kind", EXTERNAL)
@@ -44,7 +44,7 @@ def test_a_scheduler_is_killed_while_jobs_run_and_another_takes_over(
             script = f"echo running > {started}; cat {gate}"
             job = client.submit(spec(["sh", "-c", script]))
             assert started.read_text() == "running\n"
-            # It needs what the first one has, so it comes after it.
+            # It needs the first job's cores, so it starts after that one.
             cores = len(ResourceSet(client.resource_status()["R"]).node(0).cores)
             waiting = client.submit(spec(cores_per_task=cores))
             os.kill(first.pid, signal.SIGKILL)
@@ -55,9 +55,9 @@ def test_a_scheduler_is_killed_while_jobs_run_and_another_takes_over(
             if cores > 1:
                 assert results(client, [client.submit(spec(), urgency=20)]) == [COMPLETED]
             assert row(client, waiting)["state"] == SCHED
-            gate.write_text("go on\n")
+            gate.write_text("open\n")
             assert results(client, [job, waiting]) == [COMPLETED] * 2
-            assert b"".join(data for _, data in client.output(job)) == b"go on\n"
+            assert b"".join(data for _, data in client.output(job)) == b"open\n"
             assert row(client, job)["t_cleanup"] <= row(client, waiting)["t_run"]
 
 
@@ -95,8 +95,8 @@ def test_running_and_pending_jobs_survive_the_daemon(start, scheduler, kind):
         job = running(client)
         waiting = client.submit(spec(nodes=2))
         os.kill(instance.process.pid, signal.SIGKILL)
-        # Its instance has gone: so does the scheduler, at the end of the connection (0) or, where
-        # the instance has left something unread, at its reset (1 for the example).
+        # Without its instance the scheduler exits: at the end of the connection (0) or, if the
+        # instance has left messages unread, at its reset (1 for the example).
         assert first.wait(timeout=60) in (0, 1)
     with (
         start(*options) as instance,
@@ -119,7 +119,7 @@ def test_the_daemon_keeps_a_scheduler_process_running(start):
         first = served_by(client)
         assert first not in (None, instance.process.pid)
         os.kill(first, signal.SIGKILL)
-        # It comes back by itself: the next job can end only if it does.
+        # The scheduler is restarted: the next job can end only with one.
         assert results(client, [client.submit(spec())]) == [COMPLETED]
         assert served_by(client) not in (None, first, instance.process.pid)
 

@@ -58,7 +58,7 @@ def event(client, job, name):
         if found["name"] == name:
             return found.get("context", {})
         seen.append(found["name"])
-    raise AssertionError(f"job {fluid_f58(job)} is over without `{name}`: {seen}")
+    raise AssertionError(f"job {fluid_f58(job)} has ended without `{name}`: {seen}")
 
 
 def names(client, job):
@@ -201,9 +201,9 @@ def test_an_unsatisfiable_job_is_denied_with_a_note(scheduled, shape):
         assert (raised["type"], raised["severity"]) == ("alloc", 0)
         assert raised["note"]
         assert "alloc" not in names(client, job)
-        with pytest.raises(RpcError) as refused:
+        with pytest.raises(RpcError) as rejected:
             client.rpc("feasibility.check", {"jobspec": spec(**shape)})
-        assert refused.value.strerror == raised["note"]
+        assert rejected.value.strerror == raised["note"]
         # It has not kept anybody else.
         client.rpc("feasibility.check", {"jobspec": spec()})
         assert results(client, [client.submit(spec())]) == [COMPLETED]
@@ -217,7 +217,7 @@ def test_drained_nodes_get_no_jobs_until_they_are_undrained(scheduled):
         jobs = client.submit(spec(nodes=1), count=8)
         assert results(client, jobs) == [COMPLETED] * 8
         assert {str(r_of(client, job).ranks) for job in jobs} == {"3"}
-        # Drained while it runs: it is left alone, and nobody follows it.
+        # Drained under a running job: the job continues, and no other job starts there.
         assert rank == 0
         assert row(client, kept)["state"] == RUN
         end(client, kept)
@@ -295,9 +295,9 @@ def test_pending_jobs_are_annotated(scheduled):
     with scheduled("--nodes", "1") as (_, client):
         blocker = running(client)
         job = client.submit(spec())
-        # The scheduler has seen the job by the time that it has refused another one.
+        # By the time that the scheduler denies another job it has seen this one.
         assert results(client, [client.submit(spec(nodes=2), urgency=31)]) == [FAILED]
-        # In words of the scheduler's own.
+        # The text is the scheduler's own.
         assert row(client, job)["annotations"]["sched"]["reason_pending"]
         end(client, blocker)
         assert results(client, [job]) == [COMPLETED]
@@ -385,7 +385,7 @@ def test_nodes_that_a_monitor_no_longer_reports_get_no_jobs(scheduled):
         assert next(lives) == {"ranks": "0"}
         assert results(client, [client.submit(spec(nodes=2))]) == [COMPLETED]
         lives.close()
-        # Asked over the same connection: the end of the stream has been noted.
+        # On the same connection, so the end of the stream is processed before this request.
         assert monitor.resource_status()["offline"] == "0"
         jobs = client.submit(spec(nodes=1), count=4)
         assert results(client, jobs) == [COMPLETED] * 4
@@ -424,7 +424,7 @@ def test_a_stopped_queue_cancels_its_alloc_requests(scheduled):
         jobs = client.submit(spec(), count=5)
         client.queue_stop()
         end(client, blocker)
-        # Its answers to what was taken back come before this one.
+        # The responses to the cancelled requests come before this one.
         with pytest.raises(RpcError):
             client.rpc("feasibility.check", {"jobspec": spec(nodes=2)})
         assert client.stats()["sched"]["requested"] == 0

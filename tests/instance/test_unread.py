@@ -148,7 +148,7 @@ def test_output_streams_respect_backpressure(tmp_path):
                     if reads:
                         assert await read_output(client) == size
                     await client.stream.aclose()
-                    # Whoever goes away in the middle of it keeps nobody waiting.
+                    # A client that disconnects in the middle of it leaves nothing behind.
                     await wait_all_tasks_blocked()
                     assert not broker._sockets
                     assert not service._runner._streams
@@ -216,7 +216,9 @@ def test_alloc_requests_respect_backpressure(tmp_path, monkeypatch):
             asked = []
             while len(asked) < len(ids):
                 messages = await scheduler.receive()
-                asked += [it.object()["id"] for it in messages if it.topic == "sched.alloc"]
+                asked += [
+                    message.object()["id"] for message in messages if message.topic == "sched.alloc"
+                ]
             assert asked == ids
             await client.stream.aclose()
             await scheduler.stream.aclose()
@@ -241,7 +243,7 @@ def test_a_long_listing_respects_backpressure_and_yields_to_other_clients(tmp_pa
             await other.send("job-list.list", {"max_entries": 1}, flags=64)
             (rows,) = await other.receive_until_end()
             assert [row["id"] for row in rows.object()["jobs"]] == ids[:1]
-            # What is asked after it is answered before its end.
+            # A later request is answered before the end of the listing.
             await client.send("job-manager.ping", {"seq": 2})
             answers = await client.receive_until_end()
             topics = [answer.topic for answer in answers]
@@ -272,7 +274,11 @@ def test_a_listing_ends_when_its_reader_disconnects_or_cancels(tmp_path):
             await client.send("job-list.list-cancel", {"matchtag": 1}, flags=4)
             await wait_all_tasks_blocked()
             assert manager.readers() == []
-            rows = [row for it in await client.receive_until_end() for row in it.object()["jobs"]]
+            rows = [
+                row
+                for message in await client.receive_until_end()
+                for row in message.object()["jobs"]
+            ]
             assert 0 < len(rows) < 20_000
             await client.stream.aclose()
 

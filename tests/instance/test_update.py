@@ -59,7 +59,7 @@ def test_a_running_job_gets_no_more_time_than_the_resources_have(start):
         assert (row(client, job), events(client, job)) == before
         update(client, job, 700)
         assert row(client, job)["duration"] == 700
-        # Once they have no end any more, a job need not have one.
+        # If the resources have no end, a job need not have one.
         client.rpc("resource.expiration", {"expiration": 0})
         update(client, job, 0)
         assert row(client, job)["expiration"] == 0

@@ -104,8 +104,8 @@ def test_inactive_jobs_are_purged(sim):
     assert len(sim.lines("jobs", "-a", "-n")) == 6
     assert sim.lines("purge", "--force", "--num-limit=2") == ["3 inactive jobs purged, 2 left"]
     assert sim.lines("purge", "--force", "--age-limit=1d") == ["0 inactive jobs purged, 2 left"]
-    refused = sim.penstock("purge", "--force", active)
-    assert refused.returncode == 1
+    rejected = sim.penstock("purge", "--force", active)
+    assert rejected.returncode == 1
     left = sim.lines("jobs", "-a", "-n", "-o", "{id}")
     assert active in left
     assert len(left) == 3
@@ -120,9 +120,9 @@ def test_the_anonymous_queue_stops_and_starts(sim):
     assert sim.lines("queue", "list")[1].split() == ["-", "enabled", "stopped", "maintenance"]
     assert row(sim, job)["state"] == "SCHED"
     sim.lines("queue", "disable", "-m", "closed")
-    refused = sim.penstock("submit", "true")
-    assert refused.returncode == 1
-    assert "closed" in refused.stderr
+    rejected = sim.penstock("submit", "true")
+    assert rejected.returncode == 1
+    assert "closed" in rejected.stderr
     sim.lines("queue", "enable")
     sim.lines("queue", "start")
     with Client(sim.uri) as client:
@@ -151,8 +151,8 @@ def test_named_queues_are_stopped_one_by_one(start, tmp_path):
         }
         assert rows["batch"]["enable"]
         assert rows["debug"]["disable_reason"] == "not today"
-        refused = instance.penstock("submit", "-q", "debug", "true")
-        assert (refused.returncode, "not today" in refused.stderr) == (1, True)
+        rejected = instance.penstock("submit", "-q", "debug", "true")
+        assert (rejected.returncode, "not today" in rejected.stderr) == (1, True)
         instance.lines("queue", "stop", "--all")
         with Client(instance.uri) as client:
             assert sorted(client.queue_list()) == ["batch", "debug"]
@@ -238,7 +238,7 @@ def test_the_instance_ends_a_stream_that_its_client_has_left(sim):
                             async with stream() as rows:
                                 async for _row in rows:
                                     pass
-                # Late answers would come with these events; the ends of the streams have come.
+                # The streams have ended; late responses would arrive before these events.
                 await client.urgency([job], 1)
                 await client.cancel([job])
                 assert (await client.wait_one(job))["id"] == job

@@ -30,7 +30,7 @@ def logged(client):
 
 
 def test_log_lines_are_retained_and_shown(start):
-    # Without a scheduler nobody else has anything to say.
+    # Without a scheduler no other lines are logged.
     with start("--nodes=2", "--sched=none") as instance, Client(instance.uri) as client:
         first = next(client.dmesg())
         assert (first["level"], first["component"]) == ("info", "penstock")
@@ -62,13 +62,15 @@ def test_the_log_on_stderr_has_the_requested_level(start, tmp_path):
 
 
 def test_the_log_is_bounded(start):
-    # Without a scheduler nobody else has anything to say.
+    # Without a scheduler no other lines are logged.
     with start("--nodes=2", "--sched=none") as instance, Client(instance.uri) as client:
         client.log_append("x" * (MAX_LINE_CHARACTERS + 5), level="debug")
         last = logged(client)[-1]
         assert last == "x" * MAX_LINE_CHARACTERS + "… (5 more characters)"
         lines = [{"level": "debug", "text": str(n)} for n in range(MAX_LINES + 5)]
-        assert not any(isinstance(it, RpcError) for it in client.call_many("log.append", lines))
+        assert not any(
+            isinstance(response, RpcError) for response in client.call_many("log.append", lines)
+        )
         assert logged(client) == [str(n) for n in range(5, MAX_LINES + 5)]
 
 
@@ -130,7 +132,7 @@ def test_malformed_log_requests_are_rejected(instance):
             with pytest.raises(RpcError) as caught:
                 client.rpc(topic, payload)
             assert caught.value.errno == errnum, topic
-        with pytest.raises(RpcError, match="expected `follow`"):
+        with pytest.raises(RpcError, match="`follow`: expected a boolean"):
             next(client.stream("log.dmesg", {"follow": 1}))
 
 

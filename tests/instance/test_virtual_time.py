@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import dataclasses
 import os
+import pathlib
 import signal
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 from simulatedsystem import HOUR, NO_OUTPUT_CHECK, OPTIONS, in_virtual_time, instance_on
 
+import penstock.instance
+from penstock._core import IDset, ResourceSet
 from penstock.config import parse
+from penstock.instance.clock import SystemClock
+from penstock.instance.parent_instance import Parent
 from penstock.jobspec import from_command
 
 if TYPE_CHECKING:
     from simulatedsystem import SimulatedMachine
 
 
+class ForbiddenEnvironment(dict[str, str]):
+    """An environment that can be written, as pytest does, and not be read."""
+
+    def _forbidden(self, *_args: Any) -> Any:
+        raise AssertionError("the environment of the test's process is read")
+
+    __getitem__ = __iter__ = __contains__ = get = items = keys = values = copy = _forbidden
+
+
 @pytest.fixture(autouse=True)
 def no_system_calls(monkeypatch):
-    """Makes an instance fail that opens a socket, a file or a process of the real system."""
+    """Makes an instance fail that uses the real system: clock, host, sockets, files, processes."""
 
     def forbidden(*args: Any, **_options: Any) -> None:
         raise AssertionError(f"a call of the operating system: {args}")
@@ -33,8 +50,18 @@ def no_system_calls(monkeypatch):
         (os, "kill"),
         (os, "killpg"),
         (os, "urandom"),
+        (os, "geteuid"),
+        (os, "sched_getaffinity"),
+        (os, "sched_setaffinity"),
+        (socket, "gethostname"),
+        (pathlib.Path, "mkdir"),
+        (pathlib.Path, "open"),
+        (builtins, "open"),
+        (SystemClock, "now"),
+        (SystemClock, "monotonic"),
     ]:
         monkeypatch.setattr(module, name, forbidden)
+    monkeypatch.setattr(os, "environ", ForbiddenEnvironment())
 
 
 def jobspec(*command: str, duration: float = 0, **options: Any) -> dict[str, Any]:
@@ -140,3 +167,88 @@ def test_two_runs_are_the_same_to_the_byte():
         return found
 
     assert eventlogs() == eventlogs()
+
+
+# --- the host
+
+
+# One node, whose cores are the host's, so that tasks are bound.
+DISCOVERED = dataclasses.replace(OPTIONS, nodes=None, cores=None, oversubscribe=False)
+
+
+def without_environment(spec: dict[str, Any]) -> dict[str, Any]:
+    del spec["attributes"]["system"]["environment"]
+    return spec
+
+
+def test_resources_environment_and_identity_are_those_of_the_host():
+    async def scenario(machine: SimulatedMachine) -> None:
+        machine.host.environment["SITE"] = "here"
+        async with instance_on(machine, DISCOVERED) as client:
+            spec = without_environment(jobspec("true", cores_per_task=2))
+            row = await client.wait_one(await client.submit(spec))
+            assert (row["nodelist"], row["success"]) == ("simulated", True)
+            (task,) = machine.processes.started
+            assert task.cores == IDset("0-1")
+            assert task.environment["SITE"] == "here"
+            assert (await client.rpc("broker.ping"))["pid"] == machine.host.pid
+            owner = await client.rpc("attr.get", {"name": "security.owner"})
+            assert owner["value"] == str(machine.host.uid)
+
+    in_virtual_time(scenario)
+
+
+def test_resources_are_read_from_a_file_of_the_host():
+    async def scenario(machine: SimulatedMachine) -> None:
+        path = pathlib.Path("/nowhere/R")
+        machine.host.files[path] = ResourceSet.uniform("0-6", "a[0-6]", cores="0")
+        options = dataclasses.replace(OPTIONS, nodes=None, cores=None, R=path)
+        async with instance_on(machine, options) as client:
+            assert (await client.rpc("attr.get", {"name": "size"}))["value"] == "7"
+
+    in_virtual_time(scenario)
+
+
+def test_a_nested_instance_binds_itself_to_the_cores_of_its_job():
+    async def scenario(machine: SimulatedMachine) -> None:
+        parent = Parent(
+            uri="local:///nowhere/parent",
+            job=1,
+            flux=False,
+            level=0,
+            resources=ResourceSet.uniform("0", "simulated", cores="2-3"),
+            jobspec={},
+            oversubscribe=False,
+        )
+        options = dataclasses.replace(DISCOVERED, parent=parent)
+        async with instance_on(machine, options) as client:
+            assert machine.host.bound == IDset("2-3")
+            assert (await client.wait_one(await client.submit(jobspec("true"))))["success"]
+
+    in_virtual_time(scenario)
+
+
+# The modules that implement `System`; all others get what they need from it.
+IMPLEMENTATIONS = {
+    *("clock", "host", "sockets", "processes", "task_processes", "reaper", "orphans"),
+    *("output_files", "file_watch", "pmix_server"),
+}
+SYSTEM_MODULES = {
+    *("os", "time", "socket", "subprocess", "random", "secrets", "tempfile", "shutil", "fcntl"),
+    *("select", "selectors", "multiprocessing", "platform", "pwd"),
+}
+
+
+def test_only_the_implementations_of_system_import_the_operating_system(monkeypatch):
+    monkeypatch.undo()
+    (folder,) = penstock.instance.__path__
+    found = set()
+    for path in pathlib.Path(folder).glob("*.py"):
+        if path.stem in IMPLEMENTATIONS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            found |= {(path.stem, name) for name in names if name in SYSTEM_MODULES}
+    assert not found

@@ -1,6 +1,7 @@
 """Rejects words that `tests/lint/prose.toml` names: `python -m tests.lint.prose`.
 
-Reads the comments, strings and function names of Rust and Python, and Markdown without its code.
+Reads the comments, strings and names of Rust and Python, the names of files, Markdown without its
+code, TOML's comments and strings, and the help of makefiles.
 A rule that still has occurrences has a baseline, their number per folder, which may only fall;
 `--tighten` lowers it to what is left. Text in backticks is code and never matches.
 """
@@ -17,11 +18,12 @@ import tomllib
 from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
 RULES = Path(__file__).with_name("prose.toml")
@@ -93,15 +95,26 @@ RUST = re.compile(
     | (?P<raw>b?r(?P<hashes>\#*)".*?"(?P=hashes))
     | (?P<string>b?"(?:[^"\\]|\\.)*")
     | (?P<char>b?'(?:[^'\\\n]|\\[^\n]{1,8}?)')
-    | \bfn[ ](?P<name>\w+)
+    | \b(?:fn|struct|enum|trait|type|const|static|mod)[ ](?P<name>\w+)
+    | ^[^\S\n]*(?:pub(?:\([^)]*\))?[ ])?(?P<field>[a-z]\w*):[ ]
+    | (?P<it>\|&?it\|)
     """,
-    re.DOTALL | re.VERBOSE,
+    re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
 SLASHES = re.compile(r"^([^\S\n]*)//[/!]?", re.MULTILINE)
 
 
+# The piece that a variable named `it` yields, for a rule about it.
+IT = "loop-variable-it"
+
+
+def words(name: str) -> str:
+    """The words of an identifier."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("_", " ").lower()
+
+
 def rust(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the comments, strings and function names of Rust."""
+    """Yields the comments, strings and names of Rust: functions, types, fields, constants."""
     for match in RUST.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         if comment := match["comment"]:
@@ -109,14 +122,16 @@ def rust(text: str) -> Iterator[tuple[int, str]]:
         elif string := match["string"] or match["raw"]:
             # A backslash at the end of a line joins it with the next.
             yield line, string.replace("\\\n", " \n").replace("\\n", "  ")
-        elif name := match["name"]:
-            yield line, name.replace("_", " ")
+        elif name := match["name"] or match["field"]:
+            yield line + match[0].count("\n"), words(name)
+        elif match["it"]:
+            yield line, IT
 
 
 def python(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the comments, strings and function names of Python."""
+    """Yields the comments, strings and names of Python: functions, classes, assigned names."""
     comment: list[str] = []
-    first, before = 0, ""
+    first, before, starting = 0, "", None
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         kind = tokenize.tok_name[token.type]
         if kind == "COMMENT":
@@ -128,9 +143,17 @@ def python(text: str) -> Iterator[tuple[int, str]]:
         if kind in ("STRING", "FSTRING_MIDDLE"):
             yield token.start[0], token.string
         elif kind == "NAME":
-            if before == "def":
-                yield token.start[0], token.string.replace("_", " ")
+            if before in ("def", "class"):
+                yield token.start[0], words(token.string)
+            elif token.string == "it" and before in ("for", "lambda"):
+                yield token.start[0], IT
+            if not token.line[: token.start[1]].strip() and not iskeyword(token.string):
+                starting = token
             before = token.string
+        elif kind == "OP":
+            if starting is not None and token.string in (":", "="):
+                yield starting.start[0], words(starting.string)
+            starting, before = None, ""
 
 
 FENCE = re.compile(r"^[ \t]*(```+|~~~+).*?^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -141,7 +164,39 @@ def markdown(text: str) -> Iterator[tuple[int, str]]:
     yield 1, FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
 
 
-READERS = {".rs": rust, ".py": python, ".pyi": python, ".md": markdown}
+TOML = re.compile(
+    r"""\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\#[^\n]*""", re.DOTALL
+)
+
+
+def toml(text: str) -> Iterator[tuple[int, str]]:
+    """Yields the comments and strings of TOML."""
+    for match in TOML.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, match[0].replace("\\\n", " \n")
+
+
+def makefile(text: str) -> Iterator[tuple[int, str]]:
+    """Yields the comments of a makefile, and the help of its targets."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := re.search(r"(?:^|\s)#+\s(.*)", line):
+            yield number, match[1]
+
+
+READERS = {
+    ".rs": rust,
+    ".py": python,
+    ".pyi": python,
+    ".md": markdown,
+    ".toml": toml,
+    "Makefile": makefile,
+}
+
+
+def reader(file: str) -> Callable[[str], Iterator[tuple[int, str]]] | None:
+    """The reader of a file's prose, by its suffix or its name."""
+    return READERS.get(Path(file).suffix or Path(file).name)
+
+
 CODE = re.compile(r"`[^`]*`")
 
 
@@ -151,7 +206,10 @@ def _without_code(text: str) -> str:
 
 def findings(file: str, text: str, known: Iterable[Rule]) -> Iterator[Finding]:
     """Yields the occurrences of rules in a file's prose."""
-    pieces = [(line, _without_code(piece)) for line, piece in READERS[Path(file).suffix](text)]
+    read = reader(file)
+    assert read is not None, file
+    pieces = [(1, words(Path(file).stem))]
+    pieces += [(line, _without_code(piece)) for line, piece in read(text)]
     for rule in known:
         if rule.allows(file):
             continue
@@ -168,7 +226,7 @@ def files(root: Path) -> list[str]:
     return sorted(
         file
         for file in set(listed.stdout.splitlines())
-        if Path(file).suffix in READERS and (root / file).is_file()
+        if reader(file) is not None and (root / file).is_file()
     )
 
 
@@ -180,7 +238,7 @@ Counts = dict[str, dict[str, int]]
 
 def counts(found: Iterable[Finding]) -> Counts:
     """How often each rule occurs, by rule and folder."""
-    counter = Counter((it.rule.name, it.folder) for it in found)
+    counter = Counter((finding.rule.name, finding.folder) for finding in found)
     result: Counts = {}
     for (name, folder), number in sorted(counter.items()):
         result.setdefault(name, {})[folder] = number
@@ -191,15 +249,15 @@ def excess(found: list[Finding], baseline: Counts) -> list[Finding]:
     """The occurrences in folders that have more of a rule than their baseline."""
     now = counts(found)
 
-    def grew(it: Finding) -> bool:
-        name, folder = it.rule.name, it.folder
+    def grew(finding: Finding) -> bool:
+        name, folder = finding.rule.name, finding.folder
         return now[name][folder] > baseline.get(name, {}).get(folder, 0)
 
-    return [it for it in found if grew(it)]
+    return [finding for finding in found if grew(finding)]
 
 
 def tightened(found: list[Finding], baseline: Counts) -> Counts:
-    """The baseline, lowered to what is left, and never raised."""
+    """The baseline, lowered to the remaining occurrences, and never raised."""
     now = counts(found)
     lower = {
         name: {
@@ -208,7 +266,10 @@ def tightened(found: list[Finding], baseline: Counts) -> Counts:
         }
         for name, folders in baseline.items()
     }
-    kept = {name: {key: it for key, it in folders.items() if it} for name, folders in lower.items()}
+    kept = {
+        name: {folder: number for folder, number in folders.items() if number}
+        for name, folders in lower.items()
+    }
     return {name: folders for name, folders in kept.items() if folders}
 
 
@@ -231,7 +292,7 @@ def written(baseline: Counts) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints what must go; returns 1 if there is anything."""
+    """Prints the occurrences above the baseline; returns 1 if there are any."""
     parser = argparse.ArgumentParser(description="rejects the words that prose.toml names")
     parser.add_argument("--tighten", action="store_true", help="lower the baseline to what is left")
     parser.add_argument(

@@ -12,8 +12,11 @@ RULE = prose.Rule("made-up", r"(?i)\bmade up\b", "simulated", "because", {})
 
 
 def found(file, text, rule=RULE):
-    """Line and text of what is found."""
-    return [(it.line, " ".join(it.text.split())) for it in prose.findings(file, text, [rule])]
+    """Line and text of each finding."""
+    return [
+        (finding.line, " ".join(finding.text.split()))
+        for finding in prose.findings(file, text, [rule])
+    ]
 
 
 RUST = """\
@@ -27,9 +30,32 @@ up"; "a\\"made up" }
 """
 
 
-def test_rust_is_read_by_comments_strings_and_function_names():
+def test_rust_is_read_by_comments_strings_and_names():
     lines = [line for line, _ in found("x.rs", RUST)]
     assert sorted(lines) == [1, 1, 3, 4, 5, 5, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "lines"),
+    [
+        ("x.rs", "struct MadeUp {\n    pub made_up: u8,\n    up: u8,\n}", [1, 2]),
+        ("x.rs", "const MADE_UP: u8 = 1;\nenum MadeUpNode {}\nmod made_up;", [1, 2, 3]),
+        ("x.py", "class MadeUp:\n    made_up: int\n    other = made_up", [1, 2]),
+        ("x.py", "MADE_UP = 1\nif made_up == 2: pass\nmade_up(1)", [1]),
+        ("x.toml", 'made_up = 1 # made up\na = "made up"\nb = """\nx made\nup"""', [1, 2, 4]),
+        ("Makefile", "# Made up\nmade-up: up ## made up\n\techo made up", [1, 2]),
+        ("a/made_up.rs", "", [1]),
+        ("a/MadeUp.md", "", [1]),
+    ],
+)
+def test_names_files_toml_and_makefiles_are_read(file, text, lines):
+    assert [line for line, _ in found(file, text)] == lines
+
+
+def test_a_variable_named_it_is_found():
+    (rule,) = (rule for rule in prose.rules(prose.RULES.read_text()) if rule.name == "it-variable")
+    assert len(found("x.rs", "jobs.map(|it| it.id).filter(|&it| it > 1)", rule)) == 2
+    assert len(found("x.py", "[it for it in a]\nb = lambda it: it\nit.x()", rule)) == 2
 
 
 PYTHON = '''\
@@ -43,8 +69,8 @@ def nodes_made_up():
 '''
 
 
-def test_python_is_read_by_comments_strings_and_function_names():
-    assert [line for line, _ in found("x.py", PYTHON)] == [1, 3, 5, 6, 7]
+def test_python_is_read_by_comments_strings_and_names():
+    assert [line for line, _ in found("x.py", PYTHON)] == [1, 3, 3, 5, 6, 7]
 
 
 MARKDOWN = """\
@@ -96,9 +122,9 @@ def occurrences(**numbers):
     """Findings: so many in `docs/<name>.md` and in `rust/<name>/x.rs`."""
     text = "// made up\n"
     return [
-        it
+        finding
         for name, number in numbers.items()
-        for it in prose.findings(f"rust/{name}/x.rs", text * number, [RULE])
+        for finding in prose.findings(f"rust/{name}/x.rs", text * number, [RULE])
     ]
 
 
@@ -132,7 +158,7 @@ def test_the_rules_compile_and_the_baseline_is_of_them():
     assert tomllib.loads(prose.BASELINE.read_text()).keys() <= {rule.name for rule in rules}
 
 
-# What each rule is for, and what it must leave alone.
+# By rule: a text that it reports, and a text that it accepts.
 EXAMPLES = [
     ("made-up", "nodes that are made up", "what made the job start"),
     ("what-waits", "the order of what waits", "a job that waits for a hook"),
@@ -157,12 +183,17 @@ EXAMPLES = [
     ("less-and-less", "less and less often", "less memory"),
     ("in-vain", "it looked in vain", "in vanilla Python"),
     ("refuse", "the request is refused", "a request that is rejected"),
+    ("is-told", "the owner is told of it", "it tells the owner"),
+    ("go-on", "the pass goes on", "it goes on the list"),
+    ("doc-starts-with-what", "What the job has", "The job, and what it has"),
+    ("where-none", "the time, none where there is no job", "a place where nodes are"),
+    ("it-variable", "loop-variable-it", "for it in jobs"),
 ]
 
 
 @pytest.mark.parametrize(("name", "bad", "good"), EXAMPLES)
 def test_a_rule_finds_the_habit_and_leaves_the_rest_alone(name, bad, good):
-    (rule,) = (it for it in prose.rules(prose.RULES.read_text()) if it.name == name)
+    (rule,) = (rule for rule in prose.rules(prose.RULES.read_text()) if rule.name == name)
     assert found("x.md", bad, rule)
     assert found("x.md", good, rule) == []
 

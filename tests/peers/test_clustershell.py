@@ -73,7 +73,7 @@ def test_neither_reads_these_as_idsets(text: str) -> None:
         IDset(text)
 
 
-# Names that mean the same to both: one number at most, and nothing that is an operator there.
+# Names that both libraries read alike: at most one number, and no operator of ClusterShell.
 stems = st.sampled_from(["n", "foo", "rack", "a-b", "x.y"])
 suffixes = st.sampled_from(["", "", "-ib", ".example"])
 

@@ -26,7 +26,7 @@ HOSTS = st.lists(NAMES.map("".join), max_size=12)
 
 
 def outcome(call, *args):
-    """What a call returns, or the sort of exception and the words that the two have in common."""
+    """The result of a call, or the kind of exception and the words that both libraries use."""
     try:
         return call(*args)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What a program asks, as the server hands it on: every attribute in the type that it has."""
+"""Requests of a program as the server forwards them: every attribute has its own type."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WORDS = [
 
 
 def attribute(key: str, kind: str, value: Any, *, required: bool = False) -> dict[str, Any]:
-    """As it comes to the instance."""
+    """An attribute as the instance receives it."""
     return {"key": key, "type": kind, "value": value, "required": required}
 
 
@@ -65,7 +65,7 @@ def test_every_attribute_comes_in_its_type(start: Start, program: Path) -> None:
         attribute("pmix.alloc.bw", "float", 1.5),
         attribute("pmix.alloc.netqos", "string", "fast"),
     ]
-    # What PMIx_generate_regex writes depends on the version.
+    # The output of PMIx_generate_regex depends on the version.
     regex = asked["attributes"][3]["value"]
     assert regex in ("pmix[node[2:8-9,11],login]", "node08,node09,node11,login")
     assert asked["attributes"] == [

@@ -100,10 +100,10 @@ def test_required_and_too_big(start: Start, alloc: Path) -> None:
     # libpmix drops the attributes of a denial: event and query have the reason.
     assert "rank 1: event: pmix.evtext = 12 nodes are more than there are" in one
     assert "rank 1: event: penstock.alloc.status = -29" in one
-    assert "rank 2: query: pmix.query.alloc = refused" in two
+    assert "rank 2: query: pmix.query.alloc = denied" in two
     assert "rank 2: query: pmix.evtext = 12 nodes are more than there are" in two
     [request] = requests(daemon, "pmix.alloc")
-    assert [it["required"] for it in request.object()["attributes"]] == [True, True]
+    assert [attribute["required"] for attribute in request.object()["attributes"]] == [True, True]
     ended_well(daemon)
 
 
@@ -112,12 +112,12 @@ def test_queued_then_granted(start: Start, alloc: Path) -> None:
     book = Book({})
     daemon = start(3, book.answer)
     tasks = daemon.run(alloc, ["new:nodes=12,id=MYALLOCATION"])
-    # Rank 2 has been told that the request waits.
+    # Rank 2 knows that the request is pending.
     while (request := daemon.asked.get(timeout=PATIENCE)).topic != "pmix.alloc":
         pass
     while (request := daemon.asked.get(timeout=PATIENCE)).topic != "pmix.query":
         pass
-    assert request.object() == {"rank": None, "id": "MYALLOCATION"}
+    assert request.object() == {"id": "MYALLOCATION"}
     assert daemon.stats()["parked"] >= 1
     book.outcomes["MYALLOCATION"] = (0, "", GRANTED)
     book.grant(daemon, "MYALLOCATION")
@@ -151,7 +151,7 @@ def test_released_and_extended(start: Start, alloc: Path) -> None:
     assert "rank 0: release: pmix.alloc.nlist = n12" in lines
     assert "rank 0: extend: pmix.alloc.time = 600" in lines
     asked = [daemon.asked.get_nowait().object() for _ in range(2)]
-    assert [it["directive"] for it in asked] == [3, 2]
+    assert [request["directive"] for request in asked] == [3, 2]
     assert asked[0]["attributes"][2]["value"] == "n11,n12"
     assert asked[1]["attributes"][1] == {
         "key": "pmix.alloc.time",
@@ -173,7 +173,7 @@ def test_all_requests_are_listed(start: Start, alloc: Path) -> None:
         "rank 0: status: pmix.alloc.reqid = A",
         "rank 0: status: pmix.alloc.id = ƒ3",
         "rank 0: status: penstock.alloc.status = 0",
-        "rank 0: status: pmix.query.alloc = refused",
+        "rank 0: status: pmix.query.alloc = denied",
         "rank 0: status: pmix.alloc.reqid = B",
         "rank 0: status: pmix.alloc.id = ƒ3",
         "rank 0: status: penstock.alloc.status = -29",
@@ -236,7 +236,7 @@ def test_without_the_service_nothing_is_supported(start: Start, alloc: Path) -> 
 def test_a_thousand_requests(start: Start, alloc: Path) -> None:
     daemon = start(1, lambda _daemon, _request: {"status": 0, "reason": "", "results": GRANTED})
     [(code, lines)] = finish(daemon.run(alloc, ["--count", "1000", "new:nodes=1"]))
-    assert (code, lines[-1]) == (0, "rank 0: new: 1000 answers, 0 refused")
+    assert (code, lines[-1]) == (0, "rank 0: new: 1000 answers, 0 denied")
     ended_well(daemon)
 
 
@@ -248,7 +248,7 @@ def test_the_instance_goes_away_with_a_thousand_requests_waiting(start: Start, a
     assert daemon.stats()["parked"] == 1000
     assert daemon.close() == 0
     [(_, lines)] = finish([task])
-    assert "rank 0: new: 1000 answers, 1000 refused" in lines
+    assert "rank 0: new: 1000 answers, 1000 denied" in lines
 
 
 def test_the_instance_goes_away_and_the_task_learns_why(start: Start, alloc: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_task_is_killed_with_its_request_waiting(start: Start, alloc: Path) ->
     assert tasks[0].wait(PATIENCE) == -signal.SIGKILL
     # The answer comes after its task has ended; the event and the other task are unaffected.
     daemon.send(request.respond({"status": 0, "reason": "", "results": GRANTED}))
-    daemon.tell({"id": "X", "alloc": "ƒ3", "status": 0, "results": []})
+    daemon.tell({"id": "X", "alloc": "ƒ3", "directive": "new", "status": 0, "results": []})
     [(code, lines)] = finish(tasks[1:])
     assert code == 0
     assert "rank 1: event: pmix.alloc.reqid = X" in lines
@@ -354,12 +354,15 @@ def test_only_the_request_that_is_too_long_is_rejected(start: Start, tmp_path: P
     sizes = [str((1 << 20) - 1000), str(1 << 20), "10000000", "10"]
     expected = [0, -27, -27, 0]
     [(code, lines)] = finish(daemon.run(program, sizes))
-    assert (code, lines) == (0, [f"{size}: {it}" for size, it in zip(sizes, expected, strict=True)])
+    assert (code, lines) == (
+        0,
+        [f"{size}: {status}" for size, status in zip(sizes, expected, strict=True)],
+    )
     # As the instance reads them.
     for request in requests(daemon, "pmix.alloc"):
         Decoder(MAX_FRAME_BYTES).feed(request.encode())
-    refused = daemon.stderr.read_text().splitlines()
-    assert [line.partition(", ")[2] for line in refused] == ["expected at most 1048576"] * 2
+    rejected = daemon.stderr.read_text().splitlines()
+    assert [line.partition(", ")[2] for line in rejected] == ["expected at most 1048576"] * 2
     assert daemon.stats()["parked"] == 0
     assert daemon.close() == 0
 
@@ -396,11 +399,11 @@ def test_no_fence_hangs_however_others_end(start: Start, fence: Path, how: str) 
                 tasks[rank].stdout.readline()
                 tasks[rank].terminate()
             tasks[rank].wait(PATIENCE)
-            # What is answered in between, on the library's thread, changes nothing.
+            # A response in between, on the library's thread, changes nothing.
             assert daemon.ask("pmix.ping", {}).object() == {}
             assert daemon.ask("pmix.ended", {"rank": rank}).object() == {}
         for code, lines in finish(tasks[:3]):
-            # In part: a task has ended that was to come.
+            # -52: a task that the fence waits for has ended.
             assert (code, len(lines), set(lines) <= {"fence: 0", "fence: -52"}) == (0, 10, True)
         assert daemon.close() == 0, daemon.stderr.read_text()
         assert daemon.stderr.read_text() == ""

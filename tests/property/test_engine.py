@@ -324,7 +324,9 @@ def test_a_changed_inventory_equals_a_new_one(nodes, selection, operations):
     next_id = 1
 
     def decide(limit):
-        recheck = {job for job, it in queue.items() if not possible(nodes, it, empty=True)}
+        recheck = {
+            job for job, pending in queue.items() if not possible(nodes, pending, empty=True)
+        }
         denied = set()
         for job, r, note in decided(engine, limit):
             request = queue.pop(job)
@@ -377,7 +379,7 @@ def test_a_changed_inventory_equals_a_new_one(nodes, selection, operations):
             rank, name, add = args
             (engine.add_property if add else engine.remove_property)(name, str(rank))
             (nodes[rank].properties.add if add else nodes[rank].properties.discard)(name)
-            # Whatever has become impossible is denied, wherever it is in line.
+            # A job that has become impossible is denied, whatever its position.
             assert not decide(1_000_000)
         elif operation == "schedule":
             decide(args[0])
@@ -394,7 +396,7 @@ def test_a_changed_inventory_equals_a_new_one(nodes, selection, operations):
         assert allocated.ngpus == sum(len(gpus) for _, gpus in on_nodes)
         up = (rank for rank, node in enumerate(nodes) if node.there and node.up)
         assert engine.up == IDset(up)
-    # A scheduler that comes now, and is told of the same jobs, has the same books.
+    # A scheduler that starts now and receives the same jobs has the same books.
     if any(node.there for node in nodes):
         later = matching(inventory(nodes))
         for job, held in running.items():
@@ -419,7 +421,7 @@ def test_the_engine_is_deterministic_and_restored_by_hello(nodes, jobs):
 
     engine, decisions = decide()
     assert decide()[1] == decisions
-    # A scheduler that comes later and learns of the same allocations has the same books.
+    # An engine that is given the same allocations later has the same free resources.
     later = matching(inventory(nodes))
     for job, r, _ in decisions:
         if r is not None:

@@ -98,8 +98,8 @@ class Model:
         if self.fits(first):
             return self.now
         ends = {
-            job: planned_end(start, it.estimate, self.now)
-            for job, (it, start, _) in self.running.items()
+            job: planned_end(start, request.estimate, self.now)
+            for job, (request, start, _) in self.running.items()
         }
         for time in sorted(ends.values()):
             later = deepcopy(self.machine)
@@ -126,7 +126,7 @@ class Model:
             if self.policy == "fcfs":
                 assert not earlier, "not the first in order"
             r = decisions.r(index)
-            parts = [(it.rank, list(it.cores), list(it.gpus)) for it in r.nodes()]
+            parts = [(node.rank, list(node.cores), list(node.gpus)) for node in r.nodes()]
             self.check(job.request, parts)
             shapes.take(self.machine, parts)  # fails if it is not free
             del self.waiting[job.id]
@@ -303,7 +303,7 @@ def test_policies_are_deterministic_and_snapshots_agree(policy, nodes, selection
     snapshot = one.engine.snapshot()
     decisions, again = one.engine.schedule(one.now), snapshot.schedule(one.now)
     assert list(decisions) == list(again)
-    assert [str(it) for it in decisions.rs()] == [str(it) for it in again.rs()]
+    assert [str(r) for r in decisions.rs()] == [str(r) for r in again.rs()]
 
 
 @given(
@@ -322,7 +322,7 @@ def test_policies_are_deterministic_and_snapshots_agree(policy, nodes, selection
 )
 @settings(max_examples=EXAMPLES)
 def test_conservative_never_moves_a_reservation_later(nodes, operations):
-    """Jobs end as planned or earlier, are cancelled, and come; all nodes stay up."""
+    """Jobs are submitted, cancelled, and end as planned or earlier; all nodes stay up."""
     model = Model(nodes, "conservative")
     promised = {}
 
@@ -344,7 +344,9 @@ def test_conservative_never_moves_a_reservation_later(nodes, operations):
             # To then, and through every planned end on the way.
             until = model.now + args[0]
             while True:
-                ends = {job: start + it.estimate for job, (it, start, _) in model.running.items()}
+                ends = {
+                    job: start + entry.estimate for job, (entry, start, _) in model.running.items()
+                }
                 due = min(ends.values(), default=math.inf)
                 if due > until:
                     break

@@ -185,10 +185,12 @@ def test_parts_keep_their_properties(
 def constraints() -> st.SearchStrategy[dict[str, Any]]:
     names = st.sampled_from(["fast", "big", "none"])
     leaves: st.SearchStrategy[dict[str, Any]] = st.one_of(
-        st.lists(names | names.map("^{}".format), max_size=2).map(lambda it: {"properties": it}),
-        st.frozensets(ranks, max_size=5).map(lambda it: {"ranks": [str(IDset(it))]}),
+        st.lists(names | names.map("^{}".format), max_size=2).map(
+            lambda required: {"properties": required}
+        ),
+        st.frozensets(ranks, max_size=5).map(lambda chosen: {"ranks": [str(IDset(chosen))]}),
         st.frozensets(st.integers(0, 12), max_size=5).map(
-            lambda it: {"hostlist": [f"node{rank:03}" for rank in it]}
+            lambda chosen: {"hostlist": [f"node{rank:03}" for rank in chosen]}
         ),
     )
     return st.recursive(

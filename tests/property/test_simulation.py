@@ -109,7 +109,7 @@ def test_work_is_conserved_and_the_makespan_has_its_bounds(seed, policy):
     assert makespan >= max(row["submit"] - first + row["end"] - row["start"] for row in done)
     assert summary["makespan"] == pytest.approx(makespan)
     assert summary["utilisation"] == pytest.approx(work / (CORES * makespan))
-    # The series says the same.
+    # The series has the same utilisation.
     time, used = series["time"], series["used_cores"]
     area = math.fsum(
         cores * (until - since) for cores, since, until in zip(used, time, time[1:], strict=False)
@@ -170,7 +170,7 @@ def test_no_core_is_allocated_twice_and_a_head_that_fits_starts(seed, policy):
         assert row["submit"] <= row["start"] <= row["end"]
         assert used_at(row["start"]) <= capacity
         assert used_at(row["submit"]) <= capacity
-    # Whatever fits and is first, starts: at the end of an instant at which jobs wait, the first of
+    # The first job starts if it fits: at the end of an instant at which jobs wait, the first of
     # them is too large for what is free. (Under conservative backfill it may also wait for what
     # others have been promised: so there, only where no other waits.)
     for time in {row["submit"] for row in done} | {row["end"] for row in done}:

@@ -14,7 +14,7 @@ from penstock._core import STREAMING, Message
 from penstock.inventory import simulated
 from penstock.protocol.acquire import AcquireProvider
 
-NOBODY = IDset()
+EMPTY = IDset()
 
 
 def request(payload=None, *, flags=STREAMING, matchtag=3):
@@ -29,29 +29,15 @@ def told(made):
     return [response.object() for response in made.changes()]
 
 
-def test_the_first_response_has_the_inventory_and_what_is_up():
-    response = provider().acquire(request())
-    assert set(response.object()) == {"resources", "up"}
-    assert response.object()["up"] == "0-2"
-    assert response.object()["resources"]["execution"]["nodelist"] == ["node[0-3]"]
-    assert (response.streaming, response.matchtag) == (True, 3)
-
-
-def test_excluded_ranks_are_left_out():
-    response = provider(exclude="0-1", up="0-3").acquire(request()).object()
-    assert response["up"] == "2-3"
-    assert response["resources"]["execution"]["nodelist"] == ["node[2-3]"]
-
-
 def test_acquire_is_streaming_exclusive_and_freed_by_a_disconnect():
     made = provider()
     assert made.acquire(request(flags=0)).errnum == errno.EPROTO
     assert not made.active
     made.acquire(request())
-    # That it is taken comes before everything else that is wrong.
+    # EBUSY comes before any other error.
     assert made.acquire(request(flags=0)).errnum == errno.EBUSY
     assert made.acquire(request()).errnum == errno.EBUSY
-    assert not made.disconnect(b"somebody else")
+    assert not made.disconnect(b"another client")
     assert made.disconnect(b"")
     assert made.acquire(request()).errnum == 0
 
@@ -59,11 +45,11 @@ def test_acquire_is_streaming_exclusive_and_freed_by_a_disconnect():
 def test_a_cancel_ends_the_stream_and_frees_it():
     made = provider()
     made.acquire(request())
-    assert made.cancel(b"", 4) == made.cancel(b"somebody else", 3) == []
+    assert made.cancel(b"", 4) == made.cancel(b"another client", 3) == []
     (last,) = made.cancel(b"", 3)
     assert (last.errnum, last.matchtag, last.streaming) == (errno.ENODATA, 3, True)
     assert made.cancel(b"", 3) == []
-    made.update(simulated(4, 2), NOBODY, NOBODY)
+    made.update(simulated(4, 2), EMPTY, EMPTY)
     assert made.changes() == []
     assert made.acquire(request()).object()["up"] == ""
 
@@ -79,15 +65,15 @@ def test_only_transitions_are_sent_in_one_response():
     made, resources = provider(up="0-1"), simulated(4, 2)
     assert told(made) == []
     assert made.acquire(request()).object()["up"] == "0-1"
-    made.update(resources, NOBODY, IDset("1-3"))
+    made.update(resources, EMPTY, IDset("1-3"))
     assert told(made) == [{"up": "2-3", "down": "0"}]
-    made.update(resources, NOBODY, IDset("1-3"))
+    made.update(resources, EMPTY, IDset("1-3"))
     assert told(made) == []
-    # What has come and gone before anything was told was never there.
-    made.update(resources, NOBODY, IDset("0"))
-    made.update(resources, NOBODY, IDset("1-3"))
+    # A change that is undone before the next response is not sent.
+    made.update(resources, EMPTY, IDset("0"))
+    made.update(resources, EMPTY, IDset("1-3"))
     assert told(made) == []
-    made.update(resources, NOBODY, NOBODY)
+    made.update(resources, EMPTY, EMPTY)
     assert told(made) == [{"down": "1-3"}]
 
 
@@ -95,29 +81,29 @@ def test_removed_ranks_are_sent_once_and_in_down_if_they_were_up():
     made, resources = provider(), simulated(4, 2)
     made.acquire(request())
     resources.remove_ranks("2-3")
-    made.update(resources, NOBODY, IDset("0-1"))
+    made.update(resources, EMPTY, IDset("0-1"))
     assert told(made) == [{"shrink": "2-3", "down": "2"}]
-    made.update(resources, NOBODY, IDset("0"))
+    made.update(resources, EMPTY, IDset("0"))
     assert told(made) == [{"down": "1"}]
 
 
 def test_changes_of_properties_and_expiration_are_sent():
     made, resources = provider(), simulated(4, 2)
     resources.add_property("old", "0-2")
-    made.update(resources, NOBODY, IDset("0-2"))
+    made.update(resources, EMPTY, IDset("0-2"))
     made.acquire(request())
     assert told(made) == []
     resources = resources.copy()
     resources.remove_property("old", "0")
     resources.add_property("new", "0-1")
     resources.expiration = 1234.5
-    made.update(resources, NOBODY, IDset("0-2"))
+    made.update(resources, EMPTY, IDset("0-2"))
     assert told(made) == [
         {"property-add": {"new": "0-1"}, "property-remove": {"old": "0"}, "expiration": 1234.5}
     ]
     resources = resources.copy()
     resources.expiration = None
-    made.update(resources, NOBODY, IDset("0-2"))
+    made.update(resources, EMPTY, IDset("0-2"))
     assert told(made) == [{"expiration": 0.0}]
 
 
@@ -135,9 +121,9 @@ def test_new_ranks_are_sent_on_request_or_at_the_next_acquire():
     assert new.properties == {"p": IDset("4")}
     assert change == {"up": "3-4", "property-add": {"p": "3"}}
     assert less == {"up": "3", "property-add": {"p": "3"}}
-    # A rank that was excluded from the beginning is new when it is not any more.
+    # A rank that was excluded from the beginning is new once it is no longer excluded.
     for made in (asking, other):
-        made.update(more, NOBODY, IDset("0-5"))
+        made.update(more, EMPTY, IDset("0-5"))
     assert told(asking)[0]["up"] == "5"
     assert told(other) == []
     other.disconnect(b"")
@@ -150,11 +136,11 @@ def test_an_excluded_rank_goes_down_and_can_come_up_again():
     made.update(resources, IDset("1"), IDset("0,2"))
     assert told(made) == [{"down": "1"}]
     assert made.schedulable.ranks == IDset("0,2-3")
-    made.update(resources, NOBODY, IDset("0-2"))
+    made.update(resources, EMPTY, IDset("0-2"))
     assert told(made) == [{"up": "1"}]
 
 
-# --- whatever happens, the scheduler's picture is the provider's
+# --- the scheduler's view equals the provider's after every step
 
 
 @dataclass
@@ -174,7 +160,7 @@ class Consumer:
             assert self.up <= self.ranks
             self.properties, self.expiration = r.properties, r.expiration or 0.0
             return
-        assert response, "nothing to tell is not told"
+        assert response, "an empty response"
         assert set(response) <= {
             *("up", "down", "shrink", "property-add", "property-remove", "expiration", "grow"),
         }
@@ -192,7 +178,7 @@ class Consumer:
         assert came <= self.ranks - self.up, "up: transitions only"
         assert gone <= self.up, "down: transitions only"
         assert lost <= self.ranks
-        assert lost & self.up <= gone, "what is gone for good is down too"
+        assert lost & self.up <= gone, "removed targets are in `down`, too"
         self.up = (self.up | came) - gone
         added, removed = (
             {name: IDset(ranks) for name, ranks in response.get(key, {}).items()}
@@ -276,7 +262,7 @@ def test_scheduler_and_provider_agree_after_every_step(steps):
             assert len(responses) <= (consumer is not None)
             for response in responses:
                 consumer.take(response)
-            assert told(made) == [], "nothing is told twice"
+            assert told(made) == [], "a change is sent twice"
         if consumer is None or what == "disconnect":
             continue
         if what == "settle":

@@ -30,13 +30,13 @@ def test_requests_are_granted_denied_queued_and_released(clock: SteppedClock) ->
     more = answer(world.ask(job, "extend", nodes=1, required=True))
     assert (more.status, more.hosts, more.cpus) == (0, "node2", (2,))
     assert world.row(job)["nnodes"] == 3
-    refused = world.ask(job, "extend", nodes=4, required=True)
-    assert (refused["status"], refused["reason"]) == (-29, "not available now: 4 whole nodes")
+    denied = world.ask(job, "extend", nodes=4, required=True)
+    assert (denied["status"], denied["reason"]) == (-29, "not available now: 4 whole nodes")
     never = world.ask(job, "new", nodes=99)
     assert never["status"] == -29
     waits = world.ask(job, "new", nodes=4, name="waits", time=600)
     assert waits["queued"]
-    (waiting,) = (it for it in world.query(job) if it["state"] == "queued")
+    (waiting,) = (row for row in world.query(job) if row["state"] == "queued")
     assert waiting["id"] == "waits"
     explained = world.scheduler_explains(fluid_parse(waits["alloc"]))
     assert "node" in explained["reason"]
@@ -76,9 +76,9 @@ def test_each_node_contributes_its_requested_cores(clock: SteppedClock) -> None:
     assert (seven.status, sorted(seven.cpus)) == (0, [3, 4])
     world.check()
     # One cpu of node4 is left, and that is too little.
-    refused = world.ask(job, "new", hosts="node[4-5]", cpus_per_host="2,1", required=True)
-    assert refused["status"] == -29
-    assert refused["reason"].startswith("not available now: 1 node with 2 cpus of node4 and")
+    denied = world.ask(job, "new", hosts="node[4-5]", cpus_per_host="2,1", required=True)
+    assert denied["status"] == -29
+    assert denied["reason"].startswith("not available now: 1 node with 2 cpus of node4 and")
     world.check()
     gone = answer(world.ask(job, "release", alloc="more"))
     assert (gone.hosts, gone.cpus) == ("node[3-4]", (1, 3))
@@ -93,7 +93,7 @@ def test_a_request_of_parts_waits_for_all_of_them(clock: SteppedClock) -> None:
     job, other = world.run_job(2), world.run_job(3)
     waits = world.ask(job, "extend", cpus_per_host="4,2", name="waits")
     assert waits["queued"]
-    # What is there is kept, and is nobody's yet.
+    # The available part is reserved, and belongs to no job yet.
     assert world.row(fluid_parse(waits["alloc"]))["state"] == RUN
     assert world.row(job)["nnodes"] == 2
     (row,) = world.query(job)
@@ -117,7 +117,7 @@ def test_two_requests_that_block_each_other(clock: SteppedClock) -> None:
     world.settle()
     for _ in range(4):
         world.advance(301)
-    assert [it["state"] for it in world.query(job)] == ["granted", "granted"]
+    assert [row["state"] for row in world.query(job)] == ["granted", "granted"]
     world.check()
 
 
@@ -138,7 +138,7 @@ def test_a_loan_is_reclaimed_at_its_end(clock: SteppedClock) -> None:
     assert (lent.hosts, lent.time) == ("node[4-5]", 600)
     other = world.run_job(1, duration=3600.0)
     world.advance(601)
-    (row,) = (it for it in world.query(job) if it["directive"] == "reacquire")
+    (row,) = (request for request in world.query(job) if request["directive"] == "reacquire")
     assert row["state"] == "queued"
     world.execution.finish(other)
     world.settle()
@@ -167,8 +167,8 @@ def test_a_lost_request_is_repeated_after_two_seconds(clock: SteppedClock) -> No
     (first,) = peer.take()
     assert first.object()["queued"]
     world.advance(3)
-    refused, end = peer.take()
-    assert (refused.object()["status"], end.errnum) == (-29, 61)
+    denied, end = peer.take()
+    assert (denied.object()["status"], end.errnum) == (-29, 61)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -214,7 +214,7 @@ def test_resources_are_conserved_under_faults(
             case _:
                 directive = chance.choice(["new", "extend", "extend"])
                 limit = chance.choice([None, 50])
-                # The one that asks is gone before it hears anything.
+                # The requester disconnects before its response.
                 peer = world.instance.connect()
                 world.send(
                     peer,
@@ -246,11 +246,11 @@ def test_queued_requests_survive_a_restart(clock: SteppedClock, tmp_path: Path) 
     world.ask(job, "release", hosts="node1", time=500, name="loan")
     world.start()
     assert world.row(job)["ranks"] == "0,3"
-    assert [it["state"] for it in world.query(job)] == ["granted", "queued", "granted"]
+    assert [row["state"] for row in world.query(job)] == ["granted", "queued", "granted"]
     peer = world.instance.connect()
     peer.post(peer.request("pmix.events", {"job": job}, STREAMING))
     world.settle()
-    assert [it.object()["id"] for it in peer.take()] == ["got", "loan"]
+    assert [message.object()["id"] for message in peer.take()] == ["got", "loan"]
     world.execution.finish(other)
     world.settle()
     (heard,) = peer.take()
@@ -258,7 +258,7 @@ def test_queued_requests_survive_a_restart(clock: SteppedClock, tmp_path: Path) 
     assert world.row(fluid_parse(waits["alloc"]))["state"] == RUN
     assert world.row(job)["ranks"] == "0-5"
     world.advance(501)
-    assert [it["state"] for it in world.query(job)][-1] == "queued", "the loan is asked back"
+    assert [row["state"] for row in world.query(job)][-1] == "queued", "the loan is reclaimed"
     world.check()
 
 
@@ -279,6 +279,6 @@ def test_a_thousand_requests_of_one_job(clock: SteppedClock) -> None:
     assert granted.object()["status"] == 0
     world.user.ask("pmix.cancel", {"job": job})
     world.settle()
-    statuses = [it.object()["status"] for it in peer.take()]
+    statuses = [message.object()["status"] for message in peer.take()]
     assert statuses == [-180] * 999
     world.check()

@@ -58,7 +58,7 @@ class Client:
         """Sends a request; returns the responses."""
         *answers, last = self.peer.send(self.peer.request(topic, payload, STREAMING))
         assert last.errnum == ENODATA
-        return (it.object() for it in answers)
+        return (response.object() for response in answers)
 
 
 class Example:
@@ -96,13 +96,13 @@ class Example:
     def work(self) -> None:
         """Handles the delayed messages and schedules."""
         for _ in range(len(self.inbox)):
-            self.scheduler.hear(self.inbox.popleft())
+            self.scheduler.handle(self.inbox.popleft())
         self.scheduler.schedule()
 
 
 def last(peer: Peer) -> Answer:
     """The last response."""
-    answers = [it.object() for it in peer.take() if not it.errnum]
+    answers = [message.object() for message in peer.take() if not message.errnum]
     return answer(answers[-1])
 
 
@@ -118,9 +118,9 @@ def test_a_scheduler_without_partial_release(clock: SteppedClock) -> None:
     assert given["status"] == 0
     assert given["reason"].startswith("not free for others before the allocation ends")
     assert world.row(job)["nodelist"] == "node[0,2-3]"
-    # Nobody gets it meanwhile, and a scheduler that comes later hears that it is free.
-    refused = world.ask(job, "extend", nodes=3, required=True)
-    assert refused["status"] == -29
+    # No job gets it meanwhile; a scheduler that attaches later sees it as free.
+    denied = world.ask(job, "extend", nodes=3, required=True)
+    assert denied["status"] == -29
     world.attach = SlowScheduler
     world.instance.disconnect(world.scheduler)
     world.scheduler = SlowScheduler(world.instance)
@@ -191,7 +191,7 @@ def test_a_scheduler_without_verdicts_has_two_seconds(
     world.advance(3)
     granted = last(peer)
     assert (granted.status, granted.dropped) == (0, ("pmix.alloc.nlist",))
-    # It does not know count ranges: there is no part then, and that is no request that cannot be.
+    # A scheduler without count ranges grants no part, and the request is not unsatisfiable.
     world.send(peer, job, "extend", nodes=2, timeout=60)
     world.advance(61)
     world.advance(3)
@@ -229,17 +229,17 @@ def test_a_node_that_is_lost_under_a_grant(clock: SteppedClock) -> None:
     job = world.run_job(2)
     world.ask(job, "extend", hosts="node[3-4]", required=True, name="more")
     nodes.down("3")
-    # Nothing runs there on the instance's behalf: the job has it still, and may give it back.
+    # The instance runs nothing there: the job still has the node, and may release it.
     assert world.row(job)["nodelist"] == "node[0-1,3-4]"
     world.check()
     assert answer(world.ask(job, "release", hosts="node3")).hosts == "node3"
-    refused = world.ask(job, "extend", hosts="node3", required=True)
-    assert refused["status"] == -29
+    denied = world.ask(job, "extend", hosts="node3", required=True)
+    assert denied["status"] == -29
     assert world.ask(job, "extend", nodes=3, required=True)["status"] == -29
     waits = world.ask(job, "extend", nodes=3)
     assert waits["queued"]
     nodes.up("3")
-    (row,) = (it for it in world.query(job) if it["alloc"] == waits["alloc"])
+    (row,) = (request for request in world.query(job) if request["alloc"] == waits["alloc"])
     assert row["state"] == "granted"
     assert world.row(job)["nnodes"] == 6
     world.check()
@@ -284,7 +284,7 @@ def test_a_node_that_is_gone_for_good_under_a_grant(clock: SteppedClock) -> None
     world.user.ask("resource.shrink", {"targets": "3-4"})
     world.settle()
     assert world.row(job)["nodelist"] == "node[0-1,3]"
-    # What is lent comes back on another node.
+    # The loan is reclaimed on another node.
     world.advance(61)
     assert world.row(job)["nodelist"] == "node[0-3]"
     never = world.ask(job, "new", nodes=5)

@@ -50,7 +50,7 @@ def test_reattached_replaces_start_if_requested():
 def test_the_first_fatal_exception_determines_the_wait_status(wait_status, status, own):
     job = stream()
     job.start()
-    # A mild one before has no say, and neither has any after it.
+    # Exceptions that are not fatal, and those after the first fatal one, do not affect the status.
     job.exception("slow", "", severity=3, wait_status=1 << 8)
     if own:
         data = {"severity": 0, "type": "timeout", "note": "over"}

@@ -55,7 +55,9 @@ class Replay:
     """Sends the recorded requests to our instance, in order."""
 
     def __init__(self) -> None:
-        config = next(it for it in CLIENT if it.message.topic == "config.get" and not it.to_broker)
+        config = next(
+            frame for frame in CLIENT if frame.message.topic == "config.get" and not frame.to_broker
+        )
         resources = frames("sched")[5].payload["resources"]
         self.instance = Instance(ResourceSet(resources), config=config.payload)
         SchedulerService(self.instance.broker, None)
@@ -82,7 +84,7 @@ class Replay:
         self.ours[key_of(frame.conn, frame.message)] = exchange
         payload = translated(frame.payload, self.ids)
         if frame.message.topic == "job-info.eventlog-watch-cancel":
-            # What it cancels has ended by then; it is never answered.
+            # The watch has ended by then, and its cancellation gets no response.
             assert frame.message.noresponse
         self.peers[frame.conn].post(copy_of(frame.message, payload))
         self.hear()
@@ -100,7 +102,7 @@ class Replay:
 
 def recorded_exchanges() -> dict[int, Exchange]:
     """Every recorded request by its line, with its responses."""
-    exchanges = {it.line: Exchange(it) for it in CLIENT if it.to_broker}
+    exchanges = {sent.line: Exchange(sent) for sent in CLIENT if sent.to_broker}
     queues: dict[Key, list[Exchange]] = defaultdict(list)
     for exchange in exchanges.values():
         queues[key_of(exchange.request.conn, exchange.request.message)].append(exchange)
@@ -113,32 +115,32 @@ def recorded_exchanges() -> dict[int, Exchange]:
             if queue[0].ended:
                 queue.pop(0)
     for queue in queues.values():
-        assert all(it.request.message.noresponse for it in queue)
+        assert all(entry.request.message.noresponse for entry in queue)
     return exchanges
 
 
 def events(messages: list[Message]) -> list[dict[str, Any]]:
-    return [json.loads(it.object()["event"]) for it in messages if not it.errnum]
+    return [json.loads(message.object()["event"]) for message in messages if not message.errnum]
 
 
 def rows(messages: list[Message]) -> list[dict[str, Any]]:
-    return [row for it in messages if not it.errnum for row in it.object()["jobs"]]
+    return [row for message in messages if not message.errnum for row in message.object()["jobs"]]
 
 
 def compare_streams(exchange: Exchange, replay: Replay, differences: Differences) -> None:
     """Compares events and jobs one by one, independent of their responses."""
-    recorded = [it.message for it in exchange.recorded]
+    recorded = [frame.message for frame in exchange.recorded]
     place = exchange.request.place
     assert exchange.ours[-1].errnum == recorded[-1].errnum, place
-    assert all(it.streaming for it in exchange.ours), place
+    assert all(message.streaming for message in exchange.ours), place
     part = events if exchange.request.message.topic == "job-info.eventlog-watch" else rows
     ours, theirs = part(exchange.ours), translated(part(recorded), replay.ids)
     same = "name" if part is events else "id"
     if part is rows and differences.unordered(exchange.request):
         # Ours are the newest first.
         assert [row["id"] for row in ours] == sorted((row["id"] for row in ours), reverse=True)
-        ours, theirs = (sorted(it, key=lambda row: row["id"]) for it in (ours, theirs))
-    assert [it[same] for it in ours] == [it[same] for it in theirs], place
+        ours, theirs = (sorted(listed, key=lambda row: row["id"]) for listed in (ours, theirs))
+    assert [row[same] for row in ours] == [row[same] for row in theirs], place
     for our, their in zip(ours, theirs, strict=True):
         assert missing(our, their) == [], place
         if part is rows:
@@ -155,7 +157,9 @@ def compare_texts(ours: Message, recorded: Frame, ids: dict[int, int]) -> None:
             [json.loads(line) for line in text.splitlines()]
             for text in (ours.object()[key], theirs[key])
         )
-        assert [it.get("name") for it in our] == [it.get("name") for it in their], recorded.place
+        assert [event.get("name") for event in our] == [event.get("name") for event in their], (
+            recorded.place
+        )
         for one, other in zip(our, their, strict=True):
             assert missing(one, other) == [], f"{recorded.place}: {key}"
 
@@ -166,9 +170,9 @@ def test_the_command_line_gets_responses_of_the_recorded_kind() -> None:
     for exchange in replay.exchanges:
         request, ours = exchange.request, exchange.ours
         place = f"{request.place} {request.message}"
-        refused = differences.refused(request)
-        if refused is not None:
-            assert [it.errnum for it in ours] == [refused], place
+        rejected = differences.rejected(request)
+        if rejected is not None:
+            assert [response.errnum for response in ours] == [rejected], place
         elif request.message.topic in WHOLE:
             compare_streams(exchange, replay, differences)
         else:
@@ -183,4 +187,4 @@ def test_the_command_line_gets_responses_of_the_recorded_kind() -> None:
 
 def test_every_recorded_response_belongs_to_a_request() -> None:
     exchanges = recorded_exchanges().values()
-    assert sum(len(it.recorded) + 1 for it in exchanges) == len(CLIENT)
+    assert sum(len(exchange.recorded) + 1 for exchange in exchanges) == len(CLIENT)

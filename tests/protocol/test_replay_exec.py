@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXEC = frames("exec")
 NAME = "penstock-exec"
-STARTS = [it for it in EXEC if it.message.kind == "request" and not it.to_broker]
+STARTS = [frame for frame in EXEC if frame.message.kind == "request" and not frame.to_broker]
 INACTIVE = 64
 
 
@@ -60,7 +60,7 @@ def test_our_instance_handles_the_recorded_service() -> None:
         log = user.lookup(job, "eventlog")
         names = [json.loads(line)["name"] for line in log.splitlines()]
         assert names[-5:] == ["start", "finish", "release", "free", "clean"]
-        # The recorded service releases ranks that the job does not have: they are nobody's.
+        # The recorded service releases ranks that the job does not have: no job has them.
         assert '"ranks":"all","final":true' in log
     assert ResourceSet(instance.manager.held()).ncores == 0
 
@@ -74,11 +74,11 @@ def answers_to(start: Frame) -> Iterator[Frame]:
 
 def test_our_simulated_execution_handles_the_recorded_broker() -> None:
     service = MockExec(NAME)
-    hello = [it for it in EXEC if it.to_broker and it.message.kind == "request"]
+    hello = [entry for entry in EXEC if entry.to_broker and entry.message.kind == "request"]
     differences = Differences("exec", "execution")
     started = list(service.start())
-    assert differences.besides() <= {it.topic for it in started}
-    asked = [it for it in started if it.topic not in differences.besides()]
+    assert differences.besides() <= {message.topic for message in started}
+    asked = [message for message in started if message.topic not in differences.besides()]
     differences.all_seen()
     for request, frame in zip(asked, hello, strict=True):
         assert not unlike(request, frame.message), frame.place
@@ -94,7 +94,7 @@ def test_our_simulated_execution_handles_the_recorded_broker() -> None:
     assert not service.advance(now + 59.0)
     said += service.advance(now + 60.0)
     for start in STARTS:
-        ours = [it for it in said if it.object()["id"] == start.payload["id"]]
+        ours = [message for message in said if message.object()["id"] == start.payload["id"]]
         for response, frame in zip(ours, answers_to(start), strict=True):
             assert not unlike(response, frame.message), frame.place
             assert response.object()["type"] == frame.payload["type"]

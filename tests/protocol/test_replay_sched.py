@@ -10,17 +10,26 @@ from actors import ExecutionService, User, copy_of, translated
 from inprocess import Instance, Peer
 from recordings import NOTHING, Differences, Frame, frames, payload_of, unlike
 
-from penstock._core import STREAMING, Batch, Message, ResourceSet, Scheduler, fluid_dothex
+from penstock._core import (
+    ALLOC_ANNOTATE,
+    ALLOC_CANCEL,
+    ALLOC_SUCCESS,
+    STREAMING,
+    Batch,
+    Message,
+    ResourceSet,
+    Scheduler,
+    fluid_dothex,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SUCCESS, ANNOTATE, DENY, CANCEL = range(4)
 SCHED = frames("sched")
 RELOAD = frames("sched-reload")
 # Names for the jobs of the recording, by id.
 A, B, C, D, E, F = 55784243200, 59374567424, 63434653696, 65414365184, 67628957696, 179230998528
-# What the two sides must say alike, not only in kind.
+# Keys whose values must be equal on both sides; of others only the kind is compared.
 EXACT = ("id", "priority", "jobs", "count", "up", "down", "final", "type", "expiration")
 
 
@@ -123,7 +132,7 @@ def test_our_instance_handles_the_recorded_scheduler() -> None:
         20: lambda: world.submit(C),
         22: lambda: world.submit(D),
         24: lambda: user.urgency(ids[C], 20),
-        # Held from here on, or it would be asked for again at once.
+        # Held from here on, or its alloc request would be sent again at once.
         26: lambda: user.urgency(ids[C], 0),
         27: lambda: user.cancel(ids[D]),
         29: lambda: world.submit(E),
@@ -143,7 +152,7 @@ def test_our_instance_handles_the_recorded_scheduler() -> None:
     log = user.lookup(ids[E], "eventlog")
     assert "more nodes requested than configured" in log
 
-    # The scheduler goes and comes back; the job that runs meanwhile is not touched.
+    # The scheduler disconnects and connects again; the running job is unaffected.
     world.instance.disconnect(world.scheduler)
     world.connect()
     world.replay(RELOAD, {})
@@ -167,20 +176,20 @@ class SchedulerInPlaceOfTheClient:
         self.now += 1.0
         self.scheduler.schedule(self.now)
         out = list(self.scheduler.take_out())
-        self.requests += [it for it in out if it.kind == "request"]
-        self.responses += [it for it in out if it.kind == "response"]
+        self.requests += [message for message in out if message.kind == "request"]
+        self.responses += [message for message in out if message.kind == "response"]
         return out
 
     def ours(self, frame: Frame) -> Message:
         """Our request for the one that a recorded response answers."""
         asked = [
-            it.message.matchtag
-            for it in self.recorded
-            if it.to_broker
-            and it.message.kind == "request"
-            and it.message.topic == frame.message.topic
+            entry.message.matchtag
+            for entry in self.recorded
+            if entry.to_broker
+            and entry.message.kind == "request"
+            and entry.message.topic == frame.message.topic
         ]
-        sent = [it for it in self.requests if it.topic == frame.message.topic]
+        sent = [request for request in self.requests if request.topic == frame.message.topic]
         place = asked.index(frame.message.matchtag)
         assert place < len(sent), f"{frame.place}: we have not asked {frame.message.topic} by then"
         return sent[place]
@@ -202,7 +211,7 @@ class SchedulerInPlaceOfTheClient:
 
 
 def final(answers: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    return [answer for answer in answers if answer[1] != ANNOTATE]
+    return [answer for answer in answers if answer[1] != ALLOC_ANNOTATE]
 
 
 def test_our_scheduler_handles_the_recorded_broker() -> None:
@@ -215,41 +224,45 @@ def test_our_scheduler_handles_the_recorded_broker() -> None:
         if frame.message.topic == "kvs.commit":
             request = world.ours(frame)
             committed |= {op["key"] for op in request.object()["ops"]}
-        for response in (it for it in out if it.kind == "response"):
+        for response in (message for message in out if message.kind == "response"):
             assert response.errnum == 0
-            if payload_of(response).get("type") == SUCCESS:
+            if payload_of(response).get("type") == ALLOC_SUCCESS:
                 # R is in the store before the answer.
                 assert f"job.{fluid_dothex(response.object()['id'])}.R" in committed
         if frame.message.topic in ("sched.prioritize", "sched.free"):
-            assert not [it for it in out if it.topic == frame.message.topic], frame.place
+            assert not [message for message in out if message.topic == frame.message.topic], (
+                frame.place
+            )
         if frame.line in (31, 32):
             assert out == [], "a cancel for a job just denied is ignored"
     assert world.scheduler.failure is None
 
-    recorded = [it for it in SCHED if it.to_broker and it.message.kind == "response"]
-    allocs = [it for it in recorded if it.message.topic == "sched.alloc"]
-    expected = [(it.payload["id"], it.payload["type"]) for it in allocs]
+    recorded = [entry for entry in SCHED if entry.to_broker and entry.message.kind == "response"]
+    allocs = [entry for entry in recorded if entry.message.topic == "sched.alloc"]
+    expected = [(entry.payload["id"], entry.payload["type"]) for entry in allocs]
     ours = list(world.answers())
     assert final(ours) == final(expected)
-    assert {it for it in expected if it[1] == ANNOTATE} <= set(ours)
+    assert {pair for pair in expected if pair[1] == ALLOC_ANNOTATE} <= set(ours)
     # Each of the recorded answers has one of ours of its kind.
-    assert {it.topic for it in world.responses} == {it.message.topic for it in recorded}
+    assert {message.topic for message in world.responses} == {
+        entry.message.topic for entry in recorded
+    }
     for frame in recorded:
         key = (frame.payload.get("id"), frame.payload.get("type"))
         (like, *_) = [
-            it
-            for it in world.responses
-            if it.topic == frame.message.topic
-            and (payload_of(it).get("id"), payload_of(it).get("type")) == key
+            message
+            for message in world.responses
+            if message.topic == frame.message.topic
+            and (payload_of(message).get("id"), payload_of(message).get("type")) == key
         ]
         assert not unlike(like, frame.message), frame.place
-        if frame.payload.get("type") == CANCEL:
+        if frame.payload.get("type") == ALLOC_CANCEL:
             assert like.object().keys() == {"id", "type"}
         if frame.message.payload is None:
             assert like.payload is None
-    # And what we ask is what the recorded client asked, in its order.
-    sent = [it for it in SCHED if it.to_broker and it.message.kind == "request"]
-    assert [it.topic for it in world.requests] == [it.message.topic for it in sent]
+    # Our scheduler sends the recorded scheduler's requests, in the same order.
+    sent = [entry for entry in SCHED if entry.to_broker and entry.message.kind == "request"]
+    assert [message.topic for message in world.requests] == [entry.message.topic for entry in sent]
     differences = Differences("sched", "scheduler")
     for request, frame in zip(world.requests, sent, strict=True):
         differences.check(frame, request)
@@ -259,36 +272,38 @@ def test_our_scheduler_handles_the_recorded_broker() -> None:
 def test_our_scheduler_is_reloaded_while_a_job_runs() -> None:
     world = SchedulerInPlaceOfTheClient(RELOAD)
     (commit,) = [
-        it for it in SCHED if it.message.topic == "kvs.commit" and it.to_broker and it.line == 45
+        entry
+        for entry in SCHED
+        if entry.message.topic == "kvs.commit" and entry.to_broker and entry.line == 45
     ]
     for frame in RELOAD:
         if frame.to_broker:
             continue
         if frame.message.topic == "job-manager.sched-ready":
             # Ours looks up what the job holds before it is ready.
-            (lookup,) = [it for it in world.requests if it.topic == "kvs.lookup"]
+            (lookup,) = [message for message in world.requests if message.topic == "kvs.lookup"]
             (op,) = commit.payload["ops"]
             assert lookup.object()["key"] == op["key"]
             world.scheduler.handle(Batch([lookup.respond({"val": op["dirent"]})]))
             world.collect()
         world.hear(frame)
     assert (world.scheduler.phase, world.scheduler.failure) == ("running", None)
-    sent = [it for it in RELOAD if it.to_broker and it.message.kind == "request"]
+    sent = [entry for entry in RELOAD if entry.to_broker and entry.message.kind == "request"]
     differences = Differences("sched-reload", "scheduler")
-    asked = [it for it in world.requests if it.topic not in differences.besides()]
+    asked = [message for message in world.requests if message.topic not in differences.besides()]
     assert len(asked) < len(world.requests)
     for request, frame in zip(asked, sent, strict=True):
         differences.check(frame, request)
     differences.all_seen()
     # The cores of the running job are not given away.
-    (wants_all,) = [it for it in SCHED if it.line == 16]
+    (wants_all,) = [entry for entry in SCHED if entry.line == 16]
     world.hear(wants_all)
-    assert list(world.answers()) == [(B, ANNOTATE)]
+    assert list(world.answers()) == [(B, ALLOC_ANNOTATE)]
     world.scheduler.handle(Batch([Message.request("sched.free", {"id": F}, rolemask=1)]))
-    (commit_of_b,) = [it for it in world.collect() if it.kind == "request"]
+    (commit_of_b,) = [message for message in world.collect() if message.kind == "request"]
     world.scheduler.handle(Batch([commit_of_b.respond({"rootseq": 1})]))
     world.collect()
-    assert list(world.answers()) == [(B, ANNOTATE), (B, SUCCESS)]
+    assert list(world.answers()) == [(B, ALLOC_ANNOTATE), (B, ALLOC_SUCCESS)]
 
 
 @pytest.mark.parametrize("line", [6, 8, 10])
@@ -298,10 +313,10 @@ def test_our_scheduler_exits_if_the_handshake_is_rejected(line: int) -> None:
     for frame in SCHED[: line - 1]:
         if not frame.to_broker:
             world.hear(frame)
-    (frame,) = [it for it in SCHED if it.line == line]
+    (frame,) = [entry for entry in SCHED if entry.line == line]
     request = world.ours(frame)
     streaming = bool(request.flags & STREAMING)
-    refusal = request.respond(errnum=errno.EPERM, errtext="no", streaming=streaming)
-    world.scheduler.handle(Batch([refusal]))
+    rejection = request.respond(errnum=errno.EPERM, errtext="no", streaming=streaming)
+    world.scheduler.handle(Batch([rejection]))
     assert f"{request.topic} failed with errnum 1: no" in str(world.scheduler.failure)
     assert any("no" in text for text in world.scheduler.take_log())

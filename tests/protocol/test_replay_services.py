@@ -42,7 +42,7 @@ def test_recorded_requests_get_responses_of_the_recorded_kind() -> None:
                 assert ours.object() == translated(frame.payload, ids)
     assert waiting == []
     differences.all_seen()
-    # After unsubscribing nothing is heard any more.
+    # After unsubscribing no event arrives.
     user.cancel(user.submit(JOBSPEC))
     assert client.take() == []
 
@@ -50,7 +50,9 @@ def test_recorded_requests_get_responses_of_the_recorded_kind() -> None:
 def test_commits_are_numbered_in_their_order() -> None:
     instance = Instance(simulated(1, 1))
     client = instance.connect()
-    commits = [it for it in SERVICES if it.to_broker and it.message.topic == "kvs.commit"]
+    commits = [
+        frame for frame in SERVICES if frame.to_broker and frame.message.topic == "kvs.commit"
+    ]
     numbers = [
         payload_of(client.ask("kvs.commit", frame.payload))["rootseq"] for frame in commits * 2
     ]

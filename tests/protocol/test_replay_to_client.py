@@ -74,20 +74,24 @@ def told(tmp_path: Path, answers: list[Frame]) -> Iterator[Client]:
 
 
 def objects(answers: list[Frame]) -> list[dict[str, Any]]:
-    return [it.payload for it in answers if not it.message.errnum]
+    return [frame.payload for frame in answers if not frame.message.errnum]
 
 
 def test_rows_of_jobs(tmp_path: Path) -> None:
     for answers in responses("job-list.list"):
         with told(tmp_path, answers) as client:
-            rows = [row for it in objects(answers) for row in it["jobs"]]
+            rows = [row for payload in objects(answers) for row in payload["jobs"]]
             assert list(client.jobs()) == rows
 
 
 def test_events_of_a_job(tmp_path: Path) -> None:
     ends = set()
     for answers in responses("job-info.eventlog-watch"):
-        events = [json.loads(line) for it in objects(answers) for line in it["event"].splitlines()]
+        events = [
+            json.loads(line)
+            for payload in objects(answers)
+            for line in payload["event"].splitlines()
+        ]
         ends.add(answers[-1].message.errnum)
         with told(tmp_path, answers) as client:
             assert list(client.eventlog(ONE, follow=True)) == events
@@ -117,7 +121,7 @@ def test_small_responses(tmp_path: Path, topic: str) -> None:
 
 def test_every_other_response(tmp_path: Path) -> None:
     """Single responses, by `rpc`: the object or the error."""
-    topics = {it.message.topic or "" for it in CLIENT if not it.to_broker}
+    topics = {frame.message.topic or "" for frame in CLIENT if not frame.to_broker}
     errors = 0
     for topic in sorted(topics):
         for answers in responses(topic):
@@ -127,10 +131,10 @@ def test_every_other_response(tmp_path: Path) -> None:
             with told(tmp_path, answers) as client:
                 if message.errnum:
                     errors += 1
-                    with pytest.raises(RpcError) as refused:
+                    with pytest.raises(RpcError) as rejected:
                         client.rpc(topic, {})
-                    assert refused.value.errno == message.errnum
-                    assert message.error_text in (None, refused.value.strerror)
+                    assert rejected.value.errno == message.errnum
+                    assert message.error_text in (None, rejected.value.strerror)
                 else:
                     assert client.rpc(topic, {}) == answers[0].payload
     assert errors

@@ -22,14 +22,14 @@ from penstock.inventory import simulated
 if TYPE_CHECKING:
     from penstock._core import Message
 
-# The first six are there from the start; the others come when the inventory grows.
+# The first six ranks are in the first inventory; growth adds the others.
 RANKS, MOST, CORES = 6, 8, 4
 EXCLUDED = IDset("5")
 EVERYTHING = simulated(MOST, CORES)
 KEYS = {"up", "down", "shrink", "grow", "property-add", "property-remove", "expiration"}
 # Among those that are there, mostly; any, whether there or not, now and then.
 places = st.sets(st.integers(0, MOST - 1), min_size=1, max_size=3)
-any_ranks = places.map(lambda it: str(IDset(it)))
+any_ranks = places.map(lambda ranks: str(IDset(ranks)))
 
 
 def among(ranks: IDset, chosen: set[int]) -> IDset:
@@ -121,9 +121,9 @@ class Acquisition(RuleBasedStateMachine):
         self.drained, self.offline = IDset(), IDset()
         self.monitor: tuple[Peer, IDset] | None = None
         self.properties = {"a": IDset(), "b": IDset()}
-        # Jobs, and the rank that each wants.
+        # By job: the rank that it requests.
         self.jobs: dict[int, int] = {}
-        # Those that were cancelled.
+        # Ids of the cancelled jobs.
         self.probes: set[int] = set()
 
     @initialize(acquired=st.booleans(), chosen=places)
@@ -178,7 +178,7 @@ class Acquisition(RuleBasedStateMachine):
     def grow(self, ranks: str) -> None:
         more = EVERYTHING.restrict(ranks=ranks)
         errnum = self.ask("resource.grow", {"R": more.to_dict()})
-        # Neither what is there, nor what was said to be gone for good.
+        # Ranks in the inventory, and ranks that have left it for good, are rejected.
         new = not IDset(ranks) & (self.there | self.gone)
         assert errnum == (0 if new else errno.EINVAL)
         if not errnum:
@@ -242,7 +242,7 @@ class Acquisition(RuleBasedStateMachine):
         self.scheduler = SlowScheduler(self.instance)
         self.scheduler.heard = self.listener.hear
         self.scheduler.said = self.check_allocation
-        # What is on its way to it is known to the provider as told.
+        # The resource module counts a response in transit as received.
         keep = self.scheduler.deliver
 
         def deliver(batch: Any) -> None:
@@ -287,13 +287,13 @@ class Acquisition(RuleBasedStateMachine):
         assert other.scheduler.failure is not None
         self.instance.disconnect(other)
         again = self.stranger.ask("resource.acquire", None, STREAMING)
-        assert again.errnum == errno.EBUSY, "the one that was refused has freed the resources"
+        assert again.errnum == errno.EBUSY, "the rejected scheduler has freed the resources"
 
     @rule(streaming=st.booleans())
     def stranger_acquires(self, streaming: bool) -> None:
         response = self.stranger.ask("resource.acquire", None, STREAMING if streaming else 0)
         if self.told.acquired and self.scheduler is not None:
-            # Whichever is looked at first.
+            # Either error may be checked first.
             assert response.errnum in {errno.EBUSY} | (set() if streaming else {errno.EPROTO})
         elif not streaming:
             assert response.errnum == errno.EPROTO
@@ -305,13 +305,13 @@ class Acquisition(RuleBasedStateMachine):
     @rule()
     def stranger_goes(self) -> None:
         """The disconnect of another client frees nothing and ends no stream."""
-        refused = self.stranger.ask("resource.acquire", None, STREAMING).errnum
+        rejected = self.stranger.ask("resource.acquire", None, STREAMING).errnum
         self.instance.disconnect(self.stranger)
         self.stranger = self.instance.connect()
-        if refused:
-            assert refused == errno.EBUSY
+        if rejected:
+            assert rejected == errno.EBUSY
             again = self.stranger.ask("resource.acquire", None, STREAMING)
-            assert again.errnum == errno.EBUSY, "somebody else has freed the resources"
+            assert again.errnum == errno.EBUSY, "another client has freed the resources"
 
     # --- jobs, by which one sees what the scheduler takes for up
 
@@ -352,7 +352,7 @@ class Acquisition(RuleBasedStateMachine):
     def jobs_are_unharmed(self) -> None:
         """Checks that no exception is raised for a target that is down."""
         for account in audit(self.instance, self.user, set(self.jobs), EVERYTHING).values():
-            # A job that waits for what will never come back is denied.
+            # A job that needs a rank that has left the inventory is denied.
             denied = self.jobs[account.id] in self.gone and not account.allocated
             assert denied or account.id in self.probes or "exception" not in account.names
             assert not account.r.ranks & EXCLUDED
@@ -373,7 +373,7 @@ class Acquisition(RuleBasedStateMachine):
         """Checks which targets the scheduler considers up, by where it allocates a job."""
         self.quiet()
         for rank in self.there - EXCLUDED:
-            # Ahead of all others, for none may pass one that waits.
+            # At the head of the queue: no job may overtake a pending one.
             job = self.user.submit(jobspec(rank), urgency=31)
             self.jobs[job] = rank
             held = ResourceSet(self.instance.manager.held())
@@ -400,7 +400,7 @@ class Acquisition(RuleBasedStateMachine):
             while self.execution.jobs:
                 self.oldest_ends()
         found = audit(self.instance, self.user, set(self.jobs), EVERYTHING)
-        assert {it.state for it in found.values()} <= {INACTIVE}
+        assert {account.state for account in found.values()} <= {INACTIVE}
 
 
 def decoded(data: str) -> str:
@@ -412,7 +412,7 @@ TestAcquisition = Acquisition.TestCase
 TestAcquisition.settings = settings(max_examples=60, stateful_step_count=30)
 
 
-# What must be told in every run, whatever is drawn in the others.
+# Changes that every run must send, whichever steps the machine draws.
 
 
 def test_every_change_is_sent() -> None:

@@ -81,14 +81,14 @@ class Allocation(Jobs):
         assert not self.watch.recalled, "a cancel that was not answered"
         asked = list(wanted)[: self.scheduler.limit]
         assert self.watch.asked == set(asked)
-        told = {job: (it["priority"], it["duration"]) for job, it in wanted.items()}
+        told = {job: (request["priority"], request["duration"]) for job, request in wanted.items()}
         assert self.known.pending == {job: told[job] for job in asked}
         if asked:
             annotations = wanted[asked[0]].get("annotations", {})
-            assert "reason_pending" in annotations.get("sched", {}), "waits, and nobody says why"
+            assert "reason_pending" in annotations.get("sched", {}), "pending without a reason"
         for account in audit(self.instance, self.user, set(self.jobs)).values():
             if account.allocated:
-                (alloc,) = [it["context"] for it in account.log if it["name"] == "alloc"]
+                (alloc,) = [event["context"] for event in account.log if event["name"] == "alloc"]
                 assert alloc["annotations"]["sched"] == {"resource_summary": account.r.summary()}
 
     @precondition(lambda self: self.scheduler is not None and self.watch.asked)
@@ -162,7 +162,7 @@ TestAllocation = Allocation.TestCase
 TestAllocation.settings = settings(max_examples=80, stateful_step_count=35)
 
 
-# What the machines found, step by step.
+# Failures that the machines found, step by step.
 
 
 def with_a_scheduler() -> Allocation:
@@ -186,7 +186,7 @@ def test_a_request_to_its_predecessor_does_not_reach_the_new_scheduler() -> None
     scheduler = greeting(state)
     # The job manager has not noticed that the first one has gone.
     state.submit(jobspec_of(), 16)
-    assert [it.topic for it in scheduler.inbox] == ["sched.alloc"]
+    assert [message.topic for message in scheduler.inbox] == ["sched.alloc"]
     state.both_work()
     account = state.account(state.jobs[0])
     assert (account.state, account.names.count("exception")) == (RUN, 0)
@@ -200,14 +200,14 @@ def test_resources_freed_between_hello_and_ready_are_not_lost() -> None:
     scheduler = greeting(state)
     state.manager_works(5)
     # Hello has told that the job holds resources.
-    assert [it.errnum for it in scheduler.inbox] == [0, errno.ENODATA]
+    assert [message.errnum for message in scheduler.inbox] == [0, errno.ENODATA]
     state.job_ends(0)
     state.manager_works(5)
     assert state.account(state.jobs[0]).state == INACTIVE
     state.teardown()
 
 
-# What must be heard in every run, whatever is drawn in the others.
+# Messages that every run must receive, whichever steps the machine draws.
 
 
 @pytest.mark.parametrize("what", ["cancel", 1, 20, 31, 60.0, 3600.0])

@@ -52,7 +52,9 @@ unlawful = st.one_of(
             ),
             "data": st.one_of(
                 st.just({}),
-                st.builds(lambda it, last: {"ranks": it, "final": last}, ranks, st.booleans()),
+                st.builds(
+                    lambda freed, last: {"ranks": freed, "final": last}, ranks, st.booleans()
+                ),
                 st.just({"ranks": "9", "final": False}),
                 st.just({"ranks": "", "final": False}),
                 st.just({"ranks": "x", "final": True}),
@@ -86,7 +88,7 @@ class Execution(RuleBasedStateMachine):
         self.scheduler = SlowScheduler(self.instance)
         self.services: dict[str, Service] = {}
         self.simulated: Simulated | None = None
-        # Somebody who listens from the beginning to the end.
+        # A client that is subscribed from the beginning to the end.
         self.bystander = self.instance.connect()
         self.bystander.ask("event.subscribe", {"topic": "job-exception"})
         self.raised: list[dict[str, Any]] = []
@@ -102,7 +104,7 @@ class Execution(RuleBasedStateMachine):
 
     def said(self, message: Message) -> None:
         outstanding = len(self.watch.started)
-        if message.topic == "job-manager.exec-hello" and self.policy == "refuse":
+        if message.topic == "job-manager.exec-hello" and self.policy == "reject":
             # A failure response if there are outstanding requests, and only then.
             assert (message.errnum == 0) == (not self.watch.service or outstanding == 0)
         self.watch.said(message)
@@ -162,7 +164,9 @@ class Execution(RuleBasedStateMachine):
         account = audit(self.instance, self.user, set(self.jobs))[job]
         assert (answer.errnum == 0) == (account.state == RUN)
         if answer.errnum == 0:
-            (*_, change) = [it["context"] for it in account.log if it["name"] == "resource-update"]
+            (*_, change) = [
+                event["context"] for event in account.log if event["name"] == "resource-update"
+            ]
             until = change["expiration"]
             assert (until == 0) == (duration == 0)
             self.heard_by_its_service(".expiration", {"id": job, "expiration": until})
@@ -214,8 +218,8 @@ class Execution(RuleBasedStateMachine):
         self.simulated = Simulated(self.instance, "exec-sim", without_r=without_r)
         self.manager.slow.add(self.simulated.number)
         self.manager_works_it_all_off()
-        # Its hello is refused where another service has jobs to answer for.
-        assert self.simulated.mock.failure is None or self.policy == "refuse"
+        # Its hello is rejected while another service has running jobs.
+        assert self.simulated.mock.failure is None or self.policy == "reject"
 
     @precondition(lambda self: self.simulated is not None)
     @rule()
@@ -245,7 +249,7 @@ class Execution(RuleBasedStateMachine):
         try:
             message = answer(answers.stream)
         except ProtocolError:
-            assert not may, f"{kind} was refused after {answers.said!r}"
+            assert not may, f"{kind} was rejected after {answers.said!r}"
             return None
         assert may, f"{kind} was allowed after {answers.said!r}"
         if kind == "f":
@@ -325,12 +329,12 @@ class Execution(RuleBasedStateMachine):
     # --- what must be true
 
     @invariant()
-    def every_exception_is_told_to_whoever_listens(self) -> None:
+    def every_exception_is_published_to_all_subscribers(self) -> None:
         told = Counter(map(described, self.raised))
         for job, account in audit(self.instance, self.user, set(self.jobs)).items():
-            logged = [it["context"] for it in account.log if it["name"] == "exception"]
-            # Fatal ones are told again to a service that comes later.
-            assert Counter(described({"id": job, **it}) for it in logged) <= told
+            logged = [event["context"] for event in account.log if event["name"] == "exception"]
+            # A service that registers later receives fatal ones again.
+            assert Counter(described({"id": job, **context}) for context in logged) <= told
         for service in self.services.values():
             assert service.exceptions == self.raised[len(self.raised) - len(service.exceptions) :]
             assert len(service.exceptions) == len(self.raised) - service.since
@@ -340,7 +344,7 @@ class Execution(RuleBasedStateMachine):
         found = audit(self.instance, self.user, set(self.jobs))
         for job, account in found.items():
             assert job not in self.watch.started or account.state != INACTIVE, account.names
-            releases = [it["context"] for it in account.log if it["name"] == "release"]
+            releases = [event["context"] for event in account.log if event["name"] == "release"]
             released = IDset()
             for release in releases:
                 part = release["ranks"]
@@ -348,7 +352,7 @@ class Execution(RuleBasedStateMachine):
                 assert not gone & released, "released twice"
                 assert gone <= account.r.ranks
                 released |= gone
-            assert [it["final"] for it in releases[:-1]] == [False] * (len(releases) - 1)
+            assert [event["final"] for event in releases[:-1]] == [False] * (len(releases) - 1)
             if releases and releases[-1]["final"]:
                 last = len(account.names) - 1 - account.names[::-1].index("release")
                 assert set(account.names[last + 1 :]) <= {"free", "clean", "exception"}
@@ -371,7 +375,7 @@ class Execution(RuleBasedStateMachine):
             self.settle()
             last()
         found = audit(self.instance, self.user, set(self.jobs))
-        stuck = {job: it.names for job, it in found.items() if it.state != INACTIVE}
+        stuck = {job: account.names for job, account in found.items() if account.state != INACTIVE}
         assert not stuck, (stuck, self.user.ask("job-manager.stats-get"), self.manager.log)
         assert not found[self.jobs[-1]].names.count("exception")
 
@@ -392,10 +396,10 @@ def described(raised: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(raised.get(key) for key in ("id", "type", "severity", "wait_status"))
 
 
-class RefusingExecution(Execution):
-    """As RFC 32 was written: a service with outstanding start requests is not replaced."""
+class RejectingExecution(Execution):
+    """RFC 32 as specified: a service with outstanding start requests is not replaced."""
 
-    policy = "refuse"
+    policy = "reject"
 
     def last_service(self) -> Callable[[], None]:
         service = Simulated(self.instance, "exec-m")
@@ -410,11 +414,11 @@ class RefusingExecution(Execution):
 
 TestExecution = Execution.TestCase
 TestExecution.settings = settings(max_examples=50, stateful_step_count=35)
-TestRefusingExecution = RefusingExecution.TestCase
-TestRefusingExecution.settings = settings(max_examples=25, stateful_step_count=35)
+TestRejectingExecution = RejectingExecution.TestCase
+TestRejectingExecution.settings = settings(max_examples=25, stateful_step_count=35)
 
 
-# What must be heard in every run, whatever is drawn in the others.
+# Messages that every run must receive, whichever steps the machine draws.
 
 
 @pytest.mark.parametrize("without_r", [True, False])
@@ -424,18 +428,18 @@ def test_every_request_reaches_its_service(without_r: bool) -> None:
     state.manager_works_it_all_off()
     for duration in (0.0, 60.0):
         state.submit(jobspec_of(nodes=1, duration=duration))
-    # Neither has been answered; then one of them has.
+    # First no start request has a response, then one of the two has.
     state.service_is_replaced("exec-a")
     state.start(0, proper=0)
     state.start(0, proper=1)
     state.manager_works_it_all_off()
     state.service_is_replaced("exec-b")
-    assert {it.object()["reattach"] for it in state.services["exec-b"].asked} == {True}
+    assert {request.object()["reattach"] for request in state.services["exec-b"].asked} == {True}
     state.kill(0, 10)
     state.change_duration(0, 1000.0)
     state.raise_exception(0, 3, None)
     state.raise_exception(0, 0, 15)
-    state.every_exception_is_told_to_whoever_listens()
+    state.every_exception_is_published_to_all_subscribers()
     for place in (0, 1):
         state.start(place, proper=1)
         state.finish(place, 9)
@@ -447,5 +451,5 @@ def test_every_request_reaches_its_service(without_r: bool) -> None:
     state.simulated_time_passes()
     state.manager_works_it_all_off()
     state.jobs_end_after_their_final_release()
-    state.every_exception_is_told_to_whoever_listens()
+    state.every_exception_is_published_to_all_subscribers()
     state.teardown()

@@ -11,17 +11,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from jobmachine import CORES, NODES, Jobs, places
-from watch import ANNOTATE, CANCEL, DENY, SUCCESS
 
 from penstock import ResourceSet
-from penstock._core import STREAMING, Message, fluid_dothex
+from penstock._core import (
+    ALLOC_ANNOTATE,
+    ALLOC_CANCEL,
+    ALLOC_DENY,
+    ALLOC_SUCCESS,
+    STREAMING,
+    Message,
+    fluid_dothex,
+)
 from penstock.inventory import simulated
 
 if TYPE_CHECKING:
     from inprocess import Peer
 
 R = ResourceSet(simulated(NODES + 1, CORES + 1))
-# Often what another job has or what there is not, now and then right.
+# Often another job's resources or unknown ones, now and then right.
 documents = st.one_of(
     st.builds(
         lambda ranks, core: (
@@ -33,7 +40,9 @@ documents = st.one_of(
     ).map(ResourceSet.to_json),
     st.sampled_from(["", "{}", "[1]", '{"version": 2}', simulated(NODES, CORES).to_json()]),
 )
-KINDS = st.sampled_from([SUCCESS, SUCCESS, ANNOTATE, DENY, CANCEL, 4, -1, "0", None])
+KINDS = st.sampled_from(
+    [ALLOC_SUCCESS, ALLOC_SUCCESS, ALLOC_ANNOTATE, ALLOC_DENY, ALLOC_CANCEL, 4, -1, "0", None]
+)
 extras = st.sampled_from(
     [
         {},
@@ -141,7 +150,7 @@ class RuleBreaking(Jobs):
     def commit_and_answer(self, place: int, text: str, twice: bool) -> None:
         request = self.asked[-1 - place % len(self.asked)]
         job = request.object()["id"]
-        success = request.respond({"id": job, "type": SUCCESS})
+        success = request.respond({"id": job, "type": ALLOC_SUCCESS})
         self.say(self.commit_of(job, text), *[success] * (1 + twice))
 
     @precondition(lambda self: self.rogue is not None and self.asked)

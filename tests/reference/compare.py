@@ -65,8 +65,8 @@ def penstock(workload: Workload, policy: str) -> Simulation:
 
 def rows_expected(workload: Workload, policy: str) -> Rows:
     return {
-        number: (it.start, it.end, it.backfilled, where(workload, it.holds))
-        for number, it in expected(workload, policy).items()
+        number: (outcome.start, outcome.end, outcome.backfilled, where(workload, outcome.holds))
+        for number, outcome in expected(workload, policy).items()
     }
 
 
@@ -292,7 +292,7 @@ def read_trace(path: Path, limit: int | None, squeeze: float) -> Workload:
 
 @dataclass
 class Tally:
-    """What a policy was compared on."""
+    """The workloads on which a policy was compared."""
 
     workloads: int = 0
     jobs: int = 0
@@ -315,12 +315,12 @@ def compare_many(
                 tally.workloads += 1
                 tally.jobs += len(workload.jobs)
                 ours = expected(workload, policy).values()
-                tally.backfilled += sum(it.backfilled for it in ours)
+                tally.backfilled += sum(outcome.backfilled for outcome in ours)
                 found = compare(workload, policy)
                 if found is not None:
                     tally.mismatches += 1
                     print(f"--- mismatch: --seed {seed} --only {index}\n{found}", flush=True)
-                    if sum(it.mismatches for it in tallies.values()) >= stop_after:
+                    if sum(each.mismatches for each in tallies.values()) >= stop_after:
                         return tallies
     return tallies
 
@@ -334,17 +334,18 @@ def compare_trace(workload: Workload, policies: list[str]) -> dict[str, Tally]:
         spent = time.monotonic() - began
         theirs = rows_of_penstock(workload, policy)
         wrong = [
-            f"job {number}: expected {(it.start, it.end, it.backfilled)}, is {theirs.get(number)}"
-            for number, it in ours.items()
-            if theirs.get(number, ())[:3] != (it.start, it.end, it.backfilled)
+            f"job {number}: expected {(outcome.start, outcome.end, outcome.backfilled)}, "
+            f"is {theirs.get(number)}"
+            for number, outcome in ours.items()
+            if theirs.get(number, ())[:3] != (outcome.start, outcome.end, outcome.backfilled)
         ]
-        waits = [it.start - job.submit for job, it in jobs_with(workload, ours)]
+        waits = [outcome.start - job.submit for job, outcome in jobs_with(workload, ours)]
         print(
             f"{policy}: mean wait {sum(waits) / len(waits):.1f} s; the reference: {spent:.1f} s",
             *wrong[:5],
             sep="\n  ",
         )
-        backfilled = sum(it.backfilled for it in ours.values())
+        backfilled = sum(outcome.backfilled for outcome in ours.values())
         tallies[policy] = Tally(1, len(ours), backfilled, len(wrong))
     return tallies
 

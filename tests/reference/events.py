@@ -37,7 +37,7 @@ class Job:
 
 
 def order(job: Job) -> tuple[float, ...]:
-    """The order of the queue: the highest priority first, then as they came, then file order."""
+    """The queue's sort key: priority, descending, then submit time, then position in the file."""
     return (-job.priority, job.submit, job.id)
 
 

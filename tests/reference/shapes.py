@@ -51,8 +51,10 @@ Accept = Callable[[Part], bool]
 def empty(machine: Machine) -> Machine:
     """The same nodes with nothing in use."""
     return [
-        Node(it.cores, it.gpus, it.properties, list(range(it.cores)), list(range(it.gpus)))
-        for it in machine
+        Node(
+            node.cores, node.gpus, node.properties, list(range(node.cores)), list(range(node.gpus))
+        )
+        for node in machine
     ]
 
 
@@ -152,7 +154,7 @@ class Base:
         self.waiting.sort(key=order)
 
     def complete(self, job: Job) -> None:
-        self.running = [it for it in self.running if it.job.id != job.id]
+        self.running = [placed for placed in self.running if placed.job.id != job.id]
         give(self.machine, self.parts.pop(job.id))
 
     def start(self, job: Job, parts: list[Part], now: float) -> Running:
@@ -200,7 +202,7 @@ class Easy(Base):
             if blocked is not None and (ends > shadow or job.estimate == NO_LIMIT):
                 lost = units_lost(later, blocked.request, parts)
                 if lost > spare:
-                    # Once more, now only where the first that waits loses nothing.
+                    # Place the job again, only on resources that the blocked head can spare.
                     parts = place(self.machine, job.request, harmless(later, blocked.request))
                     if parts is None:
                         continue
@@ -212,7 +214,7 @@ class Easy(Base):
 
     def shadow(self, blocked: Job, now: float) -> tuple[float, Machine]:
         """The expected start of the job, and the expected machine at that time."""
-        ends = [planned_end(it.start, it.job.estimate, now) for it in self.running]
+        ends = [planned_end(placed.start, placed.job.estimate, now) for placed in self.running]
         later = deepcopy(self.machine)
         for shadow in sorted(ends):
             later = deepcopy(self.machine)

@@ -116,7 +116,7 @@ class Easy(Base):
 
         A job whose planned end is the shadow time has ended by it.
         """
-        ends = [planned_end(it.start, it.job.estimate, now) for it in self.running]
+        ends = [planned_end(placed.start, placed.job.estimate, now) for placed in self.running]
         for shadow in sorted(ends):
             free = self.free_units()
             for running, end in zip(self.running, ends, strict=True):
@@ -169,8 +169,8 @@ class Planner(Base):
 
     def plan_of_running(self, now: float) -> Plan:
         plan = Plan(len(self.units))
-        for it in self.running:
-            plan.add(now, planned_end(it.start, it.job.estimate, now), it.job.size)
+        for placed in self.running:
+            plan.add(now, planned_end(placed.start, placed.job.estimate, now), placed.job.size)
         return plan
 
 
@@ -268,7 +268,7 @@ class Conservative(Planner):
 
 def job_before(waiting: list[Job], job: Job) -> bool:
     """Whether a job that is earlier in the order is still pending."""
-    return any(order(it) < order(job) for it in waiting)
+    return any(order(other) < order(job) for other in waiting)
 
 
 def scheduler(policy: str, units: list[Unit]) -> Base:

@@ -49,14 +49,14 @@ def test_the_random_workloads_are_worth_comparing():
     assert sum(job.priority != 16 for job in jobs) > 50
     assert {workload.kind for workload in workloads} == {"pool", "slots", "whole"}
     assert {workload.form for workload in workloads} == {"swf", "jsonl"}
-    capacity = {id(it): sum(node.cores for node in it.machine) for it in workloads}
-    assert sum(job.size > capacity[id(it)] for it in workloads for job in it.jobs) > 20
-    outcomes = [it for one in workloads for it in compare.expected(one, "easy").values()]
-    assert sum(it.backfilled for it in outcomes) > 100
+    capacity = {id(one): sum(node.cores for node in one.machine) for one in workloads}
+    assert sum(job.size > capacity[id(one)] for one in workloads for job in one.jobs) > 20
+    outcomes = [outcome for one in workloads for outcome in compare.expected(one, "easy").values()]
+    assert sum(outcome.backfilled for outcome in outcomes) > 100
     shaped = [random_shapes(f"{SEED}:{index}") for index in range(300)]
-    outcomes = [it for one in shaped for it in compare.expected(one, "easy").values()]
-    assert sum(it.backfilled for it in outcomes) > 100
-    assert sum(it.start is None for it in outcomes) > 20
+    outcomes = [outcome for one in shaped for outcome in compare.expected(one, "easy").values()]
+    assert sum(outcome.backfilled for outcome in outcomes) > 100
+    assert sum(outcome.start is None for outcome in outcomes) > 20
 
 
 @pytest.mark.parametrize("index", range(3))

@@ -17,7 +17,7 @@ def run(policy, machine, rows):
 
 
 def starts(policy, machine, rows):
-    return [it.start for it in run(policy, machine, rows)]
+    return [outcome.start for outcome in run(policy, machine, rows)]
 
 
 GPU_NODE = Node(4, 2, frozenset({"gpu"}))
@@ -95,9 +95,13 @@ def test_easy_places_a_candidate_where_it_does_no_harm():
         (1, 100, Request(None, 1, 1, 0)),
     ]
     outcome = run("easy", [GPU_NODE, NODE], rows)
-    assert [it.start for it in outcome] == [0, 10, 1, 1, 1]
+    assert [result.start for result in outcome] == [0, 10, 1, 1, 1]
     # Rank 0 has cores 2 and 3 free at 1 (1 holds cores 0 and 1).
-    assert [it.holds for it in outcome[2:]] == [[(1, 0), (1, 1)], [(1, 2), (1, 3)], [(0, 2)]]
+    assert [result.holds for result in outcome[2:]] == [
+        [(1, 0), (1, 1)],
+        [(1, 2), (1, 3)],
+        [(0, 2)],
+    ]
     # 1, 2, 5 on rank 0: at 10, cores 0, 1 and 3 are free: 2 has them.
     assert outcome[1].holds == [(0, 0), (0, 1), (0, 3)]
 
@@ -117,7 +121,7 @@ def test_a_node_is_skipped_whole_if_a_part_of_it_is_needed():
         (1, 100, Request(None, 1, 1, 0)),
     ]
     outcome = run("easy", [NODE, NODE, NODE], rows)
-    assert [it.start for it in outcome] == [0, 0, 10, 10, 1]
+    assert [result.start for result in outcome] == [0, 0, 10, 10, 1]
     # 1 has cores 0 to 2 of rank 0; 2 core 3 there, and core 0 of ranks 1 and 2; 5 core 1 of rank 1.
     # So at 10, 3 starts on cores 0 and 1 of rank 0, 2 and 3 of rank 1, 1 and 2 of rank 2; then 4
     # is not blocked, and has core 2 of rank 0 and core 3 of rank 2.

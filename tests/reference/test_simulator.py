@@ -22,11 +22,11 @@ def run(policy, units, rows, **options):
 
 
 def times(policy, cores, rows, **options):
-    return [(it.start, it.end) for it in run(policy, pool(cores), rows, **options)]
+    return [(outcome.start, outcome.end) for outcome in run(policy, pool(cores), rows, **options)]
 
 
 def backfilled(policy, cores, rows):
-    return [it.backfilled for it in run(policy, pool(cores), rows)]
+    return [outcome.backfilled for outcome in run(policy, pool(cores), rows)]
 
 
 @pytest.mark.parametrize("policy", ALL)
@@ -255,5 +255,5 @@ def test_whole_nodes_are_counted_in_nodes():
     # it, 3 takes one node until 10 = the shadow time.
     rows = [(0, 10, 10, 2), (1, 4, 4, 2), (1, 9, 9, 1)]
     outcome = run("easy", whole_nodes(3, 2), rows)
-    assert [it.start for it in outcome] == [0, 10, 1]
+    assert [result.start for result in outcome] == [0, 10, 1]
     assert outcome[2].holds == [(2, 0), (2, 1)]

@@ -68,7 +68,7 @@ class Account:
         self.allocated = "alloc" in self.names
         self.r = self.holds = ResourceSet()
         if self.state == INACTIVE:
-            # Whatever was given to a job is given back before its end.
+            # An allocation is freed before the job's end.
             assert not self.allocated or "free" in self.names, self.names
 
     def account_for(self, r: str) -> None:
@@ -89,7 +89,9 @@ def accounts(user: User) -> dict[int, Account]:
     logs = user.lookups([(row["id"], "eventlog") for row in rows])
     found = [Account(row, log) for row, log in zip(rows, logs, strict=True)]
     allocated = [account for account in found if account.allocated]
-    for account, r in zip(allocated, user.lookups([(it.id, "R") for it in allocated]), strict=True):
+    for account, r in zip(
+        allocated, user.lookups([(entry.id, "R") for entry in allocated]), strict=True
+    ):
         account.account_for(r)
     return {account.id: account for account in found}
 
@@ -111,8 +113,8 @@ def audit(
         inventory = ResourceSet(user.ask("resource.sched-status")["all"])
     total = ResourceSet()
     for account in found.values():
-        assert account.r.issubset(inventory), f"job {account.id} has what there is not"
-        assert total.isdisjoint(account.holds), f"job {account.id} has what another one has"
+        assert account.r.issubset(inventory), f"job {account.id} has unknown resources"
+        assert total.isdisjoint(account.holds), f"job {account.id} has resources of another one"
         total = total.union(account.holds, scheduling="drop")
     held = ResourceSet(instance.manager.held())
     assert (held.ranks, held.ncores, held.ngpus) == (total.ranks, total.ncores, total.ngpus)

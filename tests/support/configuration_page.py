@@ -1,17 +1,23 @@
-"""The tables of `docs/configuration.md`, from the declaration of the configuration.
+"""Files that follow from the declaration of the configuration.
 
-python tests/support/configuration_page.py    # rewrites the tables of the page
+The tables of `docs/configuration.md`, and for the job manager and the scheduler the defaults and
+choices of their settings, with which their crates' tests compare.
+
+python tests/support/configuration_page.py    # rewrites them
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
-from penstock.config import Config
-from penstock.config.declaration import Key, keys
+from penstock.config import Config, manager_settings, scheduler_settings
+from penstock.config.declaration import Key, choices, keys
+from penstock.config.tables import SchedulerSettings
 
-PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "configuration.md"
 HEAD = "| key | kind | default | what | reload |\n|---|---|---|---|---|\n"
 
 
@@ -42,5 +48,22 @@ def rendered(page: str) -> str:
     return page
 
 
+def service_settings() -> dict[Path, str]:
+    """The defaults and choices of each service's settings, by file, as JSON."""
+    services = {
+        "manager": (manager_settings(Config()), choices(Config, "manager")),
+        "sched": (scheduler_settings(Config()), choices(SchedulerSettings, "scheduler")),
+    }
+    return {
+        ROOT / "rust" / crate / "src" / "settings.json": json.dumps(
+            {"defaults": defaults, "choices": list(each)}, indent=1
+        )
+        + "\n"
+        for crate, (defaults, each) in services.items()
+    }
+
+
 if __name__ == "__main__":
+    for path, text in service_settings().items():
+        path.write_text(text)
     PAGE.write_text(rendered(PAGE.read_text()))

@@ -54,7 +54,7 @@ class World:
         """Runs rounds until no peer has anything to send."""
         self.instance.settle()
         while self.scheduler.inbox:
-            kept = [it for it in self.scheduler.inbox if not self._lost(it)]
+            kept = [message for message in self.scheduler.inbox if not self._lost(message)]
             self.scheduler.inbox.clear()
             self.scheduler.inbox.extend(kept)
             self.scheduler.work()
@@ -97,7 +97,7 @@ class World:
         """Sends a request; returns the last response that is there."""
         peer = self.instance.connect()
         self.send(peer, job, directive, **wanted)
-        answers = [it.object() for it in peer.take() if not it.errnum]
+        answers = [message.object() for message in peer.take() if not message.errnum]
         self.instance.disconnect(peer)
         return answers[-1]
 
@@ -117,10 +117,16 @@ class World:
         """Checks that the scheduler has the jobs' allocations, and that they are disjoint."""
         status = self.user.ask("resource.sched-status")
         running = [row for row in self.user.rows() if row["state"] == RUN]
-        # What was granted is in what others have; the rest is kept for requests that wait.
+        # Granted resources count as the requester's; the rest is reserved for pending requests.
         elastic = [row.get("annotations", {}).get("elastic", {}) for row in running]
-        granted = {fluid_parse(grant) for it in elastic for grant in it.get("grants", ())}
-        plain = [row for row, it in zip(running, elastic, strict=True) if "directive" not in it]
+        granted = {
+            fluid_parse(grant) for annotation in elastic for grant in annotation.get("grants", ())
+        }
+        plain = [
+            row
+            for row, annotation in zip(running, elastic, strict=True)
+            if "directive" not in annotation
+        ]
         total = ResourceSet()
         for row in plain:
             total = total.union(self.extent(row["id"]), scheduling="drop")

@@ -30,9 +30,9 @@ class SlowManager:
         self._broker = broker
         self._manager = manager
         self.inbox: deque[Message] = deque()
-        # Peers whose requests wait; responses always wait where there is one.
+        # Peers whose requests are delayed; if there are any, responses are delayed as well.
         self.slow: set[int] = set()
-        # Services whose responses do not wait.
+        # Services whose responses are not delayed.
         self.quick: set[str] = set()
         self.log: list[str] = []
         # Called with every message that the manager takes in, and that it sends.
@@ -58,7 +58,7 @@ class SlowManager:
         if message.kind == "response":
             return (message.topic or "").partition(".")[0] not in self.quick
         origin = self._broker.origin(message)
-        # A disconnect comes after its peer has gone, and after all that it had said.
+        # A disconnect follows the exit of its peer, and all messages of that peer.
         return origin is None or origin in self.slow
 
     def work(self, count: int | None = None) -> None:
@@ -110,7 +110,7 @@ class SlowScheduler:
     def _speak(self) -> None:
         while self.scheduler.schedule(self._broker.clock.now()):
             pass
-        out = Batch([self.worded(it) for it in self.scheduler.take_out()])
+        out = Batch([self.worded(sent) for sent in self.scheduler.take_out()])
         for message in out:
             self.said(message)
         self._broker.post(self.number, out)

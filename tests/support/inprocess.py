@@ -76,8 +76,12 @@ class Peer:
         """Sends a request and returns its first response, which must come at once."""
         request = self.request(topic, payload, flags)
         came = self.send(request)
-        answers = [it for it in came if it.kind == "response" and it.matchtag == request.matchtag]
-        self.received += [it for it in came if it not in answers]
+        answers = [
+            message
+            for message in came
+            if message.kind == "response" and message.matchtag == request.matchtag
+        ]
+        self.received += [message for message in came if message not in answers]
         assert answers, f"no answer to {topic} {payload}"
         return answers[0]
 
@@ -86,11 +90,11 @@ class Instance:
     """The broker, its control services, the job manager and the resource service.
 
     Args:
-        resources: what there is.
+        resources: the inventory.
         exclude: ranks or hosts that are excluded from scheduling.
-        config: what `config.get` tells.
+        config: the response to `config.get`.
         settings: more settings for the job manager.
-        manages: puts the job manager into the broker.
+        manages: attaches the job manager to the broker.
         store: path of the store; by default it is in memory.
         clock: the time; by default the system's.
     """

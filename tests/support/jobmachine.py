@@ -218,7 +218,7 @@ class Jobs(RuleBasedStateMachine):
                 self.execution.finish(next(iter(self.execution.jobs)))
         assert scheduler.scheduler.failure is None
         found = audit(self.instance, self.user, set(self.jobs))
-        stuck = {job: it.names for job, it in found.items() if it.state != INACTIVE}
+        stuck = {job: entry.names for job, entry in found.items() if entry.state != INACTIVE}
         assert not stuck, (stuck, self.user.ask("job-manager.stats-get"), self.manager.log)
         assert not self.updates, "a change of a duration that was never answered"
 

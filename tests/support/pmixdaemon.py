@@ -21,7 +21,7 @@ from penstock.instance.pmix_server import find_server
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# Seconds until a test says what it waits for, and that it has not come.
+# Seconds until a test fails with the name of the message that it waits for.
 PATIENCE = 60
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pmix" / "alloc.c"
 
@@ -34,7 +34,7 @@ def needed(what: str) -> None:
 
 
 def server_program() -> Path:
-    """The server, built by `make pmix`; skips the test where there is none."""
+    """The server, built by `make pmix`; skips the test if it is not built."""
     program = find_server()
     if program is None:
         needed("no PMIx server: `make pmix` builds it where libpmix-dev (4.2 or later) is there")
@@ -42,7 +42,7 @@ def server_program() -> Path:
 
 
 def compile_program(source: Path, directory: Path) -> Path:
-    """Compiles a program against the system's libpmix; skips the test where there is none."""
+    """Compiles a program against the system's libpmix; skips the test without libpmix."""
     flags = ["pkg-config", "--cflags", "--libs", "pmix >= 4.2"]
     compiler = shutil.which("cc")
     if compiler is None or shutil.which("pkg-config") is None:
@@ -103,7 +103,7 @@ class Daemon:
         self.socket = ours
         self._answer = answer
         self._sending = threading.Lock()
-        # Requests in the order they came; answers to what was asked here.
+        # Requests of the server in order of arrival, and its responses to ours.
         self.asked: queue.Queue[Message] = queue.Queue()
         self._told: queue.Queue[Message] = queue.Queue()
         self.events: Message | None = None
@@ -230,7 +230,7 @@ class Daemon:
 
 
 class Book:
-    """Requests by their user's id, as an instance keeps them: asked, perhaps waiting, over."""
+    """Requests by their user's id, as an instance keeps them: new, perhaps queued, decided."""
 
     def __init__(self, outcomes: dict[str, tuple[int, str, list[dict[str, Any]]]]) -> None:
         self.outcomes = outcomes
@@ -241,8 +241,9 @@ class Book:
         """Answers requests and queries; undecided requests stay pending."""
         if request.topic == "pmix.query":
             name = request.object().get("id")
-            known = self.over | {it: {"id": it, "status": 1} for it in self.waiting}
-            found = [row for it, row in known.items() if name in (None, it)]
+            waiting = {ident: self._row(ident, 1, "", "queued") for ident in self.waiting}
+            known = self.over | waiting
+            found = [row for ident, row in known.items() if name in (None, ident)]
             return {"status": 0 if found or name is None else -46, "requests": found}
         assert request.topic == "pmix.alloc"
         name = attributes(request).get("pmix.alloc.reqid", "")
@@ -253,11 +254,29 @@ class Book:
             return None
         return self._end(daemon, name)
 
+    @staticmethod
+    def _row(name: str, status: int, reason: str, state: str) -> dict[str, Any]:
+        """A request as `pmix.query` tells it."""
+        return {
+            "id": name,
+            "alloc": None if state == "queued" else "ƒ3",
+            "directive": "new",
+            "rank": 0,
+            "status": status,
+            "state": state,
+            "reason": reason,
+            "nodes": 0,
+            "cores": 0,
+            "time": 0,
+            "estimate": None,
+            "results": [],
+        }
+
     def _end(self, daemon: Daemon, name: str) -> dict[str, Any]:
         status, reason, results = self.outcomes[name]
         states = {0: "granted", -180: "cancelled"}
-        row = {"id": name, "alloc": "ƒ3", "status": status, "reason": reason}
-        self.over[name] = {**row, "state": states.get(status, "refused")}
+        row = self._row(name, status, reason, states.get(status, "denied"))
+        self.over[name] = row
         daemon.tell({**row, "results": results})
         return {"status": status, "reason": reason, "results": results}
 
@@ -290,7 +309,7 @@ def finish(tasks: Sequence[subprocess.Popen[str]]) -> list[tuple[int, list[str]]
 def requests(daemon: Daemon, topic: str) -> list[Message]:
     """The requests of the server."""
     came = [daemon.asked.get_nowait() for _ in range(daemon.asked.qsize())]
-    return [it for it in came if it.topic == topic]
+    return [message for message in came if message.topic == topic]
 
 
 def ended_well(daemon: Daemon) -> None:

@@ -124,8 +124,8 @@ NOTHING = "nothing is said"
 class Differences:
     """Our deliberate differences from a recording, as `flux-wire-differences.json` lists them.
 
-    An unlisted difference is a fault of ours; one that is listed and not there any more is to
-    be taken off the list.
+    An unlisted difference is a fault of ours; a listed one that no longer occurs has to be removed
+    from the list.
     """
 
     def __init__(self, name: str, end: str = "instance") -> None:
@@ -159,7 +159,7 @@ class Differences:
         self._seen.update(places)
         return [self.rows[place] for place in places]
 
-    def refused(self, request: Frame) -> int | None:
+    def rejected(self, request: Frame) -> int | None:
         """The listed errno with which we reject a recorded request."""
         for place, row in enumerate(self.rows):
             if request.line in row.get("requests", []) and row["topic"] == request.message.topic:

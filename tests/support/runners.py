@@ -35,6 +35,7 @@ class Service:
             settings=ExecSettings(**settings),
             oversubscribe=True,
             clock=SystemClock(),
+            environment=os.environ,
             tasks=self.tasks,
             output=JobOutputs(tmp_path / "output"),
             pmix_servers=PmixServers(children, os.urandom),
@@ -61,7 +62,8 @@ class Service:
         if options:
             spec["attributes"]["system"]["shell"] = {"options": options}
         r = ResourceSet.uniform("0", "localhost", cores="0-1").to_json()
-        self.ask("job-exec.start", {"id": job, "jobspec": spec, "R": json.loads(r)})
+        start = {"id": job, "userid": os.getuid(), "jobspec": spec, "R": json.loads(r)}
+        self.ask("job-exec.start", start)
 
     def told(self):
         payloads = [answer.object() for answer in self.answers]

@@ -67,7 +67,7 @@ class Service:
         self.peer.react = self.hear
         self.number = self.peer.number
         self.answers: dict[int, Answers] = {}
-        # Every start request that ever came, and the other requests and the exceptions.
+        # All start requests received, the other requests, and the exceptions.
         self.asked: list[Message] = []
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.exceptions: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""A simulated operating system: virtual time, sockets, output and processes in memory.
+"""A simulated operating system: virtual time, a host, sockets, output and processes in memory.
 
 A whole instance runs on it in one thread and in no real time. Its parts that survive a crash of the
 instance (the store, the output, the disk's random seed) survive here too, if the same
@@ -21,14 +21,15 @@ import trio.testing
 from trio.testing import MockClock
 from virtualtime import VirtualClock
 
-from penstock._core import JobManager, parse_duration
+from penstock._core import IDset, JobManager, ResourceSet, parse_duration
 from penstock.aclient import Client, NoInstanceError
 from penstock.client.trio_connection import running
 from penstock.config import parse
-from penstock.errors import SpawnError
+from penstock.errors import InventoryError, SpawnError, StartError
 from penstock.instance.daemon import Instance
 from penstock.instance.startup import StartOptions
 from penstock.instance.system import System
+from penstock.inventory import resource_set
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -45,7 +46,50 @@ if TYPE_CHECKING:
 
 PROGRAMS = ("sleep", "stubborn", "echo", "true", "false")
 NOT_FOUND = 127 << 8
-FIRST_PID = 1000
+DAEMON_PID, FIRST_PID = 999, 1000
+OWNER = 5000
+
+
+class SimulatedHost:
+    """A machine with four cores and files in memory; the daemon's process on it."""
+
+    pid = DAEMON_PID
+    uid = OWNER
+
+    def __init__(self) -> None:
+        self.environment: dict[str, str] = {}
+        # The R in files, by path.
+        self.files: dict[Path, ResourceSet] = {}
+        self.cores = IDset("0-3")
+        # The cores that the daemon is bound to; None for all.
+        self.bound: IDset | None = None
+        self._claimed: set[Path] = set()
+
+    @contextmanager
+    def claim(self, state: Path, socket: Path) -> Iterator[None]:
+        """Locks the state directory for the length of the block."""
+        if state in self._claimed:
+            raise StartError(f"state directory `{state}` is in use by another instance")
+        self._claimed.add(state)
+        try:
+            yield
+        finally:
+            self._claimed.remove(state)
+
+    def discover(self) -> ResourceSet:
+        """The machine as one execution target of rank 0."""
+        cores = self.cores if self.bound is None else self.cores & self.bound
+        return resource_set("0", ["simulated"], cores, IDset())
+
+    def read_resources(self, path: Path) -> ResourceSet:
+        """The R in a file."""
+        if path not in self.files:
+            raise InventoryError(f"`{path}`: No such file or directory")
+        return self.files[path]
+
+    def bind(self, cores: Iterable[int]) -> None:
+        """Binds the daemon to cores."""
+        self.bound = IDset(cores)
 
 
 class MemoryListener(trio.abc.Listener[trio.abc.Stream]):
@@ -75,7 +119,7 @@ class SimulatedNetwork:
 
     def __init__(self) -> None:
         # The user of clients that connect from now on.
-        self.uid = os.geteuid()
+        self.uid = OWNER
         self._listeners: dict[str, MemoryListener] = {}
 
     @asynccontextmanager
@@ -90,7 +134,7 @@ class SimulatedNetwork:
 
     def credentials(self, _stream: trio.abc.Stream) -> tuple[int, int]:
         """Every client is a process of one user."""
-        return FIRST_PID - 1, self.uid
+        return DAEMON_PID, self.uid
 
     @asynccontextmanager
     async def connect(self, uri: str) -> AsyncIterator[Client]:
@@ -112,8 +156,17 @@ class SimulatedProcess:
     at once; `stubborn TIME` sleeps, and ignores every signal but SIGKILL.
     """
 
-    def __init__(self, pid: int, command: Sequence[str], write: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        pid: int,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        cores: IDset | None,
+        write: Callable[[bytes], None],
+    ) -> None:
         self.pid = pid
+        self.environment = environment
+        self.cores = cores
         self.status: int | None = None
         self.ended = trio.Event()
         self.signals: list[int] = []
@@ -175,12 +228,10 @@ class SimulatedProcess:
 class SimulatedProcesses:
     """Tasks and children of an instance; they survive it."""
 
-    cpus = frozenset(range(64))
-
-    def __init__(self, output: SimulatedOutput) -> None:
+    def __init__(self, host: SimulatedHost, output: SimulatedOutput) -> None:
+        self.cpus = set(host.cores)
+        self._host = host
         self.started: list[SimulatedProcess] = []
-        # Running tasks by the entries of their environment, `NAME=value`.
-        self._marked: list[tuple[set[bytes], SimulatedProcess]] = []
         self._output = output
         self._nursery: trio.Nursery | None = None
         self._stopped = trio.Event()
@@ -197,12 +248,17 @@ class SimulatedProcesses:
         command: Sequence[str],
         environment: Mapping[str, str] | None,
         write: Callable[[bytes], None],
+        cores: Iterable[int] | None = None,
     ) -> SimulatedProcess:
         assert self._nursery is not None
-        process = SimulatedProcess(FIRST_PID + len(self.started), command, write)
+        process = SimulatedProcess(
+            FIRST_PID + len(self.started),
+            command,
+            dict(self._host.environment if environment is None else environment),
+            None if cores is None else IDset(cores),
+            write,
+        )
         self.started.append(process)
-        marks = {f"{name}={value}".encode() for name, value in (environment or {}).items()}
-        self._marked.append((marks, process))
         self._nursery.start_soon(process.run)
         return process
 
@@ -228,7 +284,9 @@ class SimulatedProcesses:
         """Starts a task."""
         if command[0] not in PROGRAMS:
             raise SpawnError(f"{command[0]}: command not found", NOT_FOUND)
-        return self._start(command, environment, lambda data: self._output.write(stdout, data))
+        return self._start(
+            command, environment, lambda data: self._output.write(stdout, data), cores
+        )
 
     @asynccontextmanager
     async def open(
@@ -264,8 +322,9 @@ class SimulatedProcesses:
 
     async def kill_orphans(self, mark: bytes) -> set[int]:
         """Kills what is left of a job from before a restart."""
-        for marks, process in self._marked:
-            if mark in marks and process.status is None:
+        name, _, value = mark.decode().partition("=")
+        for process in self.started:
+            if process.environment.get(name) == value and process.status is None:
                 process.end(signal.SIGKILL)
                 await process.ended.wait()
         return set()
@@ -386,7 +445,8 @@ class SimulatedMachine:
         self.clock = VirtualClock(clock)
         self.network = SimulatedNetwork()
         self.output = SimulatedOutput()
-        self.processes = SimulatedProcesses(self.output)
+        self.host = SimulatedHost()
+        self.processes = SimulatedProcesses(self.host, self.output)
         self.stop = trio.Event()
         # The instance that was started last.
         self.instance: Instance | None = None
@@ -417,6 +477,7 @@ class SimulatedMachine:
         self.stop = trio.Event()
         return System(
             clock=self.clock,
+            host=self.host,
             random_bytes=self._random.randbytes,
             network=self.network,
             open_manager=self._open_manager,
@@ -467,13 +528,14 @@ async def instance_on(
     machine: SimulatedMachine, options: StartOptions = OPTIONS, *, crash: bool = False
 ) -> AsyncIterator[Client]:
     """An instance on a machine and a client of it; at the end it is stopped, or it crashes."""
-    async with trio.open_nursery() as nursery:
-        machine.instance = Instance(options, machine.system())
-        nursery.start_soon(machine.instance.run)
-        await trio.testing.wait_all_tasks_blocked()
-        async with machine.network.connect(f"local://{options.socket}") as client:
-            yield client
-        if crash:
-            nursery.cancel_scope.cancel()
-        else:
-            machine.stop.set()
+    with machine.host.claim(options.state, options.socket):
+        async with trio.open_nursery() as nursery:
+            machine.instance = Instance(options, machine.system())
+            nursery.start_soon(machine.instance.run)
+            await trio.testing.wait_all_tasks_blocked()
+            async with machine.network.connect(f"local://{options.socket}") as client:
+                yield client
+            if crash:
+                nursery.cancel_scope.cancel()
+            else:
+                machine.stop.set()

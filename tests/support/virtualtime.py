@@ -53,4 +53,6 @@ class SteppedClock:
 
 def make_broker(owner: int, clock: Clock | None = None) -> Broker:
     """A broker, by default on the system's clock."""
-    return Broker(owner=owner, clock=clock or SystemClock(), random_bytes=os.urandom)
+    return Broker(
+        owner=owner, pid=os.getpid(), clock=clock or SystemClock(), random_bytes=os.urandom
+    )

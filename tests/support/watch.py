@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from recordings import payload_of
 
-from penstock._core import IDset, ResourceSet
+from penstock._core import (
+    ALLOC_ANNOTATE,
+    ALLOC_CANCEL,
+    ALLOC_DENY,
+    ALLOC_SUCCESS,
+    IDset,
+    ResourceSet,
+)
 from penstock.errors import Error
 
 if TYPE_CHECKING:
     from penstock._core import Message
-
-SUCCESS, ANNOTATE, DENY, CANCEL = range(4)
 
 
 def origin(message: Message) -> bytes:
@@ -26,24 +31,24 @@ class ManagerWatch:
     """Checks the job manager's messages from and to a scheduler."""
 
     def __init__(self, *, lawful: bool = True, released: bool = True) -> None:
-        # Whether the scheduler's answers are ones that end a request, where they say so.
+        # Whether the scheduler's responses end the requests that they name.
         self.lawful = lawful
-        # Whether what execution services release is the job's, and so to be told by a hello.
+        # Whether execution services release ranks of their jobs only, which hello then reports.
         self.believed = released
         self.limit: int | None = None
         self._wanted: int | None = None
         self._newcomer = self._scheduler = b""
         self.ready = False
-        # Jobs with an alloc request in flight, and those of them with a cancel on its way.
+        # Jobs with an alloc request in flight, and those of them that are being cancelled.
         self.asked: set[int] = set()
         self.recalled: set[int] = set()
-        # The priority that each of them was last told with.
+        # The priority that the scheduler was last sent for each of them.
         self.priorities: dict[int, int] = {}
-        # What was given back of each job since its alloc; None once that was all.
+        # The freed part of each job's allocation; None once all of it is.
         self.freed: dict[int, ResourceSet | None] = {}
         # The ranks that execution services have released, by job.
         self._released: dict[int, IDset] = {}
-        # How many jobs a hello has told of that had released some.
+        # The number of hello responses for jobs that had released ranks.
         self.partial = 0
 
     def _suspend(self) -> None:
@@ -57,16 +62,16 @@ class ManagerWatch:
         if message.kind == "response" and topic in ("sched.alloc", "sched.free"):
             if message.errnum:
                 self._suspend()
-            elif payload.get("type") in (SUCCESS, DENY, CANCEL):
+            elif payload.get("type") in (ALLOC_SUCCESS, ALLOC_DENY, ALLOC_CANCEL):
                 self.asked.discard(payload.get("id", 0))
                 self.recalled.discard(payload.get("id", 0))
         elif self.believed and message.kind == "response" and payload.get("type") == "release":
-            # Only what comes before the final release can be told by a hello.
+            # A hello reports only what was released before the final release.
             job, data = payload["id"], payload["data"]
             if data.get("final") is False:
                 self._released[job] = self._released.get(job, IDset()) | IDset(data["ranks"])
         elif topic == "job-manager.sched-ready":
-            # In force once it is answered.
+            # In force once it has its response.
             self._wanted = payload.get("limit") if payload.get("mode") == "limited" else None
         elif topic == "job-manager.sched-hello":
             self._newcomer = origin(message)
@@ -99,7 +104,7 @@ class ManagerWatch:
             assert message.noresponse
             if not self.lawful:
                 return
-            assert payload["id"] in self.asked, "a cancel for what was not asked"
+            assert payload["id"] in self.asked, "a cancel without an alloc request"
             assert payload["id"] not in self.recalled, "a second cancel for one request"
             self.recalled.add(payload["id"])
         elif topic == "sched.prioritize":
@@ -115,7 +120,7 @@ class ManagerWatch:
         job, r = payload["id"], ResourceSet(payload["R"])
         before = self.freed.get(job, ResourceSet())
         assert before is not None, "free after the final one"
-        assert r.ranks, "free of nothing"
+        assert r.ranks, "an empty free request"
         assert before.isdisjoint(r), "freed twice"
         self.freed[job] = None if payload["final"] else before.union(r, scheduling="drop")
 
@@ -127,11 +132,11 @@ class ExecutionWatch:
         self.service = ""
         self._newcomer = ("", b"")
         self._route = b""
-        # Jobs with a start request in flight to the service there is.
+        # Jobs with a start request in flight to the current service.
         self.started: set[int] = set()
-        # How often each job was started, whoever was asked.
+        # The number of start requests of each job, to any service.
         self.starts: Counter[int] = Counter()
-        # Jobs whose start was answered by ENOSYS: it has reached nobody, unless one before did.
+        # Jobs whose start was answered by ENOSYS: no service has it, unless an earlier one does.
         self._unsure: set[int] = set()
 
     def heard(self, message: Message) -> None:
@@ -161,7 +166,7 @@ class ExecutionWatch:
             self.service, self._route = self._newcomer
         elif message.kind == "request" and topic.endswith(".start"):
             payload = message.object()
-            assert topic == f"{self.service}.start", "a start request for nobody"
+            assert topic == f"{self.service}.start", "a start request to another service"
             assert (message.matchtag, message.noresponse) == (0, False)
             assert payload.keys() >= {"id", "userid", "jobspec", "reattach", "R"}
             assert payload["id"] not in self.started, "two start requests in flight for a job"
@@ -192,9 +197,9 @@ class SchedulerWatch:
     def __init__(self) -> None:
         self.asked: Counter[int] = Counter()
         self.cancelled: set[int] = set()
-        # What it knows of the requests that it has not answered: the priority and the duration.
+        # Priority and duration of each request that it has not answered.
         self.pending: dict[int, tuple[int, float]] = {}
-        # How many changes of running jobs it was asked to agree to.
+        # The number of requests to change the time limit of a running job.
         self.expirations = 0
 
     def heard(self, message: Message) -> None:
@@ -208,7 +213,7 @@ class SchedulerWatch:
         elif message.topic == "sched.expiration":
             self.expirations += 1
         elif message.topic == "job-manager.sched-ready":
-            # What came before was asked of its predecessor.
+            # Earlier requests were sent to its predecessor.
             self.pending.clear()
         elif message.topic == "sched.cancel":
             self.cancelled.add(payload["id"])
@@ -221,17 +226,17 @@ class SchedulerWatch:
         """Checks a message that the scheduler sends."""
         if message.kind != "response":
             return
-        # Neither cancel nor prioritize is ever answered, nor is a free that came with R.
+        # Cancel and prioritize have no response, nor has a free request with R.
         assert message.topic in ("sched.alloc", "sched.expiration", "feasibility.check")
         if message.topic != "sched.alloc":
             return
         payload = message.object()
         job, kind = payload["id"], payload["type"]
         assert (message.errnum, message.matchtag) == (0, 0)
-        assert self.asked[job], f"type {kind} for a job that nobody asks for"
-        if kind != ANNOTATE:
+        assert self.asked[job], f"type {kind} without an alloc request"
+        if kind != ALLOC_ANNOTATE:
             self.asked[job] -= 1
             self.pending.pop(job, None)
-        if kind == CANCEL:
+        if kind == ALLOC_CANCEL:
             assert payload.keys() == {"id", "type"}
-            assert job in self.cancelled, "cancelled unasked"
+            assert job in self.cancelled, "cancelled without a cancel request"

@@ -84,8 +84,8 @@ def _help() -> str:
             "Resource sets and a scheduler for clusters.",
             *lines,
             "",
-            "`penstock VERB --help` tells more. The instance is the one that PENSTOCK_URI names,",
-            "else the one at the default socket.",
+            "`penstock VERB --help` shows the options of a verb. The instance is the one that",
+            "PENSTOCK_URI names, else the one at the default socket.",
         ]
     )
 
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments; by default the process's own.
 
     Returns:
-        The exit code: 2 for bad usage, 69 where there is no instance, else the verb's.
+        The exit code: 2 for bad usage, 69 if there is no instance, else the verb's.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read the output has gone; what Python flushes at its end must not complain.
+        # The reader of the output has closed it: Python's flush at exit must not fail, too.
         sys.stdout = None
         return 141
     return code

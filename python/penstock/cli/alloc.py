@@ -81,7 +81,7 @@ class _Interrupts:
         self._came = number
 
     def begin(self) -> None:
-        """From now on a signal ends the program, one that has come by now included."""
+        """Lets signals end the program from now on, including one received earlier."""
         self._begun = True
         if self._came is not None:
             raise SystemExit(128 + self._came)
@@ -89,7 +89,7 @@ class _Interrupts:
 
 @contextmanager
 def _handling(handler: Callable[[int, Any], None], *numbers: int) -> Iterator[None]:
-    """Has signals handled, but for those that are ignored, as under nohup."""
+    """Installs a handler for signals, except ignored ones, as under nohup."""
     before = {number: signal.getsignal(number) for number in numbers}
     taken = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
     for number in taken:
@@ -102,7 +102,7 @@ def _handling(handler: Callable[[int, Any], None], *numbers: int) -> Iterator[No
 
 
 def _wait_for_address(client: Client, job: int) -> str | None:
-    """The address that the instance in a job notes with the job; None where the job ends first."""
+    """The address of the instance in a job, from the job's memo; None if the job ends first."""
     with client.eventlog(job, follow=True) as events:
         for event in events:
             uri = event.get("context", {}).get("uri")
@@ -123,7 +123,7 @@ def _run(command: list[str], client: Client, job: int, uri: str) -> int:
             watcher.start()
 
             def hand_on(number: int, _frame: object) -> None:
-                # What the terminal sends has reached the command already.
+                # The terminal sends SIGINT to the command as well.
                 if number != signal.SIGINT:
                     process.send_signal(number)
 

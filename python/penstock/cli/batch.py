@@ -113,7 +113,7 @@ def _wrapped(line: str) -> bytes:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reads directives; what is wrong with them is an exception."""
+    """Parses directives; raises an exception on an error."""
 
     def error(self, message: str) -> NoReturn:
         raise ScriptError(message)

@@ -54,6 +54,6 @@ def main(args: argparse.Namespace) -> int:
 def _line(row: LogRow) -> str:
     when = datetime.fromtimestamp(row["timestamp"]).astimezone()
     stamp = when.isoformat(sep=" ", timespec="milliseconds")
-    # A row that is forged in a text of several lines would not begin where rows begin.
+    # Continuation lines are indented, so that a text cannot forge a row.
     text = safe_lines(row["text"], indent="    ")
     return f"{stamp} {row['component']} {row['level']}: {text}"

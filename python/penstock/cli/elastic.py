@@ -28,7 +28,7 @@ VERBS = {
     "lend": "lend nodes for some time",
     "reacquire": "reacquire lent nodes",
     "cancel": "cancel queued requests",
-    "status": "show requests, and what is lent",
+    "status": "show requests and loans",
 }
 ASKING = ("new", "extend", "reacquire")
 
@@ -39,34 +39,34 @@ def register(parser: argparse.ArgumentParser) -> None:
     for verb, text in VERBS.items():
         own = verbs.add_parser(verb, help=text, description=text)
         add = own.add_argument
-        add("--job", type=job_id, metavar="ID", help="another job than the one this runs in")
+        add("--job", type=job_id, metavar="ID", help="the job; default: the one this runs in")
         add("--json", action="store_true", help="as an object (status: one a line)")
         if verb in ("cancel", "status"):
-            add("name", nargs="?", metavar="NAME", help="of this request; default: all")
+            add("name", nargs="?", metavar="NAME", help="the request; default: all")
             continue
         add("--name", help="a name for the request")
-        add("-N", "--nodes", type=whole, metavar="N", help="so many nodes")
-        add("--required", action="store_true", help="all of it and now, or nothing")
-        what = "what was lent under this name" if verb == "reacquire" else "this allocation"
+        add("-N", "--nodes", type=whole, metavar="N", help="number of nodes")
+        add("--required", action="store_true", help="deny unless all of it is available now")
+        what = "the loan of this name" if verb == "reacquire" else "the allocation"
         if verb != "new":
             add("--alloc", metavar="ID", help=what)
         if verb != "reacquire":
-            add("-w", "--hosts", metavar="LIST", help="these nodes: a hostlist")
+            add("-w", "--hosts", metavar="LIST", help="the nodes, as a hostlist")
         if verb in ("new", "extend"):
-            add("-c", "--cpus", type=whole, metavar="N", help="so many cpus altogether")
+            add("-c", "--cpus", type=whole, metavar="N", help="total number of cpus")
             add(
                 "--cpus-per-host",
                 metavar="LIST",
                 help="cpus on each of --hosts, or of as many nodes: such as 5,3",
             )
-            add("-q", "--queue", metavar="NAME", help="in this queue")
+            add("-q", "--queue", metavar="NAME", help="the queue of the request")
         if verb in ("new", "extend", "lend"):
             needed = verb == "lend"
             add("-t", "--time", type=seconds, metavar="FSD", required=needed, help="time (RFC 23)")
         if verb in ASKING:
-            text = "after this time what is free will do"
+            text = "accept a part after this time"
             add("--timeout", type=seconds, metavar="FSD", help=text)
-            text = "do not wait until it is decided"
+            text = "return once the request is queued"
             add("--no-wait", action="store_false", dest="wait", help=text)
 
 

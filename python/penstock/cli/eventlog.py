@@ -1,4 +1,4 @@
-"""`penstock eventlog`: what happened to a job, and when."""
+"""`penstock eventlog`: the events of a job, with their times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUMMARY = "Show a job's events (RFC 21): seconds since submission, name, context
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+    parser.add_argument("-f", "--follow", action="store_true", help="follow until the job ends")
     parser.add_argument("--json", action="store_true", help="the events as they are logged")
     parser.add_argument("id", type=job_id, metavar="ID")
 

@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> int:
         if asked:
             with answering("explain"):
                 explained = client.explain(asked)
-            answers |= {it["id"]: {**it} for it in explained.reasons}
+            answers |= {reason["id"]: {**reason} for reason in explained.reasons}
             errors |= explained.errors
     if not (ids or args.json):
         print("none of your jobs is pending")
@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _pending(client: Client, most: int) -> list[int]:
-    """One's own jobs that wait, the first in the queue first."""
+    """The user's pending jobs, in queue order."""
     constraint = {"and": [{"states": ["pending"]}, {"userid": [os.getuid()]}]}
     rows = client.jobs(constraint=constraint, attrs=["priority"])
     rows.sort(key=lambda row: (-row.get("priority", 0), row["id"]))

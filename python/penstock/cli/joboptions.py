@@ -57,8 +57,8 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="tasks (default 1, with -N one a node); a number, or as the three below a range: "
         "2-4, 2+, 1-9:2, 2+:2:* (RFC 45)",
     )
-    add("-c", "--cores-per-task", type=_amount(1), default=1, metavar="N", help="cores of a task")
-    add("-g", "--gpus-per-task", type=_amount(0), default=0, metavar="N", help="gpus of a task")
+    add("-c", "--cores-per-task", type=_amount(1), default=1, metavar="N", help="cores per task")
+    add("-g", "--gpus-per-task", type=_amount(0), default=0, metavar="N", help="gpus per task")
     add("-N", "--nodes", type=_amount(1), metavar="N", help="distinct nodes; alone, whole ones")
     add("--exclusive", "-x", action="store_true", help="with -N: whole nodes only")
     add(
@@ -75,7 +75,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--requires",
         action="append",
         metavar="CONSTRAINT",
-        help="what a node must have, such as `gpu&-slow` or `host:node[0-3]` (RFC 35)",
+        help="constraint on the nodes, such as `gpu&-slow` or `host:node[0-3]` (RFC 35)",
     )
     add("--urgency", type=urgency, default=16, metavar="N", help="0 (hold) to 31 (expedite)")
     add(
@@ -87,17 +87,22 @@ def register(parser: argparse.ArgumentParser) -> None:
         "+FSD from now (+2h), an ISO date and time (RFC 26)",
     )
     add("-o", "--output", metavar="TEMPLATE", help="file for stdout ({{id}}, {{name}}, {{taskid}})")
-    add("-e", "--error", metavar="TEMPLATE", help="file for stderr; default: where stdout goes")
+    add("-e", "--error", metavar="TEMPLATE", help="file for stderr; default: the file for stdout")
     add("--cwd", metavar="DIR", help="working directory (default: this one)")
     add(
         "--env",
         action="append",
         default=[],
         metavar="RULE",
-        help="NAME=VALUE sets, -PATTERN removes, PATTERN takes over, ^FILE has rules; "
-        "default: all of this one",
+        help="NAME=VALUE sets, -PATTERN removes, PATTERN copies, ^FILE has rules; "
+        "default: the current environment",
     )
-    add("--cc", type=_idset, metavar="IDSET", help="a copy for each id; {cc} stands for the id")
+    add(
+        "--cc",
+        type=_idset,
+        metavar="IDSET",
+        help="one job for each id; {cc} stands for the id",
+    )
     add(
         "--setattr",
         action="append",
@@ -109,7 +114,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     add(
         "--pmix",
         action="store_true",
-        help="a PMIx server for the tasks, by which they ask for resources",
+        help="start a PMIx server, by which tasks can request resources",
     )
     add("--job-name", metavar="NAME", help="job name (default: the command's)")
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND …", help="program and arguments")

@@ -57,7 +57,7 @@ FILTERS = {
 }
 
 
-# What `fields` gives a row.
+# The fields of a format: the keys of the result of `fields`.
 FIELDS = frozenset(
     (
         *KEYS,
@@ -225,7 +225,7 @@ def _username(userid: int) -> str:
 
 
 STATS = ("state", "result")
-# In the order in which they are told.
+# In the order of the output.
 KINDS = ("pending", "running", "completed", "failed", "canceled", "timeout")
 
 
@@ -240,7 +240,7 @@ def _stats(rows: Iterable[JobRow]) -> dict[str, int]:
 
 
 def fields(row: JobRow, now: float) -> dict[str, Any]:
-    """What a format can name: the `--json` keys and a few that are made of them."""
+    """The fields that a format can name: the `--json` keys and some derived from them."""
     shown = job_row(row)
     job = shown["id_int"]
     began = shown["t_run"]

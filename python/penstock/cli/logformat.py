@@ -27,7 +27,7 @@ class LogFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: int, form: str) -> None:
-    """Has what is logged from this level on written to stderr."""
+    """Writes log records from this level on to stderr."""
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter(form))
     logging.basicConfig(level=level, handlers=[handler])

@@ -1,4 +1,4 @@
-"""`penstock logs`: a job's kept output."""
+"""`penstock logs`: a job's output, as the instance stored it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUMMARY = "Show a job's output: its stdout on stdout, its stderr on stderr."
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+    parser.add_argument("-f", "--follow", action="store_true", help="follow until the job ends")
     parser.add_argument(
         "--stream", choices=["stdout", "stderr"], help="only this stream (default: both)"
     )

@@ -1,4 +1,4 @@
-"""Jobs that are instances: what `batch` and `alloc` submit."""
+"""The jobs of `batch` and `alloc`, which run an instance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def jobspecs(args: argparse.Namespace, start: list[str]) -> list[dict[str, Any]]:
-    """The jobspecs for instances with the resources that the options ask for.
+    """The jobspecs for instances with the resources that the options request.
 
     One task on the first node starts the instance; it has all cores and gpus that the job has
     there, whichever slots they are in.
@@ -22,7 +22,7 @@ def jobspecs(args: argparse.Namespace, start: list[str]) -> list[dict[str, Any]]
         args: the options of `joboptions`.
         start: the arguments of `penstock start`.
     """
-    # Not from the working directory: what is called penstock there is another thing.
+    # Without the working directory in the path: it may have a module of that name.
     args.command = [sys.executable, "-P", "-m", "penstock", "start", *start]
     specs = joboptions.jobspecs(args)
     for spec in specs:

@@ -1,4 +1,4 @@
-"""What the scheduler expects, in words: when a job starts, and how good that has been so far."""
+"""Texts of the scheduler's estimates: when a job starts, and how accurate estimates have been."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 SCHED = 8
 
 MIN_BAND_STARTS = 10
-"""Of so many starts no band is told: it would say nothing."""
+"""The least number of past starts from which a band is shown; fewer are not significant."""
 
 
 def by_states(
     client: Client, ids: Iterable[int]
 ) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
-    """What the states of jobs tell by themselves of why they do not run.
+    """The reasons why jobs do not run, as far as their states determine them.
 
     Args:
         client: of the instance.
@@ -68,7 +68,7 @@ def answering(method: str) -> Iterator[None]:
     """Explains the error of a scheduler that does not answer such requests.
 
     Raises:
-        Error: there is no scheduler, or it is one that does not answer this.
+        Error: there is no scheduler, or it lacks this method.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""`penstock purge`: forget inactive jobs."""
+"""`penstock purge`: remove inactive jobs from the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.client import Client
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = """Remove inactive jobs for good; without --force, only count them.
+SUMMARY = """Remove inactive jobs permanently; without --force, only count them.
 
 The configuration's [job-manager] has the same limits for automatic purging: inactive-age-limit and
 inactive-num-limit."""
@@ -23,7 +23,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     add = parser.add_argument
     add("-f", "--force", action="store_true", help="remove them")
-    add("--age-limit", type=seconds, metavar="FSD", help="those that ended longer ago than this")
+    add("--age-limit", type=seconds, metavar="FSD", help="jobs that ended longer ago than this")
     add("--num-limit", type=whole, metavar="N", help="the oldest, until N are left")
     add("--json", action="store_true", help="the numbers as one object")
     add("id", nargs="*", type=job_id, metavar="ID", help="these jobs")

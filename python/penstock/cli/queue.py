@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 SUMMARY = """List queues; enable and disable, start and stop them.
 
-A disabled queue rejects submissions. A stopped queue keeps its jobs pending; running jobs go on.
-Without configured queues there is one anonymous queue: give no name."""
+A disabled queue rejects submissions. A stopped queue keeps its jobs pending; running jobs
+continue. Without configured queues there is one anonymous queue: give no name."""
 
 ACTIONS = {
-    "enable": "let queues take jobs",
-    "disable": "let queues take no more jobs",
-    "start": "let queues start jobs",
-    "stop": "let queues start no more jobs",
+    "enable": "accept submissions",
+    "disable": "reject submissions",
+    "start": "schedule the jobs of queues",
+    "stop": "keep the jobs of queues pending",
 }
 WAITS = {"drain": "wait until no job is active", "idle": "wait until no job is running"}
 
@@ -38,11 +38,15 @@ def register(parser: argparse.ArgumentParser) -> None:
         verb = verbs.add_parser(action, help=text, description=text)
         verb.add_argument("-a", "--all", action="store_true", help="every queue")
         if action in ("disable", "stop"):
-            verb.add_argument("-m", "--message", metavar="REASON", help="why; users are told")
+            verb.add_argument(
+                "-m", "--message", metavar="REASON", help="the reason, shown to users"
+            )
         verb.add_argument("name", nargs="*", metavar="NAME")
     for wait, text in WAITS.items():
         verb = verbs.add_parser(wait, help=text, description=text)
-        verb.add_argument("-t", "--timeout", type=seconds, metavar="FSD", help="wait no longer")
+        verb.add_argument(
+            "-t", "--timeout", type=seconds, metavar="FSD", help="wait at most this long"
+        )
         verb.add_argument("name", nargs="?", metavar="NAME", help="of this queue")
 
 

@@ -36,13 +36,13 @@ def register(parser: argparse.ArgumentParser) -> None:
         return verb
 
     for name, text, run in (
-        ("list", "what the scheduler may use: free, allocated, down", _list),
+        ("list", "the scheduler's resources: free, allocated, down", _list),
         ("status", "every node: available, drained, offline, excluded", _status),
-        ("info", "how many nodes, cores and gpus there are", _info),
+        ("info", "the number of nodes, cores and gpus", _info),
     ):
         add(name, text, run).add_argument("--json", action="store_true", help="one object a line")
 
-    drain = add("drain", "keep nodes from getting jobs; without TARGETS: list the drained", _drain)
+    drain = add("drain", "allocate no jobs there; without TARGETS: list drained nodes", _drain)
     drain.add_argument("--json", action="store_true", help="the list as one object a line")
     modes = drain.add_mutually_exclusive_group()
     modes.add_argument(
@@ -55,26 +55,26 @@ def register(parser: argparse.ArgumentParser) -> None:
     drain.add_argument("targets", nargs="?", metavar="TARGETS")
     drain.add_argument("reason", nargs="*", metavar="REASON")
 
-    undrain = add("undrain", "let drained nodes have jobs again", _undrain)
+    undrain = add("undrain", "allocate jobs there again", _undrain)
     undrain.add_argument("-f", "--force", action="store_true", help="whether drained or not")
     undrain.add_argument("targets", metavar="TARGETS")
     undrain.add_argument("reason", nargs="*", metavar="REASON")
 
-    history = add("history", "what has been done to nodes, and when", _history)
+    history = add("history", "the resource events of nodes, such as drains", _history)
     history.add_argument("--json", action="store_true", help="one event a line")
     history.add_argument("targets", nargs="?", metavar="TARGETS")
 
     grow = add("grow", "add the nodes of an R to the instance", _grow)
     grow.add_argument("file", metavar="FILE", help="an R (RFC 20); - for the standard input")
-    shrink = add("shrink", "remove nodes for good; jobs on them go on", _shrink)
+    shrink = add("shrink", "remove nodes permanently; jobs running on them continue", _shrink)
     shrink.add_argument("targets", metavar="TARGETS")
 
-    change = add("property", "give nodes a property, or take it", _property)
+    change = add("property", "add a property to nodes, or remove it", _property)
     change.add_argument("what", choices=["add", "remove"])
     change.add_argument("name", metavar="NAME")
     change.add_argument("targets", metavar="TARGETS")
 
-    expiration = add("expiration", "set when the resources end; jobs must end before", _expire)
+    expiration = add("expiration", "set the time by which all jobs must end", _expire)
     expiration.add_argument(
         "when", metavar="TIME", help="seconds since the epoch, `+DURATION` from now, or `none`"
     )
@@ -146,7 +146,10 @@ def _status(client: Client, args: argparse.Namespace) -> None:
         ("avail", resources.ranks - exclude - drained - offline, ""),
         ("exclude", exclude, ""),
         ("offline", offline, ""),
-        *((it["state"], IDset(it["ranks"]), it["reason"] or "") for it in _drains(client, status)),
+        *(
+            (row["state"], IDset(row["ranks"]), row["reason"] or "")
+            for row in _drains(client, status)
+        ),
     ]
     if not args.json:
         print(f"{'STATE':>10} {'NNODES':>7} {'RANKS':<12} {'NODELIST':<16} REASON")
@@ -200,13 +203,13 @@ def _history(client: Client, args: argparse.Namespace) -> None:
         print(f"{when} {safe(event['name']):<15} {ranks:<12} {hosts:<16} {safe(about)}".rstrip())
 
 
-# --- what is done to it
+# --- changes
 
 
 def _drain(client: Client, args: argparse.Namespace) -> int:
     if args.targets is None:
         if args.force or args.update:
-            print("penstock resource: --force and --update want TARGETS", file=sys.stderr)
+            print("penstock resource: --force and --update require TARGETS", file=sys.stderr)
             return 2
         _list_drained(client, as_json=args.json)
         return 0

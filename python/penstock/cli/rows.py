@@ -46,7 +46,7 @@ KEYS = ("id", "id_int", *PLAIN, "exception", "reason")
 
 
 def job_row(row: JobRow) -> dict[str, Any]:
-    """A row of `job-list` under the command line's keys; what is absent is None."""
+    """A row of `job-list` under the command line's keys; absent values are None."""
     state = STATES[row["state"]]
     result = RESULTS.get(row.get("result", 0))
     words = {"state": state, "result": result, "status": result or state}
@@ -65,7 +65,7 @@ def _exception(row: JobRow) -> dict[str, Any] | None:
 
 
 def reason(row: JobRow) -> str | None:
-    """Why a job is not running yet, or why it did not end well; None where all is well."""
+    """The reason why a job is pending, or why it failed; None if there is neither."""
     if row.get("exception_occurred") and row.get("exception_severity") == 0:
         note = row.get("exception_note")
         return f"{row['exception_type']}: {note}" if note else str(row["exception_type"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cli.sets import slice_of
-from penstock.errors import ResourceSetError
+from penstock.errors import ResourceSetError, UsageError
 from penstock.hostlist import Hostlist
 from penstock.idset import IDset
 from penstock.resource import ResourceSet
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 SUMMARY = "Resource sets, R of RFC 20: show, make, verify, combine."
 
 EPILOG = """\
-An R is the name of a file, JSON text (what starts with `{`), or `-` for the standard input,
-which is also read where none is given. It holds one R, or one a line.
+An R is given as the name of a file, as JSON text (it starts with `{`), or as `-` for the standard
+input, which is also the default. It holds one R, or one a line.
 
 examples:
   penstock R encode -r 0-3 -H 'node[0-3]' -c 0-7 >all
@@ -136,11 +136,11 @@ def register(parser: argparse.ArgumentParser) -> None:
             "--json", action="store_true", help="one object a line for each node"
         )
 
-    count = add("count", "print how many nodes, cores and gpus there are")
+    count = add("count", "print the number of nodes, cores and gpus")
     count.add_argument("-w", "--what", choices=list(COUNTS), help="the number of these alone")
     add("summary", "print the short form of each R, a line each", many=True)
     verify = add("verify", "say everything that is wrong with each R, and where", many=True)
-    verify.add_argument("--jgf", action="store_true", help="look at the graph in `scheduling` too")
+    verify.add_argument("--jgf", action="store_true", help="also verify the graph in `scheduling`")
     verify.add_argument("--json", action="store_true", help="one object a line for each R")
     for name, (_, text) in COMBINATIONS.items():
         add(name, text, many=True).add_argument(
@@ -187,20 +187,16 @@ def main(args: argparse.Namespace) -> int:
     operation: str = args.operation
     try:
         return _OPERATIONS[operation](args) or 0
-    except _UsageError as error:
+    except UsageError as error:
         print(f"penstock R {operation}: {error}", file=sys.stderr)
         return 2
-
-
-class _UsageError(Exception):
-    """Options that contradict each other."""
 
 
 class _Document(NamedTuple):
     """The text of an R, before it is read."""
 
     name: str
-    """What errors call it."""
+    """The name of the document in error messages."""
     text: str | bytes
 
     def read(self) -> ResourceSet:
@@ -213,7 +209,7 @@ class _Document(NamedTuple):
 def _documents(arguments: list[str]) -> Iterator[_Document]:
     """The documents that arguments name, in order."""
     if arguments.count("-") > 1:
-        raise _UsageError("the standard input can be read only once")
+        raise UsageError("the standard input can be read only once")
     for number, argument in enumerate(arguments, 1):
         if argument.lstrip().startswith("{"):
             name = "argument" if len(arguments) == 1 else f"argument {number}"
@@ -232,7 +228,7 @@ def _documents(arguments: list[str]) -> Iterator[_Document]:
 def _read(argument: str) -> ResourceSet:
     first, *others = _documents([argument])
     if others:
-        raise _UsageError(f"expected one R, found {len(others) + 1}")
+        raise UsageError(f"expected one R, found {len(others) + 1}")
     return first.read()
 
 
@@ -271,7 +267,7 @@ def _encode(args: argparse.Namespace) -> None:
     for argument in args.property:
         name, colon, targets = argument.rpartition(":")
         if not colon:
-            raise _UsageError(f"expected NAME:IDSET as property, found `{argument}`")
+            raise UsageError(f"expected NAME:IDSET as property, found `{argument}`")
         r.add_property(name, targets)
     r.starttime = args.starttime
     r.expiration = args.expiration
@@ -399,7 +395,7 @@ def _find(args: argparse.Namespace) -> None:
 
 def _split(args: argparse.Namespace) -> None:
     if args.parts < 1:
-        raise _UsageError(f"expected at least 1 part, found {args.parts}")
+        raise UsageError(f"expected at least 1 part, found {args.parts}")
     r = _read(args.set)
     for ranks in r.ranks.split(args.parts):
         print(r.restrict(ranks=ranks).to_json())
@@ -436,7 +432,7 @@ def _restrict(args: argparse.Namespace) -> None:
     wanted = {name: getattr(args, name) for name in ("ranks", "hosts", "constraint")}
     wanted = {name: value for name, value in wanted.items() if value is not None}
     if not wanted and not args.no_local:
-        raise _UsageError("expected --ranks, --hosts, --constraint or --no-local")
+        raise UsageError("expected --ranks, --hosts, --constraint or --no-local")
     r = _read(args.set)
     if wanted:
         r = r.restrict(**wanted)

@@ -24,25 +24,25 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--policy",
         type=queue_policy,
         metavar="NAME",
-        help="in what order jobs start: fcfs, easy, conservative, hybrid:N (default easy)",
+        help="queue policy: fcfs, easy, conservative, hybrid:N (default easy)",
     )
     parser.add_argument(
         "--selection",
         choices=SELECTIONS,
-        help="which nodes a job gets of those that would do (default first)",
+        help="the choice among suitable nodes (default first)",
     )
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
-        help="a configuration (TOML): its table penstock.scheduler holds, but for the options here",
+        help="a configuration (TOML) with the table penstock.scheduler, which options override",
     )
-    # How the daemon hands on what it has been configured with.
+    # The daemon passes its own configuration by this option.
     parser.add_argument("--settings", help=argparse.SUPPRESS)
     parser.add_argument(
         "--no-grow",
         action="store_true",
-        help="do not ask to be told of new nodes (where resource.acquire may have no payload)",
+        help="do not request new nodes, for a broker that rejects a payload of resource.acquire",
     )
 
 

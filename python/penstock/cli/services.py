@@ -1,4 +1,4 @@
-"""`penstock services`: who serves what."""
+"""`penstock services`: the services and their processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `penstock idset` and `penstock hostlist` have in common."""
+"""The operations common to `penstock idset` and `penstock hostlist`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from penstock.errors import Error
+from penstock.errors import Error, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     Members: TypeAlias = IDset | Hostlist
 
-# Elements that are put out at a time.
+# The number of elements written at a time.
 CHUNK = 65536
 
 COMBINATIONS = {
-    "union": "what is in any of them",
-    "intersection": "what is in all of them",
-    "difference": "what is in the first and in no other",
-    "symmetric-difference": "what is in exactly one of two",
+    "union": "the elements of any of them",
+    "intersection": "the elements of all of them",
+    "difference": "the elements of the first that are in no other",
+    "symmetric-difference": "the elements of exactly one of two",
 }
 
 
@@ -35,9 +35,9 @@ class Kind(NamedTuple):
     verb: str
     """The verb, as in `penstock VERB`."""
     example: str
-    """A text of one."""
+    """An example of its text."""
     element: str
-    """What one element is called."""
+    """The word for one element."""
     join: Callable[[list[str]], Members]
     """Makes one set of the texts of several."""
     value: Callable[[str], int | str]
@@ -45,7 +45,7 @@ class Kind(NamedTuple):
     find: Callable[[Any, Any], int | None]
     """The position of an element in a set."""
     read: Callable[[str], tuple[Members, list[str]]]
-    """Reads a text leniently; returns what was put right in it, too."""
+    """Reads a text leniently; also returns the corrections."""
     fold: Callable[[Any, argparse.Namespace], str]
     """The text of a set, as the arguments of `fold` want it."""
     changes: dict[str, tuple[Callable[[Any], Members], str]]
@@ -75,14 +75,14 @@ def register(parser: argparse.ArgumentParser, kind: Kind) -> None:
         operation.add_argument(
             "--lenient",
             action="store_true",
-            help="put right what is not quite to the letter; say so",
+            help="accept and correct small errors of syntax, with a warning",
         )
         operation.add_argument("sets", metavar=text, nargs="*", help=summary)
 
     one = "the text of one; of several, all of them together"
     expand = add("expand", f"print every {kind.element}, a line each")
     expand.add_argument(
-        "-d", "--delimiter", metavar="TEXT", default="\n", help="what to put between them"
+        "-d", "--delimiter", metavar="TEXT", default="\n", help="the text between them"
     )
     expand.add_argument("--json", action="store_true", help="one object a line")
     fold = add("fold", "print the shortest text")
@@ -92,7 +92,7 @@ def register(parser: argparse.ArgumentParser, kind: Kind) -> None:
         fold.add_argument(
             "--nd", action="store_true", help="a pair of brackets for every number that varies"
         )
-    count = add("count", f"print how many {kind.element}s there are")
+    count = add("count", f"print the number of {kind.element}s")
     nth = add("nth", f"print the {kind.element} at a position")
     nth.add_argument("position", metavar="N", type=int, help="from 0; -1 is the last one")
     cut = add("slice", f"print the {kind.element}s at some positions")
@@ -145,14 +145,10 @@ def main(args: argparse.Namespace, kind: Kind) -> int:
     """
     try:
         _run(args, kind)
-    except (Error, _NoSuchError) as error:
+    except Error as error:
         print(f"penstock {kind.verb}: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-class _NoSuchError(Exception):
-    """A requested item is not in the set."""
 
 
 def _texts(arguments: list[str], *, lines: bool) -> list[str]:
@@ -168,7 +164,7 @@ def _texts(arguments: list[str], *, lines: bool) -> list[str]:
 
 
 def _mend(text: str, kind: Kind) -> str:
-    """The text to the letter; says what was put right."""
+    """The corrected text; prints the corrections to the standard error."""
     members, mended = kind.read(text)
     if mended:
         shown = json.dumps(text[:64])
@@ -192,7 +188,7 @@ def _run(args: argparse.Namespace, kind: Kind) -> None:
 
 
 def _combine(operation: str, texts: list[str], kind: Kind) -> Members:
-    """Folds the sets from the left; where many can be taken as one, they are."""
+    """Combines the sets from the left, several at a time where the operation permits it."""
     if operation == "union":
         # Of a list of hosts this drops the repeats.
         return kind.join(texts).union("")
@@ -237,7 +233,7 @@ def _nth(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
     found = whole[args.position : end].expand()
     if not found:
         number = f"{len(whole)} {kind.element}{'' if len(whole) == 1 else 's'}"
-        raise _NoSuchError(f"no position {args.position} among {number}")
+        raise NotFoundError(f"no position {args.position} among {number}")
     print(found[0])
 
 
@@ -248,7 +244,7 @@ def _cut(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
 def _find(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
     position = kind.find(whole, args.value)
     if position is None:
-        raise _NoSuchError(f"{kind.element} `{args.value}` is not in it")
+        raise NotFoundError(f"{kind.element} `{args.value}` is not in it")
     print(position)
 
 

@@ -25,7 +25,7 @@ how long jobs waited and how much of the machine was in use."""
 EPILOG = """\
 Traces are in the Standard Workload Format (.swf, .swf.gz) or JSON lines (.jsonl). Without a trace
 there are 5,000 jobs of the model of Lublin and Feitelson, for a load of 0.8 on 256 cores.
-docs/simulation.md tells of formats, rules and metrics.
+docs/simulation.md describes formats, rules and metrics.
 
 examples:
   penstock sim --policy fcfs,easy,conservative --report report.html
@@ -201,7 +201,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _problem(args: argparse.Namespace) -> str | None:
-    """What contradicts itself on the command line."""
+    """The first contradiction between options, as a message."""
     synthetic = [name for name in ("lublin", "mix") if getattr(args, name) is not None]
     if args.traces and synthetic:
         return f"a trace and --{synthetic[0]} exclude each other"
@@ -235,7 +235,7 @@ def _problem(args: argparse.Namespace) -> str | None:
 
 
 def _output_problem(args: argparse.Namespace) -> str | None:
-    """What would be lost if the results were written where they are wanted."""
+    """The first conflict of an output path with an existing file or an input, as a message."""
     from penstock.sim.files import directories, is_free, overwritten
 
     if args.report is not None and not is_free(args.report):
@@ -369,7 +369,7 @@ def _by_chance(args: argparse.Namespace) -> bool:
 
 
 def _command(args: argparse.Namespace) -> list[str]:
-    """A command line that does the same: what differs from the defaults."""
+    """An equivalent command line: the options that differ from the defaults."""
     from penstock.sim.units import plain
 
     words = ["penstock", "sim", *map(str, args.traces)]
@@ -407,7 +407,7 @@ def _tell_of_window(window: tuple[float, float] | None, studies: list[Study]) ->
 
 
 def _head(study: Study) -> list[str]:
-    """What was simulated, and what was assumed."""
+    """The lines above the table: the workload, the machine and the assumptions."""
     from penstock.cli.text import safe
     from penstock.sim.units import count, duration
 

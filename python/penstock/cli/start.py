@@ -37,7 +37,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     add = parser.add_argument
     add("--state", type=Path, metavar="DIR", help="jobs and output (default: below the home)")
-    add("--socket", type=Path, metavar="PATH", help="where to listen")
+    add("--socket", type=Path, metavar="PATH", help="the socket to listen at")
     add("--config", type=Path, metavar="FILE", help="configuration, TOML")
     add("--R", type=Path, metavar="FILE", help="the resources, as R (RFC 20)")
     add("--nodes", type=int, metavar="N", help="simulate N nodes")
@@ -72,7 +72,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         "command",
         nargs="*",
         metavar="COMMAND",
-        help="what to run, after `--`; arguments for --script",
+        help="program and arguments, after `--`; arguments for --script",
     )
 
 
@@ -205,7 +205,7 @@ def _places(args: argparse.Namespace, config: Config, stack: ExitStack) -> tuple
         state = state or paths.default_state()
         # The address that clients will use, too.
         socket = socket or paths.socket_of(paths.default_uri())
-    # Jobs and the command get to know these: they need not be where this process is.
+    # These paths are passed to jobs and the command, whose working directories may differ.
     return state.absolute(), socket.absolute()
 
 

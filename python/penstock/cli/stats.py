@@ -1,4 +1,4 @@
-"""`penstock stats`: what a service tells of itself."""
+"""`penstock stats`: the statistics of a service."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def safe(text: str) -> str:
-    r"""The text in one line, what is not to be shown written as `\n`, `\x1b` or `\u2028`."""
+    r"""The text in one line, with unprintable characters as `\n`, `\x1b` or `\u2028`."""
     return text if text.isprintable() else UNSAFE.sub(_escaped, text)
 
 
@@ -34,9 +34,9 @@ def json_text(value: Any) -> str:
 
 
 def safe_json(text: str) -> str:
-    r"""JSON of others, of several lines perhaps; what is not to be shown is `\u009b` and the like.
+    r"""JSON from other users, possibly of several lines, with unprintable characters escaped.
 
-    It says the same: outside of its strings JSON has no such characters but white space.
+    The JSON value does not change: outside of strings JSON has no such characters but white space.
     """
     return UNSAFE.sub(lambda found: found[0] if found[0] in "\t\n\r" else _in_json(found), text)
 

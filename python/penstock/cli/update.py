@@ -21,7 +21,7 @@ A plain number is in seconds (RFC 23)."""
 
 
 class Change(NamedTuple):
-    """A duration in seconds (0: none), or with a sign what is to be added to the present one."""
+    """A new duration in seconds (0: none), or with a sign a change of the present one."""
 
     sign: int
     seconds: float
@@ -30,7 +30,7 @@ class Change(NamedTuple):
         """The new duration of a job that has this one.
 
         Raises:
-            Error: there is no limit that could be changed, or none would be left.
+            Error: the job has no time limit to change, or the result is not positive.
         """
         if not self.sign:
             return self.seconds
@@ -45,7 +45,7 @@ def change(text: str) -> Change:
     """`duration=[+-]FSD`.
 
     Raises:
-        ArgumentTypeError: it is something else; that is bad usage.
+        ArgumentTypeError: the text has another form; this is a usage error.
     """
     key, separator, value = text.partition("=")
     if not separator or key not in ("duration", "attributes.system.duration"):

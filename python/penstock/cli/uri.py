@@ -1,4 +1,4 @@
-"""`penstock uri`: where the instance in a job listens."""
+"""`penstock uri`: the address of the instance in a job."""
 
 from __future__ import annotations
 

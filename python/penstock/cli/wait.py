@@ -18,7 +18,9 @@ SUMMARY = "Wait for jobs to end; exit with the greatest of their exit codes."
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument("--all", action="store_true", help="all jobs that are active now")
-    parser.add_argument("-v", "--verbose", action="store_true", help="tell each job's end")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="print each job's status as it ends"
+    )
     parser.add_argument("--json", action="store_true", help="print each job's row as it ends")
     parser.add_argument("id", nargs="*", type=job_id, metavar="ID")
 

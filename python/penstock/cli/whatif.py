@@ -1,4 +1,4 @@
-"""`penstock what-if`: what would come of a change that is not made."""
+"""`penstock what-if`: the predicted effect of a change."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def register(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(
         dest="verb", required=True, metavar="submit|change|fit|cancel|down|up"
     )
-    submit = verbs.add_parser("submit", help="a job were submitted now: when would it start?")
+    submit = verbs.add_parser("submit", help="when a new job would start")
     joboptions.register(submit)
-    change = verbs.add_parser("change", help="a pending job had fewer nodes, or less time")
+    change = verbs.add_parser("change", help="a pending job with another node count or time limit")
     change.add_argument("id", type=job_id, metavar="ID")
     wanted = change.add_mutually_exclusive_group(required=True)
     wanted.add_argument("-N", "--nodes", type=whole, metavar="N", help="nodes")
@@ -47,12 +47,12 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="FSD",
         help="time limit: seconds, or with a suffix (30m, 2h)",
     )
-    fit = verbs.add_parser("fit", help="with how many nodes, or tasks, would a job start now?")
+    fit = verbs.add_parser("fit", help="the node or task count with which a job would start now")
     fit.add_argument("id", type=job_id, metavar="ID")
-    cancel = verbs.add_parser("cancel", help="a job were cancelled: who would start earlier?")
+    cancel = verbs.add_parser("cancel", help="which jobs would start earlier without a job")
     cancel.add_argument("id", type=job_id, metavar="ID")
     for name, text in (("down", "nodes went down"), ("up", "nodes came up")):
-        nodes = verbs.add_parser(name, help=f"{text}: who would start at another time?")
+        nodes = verbs.add_parser(name, help=f"{text}: which jobs would start at another time")
         nodes.add_argument("targets", metavar="TARGETS", help="an idset of ranks or a hostlist")
 
 
@@ -82,8 +82,8 @@ def main(args: argparse.Namespace) -> int:
         try:
             with answering("what-if"):
                 answer = client.what_if(change)
-        except RpcError as refused:
-            if refused.errno != errno.EINVAL or "id" not in args:
+        except RpcError as error:
+            if error.errno != errno.EINVAL or "id" not in args:
                 raise
             # The scheduler does not know jobs that do not wait, nor which there are.
             _, unknown = by_states(client, [args.id])
@@ -103,7 +103,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _complete(spec: dict[str, Any], config: dict[str, Any]) -> None:
-    """Fills in what an instance with this configuration fills in when a job is submitted.
+    """Fills in the defaults that an instance with this configuration adds at submission.
 
     Raises:
         Error: there is no such queue.
@@ -151,7 +151,7 @@ def _ranks(client: Client, targets: str) -> str:
 def _moved(moved: Moved, now: float) -> str:
     """A job's start before and after."""
     before, after = moved["before"], moved["after"]
-    words = [("not foreseen" if it is None else clock(it, now)) for it in (before, after)]
+    words = [("not foreseen" if start is None else clock(start, now)) for start in (before, after)]
     text = f"{f58(moved['id'])}: {words[0]} → {words[1]}"
     if before is None or after is None:
         return text

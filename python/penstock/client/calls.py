@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from penstock._core import topic as topics
 from penstock.errors import JobspecError, RpcError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from penstock.client.outstanding import Payload
+    from penstock._core import Message
     from penstock.rows import Submission
+
+    Payload = Mapping[str, Any] | bytes | None
 
 T = TypeVar("T")
 
@@ -36,6 +40,32 @@ class Call(NamedTuple, Generic[T]):
     read: Callable[[dict[str, Any]], T]
     read_error: Callable[[RpcError], T] | None = None
 
+    @property
+    def streaming(self) -> bool:
+        """Whether the request has several responses: no."""
+        return False
+
+    def result(self, response: Message) -> T:
+        """The result that a response holds.
+
+        Raises:
+            RpcError: the response is an error, and `read_error` makes no result of it.
+        """
+        try:
+            payload = payload_of(response)
+        except RpcError as error:
+            if self.read_error is None:
+                raise
+            return self.read_error(error)
+        return self.read(payload)
+
+
+class CallSequence(NamedTuple, Generic[T]):
+    """Requests to send one after the other, and how to read the list of their results."""
+
+    calls: list[Call[Any]]
+    read: Callable[[list[Any]], T]
+
 
 class StreamCall(NamedTuple, Generic[T]):
     """A request whose responses hold rows; without `streaming` it has one response."""
@@ -44,6 +74,11 @@ class StreamCall(NamedTuple, Generic[T]):
     payload: Payload
     read: Callable[[dict[str, Any]], Iterable[T]]
     streaming: bool = True
+
+
+def stream_call(call: StreamCall[Any] | str, payload: Payload = None) -> StreamCall[Any]:
+    """A call as it is given, or that of a topic and a payload, whose rows are the payloads."""
+    return raw_stream(call, payload) if isinstance(call, str) else call
 
 
 def raw_call(topic: str, payload: Payload = None) -> Call[Any]:
@@ -59,6 +94,36 @@ def void_call(topic: str, payload: Payload = None) -> Call[None]:
 def raw_stream(topic: str, payload: Payload = None) -> StreamCall[dict[str, Any]]:
     """A stream whose rows are the responses' payloads."""
     return StreamCall(topic, payload, lambda response: [response])
+
+
+# --- responses
+
+
+def payload_of(message: Message) -> dict[str, Any]:
+    """A response's object, `{}` if it is empty.
+
+    Raises:
+        RpcError: the response is an error.
+    """
+    if message.errnum:
+        raise error_of(message)
+    payload = message.object()
+    return payload if isinstance(payload, dict) else {}
+
+
+def payload_or_error(message: Message) -> dict[str, Any] | RpcError:
+    """A response's object, or its error."""
+    return error_of(message) if message.errnum else payload_of(message)
+
+
+def error_of(message: Message) -> RpcError:
+    """The error of an error response."""
+    return RpcError(message.errnum, message.error_text or os.strerror(message.errnum))
+
+
+def is_good_end(message: Message) -> bool:
+    """Whether a response is the good end of a stream (ENODATA)."""
+    return message.errnum == errno.ENODATA
 
 
 # --- submission
@@ -95,13 +160,20 @@ def submit(
     if flags:
         request["flags"] = flags
     if count is None:
-        return Call("job-ingest.submit", encoded_jobspec(request), lambda it: int(it["id"]))
+        return Call(
+            topics.job_ingest.SUBMIT, encoded_jobspec(request), lambda answer: int(answer["id"])
+        )
     request["count"] = count
-    return Call("job-ingest.submit", encoded_jobspec(request), lambda it: list(it["ids"]))
+    return Call(
+        topics.job_ingest.SUBMIT, encoded_jobspec(request), lambda answer: list(answer["ids"])
+    )
 
 
-def submit_batch(jobs: Iterable[bytes]) -> Call[list[list[int] | RpcError]]:
-    """The submission of several encoded jobs in one request; the result has one item for each."""
+def submit_batch(jobs: Iterable[bytes]) -> Call[list[list[int] | RpcError] | RpcError]:
+    """The submission of several encoded jobs in one request.
+
+    The result has one item for each job; it is an error if the whole request was rejected.
+    """
 
     def read(response: dict[str, Any]) -> list[list[int] | RpcError]:
         return [
@@ -109,7 +181,8 @@ def submit_batch(jobs: Iterable[bytes]) -> Call[list[list[int] | RpcError]]:
             for result in response["results"]
         ]
 
-    return Call("job-ingest.submit", b'{"jobs":[' + b",".join(jobs) + b"]}\0", read)
+    text = b'{"jobs":[' + b",".join(jobs) + b"]}\0"
+    return Call(topics.job_ingest.SUBMIT, text, read, lambda error: error)
 
 
 class Submissions(NamedTuple):
@@ -120,7 +193,7 @@ class Submissions(NamedTuple):
         errors: By its position, the error of each job that cannot be sent.
     """
 
-    batches: list[tuple[list[int], Call[list[list[int] | RpcError]]]]
+    batches: list[tuple[list[int], Call[list[list[int] | RpcError] | RpcError]]]
     errors: dict[int, JobspecError]
 
     def results(
@@ -146,7 +219,7 @@ def submissions(
 ) -> Submissions:
     """Requests for `job-ingest.submit`, each at most `limit` bytes unless one job exceeds it."""
     errors: dict[int, JobspecError] = {}
-    batches: list[tuple[list[int], Call[list[list[int] | RpcError]]]] = []
+    batches: list[tuple[list[int], Call[list[list[int] | RpcError] | RpcError]]] = []
     positions: list[int] = []
     encoded: list[bytes] = []
     size = 0

@@ -6,18 +6,12 @@ import os
 import socket
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from penstock._core import STREAMING, Decoder, Message
-from penstock.client.calls import raw_stream
-from penstock.client.outstanding import (
-    Outstanding,
-    cancellation,
-    error_of,
-    is_good_end,
-    payload_of,
-)
-from penstock.errors import NoInstanceError, RpcError
+from penstock._core import Decoder, Message
+from penstock.client.calls import payload_or_error, raw_call, raw_stream, stream_call
+from penstock.client.outstanding import OpenMerge, OpenStream, Outstanding, cancellation
+from penstock.errors import NoInstanceError
 from penstock.paths import default_uri, socket_of
 
 if TYPE_CHECKING:
@@ -25,8 +19,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from penstock.client.calls import Call, StreamCall
-    from penstock.client.outstanding import Payload
+    from penstock.client.calls import Call, CallSequence, Payload, StreamCall
+    from penstock.errors import RpcError
 
 T = TypeVar("T")
 Key = TypeVar("Key")
@@ -63,7 +57,7 @@ def connect(uri: str | None = None) -> socket.socket:
     return connection
 
 
-class Stream(Generic[T]):
+class Stream(OpenStream[T]):
     """The rows of a stream, one by one, until its good end.
 
     The request is sent when the stream is created. `close`, the end of a `with` block and garbage
@@ -73,13 +67,10 @@ class Stream(Generic[T]):
     """
 
     def __init__(self, connection: Connection, call: StreamCall[T]) -> None:
+        super().__init__(call)
         self._connection = connection
-        self._call = call
-        self._rows: deque[T] = deque()
         self._inbox: deque[Message] = deque()
-        self._ended = False
-        flags = STREAMING if call.streaming else 0
-        self._tag = connection._begin(call.topic, call.payload, flags, self._inbox)
+        self._tag = connection._begin(self._inbox, call)
 
     def __iter__(self) -> Self:
         return self
@@ -95,17 +86,8 @@ class Stream(Generic[T]):
                 raise
         return self._rows.popleft()
 
-    def _take(self, message: Message) -> None:
-        self._ended = message.errnum != 0 or not self._call.streaming
-        if not (self._call.streaming and is_good_end(message)):
-            self._rows.extend(self._call.read(payload_of(message)))
-
-    def close(self) -> None:
-        """Closes the stream; there are no more rows."""
-        self._rows.clear()
-        if not self._ended:
-            self._ended = True
-            self._connection._leave(self._tag, self._call.topic)
+    def _leave(self) -> None:
+        self._connection._leave(self._tag, self._call.topic)
 
     def __enter__(self) -> Self:
         return self
@@ -162,24 +144,6 @@ class Connection:
         """Closes the connection; open streams end."""
         self._socket.close()
 
-    def rpc(self, topic: str, payload: Payload = None) -> dict[str, Any]:
-        """Sends a request and returns its response, `{}` where that is empty.
-
-        Args:
-            topic: Service and method, such as `job-list.list`.
-            payload: An object, or encoded JSON text.
-
-        Raises:
-            RpcError: the service answered with an error.
-            NoInstanceError: the connection was lost.
-        """
-        inbox: deque[Message] = deque()
-        tag = self._begin(topic, payload, 0, inbox)
-        try:
-            return payload_of(self._receive(inbox))
-        finally:
-            self._leave(tag, topic)
-
     def call_many(self, topic: str, payloads: Iterable[Payload]) -> list[dict[str, Any] | RpcError]:
         """Sends requests without waiting in between, then collects the responses.
 
@@ -191,10 +155,8 @@ class Connection:
         try:
             for payload in payloads:
                 inbox: deque[Message] = deque()
-                sent.append((self._begin(topic, payload, 0, inbox), inbox))
-            for _, inbox in sent:
-                message = self._receive(inbox)
-                results.append(error_of(message) if message.errnum else payload_of(message))
+                sent.append((self._begin(inbox, raw_call(topic, payload)), inbox))
+            results += (payload_or_error(self._receive(inbox)) for _, inbox in sent)
         finally:
             for tag, _ in sent:
                 self._leave(tag, topic)
@@ -207,13 +169,15 @@ class Connection:
             RpcError: the service answered with an error.
             NoInstanceError: the connection was lost.
         """
+        inbox: deque[Message] = deque()
+        tag = self._begin(inbox, call)
         try:
-            response = self.rpc(call.topic, call.payload)
-        except RpcError as error:
-            if call.read_error is None:
-                raise
-            return call.read_error(error)
-        return call.read(response)
+            return call.result(self._receive(inbox))
+        finally:
+            self._leave(tag, call.topic)
+
+    def _do_all(self, sequence: CallSequence[T]) -> T:
+        return sequence.read([self.do(call) for call in sequence.calls])
 
     @overload
     def stream(self, call: StreamCall[T], /) -> Stream[T]: ...
@@ -232,7 +196,7 @@ class Connection:
             RpcError: from the iteration: the stream ended in another error.
             NoInstanceError: the connection was lost.
         """
-        return Stream(self, raw_stream(topic, payload) if isinstance(topic, str) else topic)
+        return Stream(self, stream_call(topic, payload))
 
     def collect(self, call: StreamCall[T]) -> list[T]:
         """Sends a streaming request and returns all its rows.
@@ -242,6 +206,10 @@ class Connection:
             NoInstanceError: the connection was lost.
         """
         return list(Stream(self, call))
+
+    def _first(self, call: StreamCall[T]) -> T:
+        with Stream(self, call) as rows:
+            return next(rows)
 
     def merge(
         self, requests: Mapping[Key, tuple[str, Payload]]
@@ -259,30 +227,27 @@ class Connection:
             NoInstanceError: the connection was lost.
         """
         inbox: deque[Message] = deque()
-        keys: dict[int, Key] = {}
+        merge: OpenMerge[Key] = OpenMerge()
         try:
             for key, (topic, payload) in requests.items():
-                keys[self._begin(topic, payload, STREAMING, inbox)] = key
-            while keys:
-                message = self._receive(inbox)
-                key = keys[message.matchtag]
-                if message.errnum:
-                    del keys[message.matchtag]
-                    if not is_good_end(message):
-                        yield key, error_of(message)
-                else:
-                    yield key, payload_of(message)
+                tag = self._begin(inbox, raw_stream(topic, payload))
+                merge.streams[tag] = key, topic
+            while merge.streams:
+                row = merge.take(self._receive(inbox))
+                if row is not None:
+                    yield row
         finally:
-            for tag, key in keys.items():
-                self._leave(tag, requests[key][0])
+            for tag, (_key, topic) in merge.streams.items():
+                self._leave(tag, topic)
 
     # --- messages
 
-    def _begin(self, topic: str, payload: Payload, flags: int, inbox: deque[Message]) -> int:
+    def _begin(self, inbox: deque[Message], call: Call[Any] | StreamCall[Any]) -> int:
         """Sends a request whose responses go to `inbox`; returns its matchtag."""
-        tag = self._calls.begin(inbox, streaming=bool(flags & STREAMING))
+        message = self._calls.request(inbox, call)
+        tag = message.matchtag
         try:
-            data = Message.request(topic, payload, matchtag=tag, flags=flags).encode()
+            data = message.encode()
         except BaseException:
             self._calls.forget(tag)
             raise
@@ -291,8 +256,8 @@ class Connection:
         except BaseException:
             # The request is completed before the next one; the cancellation follows it.
             self._calls.leave(tag)
-            if message := cancellation(topic, tag):
-                self._unsent.append(memoryview(message.encode()))
+            if cancel := cancellation(call.topic, tag):
+                self._unsent.append(memoryview(cancel.encode()))
             raise
         return tag
 
@@ -300,7 +265,7 @@ class Connection:
         """Abandons a request, and cancels it if its topic has a cancellation."""
         # An inbox may be empty, and so false.
         if self._calls.leave(tag) is not None and (message := cancellation(topic, tag)):
-            # What cannot be written now is written before the next request.
+            # Bytes that cannot be written now are written before the next request.
             with suppress(NoInstanceError, TimeoutError):
                 self._write(message.encode())
 

@@ -1,8 +1,8 @@
 """The requests that both clients offer by name, each defined once.
 
-A method here builds the request and says how to read its response. `request`, `stream` and
-`collected` make of it a method of the blocking client, which returns the result, and of the Trio
-client, where it is awaited. Nothing here sends or receives.
+A method here builds the request and says how to read its response. The decorators
+(`request`, `stream`, …) make of it a method of the blocking client, which returns the result, and
+of the Trio client, where it is awaited. Nothing here sends or receives.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ import time
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
+from penstock._core import topic as topics
+from penstock.client import calls
 from penstock.client.calls import (
     Call,
+    CallSequence,
     StreamCall,
     encoded_jobspec,
     raw_call,
+    submissions,
     void_call,
 )
 from penstock.rows import Estimates, Explained, Outcome
@@ -29,7 +33,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from penstock.client import connection, trio_connection
-    from penstock.errors import RpcError
+    from penstock.client.calls import Payload
+    from penstock.errors import JobspecError, RpcError
     from penstock.rows import (
         DrainMode,
         Event,
@@ -41,12 +46,15 @@ if TYPE_CHECKING:
         ResourceStatus,
         SchedStatus,
         ServiceRow,
+        Submission,
         UndrainMode,
         WhatIf,
     )
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Id_co = TypeVar("Id_co", covariant=True)
+Ids_co = TypeVar("Ids_co", covariant=True)
 
 if TYPE_CHECKING:
 
@@ -80,6 +88,37 @@ if TYPE_CHECKING:
             self, obj: trio_connection.Connection, kind: Any
         ) -> Callable[P, trio_connection.Stream[T]]: ...
 
+    class Submit(Protocol[Id_co, Ids_co]):
+        """`submit` of one client: its result depends on `count`."""
+
+        @overload
+        def __call__(
+            self,
+            jobspec: Mapping[str, Any],
+            *,
+            urgency: int = 16,
+            count: None = None,
+            flags: int = 0,
+        ) -> Id_co: ...
+        @overload
+        def __call__(
+            self, jobspec: Mapping[str, Any], *, urgency: int = 16, count: int, flags: int = 0
+        ) -> Ids_co: ...
+
+    class SubmitRequest(Protocol):
+        """The method `submit` of both clients."""
+
+        call: Callable[..., Call[int | list[int]]]
+
+        @overload
+        def __get__(self, obj: None, kind: Any) -> Self: ...
+        @overload
+        def __get__(self, obj: connection.Connection, kind: Any) -> Submit[int, list[int]]: ...
+        @overload
+        def __get__(
+            self, obj: trio_connection.Connection, kind: Any
+        ) -> Submit[Coroutine[Any, Any, int], Coroutine[Any, Any, list[int]]]: ...
+
 
 def _method(transport: str, result: str, build: Callable[..., Any]) -> Any:
     @wraps(build)
@@ -106,6 +145,21 @@ def stream(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> StreamRequest
 def collected(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> Request[P, list[T]]:
     """Makes a method that sends the request and returns all rows as a list."""
     return cast("Request[P, list[T]]", _method("collect", "list[{}]", build))
+
+
+def first(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> Request[P, T]:
+    """Makes a method that sends the request, returns the first row and closes the stream."""
+    return cast("Request[P, T]", _method("_first", "{}", build))
+
+
+def sequence(build: Callable[Concatenate[Any, P], CallSequence[T]]) -> Request[P, T]:
+    """Makes a method that sends several requests and returns one result."""
+    return cast("Request[P, T]", _method("_do_all", "{}", build))
+
+
+def submission(build: Callable[..., Call[int | list[int]]]) -> SubmitRequest:
+    """Makes the method `submit`."""
+    return cast("SubmitRequest", request(build))
 
 
 def _errors_by_job(response: dict[str, Any]) -> dict[int, str]:
@@ -139,12 +193,12 @@ def _list_jobs(
         payload["ids"] = list(ids)
     if constraint is not None:
         payload["constraint"] = constraint
-    return StreamCall("job-list.list", payload, _read_rows)
+    return StreamCall(topics.job_list.LIST, payload, _read_rows)
 
 
 def _raise(ids: Iterable[int] | None, payload: dict[str, Any]) -> Call[Outcome]:
     payload |= {"all": True} if ids is None else {"ids": list(ids)}
-    return Call("job-manager.raise", payload, _read_outcome)
+    return Call(topics.job_manager.RAISE, payload, _read_outcome)
 
 
 def _set_queue(
@@ -161,10 +215,66 @@ def _set_queue(
 class Methods:
     """The named requests of a client.
 
-    The class that inherits them has `do`, `stream` and `collect`.
+    The class that inherits them has `do`, `stream`, `collect`, `_first` and `_do_all`.
     """
 
+    @request
+    def rpc(self, topic: str, payload: Payload = None) -> Call[dict[str, Any]]:
+        """Sends a request and returns its response, `{}` if that is empty.
+
+        Args:
+            topic: Service and method, such as `job-list.list`.
+            payload: An object, or encoded JSON text.
+
+        Raises:
+            RpcError: the service answered with an error.
+            NoInstanceError: the connection was lost.
+        """
+        return raw_call(topic, payload)
+
     # --- submission
+
+    @submission
+    def submit(
+        self,
+        jobspec: Mapping[str, Any],
+        *,
+        urgency: int = 16,
+        count: int | None = None,
+        flags: int = 0,
+    ) -> Call[int | list[int]]:
+        """Submits a job, or `count` copies of it. They are durable when this returns.
+
+        Args:
+            jobspec: Jobspec V1 (RFC 25), for instance from `penstock.jobspec.from_command`.
+            urgency: 0 (hold) to 31 (expedite), RFC 30.
+            count: The number of copies.
+            flags: The flags of the `submit` event (RFC 21).
+
+        Returns:
+            The job's id, or with `count` the list of ids.
+
+        Raises:
+            JobspecError: the jobspec has no JSON form, or exceeds the size limit.
+            RpcError: the jobspec is invalid, or the site's policy rejects it.
+        """
+        return calls.submit(jobspec, urgency, count, flags)
+
+    @sequence
+    def submit_many(
+        self, jobs: Iterable[Submission]
+    ) -> CallSequence[list[list[int] | RpcError | JobspecError]]:
+        """Submits many jobspecs in the fewest requests that hold them.
+
+        Args:
+            jobs: Mappings with `jobspec` and, as needed, `urgency`, `count` and `flags`.
+
+        Returns:
+            For each the list of its ids, or its error: an invalid jobspec does not affect the
+            others. `RpcError` is the instance's, `JobspecError` that of one that cannot be sent.
+        """
+        many = submissions(jobs)
+        return CallSequence([call for _, call in many.batches], many.results)
 
     @request
     def feasible(self, jobspec: Mapping[str, Any]) -> Call[str | None]:
@@ -178,7 +288,7 @@ class Methods:
             RpcError: no scheduler is registered (ENOSYS).
         """
         payload = encoded_jobspec({"jobspec": jobspec})
-        return Call("feasibility.check", payload, lambda _: None, _read_infeasible)
+        return Call(topics.sched.FEASIBILITY_CHECK, payload, lambda _: None, _read_infeasible)
 
     # --- jobs: reading
 
@@ -221,12 +331,12 @@ class Methods:
     def info(self, job: int) -> Call[JobRow]:
         """One job's row."""
         payload = {"id": job, "attrs": ["all"]}
-        return Call("job-list.list-id", payload, lambda it: cast("JobRow", it["job"]))
+        return Call(topics.job_list.LIST_ID, payload, lambda answer: cast("JobRow", answer["job"]))
 
     @request
     def lookup(self, job: int, *keys: str) -> Call[dict[str, str]]:
         """A job's documents as text: `eventlog`, `jobspec`, `R`."""
-        return raw_call("job-info.lookup", {"id": job, "keys": list(keys), "flags": 0})
+        return raw_call(topics.job_info.LOOKUP, {"id": job, "keys": list(keys), "flags": 0})
 
     @stream
     def eventlog(self, job: int, *, follow: bool = False) -> StreamCall[Event]:
@@ -238,9 +348,9 @@ class Methods:
 
         if follow:
             payload = {"id": job, "path": "eventlog", "flags": 0}
-            return StreamCall("job-info.eventlog-watch", payload, read)
+            return StreamCall(topics.job_info.EVENTLOG_WATCH, payload, read)
         payload = {"id": job, "keys": ["eventlog"], "flags": 0}
-        return StreamCall("job-info.lookup", payload, read, streaming=False)
+        return StreamCall(topics.job_info.LOOKUP, payload, read, streaming=False)
 
     @stream
     def output(
@@ -257,7 +367,12 @@ class Methods:
     @stream
     def wait(self, ids: Iterable[int]) -> StreamCall[JobRow]:
         """Each job's row as the job becomes inactive."""
-        return StreamCall("job-list.wait", {"ids": list(ids)}, _read_rows)
+        return StreamCall(topics.job_list.WAIT, {"ids": list(ids)}, _read_rows)
+
+    @first
+    def wait_one(self, job: int) -> StreamCall[JobRow]:
+        """A job's row once it is inactive."""
+        return StreamCall(topics.job_list.WAIT, {"ids": [job]}, _read_rows)
 
     @request
     def history(self, count: int | None = None) -> Call[list[int]]:
@@ -267,7 +382,7 @@ class Methods:
             count: The maximum number of ids; None for all.
         """
         payload = {"slice": "[:]" if count is None else f"[:{count}]"}
-        return Call("job-manager.history.get", payload, lambda it: list(it["jobs"]))
+        return Call(topics.job_manager.HISTORY_GET, payload, lambda answer: list(answer["jobs"]))
 
     # --- jobs: changing
 
@@ -304,29 +419,31 @@ class Methods:
     @request
     def kill(self, ids: Iterable[int], signum: int = signal.SIGTERM) -> Call[Outcome]:
         """Sends a signal to the tasks of running jobs."""
-        return Call("job-manager.kill", {"ids": list(ids), "signum": signum}, _read_outcome)
+        return Call(topics.job_manager.KILL, {"ids": list(ids), "signum": signum}, _read_outcome)
 
     @request
     def urgency(self, ids: Iterable[int], urgency: int) -> Call[Outcome]:
         """Changes the urgency of pending jobs, 0 (hold) to 31 (expedite)."""
-        return Call("job-manager.urgency", {"ids": list(ids), "urgency": urgency}, _read_outcome)
+        return Call(
+            topics.job_manager.URGENCY, {"ids": list(ids), "urgency": urgency}, _read_outcome
+        )
 
     @request
     def prioritize(self, pairs: Iterable[tuple[int, int]]) -> Call[Outcome]:
         """Changes the priorities of jobs in one request: pairs of id and 0 to 4294967295."""
         payload = {"jobs": [list(pair) for pair in pairs]}
-        return Call("job-manager.prioritize", payload, _read_outcome)
+        return Call(topics.job_manager.PRIORITIZE, payload, _read_outcome)
 
     @request
     def memo(self, job: int, memo: Mapping[str, Any]) -> Call[None]:
         """Sets keys of the job's annotations, below `user`; the value None removes a key."""
-        return void_call("job-manager.memo", {"id": job, "memo": dict(memo)})
+        return void_call(topics.job_manager.MEMO, {"id": job, "memo": dict(memo)})
 
     @request
     def update(self, job: int, *, duration: float) -> Call[None]:
         """Changes the time limit of a pending or running job: seconds since its start, 0: none."""
         updates = {"attributes.system.duration": duration}
-        return void_call("job-manager.update", {"id": job, "updates": updates})
+        return void_call(topics.job_manager.UPDATE, {"id": job, "updates": updates})
 
     @request
     def purge(
@@ -337,7 +454,7 @@ class Methods:
         num_limit: int | None = None,
         force: bool = False,
     ) -> Call[Purged]:
-        """Removes inactive jobs for good; without `force` it only counts them.
+        """Removes inactive jobs permanently; without `force` it only counts them.
 
         Args:
             ids: These jobs.
@@ -352,19 +469,19 @@ class Methods:
             payload["age_limit"] = age_limit
         if num_limit is not None:
             payload["num_limit"] = num_limit
-        return raw_call("job-manager.purge", payload)
+        return raw_call(topics.job_manager.PURGE, payload)
 
     # --- queues
 
     @request
     def queue_list(self) -> Call[list[str]]:
         """The names of the queues; empty if there is only the anonymous one."""
-        return Call("job-manager.queue-list", {}, lambda it: list(it["queues"]))
+        return Call(topics.job_manager.QUEUE_LIST, {}, lambda answer: list(answer["queues"]))
 
     @request
     def queue_status(self, name: str | None = None) -> Call[QueueStatus]:
         """Whether a queue (None: the anonymous one) is enabled, and whether it is started."""
-        return raw_call("job-manager.queue-status", {} if name is None else {"name": name})
+        return raw_call(topics.job_manager.QUEUE_STATUS, {} if name is None else {"name": name})
 
     @request
     def queue_enable(self, name: str | None = None, *, everything: bool = False) -> Call[None]:
@@ -393,24 +510,24 @@ class Methods:
     @request
     def queue_drain(self, name: str | None = None) -> Call[None]:
         """Returns once no job is active, or none of a queue."""
-        return void_call("job-manager.drain", {} if name is None else {"name": name})
+        return void_call(topics.job_manager.DRAIN, {} if name is None else {"name": name})
 
     @request
     def queue_idle(self, name: str | None = None) -> Call[None]:
         """Returns once no job is running, or none of a queue."""
-        return void_call("job-manager.idle", {} if name is None else {"name": name})
+        return void_call(topics.job_manager.IDLE, {} if name is None else {"name": name})
 
     # --- resources
 
     @request
     def resource_status(self) -> Call[ResourceStatus]:
         """R, and the drained, offline and excluded targets."""
-        return raw_call("resource.status")
+        return raw_call(topics.resource.STATUS)
 
     @request
     def sched_status(self) -> Call[SchedStatus]:
         """The scheduler's resources, and which of them are down and allocated."""
-        return raw_call("resource.sched-status")
+        return raw_call(topics.resource.SCHED_STATUS)
 
     @request
     def drain(self, targets: str, reason: str = "", *, mode: DrainMode | None = None) -> Call[None]:
@@ -422,7 +539,7 @@ class Methods:
             mode: Another treatment of those that are drained already.
         """
         payload = {"targets": targets, "reason": reason}
-        return void_call("resource.drain", payload | ({"mode": mode} if mode else {}))
+        return void_call(topics.resource.DRAIN, payload | ({"mode": mode} if mode else {}))
 
     @request
     def undrain(
@@ -430,13 +547,13 @@ class Methods:
     ) -> Call[None]:
         """Undrains targets: jobs may be allocated there again."""
         payload = {"targets": targets} | ({"reason": reason} if reason else {})
-        return void_call("resource.undrain", payload | ({"mode": mode} if mode else {}))
+        return void_call(topics.resource.UNDRAIN, payload | ({"mode": mode} if mode else {}))
 
     @request
     def resource_history(self, targets: str | None = None) -> Call[list[Event]]:
         """The events of the resources, or of some targets: drains and the like."""
         payload = {} if targets is None else {"targets": targets}
-        return Call("resource.history", payload, lambda it: list(it["events"]))
+        return Call(topics.resource.HISTORY, payload, lambda answer: list(answer["events"]))
 
     # --- scheduler queries
 
@@ -452,7 +569,7 @@ class Methods:
         def read(response: dict[str, Any]) -> Explained:
             return Explained(response["jobs"], _errors_by_job(response))
 
-        return Call("sched.explain", {"ids": list(ids)}, read)
+        return Call(topics.sched.EXPLAIN, {"ids": list(ids)}, read)
 
     @request
     def estimate(
@@ -477,7 +594,7 @@ class Methods:
 
         payload: dict[str, Any]
         payload = {"max_entries": max_entries} if ids is None else {"ids": list(ids)}
-        return Call("sched.estimate", payload, read)
+        return Call(topics.sched.ESTIMATE, payload, read)
 
     @request
     def what_if(self, change: Mapping[str, Any]) -> Call[WhatIf]:
@@ -493,7 +610,7 @@ class Methods:
             RpcError: the scheduler does not answer this (ENOSYS), or the change is impossible
                 (EINVAL).
         """
-        return raw_call("sched.what-if", dict(change))
+        return raw_call(topics.sched.WHAT_IF, dict(change))
 
     # --- the instance
 
@@ -511,12 +628,12 @@ class Methods:
     @request
     def services(self) -> Call[list[ServiceRow]]:
         """The registered services and the processes that serve them."""
-        return Call("service.list", None, lambda it: list(it["services"]))
+        return Call(topics.service.LIST, None, lambda answer: list(answer["services"]))
 
     @request
     def config(self) -> Call[dict[str, Any]]:
         """The instance's effective configuration."""
-        return raw_call("config.get")
+        return raw_call(topics.broker.CONFIG_GET)
 
     @request
     def config_reload(self, config: Mapping[str, Any]) -> Call[list[str]]:
@@ -529,25 +646,25 @@ class Methods:
             RpcError: the configuration is invalid, or a changed setting needs a restart.
         """
         payload = {"config": dict(config)}
-        return Call("config.reload", payload, lambda it: list(it["changed"]))
+        return Call(topics.broker.CONFIG_RELOAD, payload, lambda answer: list(answer["changed"]))
 
     @stream
     def dmesg(self, *, follow: bool = False, backlog: bool = True) -> StreamCall[LogRow]:
         """The lines of the instance's log: past ones (`backlog`), future ones (`follow`)."""
         payload = {"follow": follow, "nobacklog": not backlog}
-        return StreamCall("log.dmesg", payload, lambda it: list(it["lines"]))
+        return StreamCall(topics.log.DMESG, payload, lambda answer: list(answer["lines"]))
 
     @request
     def log_append(self, text: str, *, level: Level = "info") -> Call[None]:
         """Appends a line to the instance's log."""
-        return void_call("log.append", {"level": level, "text": text})
+        return void_call(topics.log.APPEND, {"level": level, "text": text})
 
     @request
     def log_clear(self, upto: int | None = None) -> Call[None]:
         """Clears the instance's log: all lines, or up to the one with this `sequence`."""
-        return void_call("log.clear", {} if upto is None else {"upto": upto})
+        return void_call(topics.log.CLEAR, {} if upto is None else {"upto": upto})
 
     @request
     def shutdown(self) -> Call[None]:
         """Stops the instance: running jobs are cancelled, pending ones stay for its next start."""
-        return void_call("broker.shutdown")
+        return void_call(topics.broker.SHUTDOWN)

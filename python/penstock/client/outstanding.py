@@ -1,35 +1,37 @@
-"""Outstanding requests: matchtags, and the meaning of responses; sans-I/O."""
+"""Outstanding requests: matchtags, streams, and the meaning of responses; sans-I/O."""
 
 from __future__ import annotations
 
-import errno
-import os
+from abc import ABC, abstractmethod
+from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock._core import NORESPONSE, Message
-from penstock.errors import RpcError
+from penstock._core import NORESPONSE, STREAMING, Message
+from penstock._core import topic as topics
+from penstock.client.calls import is_good_end, payload_of, payload_or_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    Payload = Mapping[str, Any] | bytes | None
+    from penstock.client.calls import Call, StreamCall
+    from penstock.errors import RpcError
 
 Inbox = TypeVar("Inbox")
+Key = TypeVar("Key")
+T = TypeVar("T")
 
 MAX_MATCHTAG = 2**32 - 1
 
 CANCEL_TOPICS = {
     "job-exec.output": "job-exec.output-cancel",
-    "job-info.eventlog-watch": "job-info.eventlog-watch-cancel",
-    "job-list.list": "job-list.list-cancel",
-    "job-list.wait": "job-list.wait-cancel",
-    "job-manager.drain": "job-manager.drain-cancel",
-    "job-manager.idle": "job-manager.idle-cancel",
-    "log.dmesg": "log.dmesg-cancel",
-    "pmix.alloc": "pmix.alloc-cancel",
-    "pmix.events": "pmix.events-cancel",
-    "resource.acquire": "resource.acquire-cancel",
-    "resource.monitor": "resource.monitor-cancel",
+    topics.job_info.EVENTLOG_WATCH: topics.job_info.EVENTLOG_WATCH_CANCEL,
+    topics.job_list.LIST: topics.job_list.LIST_CANCEL,
+    topics.job_list.WAIT: topics.job_list.WAIT_CANCEL,
+    topics.job_manager.DRAIN: topics.job_manager.DRAIN_CANCEL,
+    topics.job_manager.IDLE: topics.job_manager.IDLE_CANCEL,
+    topics.log.DMESG: topics.log.DMESG_CANCEL,
+    topics.pmix.ALLOC: topics.pmix.ALLOC_CANCEL,
+    topics.pmix.EVENTS: topics.pmix.EVENTS_CANCEL,
+    topics.resource.ACQUIRE: topics.resource.ACQUIRE_CANCEL,
+    topics.resource.MONITOR: topics.resource.MONITOR_CANCEL,
 }
 
 
@@ -56,6 +58,20 @@ class Outstanding(Generic[Inbox]):
             self._last = self._last % MAX_MATCHTAG + 1
         self._open[self._last] = inbox, streaming
         return self._last
+
+    def request(self, inbox: Inbox, call: Call[Any] | StreamCall[Any]) -> Message:
+        """Adds a request and returns its message.
+
+        Raises:
+            WireError: the payload cannot be encoded; nothing was added.
+        """
+        tag = self.begin(inbox, streaming=call.streaming)
+        flags = STREAMING if call.streaming else 0
+        try:
+            return Message.request(call.topic, call.payload, matchtag=tag, flags=flags)
+        except BaseException:
+            self.forget(tag)
+            raise
 
     def __contains__(self, tag: int) -> bool:
         return tag in self._open
@@ -91,29 +107,55 @@ class Outstanding(Generic[Inbox]):
         return [inbox for inbox, _ in self._open.values() if inbox is not None]
 
 
-def cancellation(topic: str | None, tag: int) -> Message | None:
+def cancellation(request: str | None, tag: int) -> Message | None:
     """The request that cancels an abandoned one; None if its topic has no cancellation."""
-    cancel = CANCEL_TOPICS.get(topic or "")
+    cancel = CANCEL_TOPICS.get(request or "")
     return Message.request(cancel, {"matchtag": tag}, flags=NORESPONSE) if cancel else None
 
 
-def payload_of(message: Message) -> dict[str, Any]:
-    """A response's object, `{}` if it is empty.
+class OpenStream(ABC, Generic[T]):
+    """The rows of a stream that have arrived, and whether there will be more.
 
-    Raises:
-        RpcError: the response is an error.
+    Args:
+        call: the request that was sent.
     """
-    if message.errnum:
-        raise error_of(message)
-    payload = message.object()
-    return payload if isinstance(payload, dict) else {}
+
+    def __init__(self, call: StreamCall[T]) -> None:
+        self._call = call
+        self._rows: deque[T] = deque()
+        self._ended = False
+
+    @abstractmethod
+    def _leave(self) -> None:
+        """Abandons the request."""
+
+    def _take(self, message: Message) -> None:
+        """Reads a response.
+
+        Raises:
+            RpcError: the stream has ended in an error.
+        """
+        self._ended = message.errnum != 0 or not self._call.streaming
+        if not (self._call.streaming and is_good_end(message)):
+            self._rows.extend(self._call.read(payload_of(message)))
+
+    def close(self) -> None:
+        """Closes the stream; there are no more rows."""
+        self._rows.clear()
+        if not self._ended:
+            self._ended = True
+            self._leave()
 
 
-def error_of(message: Message) -> RpcError:
-    """The error of an error response."""
-    return RpcError(message.errnum, message.error_text or os.strerror(message.errnum))
+class OpenMerge(Generic[Key]):
+    """The streams of a `merge` that have not ended, by matchtag: key and topic."""
 
+    def __init__(self) -> None:
+        self.streams: dict[int, tuple[Key, str]] = {}
 
-def is_good_end(message: Message) -> bool:
-    """Whether a response is the good end of a stream (ENODATA)."""
-    return message.errnum == errno.ENODATA
+    def take(self, message: Message) -> tuple[Key, dict[str, Any] | RpcError] | None:
+        """The key of a response's stream and its payload or error; None at a good end."""
+        key, _topic = self.streams[message.matchtag]
+        if message.errnum:
+            del self.streams[message.matchtag]
+        return None if is_good_end(message) else (key, payload_or_error(message))

@@ -5,32 +5,25 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections import deque
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import trio
 
-from penstock._core import STREAMING, Batch, Decoder, Message
-from penstock.client.calls import raw_stream
+from penstock._core import Batch, Decoder, Message
+from penstock._core import topic as topics
+from penstock.client.calls import payload_or_error, raw_call, raw_stream, stream_call, void_call
 from penstock.client.connection import READ_SIZE
-from penstock.client.outstanding import (
-    Outstanding,
-    cancellation,
-    error_of,
-    is_good_end,
-    payload_of,
-)
+from penstock.client.outstanding import OpenMerge, OpenStream, Outstanding, cancellation
 from penstock.errors import NoInstanceError, RpcError, WireError
 from penstock.paths import socket_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
     from types import TracebackType
     from typing import Self
 
-    from penstock.client.calls import Call, StreamCall
-    from penstock.client.outstanding import Payload
+    from penstock.client.calls import Call, CallSequence, Payload, StreamCall
 
     Encoding = Literal["json", "cbor"]
     Requests = Callable[[Batch], None]
@@ -72,7 +65,7 @@ async def open_socket(uri: str) -> trio.SocketStream:
     return stream
 
 
-class Stream(Generic[T]):
+class Stream(OpenStream[T]):
     """The rows of a stream, one by one, until its good end.
 
     The request is sent when the stream is created. `close`, the end of an `async with` block,
@@ -80,12 +73,9 @@ class Stream(Generic[T]):
     """
 
     def __init__(self, connection: Connection, call: StreamCall[T]) -> None:
+        super().__init__(call)
         self._connection = connection
-        self._call = call
-        self._rows: deque[T] = deque()
-        self._ended = False
-        flags = STREAMING if call.streaming else 0
-        self._tag, self._inbox = connection._begin(call.topic, call.payload, flags)
+        self._tag, self._inbox = connection._begin(call)
 
     def __aiter__(self) -> Self:
         return self
@@ -104,17 +94,8 @@ class Stream(Generic[T]):
             raise
         return self._rows.popleft()
 
-    def _take(self, message: Message) -> None:
-        self._ended = message.errnum != 0 or not self._call.streaming
-        if not (self._call.streaming and is_good_end(message)):
-            self._rows.extend(self._call.read(payload_of(message)))
-
-    def close(self) -> None:
-        """Closes the stream; there are no more rows."""
-        self._rows.clear()
-        if not self._ended:
-            self._ended = True
-            self._connection._leave(self._tag, self._inbox, self._call.topic)
+    def _leave(self) -> None:
+        self._connection._leave(self._tag, self._inbox, self._call.topic)
 
     async def __aenter__(self) -> Self:
         return self
@@ -138,36 +119,34 @@ class Merged(Generic[Key]):
 
     def __init__(self, connection: Connection, requests: Mapping[Key, tuple[str, Payload]]) -> None:
         self._connection = connection
-        self._open: dict[int, tuple[Key, str]] = {}
+        self._merge: OpenMerge[Key] = OpenMerge()
         sender, self._inbox = trio.open_memory_channel[Message](math.inf)
         with sender:
             for key, (topic, payload) in requests.items():
-                tag = connection._begin_into(sender.clone(), topic, payload, STREAMING)
-                self._open[tag] = key, topic
+                tag = connection._begin_into(sender.clone(), raw_stream(topic, payload))
+                self._merge.streams[tag] = key, topic
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> tuple[Key, dict[str, Any] | RpcError]:
-        while self._open:
+        while self._merge.streams:
             try:
                 message = await self._connection._next(self._inbox)
             except BaseException:
                 self.close()
                 raise
-            if not message.errnum:
-                return self._open[message.matchtag][0], payload_of(message)
-            key, _topic = self._open.pop(message.matchtag)
-            if not is_good_end(message):
-                return key, error_of(message)
+            row = self._merge.take(message)
+            if row is not None:
+                return row
         self._inbox.close()
         raise StopAsyncIteration
 
     def close(self) -> None:
         """Closes the streams that have not ended."""
-        for tag, (_key, topic) in self._open.items():
+        for tag, (_key, topic) in self._merge.streams.items():
             self._connection._leave(tag, self._inbox, topic)
-        self._open.clear()
+        self._merge.streams.clear()
 
     async def __aenter__(self) -> Self:
         return self
@@ -220,16 +199,6 @@ class Connection:
             self._written = trio.Event()
         self._wake.set()
 
-    async def rpc(self, topic: str, payload: Payload = None) -> dict[str, Any]:
-        """Sends a request and returns its response, `{}` where that is empty.
-
-        Raises:
-            RpcError: the service answered with an error.
-            NoInstanceError: the connection was lost.
-        """
-        with self._call(topic, payload) as inbox:
-            return payload_of(await self._next(inbox))
-
     async def call_many(
         self, topic: str, payloads: Iterable[Payload]
     ) -> list[dict[str, Any] | RpcError]:
@@ -241,10 +210,9 @@ class Connection:
         results: list[dict[str, Any] | RpcError] = []
         sent: list[tuple[int, Receiver]] = []
         try:
-            sent += (self._begin(topic, payload, 0) for payload in payloads)
+            sent += (self._begin(raw_call(topic, payload)) for payload in payloads)
             for _, inbox in sent:
-                message = await self._next(inbox)
-                results.append(error_of(message) if message.errnum else payload_of(message))
+                results.append(payload_or_error(await self._next(inbox)))
         finally:
             for tag, inbox in sent:
                 self._leave(tag, inbox, topic)
@@ -257,13 +225,14 @@ class Connection:
             RpcError: the service answered with an error.
             NoInstanceError: the connection was lost.
         """
+        tag, inbox = self._begin(call)
         try:
-            response = await self.rpc(call.topic, call.payload)
-        except RpcError as error:
-            if call.read_error is None:
-                raise
-            return call.read_error(error)
-        return call.read(response)
+            return call.result(await self._next(inbox))
+        finally:
+            self._leave(tag, inbox, call.topic)
+
+    async def _do_all(self, sequence: CallSequence[T]) -> T:
+        return sequence.read([await self.do(call) for call in sequence.calls])
 
     @overload
     def stream(self, call: StreamCall[T], /) -> Stream[T]: ...
@@ -282,7 +251,7 @@ class Connection:
             RpcError: from the iteration: the stream ended in another error.
             NoInstanceError: the connection was lost.
         """
-        return Stream(self, raw_stream(topic, payload) if isinstance(topic, str) else topic)
+        return Stream(self, stream_call(topic, payload))
 
     async def collect(self, call: StreamCall[T]) -> list[T]:
         """Sends a streaming request and returns all its rows.
@@ -292,6 +261,10 @@ class Connection:
             NoInstanceError: the connection was lost.
         """
         return [row async for row in Stream(self, call)]
+
+    async def _first(self, call: StreamCall[T]) -> T:
+        async with Stream(self, call) as rows:
+            return await anext(rows)
 
     def merge(self, requests: Mapping[Key, tuple[str, Payload]]) -> Merged[Key]:
         """Sends several streaming requests; the result iterates over the responses of all.
@@ -308,28 +281,19 @@ class Connection:
         """
         return Merged(self, requests)
 
-    @contextmanager
-    def _call(self, topic: str, payload: Payload) -> Iterator[Receiver]:
-        tag, inbox = self._begin(topic, payload, 0)
-        try:
-            yield inbox
-        finally:
-            self._leave(tag, inbox, topic)
-
-    def _begin(self, topic: str, payload: Payload, flags: int) -> tuple[int, Receiver]:
+    def _begin(self, call: Call[Any] | StreamCall[Any]) -> tuple[int, Receiver]:
         sender, inbox = trio.open_memory_channel[Message](math.inf)
-        return self._begin_into(sender, topic, payload, flags), inbox
+        return self._begin_into(sender, call), inbox
 
-    def _begin_into(self, sender: Sender, topic: str, payload: Payload, flags: int) -> int:
+    def _begin_into(self, sender: Sender, call: Call[Any] | StreamCall[Any]) -> int:
         self._check()
-        tag = self._calls.begin(sender, streaming=bool(flags & STREAMING))
+        message = self._calls.request(sender, call)
         try:
-            self.send(Message.request(topic, payload, matchtag=tag, flags=flags))
+            self.send(message)
         except BaseException:
-            sender.close()
-            self._calls.forget(tag)
+            self._calls.forget(message.matchtag)
             raise
-        return tag
+        return message.matchtag
 
     def _leave(self, tag: int, inbox: Receiver, topic: str) -> None:
         """Abandons a request, and cancels it if its topic has a cancellation."""
@@ -373,7 +337,7 @@ class Connection:
         # Requests may arrive directly behind the response.
         self._services[name] = handler
         try:
-            await self.rpc("service.add", {"service": name})
+            await self.do(void_call(topics.service.ADD, {"service": name}))
         except BaseException:
             # Requests that still arrive are rejected.
             del self._services[name]
@@ -381,7 +345,7 @@ class Connection:
 
     async def remove_service(self, name: str) -> None:
         """Unregisters a service."""
-        await self.rpc("service.remove", {"service": name})
+        await self.do(void_call(topics.service.REMOVE, {"service": name}))
         self._services.pop(name, None)
 
     async def subscribe(self, prefix: str, handler: EventHandler) -> None:
@@ -393,14 +357,14 @@ class Connection:
             raise RpcError(errno.EEXIST, f"already subscribed to `{prefix}`")
         self._events[prefix] = handler
         try:
-            await self.rpc("event.subscribe", {"topic": prefix})
+            await self.do(void_call(topics.event.SUBSCRIBE, {"topic": prefix}))
         except BaseException:
             del self._events[prefix]
             raise
 
     async def unsubscribe(self, prefix: str) -> None:
         """Cancels a subscription."""
-        await self.rpc("event.unsubscribe", {"topic": prefix})
+        await self.do(void_call(topics.event.UNSUBSCRIBE, {"topic": prefix}))
         self._events.pop(prefix, None)
 
     async def wait_lost(self) -> None:

@@ -9,7 +9,7 @@ Example:
     >>> expand_hostlist("n[3-1]")
     Traceback (most recent call last):
     ...
-    penstock.compat.hostlist.BadHostlist: start > stop: `3-1` in `n[3-1]`
+    penstock.errors.BadHostlist: start > stop: `3-1` in `n[3-1]`
 
 The syntax is python-hostlist's, not RFC 29's: a name may have several pairs of brackets, and a
 range has the width of its own first number. What the messages add to python-hostlist's names the
@@ -23,7 +23,7 @@ from itertools import product
 from typing import TYPE_CHECKING, NoReturn
 
 import penstock
-from penstock.errors import HostlistError, IdsetError
+from penstock.errors import BadHostlist, HostlistError, IdsetError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,10 +65,6 @@ def __getattr__(name: str) -> NoReturn:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-class BadHostlist(Exception):  # noqa: N818 - the name is python-hostlist's
-    """A text is not a hostlist, a host cannot be in one, or it would be too large."""
-
-
 def expand_hostlist(hostlist: str, allow_duplicates: bool = False, sort: bool = False) -> list[str]:
     """The hosts that a hostlist stands for.
 
@@ -86,7 +82,7 @@ def expand_hostlist(hostlist: str, allow_duplicates: bool = False, sort: bool = 
     hosts: list[str] = []
     for part in _PART.findall(hostlist):
         hosts += expand_part(part)
-    # What one pair of brackets with one range stands for has no duplicates.
+    # One pair of brackets with one range expands to distinct names.
     if not allow_duplicates and ("," in hostlist or hostlist.count("[") > 1):
         hosts = remove_duplicates(hosts)
     return numerically_sorted(hosts) if sort else hosts
@@ -267,12 +263,12 @@ def _folded(numbers: list[str]) -> str:
     except IdsetError:
         # Numbers above 32 bits.
         return f"[{_folded_by_width(distinct)}]"
-    folded = ",".join(format_range(it.start, it.stop - 1, width) for it in ranges)
+    folded = ",".join(format_range(ids.start, ids.stop - 1, width) for ids in ranges)
     return f"[{folded}]"
 
 
 def _folded_by_width(numbers: set[str]) -> str:
-    """Numbers as ranges, where some may have zeroes in front that others have not."""
+    """Numbers as ranges of equal width, since leading zeroes may differ."""
     ranges = []
     for number in sorted(numbers, key=lambda number: (int(number), len(number))):
         if number not in numbers:
@@ -288,7 +284,7 @@ def _folded_by_width(numbers: set[str]) -> str:
 
 
 def numeric_sort_key(x: str) -> list[str | int]:
-    """What `numerically_sorted` sorts by: the text cut into numbers and what is between them.
+    """The sort key of `numerically_sorted`: the text split into numbers and other text.
 
     >>> numeric_sort_key("x10y"), numeric_sort_key("10")
     (['x', 10, 'y'], ['', 10])
@@ -312,7 +308,7 @@ def numerically_sorted(l: Iterable[str]) -> list[str]:  # noqa: E741 - python-ho
 
 
 def remove_duplicates(l: Iterable[str]) -> list[str]:  # noqa: E741 - python-hostlist's name
-    """Names in their order, each only where it first comes."""
+    """Distinct names, in order of first occurrence."""
     return list(dict.fromkeys(l))
 
 

@@ -32,7 +32,7 @@ timeout = "1m"                     # 0: no limit
 mode = "inside"                    # or "process", "none"
 policy = "easy"                    # or "fcfs", "conservative", "hybrid:N"
 [compat]
-exec_hello = "replace"             # or "refuse": a second execution service while jobs run
+exec_hello = "replace"             # or "reject": a second execution service while jobs run
 ```
 
 An unknown key is an error that names it. The keys are the fields of the dataclasses in

@@ -62,17 +62,23 @@ def _check_policy(own: Policy, general: Policy | None, path: str, problems: list
 
     A contradiction within the general policy is reported for the general policy only.
     """
-    both = [own] if general is None else [own, general]
+    policies = [own] if general is None else [own, general]
     for name in ("nnodes", "ncores", "ngpus"):
-        least, own_least = _effective(getattr(it.limits.job_size.min, name) for it in both)
-        most, own_most = _effective(getattr(it.limits.job_size.max, name) for it in both)
+        least, own_least = _effective(
+            getattr(policy.limits.job_size.min, name) for policy in policies
+        )
+        most, own_most = _effective(
+            getattr(policy.limits.job_size.max, name) for policy in policies
+        )
         if not own_least and not own_most:
             continue
         if least is not None and most is not None and least > most >= 0:
             text = f"min.{name} ({least}) exceeds max ({most})"
             problems.append(f"{path}.limits.job-size: {text}")
-    default, own_default = _effective(it.jobspec.defaults.system.duration for it in both)
-    limit, own_limit = _effective(it.limits.duration for it in both)
+    default, own_default = _effective(
+        policy.jobspec.defaults.system.duration for policy in policies
+    )
+    limit, own_limit = _effective(policy.limits.duration for policy in policies)
     if (own_default or own_limit) and default and limit and default > limit:
         text = f"the default ({default:g} s) exceeds the limit ({limit:g} s)"
         problems.append(f"{path}.jobspec.defaults.system.duration: {text}")

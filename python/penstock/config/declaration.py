@@ -261,3 +261,28 @@ def settings(values: Any, service: str) -> dict[str, Any]:
         if name is not None:
             found[name] = inner
     return found
+
+
+def choices(kind: Any, service: str) -> Iterator[dict[str, Any]]:
+    """Settings of a service, each with one choice of one key that has a list of them.
+
+    A table by the user's names has the name `NAME`.
+    """
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        hint, name = annotation(hints[field.name]), field.metadata.get(service)
+        args = typing.get_args(hint)
+        if typing.get_origin(hint) is typing.Literal:
+            yield from ({name: choice} for choice in args if name is not None)
+            continue
+        named = typing.get_origin(hint) is dict
+        table = args[1] if named and hint is not Constraint else hint
+        if not dataclasses.is_dataclass(table):
+            continue
+        for inner in choices(table, service):
+            below = {"NAME": inner} if named else inner
+            if name is not None:
+                yield {name: below}
+            else:
+                prefix = field.metadata.get("prefix", "")
+                yield {prefix + each: choice for each, choice in below.items()}

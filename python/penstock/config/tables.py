@@ -192,7 +192,7 @@ class JobManagerSettings:
 class Compat:
     """`compat`: behaviour that differs between versions of the protocols."""
 
-    exec_hello: typing.Literal["replace", "refuse"] = key(
+    exec_hello: typing.Literal["replace", "reject"] = key(
         "replace",
         "a second [execution service](execution.md#hello) takes over the jobs of the first, or "
         "is rejected while that one has jobs",
@@ -271,7 +271,7 @@ class SchedulerSettings:
     annotate: int = key(
         100,
         "number of pending jobs, in queue order, for which `penstock jobs` shows the reason and "
-        "the estimated start; 0 is none",
+        "the estimated start; 0 for no job",
         reload=True,
         scheduler="annotate",
     )
@@ -295,16 +295,18 @@ class ExecSettings:
     )
 
 
+_MAX_REQUESTS: dict[str, Any] = {
+    "doc": "maximum number of queued requests ([elastic jobs](elastic.md))",
+    "reload": True,
+    "manager": "requests",
+}
+
+
 @dataclass(frozen=True)
 class ElasticLimits:
     """`penstock.elastic.user`: limits of requests of running jobs (PMIx RFC 0005)."""
 
-    requests: Count | None = key(
-        None,
-        "maximum number of queued requests ([elastic jobs](elastic.md))",
-        reload=True,
-        manager="requests",
-    )
+    requests: Count | None = key(None, **_MAX_REQUESTS)
     nnodes: Count | None = key(
         None, "maximum number of nodes, granted and queued", reload=True, manager="nnodes"
     )
@@ -321,12 +323,7 @@ class ElasticLimits:
 class JobElasticLimits(ElasticLimits):
     """`penstock.elastic.job`: the same, of which one has a default."""
 
-    requests: Count | None = key(
-        Count(4096),
-        "maximum number of queued requests ([elastic jobs](elastic.md))",
-        reload=True,
-        manager="requests",
-    )
+    requests: Count | None = key(Count(4096), **_MAX_REQUESTS)
 
 
 @dataclass(frozen=True)

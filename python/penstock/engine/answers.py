@@ -28,20 +28,20 @@ class Explanation:
     reason: str
     """The kind of reason in a word, such as `insufficient`; `docs/engine.md` has them all."""
     facts: Mapping[str, Any]
-    """What goes with it, by name: counts (int), times in seconds (float), names (str)."""
+    """The values in the sentence, by name: counts (int), times in seconds (float), names (str)."""
     sentence: str
-    """All of it in words."""
+    """The reason as a sentence."""
 
     def __str__(self) -> str:
         return self.sentence
 
 
 class Estimates(Columns):
-    """When jobs are expected to start, as columns; see `Pending` for what they are.
+    """When jobs are expected to start, as columns; see `Pending` for columns.
 
-    The band says how waits have turned out, in proportion to first estimates of them: four of five
-    of the last thousand jobs that have started did so within theirs. Until ten have, and for jobs
-    that are to start at once, all three columns are equal.
+    The band reflects past errors: in proportion to their first estimates, the waits of four in
+    five of the last thousand started jobs were within it. Until ten jobs have started, and for
+    jobs that start at once, all three columns are equal.
     """
 
     __slots__ = ("earliest", "ids", "latest", "starts")
@@ -49,7 +49,7 @@ class Estimates(Columns):
     ids: memoryview
     """uint64: the jobs, in the order of the queue, or in that of the request."""
     starts: memoryview
-    """float64: in seconds; NaN where no planned end lets the job start."""
+    """float64: in seconds; NaN if no planned end lets the job start."""
     earliest: memoryview
     """float64: the lower end of the band, never before now."""
     latest: memoryview
@@ -90,16 +90,16 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a change would do. Its text is the sentence."""
+    """The effect of a change. Its text is the sentence."""
 
     before: Start | None
-    """Of the job that the change is about, as things are; None where there is no such job yet."""
+    """The start of the changed job without the change; None for a job not yet submitted."""
     after: Start | None
-    """Of that job with the change; None if it is not pending then."""
+    """The start of that job with the change; None if it is not pending then."""
     moved: tuple[Moved, ...]
     """Other jobs that would start at another time, in the order of the queue."""
     sentence: str
-    """All of it in words."""
+    """The reason as a sentence."""
 
     @classmethod
     def of(cls, changed: Changed) -> Outcome:
@@ -117,9 +117,9 @@ class Outcome:
 
 
 class Fit(NamedTuple):
-    """How many nodes, or slots, a job that waits could have to start now."""
+    """The number of nodes, or slots, with which a pending job would start now."""
 
     asked: int
-    """What it asks for, the least of a range."""
+    """The requested number, the least of a range."""
     largest: int | None
-    """The most with which it would start now; None where it would with none."""
+    """The largest number with which the job would start now; None if it would not start."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock._core import FrozenIDset, IDset, ResourceSet
 
     Ranks: TypeAlias = IDset | FrozenIDset | str | Iterable[int]
-    # Arrays of any library: there is no common type of theirs.
+    # Arrays of any library; they have no common type.
     Column: TypeAlias = Any
     """One number for all jobs, or one for each: a list, or an array in one dimension."""
     Order: TypeAlias = Callable[["Pending"], Column]
@@ -145,10 +145,10 @@ class Engine:
     ) -> int:
         """Registers a request, without its duration.
 
-        Equal requests have the same number. The numbers count from 0, and stay what they are.
+        Equal requests have the same number. Numbers count from 0, and never change.
 
         Args:
-            jobspec: What a jobspec (RFC 25) asks for; nothing else may be given then.
+            jobspec: The request of a jobspec (RFC 25); excludes the other arguments.
             nodes: How many nodes; None for slots wherever they fit.
             slots: Slots on each node, or altogether without `nodes`.
             cores: Cores of each slot.
@@ -177,7 +177,7 @@ class Engine:
         return self._core.shape(nodes, slots, cores, gpus, exclusive, constraint)
 
     def shape_request(self, shape: int) -> dict[str, Any]:
-        """What a shape asks for: the arguments that `shape` takes, as a dict.
+        """The request of a shape: the arguments of `shape`, as a dict.
 
         Raises:
             EngineError: there is no such shape.
@@ -273,28 +273,28 @@ class Engine:
     ) -> Decisions:
         """Runs a scheduling pass: starts jobs, and denies those that can never run.
 
-        `order` and `score` are policies of your own: callables that look at the jobs that wait,
-        those held left out, and say who goes first. The engine's policy then works in this order:
-        with `fcfs` the first job that does not fit ends the pass, with `easy` later ones fill in.
-        The order holds until the next pass; the jobs' priorities are what they were.
+        `order` and `score` are custom policies: callables that order the pending jobs, except held
+        ones. The engine's policy then works in this order: with `fcfs` the first job that does not
+        fit ends the pass, with `easy` later ones are backfilled. The order holds until the next
+        pass; the jobs' priorities do not change.
 
-        Each call of a callable costs a picture of the queue and its sorting, one to two
-        microseconds for a waiting job, beside its own time: with a deep queue, schedule when
-        something has changed.
+        Besides its own time, each call of a callable costs a copy of the queue's columns and a
+        sort, one to two microseconds per pending job: with a deep queue, schedule only after a
+        change.
 
         Args:
             now: The time in seconds.
-            limit: Decisions at most; None for as many as there are.
-            order: Called with `Pending`; returns positions in it, the first to be looked at first.
-                Jobs that it leaves out do not start in this pass.
-            score: Called with `Pending`; returns a number for each job: the highest goes first,
-                equal ones stay in the order of the queue.
+            limit: The maximum number of decisions; None for all.
+            order: Called with `Pending`; returns positions in it, the first job first.
+                Jobs that it omits do not start in this pass.
+            score: Called with `Pending`; returns a number for each job: the highest comes first,
+                equal ones stay in queue order.
 
         Returns:
-            What was decided, as columns.
+            The decisions, as columns.
 
         Raises:
-            EngineError: `now` is no time, `limit` is negative, both callables are given, or one
+            EngineError: `now` is not a time, `limit` is negative, both callables are given, or one
                 returned something else.
         """
         _one_of(order, score)
@@ -450,7 +450,7 @@ class Engine:
 
     @property
     def allocated(self) -> ResourceSet:
-        """What all jobs hold."""
+        """The resources allocated to jobs."""
         return self._core.allocated
 
     @property
@@ -539,7 +539,7 @@ class Engine:
         self._core.grow(r, up)
 
     def shrink(self, ranks: Ranks) -> None:
-        """Removes targets for good. Jobs on them are not affected.
+        """Removes targets permanently. Jobs on them are not affected.
 
         Jobs that have become impossible are denied by the next `schedule`.
 
@@ -552,7 +552,7 @@ class Engine:
         """Adds a property to targets.
 
         Raises:
-            EngineError: the name is bad, or a rank is not there.
+            EngineError: the name is invalid, or a rank is not in the inventory.
         """
         self._core.add_property(name, ranks)
 
@@ -568,20 +568,21 @@ class Engine:
         """Sets the expiration of a running job, in seconds; None for no limit.
 
         Raises:
-            EngineError: it holds nothing, the resources end before, or that is no time after 0.
+            EngineError: the job holds nothing, the resources end earlier, or
+                `expiration` is not a time after 0.
         """
         self._core.set_expiration(job, expiration)
 
-    # --- questions ---
+    # --- queries ---
 
     def explain(self, job: int, now: float) -> Explanation:
-        """Why a job is pending: what the last pass found, in numbers of now.
+        """Explains why a job is pending: the verdict of the last pass, with current numbers.
 
-        If anything has changed since the last pass, one is made on a copy first: the answer is
-        what the next pass at `now` does with the job, `unconsidered` if that starts it.
+        If anything has changed since the last pass, a pass on a copy precedes the answer, which is
+        then the verdict of the next pass at `now`, `unconsidered` if that starts the job.
 
-        Costs a look at every node, whatever the length of the queue; after a change a copy and a
-        pass besides.
+        The cost grows with the number of nodes, not with the queue; after a change it includes a
+        copy and a pass.
 
         Args:
             job: A job in the queue.
@@ -654,16 +655,16 @@ class Engine:
         """Predicts the start of a job submitted now, the last of its priority, and the delays.
 
         This and the other predictions use a snapshot; the engine does not change. They
-        suppose that jobs end as planned, and that no others come. Each costs a snapshot and as
-        many passes as there are planned ends until everything that is looked at has started.
+        assume that jobs end as planned, and that no other jobs are submitted. Each costs a
+        snapshot and a pass for each planned end until all observed jobs have started.
 
         Args:
             now: The time.
-            shape: What the job asks for.
+            shape: The job's shape.
             duration: Its time limit in seconds; 0 for none.
             priority: Its priority.
             queue: Its queue.
-            look: How many of the first jobs in the queue are looked at, too.
+            look: The number of jobs at the head of the queue whose starts are observed, too.
 
         Raises:
             EngineError: there is no such shape, or a number is out of range.
@@ -701,8 +702,8 @@ class Engine:
         Args:
             now: The time.
             job: The job.
-            units: That many nodes, or slots where it asks for slots alone.
-            duration: This time limit in seconds; 0 for none.
+            units: The number of nodes, or of slots if the job requests slots only.
+            duration: The time limit in seconds; 0 for none.
             look: As in `what_if_submitted`.
 
         Raises:
@@ -754,7 +755,7 @@ class Engine:
     # --- copies ---
 
     def snapshot(self) -> Self:
-        """An engine of its own with the same state: what is done to one does not show in the other.
+        """An independent copy of the engine: changes to one do not affect the other.
 
         It costs a copy of flat arrays: milliseconds for 100,000 nodes with as many running jobs.
         `copy.copy` does the same.
@@ -789,7 +790,7 @@ class Engine:
         order: Order | None = None,
         score: Order | None = None,
     ) -> Self:
-        """Reads what `save` has written.
+        """Restores an engine from the output of `save`.
 
         Args:
             file: A path, or a file that is open for reading bytes.
@@ -797,8 +798,8 @@ class Engine:
             score: As in `Engine`.
 
         Raises:
-            EngineError: it is no saved engine, or one of a later version of the format.
-            OSError: it cannot be read.
+            EngineError: the file is not a saved engine, or its format is newer.
+            OSError: the file cannot be read.
         """
         document = file.read() if hasattr(file, "read") else Path(file).read_bytes()
         return cls._restored(document, order, score)

@@ -85,7 +85,7 @@ def _limit(queue: str, key: str, found: object) -> int | None:
 
 
 def _rebuilt(document: Mapping[str, Any]) -> EngineCore:
-    policy, selection, overlong = (document[it] for it in ("policy", "selection", "overlong"))
+    policy, selection, overlong = (document[key] for key in ("policy", "selection", "overlong"))
     core = EngineCore(document["r"], policy, selection, overlong, up=True)
     core.mark_down(document["down"])
     core.drain(document["drained"])

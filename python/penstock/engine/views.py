@@ -78,19 +78,19 @@ class Pending(Columns):
     priorities: memoryview
     """uint32: as submitted or last changed by `prioritize`."""
     shapes: memoryview
-    """uint32: what `Engine.shape` returned."""
+    """uint32: shapes, as returned by `Engine.shape`."""
     durations: memoryview
     """float64: time limits in seconds, 0 for none."""
     submitted: memoryview
-    """float64: `now` of `submit`, NaN where none was given."""
+    """float64: `now` of `submit`, NaN if it was not given."""
     waits: memoryview
-    """float64: `now - submitted`, NaN where either is not known."""
+    """float64: `now - submitted`, NaN if either is unknown."""
     nodes: memoryview
-    """uint32: nodes asked for, 0 where any number will do."""
+    """uint32: requested nodes, 0 if the request does not limit their number."""
     cores: memoryview
-    """uint64: cores asked for, the least of a range."""
+    """uint64: requested cores, the least of a range."""
     gpus: memoryview
-    """uint64: gpus asked for, the least of a range."""
+    """uint64: requested gpus, the least of a range."""
 
     def __init__(self, now: float, columns: Mapping[str, memoryview]) -> None:
         super().__init__(columns)
@@ -101,22 +101,22 @@ class Pending(Columns):
 
 
 class Running(Columns):
-    """The jobs that hold resources, as columns by ascending id; see `Pending` for what they are."""
+    """The jobs that hold resources, as columns by ascending id; see `Pending` for columns."""
 
     __slots__ = ("cores", "expirations", "gpus", "ids", "nodes", "starts")
 
     ids: memoryview
     """uint64: the jobs."""
     starts: memoryview
-    """float64: when they started, in seconds; NaN where it is not known."""
+    """float64: start times in seconds; NaN if unknown."""
     expirations: memoryview
-    """float64: when they end at the latest, in seconds; NaN for jobs without a limit."""
+    """float64: expirations in seconds; NaN for jobs without a time limit."""
     nodes: memoryview
-    """uint32: nodes that they hold a part of."""
+    """uint32: nodes allocated to them, in whole or in part."""
     cores: memoryview
-    """uint64: cores that they hold."""
+    """uint64: cores allocated to them."""
     gpus: memoryview
-    """uint64: gpus that they hold."""
+    """uint64: gpus allocated to them."""
 
     def __repr__(self) -> str:
         return f"<Running {len(self)} jobs>"

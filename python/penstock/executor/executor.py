@@ -147,7 +147,7 @@ _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 @atexit.register
 def _finish() -> None:
-    """As the executors of the standard library: what was submitted is seen through at exit."""
+    """Waits for submitted jobs at exit, as the executors of the standard library do."""
     for worker in list(_workers):
         worker.close()
     for worker in list(_workers):

@@ -32,21 +32,21 @@ EVENTS = frozenset(
 
 
 class Orders(Protocol):
-    """What a future needs of the executor's thread."""
+    """The orders of a future to the executor's thread."""
 
     def post(self, what: str, future: JobFuture) -> None:
         """Orders something for a job: `watch` its events, or `cancel` it."""
 
 
 class JobFuture(concurrent.futures.Future[int]):
-    """A job to be; made by a `JobExecutor`.
+    """The future of a job that a `JobExecutor` submits.
 
     `result()` is the exit code of the ended job: that of the task with the greatest wait status,
     128 + N if signal N ended it. It raises the job's fatal exception as `JobException`,
     `RpcError` if the instance rejected the job, and `NoInstanceError` if the connection was lost.
 
-    `running()` is true from the submission to the end: whether the job has been started yet is
-    what the event `start` tells.
+    `running()` is true from the submission to the end; the event `start` says whether the job has
+    started.
     """
 
     def __init__(self, worker: Orders) -> None:
@@ -70,18 +70,18 @@ class JobFuture(concurrent.futures.Future[int]):
         return self._id.result(timeout)
 
     def add_jobid_callback(self, callback: Callable[[JobFuture], object]) -> None:
-        """Has `callback(future)` called when `jobid()` no longer waits, for whatever reason."""
+        """Calls `callback(future)` once `jobid()` no longer blocks, also after a failure."""
         self._id.add_done_callback(lambda _: callback(self))
 
     def add_event_callback(self, event: str, callback: EventCallback) -> None:
-        """Has `callback(future, event)` called for each event of this name, past ones included.
+        """Calls `callback(future, event)` for each event of this name, past ones included.
 
         The event is a dictionary with `timestamp`, `name` and mostly `context` (RFC 18). The
-        callback is called in the executor's thread, or for what has happened already in this
-        one. Those of a job come before its future is done.
+        callback runs in the executor's thread, for past events in the calling one. All callbacks
+        of a job precede the end of its future.
 
         Raises:
-            ValueError: no such event; `EVENTS` are those there are.
+            ValueError: the event is not in `EVENTS`.
             NoInstanceError: it is the job's first callback, and the connection was lost.
             RuntimeError: it is the job's first callback, and the executor has ended.
         """

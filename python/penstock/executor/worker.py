@@ -10,17 +10,25 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import STREAMING, Decoder, Message
-from penstock.client.calls import MAX_SUBMISSION_BYTES, Call, StreamCall, submit_batch
+from penstock._core import Decoder
+from penstock.client.calls import (
+    MAX_SUBMISSION_BYTES,
+    error_of,
+    is_good_end,
+    payload_of,
+    submit_batch,
+)
 from penstock.client.connection import READ_SIZE, connect
 from penstock.client.methods import Methods
-from penstock.client.outstanding import Outstanding, error_of, is_good_end, payload_of
+from penstock.client.outstanding import Outstanding
 from penstock.errors import Error, NoInstanceError, RpcError
 from penstock.paths import default_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock._core import Message
+    from penstock.client.calls import Call, StreamCall
     from penstock.executor.future import JobFuture
     from penstock.rows import JobRow
 
@@ -102,7 +110,7 @@ class Worker(threading.Thread):
         self._ring()
 
     def wait(self) -> None:
-        """Returns when the thread has ended, or at once where it is the one that asks."""
+        """Returns when the thread has ended, or at once if it is the calling thread."""
         if threading.current_thread() is not self:
             self.join()
 
@@ -191,12 +199,7 @@ class Worker(threading.Thread):
             future._take_row(row)
 
     def _send(self, call: Call[Any] | StreamCall[Any], handler: ResponseHandler) -> None:
-        streaming = isinstance(call, StreamCall) and call.streaming
-        tag = self._outstanding.begin(handler, streaming=streaming)
-        flags = STREAMING if streaming else 0
-        self._unsent += Message.request(
-            call.topic, call.payload, matchtag=tag, flags=flags
-        ).encode()
+        self._unsent += self._outstanding.request(handler, call).encode()
 
     # --- submission
 
@@ -226,11 +229,12 @@ class Worker(threading.Thread):
 
         def handle(response: Message) -> None:
             self._submitting = False
-            if response.errnum:
+            result = call.result(response)
+            if isinstance(result, RpcError):
                 for future in futures:
-                    self._settle(future, error_of(response))
+                    self._settle(future, result)
             else:
-                self._submitted(futures, call.read(payload_of(response)))
+                self._submitted(futures, result)
 
         self._send(call, handle)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import uuid
 from collections import deque
 from dataclasses import dataclass
@@ -61,6 +60,7 @@ class Broker:
 
     Args:
         owner: user id of the instance owner.
+        pid: the daemon's process id.
         clock: the time, for the services too.
         random_bytes: makes that many random bytes.
         allow_guests: whether other users may connect.
@@ -69,6 +69,7 @@ class Broker:
     Attributes:
         clock: the time.
         owner: user id of the instance owner.
+        pid: the daemon's process id.
         uuid: the broker's UUID.
     """
 
@@ -76,6 +77,7 @@ class Broker:
         self,
         *,
         owner: int,
+        pid: int,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
         allow_guests: bool = False,
@@ -84,6 +86,7 @@ class Broker:
         self._random_bytes = random_bytes
         self.uuid = self._make_uuid()
         self.owner = owner
+        self.pid = pid
         self.clock = clock
         self._allow_guests = allow_guests
         self._allow_root = allow_root
@@ -210,7 +213,7 @@ class Broker:
         rows: list[dict[str, object]] = []
         for name, peer in self._router.services():
             remote = self._sockets.get(peer)
-            pid = remote.pid if remote else os.getpid()
+            pid = remote.pid if remote else self.pid
             uid = remote.uid if remote else self.owner
             rows.append({"name": name, "pid": pid, "uid": uid, "inside": remote is None})
         return rows

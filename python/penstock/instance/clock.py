@@ -22,11 +22,9 @@ class SystemClock:
     """The clock of the operating system."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
         return time.time()
 
     def monotonic(self) -> float:
-        """Seconds since some fixed time."""
         return time.monotonic()
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import errno
-import os
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import Batch
-from penstock.errors import Error, RequestError
-from penstock.instance.requests import (
-    Methods,
-    echo,
-    payload_of,
-    require_owner,
-    serve,
-    text_field,
+from penstock._core import (
+    Batch,
+    ConfigReloadRequest,
+    NameRequest,
+    ServiceRequest,
+    SubscriptionRequest,
+    topic,
 )
+from penstock.errors import Error, RequestError
+from penstock.instance.requests import Methods, echo, is_disconnect, require_owner, serve
+from penstock.instance.restart import Restarts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,7 @@ class ControlService:
             effective configuration and the keys that differ, or raises `Error` without a change.
     """
 
+    peer: int
     NAMES = ("service", "event", "attr", "config", "broker", "state-machine")
 
     def __init__(
@@ -55,26 +56,30 @@ class ControlService:
         self._shut_down = shut_down
         self._start = broker.clock.monotonic()
         self._methods: Methods = {
-            "service.add": self._service_add,
-            "service.remove": self._service_remove,
-            "service.list": self._service_list,
-            "event.subscribe": self._subscribe,
-            "event.unsubscribe": self._unsubscribe,
-            "attr.get": self._attr_get,
-            "config.get": self._config_get,
-            "config.reload": self._config_reload,
-            "broker.ping": self._ping,
-            "broker.stats-get": self._stats,
-            "broker.shutdown": self._shutdown,
-            "state-machine.get": self._state,
+            topic.service.ADD: self._service_add,
+            topic.service.REMOVE: self._service_remove,
+            topic.service.LIST: self._service_list,
+            topic.event.SUBSCRIBE: self._subscribe,
+            topic.event.UNSUBSCRIBE: self._unsubscribe,
+            topic.broker.ATTR_GET: self._attr_get,
+            topic.broker.CONFIG_GET: self._config_get,
+            topic.broker.CONFIG_RELOAD: self._config_reload,
+            topic.broker.PING: self._ping,
+            topic.broker.STATS_GET: self._stats,
+            topic.broker.SHUTDOWN: self._shutdown,
+            topic.broker.STATE_GET: self._state,
         }
-        self.peer = broker.attach(self, names=self.NAMES)
+        self.restarts = Restarts(broker, self, self.NAMES)
+        self.restarts.start()
+
+    def restart(self) -> None:
+        """Does nothing: there is no state that a fault can damage."""
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests."""
         responses = Batch()
         for request in batch:
-            if request.kind != "request" or (request.topic or "").endswith(".disconnect"):
+            if request.kind != "request" or is_disconnect(request):
                 continue
             response = serve(request, self._methods)
             if response is not None:
@@ -92,7 +97,7 @@ class ControlService:
 
     def _service_add(self, request: Message) -> None:
         require_owner(request, self._broker.owner)
-        name = text_field(request, "service")
+        name = ServiceRequest.read(request).service
         errnum = self._broker.add_service(name, self._origin(request))
         if errnum == errno.EEXIST:
             raise RequestError(errnum)
@@ -102,7 +107,7 @@ class ControlService:
             )
 
     def _service_remove(self, request: Message) -> None:
-        name = text_field(request, "service")
+        name = ServiceRequest.read(request).service
         if self._broker.remove_service(name, self._origin(request)):
             raise RequestError(errno.ENOENT, f"service `{name}` is not yours")
 
@@ -110,15 +115,16 @@ class ControlService:
         return {"services": self._broker.services()}
 
     def _subscribe(self, request: Message) -> None:
-        self._broker.subscribe(self._origin(request), text_field(request, "topic"))
+        prefix = SubscriptionRequest.read(request).topic
+        self._broker.subscribe(self._origin(request), prefix)
 
     def _unsubscribe(self, request: Message) -> None:
-        topic = text_field(request, "topic")
-        if not self._broker.unsubscribe(self._origin(request), topic):
-            raise RequestError(errno.ENOENT, f"not subscribed to `{topic}`")
+        prefix = SubscriptionRequest.read(request).topic
+        if not self._broker.unsubscribe(self._origin(request), prefix):
+            raise RequestError(errno.ENOENT, f"not subscribed to `{prefix}`")
 
     def _attr_get(self, request: Message) -> dict[str, Any]:
-        name = text_field(request, "name")
+        name = NameRequest.read(request).name
         value = self._attributes.get(name)
         if value is None:
             raise RequestError(errno.ENOENT, f"no attribute `{name}`")
@@ -131,18 +137,16 @@ class ControlService:
         require_owner(request, self._broker.owner)
         if self._reload is None:
             raise RequestError(errno.ENOSYS, "the configuration cannot change")
-        document = payload_of(request).get("config")
-        if not isinstance(document, dict):
-            raise RequestError(errno.EPROTO, "config.reload: expected `config` (object)")
+        document = ConfigReloadRequest.read(request)
         try:
-            config, changed = self._reload(document)
+            config, changed = self._reload(document.config)
         except Error as error:
             raise RequestError(errno.EINVAL, str(error)) from error
         self._config = config.to_dict()
         return {"changed": changed}
 
     def _ping(self, request: Message) -> dict[str, Any]:
-        return {**echo(request), "pid": os.getpid()}
+        return {**echo(request), "pid": self._broker.pid}
 
     def _stats(self, _request: Message) -> dict[str, Any]:
         return self._broker.stats()

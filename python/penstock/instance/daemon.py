@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
 import signal
 import sys
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from penstock import inventory
-from penstock._core import Batch, Message, ResourceSet, fluid_f58
+from penstock._core import NORESPONSE, Message, ResourceSet, fluid_f58, topic
+from penstock.client.methods import Methods
 from penstock.errors import Error, StartError, StoreError
 from penstock.instance.broker import Broker
 from penstock.instance.config_reload import check_queues, merge, queues_lost
@@ -23,15 +23,14 @@ from penstock.instance.control import ControlService
 from penstock.instance.environment import command_environment
 from penstock.instance.hooks import HookService
 from penstock.instance.host import host_system
+from penstock.instance.internal_client import InternalClient
 from penstock.instance.log_service import LogService
 from penstock.instance.output_retention import OutputRetention
 from penstock.instance.parent_instance import ParentLink
 from penstock.instance.resource import ResourceService
 from penstock.instance.services import ManagerService, MockExecService, SchedulerService
 from penstock.instance.settings import manager_settings, scheduler_settings
-from penstock.instance.startup import lock_state_directory, remove_stale_socket
 from penstock.instance.supervision import Backoff, contain, supervise
-from penstock.protocol.message import NORESPONSE, STREAMING
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -39,7 +38,8 @@ if TYPE_CHECKING:
     from penstock.config import Config
     from penstock.instance.exec_service import LocalExecService
     from penstock.instance.startup import StartOptions
-    from penstock.instance.system import ChildProcess, System
+    from penstock.instance.system import ChildProcess, Host, System
+    from penstock.rows import JobRow
 
 log = logging.getLogger("penstock")
 
@@ -75,11 +75,9 @@ def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def _run(options: StartOptions) -> int:
-    options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    options.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with lock_state_directory(options.state):
-        remove_stale_socket(options.socket)
-        return await Instance(options, host_system(options)).run()
+    system = host_system(options)
+    with system.host.claim(options.state, options.socket):
+        return await Instance(options, system).run()
 
 
 class Instance:
@@ -94,20 +92,21 @@ class Instance:
         self._options = options
         self._system = system
         self._uri = f"local://{options.socket}"
-        self._resources = _inventory(options)
+        self._resources = _inventory(options, system.host)
         self._stopping = trio.Event()
         self._local_exec: LocalExecService | None = None
         # The settings that the scheduler was sent last.
         self._scheduler_sent = ""
         config = options.config
         self._broker = Broker(
-            owner=os.geteuid(),
+            owner=system.host.uid,
+            pid=system.host.pid,
             clock=system.clock,
             random_bytes=system.random_bytes,
             allow_guests=config.access.allow_guest_user,
             allow_root=config.access.allow_root_owner,
         )
-        settings = json.dumps(manager_settings(options))
+        settings = json.dumps(manager_settings(options, self._broker.owner))
         self._manager = system.open_manager(settings, system.clock.now())
 
     def _attach_services(self) -> None:
@@ -118,7 +117,7 @@ class Instance:
                 "size": str(self._resources.nnodes),
                 "security.owner": str(broker.owner),
                 "local-uri": self._uri,
-                "broker.pid": str(os.getpid()),
+                "broker.pid": str(broker.pid),
                 "broker.starttime": str(system.clock.now()),
                 "statedir": str(options.state),
                 **_nesting(options),
@@ -132,7 +131,7 @@ class Instance:
         # The job manager settles first: responses of the other services are durable by then.
         self._jobs = ManagerService(broker, self._manager, self._retention.purge)
         hooks = options.config.job_manager
-        self._hooks = HookService(broker, hooks, uri=self._uri, children=system.children)
+        self._hooks = HookService(broker, hooks, uri=self._uri, system=system)
         self._resource = ResourceService(
             broker, self._manager, self._resources, options.config.resource, self._admit
         )
@@ -163,7 +162,7 @@ class Instance:
         """
         old = self._options
         config, changed = merge(old.config, document)
-        check_queues(old.config, config, lambda: self._jobs.request("job-list.job-stats"))
+        check_queues(old.config, config, lambda: self._jobs.request(topic.job_list.JOB_STATS))
         new = dataclasses.replace(old, config=config)
         self._set_manager(old, new)
         try:
@@ -188,12 +187,13 @@ class Instance:
         if self._options.sched != "none" and settings != self._scheduler_sent:
             self._scheduler_sent = settings
             payload = json.loads(settings)
-            request = Message.request("sched.config-reload", payload, flags=NORESPONSE)
+            request = Message.request(topic.sched.CONFIG_RELOAD, payload, flags=NORESPONSE)
             self._broker.post_messages(self._control.peer, [request])
 
     def _set_manager(self, before: StartOptions, after: StartOptions) -> None:
-        settings = manager_settings(after)
-        if settings != manager_settings(before):
+        owner = self._broker.owner
+        settings = manager_settings(after, owner)
+        if settings != manager_settings(before, owner):
             self._manager.set_settings(json.dumps(settings), self._system.clock.now())
             self._broker.nudge()
         self._hooks.set_settings(after.config.job_manager)
@@ -210,13 +210,16 @@ class Instance:
             self._supervise(nursery, "broker", self._broker.pump, fatal=(StoreError,))
             self._supervise(nursery, "job manager", self._jobs.run)
             self._supervise(nursery, "hooks", self._hooks.run)
+            for service in (self._control, self._hooks, self._log):
+                name = f"restarts of {type(service).__name__}"
+                self._supervise(nursery, name, service.restarts.run)
             self._supervise(nursery, "output retention", self._retention.run)
             self._supervise(nursery, "log", self._log.run)
             nursery.start_soon(self._watch_signals)
             async with self._execution(nursery):
                 await nursery.start(self._broker.listen, listener, network.credentials)
                 log.info("%s: %s", self._uri, self._resources.summary())
-                stats = self._jobs.request("job-list.job-stats")
+                stats = self._jobs.request(topic.job_list.JOB_STATS)
                 for problem in queues_lost(options.config, stats):
                     log.warning("%s", problem)
                 if options.parent is not None:
@@ -283,7 +286,9 @@ class Instance:
         return await self._run_command(self._options.command)
 
     async def _run_command(self, command: tuple[str, ...]) -> int:
-        environment = command_environment(self._uri, nested=self._options.parent is not None)
+        environment = command_environment(
+            self._system.host.environment, self._uri, nested=self._options.parent is not None
+        )
         async with AsyncExitStack() as stack:
             try:
                 opening = self._system.children.open(command, environment=environment)
@@ -340,65 +345,34 @@ class Instance:
         if self._options.exec == "none":
             # Jobs of an external service run on; it reattaches them at the next start.
             return
-        rows = self._list_jobs({"states": ["running"]})
+        client = InternalClient(self._broker)
+        rows: list[JobRow] = []
+        running = Methods.iter_jobs.call(constraint={"states": ["running"]}, attrs=["id"])
+        listed = client.stream(running, rows)
+        while not listed.is_set():
+            self._broker.run_round()
         if not rows:
             return
         ids = [row["id"] for row in rows]
-        client = _InternalClient(self._broker)
-        client.send(Message.request("job-list.wait", {"ids": ids}, flags=STREAMING, matchtag=1))
-        note = "the instance was shut down"
-        request = {"ids": ids, "type": "cancel", "severity": 0, "note": note}
-        client.send(Message.request("job-manager.raise", request, matchtag=2))
+        ended = client.stream(Methods.wait.call(ids), [])
+        client.send(Methods.cancel.call(ids, note="the instance was shut down"))
         timeout = 2 * self._options.config.penstock.exec.kill_timeout + SHUTDOWN_MARGIN_S
         with trio.move_on_after(timeout):
-            await client.ended.wait()
-
-    def _list_jobs(self, constraint: dict[str, Any]) -> list[dict[str, Any]]:
-        client = _InternalClient(self._broker)
-        payload = {"constraint": constraint, "attrs": ["id"]}
-        client.send(Message.request("job-list.list", payload, flags=STREAMING, matchtag=1))
-        while not client.ended.is_set():
-            self._broker.run_round()
-        return [row for response in client.responses for row in response["jobs"]]
+            await ended.wait()
 
 
-class _InternalClient:
-    """A peer that sends requests to the daemon's own services and collects one stream."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.responses: list[dict[str, Any]] = []
-        self.ended = trio.Event()
-        self._peer = broker.attach(self)
-
-    def send(self, request: Message) -> None:
-        """Sends a request. The stream with matchtag 1 is collected."""
-        self._broker.post_messages(self._peer, [request])
-
-    def deliver(self, batch: Batch) -> None:
-        """Collects the responses of the stream, and sets `ended` at its end."""
-        for message in batch:
-            if message.matchtag == 1:
-                if message.errnum:
-                    self.ended.set()
-                else:
-                    self.responses.append(message.object())
-
-    def settle(self, now: float) -> None:
-        """Does nothing: requests are posted at once."""
-
-
-def _inventory(options: StartOptions) -> ResourceSet:
+def _inventory(options: StartOptions, host: Host) -> ResourceSet:
     """The resources that the options or the configuration name, by default this machine's.
 
     Raises:
         StartError: jobs run on this machine, which lacks some of the resources.
     """
-    resources = _named_resources(options)
+    resources = _named_resources(options, host)
     if options.exec == "local" and not options.oversubscribe:
         if options.inherits:
-            _bind_to_job(resources)
-        own = inventory.discover()
+            # All cores that the job has here, not only those of the daemon's task.
+            host.bind(next(resources.nodes()).cores)
+        own = host.discover()
         cores = own.node(0).cores
         if _flux_counts(options):
             here = set(resources.nodelist) == set(own.nodelist)
@@ -422,12 +396,6 @@ def _flux_counts(options: StartOptions) -> bool:
     return options.inherits and options.parent is not None and options.parent.flux
 
 
-def _bind_to_job(resources: ResourceSet) -> None:
-    """Binds this process to all cores that its job has here, not only to its task's."""
-    with suppress(OSError):
-        os.sched_setaffinity(0, next(resources.nodes()).cores)
-
-
 def _nesting(options: StartOptions) -> dict[str, str]:
     """The attributes of a nested instance."""
     parent = options.parent
@@ -440,16 +408,16 @@ def _nesting(options: StartOptions) -> dict[str, str]:
     }
 
 
-def _named_resources(options: StartOptions) -> ResourceSet:
+def _named_resources(options: StartOptions, host: Host) -> ResourceSet:
     resource = options.config.resource
     if options.R is not None:
-        return inventory.from_file(options.R)
+        return host.read_resources(options.R)
     if options.nodes is not None:
         return inventory.simulated(options.nodes, options.cores or 1, options.gpus or 0)
     if resource.path is not None:
-        return inventory.from_file(resource.path)
+        return host.read_resources(resource.path)
     if resource.config:
         return inventory.from_config(resource.config)
     if options.parent is not None:
         return options.parent.resources
-    return inventory.discover()
+    return host.discover()

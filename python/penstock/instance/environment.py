@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_f58
@@ -27,29 +26,35 @@ TASK_VARIABLES = frozenset(
 MARK_PREFIX = "PENSTOCK_WITHIN_"
 
 
-def own_mark(uri: str, job: int) -> tuple[str, str]:
+def own_mark(inherited: Mapping[str, str], uri: str, job: int) -> tuple[str, str]:
     """The mark of a job: a variable of all its processes, and of nested instances and their jobs.
 
     Ids are unique within an instance only, so the mark contains the instance's address.
 
+    Args:
+        inherited: the daemon's environment.
+        uri: the instance's address.
+        job: the job's id.
+
     Returns:
         The variable's name and value.
     """
-    level = sum(name.startswith(MARK_PREFIX) for name in os.environ)
+    level = sum(name.startswith(MARK_PREFIX) for name in inherited)
     return f"{MARK_PREFIX}{level}", f"{uri} {fluid_f58(job)}"
 
 
-def command_environment(uri: str, *, nested: bool) -> dict[str, str]:
+def command_environment(inherited: Mapping[str, str], uri: str, *, nested: bool) -> dict[str, str]:
     """The environment of an instance's command: the daemon's own, with the instance's address.
 
     The variables of an outer instance's task are left out: the command is no task of this one.
 
     Args:
+        inherited: the daemon's environment.
         uri: the instance's address.
         nested: whether the instance runs in a job. `FLUX_URI` then has the outer instance's
             address, and is replaced too.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in TASK_VARIABLES}
+    environment = {name: value for name, value in inherited.items() if name not in TASK_VARIABLES}
     environment["PENSTOCK_URI"] = uri
     if nested:
         environment["FLUX_URI"] = uri
@@ -57,7 +62,13 @@ def command_environment(uri: str, *, nested: bool) -> dict[str, str]:
 
 
 def job_environment(
-    jobspec: Mapping[str, Any], job: int, *, uri: str, ntasks: int, nnodes: int
+    inherited: Mapping[str, str],
+    jobspec: Mapping[str, Any],
+    job: int,
+    *,
+    uri: str,
+    ntasks: int,
+    nnodes: int,
 ) -> dict[str, str]:
     """The environment that all tasks of a job share.
 
@@ -65,11 +76,11 @@ def job_environment(
     have Penstock's names and also Flux's, so that existing scripts run.
     """
     given = jobspec["attributes"]["system"].get("environment")
-    environment = dict(os.environ) if given is None else dict(given)
+    environment = dict(inherited) if given is None else dict(given)
     for name in [name for name in environment if name.startswith(MARK_PREFIX)]:
         del environment[name]
-    environment |= {name: os.environ[name] for name in os.environ if name.startswith(MARK_PREFIX)}
-    mark, value = own_mark(uri, job)
+    environment |= {name: inherited[name] for name in inherited if name.startswith(MARK_PREFIX)}
+    mark, value = own_mark(inherited, uri, job)
     environment[mark] = value
     f58 = fluid_f58(job)
     environment |= {

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import base64
-import os
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import STREAMING, Message, fluid_dothex, fluid_f58
+from penstock._core import STREAMING, Message, fluid_dothex, fluid_f58, topic
+from penstock.client.calls import Call, StreamCall, error_of, payload_of, raw_call, raw_stream
+from penstock.client.methods import Methods
+from penstock.client.outstanding import Outstanding
 from penstock.instance.runner import LocalRunner
 from penstock.instance.supervision import supervise
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from penstock._core import Batch
     from penstock.config import ExecSettings
     from penstock.instance.broker import Broker
     from penstock.instance.system import System
-
-# The registration has lower matchtags.
-FIRST_REQUEST_TAG = 16
 
 
 class LocalExecService:
@@ -50,8 +50,7 @@ class LocalExecService:
         self._broker = broker
         self._name = name
         self._clock = system.clock
-        self._outstanding: dict[int, trio.MemorySendChannel[Message]] = {}
-        self._next_tag = FIRST_REQUEST_TAG
+        self._outstanding: Outstanding[Callable[[Message], None]] = Outstanding()
         self.peer = broker.attach(self)
         self._runner = LocalRunner(
             self._send,
@@ -61,6 +60,7 @@ class LocalExecService:
             settings=settings,
             oversubscribe=oversubscribe,
             clock=system.clock,
+            environment=system.host.environment,
             tasks=system.tasks,
             output=system.output,
             pmix_servers=system.pmix_servers,
@@ -81,7 +81,9 @@ class LocalExecService:
         """
         for message in batch:
             if message.kind == "response":
-                self._take_response(message)
+                take = self._outstanding.deliver(message)
+                if take is not None:
+                    take(message)
         self._runner.handle(batch)
 
     def settle(self, now: float) -> None:
@@ -91,42 +93,46 @@ class LocalExecService:
         """Applies changed settings at run time."""
         self._runner.set_settings(settings)
 
-    def _take_response(self, response: Message) -> None:
-        channel = self._outstanding.get(response.matchtag)
-        if channel is not None:
-            channel.send_nowait(response)
-        elif response.errnum and response.matchtag < FIRST_REQUEST_TAG:
-            reason = response.error_text or os.strerror(response.errnum)
-            text = f"execution service: {response.topic} was rejected: {reason}"
+    def _check_registration(self, response: Message) -> None:
+        if response.errnum:
+            text = (
+                f"execution service: {response.topic} was rejected: {error_of(response).strerror}"
+            )
             raise OSError(response.errnum, text)
 
     @contextmanager
     def _send_request(
-        self, topic: str, payload: dict[str, Any], flags: int = 0
+        self, name: str, payload: dict[str, Any], flags: int = 0
     ) -> Iterator[trio.MemoryReceiveChannel[Message]]:
         """Sends a request; the responses come by the channel."""
-        self._next_tag += 1
-        tag = self._next_tag
+        make = raw_stream if flags & STREAMING else raw_call
+        with self._responses(make(name, payload)) as responses:
+            yield responses
+
+    @contextmanager
+    def _responses(
+        self, call: Call[Any] | StreamCall[Any]
+    ) -> Iterator[trio.MemoryReceiveChannel[Message]]:
         send, receive = trio.open_memory_channel[Message](float("inf"))
-        self._outstanding[tag] = send
+        request = self._outstanding.request(send.send_nowait, call)
         try:
-            self._send([Message.request(topic, payload, matchtag=tag, flags=flags)])
+            self._send([request])
             yield receive
         finally:
-            del self._outstanding[tag]
+            self._outstanding.leave(request.matchtag)
 
     async def _lookup_r(self, job: int) -> str:
         """The R of a job, from the store, for a start request that has none."""
         payload = {"namespace": "primary", "key": f"job.{fluid_dothex(job)}.R", "flags": 0}
-        with self._send_request("kvs.lookup", payload) as responses:
+        with self._responses(raw_call(topic.kvs.LOOKUP, payload)) as responses:
             response = await responses.receive()
         if response.errnum:
             raise OSError(response.errnum, f"job {fluid_f58(job)} has no R")
-        return base64.b64decode(response.object()["val"]["data"]).decode()
+        return base64.b64decode(payload_of(response)["val"]["data"]).decode()
 
     async def _wait_inactive(self, job: int) -> None:
         """Returns when a job is inactive."""
-        with self._send_request("job-list.wait", {"ids": [job]}, STREAMING) as responses:
+        with self._responses(Methods.wait.call([job])) as responses:
             async for response in responses:
                 if response.errnum:
                     return
@@ -136,12 +142,12 @@ class LocalExecService:
         """Registers the service and serves in the block; at the end running jobs are killed."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(supervise, "execution service", self._runner.run, self._clock)
-            self._send(
-                [
-                    Message.request("service.add", {"service": self._name}, matchtag=1),
-                    Message.request("event.subscribe", {"topic": "job-exception"}, matchtag=2),
-                    Message.request("job-manager.exec-hello", {"service": self._name}, matchtag=3),
-                ]
-            )
+            registration = [
+                raw_call(topic.service.ADD, {"service": self._name}),
+                raw_call(topic.event.SUBSCRIBE, {"topic": topic.JOB_EXCEPTION}),
+                raw_call(topic.job_manager.EXEC_HELLO, {"service": self._name}),
+            ]
+            begin = partial(self._outstanding.request, self._check_registration)
+            self._send([begin(call) for call in registration])
             yield
             nursery.cancel_scope.cancel()

@@ -16,28 +16,27 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import ResourceSet, fluid_f58
+from penstock._core import HookCancelRequest, HookRequest, ResourceSet, fluid_f58, topic
 from penstock.errors import Error, RequestError
 from penstock.instance.environment import command_environment
 from penstock.instance.requests import (
     DEFERRED,
-    MAX_JOB_ID,
     Methods,
     error_response,
-    integer_field,
     internal_error,
-    payload_of,
+    is_disconnect,
     printable,
     require_owner,
     serve,
 )
+from penstock.instance.restart import Restarts
 from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
     from penstock._core import Batch, Message
     from penstock.config import Hook, JobManagerSettings
     from penstock.instance.broker import Broker
-    from penstock.instance.system import ChildProcess, ChildProcesses
+    from penstock.instance.system import ChildProcess, System
 
 log = logging.getLogger("penstock.hooks")
 
@@ -46,9 +45,6 @@ MAX_RUNNING = 64
 # Output of one command that is logged: lines, and characters of a line.
 MAX_LINES = 1000
 MAX_LINE_CHARACTERS = 4096
-MAX_USERID = 2**32 - 1
-# Bits of a wait status, as a C int has them.
-MAX_WAIT_STATUS = 2**31 - 1
 # Seconds between SIGTERM and SIGKILL.
 KILL_DELAY_S = 5.0
 
@@ -60,26 +56,33 @@ class HookService:
         broker: the broker.
         settings: the configuration's `[job-manager]`.
         uri: the instance's address, for the commands' environment.
-        children: starts the commands.
+        system: starts the commands.
     """
 
+    peer: int
+
     def __init__(
-        self, broker: Broker, settings: JobManagerSettings, *, uri: str, children: ChildProcesses
+        self, broker: Broker, settings: JobManagerSettings, *, uri: str, system: System
     ) -> None:
         self._broker = broker
         self._settings = settings
         self._uri = uri
-        self._children = children
+        self._children = system.children
+        self._inherited = system.host.environment
         self._slots = trio.CapacityLimiter(MAX_RUNNING)
         self._queued: list[_Run] = []
         self._wake = trio.Event()
         self._running: dict[int, _Run] = {}
         self._methods: Methods = {
-            "hooks.prolog": self._begin,
-            "hooks.epilog": self._begin,
-            "hooks.cancel": self._cancel,
+            topic.hooks.PROLOG: self._begin,
+            topic.hooks.EPILOG: self._begin,
+            topic.hooks.CANCEL: self._cancel,
         }
-        self.peer = broker.attach(self, names=("hooks",))
+        self.restarts = Restarts(broker, self, ("hooks",))
+        self.restarts.start()
+
+    def restart(self) -> None:
+        """Does nothing: queued and running commands continue and are answered."""
 
     def set_settings(self, settings: JobManagerSettings) -> None:
         """Applies changed settings at run time, to commands that start from now on."""
@@ -88,7 +91,7 @@ class HookService:
     def deliver(self, batch: Batch) -> None:
         """Serves requests; `hooks.prolog` and `hooks.epilog` are answered when the command ends."""
         for request in batch:
-            if request.kind != "request" or request.topic == "hooks.disconnect":
+            if request.kind != "request" or is_disconnect(request):
                 continue
             response = self._serve(request)
             if response is not None:
@@ -113,7 +116,7 @@ class HookService:
         return DEFERRED
 
     def _cancel(self, request: Message) -> dict[str, Any]:
-        run = self._running.get(integer_field(request, "id", MAX_JOB_ID))
+        run = self._running.get(HookCancelRequest.read(request).id)
         if run is not None:
             run.cancelled = True
             run.scope.cancel()
@@ -174,7 +177,7 @@ class HookService:
             return 127 << 8, f"{run.kind}: cannot run `{hook.command[0]}`: {error.strerror}"
 
     def _environment(self, run: _Run) -> dict[str, str]:
-        environment = command_environment(self._uri, nested=True)
+        environment = command_environment(self._inherited, self._uri, nested=True)
         for key, value in run.variables.items():
             environment[f"FLUX_{key}"] = environment[f"PENSTOCK_{key}"] = value
         environment["PENSTOCK_HOOK"] = run.kind
@@ -194,28 +197,27 @@ class _Run:
     def __init__(self, request: Message) -> None:
         self.request = request
         self.kind = (request.topic or "").rpartition(".")[2]
-        self.job = integer_field(request, "id", MAX_JOB_ID)
+        payload = HookRequest.read(request)
+        self.job = payload.id
         self.name = f"{self.kind} of {fluid_f58(self.job)}"
-        self.variables = self._read_variables()
+        self.variables = self._read_variables(payload)
         self.cancelled = False
         # Cancels the current wait, for a slot or for the command.
         self.scope = trio.CancelScope()
 
-    def _read_variables(self) -> dict[str, str]:
+    def _read_variables(self, payload: HookRequest) -> dict[str, str]:
         """The environment's entries about the job, without their prefixes."""
-        payload = payload_of(self.request)
-        userid = integer_field(self.request, "userid", MAX_USERID)
-        variables = {"JOB_ID": fluid_f58(self.job), "JOB_USERID": str(userid)}
-        if (r := self.request.document("R")) is not None:
+        variables = {"JOB_ID": fluid_f58(self.job), "JOB_USERID": str(payload.userid)}
+        if payload.r is not None:
             try:
-                resources = ResourceSet(r)
+                resources = ResourceSet(payload.r)
             except (Error, TypeError) as error:
                 text = f"{self.request.topic}: invalid `R`: {error}"
                 raise RequestError(errno.EINVAL, text) from error
             variables["JOB_HOSTS"] = str(resources.nodelist)
             variables["JOB_RANKS"] = str(resources.ranks)
-        if payload.get("status") is not None:
-            variables["JOB_STATUS"] = str(integer_field(self.request, "status", MAX_WAIT_STATUS))
+        if payload.status is not None:
+            variables["JOB_STATUS"] = str(payload.status)
         return variables
 
 
@@ -267,12 +269,12 @@ class _Output:
         self._line = b""
 
     async def read(self) -> None:
-        """Logs what is written, until the last writer closes the pipe."""
+        """Logs the output until the last writer closes the pipe."""
         while data := await self._process.read():
             self._append(data)
 
     def drain(self) -> None:
-        """Logs what is left in the pipe; processes that outlive the command may hold it open."""
+        """Logs the remaining output in the pipe, which surviving processes may hold open."""
         while data := self._process.drain():
             self._append(data)
         self._log(self._line)

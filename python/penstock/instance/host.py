@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import socket
+import stat
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import trio
 
+from penstock import inventory
 from penstock._core import JobManager
+from penstock.errors import StartError
 from penstock.instance.clock import SystemClock
 from penstock.instance.output_files import JobOutputs
 from penstock.instance.pmix_server import PmixServers
 from penstock.instance.processes import Children
 from penstock.instance.sockets import UnixSockets
+from penstock.instance.startup import MAX_SOCKET_PATH_BYTES
 from penstock.instance.system import System
 from penstock.instance.task_processes import TaskProcesses
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
+    from penstock._core import ResourceSet
     from penstock.instance.startup import StartOptions
 
 
@@ -39,6 +48,7 @@ def host_system(options: StartOptions) -> System:
 
     return System(
         clock=SystemClock(),
+        host=ThisHost(),
         random_bytes=os.urandom,
         network=UnixSockets(),
         open_manager=open_manager,
@@ -48,6 +58,82 @@ def host_system(options: StartOptions) -> System:
         pmix_servers=PmixServers(children, os.urandom),
         stop_signals=_stop_signals,
         in_thread=_in_thread,
+    )
+
+
+class ThisHost:
+    """The `Host` that this process runs on."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.uid = os.geteuid()
+        self.environment = os.environ
+
+    @contextmanager
+    def claim(self, state: Path, socket: Path) -> Iterator[None]:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _lock(state):
+            _remove_stale_socket(socket)
+            yield
+
+    def discover(self) -> ResourceSet:
+        return inventory.discover()
+
+    def read_resources(self, path: Path) -> ResourceSet:
+        return inventory.from_file(path)
+
+    def bind(self, cores: Iterable[int]) -> None:
+        with suppress(OSError):
+            os.sched_setaffinity(0, cores)
+
+
+@contextmanager
+def _lock(state: Path) -> Iterator[None]:
+    """Locks the state directory for the length of the block.
+
+    Raises:
+        StartError: another instance holds the lock.
+    """
+    with (state / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartError(
+                f"state directory `{state}` is in use by another instance\n"
+                "hint: give this one its own with `--state DIR`"
+            ) from None
+        yield
+
+
+def _remove_stale_socket(path: Path) -> None:
+    """Removes a socket on which nothing listens, left behind by a killed instance.
+
+    Raises:
+        StartError: an instance listens there, the path is not a socket, or it is too long for one.
+    """
+    length = len(os.fsencode(path))
+    if length > MAX_SOCKET_PATH_BYTES:
+        raise StartError(
+            f"`{path}` is too long for a socket: {length} bytes, expected at most "
+            f"{MAX_SOCKET_PATH_BYTES}\nhint: give a shorter one with `--socket PATH`"
+        )
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise StartError(
+            f"`{path}` exists and is not a socket\nhint: give another path with `--socket PATH`"
+        )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise StartError(
+        f"an instance listens at `{path}` already\nhint: give this one its own with `--socket PATH`"
     )
 
 

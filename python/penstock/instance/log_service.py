@@ -11,17 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from penstock._core import (
+    DmesgRequest,
+    LogAppendRequest,
+    LogClearRequest,
+    StreamCancelRequest,
+    topic,
+)
 from penstock.errors import RequestError
 from penstock.instance.requests import (
     DEFERRED,
     Methods,
-    payload_of,
+    is_disconnect,
     printable,
     requester,
     require_owner,
     serve,
-    text_field,
 )
+from penstock.instance.restart import Restarts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +67,8 @@ class LogService(logging.Handler):
         broker: the broker.
     """
 
+    peer: int
+
     def __init__(self, broker: Broker) -> None:
         super().__init__()
         self._broker = broker
@@ -70,13 +79,21 @@ class LogService(logging.Handler):
         self._token = trio.lowlevel.current_trio_token()
         self._thread = threading.get_ident()
         self._methods: Methods = {
-            "log.dmesg": self._dmesg,
-            "log.clear": self._clear,
-            "log.append": self._append,
-            "log.dmesg-cancel": self._cancel,
-            "log.stats-get": self._stats,
+            topic.log.DMESG: self._dmesg,
+            topic.log.CLEAR: self._clear,
+            topic.log.APPEND: self._append,
+            topic.log.DMESG_CANCEL: self._cancel,
+            topic.log.STATS_GET: self._stats,
         }
-        self.peer = broker.attach(self, names=["log"])
+        self.restarts = Restarts(broker, self, ("log",))
+        self.restarts.start()
+
+    def restart(self) -> None:
+        """Ends the streams of all followers; the retained lines stay."""
+        ends = [request.respond(errnum=errno.EIO) for request in self._followers]
+        self._followers.clear()
+        self._unsent.clear()
+        self._broker.post_messages(self.peer, ends)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -141,7 +158,7 @@ class LogService(logging.Handler):
         for request in batch:
             if request.kind != "request":
                 continue
-            if request.topic == "log.disconnect":
+            if is_disconnect(request):
                 self._disconnect(request)
                 continue
             response = serve(request, self._methods)
@@ -162,13 +179,15 @@ class LogService(logging.Handler):
         if request.noresponse:
             return DEFERRED
         require_owner(request, self._broker.owner)
-        follow, backlog = _dmesg_options(request)
+        if not request.streaming:
+            raise RequestError(errno.EPROTO, f"{request.topic} is a streaming request")
+        options = DmesgRequest.read(request)
         # Flush unsent lines to existing followers first, or the new one gets them twice.
         self.settle(0.0)
         responses = []
-        if backlog and self._lines:
+        if self._lines and not options.nobacklog:
             responses.append(request.respond({"lines": list(self._lines)}))
-        if follow:
+        if options.follow:
             self._followers.append(request)
         else:
             responses.append(request.respond(errnum=errno.ENODATA))
@@ -176,7 +195,7 @@ class LogService(logging.Handler):
         return DEFERRED
 
     def _cancel(self, request: Message) -> None:
-        tag = payload_of(request).get("matchtag")
+        tag = StreamCancelRequest.read(request).matchtag
         for follower in self._followers:
             if follower.matchtag == tag and requester(follower) == requester(request):
                 self._followers.remove(follower)
@@ -190,9 +209,7 @@ class LogService(logging.Handler):
 
     def _clear(self, request: Message) -> None:
         require_owner(request, self._broker.owner)
-        upto = payload_of(request).get("upto")
-        if upto is not None and (not isinstance(upto, int) or isinstance(upto, bool)):
-            raise RequestError(errno.EPROTO, "log.clear: expected `upto` (int)")
+        upto = LogClearRequest.read(request).upto
         # Other threads can log at the same time.
         self.acquire()
         try:
@@ -206,25 +223,14 @@ class LogService(logging.Handler):
 
     def _append(self, request: Message) -> None:
         require_owner(request, self._broker.owner)
-        level, text = text_field(request, "level"), text_field(request, "text")
-        if level not in LEVELS:
+        line = LogAppendRequest.read(request)
+        if line.level not in LEVELS:
             expected = ", ".join(LEVELS)
-            raise RequestError(errno.EINVAL, f"unknown level `{level}`: expected {expected}")
-        user_log.log(LEVELS[level], "%s", text)
+            raise RequestError(errno.EINVAL, f"unknown level `{line.level}`: expected {expected}")
+        user_log.log(LEVELS[line.level], "%s", line.text)
 
 
 def _level(number: int) -> Any:
     """The name of a level; of the next lower one for a number in between."""
     names = [name for name, lowest in LEVELS.items() if number >= lowest]
     return names[-1] if names else "debug"
-
-
-def _dmesg_options(request: Message) -> tuple[bool, bool]:
-    """The options `follow` and backlog (the negation of `nobacklog`)."""
-    if not request.streaming:
-        raise RequestError(errno.EPROTO, "log.dmesg is a streaming request")
-    payload = payload_of(request)
-    options = payload.get("follow", False), payload.get("nobacklog", False)
-    if not all(isinstance(option, bool) for option in options):
-        raise RequestError(errno.EPROTO, "log.dmesg: expected `follow` and `nobacklog` (bool)")
-    return options[0], not options[1]

@@ -21,7 +21,7 @@ class Orphans:
         self._found: dict[bytes, set[int]] | None = None
 
     async def kill(self, mark: bytes) -> set[int]:
-        """Kills what is left of a job.
+        """Kills the remaining processes of a job.
 
         Args:
             mark: the entry of the environment that marks the job's processes.

@@ -28,7 +28,7 @@ MAX_OPEN_FILES = 16
 
 
 class JobOutput:
-    """The open output files of one job.
+    """The open output files of one job: `OutputFiles`.
 
     Args:
         jobspec: the job's jobspec; `attributes.system.shell.options.output` can redirect output.
@@ -58,15 +58,9 @@ class JobOutput:
 
     @property
     def redirected_to(self) -> str | None:
-        """The template of the file for stdout; None if the instance retains the output."""
         return self._templates.get("stdout")
 
     def open(self, place: TaskPlacement) -> tuple[int, int]:
-        """Opens the files for a task's stdout and stderr, or finds them open.
-
-        Raises:
-            OutputError: a file cannot be opened, or its template cannot be filled in.
-        """
         return self._descriptor("stdout", place), self._descriptor("stderr", place)
 
     def _descriptor(self, stream: str, place: TaskPlacement) -> int:
@@ -87,13 +81,11 @@ class JobOutput:
         return descriptor
 
     def write_line(self, file: int, text: str) -> None:
-        """Writes a line of the instance's own to a task's output, if that cannot block."""
         if stat.S_ISREG(os.fstat(file).st_mode):
             with suppress(OSError):
                 os.write(file, text.encode(errors="backslashreplace"))
 
     def retained_bytes(self) -> int:
-        """The size of the retained output."""
         size = 0
         for stream in STREAMS:
             with suppress(OSError):
@@ -101,14 +93,13 @@ class JobOutput:
         return size
 
     def close(self) -> None:
-        """Closes the daemon's descriptors; the tasks have theirs."""
         for descriptor in self._open.values():
             os.close(descriptor)
         self._open.clear()
 
 
 class FileReader:
-    """Reads one stream of a job's retained output."""
+    """Reads one stream of a job's retained output: an `OutputReader`."""
 
     def __init__(self, file: BinaryIO, watcher: FileWatcher, number: int) -> None:
         self._file = file
@@ -116,16 +107,14 @@ class FileReader:
         self._number = number
 
     def read(self, size: int) -> bytes:
-        """The next bytes; `b""` at the current end."""
         return self._file.read(size)
 
     def changed(self) -> trio.Event:
-        """The event that the next growth sets. Take it before reading."""
         return self._watcher.changed(self._number)
 
 
 class JobOutputs:
-    """The directory of retained output: a subdirectory for each job.
+    """The `OutputDirectory` on disk: a subdirectory for each job.
 
     Args:
         directory: where it is; made when the first job writes.
@@ -136,16 +125,13 @@ class JobOutputs:
         self._watcher: FileWatcher | None = None
 
     def create(self, jobspec: Mapping[str, Any], job: int) -> JobOutput:
-        """The output files of a job that starts."""
         return JobOutput(jobspec, job, self._path(job))
 
     def has(self, job: int) -> bool:
-        """Whether output of a job is retained."""
         return self._path(job).exists()
 
     @contextmanager
     def reader(self, job: int, stream: str) -> Iterator[FileReader | None]:
-        """Opens a stream of a job's output; None if the job has written none."""
         path = self._path(job) / stream
         if not path.exists():
             yield None
@@ -155,19 +141,16 @@ class JobOutputs:
             yield FileReader(file, self._watcher, number)
 
     def jobs(self) -> list[int]:
-        """The jobs with retained output."""
         paths = self._directory.iterdir() if self._directory.is_dir() else ()
         return [int(path.name) for path in paths if path.name.isdecimal()]
 
     def remove(self, jobs: list[int]) -> None:
-        """Removes the output of jobs; it can take long and may be called in a thread."""
         for job in jobs:
             # Most jobs have none.
             shutil.rmtree(self._path(job), ignore_errors=True)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Allows readers to wait for changes in the block."""
         self._watcher = FileWatcher()
         try:
             yield
@@ -175,7 +158,6 @@ class JobOutputs:
             self._watcher.close()
 
     async def run(self) -> None:
-        """Sets the events of changed files, in `watching`."""
         assert self._watcher is not None, "`run` belongs in `watching`"
         await self._watcher.run()
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import fluid_f58
+from penstock._core import StreamCancelRequest, fluid_f58
 from penstock.errors import RequestError
 from penstock.instance.output_files import STREAMS
 from penstock.instance.requests import (
     DEFERRED,
     error_response,
     internal_error,
-    payload_of,
     requester,
 )
 from penstock.instance.supervision import FAULTS
@@ -23,7 +22,7 @@ from penstock.instance.supervision import FAULTS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from penstock._core import Message
+    from penstock._core import Message, OutputRequest
     from penstock.instance.running_job import RunningJob
     from penstock.instance.system import OutputDirectory
 
@@ -69,25 +68,22 @@ class OutputStreams:
         if job_id in self._started:
             self._started.pop(job_id).set()
 
-    def begin(self, request: Message, job_id: int) -> Any:
+    def begin(self, request: Message, options: OutputRequest) -> Any:
         """Serves `output`: streams the output of a job.
 
         Raises:
-            RequestError: the request is not streaming, or its payload is malformed.
+            RequestError: the request is not streaming.
         """
         if not request.streaming:
-            raise RequestError(errno.EPROTO, "output is a streaming request")
-        payload = payload_of(request)
-        streams, follow = payload.get("streams", STREAMS), payload.get("follow", False)
-        if not isinstance(streams, (list, tuple)) or not isinstance(follow, bool | None):
-            text = f"{request.topic}: expected `streams` (list) and `follow` (bool)"
-            raise RequestError(errno.EPROTO, text)
-        self._start_soon(self._respond, request, job_id, streams, bool(follow))
+            raise RequestError(errno.EPROTO, f"{request.topic} is a streaming request")
+        streams = STREAMS if options.streams is None else options.streams
+        self._start_soon(self._respond, request, options.id, streams, bool(options.follow))
         return DEFERRED
 
     def cancel(self, request: Message) -> None:
         """Serves `output-cancel`: ends a stream of the same requester."""
-        scope = self._scopes.get((requester(request), payload_of(request).get("matchtag", -1)))
+        key = requester(request), StreamCancelRequest.read(request).matchtag
+        scope = self._scopes.get(key)
         if scope is not None:
             scope.cancel()
 
@@ -99,7 +95,7 @@ class OutputStreams:
                 scope.cancel()
 
     async def _respond(
-        self, request: Message, job_id: int, streams: Sequence[Any], follow: bool
+        self, request: Message, job_id: int, streams: Sequence[str], follow: bool
     ) -> None:
         key = requester(request), request.matchtag
         end = error_response(request, errno.ENODATA)
@@ -122,7 +118,7 @@ class OutputStreams:
             self._send([end])
 
     async def _stream_job(
-        self, request: Message, job_id: int, streams: Sequence[Any], follow: bool
+        self, request: Message, job_id: int, streams: Sequence[str], follow: bool
     ) -> None:
         if follow and job_id not in self._jobs and not self._output.has(job_id):
             await self._wait_for_start(job_id)

@@ -10,17 +10,20 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import Message, ResourceSet, fluid_f58, fluid_parse
+from penstock._core import ResourceSet, fluid_f58, fluid_parse, topic
 from penstock.client import Client
+from penstock.client.calls import raw_call
 from penstock.errors import Error, RpcError, StartError
+from penstock.instance.internal_client import InternalClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock import aclient
-    from penstock._core import Batch
+    from penstock._core import Message
     from penstock.instance.broker import Broker
     from penstock.instance.system import Network
+    from penstock.rows import Event
 
 log = logging.getLogger("penstock.parent")
 
@@ -114,7 +117,7 @@ def check_alone(environment: Mapping[str, str]) -> None:
 def _look_up(uri: str, job: int, *, flux: bool) -> Parent:
     with Client(uri, timeout=REQUEST_TIMEOUT_S) as client:
         documents = client.lookup(job, "R", "jobspec")
-        level = client.rpc("attr.get", {"name": "instance-level"}).get("value")
+        level = client.rpc(topic.broker.ATTR_GET, {"name": "instance-level"}).get("value")
         # A Flux instance has no such table.
         settings = client.config().get("penstock", {}).get("exec", {})
     resources = ResourceSet(documents["R"]).without_local_properties().rerank()
@@ -165,16 +168,15 @@ class ParentLink:
     def __init__(
         self, broker: Broker, parent: Parent, uri: str, *, inherits: bool, network: Network
     ) -> None:
-        self._broker = broker
         self._parent = parent
         self._uri = uri
         self._inherits = inherits
         self._network = network
         self._expiration = parent.resources.expiration or 0.0
-        self._peer = broker.attach(self)
+        self._client = InternalClient(broker)
 
     async def run(self) -> None:
-        """Follows the job until it is inactive. If the parent is lost, the instance goes on."""
+        """Follows the job until it is inactive. The instance outlives the loss of its parent."""
         try:
             async with self._network.connect(self._parent.uri) as client:
                 await self._announce(client)
@@ -182,41 +184,34 @@ class ParentLink:
                     await self._follow(client)
         except (Error, OSError) as error:
             (reason, *_) = str(error).splitlines() or [repr(error)]
-            log.warning("going on without the parent: %s", reason)
+            log.warning("continuing without the parent: %s", reason)
 
     async def _announce(self, client: aclient.Client) -> None:
-        request = {"id": self._parent.job, "memo": {"uri": self._uri}}
         try:
-            await client.rpc("job-manager.memo", request)
+            await client.memo(self._parent.job, {"uri": self._uri})
         except RpcError as error:
             log.info("the parent does not record this instance's address: %s", error.strerror)
 
     async def _follow(self, client: aclient.Client) -> None:
-        request = {"id": self._parent.job, "path": "eventlog", "flags": 0}
-        async with client.stream("job-info.eventlog-watch", request) as responses:
-            async for response in responses:
-                for line in response.get("event", "").splitlines():
-                    self._apply(json.loads(line))
+        async with client.eventlog(self._parent.job, follow=True) as events:
+            async for event in events:
+                self._apply(event)
 
-    def _apply(self, event: dict[str, Any]) -> None:
+    def _apply(self, event: Event) -> None:
         """Applies a new expiration of the job to this instance's resources (RFC 28)."""
-        expiration = event.get("context", {}).get("expiration")
-        number = isinstance(expiration, (int, float)) and not isinstance(expiration, bool)
-        if event.get("name") != "resource-update" or not number:
+        found = event.get("context", {}).get("expiration")
+        if event.get("name") != "resource-update" or isinstance(found, bool):
             return
-        expiration = float(expiration)
+        if not isinstance(found, (int, float)):
+            return
+        expiration = float(found)
         if expiration == self._expiration or not math.isfinite(expiration) or expiration < 0:
             return
         self._expiration = expiration
         log.info("job %s now ends at %s", fluid_f58(self._parent.job), expiration or "no set time")
-        request = Message.request("resource.expiration", {"expiration": expiration}, matchtag=1)
-        self._broker.post_messages(self._peer, [request])
+        request = raw_call(topic.resource.EXPIRATION, {"expiration": expiration})
+        self._client.send(request, self._log_error)
 
-    def deliver(self, batch: Batch) -> None:
-        """Logs errors of the resource service."""
-        for message in batch:
-            if message.kind == "response" and message.errnum:
-                log.warning("the job's new expiration is rejected: %s", message.error_text)
-
-    def settle(self, now: float) -> None:
-        """Does nothing: every request is posted at once."""
+    def _log_error(self, response: Message) -> None:
+        if response.errnum:
+            log.warning("the job's new expiration is rejected: %s", response.error_text)

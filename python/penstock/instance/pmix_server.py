@@ -19,8 +19,18 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import STREAMING, Decoder, Message, fluid_f58
-from penstock.errors import Error, PmixError
+from penstock._core import (
+    STREAMING,
+    AbortRequest,
+    Decoder,
+    Message,
+    fluid_f58,
+    read_object,
+    topic,
+)
+from penstock.client.calls import raw_call
+from penstock.client.outstanding import Outstanding
+from penstock.errors import Error, PmixError, RequestError
 from penstock.instance.requests import printable
 from penstock.instance.supervision import FAULTS
 
@@ -36,7 +46,6 @@ log = logging.getLogger("penstock.exec")
 
 PROGRAM = "penstock-pmix"
 CHUNK = 64 * 1024
-START_TAG, PING_TAG, ENDED_TAG = 1, 2, 3
 START_TIMEOUT_S = 60.0
 # Seconds until a killed server counts as one that cannot be killed.
 KILL_TIMEOUT_S = 5.0
@@ -46,7 +55,7 @@ PING_INTERVAL_S, MAX_UNANSWERED_PINGS = 5.0, 6
 MAX_OUTSTANDING_REQUESTS = 10_000
 MAX_FRAME_BYTES = 1 << 20
 # The requests of tasks that are forwarded to the instance.
-TOPICS = frozenset({"pmix.alloc", "pmix.query", "pmix.cancel", "pmix.events"})
+TOPICS = frozenset({topic.pmix.ALLOC, topic.pmix.QUERY, topic.pmix.CANCEL, topic.pmix.EVENTS})
 
 
 def find_server() -> Path | None:
@@ -82,18 +91,6 @@ class PmixServers:
         fail: Callable[[str, str], None],
         start_soon: Callable[..., None],
     ) -> AbstractAsyncContextManager[PmixClients]:
-        """Runs the server of a job's tasks for the length of the block.
-
-        Args:
-            job: the job's id.
-            places: its tasks.
-            send_request: sends a request to the instance.
-            fail: ends the job, with an exception's type and note.
-            start_soon: runs a function in the background.
-
-        Raises:
-            PmixError: the server is not installed, or cannot be started.
-        """
         # Clients show the namespace as their credential: it must be unique and unpredictable.
         namespace = f"penstock-{self._random_bytes(16).hex()}"
         return _serving(
@@ -212,6 +209,8 @@ class Link:
         self._answered = trio.Event()
         self._running = self._closing = False
         self._over = trio.Event()
+        # Requests to the server, and the number of its own that are outstanding.
+        self._requests: Outstanding[Callable[[Message], None]] = Outstanding()
         self._outstanding = 0
         # Whether a ping is outstanding.
         self._pinged = False
@@ -222,7 +221,7 @@ class Link:
         Raises:
             PmixError: the server has rejected the request, or does not respond.
         """
-        self._outgoing.send_nowait(Message.request("pmix.start", description, matchtag=START_TAG))
+        self._request(topic.pmix_server.START, description, self._take_start)
         with trio.move_on_after(START_TIMEOUT_S):
             await self._answered.wait()
         answer = self._started
@@ -235,8 +234,18 @@ class Link:
 
     def task_ended(self, rank: int) -> None:
         """Tells the server that a task has ended: fences no longer wait for it."""
-        message = Message.request("pmix.ended", {"rank": rank}, matchtag=ENDED_TAG)
-        self._outgoing.send_nowait(message)
+        self._request(topic.pmix_server.ENDED, {"rank": rank}, lambda _response: None)
+
+    def _request(self, name: str, payload: dict[str, Any], take: Callable[[Message], None]) -> None:
+        """Sends a request to the server; `take` is called with the response."""
+        self._outgoing.send_nowait(self._requests.request(take, raw_call(name, payload)))
+
+    def _take_start(self, response: Message) -> None:
+        self._started = response
+        self._answered.set()
+
+    def _take_ping(self, _response: Message) -> None:
+        self._pinged = False
 
     async def run(self) -> None:
         """Forwards the server's requests until one side closes the socket."""
@@ -284,7 +293,7 @@ class Link:
             missed = missed + 1 if self._pinged else 0
             if not self._pinged:
                 self._pinged = True
-                self._outgoing.send_nowait(Message.request("pmix.ping", {}, matchtag=PING_TAG))
+                self._request(topic.pmix_server.PING, {}, self._take_ping)
         self._fail("pmix", "the job's PMIx server does not answer")
 
     async def _receive(self, nursery: trio.Nursery) -> None:
@@ -306,12 +315,10 @@ class Link:
 
     def _take(self, message: Message, nursery: trio.Nursery) -> None:
         if message.kind == "response":
-            if message.matchtag == START_TAG and self._started is None:
-                self._started = message
-                self._answered.set()
-            elif message.matchtag == PING_TAG:
-                self._pinged = False
-        elif message.kind == "request" and message.topic == "pmix.abort":
+            take = self._requests.deliver(message)
+            if take is not None:
+                take(message)
+        elif message.kind == "request" and message.topic == topic.pmix.ABORT:
             self._abort(message)
         elif message.kind == "request" and message.topic in TOPICS:
             if self._outstanding < MAX_OUTSTANDING_REQUESTS:
@@ -328,21 +335,19 @@ class Link:
     def _abort(self, request: Message) -> None:
         """Serves `pmix.abort`: a task aborts the job."""
         try:
-            told = request.object()
-            rank, status, text = int(told["rank"]), int(told["status"]), str(told["message"])
-        except (Error, KeyError, TypeError, ValueError) as error:
-            return self._reject(request, errno.EPROTO, f"pmix.abort: {error!r}")
-        self._fail("abort", f"rank {rank} aborted with status {status}: {text}".rstrip(": "))
+            abort = AbortRequest.read(request)
+        except RequestError as error:
+            return self._reject(request, error.errnum, error.text)
+        text = f"rank {abort.rank} aborted with status {abort.status}: {abort.message}"
+        self._fail("abort", text.rstrip(": "))
         return self._outgoing.send_nowait(request.respond({}))
 
     def _forward(self, request: Message, nursery: trio.Nursery) -> None:
         """Forwards a request in the name of the job; requests keep their order."""
         try:
-            payload = request.object()
-            if not isinstance(payload, dict):
-                raise TypeError("expected an object")
-        except (Error, TypeError) as error:
-            return self._reject(request, errno.EPROTO, f"{request.topic}: {error}")
+            payload = read_object(request)
+        except RequestError as error:
+            return self._reject(request, error.errnum, error.text)
         payload["job"] = self._job
         with ExitStack() as stack:
             sending = self._send_request(

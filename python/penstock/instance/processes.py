@@ -17,7 +17,7 @@ READ_SIZE = 64 * 1024
 
 
 class Child:
-    """A process of the instance's own.
+    """A process of the instance's own: a `ChildProcess`.
 
     Args:
         process: the process.
@@ -28,37 +28,26 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     @property
     def returncode(self) -> int | None:
-        """As in `subprocess.Popen`; None until it has ended."""
         return self._process.returncode
 
     async def wait(self) -> int:
-        """Returns the return code when the process has ended."""
         return await self._process.wait()
 
     def signal(self, signum: int) -> None:
-        """Sends a signal.
-
-        Raises:
-            PermissionError: the process runs as another user.
-        """
         self._process.send_signal(signal.Signals(signum))
 
     def signal_group(self, signum: int) -> None:
-        """Sends a signal to the session that the process leads, if there still is one."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signum)
 
     async def read(self) -> bytes:
-        """Reads captured output; `b""` when the last writer has closed it."""
         return bytes(await self._output().receive_some(READ_SIZE))
 
     def drain(self) -> bytes:
-        """Reads the captured output that is there now; `b""` if there is none."""
         with suppress(BlockingIOError):
             return os.read(self._output().fileno(), READ_SIZE)
         return b""
@@ -70,7 +59,7 @@ class Child:
 
 
 class Children:
-    """Starts the instance's own processes; the reaper of tasks leaves them alone."""
+    """Starts the instance's own processes: `ChildProcesses`. The reaper of tasks ignores them."""
 
     def __init__(self) -> None:
         self._pids: set[int] = set()
@@ -91,18 +80,6 @@ class Children:
         capture: bool = False,
         new_session: bool = False,
     ) -> AsyncIterator[Child]:
-        """Starts a process; at the end of the block it is terminated if it has not ended.
-
-        Args:
-            command: program and arguments.
-            environment: the whole environment; None for the instance's own.
-            stdin: whether the process inherits the standard input; it is empty otherwise.
-            capture: whether `read` gets standard output and error; they are inherited otherwise.
-            new_session: whether the process leads a session of its own.
-
-        Raises:
-            OSError: the process cannot be started.
-        """
         async with self.open_with_descriptors(
             command,
             environment=environment,

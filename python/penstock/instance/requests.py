@@ -1,4 +1,8 @@
-"""How the daemon's Python services serve requests: payloads read, errors answered, in one place."""
+"""How the daemon's Python services serve requests, and answer errors, in one place.
+
+The structures of payloads are Rust's (`penstock._core`): `LogAppendRequest.read(request)` and the
+like reject a malformed one in the words of the services in Rust.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from penstock._core import read_object, topic
 from penstock.errors import RequestError, WireError
 from penstock.instance.supervision import FAULTS
 
@@ -15,8 +20,6 @@ if TYPE_CHECKING:
     from penstock._core import Message
 
 log = logging.getLogger("penstock")
-
-MAX_JOB_ID = 2**64 - 1
 
 
 class Deferred(Enum):
@@ -47,11 +50,11 @@ def serve(request: Message, methods: Methods) -> Message | None:
     Returns:
         The response; None if the requester wants none or the handler defers it.
     """
-    topic = request.topic or ""
+    name = request.topic or ""
     try:
-        handler = methods.get(topic) or DEFAULT_METHODS.get(topic.partition(".")[2])
+        handler = methods.get(name) or DEFAULT_METHODS.get(name.partition(".")[2])
         if handler is None:
-            raise RequestError(errno.ENOSYS, f"unknown method `{topic}`")
+            raise RequestError(errno.ENOSYS, f"unknown method `{name}`")
         payload = handler(request)
         if payload is DEFERRED:
             return None
@@ -60,7 +63,7 @@ def serve(request: Message, methods: Methods) -> Message | None:
         return error_response(request, error.errnum, error.text)
     except UnicodeEncodeError as error:
         # Lone surrogates come with the request: no service has any of its own.
-        return error_response(request, errno.EPROTO, f"{topic}: invalid Unicode: {error}")
+        return error_response(request, errno.EPROTO, f"{name}: invalid Unicode: {error}")
     except FAULTS:
         return internal_error(request)
     return None if request.noresponse else response
@@ -97,49 +100,9 @@ def requester(request: Message) -> bytes:
     return (request.routes or [b""])[-1]
 
 
-def payload_of(request: Message) -> dict[str, Any]:
-    """A request's payload; an empty object if it has none.
-
-    Raises:
-        RequestError: the payload is not a JSON object.
-    """
-    if request.payload is None:
-        return {}
-    try:
-        payload = request.object()
-    except (WireError, UnicodeError) as error:
-        raise RequestError(errno.EPROTO, f"{request.topic}: {error}") from error
-    if not isinstance(payload, dict):
-        raise RequestError(errno.EPROTO, f"{request.topic}: expected an object")
-    return payload
-
-
-def text_field(request: Message, key: str) -> str:
-    """A text in a request's payload.
-
-    Raises:
-        RequestError: the payload is not an object, or the key is missing or of another type.
-    """
-    value = payload_of(request).get(key)
-    if not isinstance(value, str):
-        raise RequestError(errno.EPROTO, f"{request.topic}: expected `{key}` (str)")
-    return value
-
-
-def integer_field(request: Message, key: str, most: int) -> int:
-    """An integer from 0 to `most` in a request's payload.
-
-    Raises:
-        RequestError: the payload is not an object, or the key is missing, of another type or out
-            of range.
-    """
-    value = payload_of(request).get(key)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise RequestError(errno.EPROTO, f"{request.topic}: expected `{key}` (int)")
-    if not 0 <= value <= most:
-        text = f"{request.topic}: invalid `{key}` {value}: expected 0 to {most}"
-        raise RequestError(errno.EINVAL, text)
-    return value
+def is_disconnect(request: Message) -> bool:
+    """Whether a request is the broker's notice that a client of the service has disconnected."""
+    return (request.topic or "").partition(".")[2] == topic.DISCONNECT
 
 
 def require_owner(request: Message, owner: int) -> None:
@@ -149,13 +112,13 @@ def require_owner(request: Message, owner: int) -> None:
         RequestError: another user sent the request.
     """
     if request.userid != owner:
-        text = f"{request.topic}: only the instance owner may do that"
+        text = f"{request.topic}: only the instance owner may do this"
         raise RequestError(errno.EPERM, text)
 
 
 def echo(request: Message) -> dict[str, Any]:
     """Serves `ping`: the response has the request's payload."""
-    return payload_of(request)
+    return read_object(request)
 
 
-DEFAULT_METHODS: Methods = {"ping": echo, "stats-get": lambda _request: {}}
+DEFAULT_METHODS: Methods = {topic.PING: echo, topic.STATS_GET: lambda _request: {}}

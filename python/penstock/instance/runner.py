@@ -5,24 +5,33 @@ from __future__ import annotations
 import errno
 import functools
 import logging
-import math
 import signal
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import IDset, ResourceSet, fluid_f58, lay_out
+from penstock._core import (
+    ExpirationRequest,
+    JobExceptionEvent,
+    KillRequest,
+    OutputRequest,
+    ReplacedRequest,
+    ResourceSet,
+    ShrinkRequest,
+    StartRequest,
+    fluid_f58,
+    lay_out,
+    topic,
+)
 from penstock.errors import Error, RequestError, SpawnError
 from penstock.instance import pmix_server
 from penstock.instance.environment import job_environment, own_mark, task_environment
 from penstock.instance.output_streams import OutputStreams
 from penstock.instance.requests import (
     DEFERRED,
-    MAX_JOB_ID,
     Methods,
     error_response,
-    integer_field,
-    payload_of,
+    is_disconnect,
     printable,
     require_owner,
     serve,
@@ -32,7 +41,7 @@ from penstock.instance.supervision import FAULTS, contain
 from penstock.protocol.execution import StartStream
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from penstock._core import Message, TaskPlacement
     from penstock.config import ExecSettings
@@ -64,6 +73,7 @@ class LocalRunner:
         settings: the configuration's `[penstock.exec]`.
         oversubscribe: whether tasks run without being bound to cores.
         clock: the time.
+        environment: the daemon's environment.
         tasks: starts and reaps the tasks.
         output: retains output that no jobspec redirects.
         pmix_servers: starts the PMIx servers of jobs.
@@ -83,6 +93,7 @@ class LocalRunner:
         settings: ExecSettings,
         oversubscribe: bool,
         clock: Clock,
+        environment: Mapping[str, str],
         tasks: Tasks,
         output: OutputDirectory,
         pmix_servers: PmixServers,
@@ -99,6 +110,7 @@ class LocalRunner:
         self._settings_changed = trio.Event()
         self._bind = not oversubscribe
         self._clock = clock
+        self._environment = environment
         self._tasks = tasks
         self._output = output
         self._pmix_servers = pmix_servers
@@ -114,15 +126,16 @@ class LocalRunner:
             wait_inactive=wait_inactive,
             wait_writable=wait_writable,
         )
+        method = topic.exec_method
         self._methods: Methods = {
-            f"{name}.start": self._start,
-            f"{name}.kill": self._kill,
-            f"{name}.expiration": self._expiration,
-            f"{name}.replaced": self._replaced,
-            f"{name}.shrink": self._shrink,
-            f"{name}.output": self._stream_output,
-            f"{name}.output-cancel": self._streams.cancel,
-            f"{name}.stats-get": self._stats,
+            f"{name}.{method.START}": self._start,
+            f"{name}.{method.KILL}": self._kill,
+            f"{name}.{method.EXPIRATION}": self._expiration,
+            f"{name}.{method.REPLACED}": self._replaced,
+            f"{name}.{method.SHRINK}": self._shrink,
+            f"{name}.{method.OUTPUT}": self._stream_output,
+            f"{name}.{method.OUTPUT_CANCEL}": self._streams.cancel,
+            f"{name}.{topic.STATS_GET}": self._stats,
         }
 
     # --- requests
@@ -130,7 +143,7 @@ class LocalRunner:
     def handle(self, messages: Iterable[Message]) -> None:
         """Takes requests for this service, and the event `job-exception`."""
         for message in messages:
-            if message.kind == "event" and message.topic == "job-exception":
+            if message.kind == "event" and message.topic == topic.JOB_EXCEPTION:
                 self._take_exception(message)
             elif message.kind == "request":
                 response = self._serve(message)
@@ -138,7 +151,7 @@ class LocalRunner:
                     self._send([response])
 
     def _serve(self, request: Message) -> Message | None:
-        if request.topic == f"{self._name}.disconnect":
+        if is_disconnect(request):
             self._streams.disconnect(request)
             return None
         try:
@@ -154,56 +167,44 @@ class LocalRunner:
 
     def _take_exception(self, event: Message) -> None:
         try:
-            payload = event.object()
-            job = self._jobs.get(payload["id"])
-            fatal = payload["severity"] == 0
-            wait_status = payload.get("wait_status")
-            if not isinstance(wait_status, int | None):
-                raise TypeError(f"wait_status {wait_status!r}")
-        except (Error, KeyError, TypeError) as error:
+            exception = JobExceptionEvent.read(event)
+        except RequestError as error:
             # Any client can publish an event; only the job manager's are well-formed for sure.
-            log.warning("%s: malformed event: %s", event.topic, error)
+            log.warning("malformed event: %s", error.text)
             return
-        if job is not None and fatal:
-            job.stream.interrupt(wait_status)
+        job = self._jobs.get(exception.id)
+        if job is not None and exception.severity == 0:
+            job.stream.interrupt(exception.wait_status)
             job.ending.set()
 
     def _start(self, request: Message) -> Any:
-        job_id, payload = integer_field(request, "id", MAX_JOB_ID), payload_of(request)
-        reattach = bool(payload.get("reattach"))
-        stream = StartStream(request, job_id, reattach=reattach)
-        if job_id in self._jobs:
+        start = StartRequest.read(request)
+        stream = StartStream(request, start.id, reattach=start.reattach)
+        if start.id in self._jobs:
             # RFC 32 allows one outstanding request for a job: a second one gets no response.
-            log.error("job %s is running already: start request ignored", fluid_f58(job_id))
-        elif reattach:
+            log.error("job %s is running already: start request ignored", fluid_f58(start.id))
+        elif start.reattach:
             self._start_soon(self._end_lost, stream)
         else:
-            self._jobs[job_id] = RunningJob(stream)
-            self._start_soon(self._run_job, self._jobs[job_id], payload)
+            self._jobs[start.id] = RunningJob(stream)
+            self._start_soon(self._run_job, self._jobs[start.id], start)
         return DEFERRED
 
     def _kill(self, request: Message) -> None:
-        job = self._jobs.get(integer_field(request, "id", MAX_JOB_ID))
-        signum = payload_of(request).get("signum")
-        if signum is None:
-            raise RequestError(errno.EPROTO, f"{request.topic}: expected `signum` (int)")
-        if not isinstance(signum, int) or not 0 < signum < signal.NSIG:
-            text = f"invalid signal `{signum}`: expected 1 to {signal.NSIG - 1}"
+        kill = KillRequest.read(request)
+        job = self._jobs.get(kill.id)
+        if not 0 < kill.signum < signal.NSIG:
+            text = f"invalid signal `{kill.signum}`: expected 1 to {signal.NSIG - 1}"
             raise RequestError(errno.EINVAL, text)
         if job is not None:
-            job.signal(signum)
+            job.signal(kill.signum)
 
     def _expiration(self, request: Message) -> None:
-        job_id = integer_field(request, "id", MAX_JOB_ID)
-        job = self._jobs.get(job_id)
+        change = ExpirationRequest.read(request)
+        job, expiration = self._jobs.get(change.id), change.expiration
         if job is None:
-            raise RequestError(errno.ENOENT, f"job {fluid_f58(job_id)} is not running")
-        try:
-            expiration = float(payload_of(request)["expiration"])
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            text = f"{request.topic}: expected `expiration` (seconds since the epoch): {error}"
-            raise RequestError(errno.EPROTO, text) from error
-        if not math.isfinite(expiration) or expiration < 0:
+            raise RequestError(errno.ENOENT, f"job {fluid_f58(change.id)} is not running")
+        if expiration < 0:
             text = f"invalid expiration `{expiration}`: expected 0 or seconds since the epoch"
             raise RequestError(errno.EINVAL, text)
         job.expiration = expiration
@@ -211,7 +212,7 @@ class LocalRunner:
 
     def _replaced(self, request: Message) -> None:
         """Ends all jobs without a further response: another service has taken them over."""
-        service = payload_of(request).get("service")
+        service = ReplacedRequest.read(request).service
         log.warning("`%s` runs the jobs now: ending %d here", service, len(self._jobs))
         for job in self._jobs.values():
             job.replaced = True
@@ -220,21 +221,16 @@ class LocalRunner:
 
     def _shrink(self, request: Message) -> None:
         """Ends the tasks of a job on ranks that it has released."""
-        job = self._jobs.get(integer_field(request, "id", MAX_JOB_ID))
-        try:
-            ranks = IDset(payload_of(request)["ranks"])
-        except (Error, KeyError, TypeError) as error:
-            raise RequestError(
-                errno.EPROTO, f"{request.topic}: invalid `ranks`: {error}"
-            ) from error
+        shrink = ShrinkRequest.read(request)
+        job = self._jobs.get(shrink.id)
         if job is not None:
-            tasks = [task for task in job.tasks if task.rank in ranks and not task.released]
+            tasks = [task for task in job.tasks if task.rank in shrink.ranks and not task.released]
             for task in tasks:
                 task.released = True
             self._start_soon(self._end_tasks, [task.process for task in tasks])
 
     def _stream_output(self, request: Message) -> Any:
-        return self._streams.begin(request, integer_field(request, "id", MAX_JOB_ID))
+        return self._streams.begin(request, OutputRequest.read(request))
 
     def _stats(self, _request: Message) -> dict[str, Any]:
         tasks = sum(len(job.tasks) for job in self._jobs.values())
@@ -279,7 +275,7 @@ class LocalRunner:
             task.signal(signal.SIGKILL)
 
     async def _end_lost(self, stream: StartStream) -> None:
-        """Ends what is left of a job that ran when the instance was killed."""
+        """Ends the remaining processes of a job that ran when the instance was killed."""
         name = fluid_f58(stream.job)
         note = "lost: the instance was ended while the job ran, and restarted"
         try:
@@ -302,12 +298,12 @@ class LocalRunner:
             self._raise_exception(job, kind, note)
             job.ending.set()
 
-    async def _run_job(self, job: RunningJob, payload: dict[str, Any]) -> None:
+    async def _run_job(self, job: RunningJob, start: StartRequest) -> None:
         """Runs a job from its start to its release, whatever happens."""
-        job_id, stream = payload["id"], job.stream
+        job_id, stream = start.id, job.stream
         try:
             try:
-                status = await self._run_tasks(job, payload)
+                status = await self._run_tasks(job, start)
             except (Error, OSError) as error:
                 self._raise_exception(job, "exec", getattr(error, "strerror", None) or str(error))
             except FAULTS as error:
@@ -325,19 +321,19 @@ class LocalRunner:
             self._respond(job, stream.release())
             job.over.set()
 
-    async def _run_tasks(self, job: RunningJob, payload: dict[str, Any]) -> int | None:
+    async def _run_tasks(self, job: RunningJob, start: StartRequest) -> int | None:
         """Runs the tasks; returns the greatest wait status, None if no task was started."""
-        r = payload.get("R")
-        resources = ResourceSet(r if r is not None else await self._lookup_r(payload["id"]))
+        r = start.r if start.r is not None else await self._lookup_r(start.id)
+        resources = ResourceSet(r)
         job.expiration = resources.expiration or 0.0
-        jobspec = payload["jobspec"]
+        jobspec = start.jobspec
         places = lay_out(jobspec, resources)
         if job.ending.is_set():
             return None
         if not pmix_server.is_requested(jobspec):
             return await self._run_places(job, jobspec, places, {}, None)
         async with self._pmix_servers(
-            payload["id"],
+            start.id,
             places,
             send_request=self._send_request,
             fail=functools.partial(self._fail, job),
@@ -392,7 +388,14 @@ class LocalRunner:
             raise OSError(errno.ENOENT, f"working directory `{cwd}` does not exist")
         job.output = self._output.create(jobspec, job_id)
         nnodes = len({place.target for place in places})
-        shared = job_environment(jobspec, job_id, uri=self._uri, ntasks=len(places), nnodes=nnodes)
+        shared = job_environment(
+            self._environment,
+            jobspec,
+            job_id,
+            uri=self._uri,
+            ntasks=len(places),
+            nnodes=nnodes,
+        )
         status = 0
         try:
             for place in places:
@@ -456,7 +459,7 @@ class LocalRunner:
                     self._fail(job, "exec", note)
 
     async def _clean_up(self, job: RunningJob) -> None:
-        """Kills what is left of a job, as far as this user may."""
+        """Kills the remaining processes of a job that this user may signal."""
         name = fluid_f58(job.stream.job)
         job.signal(signal.SIGKILL)
         with trio.move_on_after(KILL_TIMEOUT_S):
@@ -472,7 +475,7 @@ class LocalRunner:
                 log.warning("job %s: cannot look for processes that it left: %s", name, error)
 
     def _mark(self, job: int) -> bytes:
-        return "=".join(own_mark(self._uri, job)).encode()
+        return "=".join(own_mark(self._environment, self._uri, job)).encode()
 
 
 async def _reap(tasks: Tasks, *, task_status: trio.TaskStatus[None]) -> None:

@@ -11,7 +11,7 @@ import trio
 from penstock._core import Batch, Message, MockExec, Scheduler
 from penstock.errors import StoreError
 from penstock.instance.clock import Alarm
-from penstock.instance.supervision import Backoff
+from penstock.instance.restart import Restarts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,19 +113,21 @@ class SchedulerService:
         settings: makes the settings, as JSON, of every scheduler that starts.
     """
 
+    peer: int
+
     def __init__(
         self, broker: Broker, limit: int | None, settings: Callable[[], str] = lambda: "{}"
     ) -> None:
         self._broker = broker
         self._limit = limit
         self._settings = settings
-        self._failed = trio.Event()
         self._alarm = Alarm(broker.clock)
-        self._start()
+        self._restarts = Restarts(broker, self)
+        self._restarts.start()
 
-    def _start(self) -> None:
+    def restart(self) -> None:
+        """Makes a new scheduler."""
         self._scheduler = Scheduler(limit=self._limit, settings=self._settings())
-        self.peer = self._broker.attach(self, on_failure=self._failed.set)
         self._scheduler.start()
         self._broker.nudge()
 
@@ -145,20 +147,13 @@ class SchedulerService:
         for line in self._scheduler.take_log():
             log.log(logging.ERROR if failed else logging.INFO, "sched: %s", line)
         if failed:
-            self._failed.set()
+            self._restarts.fail()
 
     async def run(self) -> None:
         """Replaces failed schedulers until cancelled."""
-        backoff = Backoff(self._broker.clock)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._wake)
-            while True:
-                await self._failed.wait()
-                self._broker.detach(self.peer)
-                await backoff.pause()
-                backoff.begin()
-                self._failed = trio.Event()
-                self._start()
+            await self._restarts.run()
 
     async def _wake(self) -> None:
         """Runs a round at each deadline, for the annotations of pending jobs."""
@@ -175,16 +170,18 @@ class MockExecService:
         name: the service's name.
     """
 
+    peer: int
+
     def __init__(self, broker: Broker, name: str) -> None:
         self._broker = broker
         self._name = name
-        self._failed = trio.Event()
         self._alarm = Alarm(broker.clock)
-        self._start()
+        self._restarts = Restarts(broker, self)
+        self._restarts.start()
 
-    def _start(self) -> None:
+    def restart(self) -> None:
+        """Makes a new execution service and registers it."""
         self._exec = MockExec(self._name)
-        self.peer = self._broker.attach(self, on_failure=self._failed.set)
         self._broker.post(self.peer, self._exec.start())
 
     def deliver(self, batch: Batch) -> None:
@@ -203,20 +200,13 @@ class MockExecService:
 
     async def run(self) -> None:
         """Ends jobs at their time, and replaces a failed service, until cancelled."""
-        backoff = Backoff(self._broker.clock)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end_jobs)
-            while True:
-                await self._failed.wait()
-                self._broker.detach(self.peer)
-                await backoff.pause()
-                backoff.begin()
-                self._failed = trio.Event()
-                self._start()
+            await self._restarts.run()
 
     async def _end_jobs(self) -> None:
         while True:
             await self._alarm.wait()
-            if not self._failed.is_set():
+            if not self._restarts.failed:
                 batch = self._exec.advance(self._broker.clock.now())
                 self._broker.post(self.peer, batch)

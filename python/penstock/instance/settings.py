@@ -1,8 +1,7 @@
-"""What each service gets to know of the configuration."""
+"""The settings of each service, from the configuration."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from penstock import config as configuration
@@ -15,11 +14,16 @@ if TYPE_CHECKING:
     from penstock.instance.startup import StartOptions
 
 
-def manager_settings(options: StartOptions) -> dict[str, Any]:
-    """The job manager's settings, in the form that `JobManager` takes as JSON."""
+def manager_settings(options: StartOptions, owner: int) -> dict[str, Any]:
+    """The job manager's settings, in the form that `JobManager` takes as JSON.
+
+    Args:
+        options: the instance's options.
+        owner: user id of the instance owner.
+    """
     config = options.config
     return {
-        "owner": os.geteuid(),
+        "owner": owner,
         # Processes of another user's job would run as the owner: only if execution is simulated.
         "guests": config.access.allow_guest_user and options.exec == "sim",
         "prolog": bool(config.job_manager.prolog.command),

@@ -23,17 +23,12 @@ LISTEN_BACKLOG = 1024
 
 
 class UnixSockets:
-    """Listens at Unix sockets and connects to them."""
+    """The `Network` of Unix sockets."""
 
     @asynccontextmanager
     async def listen(
         self, path: Path, *, mode: int
     ) -> AsyncIterator[trio.abc.Listener[trio.abc.Stream]]:
-        """Listens at `path` for the length of the block, then removes the socket.
-
-        Raises:
-            OSError: the socket cannot be made.
-        """
         listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with listener:
             await listener.bind(str(path))
@@ -46,14 +41,12 @@ class UnixSockets:
                 _remove_own(path, own)
 
     def credentials(self, stream: trio.abc.Stream) -> tuple[int, int]:
-        """Process id and user id of the other end, by `SO_PEERCRED`."""
         assert isinstance(stream, trio.SocketStream)
         credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         pid, uid, _gid = struct.unpack("3i", credentials)
         return pid, uid
 
     def connect(self, uri: str) -> AbstractAsyncContextManager[Client]:
-        """Connects to another instance for the length of the block."""
         return connect(uri)
 
 

@@ -1,4 +1,4 @@
-"""Supervision: contains faults, and restarts what failed with exponential backoff."""
+"""Supervision: contains faults, and restarts failed services with exponential backoff."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock")
 
-# Whatever code can raise by mistake; a Rust panic is no `Exception`.
+# The exceptions that a defect in a service raises; a Rust panic is not an `Exception`.
 FAULTS = (Exception, PanicException)
 
 MIN_PAUSE_S, MAX_PAUSE_S = 0.1, 30.0

@@ -1,8 +1,9 @@
 """The operating system as an instance uses it: interfaces, each with one real implementation.
 
-An instance reads no clock, draws no random numbers, and opens no socket, file or process but by the
-`System` that it is given. `host.py` makes the real one; tests run whole instances on a simulated
-one, in virtual time.
+An instance reads no clock and no environment, draws no random numbers, and opens no socket, file or
+process but by the `System` that it is given. `host.py` makes the real one; tests run whole
+instances on a simulated one, in virtual time. A method is documented here, not in its
+implementations.
 """
 
 from __future__ import annotations
@@ -18,9 +19,45 @@ if TYPE_CHECKING:
 
     import trio
 
-    from penstock._core import JobManager, Message, TaskPlacement
+    from penstock._core import JobManager, Message, ResourceSet, TaskPlacement
     from penstock.aclient import Client
     from penstock.instance.clock import Clock
+
+
+class Host(Protocol):
+    """The machine, and the daemon's process on it."""
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process id."""
+
+    @property
+    def uid(self) -> int:
+        """The user id of the instance owner."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The daemon's environment, which tasks, hooks and the command inherit."""
+
+    def claim(self, state: Path, socket: Path) -> AbstractContextManager[None]:
+        """Locks the state directory for the length of the block, and removes a stale socket.
+
+        Raises:
+            StartError: another instance uses one of them, or the path of the socket is invalid.
+        """
+
+    def discover(self) -> ResourceSet:
+        """The machine as one execution target of rank 0."""
+
+    def read_resources(self, path: Path) -> ResourceSet:
+        """Reads the R in a file.
+
+        Raises:
+            InventoryError: the file cannot be read, or is not an R with execution targets.
+        """
+
+    def bind(self, cores: Iterable[int]) -> None:
+        """Binds the daemon and its children to cores; does nothing if it has none of them."""
 
 
 class Network(Protocol):
@@ -169,7 +206,7 @@ class Tasks(Protocol):
         """
 
     async def kill_orphans(self, mark: bytes) -> set[int]:
-        """Kills what is left of a job from before a restart.
+        """Kills the remaining processes of a job from before a restart.
 
         Args:
             mark: the entry of the environment that marks the job's processes.
@@ -278,6 +315,7 @@ class System:
 
     Attributes:
         clock: the time.
+        host: the machine, and the daemon's process.
         random_bytes: makes that many random bytes.
         network: sockets.
         open_manager: opens the store and makes the job manager on it, from settings and time.
@@ -290,6 +328,7 @@ class System:
     """
 
     clock: Clock
+    host: Host
     random_bytes: Callable[[int], bytes]
     network: Network
     open_manager: Callable[[str, float], JobManager]

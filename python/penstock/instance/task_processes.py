@@ -26,7 +26,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127 << 8, 126 << 8
 
 
 class TaskProcess:
-    """A running task: the process that was started, and the group that it leads.
+    """A `Task`: the process that was started, and the group that it leads.
 
     Attributes:
         pid: its process id.
@@ -41,7 +41,6 @@ class TaskProcess:
         self.ended = trio.Event()
 
     def signal(self, signum: int) -> None:
-        """Sends a signal to the task's process group, if the task has not been reaped."""
         # Until the task is reaped, the kernel does not reuse the number of its group.
         if self.status is None:
             try:
@@ -53,7 +52,7 @@ class TaskProcess:
                 log.warning("process %d: no permission to send signal %d", self.pid, signum)
 
     def reap(self) -> None:
-        """Kills what is left of the group of a process that has ended, and takes its status."""
+        """Kills the remaining group of an ended process, and reaps the process."""
         self.signal(signal.SIGKILL)
         _, self.status = os.waitpid(self.pid, 0)
         self._process.returncode = os.waitstatus_to_exitcode(self.status)
@@ -61,7 +60,7 @@ class TaskProcess:
 
 
 class TaskProcesses:
-    """Spawns and reaps tasks on this machine.
+    """Spawns and reaps tasks on this machine: `Tasks`.
 
     Args:
         children: the instance's own processes, which are not reaped here.
@@ -73,7 +72,6 @@ class TaskProcesses:
         self._orphans = Orphans()
 
     def is_directory(self, path: str) -> bool:
-        """Whether a task can have this working directory."""
         try:
             return Path(path).is_dir()
         except ValueError:
@@ -90,11 +88,6 @@ class TaskProcesses:
         stderr: int,
         cores: Iterable[int] | None,
     ) -> TaskProcess:
-        """Starts a task in a process group of its own, and has it reaped when it ends.
-
-        Raises:
-            SpawnError: there is no such program, or it cannot be executed.
-        """
         task = spawn(
             command, environment=environment, cwd=cwd, stdout=stdout, stderr=stderr, cores=cores
         )
@@ -102,23 +95,15 @@ class TaskProcesses:
         return task
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Reaps tasks until `stop`, even if the nursery is cancelled."""
         await self._reaper.run(task_status=task_status)
 
     def stop(self) -> None:
-        """Ends `run`."""
         self._reaper.stop()
 
     async def kill_escaped(self, mark: bytes) -> None:
-        """Kills and reaps the processes of a job that have left their groups.
-
-        Raises:
-            OSError: the processes cannot be listed.
-        """
         await self._reaper.kill_escaped(mark)
 
     async def kill_orphans(self, mark: bytes) -> set[int]:
-        """Kills what is left of a job from before a restart; returns what is still there."""
         return await self._orphans.kill(mark)
 
 

@@ -7,7 +7,7 @@ The keys of an additional response:
 | key | meaning |
 |---|---|
 | `up`, `down` | targets that have become available or unavailable |
-| `shrink` | targets that are gone for good; those that were up are in `down` too |
+| `shrink` | targets removed permanently; `down` also lists the ones that were up |
 | `property-add`, `property-remove` | properties that targets have gained or lost |
 | `expiration` | the new end of the resources, seconds since the epoch; 0.0 for none |
 | `grow` | an R of new targets |

@@ -1,8 +1,8 @@
-"""RFC 32 as the execution service: what may be answered to a start request, and when.
+"""RFC 32 as the execution service: the responses to a start request, and their order.
 
 | state | answers | next state |
 |---|---|---|
-| `STARTING` | `start`; `reattached`, if that was asked | `RUNNING` |
+| `STARTING` | `start`; `reattached`, if the request has `reattach` | `RUNNING` |
 | `RUNNING` | `finish` | `FINISHED` |
 | `FINISHED` | `release`, not final | `FINISHED` |
 | `FINISHED` | `release`, final | `RELEASED` |
@@ -16,6 +16,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from penstock._core import exit_status
 from penstock.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """How far the answers to a start request have come."""
+    """The state of the responses to a start request."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -101,8 +102,8 @@ class StartStream:
     def finish(self, status: int) -> Message:
         """All tasks have ended; `status` is the greatest wait status.
 
-        Where the first fatal exception has a wait status, that is told instead, as the status of
-        a shell: an exit code, or 128 and the signal.
+        If the first fatal exception has a wait status, this is sent instead, encoded as by a
+        shell: an exit code, or 128 plus the signal.
         """
         if self.failed:
             self._expect("finish", State.STARTING, State.RUNNING)
@@ -110,9 +111,7 @@ class StartStream:
             self._expect("finish", State.RUNNING)
         self.state = State.FINISHED
         if self._wait_status is not None:
-            signal = self._wait_status & 0x7F
-            code = 128 + signal if signal else self._wait_status >> 8 & 0xFF
-            status = code << 8
+            status = exit_status(self._wait_status) << 8
         return self._respond("finish", {"status": status})
 
     def release(self, ranks: str = "all", *, final: bool = True) -> Message:

@@ -200,11 +200,11 @@ def schedule(study: Study, window: tuple[float, float] | None = None) -> tuple[l
 
 
 def nothing_in(study: Study, window: tuple[float, float]) -> str | None:
-    """That no job runs in a window, in a few words, where that is so.
+    """A note if no job runs in a window; else None.
 
     Args:
-        study: what was simulated.
-        window: from when to when, in seconds of the trace.
+        study: the study.
+        window: its start and end, in seconds of the trace.
     """
     low, high = window
     for run in study.runs:
@@ -275,7 +275,7 @@ def _jobs(run: Run) -> list[tuple[float, float]]:
 
 
 def _shares(name: str, ordered: Sequence[float], low: float) -> Line:
-    """A line through quantiles; what is below the low end of the axis counts there."""
+    """A line through quantiles; values below the low end of the axis count there."""
     if not ordered:
         return Line(name, [], [])
     below = sum(value <= low for value in ordered) / len(ordered)
@@ -297,7 +297,7 @@ def _box(ordered: Sequence[float]) -> Box:
 
 
 def _classes(study: Study) -> list[int]:
-    """The greatest size of each class of sizes: powers of 4, or of more where jobs are large."""
+    """The greatest size of each class of sizes: powers of 4, or of more if jobs are large."""
     sizes = {cores for run in study.runs for cores, _, _ in _sized(run)}
     largest = max(sizes, default=1)
     base = 2

@@ -73,9 +73,9 @@ class Writer:
                     temporary.unlink()
 
     def path(self, path: Path) -> Path:
-        """Where to write what is to be found at a path in the end; its directory is made.
+        """Returns a temporary path for a file that is renamed in the end; creates its directory.
 
-        A link is followed: what it leads to is replaced.
+        A link is followed: its target is replaced.
 
         Raises:
             FilesError: the path exists and is not a file, or was given before.
@@ -148,7 +148,7 @@ def directories(out: Path, names: Sequence[str]) -> Iterator[Path]:
 def overwritten(
     report: Path | None, results: Iterable[Path], inputs: Iterable[Path]
 ) -> tuple[Path, str] | None:
-    """What may not be written, because it would replace what is read or written as well.
+    """Finds an output path that would overwrite an input or another output.
 
     Args:
         report: where the report goes.
@@ -235,7 +235,7 @@ def summary(study: Study, command: list[str], options: dict[str, Any]) -> dict[s
                 "queue_policy": run.queue_policy,
                 "selection": run.selection,
                 **{key: finite(value) for key, value in run.results.summary.items()},
-                "denials": [it._asdict() for it in run.results.denials],
+                "denials": [denial._asdict() for denial in run.results.denials],
             }
             for run in study.runs
         ],
@@ -243,7 +243,7 @@ def summary(study: Study, command: list[str], options: dict[str, Any]) -> dict[s
 
 
 def finite(value: Any) -> Any:
-    """A value as JSON may have it: what is no number is null."""
+    """A value as JSON permits it: NaN and infinities become null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -22,10 +22,10 @@ class Machine:
     """A machine to simulate.
 
     Attributes:
-        text: what it is, in a few words.
-        resources: its nodes; None where it is one pool of cores.
-        pool_cores: how many cores the pool has; None where the workload says so.
-        assumptions: sentences on what was taken for granted.
+        text: a short description.
+        resources: its nodes; None if it is one pool of cores.
+        pool_cores: the number of cores of the pool; None if the workload determines it.
+        assumptions: the assumptions made, as sentences.
     """
 
     text: str
@@ -35,7 +35,7 @@ class Machine:
 
     @property
     def cores(self) -> int | None:
-        """All cores of the machine; None where the workload says how many there are."""
+        """The number of cores of the machine; None if the workload determines it."""
         return self.resources.ncores if self.resources is not None else self.pool_cores
 
     @property
@@ -109,7 +109,7 @@ def from_file(path: Path) -> Machine:
 
 
 def read_with(path: Path) -> Path | None:
-    """The file with R that a configuration names, which is read with it; None where there is none.
+    """The file with R that a configuration names; None if it names no file.
 
     Args:
         path: as for `from_file`.

@@ -27,7 +27,7 @@ IN_ORDER, BACKFILLED, ENDED = 0, 1, 7
 
 
 class Rows:
-    """What is on the vertical axis: nodes, or the cores of a pool.
+    """The rows of the vertical axis: nodes, or the cores of a pool.
 
     Attributes:
         what: `nodes` or `cores`.

@@ -97,7 +97,7 @@ def page(
     body = "\n".join(_study(study, window) for study in studies)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
-        # Whatever is written above: a browser loads and runs nothing.
+        # The browser loads and runs nothing, even if the escaping above has a defect.
         '<meta http-equiv="Content-Security-Policy"'
         " content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
@@ -197,7 +197,7 @@ def _heads(columns: Sequence[Column]) -> str:
 
 
 def _best(values: Sequence[float | None], key: str) -> set[int]:
-    """Which of several values are the best; none where all are equal or none is better."""
+    """The positions of the best values; empty if all are equal or `key` is not ranked."""
     known = [value for value in values if value is not None]
     if key not in LESS | MORE or len(set(known)) < 2:
         return set()

@@ -1,4 +1,4 @@
-"""What came of a simulation, in columns."""
+"""The results of a simulation, in columns."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["STATES", "Denial", "Results", "Run", "Study", "from_simulation", "nothing_to_allocate"]
 
 STATES = ("never started", "ended", "killed at its limit", "lost with a node", "denied")
-"""What the column `state` says, by its number."""
+"""The meanings of the numbers in the column `state`."""
 
-# How columns are read where they come as bytes.
+# The element types of columns that are passed as bytes.
 Format = Literal["d", "I", "B", "Q"]
 DOUBLE: Format = "d"
 WORD: Format = "I"
@@ -53,7 +53,7 @@ class Denial(NamedTuple):
 
 @dataclass(frozen=True)
 class Results:
-    """What became of each job under one policy.
+    """The result of each job under one policy.
 
     Attributes:
         columns: a sequence each, one entry a job, in the order of the workload. Times are in
@@ -119,7 +119,9 @@ class Study:
     @property
     def denials(self) -> list[str]:
         """Why jobs can never run on this machine: sentences, each once."""
-        return list(dict.fromkeys(str(it) for run in self.runs for it in run.results.denials))
+        return list(
+            dict.fromkeys(str(denial) for run in self.runs for denial in run.results.denials)
+        )
 
 
 def from_simulation(result: SimResult) -> Results:
@@ -142,7 +144,7 @@ def _cast(columns: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
     views: dict[str, Sequence[Any]] = {}
     for name, data in columns.items():
         view = memoryview(data)
-        # What comes as bytes is read as what it holds.
+        # Columns passed as bytes get their element type here.
         views[name] = view.cast(FORMATS[name]) if view.format == "B" else view
     return views
 

@@ -26,21 +26,21 @@ ALL = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Options:
-    """How jobs are run, whatever the policy.
+    """Options of a simulation, the same for every policy.
 
     Attributes:
         whole_nodes: jobs get whole nodes, those that they name or as many as have their cores and
             gpus.
         kill_at_limit: a job that reaches the end of its estimate is ended.
-        estimates: when a job arrives it is foretold when it will start.
-        estimate_every: only for every so manieth job that has to wait.
-        requeue: a job whose node fails waits again, rather than being lost.
-        failures: of nodes.
-        mtbf: nodes fail by chance, each for itself, from the first submit until the last job has
-            ended: the mean time from a node's return to its next failure, in seconds. None for
-            never. Times are exponential.
+        estimates: the start of each job is estimated at its submission.
+        estimate_every: N, to estimate only every Nth job that does not start at once.
+        requeue: a job whose node fails is pending again, rather than lost.
+        failures: failures of nodes.
+        mtbf: the mean time from a node's return to its next random failure, in seconds; None for
+            no failures. Nodes fail independently, at exponential times, from the first submit
+            until the last job has ended.
         mttr: the mean time of a repair, in seconds.
-        seed: of what is by chance; equal seeds give equal failures, whatever the policy.
+        seed: seed of the random failures; equal seeds give equal failures under every policy.
     """
 
     whole_nodes: bool = False
@@ -61,7 +61,7 @@ class Progress(Protocol):
         """So many jobs of all have ended at a time of the trace."""
 
     def finish(self) -> None:
-        """There is no more to tell."""
+        """The simulation has ended."""
 
 
 class Silent:
@@ -85,18 +85,18 @@ def run(
 ) -> Results:
     """Simulates a workload under one policy.
 
-    The GIL is released. Twenty times a second Ctrl-C is heeded, and progress told.
+    The GIL is released. Twenty times a second it checks for Ctrl-C and reports progress.
 
     Args:
         workload: the jobs.
-        machine: what they run on.
-        options: how they run.
+        machine: the simulated machine.
+        options: the options of the simulation.
         policy: the queue policy: `fcfs`, `easy`, `conservative` or `hybrid:N`.
         selection: which nodes are taken first.
         progress: Receives the progress.
 
     Raises:
-        ValueError: there is no such policy, or the workload asks for what the machine cannot say.
+        ValueError: the policy is unknown, or the workload requests what the machine lacks.
     """
     resources = machine.resources
     simulation = Simulation(
@@ -133,8 +133,8 @@ def study(
 
     Args:
         workload: the jobs.
-        machine: what they run on.
-        options: how they run.
+        machine: the simulated machine.
+        options: the options of the simulation.
         policies: queue policies.
         selections: selection policies; each is tried with each queue policy.
         progress: Receives the progress.

@@ -36,16 +36,16 @@ COLUMNS: tuple[Column, ...] = (
     ("", "waiting", "waiting", count),
     ("", "took", "seconds", duration),
 )
-"""Each column: the group that it is in, its name, its key in the summary, how it is written."""
+"""The columns: group, name, key in the summary, format of a value."""
 
-# Left out where no run has anything to say there.
+# Columns that are omitted if no run has a value.
 OPTIONAL = {"estimate_error_mean", "estimate_error_median", "killed", "lost", "denied", "waiting"}
 
 GAP = 2
 
 
 def cells(study: Study) -> tuple[list[Column], list[list[str]]]:
-    """The columns that have something to say, and for each run what stands in them."""
+    """The columns that are not empty, and the cells of each run."""
     summaries = [run.results.summary for run in study.runs]
     columns = [
         column
@@ -61,9 +61,9 @@ def text(study: Study, width: int | None = None) -> list[str]:
     """The table as lines, numbers to the right.
 
     Args:
-        study: what is shown.
-        width: how many characters a line may have; what does not fit goes below, with the
-            policies again. None for any number.
+        study: the study to show.
+        width: the maximum width of a line in characters; columns beyond it follow below, with
+            the policies repeated. None for no limit.
     """
     columns, rows = cells(study)
     names = [run.policy for run in study.runs]
@@ -116,7 +116,7 @@ def _block(
         end = n + 1
         while columns[n][0] and end < len(columns) and columns[end][0] == columns[n][0]:
             end += 1
-        # A group's name stands over its columns, between dashes where there is room.
+        # A group's name stands over its columns, between dashes if there is room.
         wide = sum(widths[n:end])
         title = columns[n][0]
         above += f"{f' {title} ':-^{wide - GAP}}".rjust(wide) if title else " " * wide

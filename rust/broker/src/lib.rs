@@ -23,7 +23,7 @@ struct Peer {
     uuid: Vec<u8>,
     credentials: Credentials,
     subscriptions: Vec<String>,
-    /// The services that it has sent a request to: they are told of its disconnect.
+    /// Services to which the peer has sent a request; they are notified of its disconnect.
     services_used: BTreeSet<String>,
 }
 
@@ -192,7 +192,10 @@ impl Router {
         let Some(peer) = self.peers.get_mut(&id) else {
             return false;
         };
-        let place = peer.subscriptions.iter().position(|it| it == prefix);
+        let place = peer
+            .subscriptions
+            .iter()
+            .position(|subscription| subscription == prefix);
         place.is_some_and(|place| {
             peer.subscriptions.swap_remove(place);
             true
@@ -204,8 +207,8 @@ impl Router {
         self.by_uuid.get(uuid).copied()
     }
 
-    /// Finds out who gets what `from` sends. Requests for services that nobody has registered
-    /// come back as ENOSYS; responses whose way back is gone are dropped.
+    /// Routes messages that peer `from` sends. A request for a service that is not registered is answered
+    /// with ENOSYS; a response whose route has a peer that is gone is dropped.
     pub fn route(&mut self, from: PeerId, messages: Vec<Message>) -> Vec<Delivery> {
         let mut outbox = Outbox::default();
         for message in messages {

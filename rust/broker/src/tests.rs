@@ -71,7 +71,7 @@ fn service_names_are_unique_well_formed_and_removed_with_their_peer() {
 }
 
 #[test]
-fn services_are_told_of_the_disconnect_of_their_clients() {
+fn services_are_notified_of_the_disconnect_of_their_clients() {
     let mut router = router();
     router.route(3, vec![Message::request("echo.hello", "{}")]);
     assert!(router.remove_peer(1).is_empty());

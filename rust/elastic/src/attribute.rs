@@ -89,7 +89,7 @@ impl Attribute {
             (Value::String(text), None | Some("string")) => Data::Text(text.clone()),
             // An array of bare values, which RFC 0005 does not use.
             (Value::Array(all), None | Some("array"))
-                if !all.iter().all(|it| it["key"].is_string()) =>
+                if !all.iter().all(|element| element["key"].is_string()) =>
             {
                 Data::Other
             }
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn types_are_given_or_inferred() {
-        let read = |value| Attribute::from_json(&value).map(|it| it.data);
+        let read = |value| Attribute::from_json(&value).map(|attribute| attribute.data);
         assert_eq!(read(json!({"key": "k", "value": 3})), Ok(Data::Whole(3)));
         let told = json!({"key": "k", "type": "float", "value": 3});
         assert_eq!(read(told), Ok(Data::Real(3.0)));

@@ -38,7 +38,7 @@ impl Attempt {
     /// The attempt with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         let mut all = [Self::Preferred, Self::Full, Self::Partial].into_iter();
-        all.find(|it| it.name() == name)
+        all.find(|attempt| attempt.name() == name)
     }
 }
 
@@ -105,24 +105,24 @@ impl Demand {
 
     /// Nodes of all parts; `None` if a part does not count them.
     pub fn all_nodes(&self) -> Option<u32> {
-        let mut nodes = self.parts().map(|it| it.nodes);
+        let mut nodes = self.parts().map(|part| part.nodes);
         nodes.try_fold(0_u32, |sum, it| Some(sum.saturating_add(it?)))
     }
 
     /// Cpus of all parts; whole nodes count 0.
     pub fn all_cpus(&self) -> u64 {
         let parts = self.parts();
-        let cpus = parts.map(|it| u64::from(it.cpus) * u64::from(it.nodes.unwrap_or(1)));
+        let cpus = parts.map(|part| u64::from(part.cpus) * u64::from(part.nodes.unwrap_or(1)));
         cpus.fold(0, u64::saturating_add)
     }
 
     /// The same demand with another part first.
     #[must_use]
     pub fn beginning_with(&self, place: usize) -> Self {
-        let plain = |it: &Self| Self {
+        let plain = |part: &Self| Self {
             rest: Vec::new(),
             dropped: Vec::new(),
-            ..it.clone()
+            ..part.clone()
         };
         let mut rest: Vec<Self> = self.parts().map(plain).collect();
         let place = place.min(rest.len() - 1);
@@ -134,17 +134,17 @@ impl Demand {
         }
     }
 
-    /// The demand for the remaining parts once this one is granted on `hosts`; `None` after the last. `apart` says whether
-    /// they are to be on other nodes.
-    pub fn next(&self, hosts: &Hostlist, apart: bool) -> Option<Self> {
+    /// The demand for the remaining parts once this one is granted; `None` after the last. It excludes
+    /// `granted`, the nodes of this part, and the nodes of earlier parts.
+    pub fn next(&self, granted: Option<&Hostlist>) -> Option<Self> {
         let (first, rest) = self.rest.split_first()?;
-        let mut taken = hosts.to_string();
-        if let Some(others) = &self.apart {
-            taken = format!("{others},{taken}");
-        }
+        let excluded = granted.map(|hosts| match &self.apart {
+            Some(others) => format!("{others},{hosts}"),
+            None => hosts.to_string(),
+        });
         Some(Self {
             rest: rest.to_vec(),
-            apart: Some(taken).filter(|_| apart),
+            apart: excluded,
             ..first.clone()
         })
     }
@@ -200,11 +200,11 @@ impl Demand {
         };
         let (nodes, cpus) = match attempt {
             // Of unequal parts, the least number of cpus on each of their nodes.
-            Attempt::Partial => (self.all_nodes(), self.parts().map(|it| it.cpus).min()),
+            Attempt::Partial => (self.all_nodes(), self.parts().map(|part| part.cpus).min()),
             _ => (self.nodes, Some(self.cpus)),
         };
         let listed = self.listed().filter(|_| attempt == Attempt::Preferred);
-        let cpus = cpus.filter(|it| *it > 0).or(listed).unwrap_or(0);
+        let cpus = cpus.filter(|cpus| *cpus > 0).or(listed).unwrap_or(0);
         let resource = match nodes {
             Some(nodes) => {
                 let slot = slot(1.into(), cpus.max(1));
@@ -242,20 +242,20 @@ impl Demand {
             let plural = if number == 1 { "" } else { "s" };
             format!("{number} {noun}{plural}")
         };
-        let part = |it: &Self| {
-            let mut text = match (it.nodes, it.cpus) {
+        let describe = |part: &Self| {
+            let mut text = match (part.nodes, part.cpus) {
                 (Some(nodes), 0) => many(nodes, "whole node"),
                 (Some(1), cpus) => format!("1 node with {}", many(cpus, "cpu")),
                 (Some(nodes), cpus) => format!("{nodes} nodes with {} each", many(cpus, "cpu")),
                 (None, cpus) => many(cpus, "cpu"),
             };
-            if let Some(hosts) = it.hosts.as_ref().filter(|_| it.only_hosts) {
+            if let Some(hosts) = part.hosts.as_ref().filter(|_| part.only_hosts) {
                 text.push_str(" of ");
                 text.push_str(hosts);
             }
             text
         };
-        let parts: Vec<String> = self.parts().map(part).collect();
+        let parts: Vec<String> = self.parts().map(describe).collect();
         parts.join(" and ")
     }
 
@@ -274,11 +274,11 @@ impl Demand {
     pub fn unmet(&self, granted: &ResourceSet, queue: Option<&str>) -> Vec<String> {
         let mut unmet = self.dropped.clone();
         let mut add = |key: Key| unmet.push(key.name().to_owned());
-        let wished = self.hosts.as_ref().and_then(|it| it.parse().ok());
-        if wished.is_some_and(|it: Hostlist| !granted.nodelist().is_subset(&it)) {
+        let wished = self.hosts.as_ref().and_then(|hosts| hosts.parse().ok());
+        if wished.is_some_and(|hosts: Hostlist| !granted.nodelist().is_subset(&hosts)) {
             add(Key::NodeList);
         }
-        let wished = self.cpu_list.as_ref().and_then(|it| it.parse().ok());
+        let wished = self.cpu_list.as_ref().and_then(|list| list.parse().ok());
         let wished: Option<IdSet> = wished;
         let lacks = |wished: &IdSet| {
             let mut all = granted.nodes();
@@ -304,25 +304,28 @@ impl Demand {
     ///
     /// The attributes contradict each other, or name no resources.
     pub fn of(request: &Request) -> Result<Self, Denial> {
-        let counts = request.cpu_counts.as_ref().map(|it| it.value.as_slice());
+        let counts = request
+            .cpu_counts
+            .as_ref()
+            .map(|counts| counts.value.as_slice());
         let listed = listed_hosts(request)?;
         let count = listed.as_ref().map(Hostlist::len);
         let counted = count.or(counts.map(<[u32]>::len));
-        let counted = counted.map(|it| u32::try_from(it).unwrap_or(u32::MAX));
-        let nodes = request.nodes.as_ref().map(|it| it.value).or(counted);
+        let counted = counted.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        let nodes = request.nodes.as_ref().map(|nodes| nodes.value).or(counted);
         if let (Some(nodes), Some(counted)) = (nodes, counted)
             && nodes > counted
-            && request.hosts.as_ref().is_some_and(|it| it.required)
+            && request.hosts.as_ref().is_some_and(|hosts| hosts.required)
         {
             return bad_param(
                 "`pmix.alloc.nnodes`: expected at most the nodes of `pmix.alloc.nlist`",
             );
         }
-        let total = request.cpus.as_ref().map(|it| it.value);
-        let list = request.cpu_list.as_ref().map(|it| &it.value);
+        let total = request.cpus.as_ref().map(|cpus| cpus.value);
+        let list = request.cpu_list.as_ref().map(|list| &list.value);
         let parts = match (nodes, counts, total) {
             (nodes, Some(counts), _) if counts.len() > 1 => {
-                if nodes.is_some_and(|it| it as usize != counts.len()) {
+                if nodes.is_some_and(|number| number as usize != counts.len()) {
                     return bad_param("`pmix.alloc.ncpulist`: expected a number for each node");
                 }
                 by_count(counts, listed.as_ref())
@@ -333,7 +336,7 @@ impl Demand {
                     return bad_param("`pmix.alloc.ncpus`: expected one for each node at least");
                 }
                 let parts = [(more, least + 1), (nodes - more, least)].into_iter();
-                let parts = parts.filter(|it| it.0 > 0);
+                let parts = parts.filter(|(nodes, _)| *nodes > 0);
                 parts
                     .map(|(nodes, cpus)| (nodes, cpus, listed.clone()))
                     .collect()
@@ -365,13 +368,13 @@ impl Demand {
         let mut demand = Self {
             nodes,
             cpus,
-            hosts: listed.map(|it| it.to_string()),
-            only_hosts: request.hosts.as_ref().is_some_and(|it| it.required),
+            hosts: listed.map(|hosts| hosts.to_string()),
+            only_hosts: request.hosts.as_ref().is_some_and(|hosts| hosts.required),
             cpu_list: list.map(ToString::to_string),
-            queue: request.queue.as_ref().map(|it| it.value.clone()),
+            queue: request.queue.as_ref().map(|queue| queue.value.clone()),
             among: None,
             own: false,
-            only_queue: request.queue.as_ref().is_some_and(|it| it.required),
+            only_queue: request.queue.as_ref().is_some_and(|queue| queue.required),
             required: request.required,
             elsewhere: 0,
             dropped: request.dropped.clone(),
@@ -385,7 +388,7 @@ impl Demand {
             .map(|(nodes, cpus, hosts)| Self {
                 nodes: Some(nodes),
                 cpus,
-                hosts: hosts.map(|it| it.to_string()),
+                hosts: hosts.map(|hosts| hosts.to_string()),
                 dropped: Vec::new(),
                 ..demand.clone()
             })
@@ -452,7 +455,7 @@ mod tests {
     fn demand(attributes: &Value) -> Result<Demand, i32> {
         let attributes = attributes.as_array().unwrap().iter();
         let attributes: Vec<_> = attributes
-            .map(|it| Attribute::from_json(it).unwrap())
+            .map(|value| Attribute::from_json(value).unwrap())
             .collect();
         let request = Request::read(Directive::New, &attributes).unwrap();
         Demand::of(&request).map_err(|denial| denial.status.0)
@@ -518,15 +521,15 @@ mod tests {
                                  {"key": "pmix.alloc.ncpulist", "value": "3,2,1"}]),
         );
         let hosts = |text: &str| text.parse().unwrap();
-        let second = listed.unwrap().next(&hosts("n1"), true).unwrap();
-        let third = second.next(&hosts("n2"), true).unwrap();
-        assert_eq!(third.next(&hosts("n3"), true), None);
+        let second = listed.unwrap().next(Some(&hosts("n1"))).unwrap();
+        let third = second.next(Some(&hosts("n2"))).unwrap();
+        assert_eq!(third.next(Some(&hosts("n3"))), None);
         let jobspec = third.jobspec(Attempt::Full, None, 0.0, "new");
         let constraints = &jobspec["attributes"]["system"]["constraints"];
         let expected = json!({"and": [{"hostlist": ["n3"]}, {"not": [{"hostlist": ["n1,n2"]}]}]});
         assert_eq!(*constraints, expected);
         assert!(Jobspec::from_json(&jobspec.to_string()).is_ok());
-        assert_eq!(second.next(&hosts("n2"), false).unwrap().apart, None);
+        assert_eq!(second.next(None).unwrap().apart, None);
     }
 
     #[test]
@@ -535,7 +538,7 @@ mod tests {
                                  {"key": "pmix.alloc.msize", "value": 1.0},
                                  {"key": "pmix.alloc.ncpulist", "value": "3,2,1"}]));
         let listed = listed.unwrap();
-        let cpus = |demand: &Demand| demand.parts().map(|it| it.cpus).collect::<Vec<_>>();
+        let cpus = |demand: &Demand| demand.parts().map(|part| part.cpus).collect::<Vec<_>>();
         let turned = listed.beginning_with(1);
         assert_eq!(cpus(&turned), [2, 3, 1]);
         assert_eq!(turned.dropped, ["pmix.alloc.msize"]);
@@ -610,7 +613,7 @@ mod tests {
     fn parts(demand: &Demand) -> Vec<(u32, u32, Option<&str>)> {
         let parts = demand.parts();
         parts
-            .map(|it| (it.nodes.unwrap(), it.cpus, it.hosts.as_deref()))
+            .map(|part| (part.nodes.unwrap(), part.cpus, part.hosts.as_deref()))
             .collect()
     }
 
@@ -630,7 +633,12 @@ mod tests {
         ];
         assert_eq!(parts(&three), expected);
         assert_eq!((three.all_nodes(), three.all_cpus()), (Some(4), 7));
-        assert!(three.rest.iter().all(|it| it.only_hosts && it.required));
+        assert!(
+            three
+                .rest
+                .iter()
+                .all(|demand| demand.only_hosts && demand.required)
+        );
         let preferred = counts(false, "n1,n2", "1,3").unwrap();
         assert!(!preferred.may_be_partial(), "all or none");
         assert_eq!(
@@ -640,7 +648,7 @@ mod tests {
         assert!(counts(true, "n1,n2", "3,3").unwrap().rest.is_empty());
         assert!(counts(true, "n1,n2", "3").unwrap().rest.is_empty());
         let many = |number: u32| {
-            let counts: Vec<String> = (1..=number).map(|it| it.to_string()).collect();
+            let counts: Vec<String> = (1..=number).map(|number| number.to_string()).collect();
             demand(&json!([{"key": "pmix.alloc.ncpulist", "value": counts.join(",")}]))
         };
         assert_eq!(many(64).unwrap().parts().count(), 64);

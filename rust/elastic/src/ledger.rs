@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::names::{Directive, Key, Status};
 
-/// The number of ended requests of a job that are kept.
+/// The maximum number of ended requests kept per job.
 const MAX_ENDED_REQUESTS: usize = 1024;
 
 /// The state of a request.
@@ -47,7 +47,7 @@ impl Progress {
         match self {
             Self::Queued => "queued",
             Self::Granted => "granted",
-            Self::Denied => "refused",
+            Self::Denied => "denied",
             Self::Cancelled => "cancelled",
         }
     }
@@ -87,9 +87,9 @@ pub struct Entry {
     /// Names of preferred attributes that have no effect on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
-    /// The loans to reclaim: their numbers, and the nodes of each.
+    /// The loans to reclaim.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub returns: Vec<(u32, u32)>,
+    pub returns: Vec<Return>,
     /// The status, once it has ended.
     #[serde(skip)]
     pub status: Option<Status>,
@@ -110,7 +110,7 @@ impl Entry {
     /// The value of a result.
     pub fn result(&self, key: Key) -> Option<&Value> {
         let mut results = self.results.iter();
-        let found = results.find(|it| it["key"] == key.name())?;
+        let found = results.find(|result| result["key"] == key.name())?;
         found.get("value")
     }
 
@@ -122,6 +122,28 @@ impl Entry {
     /// The directive.
     pub fn directive(&self) -> Option<Directive> {
         Directive::from_name(&self.directive)
+    }
+}
+
+/// Nodes of a loan that are to return, written as `[loan, nodes]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u32, u32)", into = "(u32, u32)")]
+pub struct Return {
+    /// The number of the loan.
+    pub loan: u32,
+    /// The number of nodes.
+    pub nodes: u32,
+}
+
+impl From<(u32, u32)> for Return {
+    fn from((loan, nodes): (u32, u32)) -> Self {
+        Self { loan, nodes }
+    }
+}
+
+impl From<Return> for (u32, u32) {
+    fn from(due: Return) -> Self {
+        (due.loan, due.nodes)
     }
 }
 
@@ -166,7 +188,7 @@ impl Loan {
 
     /// Whether one request can reclaim both: nodes of one kind, for one allocation.
     pub fn is_like(&self, other: &Self) -> bool {
-        let kind = |it: &Self| (it.target, it.own, it.whole, it.cpus, it.gpus);
+        let kind = |lend: &Self| (lend.target, lend.own, lend.whole, lend.cpus, lend.gpus);
         kind(self) == kind(other)
     }
 }
@@ -185,7 +207,7 @@ pub enum Change {
 }
 
 /// The requests and loans of one job, indexed by state, deadline and id.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Account {
     entries: BTreeMap<u32, Entry>,
     /// The pending and the ended ones.
@@ -243,7 +265,7 @@ impl Account {
     pub fn expired(&self, now: f64) -> impl Iterator<Item = &Entry> {
         let late = self.deadlines.range(..=(milliseconds(now), u32::MAX));
         let late = late.filter_map(|(_, seq)| self.entry(*seq));
-        late.filter(move |it| it.deadline.is_some_and(|limit| limit <= now))
+        late.filter(move |entry| entry.deadline.is_some_and(|limit| limit <= now))
     }
 
     /// The loans by number.
@@ -257,23 +279,23 @@ impl Account {
     }
 
     /// The nodes to reclaim, by loan: of the loans with this id, or of all, up to `limit` nodes.
-    pub fn to_reclaim(&self, id: Option<&str>, limit: Option<u32>) -> Vec<(u32, u32)> {
+    pub fn to_reclaim(&self, id: Option<&str>, limit: Option<u32>) -> Vec<Return> {
         let mut left = limit.unwrap_or(u32::MAX);
         let lends = self.loans.iter();
         let meant = lends.filter(|(_, lend)| id.is_none() || lend.id.as_deref() == id);
         let parts = meant.map(|(seq, lend)| {
             let nodes = lend.outstanding().min(left);
             left -= nodes;
-            (*seq, nodes)
+            Return { loan: *seq, nodes }
         });
-        parts.filter(|(_, nodes)| *nodes > 0).collect()
+        parts.filter(|part| part.nodes > 0).collect()
     }
 
     fn begin(&mut self, entry: Entry) -> Change {
         let seq = entry.seq;
         self.last = self.last.max(seq);
-        for (lend, nodes) in &entry.returns {
-            if let Some(lend) = self.loans.get_mut(lend) {
+        for Return { loan, nodes } in &entry.returns {
+            if let Some(lend) = self.loans.get_mut(loan) {
                 lend.returning += (*nodes).min(lend.outstanding());
             }
         }
@@ -293,7 +315,7 @@ impl Account {
 
     fn again(&mut self, again: &Again) {
         let entry = self.entries.get_mut(&again.seq);
-        if let Some(entry) = entry.filter(|it| it.is_open()) {
+        if let Some(entry) = entry.filter(|entry| entry.is_open()) {
             if let Some(before) = entry.alloc.replace(again.alloc) {
                 self.allocs.remove(&before);
             }
@@ -303,7 +325,7 @@ impl Account {
 
     fn end(&mut self, ended: Ended) -> Change {
         let entry = self.entries.get_mut(&ended.seq);
-        let Some(entry) = entry.filter(|it| it.is_open()) else {
+        let Some(entry) = entry.filter(|entry| entry.is_open()) else {
             return Change::Other;
         };
         entry.status = Some(Status(ended.status));
@@ -315,8 +337,8 @@ impl Account {
             self.deadlines.remove(&(milliseconds(limit), ended.seq));
         }
         let mut left = ended.nodes;
-        for (lend, nodes) in std::mem::take(&mut entry.returns) {
-            if let Some(lend) = self.loans.get_mut(&lend) {
+        for Return { loan, nodes } in std::mem::take(&mut entry.returns) {
+            if let Some(lend) = self.loans.get_mut(&loan) {
                 let nodes = nodes.min(lend.returning);
                 let back = nodes.min(left);
                 lend.returning -= nodes;
@@ -410,6 +432,11 @@ impl Ledger {
         self.accounts.get(&job)
     }
 
+    /// The jobs with an account, in ascending order.
+    pub fn jobs(&self) -> impl Iterator<Item = u64> {
+        self.accounts.keys().copied()
+    }
+
     /// The other jobs that may have requests or loans for an allocation.
     pub fn about(&self, target: u64) -> impl Iterator<Item = (u64, &Account)> {
         let jobs = self.about.get(&target).into_iter().flatten();
@@ -435,22 +462,22 @@ impl Ledger {
                     self.accounts.entry(job).or_default().begin(entry)
                 })
             }
-            "penstock.alloc-end" => read(context).and_then(|it: Ended| {
+            "penstock.alloc-end" => read(context).and_then(|ended: Ended| {
                 let account = self.accounts.get_mut(&job)?;
-                for target in it.lent.iter().filter_map(|lend| lend.target) {
+                for target in ended.lent.iter().filter_map(|lend| lend.target) {
                     self.about.entry(target).or_default().insert(job);
                 }
-                Some(account.end(it))
+                Some(account.end(ended))
             }),
-            "penstock.alloc-again" => read(context).and_then(|it: Again| {
-                self.accounts.get_mut(&job)?.again(&it);
+            "penstock.alloc-again" => read(context).and_then(|again: Again| {
+                self.accounts.get_mut(&job)?.again(&again);
                 Some(Change::Other)
             }),
-            "penstock.loan-end" => read(context).and_then(|it: LoanEnd| {
+            "penstock.loan-end" => read(context).and_then(|end: LoanEnd| {
                 let account = self.accounts.get_mut(&job)?;
                 account
                     .loans
-                    .retain(|_, lend| lend.target != Some(it.target));
+                    .retain(|_, lend| lend.target != Some(end.target));
                 Some(Change::Other)
             }),
             _ => None,

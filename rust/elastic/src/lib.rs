@@ -17,7 +17,7 @@ mod time;
 pub use attribute::{Attribute, Data};
 pub use demand::{Attempt, Demand};
 pub use error::Error;
-pub use ledger::{Account, Change, Entry, Ledger, Loan, Progress};
+pub use ledger::{Account, Change, Entry, Ledger, Loan, Progress, Return};
 pub use names::{Directive, Key, Status};
 pub use release::{Holding, ReleasedPart, select_released};
 pub use request::{Denial, Flagged, Request};

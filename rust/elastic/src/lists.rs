@@ -95,7 +95,7 @@ fn inner(text: &str) -> Result<Option<Vec<String>>, Error> {
         .ok_or_else(|| malformed(text, "expected `]` at its end"))?;
     let mut names = Vec::new();
     for part in split(body).ok_or_else(|| malformed(text, "expected matching brackets"))? {
-        expand(part, &mut names).map_err(|expected| malformed(text, &expected))?;
+        expand(text, part, &mut names)?;
     }
     Ok(Some(names))
 }
@@ -118,16 +118,19 @@ fn split(body: &str) -> Option<Vec<&str>> {
     (depth == 0).then_some(parts)
 }
 
-/// Appends the names of `prefix[digits:ranges]suffix`, or a plain name.
-fn expand(part: &str, names: &mut Vec<String>) -> Result<(), String> {
+/// Appends the names of a part of a list: `prefix[digits:ranges]suffix`, or a plain name.
+fn expand(whole: &str, part: &str, names: &mut Vec<String>) -> Result<(), Error> {
     let Some((prefix, rest)) = part.split_once('[') else {
         if part.is_empty() {
-            return Err("expected a name".to_owned());
+            return Err(malformed(whole, "expected a name"));
         }
         names.push(part.to_owned());
         return Ok(());
     };
-    let bad = || format!("cannot read `{part}`: expected `prefix[digits:ranges]`");
+    let bad = || {
+        let expected = format!("cannot read `{part}`: expected `prefix[digits:ranges]`");
+        malformed(whole, &expected)
+    };
     let (ranges, suffix) = rest.split_once(']').ok_or_else(bad)?;
     let (digits, ranges) = ranges.split_once(':').ok_or_else(bad)?;
     let width = digits.parse::<usize>().map_err(|_| bad())?;
@@ -140,7 +143,8 @@ fn expand(part: &str, names: &mut Vec<String>) -> Result<(), String> {
         let last = last.parse::<u64>().map_err(|_| bad())?;
         let more = last.checked_sub(first).ok_or_else(bad)?;
         if more >= (MAX_ELEMENTS - names.len()) as u64 {
-            return Err(format!("expected at most {MAX_ELEMENTS} names"));
+            let expected = format!("expected at most {MAX_ELEMENTS} names");
+            return Err(malformed(whole, &expected));
         }
         names.extend((first..=last).map(|number| format!("{prefix}{number:0width$}{suffix}")));
     }

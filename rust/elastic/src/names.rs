@@ -59,20 +59,22 @@ impl Directive {
     /// environments, 128 and above.
     pub fn from_number(number: u64) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
-        all.find(|(own, ..)| *own == number).map(|it| it.2)
+        all.find(|(own, ..)| *own == number)
+            .map(|(.., directive)| directive)
     }
 
     /// The directive with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|(_, own, _)| own.eq_ignore_ascii_case(name))
-            .map(|it| it.2)
+            .map(|(.., directive)| directive)
     }
 
     /// The name in lower case.
     pub fn name(self) -> &'static str {
         let mut all = Self::ALL.into_iter();
-        all.find(|it| it.2 == self).map_or("", |it| it.1)
+        all.find(|(.., directive)| *directive == self)
+            .map_or("", |(_, name, _)| name)
     }
 }
 
@@ -152,13 +154,14 @@ impl Key {
     /// The attribute of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         let mut all = KEYS.into_iter();
-        all.find(|(own, _)| *own == name).map(|it| it.1)
+        all.find(|(own, _)| *own == name).map(|(_, key)| key)
     }
 
     /// The name that results carry.
     pub fn name(self) -> &'static str {
         let mut all = KEYS.into_iter();
-        all.find(|it| it.1 == self).map_or("", |it| it.0)
+        all.find(|(_, key)| *key == self)
+            .map_or("", |(name, _)| name)
     }
 
     /// The PMIx type of the value.
@@ -184,7 +187,11 @@ mod tests {
             assert_eq!(Key::from_name(name), Some(key));
             assert_eq!(Key::from_name(key.name()), Some(key));
             assert!(key.name().starts_with("pmix."), "{name}");
-            assert_eq!(KEYS.iter().filter(|it| it.0 == name).count(), 1, "{name}");
+            assert_eq!(
+                KEYS.iter().filter(|(own, _)| *own == name).count(),
+                1,
+                "{name}"
+            );
         }
         assert_eq!(Key::from_name("pmix.alloc.nope"), None);
     }

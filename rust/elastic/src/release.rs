@@ -22,7 +22,7 @@ pub struct ReleasedPart {
     pub all: bool,
 }
 
-/// Chooses up to `count` ranks, none of `keep`: of the last holding first, and the highest first.
+/// Chooses up to `count` ranks outside `keep`: the last holding first, and its highest ranks first.
 fn choose(holdings: &[Holding], count: u64, keep: &IdSet) -> IdSet {
     let mut chosen = IdSet::new();
     for holding in holdings.iter().rev() {
@@ -47,23 +47,23 @@ pub fn select_released(
     let held: Vec<Holding> = match named {
         Some(named) => holdings
             .iter()
-            .map(|it| Holding {
-                alloc: it.alloc,
-                ranks: it.ranks.intersection(named),
+            .map(|holding| Holding {
+                alloc: holding.alloc,
+                ranks: holding.ranks.intersection(named),
             })
             .collect(),
         None => holdings.to_vec(),
     };
     let chosen = choose(&held, count.unwrap_or(u64::MAX), keep);
-    let parts = holdings.iter().map(|it| {
-        let ranks = it.ranks.intersection(&chosen);
+    let parts = holdings.iter().map(|holding| {
+        let ranks = holding.ranks.intersection(&chosen);
         ReleasedPart {
-            alloc: it.alloc,
-            all: ranks == it.ranks,
+            alloc: holding.alloc,
+            all: ranks == holding.ranks,
             ranks,
         }
     });
-    parts.filter(|it| !it.ranks.is_empty()).collect()
+    parts.filter(|part| !part.ranks.is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -89,9 +89,9 @@ mod tests {
         let named = named.map(ids);
         let parts = select_released(holdings, named.as_ref(), count, &ids(keep));
         let parts = parts.iter();
-        let parts = parts.map(|it| {
-            let mark = if it.all { "!" } else { "" };
-            format!("{}:{}{mark}", it.alloc, it.ranks)
+        let parts = parts.map(|part| {
+            let mark = if part.all { "!" } else { "" };
+            format!("{}:{}{mark}", part.alloc, part.ranks)
         });
         parts.collect::<Vec<_>>().join(" ")
     }

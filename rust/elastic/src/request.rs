@@ -214,13 +214,13 @@ impl Request {
                     _ => return Err(wrong(attribute, "expected seconds, 0 or more")),
                 };
                 // PMIx takes 0 for no limit.
-                self.timeout = Some(seconds).filter(|it| *it > 0.0);
+                self.timeout = Some(seconds).filter(|timeout| *timeout > 0.0);
             }
             Key::Memory | Key::Network | Key::NetworkId | Key::Bandwidth | Key::NetworkQos => {
                 let what = "not in the inventory";
                 // A flag within the array applies to the request.
                 if let Data::Array(all) = &attribute.data {
-                    for inner in all.iter().filter(|it| it.required) {
+                    for inner in all.iter().filter(|attribute| attribute.required) {
                         self.unsupported(&inner.key, true, what)?;
                     }
                 }
@@ -283,7 +283,7 @@ mod tests {
     fn read(attributes: &Value) -> Result<Request, (i32, String)> {
         let attributes = attributes.as_array().unwrap().iter();
         let attributes: Vec<_> = attributes
-            .map(|it| Attribute::from_json(it).unwrap())
+            .map(|value| Attribute::from_json(value).unwrap())
             .collect();
         Request::read(Directive::Extend, &attributes)
             .map_err(|denial| (denial.status.0, denial.reason))

@@ -15,12 +15,12 @@ pub fn seconds(text: &str) -> Result<u32, Error> {
         ))
     };
     let fields: Vec<&str> = text.trim().split(':').collect();
-    if fields.len() > UNITS.len() || fields.iter().all(|it| it.is_empty()) {
+    if fields.len() > UNITS.len() || fields.iter().all(|field| field.is_empty()) {
         return Err(expected());
     }
     let mut total = 0_u64;
     for (field, unit) in fields.iter().rev().zip(UNITS) {
-        let digits = field.bytes().all(|it| it.is_ascii_digit());
+        let digits = field.bytes().all(|byte| byte.is_ascii_digit());
         let number = match field.len() {
             0 => 0,
             1..=10 if digits => field.parse::<u64>().map_err(|_| expected())?,
@@ -28,7 +28,7 @@ pub fn seconds(text: &str) -> Result<u32, Error> {
         };
         total = number
             .checked_mul(unit)
-            .and_then(|it| total.checked_add(it))
+            .and_then(|seconds| total.checked_add(seconds))
             .ok_or_else(expected)?;
     }
     u32::try_from(total).map_err(|_| {

@@ -89,18 +89,18 @@ proptest! {
                 apply(&mut ledger, "penstock.alloc-request", &begun);
             }
             let Some(account) = ledger.account(JOB) else { continue };
-            let seqs = |found: Vec<&Entry>| found.iter().map(|it| it.seq).collect::<Vec<_>>();
+            let seqs = |found: Vec<&Entry>| found.iter().map(|entry| entry.seq).collect::<Vec<_>>();
             let all = || account.entries();
             prop_assert_eq!(seqs(account.open().collect()),
-                            seqs(all().filter(|it| it.is_open()).collect()));
+                            seqs(all().filter(|entry| entry.is_open()).collect()));
             let mut late = seqs(account.expired(4.5).collect());
             late.sort_unstable();
-            let is_late = |it: &&Entry| it.is_open() && it.deadline <= Some(4.5);
+            let is_late = |entry: &&Entry| entry.is_open() && entry.deadline <= Some(4.5);
             prop_assert_eq!(late, seqs(all().filter(is_late).collect()));
-            let newest = all().rev().find(|it| it.id == Some(name.to_string()));
+            let newest = all().rev().find(|entry| entry.id == Some(name.to_string()));
             prop_assert_eq!(account.named(&name.to_string()), newest);
             for alloc in [1003, 2003, again] {
-                let stands = all().find(|it| it.alloc == Some(alloc));
+                let stands = all().find(|entry| entry.alloc == Some(alloc));
                 prop_assert_eq!(account.represented_by(alloc), stands);
             }
         }
@@ -154,11 +154,11 @@ proptest! {
                 }
                 Step::Reacquire(most) => {
                     let returns = ledger.account(JOB)
-                        .map(|it| it.to_reclaim(None, most)).unwrap_or_default();
-                    let nodes: u32 = returns.iter().map(|it| it.1).sum();
+                        .map(|account| account.to_reclaim(None, most)).unwrap_or_default();
+                    let nodes: u32 = returns.iter().map(|due| due.nodes).sum();
                     prop_assert!(most.is_none_or(|most| nodes <= most));
-                    // Nodes of one kind are asked for by one request.
-                    for (loan, nodes) in returns {
+                    // One request reclaims nodes of one kind.
+                    for penstock_elastic::Return { loan, nodes } in returns {
                         seq += 1;
                         let cpus = ledger.account(JOB).unwrap().loan(loan).unwrap().cpus;
                         open.insert(seq, (nodes, cpus));
@@ -180,8 +180,8 @@ proptest! {
                 }
                 Step::Again(at) => {
                     let over: Vec<u32> = ledger.account(JOB).into_iter()
-                        .flat_map(Account::entries).filter(|it| !it.is_open())
-                        .map(|it| it.seq).collect();
+                        .flat_map(Account::entries).filter(|entry| !entry.is_open())
+                        .map(|entry| entry.seq).collect();
                     if let Some(seq) = over.get(at % over.len().max(1)) {
                         let context = json!({"seq": seq, "status": 0, "nodes": 5});
                         let again = apply(&mut ledger, "penstock.alloc-end", &context);
@@ -198,7 +198,7 @@ proptest! {
                     returning += lend.returning * lend.cpus;
                 }
             }
-            // Nothing is asked back twice, and nothing gets lost.
+            // Each loan is reclaimed once, and none is lost.
             let asked: u32 = open.values().map(|(nodes, cpus)| nodes * cpus).sum();
             prop_assert_eq!(returning, asked);
             prop_assert_eq!(lent, outstanding + returning + back);
@@ -218,6 +218,6 @@ fn loans_of_an_allocation_end_with_it() {
     }
     apply(&mut ledger, "penstock.loan-end", &json!({"target": 9}));
     let account = ledger.account(JOB).unwrap();
-    let left: Vec<_> = account.loans().map(|(_, it)| it.target).collect();
+    let left: Vec<_> = account.loans().map(|(_, loan)| loan.target).collect();
     assert_eq!(left, [None]);
 }

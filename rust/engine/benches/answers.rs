@@ -1,10 +1,10 @@
-//! What it costs to say why jobs wait, and what would be otherwise.
+//! The cost of explanations of pending jobs and of what-if queries.
 //!
-//! The state: 10,000 nodes of 64 cores, 5,000 jobs running, 100,000 pending of 1,000
-//! shapes and 50 time limits, EASY backfill, after a pass. A third of the shapes ask for nodes.
+//! The state: 10,000 nodes of 64 cores, 5,000 jobs running, 100,000 pending of 1,000 shapes and 50
+//! time limits, EASY backfill, after a pass. A third of the shapes request nodes.
 //!
-//! In `answers/wide` 100,000 jobs run, each on one of 100,000 nodes, with as many distinct ends,
-//! and one that wants all nodes waits.
+//! In `answers/wide` 100,000 jobs are running, each on one of 100,000 nodes, with as many distinct
+//! ends, and a job that requests all nodes is pending.
 #![allow(missing_docs, reason = "criterion's macros write undocumented items")]
 
 use std::hint::black_box;
@@ -12,11 +12,12 @@ use std::hint::black_box;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use penstock_engine::{Change, Engine, Job, Options, Policy, QueueId};
 use penstock_jobspec::Request;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 const NOW: f64 = 1000.0;
 
-/// Numbers that look random, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -49,7 +50,7 @@ fn request(shape: u64, duration: f64) -> Request {
 fn submit(engine: &mut Engine, id: u64, request: Request) {
     let (priority, queue) = (16, QueueId::default());
     let job = Job {
-        id,
+        id: JobId::new(id),
         priority,
         request,
         queue,
@@ -57,7 +58,7 @@ fn submit(engine: &mut Engine, id: u64, request: Request) {
     assert!(engine.submit(job).is_ok());
 }
 
-/// All nodes up, nothing on them, EASY backfill.
+/// An engine with idle nodes, all of them up, and EASY backfill.
 fn empty(nodes: u32) -> Engine {
     let last = nodes - 1;
     let text = format!(
@@ -109,29 +110,29 @@ fn answers(criterion: &mut Criterion) {
     let (first, later) = (queued[0], queued[50]);
     let mut group = criterion.benchmark_group(format!("answers/{nodes}"));
     group.sample_size(10);
-    group.bench_function("explain the first", |it| {
-        it.iter(|| black_box(engine.explain(first, NOW)));
+    group.bench_function("explain the first", |bencher| {
+        bencher.iter(|| black_box(engine.explain(first, NOW)));
     });
-    group.bench_function("explain the 50th", |it| {
-        it.iter(|| black_box(engine.explain(later, NOW)));
+    group.bench_function("explain the 50th", |bencher| {
+        bencher.iter(|| black_box(engine.explain(later, NOW)));
     });
-    group.bench_function("explain the first 100", |it| {
-        it.iter(|| black_box(engine.explain_all(NOW, 100)));
+    group.bench_function("explain the first 100", |bencher| {
+        bencher.iter(|| black_box(engine.explain_all(NOW, 100)));
     });
-    group.bench_function("snapshot", |it| {
-        it.iter_batched(|| (), |()| engine.clone(), BatchSize::PerIteration);
+    group.bench_function("snapshot", |bencher| {
+        bencher.iter_batched(|| (), |()| engine.clone(), BatchSize::PerIteration);
     });
     let new = Change::Submit(Job {
-        id: u64::MAX,
+        id: JobId::new(u64::MAX),
         priority: 32,
         request: request(0, 60.0),
         queue: QueueId::default(),
     });
-    group.bench_function("what if an urgent job came", |it| {
-        it.iter(|| black_box(engine.what_if(&new, NOW, 0)));
+    group.bench_function("what if an urgent job came", |bencher| {
+        bencher.iter(|| black_box(engine.what_if(&new, NOW, 0)));
     });
-    group.bench_function("most nodes that would start now", |it| {
-        it.iter(|| black_box(engine.fit_now(first, NOW)));
+    group.bench_function("most nodes that would start now", |bencher| {
+        bencher.iter(|| black_box(engine.fit_now(first, NOW)));
     });
     group.finish();
 }
@@ -147,7 +148,7 @@ fn wide(criterion: &mut Criterion) {
         ..request(1, duration)
     };
     for id in 0..nodes {
-        // 7919 is a prime: each number is met once.
+        // 7919 is a prime: each number occurs once.
         let end = 100.0 + f64::from(small(u64::from(id) * 7919 % u64::from(nodes)));
         submit(&mut engine, id.into(), whole(1, end));
     }
@@ -156,20 +157,20 @@ fn wide(criterion: &mut Criterion) {
     engine.schedule(NOW, usize::MAX);
     let mut group = criterion.benchmark_group("answers/wide");
     group.sample_size(10);
-    group.bench_function("snapshot", |it| {
-        it.iter_batched(|| (), |()| engine.clone(), BatchSize::PerIteration);
+    group.bench_function("snapshot", |bencher| {
+        bencher.iter_batched(|| (), |()| engine.clone(), BatchSize::PerIteration);
     });
     let new = Change::Submit(Job {
-        id: u64::MAX,
+        id: JobId::new(u64::MAX),
         priority: 32,
         request: whole(nodes / 2, 60.0),
         queue: QueueId::default(),
     });
-    group.bench_function("what if a job of half of the nodes came", |it| {
-        it.iter(|| black_box(engine.what_if(&new, NOW, 0)));
+    group.bench_function("what if a job of half of the nodes came", |bencher| {
+        bencher.iter(|| black_box(engine.what_if(&new, NOW, 0)));
     });
-    group.bench_function("estimates", |it| {
-        it.iter(|| black_box(engine.estimate(NOW)));
+    group.bench_function("estimates", |bencher| {
+        bencher.iter(|| black_box(engine.estimate(NOW)));
     });
     group.finish();
 }

@@ -1,8 +1,8 @@
 //! Matching, decisions included: `cargo bench -p penstock-engine --bench matching`.
 //!
-//! Nodes have 64 cores and the hosts `node0` and on; every tenth has the property `tenth`. A round
-//! submits jobs of one shape, and times the pass that decides them; what they got is freed between
-//! rounds. The figures are per round: divide by the jobs in the name.
+//! Nodes have 64 cores and the hosts `node0`, `node1` and so on; every tenth has the property
+//! `tenth`. A round submits jobs of one shape, and times the pass that decides them; their
+//! allocations are freed between rounds. The figures are per round: divide by the jobs in the name.
 #![allow(missing_docs, reason = "criterion's macros write undocumented items")]
 
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use penstock_engine::{Engine, Options, QueueId, Selection};
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Constraint, Request};
 use penstock_rset::ResourceSet;
 
@@ -63,7 +64,7 @@ fn on_a_tenth(request: Request) -> Request {
     }
 }
 
-/// An engine with jobs of which it knows the ids.
+/// An engine with the ids of its jobs.
 struct Bench {
     engine: Engine,
     next: u64,
@@ -77,9 +78,9 @@ impl Bench {
         }
     }
 
-    fn submit(&mut self, request: &Request, jobs: u64) -> Vec<u64> {
+    fn submit(&mut self, request: &Request, jobs: u64) -> Vec<JobId> {
         let shape = self.engine.shape(request);
-        let ids: Vec<u64> = (self.next..self.next + jobs).collect();
+        let ids: Vec<JobId> = (self.next..self.next + jobs).map(JobId::new).collect();
         self.next += jobs;
         for id in &ids {
             self.engine
@@ -89,8 +90,8 @@ impl Bench {
         ids
     }
 
-    /// Starts jobs of one shape; the pass alone takes time.
-    fn start(&mut self, request: &Request, jobs: u64) -> (Vec<u64>, Duration) {
+    /// Starts jobs of one shape; only the pass is timed.
+    fn start(&mut self, request: &Request, jobs: u64) -> (Vec<JobId>, Duration) {
         let ids = self.submit(request, jobs);
         let start = Instant::now();
         let decisions = self.engine.schedule(1.0, ids.len());
@@ -99,7 +100,7 @@ impl Bench {
         (ids, time)
     }
 
-    /// Time for a number of rounds, between which everything is freed.
+    /// The time of a number of rounds, between which everything is freed.
     fn rounds(&mut self, rounds: u64, request: &Request, jobs: u64) -> Duration {
         (0..rounds)
             .map(|_| {
@@ -140,7 +141,8 @@ fn matches(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// By how much the policies differ, and what fill costs: the machine is full to so many percent.
+/// The difference between selection policies, and the cost of fill: the machine is filled to a
+/// percentage.
 fn selections(criterion: &mut Criterion) {
     let nodes = 10_000;
     let mut group = criterion.benchmark_group("selection, 1 core x1000");
@@ -156,8 +158,8 @@ fn selections(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// By how much the policies differ where nodes are wanted: on an empty machine, and where every
-/// second node, at random, is taken.
+/// The difference between selection policies if nodes are requested: on an empty machine, and on
+/// one with half of the nodes, at random, in use.
 fn many_nodes(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("selection, 64 nodes x15");
     for selection in Selection::ALL {
@@ -165,8 +167,8 @@ fn many_nodes(criterion: &mut Criterion) {
             let mut bench = Bench::new(10_000, selection);
             if scattered {
                 let (ids, _) = bench.start(&whole(1), 10_000);
-                let gone = |id: &u64| id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 63 == 0;
-                let gone: Vec<u64> = ids.into_iter().filter(gone).collect();
+                let gone = |id: &JobId| id.get().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 63 == 0;
+                let gone: Vec<JobId> = ids.into_iter().filter(gone).collect();
                 bench.engine.finish(&gone);
             }
             let state = if scattered { "scattered" } else { "empty" };
@@ -178,7 +180,7 @@ fn many_nodes(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Nodes that are nearly full: a random job ends, and one that waits takes its place.
+/// Nodes that are nearly full: a random job ends, and a pending one starts in its place.
 fn again(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("free and match again");
     for nodes in SIZES {
@@ -193,7 +195,7 @@ fn again(criterion: &mut Criterion) {
                 seed ^= seed << 17;
                 let at = seed % held.len();
                 bench.engine.finish(&held[at..=at]);
-                held[at] = bench.next;
+                held[at] = JobId::new(bench.next);
                 bench.next += 1;
                 bench
                     .engine
@@ -206,7 +208,7 @@ fn again(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A job that does not fit, after something was freed and taken that does not help it.
+/// A job that does not fit, after resources were freed and allocated that do not fit it.
 fn fails(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a pass in which nothing fits");
     for nodes in SIZES {
@@ -233,7 +235,7 @@ fn text(criterion: &mut Criterion) {
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 text.clear();
-                bench.engine.write_r(ids[0], &mut text)
+                bench.engine.write_r(JobId::new(ids[0].get()), &mut text)
             });
         });
     }

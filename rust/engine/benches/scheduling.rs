@@ -1,13 +1,13 @@
-//! What passes cost: `cargo bench -p penstock-engine --bench scheduling`.
+//! The cost of passes: `cargo bench -p penstock-engine --bench scheduling`.
 //!
 //! | bench | state and work |
 //! |---|---|
-//! | `decide` | empty machine of so many nodes with 64 cores, 10,000 one-core jobs of one lane in the queue: one decision, queue and books included |
+//! | `decide` | empty machine of the given number of nodes with 64 cores, 10,000 one-core jobs of one lane in the queue: one decision, queue and counters included |
 //! | `submit` | one job of a known shape into a queue of 100,000 |
-//! | `full` | 1,000 nodes without a free core, so many jobs of 1,000 shapes waiting: one pass that starts nothing |
-//! | `easy` | 10,000 nodes with 5,000 jobs running, 100,000 waiting in 1,000 shapes with 50 limits each: one pass that starts nothing, and one after a job has ended |
-//! | `estimate` | the same: estimates for all that wait |
-//! | `prioritize` | 100,000 waiting jobs get new priorities |
+//! | `full` | 1,000 nodes without a free core, the given number of jobs of 1,000 shapes pending: one pass that starts no job |
+//! | `easy` | 10,000 nodes with 5,000 jobs running, 100,000 pending in 1,000 shapes with 50 limits each: one pass that starts no job, and one after a job has ended |
+//! | `estimate` | the same: estimates for all pending jobs |
+//! | `prioritize` | 100,000 pending jobs get new priorities |
 //! | `snapshot` | 100,000 nodes, 100,000 one-core jobs running: one clone |
 
 use std::hint::black_box;
@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use penstock_engine::{Engine, Options, Policy, QueueId, ShapeId};
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Count, Request};
 use penstock_rset::ResourceSet;
 
-/// A small generator of numbers, the same on every run (xorshift).
+/// A small generator of pseudo-random numbers, the same on every run (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -65,7 +66,7 @@ fn request(nnodes: Option<u32>, slots: u32, cores: u32) -> Request {
 fn submit(engine: &mut Engine, id: u64, shape: ShapeId, limit: f64) {
     let queue = QueueId::default();
     engine
-        .submit_shape(id, 16, shape, limit, queue)
+        .submit_shape(JobId::new(id), 16, shape, limit, queue)
         .expect("a new job");
 }
 
@@ -91,7 +92,7 @@ fn decide(c: &mut Criterion) {
                         let decisions = engine.schedule(1000.0, usize::MAX);
                         spent += start.elapsed();
                         assert_eq!(decisions.len() as u64, batch);
-                        let ids: Vec<u64> = (first..next).collect();
+                        let ids: Vec<JobId> = (first..next).map(JobId::new).collect();
                         engine.finish(&ids);
                         left -= batch;
                     }
@@ -120,11 +121,11 @@ fn full(c: &mut Criterion) {
             group.bench_function(BenchmarkId::new(policy.to_string(), jobs), |b| {
                 b.iter(|| black_box(engine.schedule(1.0, usize::MAX).len()));
             });
-            // As after something has ended that is of no use to anybody.
+            // As after the end of a job whose resources fit no pending job.
             group.bench_function(BenchmarkId::new(format!("{policy}/freed"), jobs), |b| {
                 b.iter(|| {
                     let none = penstock_idset::IdSet::new();
-                    engine.free(0, Some(&none)).expect("it runs");
+                    engine.free(JobId::new(0), Some(&none)).expect("it runs");
                     black_box(engine.schedule(1.0, usize::MAX).len())
                 });
             });
@@ -133,7 +134,7 @@ fn full(c: &mut Criterion) {
     group.finish();
 }
 
-/// 10,000 nodes with 5,000 jobs running, and so many waiting in 1,000 shapes with 50 limits each.
+/// 10,000 nodes with 5,000 jobs running, and `jobs` pending in 1,000 shapes with 50 limits each.
 fn busy(policy: Policy, jobs: u64) -> Engine {
     let mut engine = machine(10_000, policy);
     let mut random = Random(0x2545_F491_4F6C_DD1D);
@@ -154,11 +155,11 @@ fn busy(policy: Policy, jobs: u64) -> Engine {
     }
     let started = engine.schedule(0.0, usize::MAX).len();
     assert_eq!(started, 5_000);
-    // Two nodes on the average, as those that run.
+    // Two nodes on average, as for the running jobs.
     let shapes: Vec<ShapeId> = (0..1_000_u32)
-        .map(|it| {
-            let size = 1 + it / 4;
-            engine.shape(&match it % 4 {
+        .map(|index| {
+            let size = 1 + index / 4;
+            engine.shape(&match index % 4 {
                 0 => Request {
                     exclusive: false,
                     ..request(Some(1 + size % 4), 1 + size / 4, 1)
@@ -169,7 +170,7 @@ fn busy(policy: Policy, jobs: u64) -> Engine {
             })
         })
         .collect();
-    // The first in line does not fit.
+    // The blocked head does not fit.
     let all = engine.shape(&request(Some(9_990), 1, 64));
     submit(&mut engine, 10_000, all, 3600.0);
     for id in 10_001..10_000 + jobs {
@@ -202,7 +203,7 @@ fn easy(c: &mut Criterion) {
                     let mut spent = Duration::ZERO;
                     for _ in 0..count {
                         if let Some(id) = ends.pop() {
-                            engine.finish(&[id]);
+                            engine.finish(&[JobId::new(id)]);
                         }
                         let start = Instant::now();
                         let decisions = engine.schedule(1.0, usize::MAX);
@@ -260,11 +261,11 @@ fn queue(c: &mut Criterion) {
             round += 1;
             let of = |id: u64| {
                 (
-                    id,
+                    JobId::new(id),
                     1 + u32::try_from((id * 7919 + round) % 100_000).expect("small"),
                 )
             };
-            let jobs: Vec<(u64, u32)> = (10_000..110_000).map(of).collect();
+            let jobs: Vec<(JobId, u32)> = (10_000..110_000).map(of).collect();
             engine.prioritize(&jobs)
         });
     });

@@ -5,21 +5,25 @@
 
 use std::time::Instant;
 
-use penstock_engine::{Decision, Engine, Options, Policy, QueueId, Selection, ShapeId};
+use penstock_engine::{Decision, Engine, Horizon, Options, Policy, QueueId, Selection, ShapeId};
 use penstock_idset::IdSet;
 use penstock_jobspec::Request;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 /// Cores of each node.
 const CORES: u32 = 64;
-/// Jobs that one call decides about.
+/// The number of jobs that one call decides.
 const BATCH: u32 = 1000;
-/// Planned ends over which a start is looked for.
-const ENDS: usize = 64;
+/// The number of planned ends until which a start is searched.
+const HORIZON: Horizon = Horizon {
+    ends: 64,
+    decisions: 4096,
+};
 /// Nodes of the machine that the curves of the queue share.
 const NODES: u32 = 10_000;
 
-/// Numbers that look random and are the same every time (xorshift).
+/// Pseudo-random numbers, the same on every run (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -60,7 +64,7 @@ fn engine(nodes: u32, policy: Policy, selection: Selection) -> Engine {
     engine
 }
 
-/// Nanoseconds that something takes.
+/// The time that `work` takes, in nanoseconds.
 fn time(work: impl FnOnce()) -> u128 {
     let begin = Instant::now();
     work();
@@ -78,12 +82,12 @@ fn print(curve: &str, series: &str, x: u32, nanoseconds: u128) {
 
 /// Queues a job of one shape without a time limit, or with one.
 fn submit(engine: &mut Engine, id: u64, shape: ShapeId, duration: f64) {
-    let queued = engine.submit_shape(id, 16, shape, duration, QueueId::default());
+    let queued = engine.submit_shape(JobId::new(id), 16, shape, duration, QueueId::default());
     queued.expect("ids are distinct");
 }
 
-/// Fills the machine's cores up to a share in percent, with one-core jobs, one at the least. Returns
-/// their number.
+/// Fills the machine's cores up to a percentage with one-core jobs, at least one. Returns their
+/// number.
 fn fill(engine: &mut Engine, nodes: u32, percent: u32, duration: impl Fn(u32) -> f64) -> u32 {
     let shape = engine.shape(&request(None, 1, 1));
     let jobs = u32::try_from(u64::from(nodes * CORES) * u64::from(percent) / 100).unwrap_or(0);
@@ -95,7 +99,7 @@ fn fill(engine: &mut Engine, nodes: u32, percent: u32, duration: impl Fn(u32) ->
     jobs
 }
 
-/// Matches of a batch on an empty machine, each decision for itself.
+/// Matches of a batch on an empty machine, each decision separately.
 fn matches(
     curve: &str,
     series: &str,
@@ -106,10 +110,10 @@ fn matches(
 ) {
     let mut engine = engine(nodes, Policy::Fcfs, selection);
     let shape = engine.shape(asked);
-    let ids: Vec<u64> = (0..batch.into()).collect();
+    let ids: Vec<JobId> = (0..batch.into()).map(JobId::new).collect();
     let rounds = (0..21).map(|_| {
         for id in &ids {
-            submit(&mut engine, *id, shape, 0.0);
+            submit(&mut engine, (*id).get(), shape, 0.0);
         }
         let mut decided = Vec::new();
         let took = time(|| decided = engine.schedule(1.0, usize::MAX));
@@ -125,19 +129,19 @@ fn matches(
     );
 }
 
-/// A random job goes and another comes, on a machine that is filled so far; with 0 it is alone.
+/// Replaces a random job, on a machine filled to `percent`; with 0 the job is alone.
 fn replace(percent: u32, selection: Selection) {
     let mut engine = engine(NODES, Policy::Fcfs, selection);
     let jobs = fill(&mut engine, NODES, percent, |_| 0.0);
     let shape = engine.shape(&request(None, 1, 1));
     let mut random = Random(42);
     let mut ids: Vec<u64> = (0..jobs.into()).collect();
-    // What is free lies scattered, as after a while of work.
+    // The free resources are scattered, as after some time of operation.
     let mut next = u64::from(jobs);
     let mut round = |engine: &mut Engine, count: u32| {
         for _ in 0..count {
             let place = random.below(jobs) as usize;
-            engine.finish(&[ids[place]]);
+            engine.finish(&[JobId::new(ids[place])]);
             submit(engine, next, shape, 0.0);
             ids[place] = next;
             next += 1;
@@ -150,7 +154,7 @@ fn replace(percent: u32, selection: Selection) {
     print("fill", selection.name(), percent, median(rounds));
 }
 
-/// The first pass over so many jobs, in slots of 1 to 15 cores, on an empty machine: for a job.
+/// The first pass over `jobs` jobs, in slots of 1 to 15 cores, on an empty machine: time per job.
 fn first_pass(jobs: u32) {
     let mut engine = engine(NODES, Policy::Conservative, Selection::First);
     let mut random = Random(42);
@@ -169,20 +173,20 @@ fn first_pass(jobs: u32) {
     print("conservative", &policy, jobs, median / u128::from(jobs));
 }
 
-/// A full machine: each node has a job, and so many jobs of so many shapes are pending behind one
-/// that wants half of the nodes. Returns the running jobs.
+/// Fills a machine: each node has a job, and `depth` jobs of `shapes` shapes are pending behind one
+/// that requests half of the nodes. Returns the running jobs.
 fn full(engine: &mut Engine, nodes: u32, depth: u32, shapes: u32) -> Vec<u64> {
     let whole = engine.shape(&request(Some(1), 1, CORES));
     for job in 0..nodes {
         submit(engine, job.into(), whole, f64::from(1000 + job % 997));
     }
     assert_eq!(engine.schedule(0.0, usize::MAX).len(), nodes as usize);
-    // The first in line wants most of the machine: everything else has to get past it.
+    // The blocked head requests a large part of the machine: all other jobs have to pass it.
     let most = engine.shape(&request(Some(nodes / 2), 1, CORES));
     let first = u64::from(nodes);
     submit(engine, first, most, 5000.0);
     let shapes: Vec<ShapeId> = (0..shapes)
-        .map(|it| engine.shape(&request(Some(1 + it / 32), 1 + it % 32, 2)))
+        .map(|index| engine.shape(&request(Some(1 + index / 32), 1 + index % 32, 2)))
         .collect();
     for job in 1..depth {
         let shape = shapes[job as usize % shapes.len()];
@@ -193,17 +197,17 @@ fn full(engine: &mut Engine, nodes: u32, depth: u32, shapes: u32) -> Vec<u64> {
     (0..nodes.into()).collect()
 }
 
-/// A job ends and one starts, while so many jobs of so many shapes wait on a full machine.
+/// A job ends and one starts, while `depth` jobs of `shapes` shapes are pending on a full machine.
 fn waiting(curve: &str, x: u32, policy: Policy, depth: u32, shapes: u32) {
     let mut engine = engine(NODES, policy, Selection::First);
     let mut running = full(&mut engine, NODES, depth, shapes);
     let rounds = (0..101).map(|round| {
         let gone = running.swap_remove(round * 31 % running.len());
-        engine.finish(&[gone]);
+        engine.finish(&[JobId::new(gone)]);
         let mut decided = Vec::new();
         let took = time(|| decided = engine.schedule(2.0, usize::MAX));
-        running.extend(decided.iter().filter_map(|it| match it {
-            Decision::Alloc { id, .. } => Some(*id),
+        running.extend(decided.iter().filter_map(|decision| match decision {
+            Decision::Alloc { id, .. } => Some(id.get()),
             Decision::Deny { .. } => None,
         }));
         took
@@ -218,7 +222,8 @@ fn explain(policy: Policy, depth: u32) {
     full(&mut engine, nodes, depth, 100);
     let middle = u64::from(nodes + depth / 2);
     engine.share();
-    let rounds = (0..21).map(|_| time(|| assert!(engine.explain(middle, 1.0).is_some())));
+    let rounds =
+        (0..21).map(|_| time(|| assert!(engine.explain(JobId::new(middle), 1.0).is_some())));
     print(
         "explain",
         &format!("{policy}: why"),
@@ -228,7 +233,12 @@ fn explain(policy: Policy, depth: u32) {
     let rounds = (0..5).map(|_| {
         time(|| {
             engine.share();
-            assert_eq!(engine.estimate_within(1.0, &[middle], ENDS).len(), 1);
+            assert_eq!(
+                engine
+                    .estimate_within(1.0, &[JobId::new(middle)], HORIZON)
+                    .len(),
+                1
+            );
         })
     });
     print(

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
+use penstock_jobspec::job_id::JobId;
 use rustc_hash::FxHashMap;
 
-/// The most starts that are remembered.
+/// Maximum number of starts in the record.
 const MAX_STARTS: usize = 1000;
-/// The fewest starts from which a band is computed.
+/// Minimum number of starts from which a band is computed.
 const MIN_STARTS: usize = 10;
 /// Estimated waits below this many seconds have no meaningful ratio.
 const MIN_WAIT_S: f64 = 1.0;
@@ -30,14 +31,14 @@ struct Deviation {
 /// The first estimates of pending jobs, and the deviations of the last thousand starts.
 #[derive(Clone, Debug, Default)]
 pub struct Accuracy {
-    first: FxHashMap<u64, FirstEstimate>,
+    first: FxHashMap<JobId, FirstEstimate>,
     deviations: VecDeque<Deviation>,
 }
 
 /// How many seconds later than estimated jobs started; negative for earlier.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Errors {
-    /// The number of starts; if it is 0, so is all else.
+    /// The number of starts; if it is 0, all other values are 0.
     pub count: usize,
     /// The mean.
     pub mean: f64,
@@ -49,7 +50,7 @@ pub struct Errors {
     pub high: f64,
 }
 
-/// The factors between which actual waits were four times in five, relative to estimated waits.
+/// Ratios of actual to estimated waits: four in five waits were between `low` and `high`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Band {
     low: f64,
@@ -63,7 +64,7 @@ impl Accuracy {
     }
 
     /// Records an estimate of a job's start, if it is the first one.
-    pub fn expect(&mut self, id: u64, now: f64, start: f64) {
+    pub fn expect(&mut self, id: JobId, now: f64, start: f64) {
         self.first.entry(id).or_insert(FirstEstimate {
             made_at: now,
             start,
@@ -71,7 +72,7 @@ impl Accuracy {
     }
 
     /// Records that a job starts now.
-    pub fn started(&mut self, id: u64, now: f64) {
+    pub fn started(&mut self, id: JobId, now: f64) {
         let Some(first) = self.first.remove(&id) else {
             return;
         };
@@ -86,12 +87,12 @@ impl Accuracy {
     }
 
     /// Drops the estimate of a job that is no longer pending.
-    pub fn forget(&mut self, id: u64) {
+    pub fn forget(&mut self, id: JobId) {
         self.first.remove(&id);
     }
 
-    /// The band around estimates, once there have been enough starts. The cost is proportional to
-    /// the starts remembered.
+    /// The band around estimates; `None` until there have been enough starts. The cost is
+    /// proportional to the number of starts in the record.
     pub fn band(&self) -> Option<Band> {
         let ratios = sorted(
             self.deviations
@@ -146,6 +147,8 @@ fn quantile(sorted: &[f64], percent: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use penstock_jobspec::job_id::JobId;
+
     use super::{Accuracy, Errors};
 
     #[test]
@@ -153,10 +156,13 @@ mod tests {
         let mut seen = Accuracy::new();
         for id in 0..10 {
             assert_eq!(seen.band(), None);
-            seen.expect(id, 0.0, 100.0);
+            seen.expect(JobId::new(id), 0.0, 100.0);
             // A second estimate is ignored.
-            seen.expect(id, 0.0, 500.0);
-            seen.started(id, f64::from(u32::try_from(id).unwrap_or(0)) * 10.0);
+            seen.expect(JobId::new(id), 0.0, 500.0);
+            seen.started(
+                JobId::new(id),
+                f64::from(u32::try_from(id).unwrap_or(0)) * 10.0,
+            );
         }
         // Waits were 0 to 0.9 of the estimated ones.
         let band = seen.band().unwrap();
@@ -176,10 +182,10 @@ mod tests {
     #[test]
     fn jobs_without_estimate_or_start_are_ignored() {
         let mut seen = Accuracy::new();
-        seen.started(1, 5.0);
-        seen.expect(2, 0.0, 3.0);
-        seen.forget(2);
-        seen.started(2, 3.0);
+        seen.started(JobId::new(1), 5.0);
+        seen.expect(JobId::new(2), 0.0, 3.0);
+        seen.forget(JobId::new(2));
+        seen.started(JobId::new(2), 3.0);
         assert_eq!(seen.errors(), Errors::default());
     }
 
@@ -187,8 +193,8 @@ mod tests {
     fn only_the_last_thousand_starts_count() {
         let mut seen = Accuracy::new();
         for id in 0..2000 {
-            seen.expect(id, 0.0, 10.0);
-            seen.started(id, if id < 1000 { 0.0 } else { 10.0 });
+            seen.expect(JobId::new(id), 0.0, 10.0);
+            seen.started(JobId::new(id), if id < 1000 { 0.0 } else { 10.0 });
         }
         let errors = seen.errors();
         assert_eq!((errors.count, errors.mean), (1000, 0.0));

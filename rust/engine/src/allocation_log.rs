@@ -1,23 +1,23 @@
-//! The log of allocations: what running jobs have taken and released, for plans that are kept from
+//! The allocation log: allocations and releases of running jobs, for plans that are updated from
 //! pass to pass.
 
 use crate::ids::JobHandle;
 use crate::machine::Allocation;
 
-/// A change of when an allocation, or a part of one, is planned to end. Negative infinity stands
-/// for not allocated.
+/// A change of the planned end of an allocation or of a part of one. Negative infinity stands for
+/// not allocated.
 #[derive(Clone, Debug)]
 pub(crate) struct AllocationChange {
     pub handle: JobHandle,
     pub shares: Allocation,
     pub before: f64,
     pub after: f64,
-    /// Whether these are only a part of what the job has, or had.
+    /// Whether the shares are only a part of the job's allocation.
     pub is_part: bool,
 }
 
-/// The most shares in the log. A full log is emptied: whoever has not read it by then makes a new
-/// plan.
+/// Maximum number of shares in the log. A full log is emptied: a plan that has not read it by then
+/// is recomputed.
 const MAX_SHARES: usize = 1 << 16;
 
 /// The latest changes, while a plan follows them.
@@ -53,7 +53,7 @@ impl AllocationLog {
             return;
         }
         if self.shares + shares.len() >= MAX_SHARES {
-            // This change is not recorded: whoever follows has missed it.
+            // This change is not recorded: a plan that follows the log has missed it.
             self.drop_before(usize::MAX);
             self.dropped += 1;
             self.followed = false;
@@ -103,7 +103,7 @@ mod tests {
     use crate::ids::{JobHandle, NodeIndex};
     use crate::machine::{Allocation, Machine};
 
-    /// An allocation of so many shares.
+    /// An allocation of `count` shares.
     fn shares(count: usize) -> Allocation {
         let mut r = ResourceSet::new();
         r.insert(0, "n0", (0..2).collect(), IdSet::new()).unwrap();

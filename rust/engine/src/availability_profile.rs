@@ -2,15 +2,15 @@
 
 use crate::interval::Interval;
 
-/// From a time on, until the next step, so much is free. Less than nothing is free if more is
-/// planned than there is.
+/// The amount that is free from a time until the next step; negative if more is planned than
+/// exists.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Step {
     time: f64,
     free: i64,
 }
 
-/// The most steps in a block; a full block is split in two.
+/// Maximum number of steps in a block; a full block is split in two.
 const MAX_STEPS: usize = 64;
 
 /// Consecutive steps; `pending` is still to be added to all of them.
@@ -35,7 +35,7 @@ impl Block {
         block
     }
 
-    /// Computes the least and the most anew.
+    /// Recomputes the bounds.
     fn update_bounds(&mut self) {
         let free = || self.steps.iter().map(|step| step.free);
         self.least = free().min().unwrap_or(0) + self.pending;
@@ -51,13 +51,13 @@ impl Block {
     }
 }
 
-/// How much is free over time, from the first step on. No block is empty.
+/// The free amount over time, from the first step on. No block is empty.
 #[derive(Clone, Debug)]
 pub(crate) struct AvailabilityProfile {
     blocks: Vec<Block>,
 }
 
-/// Where a step is.
+/// The index of a step.
 #[derive(Clone, Copy, Debug)]
 struct StepIndex {
     block: usize,
@@ -66,15 +66,15 @@ struct StepIndex {
 }
 
 impl AvailabilityProfile {
-    /// A profile with so much free from a time on.
+    /// A profile with a constant free amount from `time` on.
     pub fn new(time: f64, free: i64) -> Self {
         Self {
             blocks: vec![Block::new(vec![Step { time, free }])],
         }
     }
 
-    /// A profile with so much free from `time` on, and more from each of these times on, which are
-    /// in order.
+    /// A profile with `free` from `time` on that rises by an amount at each of the times in `more`,
+    /// which are in order.
     pub fn rising(time: f64, free: i64, more: impl Iterator<Item = (f64, i64)>) -> Self {
         let mut steps = vec![Step { time, free }];
         let mut last = Step { time, free };
@@ -119,7 +119,8 @@ impl AvailabilityProfile {
         self.blocks[at.block].steps[at.step].time
     }
 
-    /// Makes a step begin at a time, unless one does or the first step is later. Returns it.
+    /// Splits the step at a time, unless a step begins then or the first step is later. Returns the
+    /// index of the step that begins then.
     fn split_at(&mut self, time: f64) -> StepIndex {
         let at = self.locate(time);
         if self.time(at) >= time {
@@ -223,7 +224,7 @@ impl AvailabilityProfile {
         None
     }
 
-    /// The least that is free at any time.
+    /// The minimum free amount.
     pub fn least(&self) -> i64 {
         self.blocks
             .iter()
@@ -232,7 +233,7 @@ impl AvailabilityProfile {
             .unwrap_or(0)
     }
 
-    /// The least that is free at any time during an interval, or at its start if it is empty.
+    /// The minimum free amount during an interval, or at its start if it is empty.
     pub fn least_during(&self, during: Interval) -> i64 {
         let Interval { start, end } = during;
         let StepIndex {

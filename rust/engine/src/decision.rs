@@ -1,30 +1,32 @@
 //! Decisions of the engine.
 
+use penstock_jobspec::job_id::JobId;
+
 /// A decision of the engine, for the caller to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// The job is allocated resources: [`Engine::r`](crate::Engine::r) has them.
     Alloc {
         /// The job.
-        id: u64,
+        id: JobId,
         /// Whether an earlier job of its group of queues is still pending.
         backfilled: bool,
     },
     /// The job can never run here.
     Deny {
         /// The job.
-        id: u64,
-        /// What is impossible, and the most there is.
+        id: JobId,
+        /// The note: which requirement is impossible, and the available maximum.
         note: String,
     },
 }
 
-/// What becomes of a job whose time limit exceeds the expiration of the resources.
+/// Treatment of jobs whose time limit exceeds the expiration of the resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overlong {
-    /// Its R expires with the resources.
+    /// Shorten: the job's R expires with the resources.
     #[default]
     Shorten,
-    /// It is denied when it would start.
+    /// Deny the job when it would start.
     Deny,
 }

@@ -14,9 +14,9 @@ pub(crate) enum Impossible {
     QueueLimit(LimitExceeded),
 }
 
-impl From<Infeasible> for Impossible {
-    fn from(reason: Infeasible) -> Self {
-        Self::Infeasible(reason)
+impl From<&Infeasible> for Impossible {
+    fn from(reason: &Infeasible) -> Self {
+        Self::Infeasible(reason.clone())
     }
 }
 

@@ -2,49 +2,50 @@
 
 use penstock_idset::IdSet;
 use penstock_jobspec::Request;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 use crate::Error;
 use crate::allocation_log::AllocationLog;
-use crate::books::Books;
 use crate::decision::{Decision, Overlong};
-use crate::ids::{ClassId, JobHandle, LaneId};
+use crate::ids::{ClassId, JobHandle, LaneId, QueueId};
 use crate::job::{Job, JobState, Jobs};
 use crate::machine::{Allocation, Infeasible, Machine, Selection, ShapeId};
-use crate::policy::{Policy, Scratch};
-use crate::queue::{Key, Queue, QueueId};
+use crate::policy::{Policy, PolicyState};
+use crate::queue::{Key, Queue};
 use crate::queues::{QueueOptions, Queues};
-use crate::running::Runs;
+use crate::running_jobs::RunningJobs;
+use crate::state::EngineState;
 
 /// The options of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Which of the nodes that fit a job is allocated.
+    /// Which of the nodes that fit are allocated to a job.
     pub selection: Selection,
     /// Which pending jobs may start before earlier ones.
     pub policy: Policy,
-    /// What becomes of jobs whose time limit exceeds the expiration of the resources.
+    /// Treatment of jobs whose time limit exceeds the expiration of the resources.
     pub overlong: Overlong,
 }
 
 /// The scheduling engine: inventory, pending jobs and running jobs.
 ///
-/// A clone is a snapshot. It copies the arrays of nodes, what is stored per shape, and of the jobs
-/// only those chunks that have changed since [`share`](Self::share).
+/// A clone is a snapshot. It copies the arrays of nodes, the data of each shape, and the chunks of
+/// jobs that have changed since [`share`](Self::share).
 #[derive(Clone, Debug)]
 pub struct Engine {
-    pub(crate) books: Books,
+    pub(crate) state: EngineState,
     pub(crate) policy: Policy,
-    pub(crate) scratch: Scratch,
+    pub(crate) policy_state: PolicyState,
     settled: Settled,
     /// Jobs that may have become impossible, in reverse order.
-    suspects: Vec<u64>,
+    suspects: Vec<JobId>,
     /// Whether every pending job may have become impossible.
     recheck: bool,
 }
 
-/// How far the books had come when a pass last left nothing to decide. The count of a machine's
-/// changes restarts in a copy, so a copy is not settled.
+/// The counts of changes at the end of the last pass after which nothing was left to decide. The
+/// count of a machine's changes restarts in a copy, so a copy is not settled.
 #[derive(Debug, Default)]
 struct Settled(Option<[u64; 4]>);
 
@@ -84,81 +85,81 @@ impl Engine {
     pub fn with_options(inventory: &ResourceSet, options: Options) -> Result<Self, Error> {
         let mut machine = Machine::new(inventory)?;
         machine.set_selection(options.selection);
-        let books = Books {
+        let state = EngineState {
             machine,
             jobs: Jobs::default(),
             queue: Queue::default(),
             queues: Queues::default(),
-            runs: Runs::default(),
+            running_jobs: RunningJobs::default(),
             timeline: None,
             overlong: options.overlong,
             partial: 0,
             freed: None,
             changes: 0,
-            told: 0,
+            logged_changes: 0,
             allocation_log: AllocationLog::default(),
             starts: 0,
             any_node: Vec::new(),
             reachable: Vec::new(),
         };
         Ok(Self {
-            books,
+            state,
             policy: options.policy,
-            scratch: Scratch::default(),
+            policy_state: PolicyState::default(),
             settled: Settled::default(),
             suspects: Vec::new(),
             recheck: false,
         })
     }
 
-    /// Makes the next snapshots cheap: they share the present jobs, until either side changes them.
+    /// Makes the next snapshots cheap: they share the current jobs until either side changes them.
     /// The cost is proportional to what has changed since the last time.
     pub fn share(&mut self) {
-        self.books.jobs.share();
-        self.books.queue.share();
-        self.books.runs.share();
+        self.state.jobs.share();
+        self.state.queue.share();
+        self.state.running_jobs.share();
     }
 
     /// The current options.
     pub fn options(&self) -> Options {
         Options {
-            selection: self.books.machine.selection(),
+            selection: self.state.machine.selection(),
             policy: self.policy,
-            overlong: self.books.overlong,
+            overlong: self.state.overlong,
         }
     }
 
     /// Changes the options, from the next decision on.
     pub fn set_options(&mut self, options: Options) {
         self.settled = Settled(None);
-        self.books.machine.set_selection(options.selection);
-        self.books.overlong = options.overlong;
+        self.state.machine.set_selection(options.selection);
+        self.state.overlong = options.overlong;
         if options.policy != self.policy {
             // Reservations of another policy mean nothing to this one.
             self.policy = options.policy;
-            self.scratch = Scratch::default();
-            self.books.allocation_log = AllocationLog::default();
+            self.policy_state = PolicyState::default();
+            self.state.allocation_log = AllocationLog::default();
         }
     }
 
     /// The queue with this name, created if there is none. The empty name is the default queue.
     pub fn queue(&mut self, name: &str) -> QueueId {
-        self.books.queues.id(name)
+        self.state.queues.id(name)
     }
 
     /// The name of a queue.
     pub fn queue_name(&self, queue: QueueId) -> &str {
-        self.books.queues.name(queue)
+        self.state.queues.name(queue)
     }
 
     /// Configures a queue.
     pub fn set_queue(&mut self, queue: QueueId, options: QueueOptions) {
-        self.books.queues.set(queue, options);
-        self.books.changes += 1;
+        self.state.queues.set(queue, options);
+        self.state.changes += 1;
         // Its jobs move to its new group and order. All of them leave first, so that no class of
         // the old group remains.
-        let books = &mut self.books;
-        let pending = books
+        let state = &mut self.state;
+        let pending = state
             .jobs
             .iter()
             .filter_map(|(handle, job)| match job.state {
@@ -168,21 +169,21 @@ impl Engine {
         let pending: Vec<_> = pending.collect();
         let mut moved = Vec::new();
         for (handle, lane) in pending {
-            let (class, limit) = books.queue.lane(lane);
+            let (class, limit) = state.queue.lane(lane);
             if class.queue == queue {
                 moved.push((handle, class.shape, limit));
-                books.queue.remove(&mut books.jobs, handle, lane);
+                state.queue.remove(&mut state.jobs, handle, lane);
             }
         }
         for (handle, shape, limit) in moved {
-            books.enqueue(handle, shape, queue, limit);
+            state.enqueue(handle, shape, queue, limit);
         }
     }
 
     /// The shape of a request, for [`submit_shape`](Self::submit_shape). Requests that differ only
     /// in duration have the same shape.
     pub fn shape(&mut self, request: &Request) -> ShapeId {
-        self.books.machine.shape(request)
+        self.state.machine.shape(request)
     }
 
     /// Queues a job.
@@ -209,40 +210,41 @@ impl Engine {
     /// The job is known already, or its queue is not one of this engine's.
     pub fn submit_shape(
         &mut self,
-        id: u64,
+        id: JobId,
         priority: u32,
         shape: ShapeId,
         duration: f64,
         queue: QueueId,
     ) -> Result<(), Error> {
-        if !self.books.queues.has(queue) {
+        if !self.state.queues.has(queue) {
             return Err(Error::new(format!(
-                "job {id}: its queue is not one of this engine's"
+                "job {}: its queue is not one of this engine's",
+                id.get()
             )));
         }
-        let Some(handle) = self.books.jobs.insert(id, priority) else {
+        let Some(handle) = self.state.jobs.insert(id, priority) else {
             return Err(Error::known_job(id));
         };
-        self.books.enqueue(handle, shape, queue, limit(duration));
+        self.state.enqueue(handle, shape, queue, limit(duration));
         Ok(())
     }
 
     /// A pending job, or a running one that was started by this engine.
-    pub fn job(&self, id: u64) -> Option<Job> {
-        let known = self.books.jobs.at(self.books.jobs.find(id)?);
+    pub fn job(&self, id: JobId) -> Option<Job> {
+        let known = self.state.jobs.at(self.state.jobs.find(id)?);
         let (shape, queue, limit) = match known.state {
             JobState::Pending(lane) => {
-                let (class, limit) = self.books.queue.lane(lane);
+                let (class, limit) = self.state.queue.lane(lane);
                 (class.shape, class.queue, limit)
             }
             JobState::Running(run) => {
-                let running = self.books.runs.at(run)?;
+                let running = self.state.running_jobs.at(run)?;
                 let asked = running.asked?;
                 (asked.shape, running.queue, asked.limit)
             }
             JobState::Unused(_) => return None,
         };
-        let mut request = self.books.machine.request(shape).clone();
+        let mut request = self.state.machine.request(shape).clone();
         request.duration = if limit.is_finite() { limit } else { 0.0 };
         Some(Job {
             id,
@@ -253,32 +255,32 @@ impl Engine {
     }
 
     /// The handle and the lane of a pending job.
-    pub(crate) fn waiting(&self, id: u64) -> Option<(JobHandle, LaneId)> {
-        let handle = self.books.jobs.find(id)?;
-        match self.books.jobs.at(handle).state {
+    pub(crate) fn pending_handle(&self, id: JobId) -> Option<(JobHandle, LaneId)> {
+        let handle = self.state.jobs.find(id)?;
+        match self.state.jobs.at(handle).state {
             JobState::Pending(lane) => Some((handle, lane)),
             _ => None,
         }
     }
 
     /// Removes a pending job. Returns whether there was one.
-    pub fn cancel(&mut self, id: u64) -> bool {
-        let Some((handle, _)) = self.waiting(id) else {
+    pub fn cancel(&mut self, id: JobId) -> bool {
+        let Some((handle, _)) = self.pending_handle(id) else {
             return false;
         };
-        self.books.drop_waiting(handle);
+        self.state.remove_pending(handle);
         true
     }
 
     /// Changes the priorities of pending jobs. Returns how many of the jobs are pending.
-    pub fn prioritize(&mut self, jobs: &[(u64, u32)]) -> usize {
+    pub fn prioritize(&mut self, jobs: &[(JobId, u32)]) -> usize {
         let mut found = 0;
         for (id, priority) in jobs {
-            if let Some((handle, lane)) = self.waiting(*id) {
-                let books = &mut self.books;
-                books
+            if let Some((handle, lane)) = self.pending_handle(*id) {
+                let state = &mut self.state;
+                state
                     .queue
-                    .prioritize(&mut books.jobs, handle, lane, *priority);
+                    .prioritize(&mut state.jobs, handle, lane, *priority);
                 found += 1;
             }
         }
@@ -287,16 +289,16 @@ impl Engine {
 
     /// The reserved start of a pending job as of the last pass (conservative and hybrid backfill);
     /// infinite if no time was found for it.
-    pub fn reservation(&self, id: u64) -> Option<f64> {
-        let start = self.scratch.reserved(self.policy, id);
+    pub fn reservation(&self, id: JobId) -> Option<f64> {
+        let start = self.policy_state.reserved(self.policy, id);
         start.filter(|_| self.is_queued(id))
     }
 
-    /// Everything that decides what a pass does, but for time and options, as counts of changes.
+    /// Counts of changes of everything that a pass depends on, except time and options.
     fn progress(&self) -> [u64; 4] {
-        let books = &self.books;
-        let (queue, runs) = (books.queue.changes(), books.runs.changes());
-        [queue, runs, books.machine.change_count(), books.changes]
+        let state = &self.state;
+        let (queue, runs) = (state.queue.changes(), state.running_jobs.changes());
+        [queue, runs, state.machine.change_count(), state.changes]
     }
 
     /// Whether nothing has changed since a pass left nothing to decide.
@@ -305,37 +307,38 @@ impl Engine {
     }
 
     /// Whether a job is pending.
-    pub fn is_queued(&self, id: u64) -> bool {
-        self.waiting(id).is_some()
+    pub fn is_queued(&self, id: JobId) -> bool {
+        self.pending_handle(id).is_some()
     }
 
     /// The number of pending jobs.
     pub fn queue_len(&self) -> usize {
-        self.books.queue.len()
+        self.state.queue.len()
     }
 
     /// The first pending job that is not held.
-    pub fn head(&self) -> Option<u64> {
-        let groups = self.books.queue.groups.iter();
+    pub fn head(&self) -> Option<JobId> {
+        let groups = self.state.queue.groups.iter();
         groups
             .map(|group| group.heads.first())
             .min()
-            .filter(|key| !key.is_none())
+            .filter(|key| !key.is_absent())
             .map(Key::id)
     }
 
     /// The pending jobs that are not held, in queue order.
-    pub fn queued(&mut self) -> Vec<u64> {
-        let keys = self.books.queue.in_order(&self.books.jobs);
+    pub fn queued(&mut self) -> Vec<JobId> {
+        let keys = self.state.queue.in_order(&self.state.jobs);
         keys.into_iter().map(Key::id).collect()
     }
 
-    /// Checks all pending jobs again in the next pass: something they need may be gone.
+    /// Checks all pending jobs again in the next pass: resources that they need may have been
+    /// removed.
     pub(crate) fn reconsider(&mut self) {
-        self.books.queue.uncheck();
-        self.books.reachable.clear();
+        self.state.queue.uncheck();
+        self.state.reachable.clear();
         self.recheck = true;
-        self.books.changes += 1;
+        self.state.changes += 1;
     }
 
     /// Decides which jobs start now, and which never can: makes passes over the pending jobs, in
@@ -354,8 +357,8 @@ impl Engine {
         decisions
     }
 
-    /// As [`schedule`](Self::schedule), with a single pass, for callers with news for the engine
-    /// before the next one.
+    /// As [`schedule`](Self::schedule), with a single pass, for callers that change the engine's
+    /// state between passes.
     pub fn pass(&mut self, now: f64, max: usize) -> Vec<Decision> {
         let (decisions, is_final) = self.first_pass(now, max);
         if is_final && decisions.len() < max {
@@ -364,19 +367,19 @@ impl Engine {
         decisions
     }
 
-    /// Denies what has become impossible, and makes a pass. Returns the decisions, and whether
-    /// another pass would add none, unless this one has stopped at `max`.
+    /// Denies jobs that have become impossible, and makes a pass. Returns the decisions, and
+    /// whether another pass would add none, unless this one has stopped at `max`.
     fn first_pass(&mut self, now: f64, max: usize) -> (Vec<Decision>, bool) {
-        // A start may take what another job would have had to leave, or what another group has
-        // reserved; or it fills its queue, whose other jobs give up their reservations: then others
-        // can start in the next pass.
+        // A start may use resources that another job would have had to leave free, or that another
+        // group has reserved; or it fills its queue, whose other jobs lose their reservations. Then
+        // other jobs can start in the next pass.
         let is_final = match self.policy {
             Policy::Fcfs => true,
             Policy::Easy | Policy::Hybrid { .. } => false,
             Policy::Conservative => {
-                let groups = self.books.queue.groups.iter();
+                let groups = self.state.queue.groups.iter();
                 groups.filter(|group| group.has_jobs()).count() <= 1
-                    && !self.books.queues.any_limited()
+                    && !self.state.queues.any_limited()
             }
         };
         let mut decisions = self.deny_impossible(max);
@@ -387,23 +390,24 @@ impl Engine {
 
     fn run_policy(&mut self, now: f64, max: usize, decisions: &mut Vec<Decision>) {
         self.settled = Settled(None);
-        let books = &mut self.books;
-        self.scratch.run(self.policy, books, now, max, decisions);
+        let state = &mut self.state;
+        self.policy_state
+            .run(self.policy, state, now, max, decisions);
     }
 
     /// Denies jobs, at any position, that can no longer run after a change.
     fn deny_impossible(&mut self, max: usize) -> Vec<Decision> {
-        let books = &mut self.books;
+        let state = &mut self.state;
         if std::mem::take(&mut self.recheck) {
-            let classes = (0..books.queue.classes.len()).map(ClassId::from_usize);
+            let classes = (0..state.queue.classes.len()).map(ClassId::from_usize);
             let impossible: Vec<bool> = classes
-                .map(|class| books.possible(class).is_err())
+                .map(|class| state.possible(class).is_err())
                 .collect();
             let mut suspects: Vec<Key> = Vec::new();
             if impossible.contains(&true) {
-                for (handle, job) in books.jobs.iter() {
+                for (handle, job) in state.jobs.iter() {
                     if let JobState::Pending(lane) = job.state
-                        && impossible[books.queue.class_of(lane).index()]
+                        && impossible[state.queue.class_of(lane).index()]
                     {
                         suspects.push(Key::new(job.effective_priority, job.id, handle));
                     }
@@ -417,14 +421,14 @@ impl Engine {
             let Some(id) = self.suspects.pop() else {
                 break;
             };
-            let Some((handle, lane)) = self.waiting(id) else {
+            let Some((handle, lane)) = self.pending_handle(id) else {
                 continue;
             };
-            let books = &mut self.books;
-            let class = books.queue.class_of(lane);
-            if let Err(reason) = books.possible(class) {
+            let state = &mut self.state;
+            let class = state.queue.class_of(lane);
+            if let Err(reason) = state.possible(class) {
                 let note = reason.to_string();
-                books.drop_waiting(handle);
+                state.remove_pending(handle);
                 decisions.push(Decision::Deny { id, note });
             }
         }
@@ -438,7 +442,7 @@ impl Engine {
     /// It could not; the text of the error is the note of a denial.
     pub fn feasible(&mut self, request: &Request) -> Result<(), Infeasible> {
         let shape = self.shape(request);
-        self.books.machine.feasible(shape)
+        self.state.machine.feasible(shape).map_err(Clone::clone)
     }
 
     /// The R of a running job, with start time and expiration.
@@ -446,10 +450,10 @@ impl Engine {
     /// # Errors
     ///
     /// The job is not running.
-    pub fn r(&self, id: u64) -> Result<ResourceSet, Error> {
+    pub fn r(&self, id: JobId) -> Result<ResourceSet, Error> {
         let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
         let running = self.run(id)?;
-        let mut r = self.books.machine.r(&running.shares)?;
+        let mut r = self.state.machine.r(&running.shares)?;
         r.set_starttime(Some(running.start).filter(|start| *start > 0.0))
             .map_err(wrap)?;
         r.set_expiration(running.expiration()).map_err(wrap)?;
@@ -463,10 +467,10 @@ impl Engine {
     /// # Errors
     ///
     /// The job is not running.
-    pub fn write_r(&self, id: u64, text: &mut String) -> Result<(), Error> {
+    pub fn write_r(&self, id: JobId, text: &mut String) -> Result<(), Error> {
         let running = self.run(id)?;
         let slots = running.shares.slots();
-        self.books.machine.write_r(
+        self.state.machine.write_r(
             &running.shares,
             Some(running.start),
             running.expiration(),
@@ -476,35 +480,35 @@ impl Engine {
         Ok(())
     }
 
-    /// Bytes on the heap for nodes and the views that find them; shapes, queues and jobs are not
+    /// Bytes on the heap for nodes and the views over them; shapes, queues and jobs are not
     /// counted.
     pub fn machine_bytes(&self) -> usize {
-        self.books.machine.heap_bytes()
+        self.state.machine.heap_bytes()
     }
 
-    /// The R of everything that is allocated.
+    /// The R of all allocated resources.
     ///
     /// # Errors
     ///
     /// The allocations do not form an R, which is a bug.
     pub fn allocated(&self) -> Result<ResourceSet, Error> {
         let shares = self
-            .books
-            .runs
+            .state
+            .running_jobs
             .iter()
             .flat_map(|(_, running)| running.shares.iter());
         let mut all = Allocation::default();
         all.merge(shares.cloned().collect());
-        self.books.machine.r(&all)
+        self.state.machine.r(&all)
     }
 
     /// The ranks of the inventory, up or down.
     pub fn ranks(&self) -> &IdSet {
-        self.books.machine.ranks()
+        self.state.machine.ranks()
     }
 
     /// The ranks that are up.
     pub fn up(&self) -> IdSet {
-        self.books.machine.up()
+        self.state.machine.up()
     }
 }

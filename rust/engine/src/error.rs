@@ -1,3 +1,4 @@
+use penstock_jobspec::job_id::JobId;
 use std::fmt;
 
 /// A request that the engine rejects; the engine is unchanged.
@@ -35,16 +36,16 @@ impl Error {
     }
 
     /// A job that is submitted or registered twice.
-    pub(crate) fn known_job(id: u64) -> Self {
-        Self::of(Kind::KnownJob, format!("job {id} is known already"))
+    pub(crate) fn known_job(id: JobId) -> Self {
+        Self::of(Kind::KnownJob, format!("job {} is known already", id.get()))
     }
 
-    /// What can never be allocated.
+    /// A request that can never be allocated.
     pub(crate) fn impossible(text: impl Into<String>) -> Self {
         Self::of(Kind::Impossible, text)
     }
 
-    /// What cannot be allocated now.
+    /// A request that cannot be allocated now.
     pub(crate) fn unavailable(text: impl Into<String>) -> Self {
         Self::of(Kind::Unavailable, text)
     }
@@ -72,7 +73,7 @@ impl Error {
         self.kind == Kind::KnownJob
     }
 
-    /// Whether a running job can never get what was requested.
+    /// Whether the request of a running job can never be allocated.
     pub fn is_impossible(&self) -> bool {
         self.kind == Kind::Impossible
     }

@@ -1,25 +1,45 @@
-//! When pending jobs will start, if running jobs end as planned and no others come.
+//! Estimates of the starts of pending jobs, if running jobs end as planned and no jobs are
+//! submitted.
 
+use penstock_jobspec::job_id::JobId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::decision::Decision;
 use crate::engine::Engine;
 use crate::policy::Policy;
 
-/// When a job is expected to start.
+/// The expected start of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// The time, seconds since the epoch; `None` if no planned end lets it start, or if it would be
     /// denied.
     pub start: Option<f64>,
 }
 
+/// The limit of a forecast for estimates, so that its cost does not grow with the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Horizon {
+    /// Maximum number of planned ends. With 0 nothing is copied: starts are those of reservations
+    /// if a pass would not change these, otherwise `None`.
+    pub ends: usize,
+    /// Maximum number of decisions: starts and denials.
+    pub decisions: usize,
+}
+
+impl Horizon {
+    /// No limit.
+    pub const UNLIMITED: Self = Self {
+        ends: usize::MAX,
+        decisions: usize::MAX,
+    };
+}
+
 impl Engine {
-    /// Estimates for every job in the queue that is not held, in order. The policy is run forward
-    /// on a copy, in which every job ends at its planned end; one that is overdue ends a second from
-    /// now. The engine itself stays as it is.
+    /// Estimates for every job in the queue that is not held, in order. The policy runs forward on
+    /// a copy in which every job ends at its planned end; an overdue job ends a second from now.
+    /// The engine itself is unchanged.
     ///
     /// Under conservative backfill in one group of queues without limits an estimate is the job's
     /// reservation after one pass: it may start earlier, if the reservation moves up, but never
@@ -34,40 +54,41 @@ impl Engine {
         self.estimates(ahead, &order, &mut || true).0
     }
 
-    /// As [`estimate`](Self::estimate), for some jobs: it ends when all of them have started.
-    pub fn estimate_of(&self, now: f64, ids: &[u64]) -> Vec<Estimate> {
-        self.estimate_within(now, ids, usize::MAX)
+    /// As [`estimate`](Self::estimate), for these jobs only: the forecast ends when all of them
+    /// have started.
+    pub fn estimate_of(&self, now: f64, ids: &[JobId]) -> Vec<Estimate> {
+        self.estimate_within(now, ids, Horizon::UNLIMITED)
     }
 
-    /// As [`estimate_of`](Self::estimate_of), looking ahead over so many times at which jobs end: a
-    /// job that starts later than that has no start. With 0 nothing is copied, and there are only
-    /// reservations that say when jobs start.
-    pub fn estimate_within(&self, now: f64, ids: &[u64], ends: usize) -> Vec<Estimate> {
+    /// As [`estimate_of`](Self::estimate_of), within `horizon`: the start of a job that starts
+    /// later is `None`.
+    pub fn estimate_within(&self, now: f64, ids: &[JobId], horizon: Horizon) -> Vec<Estimate> {
         if self.is_planned(now) {
             return self.reservations(ids);
         }
-        if ends == 0 {
-            let unknown = |id: &u64| Estimate {
+        if horizon.ends == 0 {
+            let unknown = |id: &JobId| Estimate {
                 id: *id,
                 start: None,
             };
             return ids.iter().map(unknown).collect();
         }
-        let mut left = ends;
+        let mut left = horizon.ends;
         let mut go_on = || {
             left -= 1;
             left > 0
         };
-        let ahead = Forecast::new(self.clone(), now);
+        let mut ahead = Forecast::new(self.clone(), now);
+        ahead.decisions_left = horizon.decisions;
         self.estimates(ahead, ids, &mut go_on).0
     }
 
-    /// As [`estimate_of`](Self::estimate_of), as long as `go_on`, which is asked after each pass of
-    /// the run forward, says so; `None` once it does not.
+    /// As [`estimate_of`](Self::estimate_of); calls `go_on` after each pass of the forecast, and
+    /// returns `None` once that returns `false`.
     pub fn estimate_of_while(
         &self,
         now: f64,
-        ids: &[u64],
+        ids: &[JobId],
         go_on: &mut dyn FnMut() -> bool,
     ) -> Option<Vec<Estimate>> {
         if self.is_planned(now) {
@@ -78,11 +99,12 @@ impl Engine {
         is_whole.then_some(estimates)
     }
 
-    /// The starts of these jobs, in a copy that runs ahead; and whether `go_on` has let it.
+    /// The starts of these jobs in a forecast on a copy, and whether `go_on` has always returned
+    /// `true`.
     fn estimates(
         &self,
         mut ahead: Forecast,
-        ids: &[u64],
+        ids: &[JobId],
         go_on: &mut dyn FnMut() -> bool,
     ) -> (Vec<Estimate>, bool) {
         let mut watched = ahead.can_start(ids.iter().copied());
@@ -96,12 +118,12 @@ impl Engine {
         let is_whole = if self.keeps_reservations() {
             ahead.pass(&mut watched, &mut note);
             let planned = ahead.engine.reservations(ids).into_iter();
-            starts.extend(planned.filter_map(|it| Some((it.id, it.start?))));
+            starts.extend(planned.filter_map(|job| Some((job.id, job.start?))));
             true
         } else {
             ahead.run(&mut watched, go_on, &mut note)
         };
-        let estimate = |id: &u64| Estimate {
+        let estimate = |id: &JobId| Estimate {
             id: *id,
             start: starts.get(id).copied(),
         };
@@ -109,85 +131,92 @@ impl Engine {
     }
 
     /// The reservations of these jobs.
-    fn reservations(&self, ids: &[u64]) -> Vec<Estimate> {
-        let estimate = |id: &u64| Estimate {
+    fn reservations(&self, ids: &[JobId]) -> Vec<Estimate> {
+        let estimate = |id: &JobId| Estimate {
             id: *id,
             start: self.reservation(*id).filter(|start| start.is_finite()),
         };
         ids.iter().map(estimate).collect()
     }
 
-    /// Whether the reservations that there are say when jobs start: a pass at `now` changes none.
+    /// Whether the reservations are the estimates: a pass at `now` changes none of them.
     fn is_planned(&self, now: f64) -> bool {
         self.keeps_reservations()
             && self.is_settled()
-            && self.scratch.is_before_reservations(now)
-            && self.books.first_end().is_none_or(|end| end > now)
+            && self.policy_state.is_before_reservations(now)
+            && self.state.first_end().is_none_or(|end| end > now)
     }
 
-    /// Whether no job starts later than its reservation, once there has been a pass: what
-    /// conservative backfill has reserved it does not give away, unless queues of other groups take
-    /// it, or jobs that wait for the limits of their queue.
+    /// Whether no job starts later than its reservation, once there has been a pass. Conservative
+    /// backfill keeps reservations unless jobs of other groups, or jobs that are pending because of
+    /// the limits of their queue, use the resources.
     fn keeps_reservations(&self) -> bool {
-        let groups = self.books.queue.groups.iter();
+        let groups = self.state.queue.groups.iter();
         self.policy == Policy::Conservative
-            && !self.books.queues.any_limited()
-            && groups.filter(|it| it.has_jobs()).count() <= 1
+            && !self.state.queues.any_limited()
+            && groups.filter(|group| group.has_jobs()).count() <= 1
     }
 }
 
-/// A copy of an engine that runs ahead of time.
+/// A forecast: a copy of an engine whose time is advanced from planned end to planned end.
 pub(crate) struct Forecast {
     pub engine: Engine,
-    /// How far it has come, in seconds since the epoch.
+    /// Its current time, in seconds since the epoch.
     pub now: f64,
     begun: bool,
+    /// The number of decisions that it may still make.
+    decisions_left: usize,
 }
 
 impl Forecast {
-    /// A forecast by an engine that is a copy already.
+    /// A forecast on an engine that is already a copy.
     pub fn new(mut engine: Engine, now: f64) -> Self {
-        engine.books.end_overdue(now + 1.0, now);
+        engine.state.end_overdue(now + 1.0, now);
         Self {
             engine,
             now,
             begun: false,
+            decisions_left: usize::MAX,
         }
     }
 
-    /// Of some jobs those that are pending and not held.
-    pub fn can_start(&self, ids: impl IntoIterator<Item = u64>) -> FxHashSet<u64> {
+    /// The jobs among `ids` that are pending and not held.
+    pub fn can_start(&self, ids: impl IntoIterator<Item = JobId>) -> FxHashSet<JobId> {
         let pending = ids.into_iter();
-        let pending = pending.filter(|id| self.engine.priority(*id).is_some_and(|it| it > 0));
+        let pending = pending.filter(|id| {
+            self.engine
+                .priority(*id)
+                .is_some_and(|priority| priority > 0)
+        });
         pending.collect()
     }
 
-    /// Goes on from planned end to planned end until each of the watched jobs has started or is
-    /// denied, or nothing more will be decided; `note` is told of these decisions. Asks `go_on`
-    /// after each pass; returns whether that has always let it.
+    /// Advances from planned end to planned end until each of the watched jobs has started or is
+    /// denied, or no decision remains. Calls `note` with these decisions, and `go_on` after each
+    /// pass. Returns `false` if `go_on` or the limit on decisions stopped it before.
     pub fn run(
         &mut self,
-        watched: &mut FxHashSet<u64>,
+        watched: &mut FxHashSet<JobId>,
         go_on: &mut dyn FnMut() -> bool,
         note: &mut dyn FnMut(&Engine, f64, Decision),
     ) -> bool {
         while !watched.is_empty() && self.pass(watched, note) {
-            if !go_on() {
+            if self.decisions_left == 0 || !go_on() {
                 return watched.is_empty();
             }
         }
         true
     }
 
-    /// Goes on to the next planned end, but for the first time, and lets the engine decide. Returns
-    /// whether there may be more to come.
+    /// Advances to the next planned end, except at the first call, and makes a pass. Returns
+    /// whether more decisions may follow.
     pub fn pass(
         &mut self,
-        watched: &mut FxHashSet<u64>,
+        watched: &mut FxHashSet<JobId>,
         note: &mut dyn FnMut(&Engine, f64, Decision),
     ) -> bool {
         if self.begun {
-            let Some(end) = self.engine.books.end_next() else {
+            let Some(end) = self.engine.state.end_next() else {
                 return false;
             };
             self.now = end;
@@ -196,7 +225,9 @@ impl Forecast {
         if self.engine.head().is_none() {
             return false;
         }
-        for decision in self.engine.schedule(self.now, usize::MAX) {
+        let decisions = self.engine.schedule(self.now, self.decisions_left);
+        self.decisions_left -= decisions.len();
+        for decision in decisions {
             let (Decision::Alloc { id, .. } | Decision::Deny { id, .. }) = &decision;
             if watched.remove(id) {
                 note(&self.engine, self.now, decision);

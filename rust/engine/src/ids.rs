@@ -46,7 +46,7 @@ index_types! {
     NodeIndex;
     /// Nodes with the same cores and gpus.
     NodeClassId;
-    /// A pending or running job, as long as it is one.
+    /// A pending or running job, until it ends.
     JobHandle;
     /// A running job in the table of running jobs.
     RunId;
@@ -56,4 +56,15 @@ index_types! {
     ClassId;
     /// A group of queues, which share one order.
     GroupId;
+}
+
+/// A named queue, by number; the default one has no name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueueId(pub(crate) u32);
+
+/// A class of the queue, with the group that it is in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupedClass {
+    pub group: GroupId,
+    pub class: ClassId,
 }

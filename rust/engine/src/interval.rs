@@ -8,14 +8,14 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// All of time.
+    /// The interval without beginning and end.
     pub const ALWAYS: Self = Self::new(f64::NEG_INFINITY, f64::INFINITY);
 
     pub const fn new(start: f64, end: f64) -> Self {
         Self { start, end }
     }
 
-    /// The interval that begins at `start` and lasts so many seconds, which may be infinite.
+    /// The interval that begins at `start` and lasts `duration` seconds, which may be infinite.
     pub const fn lasting(start: f64, duration: f64) -> Self {
         Self::new(start, start + duration)
     }

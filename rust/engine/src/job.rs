@@ -3,17 +3,17 @@
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use penstock_jobspec::Request;
+use penstock_jobspec::job_id::JobId;
 
-use crate::QueueId;
 use crate::chunked_vec::ChunkedVec;
 use crate::copy_on_write::CopyOnWrite;
-use crate::ids::{JobHandle, LaneId, RunId};
+use crate::ids::{JobHandle, LaneId, QueueId, RunId};
 
 /// A job to be scheduled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// FLUID (RFC 19), or any other number that is unique among the jobs.
-    pub id: u64,
+    pub id: JobId,
     /// 0 (held) to 4294967295 (expedited).
     pub priority: u32,
     /// The resources that it requests.
@@ -36,7 +36,7 @@ pub(crate) enum JobState {
 /// The entry of a job in the table.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct JobEntry {
-    pub id: u64,
+    pub id: JobId,
     pub priority: u32,
     /// Its priority in the order of its queue (see [`Order`](crate::Order)); 0 if it is held.
     pub effective_priority: u32,
@@ -69,8 +69,8 @@ fn shard_of(hash: u64) -> usize {
 
 /// Hashes an id. Ids are FLUIDs or consecutive: a product spreads them over the upper bits, which
 /// are folded down.
-fn hash(id: u64) -> u64 {
-    let product = u128::from(id ^ 0x243F_6A88_85A3_08D3) * 0x9E37_79B9_7F4A_7C15;
+fn hash(id: JobId) -> u64 {
+    let product = u128::from(id.get() ^ 0x243F_6A88_85A3_08D3) * 0x9E37_79B9_7F4A_7C15;
     #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
     let folded = (product >> 64) as u64 ^ product as u64;
     folded
@@ -89,7 +89,7 @@ impl Default for Jobs {
 impl Jobs {
     /// The handle of a job.
     #[inline]
-    pub fn find(&self, id: u64) -> Option<JobHandle> {
+    pub fn find(&self, id: JobId) -> Option<JobHandle> {
         let entries = &self.entries;
         let hash = hash(id);
         let found = self.ids[shard_of(hash)]
@@ -99,7 +99,7 @@ impl Jobs {
 
     /// The state of a job.
     #[inline]
-    pub fn state(&self, id: u64) -> Option<JobState> {
+    pub fn state(&self, id: JobId) -> Option<JobState> {
         let hash = hash(id);
         // The entry is read once for both: whether it is the job, and its state.
         let mut state = None;
@@ -114,7 +114,7 @@ impl Jobs {
 
     /// Adds a job, whose state is set by the caller. `None` if the id is known or all handles are
     /// in use.
-    pub fn insert(&mut self, id: u64, priority: u32) -> Option<JobHandle> {
+    pub fn insert(&mut self, id: JobId, priority: u32) -> Option<JobHandle> {
         let (entries, id_hash) = (&self.entries, hash(id));
         let ids = self.ids[shard_of(id_hash)].to_mut();
         let is_it = |handle: &JobHandle| entries[handle.index()].id == id;

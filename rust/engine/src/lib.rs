@@ -1,12 +1,13 @@
 //! The engine: the inventory, the pending and running jobs, and which job is allocated what.
 //!
-//! It knows no socket, clock, thread or environment: time is an argument, and the same calls give
-//! the same answers. [`Engine::schedule`] returns [`Decision`]s and changes nothing but the
-//! engine's own state.
+//! The engine uses no socket, clock, thread or environment: time is an argument, and the same calls
+//! give the same answers. [`Engine::schedule`] returns [`Decision`]s and changes only the engine's
+//! own state.
 //!
 //! ```
 //! use penstock_engine::{Decision, Engine, Job, QueueId};
 //! use penstock_jobspec::Request;
+//! use penstock_jobspec::job_id::JobId;
 //! use penstock_rset::ResourceSet;
 //!
 //! let inventory = ResourceSet::from_json(
@@ -24,10 +25,11 @@
 //!     duration: 60.0,
 //!     constraint: None,
 //! };
-//! engine.submit(Job { id: 1, priority: 16, request, queue: QueueId::default() })?;
+//! let id = JobId::new(1);
+//! engine.submit(Job { id, priority: 16, request, queue: QueueId::default() })?;
 //! let decisions = engine.schedule(1000.0, 10);
-//! assert_eq!(decisions, [Decision::Alloc { id: 1, backfilled: false }]);
-//! let r = engine.r(1)?;
+//! assert_eq!(decisions, [Decision::Alloc { id, backfilled: false }]);
+//! let r = engine.r(id)?;
 //! assert_eq!(r.summary(), "rank0/core[0-7]");
 //! assert_eq!(r.expiration(), Some(1060.0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -37,7 +39,6 @@ mod accuracy;
 mod allocation;
 mod allocation_log;
 mod availability_profile;
-mod books;
 mod chunked_vec;
 mod copy_on_write;
 mod decision;
@@ -58,7 +59,8 @@ mod queue;
 mod queues;
 mod quotas;
 mod resize;
-mod running;
+mod running_jobs;
+mod state;
 mod summary;
 mod timeline;
 mod verdict;
@@ -68,12 +70,13 @@ pub use accuracy::{Accuracy, Band, Errors};
 pub use decision::{Decision, Overlong};
 pub use engine::{Engine, Options};
 pub use error::Error;
-pub use estimate::Estimate;
+pub use estimate::{Estimate, Horizon};
 pub use explain::{Field, Interference, Lack, Nearest, Reason, RequestUnit, Shortage};
+pub use ids::QueueId;
 pub use job::Job;
 pub use machine::{Infeasible, Selection, ShapeId};
 pub use policy::Policy;
-pub use queue::{Order, QueueId};
+pub use queue::Order;
 pub use queues::QueueOptions;
 pub use summary::{AllocationSummary, NodeAllocation, PendingJob};
 pub use whatif::{Change, Effect, Fit, Moved, Start};

@@ -3,22 +3,23 @@
 use crate::Engine;
 
 impl Engine {
-    /// Bytes on the heap for pending jobs, and for the tables that find all jobs; of shapes only
-    /// what the queue has.
+    /// Bytes on the heap for pending jobs, and for the tables of all jobs; of shapes, only the data
+    /// in the queue.
     pub fn queue_bytes(&self) -> usize {
-        self.books.jobs.heap_bytes() + self.books.queue.heap_bytes()
+        self.state.jobs.heap_bytes() + self.state.queue.heap_bytes()
     }
 
-    /// Bytes on the heap for the allocations of running jobs. What is shared with snapshots is
+    /// Bytes on the heap for the allocations of running jobs. Memory shared with snapshots is
     /// counted in each of them.
     pub fn running_bytes(&self) -> usize {
-        self.books.runs.heap_bytes()
+        self.state.running_jobs.heap_bytes()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use penstock_idset::IdSet;
+    use penstock_jobspec::job_id::JobId;
     use penstock_jobspec::{Count, Request};
     use penstock_rset::ResourceSet;
 
@@ -33,7 +34,7 @@ mod tests {
         engine
     }
 
-    /// Submits jobs of so many shapes, with so many time limits each.
+    /// Submits jobs of `shapes` shapes, with `limits` time limits each.
     fn submit(engine: &mut Engine, jobs: u32, shapes: u32, limits: u32) {
         for job in 0..jobs {
             let request = Request {
@@ -49,7 +50,7 @@ mod tests {
             let limit = f64::from(60 + job / shapes % limits);
             let queue = QueueId::default();
             engine
-                .submit_shape(job.into(), 16, shape, limit, queue)
+                .submit_shape(JobId::new(job.into()), 16, shape, limit, queue)
                 .unwrap();
         }
     }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::ids::GroupId;
+use crate::ids::{GroupId, QueueId};
 use crate::machine::Size;
-use crate::queue::{Order, QueueId};
+use crate::queue::Order;
 
 /// The configuration of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,12 +15,12 @@ pub struct QueueOptions {
     pub group: Option<String>,
     /// The order of its jobs. Queues of the same group should have the same.
     pub order: Order,
-    /// The most jobs that may run at the same time.
+    /// Maximum number of running jobs.
     pub max_jobs: Option<u64>,
-    /// The most nodes that its running jobs may be allocated together; a node that two jobs share
+    /// Maximum number of nodes allocated to its running jobs together; a node that two jobs share
     /// counts twice.
     pub max_nodes: Option<u64>,
-    /// The most cores that its running jobs may be allocated together.
+    /// Maximum number of cores allocated to its running jobs together.
     pub max_cores: Option<u64>,
 }
 
@@ -47,7 +47,7 @@ impl NamedQueue {
     }
 }
 
-/// What a limit of a queue counts.
+/// The quantity that a limit of a queue counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
     Jobs,
@@ -65,12 +65,12 @@ impl Counted {
     }
 }
 
-/// How a limit is exceeded.
+/// The way in which a limit is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Excess {
     /// By one job alone.
     Alone { needs: u64 },
-    /// By what the running jobs of the queue hold and what one would take.
+    /// By the running jobs of the queue together with one more job.
     Together { held: u64, more: u64 },
 }
 
@@ -269,7 +269,7 @@ impl Queues {
     }
 
     /// Checks whether a job of at least this size may run if no other of the queue does. A limit of
-    /// 0 closes the queue for the time being: its jobs stay pending.
+    /// 0 closes the queue until it is raised: its jobs stay pending.
     pub fn may_ever(&self, id: QueueId, least: Size) -> Result<(), LimitExceeded> {
         let queue = &self.list[id.0 as usize];
         for (counted, needs, most) in [
@@ -288,7 +288,7 @@ impl Queues {
         self.check(id, 1, nodes, cores)
     }
 
-    /// Checks whether a running job may get so much more.
+    /// Checks whether a running job may be allocated this many more nodes and cores.
     pub fn admits_more(&self, id: QueueId, nodes: u64, cores: u64) -> Result<(), LimitExceeded> {
         self.check(id, 0, nodes, cores)
     }
@@ -311,7 +311,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Counts a job of the queue that starts with so much.
+    /// Adds a starting job of this size to the usage of its queue.
     pub fn count_start(&mut self, id: QueueId, size: Size) {
         let queue = &mut self.list[id.0 as usize];
         queue.jobs += 1;
@@ -319,7 +319,7 @@ impl Queues {
         queue.cores += size.cores;
     }
 
-    /// No longer counts a job of the queue that was counted with so much.
+    /// Removes a job that was counted with this size from the usage of its queue.
     pub fn count_end(&mut self, id: QueueId, size: Size) {
         let queue = &mut self.list[id.0 as usize];
         queue.jobs = queue.jobs.saturating_sub(1);

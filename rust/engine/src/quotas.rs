@@ -1,29 +1,36 @@
-//! Quotas: how much the limits of queues leave over time, beside running jobs and reservations, so
-//! that no job finds its queue full when its reservation is due.
+//! Quotas: the amounts that the limits of queues leave over time beside running jobs and
+//! reservations, so that no queue is at a limit when the reservation of one of its jobs is due.
 
 use std::ops::Neg;
 
 use crate::availability_profile::AvailabilityProfile;
-use crate::books::Books;
-use crate::ids::ClassId;
+use crate::ids::{ClassId, QueueId};
 use crate::interval::Interval;
 use crate::machine::{Allocation, Size};
 use crate::plan::{Footprint, Plan, planned_end};
-use crate::queue::QueueId;
+use crate::state::EngineState;
 use crate::verdict::Cause;
 
-/// The most start times that are tried for a job that needs more nodes than its queue has left.
+/// Maximum number of start times tried for a job that needs more nodes than its queue has left.
 const MAX_STARTS_TRIED: usize = 1000;
 
 /// Jobs, nodes and cores, as the limits of a queue count them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Usage([i64; 3]);
+pub(crate) struct Usage {
+    jobs: i64,
+    nodes: i64,
+    cores: i64,
+}
 
 impl Usage {
     /// One job with these nodes and cores.
     fn of_job(size: Size) -> Self {
         let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        Self([1, signed(size.nodes), signed(size.cores)])
+        Self {
+            jobs: 1,
+            nodes: signed(size.nodes),
+            cores: signed(size.cores),
+        }
     }
 
     /// A job with this allocation.
@@ -31,11 +38,10 @@ impl Usage {
         Self::of_job(allocation.size())
     }
 
-    /// A job of a class with this reservation; the least that it can have if only units are
-    /// reserved.
-    fn of_footprint(books: &mut Books, class: ClassId, footprint: &Footprint) -> Self {
+    /// A job of a class with this reservation; its minimum if only units are reserved.
+    fn of_footprint(state: &mut EngineState, class: ClassId, footprint: &Footprint) -> Self {
         let Footprint::Nodes(amounts) = footprint else {
-            return Self::least(books, class);
+            return Self::least(state, class);
         };
         Self::of_job(Size {
             nodes: amounts.len() as u64,
@@ -43,17 +49,17 @@ impl Usage {
         })
     }
 
-    /// A job of a class with the most that it can have with the least of its counts.
-    fn most(books: &mut Books, class: ClassId) -> Self {
-        let class = &books.queue.classes[class.index()];
-        let limit = books.queues.most(class.queue);
-        Self::of_job(books.machine.max_size(class.shape).min(limit))
+    /// A job of a class with the maximum size that it can have with its minimum counts.
+    fn most(state: &mut EngineState, class: ClassId) -> Self {
+        let class = &state.queue.classes[class.index()];
+        let limit = state.queues.most(class.queue);
+        Self::of_job(state.machine.max_size(class.shape).min(limit))
     }
 
-    /// A job of a class with the least that it can have.
-    pub fn least(books: &mut Books, class: ClassId) -> Self {
-        let shape = books.queue.classes[class.index()].shape;
-        Self::of_job(books.machine.min_size(shape))
+    /// A job of a class with its minimum size.
+    pub fn least(state: &mut EngineState, class: ClassId) -> Self {
+        let shape = state.queue.classes[class.index()].shape;
+        Self::of_job(state.machine.min_size(shape))
     }
 }
 
@@ -61,24 +67,62 @@ impl Neg for Usage {
     type Output = Self;
 
     fn neg(self) -> Self {
-        Self(self.0.map(i64::neg))
+        Self {
+            jobs: -self.jobs,
+            nodes: -self.nodes,
+            cores: -self.cores,
+        }
     }
 }
 
-/// How much each limit of a queue leaves over time: of jobs, of nodes, of cores; `None` without
-/// such a limit.
-type Quota = [Option<AvailabilityProfile>; 3];
+/// The amount that each limit of a queue leaves over time; `None` without such a limit.
+#[derive(Clone, Debug)]
+struct Quota {
+    jobs: Option<AvailabilityProfile>,
+    nodes: Option<AvailabilityProfile>,
+    cores: Option<AvailabilityProfile>,
+}
 
-/// The quotas of queues, each computed when it is first asked for.
+impl Quota {
+    fn profiles(&self) -> impl Iterator<Item = &AvailabilityProfile> {
+        [&self.jobs, &self.nodes, &self.cores].into_iter().flatten()
+    }
+
+    /// Each profile with the amount that a job uses of it.
+    fn with_usage(&self, usage: Usage) -> impl Iterator<Item = (&AvailabilityProfile, i64)> {
+        [
+            (&self.jobs, usage.jobs),
+            (&self.nodes, usage.nodes),
+            (&self.cores, usage.cores),
+        ]
+        .into_iter()
+        .filter_map(|(profile, amount)| Some((profile.as_ref()?, amount)))
+    }
+
+    /// Adds to the remaining amounts during an interval.
+    fn add(&mut self, during: Interval, usage: Usage) {
+        for (profile, amount) in [
+            (&mut self.jobs, usage.jobs),
+            (&mut self.nodes, usage.nodes),
+            (&mut self.cores, usage.cores),
+        ] {
+            if let Some(profile) = profile {
+                profile.add(during, amount);
+            }
+        }
+    }
+}
+
+/// The quotas of queues, each computed on first use.
 #[derive(Clone, Debug)]
 pub(crate) struct Quotas {
     now: f64,
     queues: Vec<(QueueId, Quota)>,
 }
 
-fn quota(books: &Books, queue: QueueId, now: f64) -> Quota {
-    let mut endings: Vec<_> = books
-        .runs
+fn quota(state: &EngineState, queue: QueueId, now: f64) -> Quota {
+    let mut endings: Vec<_> = state
+        .running_jobs
         .iter()
         .filter(|(_, running)| running.queue == queue && running.end.is_finite())
         .map(|(_, running)| {
@@ -89,12 +133,16 @@ fn quota(books: &Books, queue: QueueId, now: f64) -> Quota {
         })
         .collect();
     endings.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    let [jobs, nodes, cores] = books.queues.left(queue);
-    let profile = |left: Option<i64>, which: usize| {
-        let released = endings.iter().map(|(end, usage)| (*end, usage.0[which]));
+    let [jobs, nodes, cores] = state.queues.left(queue);
+    let profile = |left: Option<i64>, released: fn(&Usage) -> i64| {
+        let released = endings.iter().map(|(end, usage)| (*end, released(usage)));
         left.map(|left| AvailabilityProfile::rising(now, left, released))
     };
-    [profile(jobs, 0), profile(nodes, 1), profile(cores, 2)]
+    Quota {
+        jobs: profile(jobs, |usage| usage.jobs),
+        nodes: profile(nodes, |usage| usage.nodes),
+        cores: profile(cores, |usage| usage.cores),
+    }
 }
 
 impl Quotas {
@@ -105,12 +153,12 @@ impl Quotas {
     }
 
     /// The quota of a queue; `None` if it has no limits.
-    fn of(&mut self, books: &Books, queue: QueueId) -> Option<&mut Quota> {
+    fn of(&mut self, state: &EngineState, queue: QueueId) -> Option<&mut Quota> {
         let known = self.queues.iter().position(|(known, _)| *known == queue);
         let at = match known {
             Some(at) => at,
-            None if books.queues.is_limited(queue) => {
-                self.queues.push((queue, quota(books, queue, self.now)));
+            None if state.queues.is_limited(queue) => {
+                self.queues.push((queue, quota(state, queue, self.now)));
                 self.queues.len() - 1
             }
             None => return None,
@@ -121,85 +169,82 @@ impl Quotas {
     /// Counts a reservation of a job of a class.
     pub fn reserve(
         &mut self,
-        books: &mut Books,
+        state: &mut EngineState,
         class: ClassId,
         footprint: &Footprint,
-        span: (f64, f64),
+        during: Interval,
     ) {
-        let queue = books.queue.classes[class.index()].queue;
-        if self.of(books, queue).is_some() {
-            let usage = Usage::of_footprint(books, class, footprint);
-            self.add(queue, -usage, span);
+        let queue = state.queue.classes[class.index()].queue;
+        if self.of(state, queue).is_some() {
+            let usage = Usage::of_footprint(state, class, footprint);
+            self.add(queue, -usage, during);
         }
     }
 
-    /// No longer counts a reservation of a job of a class.
+    /// Removes a reservation of a job of a class.
     pub fn release(
         &mut self,
-        books: &mut Books,
+        state: &mut EngineState,
         class: ClassId,
         footprint: &Footprint,
-        span: (f64, f64),
+        during: Interval,
     ) {
-        let queue = books.queue.classes[class.index()].queue;
-        if self.of(books, queue).is_some() {
-            let usage = Usage::of_footprint(books, class, footprint);
-            self.add(queue, usage, span);
+        let queue = state.queue.classes[class.index()].queue;
+        if self.of(state, queue).is_some() {
+            let usage = Usage::of_footprint(state, class, footprint);
+            self.add(queue, usage, during);
         }
     }
 
-    /// Counts a job of a class from `start` on, on unknown nodes: as much as it may need.
-    pub fn reserve_most(&mut self, books: &mut Books, class: ClassId, start: f64) {
-        let queue = books.queue.classes[class.index()].queue;
-        if self.of(books, queue).is_some() {
-            let usage = Usage::most(books, class);
-            self.add(queue, -usage, (start, f64::INFINITY));
+    /// Counts a job of a class from `start` on, on unknown nodes, with the maximum that it may
+    /// need.
+    pub fn reserve_most(&mut self, state: &mut EngineState, class: ClassId, start: f64) {
+        let queue = state.queue.classes[class.index()].queue;
+        if self.of(state, queue).is_some() {
+            let usage = Usage::most(state, class);
+            self.add(queue, -usage, Interval::from(start));
         }
     }
 
     /// Counts a job that starts with this allocation.
-    pub fn take(&mut self, queue: QueueId, shares: &Allocation, span: (f64, f64)) {
-        self.add(queue, -Usage::of(shares), span);
+    pub fn take(&mut self, queue: QueueId, shares: &Allocation, during: Interval) {
+        self.add(queue, -Usage::of(shares), during);
     }
 
-    /// Adds to what a queue has left from a time until before another.
-    fn add(&mut self, queue: QueueId, usage: Usage, (start, end): (f64, f64)) {
+    /// Adds to the remaining amounts of a queue during an interval.
+    fn add(&mut self, queue: QueueId, usage: Usage, during: Interval) {
         let Some((_, quota)) = self.queues.iter_mut().find(|(known, _)| *known == queue) else {
             // Running jobs are counted when the quota is computed.
             return;
         };
-        if !start.is_finite() {
+        if !during.start.is_finite() {
             return;
         }
-        for (profile, amount) in quota.iter_mut().zip(usage.0) {
-            if let Some(profile) = profile {
-                profile.add(Interval::new(start, end), amount);
-            }
-        }
+        quota.add(during, usage);
     }
 
-    /// The earliest time, not before `not_before`, from which the least of a class is left for
+    /// The earliest time, not before `not_before`, from which the minimum of a class is left for
     /// `limit` seconds; infinite for never.
     pub fn earliest(
         &mut self,
-        books: &mut Books,
+        state: &mut EngineState,
         class: ClassId,
         not_before: f64,
         limit: f64,
     ) -> f64 {
-        let queue = books.queue.classes[class.index()].queue;
-        if self.of(books, queue).is_none() {
+        let queue = state.queue.classes[class.index()].queue;
+        if self.of(state, queue).is_none() {
             return not_before;
         }
-        let usage = Usage::least(books, class);
-        self.earliest_of(books, queue, usage, not_before, limit)
+        let usage = Usage::least(state, class);
+        self.earliest_of(state, queue, usage, not_before, limit)
     }
 
-    /// The earliest time, not before `not_before`, from which a queue has so much left for `limit`
+    /// The earliest time, not before `not_before`, from which a queue has `usage` left for `limit`
     /// seconds; infinite for never.
     fn earliest_of(
         &mut self,
-        books: &Books,
+        state: &EngineState,
         queue: QueueId,
         usage: Usage,
         not_before: f64,
@@ -208,8 +253,9 @@ impl Quotas {
         let mut start = not_before;
         loop {
             let before = start;
-            for (profile, amount) in self.of(books, queue).into_iter().flatten().zip(usage.0) {
-                if let Some(profile) = profile.as_ref().filter(|_| start.is_finite()) {
+            let quota = self.of(state, queue).into_iter();
+            for (profile, amount) in quota.flat_map(|quota| quota.with_usage(usage)) {
+                if start.is_finite() {
                     start = profile.earliest(Interval::from(start), limit, amount);
                 }
             }
@@ -219,87 +265,87 @@ impl Quotas {
         }
     }
 
-    /// Whether the least of a class is left by a promised time, or as soon as the overdue jobs end.
-    pub fn leaves_by(&mut self, books: &mut Books, class: ClassId, time: f64) -> bool {
-        let start = self.earliest(books, class, self.now, f64::INFINITY);
+    /// Whether the minimum of a class is left by a reserved start, or as soon as the overdue jobs
+    /// end.
+    pub fn leaves_by(&mut self, state: &mut EngineState, class: ClassId, time: f64) -> bool {
+        let start = self.earliest(state, class, self.now, f64::INFINITY);
         start.is_finite() && start <= time.max(self.now + 1.0)
     }
 
-    /// The first time at which a queue no longer has so much left; infinite for never.
-    pub fn until(&mut self, books: &Books, queue: QueueId, usage: Usage) -> f64 {
+    /// The first time at which a queue no longer has `usage` left; infinite for never.
+    pub fn until(&mut self, state: &EngineState, queue: QueueId, usage: Usage) -> f64 {
         let now = self.now;
-        let quota = self.of(books, queue).into_iter().flatten().zip(usage.0);
-        let until = |(profile, amount): (&mut Option<AvailabilityProfile>, i64)| {
-            profile.as_ref().map(|profile| profile.until(now, amount))
-        };
-        quota.filter_map(until).fold(f64::INFINITY, f64::min)
+        let quota = self.of(state, queue).into_iter();
+        quota
+            .flat_map(|quota| quota.with_usage(usage))
+            .map(|(profile, amount)| profile.until(now, amount))
+            .fold(f64::INFINITY, f64::min)
     }
 
     /// The nodes and cores that a queue has left for a job that runs for `limit` seconds from now
     /// on.
-    fn room(&mut self, books: &Books, queue: QueueId, limit: f64) -> Size {
-        let now = self.now;
-        let mut least = [u64::MAX; 3];
-        for (least, profile) in least
-            .iter_mut()
-            .zip(self.of(books, queue).into_iter().flatten())
-        {
-            if let Some(profile) = profile {
-                *least =
-                    u64::try_from(profile.least_during(Interval::lasting(now, limit))).unwrap_or(0);
-            }
+    fn room(&mut self, state: &EngineState, queue: QueueId, limit: f64) -> Size {
+        let during = Interval::lasting(self.now, limit);
+        let least = |profile: Option<&AvailabilityProfile>| {
+            profile.map_or(u64::MAX, |profile| {
+                u64::try_from(profile.least_during(during)).unwrap_or(0)
+            })
+        };
+        let quota = self.of(state, queue);
+        let quota = quota.as_deref();
+        Size {
+            nodes: least(quota.and_then(|quota| quota.nodes.as_ref())),
+            cores: least(quota.and_then(|quota| quota.cores.as_ref())),
         }
-        let [_, nodes, cores] = least;
-        Size { nodes, cores }
     }
 
-    /// Finds an allocation for a class by `find`, within what its queue has left for `limit`
-    /// seconds; `None` if there is none. The error is the time by which the job would have to end.
+    /// Finds an allocation for a class by `find`, within the quota of its queue for `limit`
+    /// seconds; `None` if nothing fits. The error is the time by which the job would have to end.
     pub fn place(
         &mut self,
-        books: &mut Books,
+        state: &mut EngineState,
         class: ClassId,
         limit: f64,
-        find: impl FnOnce(&mut Books) -> Option<Allocation>,
+        find: impl FnOnce(&mut EngineState) -> Option<Allocation>,
     ) -> Option<Result<Allocation, f64>> {
-        let queue = books.queue.classes[class.index()].queue;
-        if self.of(books, queue).is_none() {
-            return find(books).map(Ok);
+        let queue = state.queue.classes[class.index()].queue;
+        if self.of(state, queue).is_none() {
+            return find(state).map(Ok);
         }
-        let room = self.room(books, queue, limit);
-        books.queues.restrict(queue, room);
-        let shares = find(books);
-        books.queues.restrict(queue, Size::UNLIMITED);
+        let room = self.room(state, queue, limit);
+        state.queues.restrict(queue, room);
+        let shares = find(state);
+        state.queues.restrict(queue, Size::UNLIMITED);
         let shares = shares?;
-        let until = self.until(books, queue, Usage::of(&shares));
-        if self.now + limit <= until || !books.may_take(queue, &shares) {
-            // If the limits exclude the job even now, the caller finds out.
+        let until = self.until(state, queue, Usage::of(&shares));
+        if self.now + limit <= until || !state.may_take(queue, &shares) {
+            // If the limits exclude the job even now, the caller detects it.
             return Some(Ok(shares));
         }
         Some(Err(until))
     }
 
-    /// As [`Plan::place`], within what the limits leave; else why the class cannot start.
+    /// As [`Plan::place`], within the quotas; the error is the cause why the class cannot start.
     pub fn place_in(
         &mut self,
         plan: &Plan,
-        books: &mut Books,
+        state: &mut EngineState,
         class: ClassId,
         limit: f64,
     ) -> Result<Allocation, Cause> {
         let now = self.now;
         let mut by = now;
-        let found = self.place(books, class, limit, |books| {
-            let found = plan.place(books, class, now, limit);
+        let found = self.place(state, class, limit, |state| {
+            let found = plan.place(state, class, now, limit);
             found.map_err(|until| by = until).ok()
         });
         match found {
             Some(Ok(shares)) => Ok(shares),
             Some(Err(by)) if by > now => Err(Cause::DelaysByLimit { by }),
             None if by > now => {
-                let usage = Usage::least(books, class);
-                let queue = books.queue.classes[class.index()].queue;
-                let until = self.until(books, queue, usage);
+                let usage = Usage::least(state, class);
+                let queue = state.queue.classes[class.index()].queue;
+                let until = self.until(state, queue, usage);
                 Err(if until < by {
                     Cause::DelaysByLimit { by: until }
                 } else {
@@ -313,40 +359,42 @@ impl Quotas {
         }
     }
 
-    /// The earliest time within a range at which a class fits into a plan and into the quota of its
-    /// queue for `limit` seconds, infinite for none; and what it would reserve.
+    /// The earliest time within `starts` at which a class fits into a plan and into the quota of
+    /// its queue for `limit` seconds, infinite for none; and its footprint.
     pub fn earliest_in(
         &mut self,
         plan: &mut Plan,
-        books: &mut Books,
+        state: &mut EngineState,
         class: ClassId,
-        (mut from, before): (f64, f64),
+        starts: Interval,
         limit: f64,
     ) -> (f64, Footprint) {
-        let pending = &books.queue.classes[class.index()];
+        let pending = &state.queue.classes[class.index()];
         let (shape, queue) = (pending.shape, pending.queue);
         // No job starts after the resources expire; once they have, jobs are denied.
-        let expiration = books.machine.expiration();
+        let expiration = state.machine.expiration();
         let expiration = expiration.filter(|expiration| *expiration > self.now);
-        let before = before.min(expiration.unwrap_or(f64::INFINITY));
-        if self.of(books, queue).is_none() {
-            return plan.earliest(&books.machine, shape, (from, before), limit);
+        let before = starts.end.min(expiration.unwrap_or(f64::INFINITY));
+        let mut from = starts.start;
+        if self.of(state, queue).is_none() {
+            return plan.earliest(&state.machine, shape, Interval::new(from, before), limit);
         }
         for _ in 0..MAX_STARTS_TRIED {
-            let (start, footprint) = plan.earliest(&books.machine, shape, (from, before), limit);
+            let (start, footprint) =
+                plan.earliest(&state.machine, shape, Interval::new(from, before), limit);
             if !start.is_finite() {
                 return (start, footprint);
             }
-            let usage = Usage::of_footprint(books, class, &footprint);
-            if self.earliest_of(books, queue, usage, start, limit) <= start {
+            let usage = Usage::of_footprint(state, class, &footprint);
+            if self.earliest_of(state, queue, usage, start, limit) <= start {
                 return (start, footprint);
             }
             // It may fit on fewer nodes.
             let sparing = plan
-                .sparing_footprint(&books.machine, shape, start, limit)
+                .sparing_footprint(&state.machine, shape, start, limit)
                 .unwrap_or(footprint);
-            let usage = Usage::of_footprint(books, class, &sparing);
-            let allowed = self.earliest_of(books, queue, usage, start, limit);
+            let usage = Usage::of_footprint(state, class, &sparing);
+            let allowed = self.earliest_of(state, queue, usage, start, limit);
             if allowed <= start {
                 return (start, sparing);
             }
@@ -361,7 +409,7 @@ impl Quotas {
 
     /// Whether more is reserved than the limits allow.
     pub fn is_overfull(&self) -> bool {
-        let mut profiles = self.queues.iter().flat_map(|(_, quota)| quota).flatten();
+        let mut profiles = self.queues.iter().flat_map(|(_, quota)| quota.profiles());
         profiles.any(|profile| profile.least() < 0)
     }
 }

@@ -3,35 +3,37 @@
 use std::fmt;
 
 use penstock_jobspec::Request;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 use crate::allocation::AfterEnd;
-use crate::books::is_whole;
 use crate::explain::Shortage;
 use crate::ids::{NodeIndex, RunId};
 use crate::machine::Allocation;
+use crate::state::is_whole;
 use crate::{Engine, Error};
 
 /// The text for a running job that cannot be allocated more.
-fn no_more(id: u64, reason: &dyn fmt::Display) -> String {
-    format!("job {id} cannot get more: {reason}")
+fn no_more(id: JobId, reason: &dyn fmt::Display) -> String {
+    format!("job {} cannot get more: {reason}", id.get())
 }
 
 impl Engine {
-    /// Allocates more to a running job: what a request asks for, now, on the nodes that the
-    /// selection policy picks; the job may have a part of these nodes. The job keeps it until it
-    /// ends: the request's duration is ignored. Returns what has been added.
+    /// Allocates more resources to a running job: those of a request, now, on nodes that the
+    /// selection policy picks; the job may already have a part of these nodes. The job keeps them
+    /// until it ends: the request's duration is ignored. Returns the added resources.
     ///
-    /// Pending jobs are passed over, and reservations that are in the way are made anew.
+    /// The running job takes precedence over pending jobs; reservations that conflict are
+    /// recomputed.
     ///
     /// # Errors
     ///
     /// The job is not running or is overdue, the request can never be met or does not fit now, or
     /// the limits of the job's queue do not admit it; the engine is unchanged.
-    pub fn extend(&mut self, id: u64, request: &Request, now: f64) -> Result<ResourceSet, Error> {
+    pub fn extend(&mut self, id: JobId, request: &Request, now: f64) -> Result<ResourceSet, Error> {
         self.run(id)?;
         let shape = self.shape(request);
-        let machine = &mut self.books.machine;
+        let machine = &mut self.state.machine;
         machine
             .feasible(shape)
             .map_err(|reason| Error::impossible(no_more(id, &reason)))?;
@@ -42,7 +44,7 @@ impl Engine {
         self.add(id, shares, now)
     }
 
-    /// As [`extend`](Self::extend), with just these resources, which must be up and free.
+    /// As [`extend`](Self::extend), with exactly these resources, which must be up and free.
     ///
     /// # Errors
     ///
@@ -50,12 +52,12 @@ impl Engine {
     /// or the limits of the job's queue do not admit them; the engine is unchanged.
     pub fn extend_with(
         &mut self,
-        id: u64,
+        id: JobId,
         r: &ResourceSet,
         now: f64,
     ) -> Result<ResourceSet, Error> {
         self.run(id)?;
-        let machine = &self.books.machine;
+        let machine = &self.state.machine;
         let shares = machine.allocation_of(r)?;
         if let Some(share) = shares.iter().find(|share| !machine.is_up(share.node)) {
             let rank = machine.rank(share.node);
@@ -66,7 +68,7 @@ impl Engine {
     }
 
     /// Adds free resources to the allocation of a job.
-    fn add(&mut self, id: u64, shares: Allocation, now: f64) -> Result<ResourceSet, Error> {
+    fn add(&mut self, id: JobId, shares: Allocation, now: f64) -> Result<ResourceSet, Error> {
         let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
         let run = self.run_index(id)?;
         let running = self.run(id)?;
@@ -83,36 +85,36 @@ impl Engine {
         };
         let nodes = shares.iter().filter(|share| !has(share.node)).count() as u64;
         let cores = shares.iter().map(|share| u64::from(share.ncores())).sum();
-        let admitted = self.books.queues.admits_more(running.queue, nodes, cores);
+        let admitted = self.state.queues.admits_more(running.queue, nodes, cores);
         admitted.map_err(|limit| Error::unavailable(no_more(id, &limit)))?;
-        let mut added = self.books.machine.r(&shares)?;
+        let mut added = self.state.machine.r(&shares)?;
         let start = Some(now).filter(|now| *now > 0.0);
         added.set_starttime(start).map_err(wrap)?;
         let end = Some(end).filter(|end| end.is_finite());
         added.set_expiration(end).map_err(wrap)?;
         added.set_nslots(Some(shares.slots()).filter(|slots| *slots > 0));
 
-        let books = &mut self.books;
-        books.machine.allocate(&shares);
-        if let Some(running) = books.runs.at_mut(run) {
-            let allocation_log = &mut books.allocation_log;
+        let state = &mut self.state;
+        state.machine.allocate(&shares);
+        if let Some(running) = state.running_jobs.at_mut(run) {
+            let allocation_log = &mut state.allocation_log;
             allocation_log.record_part(running.handle, &shares, f64::NEG_INFINITY, running.end);
-            books.partial -= usize::from(!is_whole(&books.machine, &running.shares));
+            state.partial -= usize::from(!is_whole(&state.machine, &running.shares));
             running.shares.merge(shares);
-            books.partial += usize::from(!is_whole(&books.machine, &running.shares));
+            state.partial += usize::from(!is_whole(&state.machine, &running.shares));
         }
         self.resized(run);
         Ok(added)
     }
 
     /// Frees a part of a job's allocation, by cores and gpus. The number of slots of the rest is
-    /// then unknown. A job with nothing left is forgotten.
+    /// then unknown. A job without remaining resources is removed.
     ///
     /// # Errors
     ///
-    /// The job is not running, or does not have all of it; the engine is unchanged.
-    pub fn shrink_allocation(&mut self, id: u64, r: &ResourceSet) -> Result<(), Error> {
-        let wrap = |error: Error| error.about(format_args!("job {id}"));
+    /// The job is not running, or lacks some of these resources; the engine is unchanged.
+    pub fn shrink_allocation(&mut self, id: JobId, r: &ResourceSet) -> Result<(), Error> {
+        let wrap = |error: Error| error.about(format_args!("job {}", id.get()));
         let run = self.run_index(id)?;
         let running = self.run(id)?;
         let off_inventory = r.ranks().difference(self.ranks());
@@ -134,10 +136,10 @@ impl Engine {
             outside.retain(|_, (cores, gpus)| !cores.is_empty() || !gpus.is_empty());
         }
         let here = r.restrict(self.ranks());
-        let machine = &self.books.machine;
+        let machine = &self.state.machine;
         let split = machine.split_by_r(&running.shares, &here).map_err(wrap)?;
-        let books = &mut self.books;
-        if let Some(running) = books.runs.at_mut(run) {
+        let state = &mut self.state;
+        if let Some(running) = state.running_jobs.at_mut(run) {
             running.outside = outside.filter(|outside| !outside.is_empty());
         }
         if split.part.is_empty() {
@@ -152,19 +154,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Frees a part of a job's allocation; a job with nothing left ends.
+    /// Frees a part of a job's allocation; a job without remaining resources ends.
     pub(crate) fn release_part(&mut self, run: RunId, freed: &Allocation, kept: Allocation) {
-        let books = &mut self.books;
-        let Some(running) = books.runs.at_mut(run) else {
+        let state = &mut self.state;
+        let Some(running) = state.running_jobs.at_mut(run) else {
             return;
         };
-        let allocation_log = &mut books.allocation_log;
+        let allocation_log = &mut state.allocation_log;
         allocation_log.record_part(running.handle, freed, running.end, f64::NEG_INFINITY);
-        books.partial -= usize::from(!is_whole(&books.machine, &running.shares));
-        books.partial += usize::from(!is_whole(&books.machine, &kept));
+        state.partial -= usize::from(!is_whole(&state.machine, &running.shares));
+        state.partial += usize::from(!is_whole(&state.machine, &kept));
         let nothing = kept.is_empty() && running.outside.is_none();
         running.shares = kept;
-        books.machine.release(freed);
+        state.machine.release(freed);
         if nothing {
             self.end(run, AfterEnd::Free);
         } else {

@@ -1,16 +1,19 @@
 //! Summaries for display: the pending jobs, and how much each running job is allocated.
 
+use penstock_jobspec::job_id::JobId;
+
 use crate::Engine;
+use crate::ids::QueueId;
 use crate::job::JobState;
 use crate::machine::ShapeId;
-use crate::queue::{Key, QueueId};
-use crate::running::Running;
+use crate::queue::Key;
+use crate::running_jobs::RunningJob;
 
 /// A pending job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PendingJob {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Its priority; 0 if it is held.
     pub priority: u32,
     /// The shape of its request.
@@ -21,14 +24,14 @@ pub struct PendingJob {
     pub queue: QueueId,
 }
 
-/// How much a job is allocated.
+/// The size of a job's allocation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AllocationSummary {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// When it started, in seconds since the epoch, if that is known.
     pub start: Option<f64>,
-    /// When it ends at the latest, in seconds since the epoch, if it has to.
+    /// Its expiration, in seconds since the epoch, if it has one.
     pub expiration: Option<f64>,
     /// Nodes of the inventory on which it has cores or gpus.
     pub nodes: u32,
@@ -38,7 +41,7 @@ pub struct AllocationSummary {
     pub gpus: u64,
 }
 
-/// How much of one node a job is allocated.
+/// The share of one node in a job's allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeAllocation {
     /// The node's rank.
@@ -51,15 +54,15 @@ pub struct NodeAllocation {
 
 impl Engine {
     /// The priority of a pending job.
-    pub fn priority(&self, id: u64) -> Option<u32> {
-        let (handle, _) = self.waiting(id)?;
-        Some(self.books.jobs.at(handle).priority)
+    pub fn priority(&self, id: JobId) -> Option<u32> {
+        let (handle, _) = self.pending_handle(id)?;
+        Some(self.state.jobs.at(handle).priority)
     }
 
-    /// All pending jobs, in queue order; those that are held come last.
+    /// All pending jobs, in queue order; held jobs come last.
     pub fn pending_jobs(&self) -> Vec<PendingJob> {
         let mut keys: Vec<_> = self
-            .books
+            .state
             .jobs
             .iter()
             .filter(|(_, job)| matches!(job.state, JobState::Pending(_)))
@@ -67,11 +70,11 @@ impl Engine {
             .collect();
         keys.sort_unstable();
         let pending = |key: Key| {
-            let job = self.books.jobs.at(key.handle());
+            let job = self.state.jobs.at(key.handle());
             let JobState::Pending(lane) = job.state else {
                 return None;
             };
-            let (class, limit) = self.books.queue.lane(lane);
+            let (class, limit) = self.state.queue.lane(lane);
             Some(PendingJob {
                 id: job.id,
                 priority: job.priority,
@@ -83,36 +86,36 @@ impl Engine {
         keys.into_iter().filter_map(pending).collect()
     }
 
-    /// How much a job is allocated; `None` if it does not run.
-    pub fn allocation_summary(&self, id: u64) -> Option<AllocationSummary> {
+    /// The size of a job's allocation; `None` if it is not running.
+    pub fn allocation_summary(&self, id: JobId) -> Option<AllocationSummary> {
         self.run(id).ok().map(|running| summarize(id, running))
     }
 
-    /// How much each running job is allocated, by ascending id.
+    /// The sizes of the allocations of all running jobs, by ascending id.
     pub fn allocation_summaries(&self) -> Vec<AllocationSummary> {
         let mut summaries: Vec<_> = self
-            .books
-            .runs
+            .state
+            .running_jobs
             .iter()
-            .map(|(_, running)| summarize(self.books.jobs.at(running.handle).id, running))
+            .map(|(_, running)| summarize(self.state.jobs.at(running.handle).id, running))
             .collect();
         summaries.sort_unstable_by_key(|summary| summary.id);
         summaries
     }
 
-    /// How much of each node in the inventory a job is allocated, by rank; nothing if it does not
-    /// run. Cheaper than its R: no text or set is made.
-    pub fn node_allocations(&self, id: u64) -> impl Iterator<Item = NodeAllocation> {
+    /// The shares of the inventory's nodes in a job's allocation, by rank; empty if it is not
+    /// running. Cheaper than its R: no text or set is built.
+    pub fn node_allocations(&self, id: JobId) -> impl Iterator<Item = NodeAllocation> {
         let shares = self.run(id).map(|running| running.shares.iter());
         shares.into_iter().flatten().map(|share| NodeAllocation {
-            rank: self.books.machine.rank(share.node),
+            rank: self.state.machine.rank(share.node),
             cores: share.ncores(),
             gpus: share.ngpus(),
         })
     }
 }
 
-fn summarize(id: u64, running: &Running) -> AllocationSummary {
+fn summarize(id: JobId, running: &RunningJob) -> AllocationSummary {
     let shares = &running.shares;
     AllocationSummary {
         id,

@@ -1,4 +1,4 @@
-//! The timeline: running jobs by planned end, and how many cores they release.
+//! The timeline: running jobs by planned end, with the number of cores that they release.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl Ending {
     }
 }
 
-/// The most endings in a block; a full block is split in two.
+/// Maximum number of endings in a block; a full block is split in two.
 const MAX_ENDINGS: usize = 128;
 
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ impl Block {
     }
 }
 
-/// Endings in order of (end, run), in blocks that know their sums. No block is empty.
+/// Endings in order of (end, run), in blocks that store their sums. No block is empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timeline {
     blocks: Vec<Block>,
@@ -67,7 +67,7 @@ impl Timeline {
         }
     }
 
-    /// The block and the index in it that an ending has, or is to have.
+    /// The block of an ending and its index in the block, or where it would be inserted.
     fn locate(&self, end: f64, run: RunId) -> (usize, usize) {
         let precedes = |block: &Block| {
             let last = block.endings.last();
@@ -104,15 +104,19 @@ impl Timeline {
     /// Removes a running job that was inserted with this end.
     pub fn remove(&mut self, end: f64, run: RunId) {
         let (block, index) = self.locate(end, run);
-        let Some(it) = self.blocks.get_mut(block) else {
+        let Some(known) = self.blocks.get_mut(block) else {
             return;
         };
-        if it.endings.get(index).is_none_or(|found| found.run != run) {
+        if known
+            .endings
+            .get(index)
+            .is_none_or(|found| found.run != run)
+        {
             return;
         }
-        let ending = Arc::make_mut(&mut it.endings).remove(index);
-        it.cores -= u64::from(ending.cores);
-        if it.endings.is_empty() {
+        let ending = Arc::make_mut(&mut known.endings).remove(index);
+        known.cores -= u64::from(ending.cores);
+        if known.endings.is_empty() {
             self.blocks.remove(block);
         }
     }
@@ -152,7 +156,7 @@ impl Timeline {
         cores
     }
 
-    /// The first planned end by which at least so many cores are released, counted from the first
+    /// The first planned end by which at least `need` cores are released, counted from the first
     /// ending on. Jobs that end at the same time count together.
     fn reach(&self, need: u64) -> Option<f64> {
         let mut cores = 0;
@@ -171,7 +175,7 @@ impl Timeline {
     }
 
     /// The earliest time at which `need` cores have been released as planned: the shadow time of a
-    /// job that lacks so many. An overdue job is taken to end one second from now.
+    /// job that lacks that many. An overdue job is assumed to end one second from now.
     pub fn when(&self, now: f64, need: u64) -> Option<CoresReleased> {
         let overdue = self.cores_until(now);
         let until = |time: f64| {

@@ -1,20 +1,20 @@
-//! What a pass decides about a job, and why it leaves one pending.
+//! Verdicts: the decision of a pass about a job, and the cause if the job stays pending.
 
 use crate::machine::Allocation;
 
-/// What a policy decides about a job.
+/// The decision of a policy about a job.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// It may start here.
+    /// It may start with this allocation.
     Start(Allocation),
-    /// It stays pending, and so does every other job of its class that the cause is true of.
+    /// It stays pending, and so does every other job of its class to which the cause applies.
     Pending(Cause),
 }
 
-/// Why a pass leaves a job pending. What the numbers behind it are, the books show.
+/// The cause for which a pass leaves a job pending. The state has the corresponding figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Cause {
-    /// Its shape does not fit into what is free.
+    /// Its shape does not fit into the free resources.
     Unfit,
     /// Its shape would not fit if every running job had ended: nodes are down. It blocks no other job.
     Unreachable,

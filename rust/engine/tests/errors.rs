@@ -1,9 +1,10 @@
-//! The texts of infeasible requests, and the questions that errors answer.
+//! The texts of infeasible requests, and the predicates of errors.
 
 mod machines;
 
 use machines::{engine, inventory, nodes, slots, submit};
 use penstock_engine::{Policy, QueueId};
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Constraint, Request};
 
 /// A request for nodes with a property.
@@ -64,15 +65,15 @@ fn an_error_tells_a_known_from_an_unknown_job_and_an_invalid_argument() {
     submit(&mut engine, 1, slots(1, 1, 0, 60.0));
     let shape = engine.shape(&slots(1, 1, 0, 60.0));
     let submitted_twice = engine
-        .submit_shape(1, 16, shape, 60.0, QueueId::default())
+        .submit_shape(JobId::new(1), 16, shape, 60.0, QueueId::default())
         .unwrap_err();
     assert_eq!(submitted_twice.to_string(), "job 1 is known already");
     assert!(submitted_twice.is_known_job());
 
-    let pending = engine.free(1, None).unwrap_err();
+    let pending = engine.free(JobId::new(1), None).unwrap_err();
     assert_eq!(pending.to_string(), "job 1 holds no resources");
     assert!(pending.is_unknown_job());
-    let unknown = engine.with_limit(2, 60.0).unwrap_err();
+    let unknown = engine.with_limit(JobId::new(2), 60.0).unwrap_err();
     assert_eq!(unknown.to_string(), "job 2 is not pending");
     assert!(unknown.is_unknown_job() && !unknown.is_known_job());
 

@@ -1,4 +1,4 @@
-//! Why jobs wait: each reason, and all of them against counts by hand.
+//! Reasons of pending jobs: each one by example, and all of them compared with a model.
 
 mod machines;
 
@@ -10,6 +10,7 @@ use penstock_engine::{
     Engine, Interference, Job, Options, Overlong, Policy, QueueId, QueueOptions, Reason, Shortage,
 };
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Constraint, Request};
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
@@ -17,8 +18,8 @@ use serde_json::json;
 
 /// The kind and the sentence of a job's reason at time 100.
 fn told(engine: &mut Engine, id: u64) -> (&'static str, String) {
-    let reason = engine.explain(id, 100.0).unwrap();
-    let sentence = reason.sentence(100.0, &|id| format!("job {id}"));
+    let reason = engine.explain(JobId::new(id), 100.0).unwrap();
+    let sentence = reason.sentence(100.0, &|id| format!("job {}", id.get()));
     (reason.kind(), sentence)
 }
 
@@ -31,8 +32,8 @@ fn a_job_that_does_not_wait_has_no_reason() {
     let mut engine = engine(Policy::Easy, &[(4, 0)]);
     submit(&mut engine, 1, slots(4, 1, 0, 60.0));
     engine.schedule(100.0, 10);
-    assert_eq!(engine.explain(1, 100.0), None);
-    assert_eq!(engine.explain(2, 100.0), None);
+    assert_eq!(engine.explain(JobId::new(1), 100.0), None);
+    assert_eq!(engine.explain(JobId::new(2), 100.0), None);
 }
 
 #[test]
@@ -45,7 +46,7 @@ fn held_impossible_and_unconsidered() {
         "unconsidered",
         "fits: the next pass starts it",
     );
-    engine.prioritize(&[(1, 0)]);
+    engine.prioritize(&[(JobId::new(1), 0)]);
     expect(&mut engine, 1, "held", "held: its priority is 0");
     submit(&mut engine, 2, slots(1, 5, 0, 0.0));
     expect(
@@ -77,7 +78,8 @@ fn cores_are_short() {
         "insufficient",
         "needs 4 cores: 3 are free, 4 on nodes that are down; job 2 is before it",
     );
-    let Some(Reason::Insufficient { shortage, behind }) = engine.explain(3, 100.0) else {
+    let Some(Reason::Insufficient { shortage, behind }) = engine.explain(JobId::new(3), 100.0)
+    else {
         panic!("job 3 waits for cores")
     };
     let Shortage {
@@ -90,7 +92,7 @@ fn cores_are_short() {
         ..
     } = shortage;
     assert_eq!((need, free, used, down), (4, 3, 5, 4));
-    assert_eq!((nodes, nodes_up, behind), (3, 2, Some(2)));
+    assert_eq!((nodes, nodes_up, behind), (3, 2, Some(JobId::new(2))));
     assert_eq!(shortage.nearest, None);
 }
 
@@ -101,7 +103,7 @@ fn what_is_free_is_not_together() {
         submit(&mut engine, id, nodes(1, 3 - u32::from(id == 2), 0, 0.0));
     }
     engine.schedule(100.0, 10);
-    // The second went beside nothing: three on one node, two on the other.
+    // The second is placed beside no other job: three cores on one node, two on the other.
     submit(&mut engine, 3, nodes(1, 3, 0, 0.0));
     engine.schedule(100.0, 10);
     expect(
@@ -149,7 +151,7 @@ fn whole_nodes_are_not_together_where_their_cores_are_elsewhere() {
             "R_lite": [{"rank": rank, "children": {"core": "0"}}], "nodelist": [format!("node{rank}")]}});
         let r = ResourceSet::from_json(&r.to_string()).unwrap();
         engine
-            .allocate(10 + rank.parse::<u64>().unwrap(), &r)
+            .allocate(JobId::new(10 + rank.parse::<u64>().unwrap()), &r)
             .unwrap();
     }
     let whole = |count, cores| Request {
@@ -249,10 +251,13 @@ fn first_come_first_served_lets_nothing_past() {
         "behind",
         "fits, but job 2 is before it and waits",
     );
-    // In another queue it would not wait.
+    // In another queue it would start.
     let other = engine.queue("other");
     submit_to(&mut engine, 4, other, slots(1, 1, 0, 60.0));
-    assert_eq!(engine.explain(4, 100.0), Some(Reason::Unconsidered));
+    assert_eq!(
+        engine.explain(JobId::new(4), 100.0),
+        Some(Reason::Unconsidered)
+    );
 }
 
 #[test]
@@ -277,7 +282,7 @@ fn backfill_keeps_a_reservation() {
 }
 
 #[test]
-fn nobody_knows_how_long_the_first_waits() {
+fn the_start_of_a_head_behind_jobs_without_a_limit_is_unknown() {
     let mut engine = engine(Policy::Easy, &[(4, 0)]);
     submit(&mut engine, 1, slots(3, 1, 0, 0.0));
     submit(&mut engine, 2, slots(4, 1, 0, 60.0));
@@ -287,11 +292,11 @@ fn nobody_knows_how_long_the_first_waits() {
         &mut engine,
         3,
         "behind-reservation",
-        "fits, but job 2 is before it and waits, nobody knows how long, and it would take 1 of what \
+        "fits, but job 2 is before it, with an unknown start time, and it would take 1 of what \
          that needs, where 0 can be spared",
     );
-    let reason = engine.explain(3, 100.0).unwrap();
-    let names: Vec<&str> = reason.fields().into_iter().map(|it| it.0).collect();
+    let reason = engine.explain(JobId::new(3), 100.0).unwrap();
+    let names: Vec<&str> = reason.fields().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["behind", "takes", "spare"]);
 }
 
@@ -350,7 +355,7 @@ fn nodes_go_before_the_next_pass() {
         submit(&mut engine, 1, whole);
         submit(&mut engine, 2, nodes(3, 2, 0, 10.0));
         engine.schedule(1.0, 10);
-        assert_eq!(engine.queued(), [2], "{policy}");
+        assert_eq!(engine.queued(), [JobId::new(2)], "{policy}");
         engine.shrink(&ranks("0"));
         let kind = |reason: &Reason| reason.kind();
         let expected = if policy == Policy::Fcfs {
@@ -358,9 +363,13 @@ fn nodes_go_before_the_next_pass() {
         } else {
             "reserved"
         };
-        let reason = engine.explain(2, 1.0).unwrap();
+        let reason = engine.explain(JobId::new(2), 1.0).unwrap();
         assert_eq!(kind(&reason), expected, "{policy}");
-        assert_eq!(engine.explain_all(1.0, 10), [(2, reason)], "{policy}");
+        assert_eq!(
+            engine.explain_all(1.0, 10),
+            [(JobId::new(2), reason)],
+            "{policy}"
+        );
         assert_eq!(engine.estimate(1.0)[0].start, Some(101.0), "{policy}");
     }
 }
@@ -377,9 +386,9 @@ fn reasons_of_many_come_in_the_order_of_the_queue() {
             slots(u32::try_from(id).unwrap() % 4 + 1, 1, 0, 60.0),
         );
     }
-    engine.prioritize(&[(7, 0), (40, 100)]);
+    engine.prioritize(&[(JobId::new(7), 0), (JobId::new(40), 100)]);
     let reasons = engine.explain_all(100.0, 5);
-    let ids: Vec<u64> = reasons.iter().map(|(id, _)| *id).collect();
+    let ids: Vec<u64> = reasons.iter().map(|(id, _)| id.get()).collect();
     assert_eq!(ids, [40, 2, 3, 4, 5]);
     for (id, reason) in engine.explain_all(100.0, 100) {
         assert_eq!(engine.explain(id, 100.0), Some(reason));
@@ -431,7 +440,7 @@ fn need(request: &Request) -> u64 {
     units.min().into()
 }
 
-/// What the machine looks like from outside.
+/// The state of the machine, from the engine's public interface.
 fn look(engine: &Engine, sizes: &[(u32, u32)]) -> Vec<Node> {
     let up = engine.up();
     let mut nodes: Vec<Node> = (0_u32..)
@@ -459,8 +468,8 @@ fn sum(nodes: &[Node], request: &Request, up: bool, empty: bool) -> u64 {
         .sum()
 }
 
-/// When the request fits as planned, and the units there are then. At a time that nobody knows
-/// all jobs have ended.
+/// The time at which the request fits as planned, and the free units then. At an unknown time all
+/// jobs have ended.
 fn shadow(
     engine: &Engine,
     running: &BTreeMap<u64, f64>,
@@ -476,7 +485,7 @@ fn shadow(
     let mut nodes = nodes.to_vec();
     let mut ends = ends.into_iter().peekable();
     while let Some((time, id)) = ends.next() {
-        for held in engine.r(id).unwrap().nodes() {
+        for held in engine.r(JobId::new(id)).unwrap().nodes() {
             let node = &mut nodes[held.rank as usize];
             node.free_cores += u32::try_from(held.cores.len()).unwrap();
             node.free_gpus += u32::try_from(held.gpus.len()).unwrap();
@@ -533,7 +542,7 @@ proptest! {
             for (request, priority) in jobs {
                 id += 1;
                 let queue = QueueId::default();
-                engine.submit(Job { id, priority, request: request.clone(), queue }).unwrap();
+                engine.submit(Job { id: JobId::new(id), priority, request: request.clone(), queue }).unwrap();
                 waiting.insert(id, (priority, request));
             }
             let all = engine.ranks().clone();
@@ -543,25 +552,25 @@ proptest! {
             for decision in engine.schedule(now, usize::MAX) {
                 match decision {
                     penstock_engine::Decision::Alloc { id, .. } => {
-                        waiting.remove(&id);
-                        running.insert(id, engine.expiration(id).unwrap_or(f64::INFINITY));
+                        waiting.remove(&id.get());
+                        running.insert(id.get(), engine.expiration(id).unwrap_or(f64::INFINITY));
                     }
                     penstock_engine::Decision::Deny { id, .. } => {
-                        waiting.remove(&id);
+                        waiting.remove(&id.get());
                     }
                 }
             }
             let nodes = look(&engine, &sizes);
-            // Jobs that need nodes which are down are in nobody's way, but for first come first
+            // Jobs that need nodes which are down block no other job, except with first come first
             // served.
             let reachable = |request: &Request| {
                 policy == Policy::Fcfs || sum(&nodes, request, true, true) >= need(request)
             };
-            let first = waiting.iter().filter(|(_, (priority, it))| *priority > 0 && reachable(it));
+            let first = waiting.iter().filter(|(_, (priority, request))| *priority > 0 && reachable(request));
             let first = first.min_by_key(|(id, (priority, _))| (Reverse(*priority), **id));
             let first = first.map(|(id, (_, request))| (*id, request.clone()));
             for (id, (priority, request)) in &waiting {
-                let reason = engine.explain(*id, now).unwrap();
+                let reason = engine.explain(JobId::new(*id), now).unwrap();
                 if *priority == 0 {
                     prop_assert_eq!(reason, Reason::Held);
                     continue;
@@ -571,7 +580,7 @@ proptest! {
                 let reached = shadow(&engine, &running, &nodes, &first_request, now);
                 let planned = reached.0.is_finite() && easy;
                 let fits = sum(&nodes, request, true, false) >= need(request);
-                let before = (first != *id).then_some(first);
+                let before = (first != *id).then_some(JobId::new(first));
                 match &reason {
                     Reason::Reserved { at, shortage, .. } if ahead => {
                         prop_assert!(*at > now);
@@ -582,7 +591,7 @@ proptest! {
                     }
                     Reason::BehindReservation { job, at, interference: None } if ahead => {
                         prop_assert!(fits);
-                        prop_assert!(*at > now && waiting.contains_key(job));
+                        prop_assert!(*at > now && waiting.contains_key(&job.get()));
                         let limit = request.duration;
                         prop_assert!(limit == 0.0 || now + limit > *at);
                     }
@@ -625,7 +634,7 @@ proptest! {
                     }
                     other => prop_assert!(false, "{other:?} after a pass"),
                 }
-                prop_assert!(!reason.sentence(now, &|id| id.to_string()).is_empty());
+                prop_assert!(!reason.sentence(now, &|id| id.get().to_string()).is_empty());
             }
             now += f64::from(step);
             // Some end as planned, some early, some not at all.
@@ -636,7 +645,7 @@ proptest! {
                 .collect();
             for id in over {
                 running.remove(&id);
-                engine.free(id, None).unwrap();
+                engine.free(JobId::new(id), None).unwrap();
             }
         }
     }

@@ -1,10 +1,11 @@
-//! What holds with every policy, selection, kind of request and set of queues, on random machines.
-//! The test knows of the machine what each node has; it places nothing itself, it only counts.
+//! Invariants of every policy, selection, kind of request and set of queues, on random machines.
+//! The test knows the resources of each node; it places no job itself, it only counts.
 
 use std::collections::BTreeMap;
 
 use penstock_engine::{Decision, Engine, Job, Options, Policy, QueueId, QueueOptions, Selection};
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Constraint, Count, Operator, Request};
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
@@ -26,17 +27,17 @@ struct Want {
 #[derive(Clone, Debug)]
 enum Step {
     Submit(Box<Want>),
-    /// Another time.
+    /// Advances the time.
     Wait(u32),
-    /// On to the next planned end; what is due ends.
+    /// Advances to the next planned end, and ends the jobs that are due.
     Due,
-    /// A job ends early.
+    /// Ends a job early.
     Finish(usize),
     Cancel(usize),
     Mark(usize, bool),
 }
 
-/// What a job holds: cores and gpus by rank.
+/// The allocation of a job: cores and gpus by rank.
 type Held = BTreeMap<usize, (u32, u32)>;
 
 struct World {
@@ -48,7 +49,7 @@ struct World {
     now: f64,
     waiting: BTreeMap<u64, Want>,
     running: BTreeMap<u64, (Want, Held, f64)>,
-    /// When jobs are to start, as was said last.
+    /// The last reported reserved starts.
     promised: BTreeMap<u64, f64>,
 }
 
@@ -77,7 +78,7 @@ fn limit(request: &Request) -> f64 {
     }
 }
 
-/// Slots that so many cores and gpus are, at the least of a range.
+/// The number of slots in these cores and gpus, with the minimum of a range.
 fn slots(request: &Request, (cores, gpus): (u32, u32)) -> u32 {
     let by_gpus = gpus.checked_div(request.gpus_per_slot.min());
     (cores / request.cores_per_slot.min()).min(by_gpus.unwrap_or(u32::MAX))
@@ -118,10 +119,12 @@ impl World {
 
     fn is_limited(&self) -> bool {
         let mut limits = self.queues.iter();
-        limits.any(|(_, it)| (it.max_jobs, it.max_nodes, it.max_cores) != (None, None, None))
+        limits.any(|(_, options)| {
+            (options.max_jobs, options.max_nodes, options.max_cores) != (None, None, None)
+        })
     }
 
-    /// Whether all jobs are in one order: those of another take what they find.
+    /// Whether all jobs are in one group: jobs of another group may use any free resources.
     fn is_one_group(&self) -> bool {
         self.group(0) == self.group(1)
     }
@@ -131,9 +134,13 @@ impl World {
         group.unwrap_or_else(|| format!("of {queue}"))
     }
 
-    /// What is free of each node when these jobs run.
+    /// The free resources of each node if these jobs are running.
     fn free<'a>(&self, running: impl Iterator<Item = &'a Held>) -> Vec<(u32, u32)> {
-        let mut free: Vec<_> = self.nodes.iter().map(|it| (it.cores, it.gpus)).collect();
+        let mut free: Vec<_> = self
+            .nodes
+            .iter()
+            .map(|node| (node.cores, node.gpus))
+            .collect();
         for held in running {
             for (rank, (cores, gpus)) in held {
                 free[*rank].0 -= cores;
@@ -143,7 +150,7 @@ impl World {
         free
     }
 
-    /// Units of each node that is up and allowed, with its cores as they would count.
+    /// The units of each node that is up and eligible, with the cores that they would count.
     fn units(&self, request: &Request, free: &[(u32, u32)]) -> Vec<(u32, u32)> {
         let units = free.iter().enumerate().filter_map(|(rank, free)| {
             let node = self.nodes[rank];
@@ -163,32 +170,45 @@ impl World {
             };
             fits.then_some((1, cores))
         });
-        units.filter(|it| it.0 > 0).collect()
+        units.filter(|(count, _)| *count > 0).collect()
     }
 
     fn fits(&self, request: &Request, free: &[(u32, u32)]) -> bool {
-        let there: u32 = self.units(request, free).iter().map(|it| it.0).sum();
+        let there: u32 = self
+            .units(request, free)
+            .iter()
+            .map(|(count, _)| count)
+            .sum();
         there >= need(request)
     }
 
-    /// Whether the least that a job asks for fits now within the limits of its queue.
+    /// Whether the minimum that a job requests fits now within the limits of its queue.
     fn may_start(&self, want: &Want) -> bool {
         let request = &want.request;
         let options = &self.queues[want.queue].1;
-        let mates = self.running.values().filter(|it| it.0.queue == want.queue);
+        let mates = self
+            .running
+            .values()
+            .filter(|(other, ..)| other.queue == want.queue);
         let (mut jobs, mut nodes, mut cores) = (1, 0_u64, 0_u64);
         for (_, held, _) in mates {
             jobs += 1;
             nodes += held.len() as u64;
-            cores += held.values().map(|it| u64::from(it.0)).sum::<u64>();
+            cores += held
+                .values()
+                .map(|(cores, _)| u64::from(*cores))
+                .sum::<u64>();
         }
-        let mut units = self.units(request, &self.free(self.running.values().map(|it| &it.1)));
-        // The fewest nodes are those that give the most, the fewest cores those that have the
+        let mut units = self.units(
+            request,
+            &self.free(self.running.values().map(|(_, held, _)| held)),
+        );
+        // The fewest nodes are the nodes with the most units, the fewest cores the nodes with the
         // least.
         if request.nnodes.is_some() {
-            units.sort_by_key(|it| it.1);
+            units.sort_by_key(|(_, cores)| *cores);
         } else {
-            units.sort_by_key(|it| u32::MAX - it.0);
+            units.sort_by_key(|(count, _)| u32::MAX - count);
         }
         let mut left = need(request);
         for (here, its_cores) in units {
@@ -210,46 +230,47 @@ impl World {
             && options.max_cores.is_none_or(|most| cores <= most)
     }
 
-    /// Jobs of a group that wait and are not held, in order.
+    /// The pending jobs of a group that are not held, in order.
     fn line(&self, group: &str) -> Vec<u64> {
         let mates = self.waiting.iter();
-        let mates = mates.filter(|it| it.1.priority > 0 && self.group(it.1.queue) == group);
+        let mates = mates.filter(|(_, want)| want.priority > 0 && self.group(want.queue) == group);
         let mut line: Vec<(u32, u64)> = mates
             .map(|(id, want)| (u32::MAX - want.priority, *id))
             .collect();
         line.sort_unstable();
-        line.into_iter().map(|it| it.1).collect()
+        line.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// When a job fits as planned, if these run.
+    /// The time at which a job fits as planned, if these jobs are running.
     fn earliest(&self, request: &Request, running: &[&(Want, Held, f64)]) -> f64 {
         let planned = |end: f64| if end <= self.now { self.now + 1.0 } else { end };
-        let mut times: Vec<f64> = running.iter().map(|it| planned(it.2)).collect();
+        let mut times: Vec<f64> = running.iter().map(|(.., end)| planned(*end)).collect();
         times.push(self.now);
         times.sort_by(f64::total_cmp);
         let found = times.into_iter().find(|time| {
-            let still = running.iter().filter(|it| planned(it.2) > *time);
-            self.fits(request, &self.free(still.map(|it| &it.1)))
+            let still = running.iter().filter(|(.., end)| planned(*end) > *time);
+            self.fits(request, &self.free(still.map(|(_, held, _)| held)))
         });
         found.unwrap_or(f64::INFINITY)
     }
 
-    /// A pass, and what it has decided. Returns whether that is anything.
+    /// Makes a pass, and checks its decisions. Returns whether there are any.
     fn pass(&mut self) -> bool {
         let decisions = self.engine.pass(self.now, usize::MAX);
         let mut started = Vec::new();
         for decision in &decisions {
             match decision {
                 Decision::Alloc { id, backfilled } => {
-                    let want = self.waiting.remove(id).expect("it waits");
-                    let held = self.check_r(*id, &want.request);
+                    let id = id.get();
+                    let want = self.waiting.remove(&id).expect("it waits");
+                    let held = self.check_r(id, &want.request);
                     let end = self.now + limit(&want.request);
-                    started.push((*id, want.clone(), *backfilled));
-                    self.running.insert(*id, (want, held, end));
+                    started.push((id, want.clone(), *backfilled));
+                    self.running.insert(id, (want, held, end));
                 }
                 Decision::Deny { id, .. } => {
-                    self.waiting.remove(id).expect("it waits");
-                    self.promised.remove(id);
+                    self.waiting.remove(&id.get()).expect("it waits");
+                    self.promised.remove(&id.get());
                 }
             }
         }
@@ -260,11 +281,11 @@ impl World {
         !decisions.is_empty()
     }
 
-    /// Whether what a job holds is what it asked for, and was free.
+    /// Checks that the allocation of a job meets its request and was free. Returns the allocation.
     fn check_r(&self, id: u64, request: &Request) -> Held {
-        let r = self.engine.r(id).expect("it runs");
+        let r = self.engine.r(JobId::new(id)).expect("it runs");
         for other in self.running.keys() {
-            let other_r = self.engine.r(*other).expect("it runs");
+            let other_r = self.engine.r(JobId::new(*other)).expect("it runs");
             let both = other_r.intersection(&r).expect("of one machine");
             assert!(
                 both.ranks().is_empty(),
@@ -275,19 +296,19 @@ impl World {
         let mut all = 0;
         for node in r.nodes() {
             let rank = node.rank as usize;
-            let it = (
+            let amount = (
                 u32::try_from(node.cores.len()).expect("few"),
                 u32::try_from(node.gpus.len()).expect("few"),
             );
             assert!(self.up[rank] && (request.constraint.is_none() || self.nodes[rank].big));
-            let slots = slots(request, it);
+            let slots = slots(request, amount);
             if request.exclusive {
-                assert_eq!(it, (self.nodes[rank].cores, self.nodes[rank].gpus));
+                assert_eq!(amount, (self.nodes[rank].cores, self.nodes[rank].gpus));
             } else if request.nnodes.is_some() {
                 assert!(slots >= request.slots.min());
             }
             all += slots;
-            held.insert(rank, it);
+            held.insert(rank, amount);
         }
         let units = match &request.nnodes {
             Some(_) => u32::try_from(held.len()).expect("few"),
@@ -304,11 +325,14 @@ impl World {
 
     fn check_limits(&self) {
         for (number, (_, options)) in self.queues.iter().enumerate() {
-            let mates = self.running.values().filter(|it| it.0.queue == number);
-            let held: Vec<&Held> = mates.map(|it| &it.1).collect();
-            let nodes: usize = held.iter().map(|it| it.len()).sum();
-            let cores = held.iter().flat_map(|it| it.values());
-            let cores: u64 = cores.map(|it| u64::from(it.0)).sum();
+            let mates = self
+                .running
+                .values()
+                .filter(|(want, ..)| want.queue == number);
+            let held: Vec<&Held> = mates.map(|(_, held, _)| held).collect();
+            let nodes: usize = held.iter().map(|held| held.len()).sum();
+            let cores = held.iter().flat_map(|held| held.values());
+            let cores: u64 = cores.map(|(cores, _)| u64::from(*cores)).sum();
             assert!(
                 options
                     .max_jobs
@@ -319,7 +343,7 @@ impl World {
         }
     }
 
-    /// A reservation gets later only where one before it gets earlier (hybrid), or never
+    /// Checks that a reservation moves later only if one before it moves earlier (hybrid), or never
     /// (conservative).
     fn check_promises(&mut self, started: &[(u64, Want, bool)]) {
         if !matches!(self.policy, Policy::Hybrid { .. } | Policy::Conservative) {
@@ -328,7 +352,7 @@ impl World {
         let comparable = self.is_one_group();
         let mut told = BTreeMap::new();
         for id in self.waiting.keys() {
-            if let Some(at) = self.engine.reservation(*id) {
+            if let Some(at) = self.engine.reservation(JobId::new(*id)) {
                 told.insert(*id, at);
             }
         }
@@ -339,13 +363,14 @@ impl World {
                 continue;
             }
             let mine = order(*id, &self.waiting[id]);
-            let known = |it: u64| self.promised.get(&it).copied();
+            let known = |id: u64| self.promised.get(&id).copied();
             let earlier = told.iter().any(|(other, at)| {
                 order(*other, &self.waiting[other]) < mine
-                    && known(*other).is_none_or(|it| *at < it)
+                    && known(*other).is_none_or(|promised| *at < promised)
             });
             let passed = started.iter().any(|(other, want, _)| {
-                order(*other, want) < mine && known(*other).is_none_or(|it| self.now < it)
+                order(*other, want) < mine
+                    && known(*other).is_none_or(|promised| self.now < promised)
             });
             let excused = matches!(self.policy, Policy::Hybrid { .. }) && (earlier || passed);
             assert!(
@@ -365,7 +390,7 @@ impl World {
         self.promised = told;
     }
 
-    /// Under EASY the first that waits is not delayed by those that have passed it.
+    /// Checks that under EASY the blocked head is not delayed by jobs that have passed it.
     fn check_backfill(&self, started: &[(u64, Want, bool)]) {
         if self.policy != Policy::Easy || !self.is_one_group() || self.is_limited() {
             return;
@@ -385,11 +410,11 @@ impl World {
         let request = &self.waiting[&first].request;
         let order = (u32::MAX - self.waiting[&first].priority, first);
         let passed = |id: &u64| {
-            let mut started = started.iter().filter(|it| it.0 == *id);
-            started.any(|it| (u32::MAX - it.1.priority, it.0) > order)
+            let mut started = started.iter().filter(|(other, ..)| other == id);
+            started.any(|(id, want, _)| (u32::MAX - want.priority, *id) > order)
         };
-        let others = self.running.iter().filter(|it| !passed(it.0));
-        let others: Vec<_> = others.map(|it| it.1).collect();
+        let others = self.running.iter().filter(|(id, _)| !passed(id));
+        let others: Vec<_> = others.map(|(_, running)| running).collect();
         let (with, without) = (
             self.earliest(request, &all),
             self.earliest(request, &others),
@@ -400,23 +425,30 @@ impl World {
         );
     }
 
-    /// What runs leaves room in the limits of the queues for each reservation.
+    /// Checks that running jobs leave room in the limits of the queues for each reservation.
     fn check_quotas(&self) {
         let planned = |end: f64| if end <= self.now { self.now + 1.0 } else { end };
         for (id, want) in &self.waiting {
-            let Some(at) = self.engine.reservation(*id).filter(|at| at.is_finite()) else {
+            let Some(at) = self
+                .engine
+                .reservation(JobId::new(*id))
+                .filter(|at| at.is_finite())
+            else {
                 continue;
             };
-            let mates = self.running.values().filter(|it| it.0.queue == want.queue);
+            let mates = self
+                .running
+                .values()
+                .filter(|(other, ..)| other.queue == want.queue);
             let still: Vec<_> = mates
-                .filter(|it| planned(it.2) > at)
-                .map(|it| &it.1)
+                .filter(|(.., end)| planned(*end) > at)
+                .map(|(_, held, _)| held)
                 .collect();
             let request = &want.request;
-            let nodes: usize = still.iter().map(|it| it.len()).sum();
+            let nodes: usize = still.iter().map(|held| held.len()).sum();
             let nodes = nodes as u64 + u64::from(request.least_nodes().unwrap_or(1));
-            let cores = still.iter().flat_map(|it| it.values());
-            let cores: u64 = cores.map(|it| u64::from(it.0)).sum();
+            let cores = still.iter().flat_map(|held| held.values());
+            let cores: u64 = cores.map(|(cores, _)| u64::from(*cores)).sum();
             let cores = cores + request.total_cores();
             let options = &self.queues[want.queue].1;
             let held = [still.len() as u64 + 1, nodes, cores];
@@ -431,12 +463,14 @@ impl World {
         }
     }
 
-    /// Passes until nothing starts; then nobody who is first may wait that can run.
+    /// Makes passes until no job starts; then no blocked head could start.
     fn settle(&mut self) {
         while self.pass() {}
         let again = self.engine.schedule(self.now, usize::MAX);
         assert_eq!(again, [], "a pass after the last one");
-        let groups: Vec<String> = (0..self.queues.len()).map(|it| self.group(it)).collect();
+        let groups: Vec<String> = (0..self.queues.len())
+            .map(|queue| self.group(queue))
+            .collect();
         for group in groups {
             let mut line = self.line(&group);
             line.retain(|id| {
@@ -444,13 +478,13 @@ impl World {
                 self.policy == Policy::Fcfs || self.fits(request, &self.free(std::iter::empty()))
             });
             let may = |id: &u64| self.may_start(&self.waiting[id]);
-            // The first that is not stopped by the limits of its queue.
+            // The first job that the limits of its queue do not exclude.
             let first = line.iter().find(|id| {
                 let want = &self.waiting[id];
-                let free = self.free(self.running.values().map(|it| &it.1));
+                let free = self.free(self.running.values().map(|(_, held, _)| held));
                 may(id) || !self.fits(&want.request, &free)
             });
-            // Conservative backfill may have promised what the first needs to others.
+            // Conservative backfill may have reserved the resources of the first for other jobs.
             if let Some(first) =
                 first.filter(|_| self.policy != Policy::Conservative || line.len() == 1)
             {
@@ -461,14 +495,14 @@ impl World {
 
     fn end(&mut self, id: u64) {
         self.running.remove(&id);
-        self.engine.free(id, None).expect("it runs");
+        self.engine.free(JobId::new(id), None).expect("it runs");
     }
 
     fn perform(&mut self, step: Step, id: u64) {
         match step {
             Step::Submit(want) => {
                 let job = Job {
-                    id,
+                    id: JobId::new(id),
                     priority: want.priority,
                     request: want.request.clone(),
                     queue: self.queues[want.queue].0,
@@ -477,9 +511,9 @@ impl World {
                 self.waiting.insert(id, *want);
             }
             Step::Wait(seconds) => {
-                // Through every planned end on the way: those end then.
+                // Stops at every planned end on the way, and ends the jobs that are due then.
                 let until = self.now + f64::from(seconds);
-                while let Some(next) = self.next_end().filter(|it| *it <= until) {
+                while let Some(next) = self.next_end().filter(|end| *end <= until) {
                     self.now = next;
                     self.end_due();
                     self.settle();
@@ -502,7 +536,7 @@ impl World {
                 let ids: Vec<u64> = self.waiting.keys().copied().collect();
                 if let Some(id) = ids.get(index % ids.len().max(1)) {
                     self.waiting.remove(id);
-                    assert!(self.engine.cancel(*id));
+                    assert!(self.engine.cancel(JobId::new(*id)));
                     self.promised.remove(id);
                 }
             }
@@ -521,19 +555,22 @@ impl World {
     }
 
     fn next_end(&self) -> Option<f64> {
-        let ends = self.running.values().map(|it| it.2);
-        ends.filter(|it| it.is_finite()).min_by(f64::total_cmp)
+        let ends = self.running.values().map(|(.., end)| *end);
+        ends.filter(|end| end.is_finite()).min_by(f64::total_cmp)
     }
 
     fn end_due(&mut self) {
-        let due = self.running.iter().filter(|it| it.1.2 <= self.now);
-        for id in due.map(|it| *it.0).collect::<Vec<u64>>() {
+        let due = self
+            .running
+            .iter()
+            .filter(|(_, (.., end))| *end <= self.now);
+        for id in due.map(|(id, _)| *id).collect::<Vec<u64>>() {
             self.end(id);
         }
     }
 }
 
-/// Units that a request needs.
+/// The number of units that a request needs.
 fn need(request: &Request) -> u32 {
     request.nnodes.as_ref().unwrap_or(&request.slots).min()
 }
@@ -557,7 +594,7 @@ fn want() -> impl Strategy<Value = Want> {
         prop_oneof![4 => Just(0_u32), 1 => 1_u32..3],
         prop::bool::weighted(0.2),
     );
-    // Mostly what sums decide: any cores, or any whole nodes.
+    // Mostly requests that sums decide: any cores, or any whole nodes.
     let cores = count(6).prop_map(|slots| (None, false, slots, 1.into(), 0, false));
     let whole = count(3).prop_map(|nodes| (Some(nodes), true, 1.into(), 1.into(), 0, false));
     let shape = prop_oneof![3 => shape, 1 => cores, 1 => whole];
@@ -591,7 +628,7 @@ fn want() -> impl Strategy<Value = Want> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        10 => want().prop_map(|it| Step::Submit(Box::new(it))),
+        10 => want().prop_map(|want| Step::Submit(Box::new(want))),
         4 => (0_u32..6).prop_map(Step::Wait),
         4 => (0_usize..20).prop_map(Step::Finish),
         4 => Just(Step::Due),

@@ -1,4 +1,4 @@
-//! The order of a queue's jobs, against sorting them all and walking along.
+//! The order of a queue's jobs, compared with sorting all of them.
 
 mod machines;
 
@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use machines::{engine, nodes, slots, submit_to};
 use penstock_engine::{Decision, Engine, Job, Order, Policy, QueueOptions};
+use penstock_jobspec::job_id::JobId;
 use proptest::prelude::*;
 
 const ORDERS: [Order; 5] = [
@@ -33,19 +34,19 @@ struct Waiting {
     limit: f64,
 }
 
-/// Who goes first, expedited jobs before all others; held ones left out.
+/// The jobs that are not held, in order, expedited jobs before all others.
 fn line(jobs: &BTreeMap<u64, Waiting>, order: Order) -> Vec<u64> {
-    let mut line: Vec<(u64, Waiting)> = jobs.iter().map(|(id, it)| (*id, *it)).collect();
-    line.retain(|(_, it)| it.priority > 0);
-    line.sort_by_key(|(id, it)| {
-        let limit = if it.limit > 0.0 { it.limit } else { 1e300 };
+    let mut line: Vec<(u64, Waiting)> = jobs.iter().map(|(id, job)| (*id, *job)).collect();
+    line.retain(|(_, job)| job.priority > 0);
+    line.sort_by_key(|(id, job)| {
+        let limit = if job.limit > 0.0 { job.limit } else { 1e300 };
         let key = match order {
-            _ if it.priority == u32::MAX => (0, 0),
-            Order::Priority => (1, u64::from(u32::MAX - it.priority)),
+            _ if job.priority == u32::MAX => (0, 0),
+            Order::Priority => (1, u64::from(u32::MAX - job.priority)),
             Order::Fifo => (1, 0),
             Order::Shortest => (1, limit.to_bits()),
-            Order::Smallest => (1, it.cores.into()),
-            Order::Largest => (1, u64::from(u32::MAX - it.cores)),
+            Order::Smallest => (1, job.cores.into()),
+            Order::Largest => (1, u64::from(u32::MAX - job.cores)),
         };
         (key, *id)
     });
@@ -77,7 +78,7 @@ fn step() -> impl Strategy<Value = Step> {
     );
     prop_oneof![
         6 => waiting.prop_map(Step::Submit),
-        2 => (1_u64..40, priority()).prop_map(|(id, it)| Step::Prioritize(id, it)),
+        2 => (1_u64..40, priority()).prop_map(|(id, priority)| Step::Prioritize(id, priority)),
         1 => (1_u64..40).prop_map(Step::Cancel),
         1 => prop::sample::select(ORDERS.to_vec()).prop_map(Step::Order),
         2 => (0_usize..9).prop_map(Step::Free),
@@ -108,22 +109,22 @@ proptest! {
         let mut next = 0;
         for step in steps {
             match step {
-                Step::Submit(it) => {
+                Step::Submit(job) => {
                     next += 1;
-                    let request = slots(it.cores, 1, 0, it.limit);
-                    let (id, priority) = (next, it.priority);
-                    engine.submit(Job { id, priority, request, queue }).unwrap();
-                    waiting.insert(id, it);
+                    let request = slots(job.cores, 1, 0, job.limit);
+                    let (id, priority) = (next, job.priority);
+                    engine.submit(Job { id: JobId::new(id), priority, request, queue }).unwrap();
+                    waiting.insert(id, job);
                 }
                 Step::Prioritize(id, priority) => {
-                    engine.prioritize(&[(id, priority)]);
-                    if let Some(it) = waiting.get_mut(&id) {
-                        it.priority = priority;
-                        prop_assert_eq!(engine.priority(id), Some(priority));
+                    engine.prioritize(&[(JobId::new(id), priority)]);
+                    if let Some(job) = waiting.get_mut(&id) {
+                        job.priority = priority;
+                        prop_assert_eq!(engine.priority(JobId::new(id)), Some(priority));
                     }
                 }
                 Step::Cancel(id) => {
-                    prop_assert_eq!(engine.cancel(id), waiting.remove(&id).is_some());
+                    prop_assert_eq!(engine.cancel(JobId::new(id)), waiting.remove(&id).is_some());
                 }
                 Step::Order(to) => {
                     order = to;
@@ -132,7 +133,7 @@ proptest! {
                 Step::Free(index) => {
                     if let Some(id) = running.keys().nth(index).copied() {
                         running.remove(&id);
-                        engine.free(id, None).unwrap();
+                        engine.free(JobId::new(id), None).unwrap();
                     }
                 }
                 Step::Schedule => {
@@ -144,17 +145,18 @@ proptest! {
                         }
                         waiting.remove(&id);
                         running.insert(id, cores);
-                        expected.push(Decision::Alloc { id, backfilled: false });
+                        expected.push(Decision::Alloc { id: JobId::new(id), backfilled: false });
                     }
                     prop_assert_eq!(engine.schedule(100.0, usize::MAX), expected);
                 }
             }
             let line = line(&waiting, order);
-            prop_assert_eq!(engine.head(), line.first().copied());
-            let pending: Vec<u64> = engine.pending_jobs().iter().map(|it| it.id).collect();
+            prop_assert_eq!(engine.head().map(JobId::get), line.first().copied());
+            let pending: Vec<u64> = engine.pending_jobs().iter().map(|job| job.id.get()).collect();
             prop_assert_eq!(&pending[..line.len()], &line[..]);
             prop_assert_eq!(pending.len(), waiting.len());
-            prop_assert_eq!(engine.queued(), line);
+            let queued: Vec<u64> = engine.queued().into_iter().map(JobId::get).collect();
+            prop_assert_eq!(queued, line);
         }
     }
 }
@@ -171,15 +173,22 @@ fn backfill_follows_the_order() {
         let queue = engine.queue("it");
         submit_to(&mut engine, 1, queue, slots(6, 1, 0, 100.0));
         engine.schedule(0.0, 10);
-        // The shortest waits, and is passed by the next in order, which ends in time.
+        // The shortest is blocked, and the next in order, which ends in time, passes it.
         submit_to(&mut engine, 2, queue, slots(2, 1, 0, 90.0));
         submit_to(&mut engine, 3, queue, slots(8, 1, 0, 10.0));
         submit_to(&mut engine, 4, queue, slots(2, 1, 0, 80.0));
         let (id, backfilled) = (4, true);
         let decisions = engine.schedule(0.0, 10);
-        assert_eq!(decisions, [Decision::Alloc { id, backfilled }], "{policy}");
+        assert_eq!(
+            decisions,
+            [Decision::Alloc {
+                id: JobId::new(id),
+                backfilled
+            }],
+            "{policy}"
+        );
         let reasons = engine.explain_all(0.0, 10);
-        let ids: Vec<u64> = reasons.iter().map(|(id, _)| *id).collect();
+        let ids: Vec<u64> = reasons.iter().map(|(id, _)| id.get()).collect();
         assert_eq!(ids, [3, 2], "{policy}");
     }
 }

@@ -1,9 +1,10 @@
-//! Those that go past a reservation leave it room in the limits of its queue.
+//! Quotas: jobs that pass a reservation leave room for it in the limits of its queue.
 
 mod machines;
 
 use machines::{engine, slots, started, submit_to, whole};
 use penstock_engine::{Engine, Policy, QueueId, QueueOptions, Reason};
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Count, Operator, Request};
 
 const BACKFILL: [Policy; 4] = [
@@ -26,8 +27,8 @@ fn queues(engine: &mut Engine, limits: &QueueOptions) -> (QueueId, QueueId) {
     (limited, other)
 }
 
-/// Six nodes of four cores. Job 1, of another queue, has three until 60; job 2, of a queue with
-/// these limits, needs four.
+/// Six nodes of four cores. Job 1, of another queue, has three nodes until 60; job 2, of a queue
+/// with these limits, needs four.
 fn waiting(policy: Policy, limits: &QueueOptions) -> (Engine, QueueId) {
     let mut engine = engine(policy, &[(4, 0); 6]);
     let (limited, other) = queues(&mut engine, limits);
@@ -58,14 +59,14 @@ fn a_job_that_would_hold_up_a_reservation_by_a_limit_waits() {
             let (mut engine, queue) = waiting(policy, &limits(count));
             submit_to(&mut engine, 3, queue, whole(1, 1000.0));
             assert_eq!(started(&mut engine, 0.0), [0_u64; 0], "{policy}, {what}");
-            let reason = engine.explain(3, 0.0).unwrap();
+            let reason = engine.explain(JobId::new(3), 0.0).unwrap();
             if matches!(policy, Policy::Easy | Policy::Hybrid { depth: 1 }) {
                 let note = format!("queue `limited` is limited to {what} at a time");
                 assert_eq!(
-                    reason.sentence(0.0, &|id| format!("job {id}")),
+                    reason.sentence(0.0, &|id| format!("job {}", id.get())),
                     format!("fits, but would not end before job 2 can start, in 1 min, and {note}")
                 );
-                let fields: Vec<_> = reason.fields().iter().map(|it| it.0).collect();
+                let fields: Vec<_> = reason.fields().iter().map(|(name, _)| *name).collect();
                 assert_eq!(fields, ["behind", "at", "queue", "note"]);
                 assert_eq!(reason.kind(), "behind-limit");
             } else {
@@ -81,13 +82,17 @@ fn a_job_that_would_hold_up_a_reservation_by_a_limit_waits() {
                     "{policy}"
                 );
             }
-            let starts: Vec<_> = engine.estimate(0.0).iter().map(|it| it.start).collect();
+            let starts: Vec<_> = engine
+                .estimate(0.0)
+                .iter()
+                .map(|estimate| estimate.start)
+                .collect();
             assert_eq!(starts, [Some(60.0), Some(120.0)], "{policy}, {what}");
-            // One that has ended by then takes nothing from it.
+            // A job that has ended by then uses nothing of its quota.
             submit_to(&mut engine, 4, queue, whole(1, 60.0));
             assert_eq!(started(&mut engine, 0.0), [4], "{policy}, {what}");
-            engine.free(1, None).unwrap();
-            engine.free(4, None).unwrap();
+            engine.free(JobId::new(1), None).unwrap();
+            engine.free(JobId::new(4), None).unwrap();
             assert_eq!(started(&mut engine, 60.0), [2], "{policy}, {what}");
         }
     }
@@ -106,7 +111,7 @@ fn a_job_that_leaves_a_reservation_its_room_starts() {
                 submit_to(&mut engine, id, queue, whole(1, 1000.0));
             }
             assert_eq!(started(&mut engine, 0.0), [3], "{policy}, {count:?}");
-            engine.free(1, None).unwrap();
+            engine.free(JobId::new(1), None).unwrap();
             assert_eq!(started(&mut engine, 60.0), [2], "{policy}, {count:?}");
         }
     }
@@ -122,7 +127,11 @@ fn a_range_takes_what_the_limits_leave_beside_a_reservation() {
         };
         submit_to(&mut engine, 3, queue, range);
         assert_eq!(started(&mut engine, 0.0), [3], "{policy}");
-        assert_eq!(engine.node_allocations(3).count(), 1, "{policy}");
+        assert_eq!(
+            engine.node_allocations(JobId::new(3)).count(),
+            1,
+            "{policy}"
+        );
     }
 }
 
@@ -132,10 +141,10 @@ fn reservations_of_a_queue_leave_each_other_room() {
     for (id, duration) in [(3, 70.0), (4, 30.0)] {
         submit_to(&mut engine, id, queue, whole(1, duration));
     }
-    // Job 4 has ended before job 2 is to start, job 3 would not have.
+    // Job 4 ends before the reserved start of job 2, job 3 would not.
     assert_eq!(started(&mut engine, 0.0), [4]);
-    assert_eq!(engine.reservation(2), Some(60.0));
-    assert_eq!(engine.reservation(3), Some(120.0));
+    assert_eq!(engine.reservation(JobId::new(2)), Some(60.0));
+    assert_eq!(engine.reservation(JobId::new(3)), Some(120.0));
 }
 
 /// Nodes 0 to 3 have two cores free at 60, node 4 has four from now on.
@@ -160,7 +169,7 @@ fn a_reservation_of_slots_has_room_for_as_many_nodes_as_it_needs() {
         let early = started(&mut engine, 0.0);
         assert_eq!(early, [0_u64; 0], "{policy}");
         for id in [3, 5, 7, 9] {
-            engine.free(id, None).unwrap();
+            engine.free(JobId::new(id), None).unwrap();
         }
         assert_eq!(started(&mut engine, 60.0), [20], "{policy}");
     }
@@ -170,14 +179,14 @@ fn a_reservation_of_slots_has_room_for_as_many_nodes_as_it_needs() {
 fn a_reservation_of_slots_is_for_when_its_queue_has_room_for_its_nodes() {
     for policy in BACKFILL {
         let (mut engine, queue) = fragments(policy, &limits([None, Some(2), None]));
-        // On two nodes there is room from 1000 on only.
+        // On two nodes it fits only from 1000 on.
         submit_to(&mut engine, 20, queue, slots(4, 2, 0, 100.0));
         assert_eq!(started(&mut engine, 0.0), [0_u64; 0], "{policy}");
         if policy != Policy::Easy {
-            assert_eq!(engine.reservation(20), Some(1000.0), "{policy}");
+            assert_eq!(engine.reservation(JobId::new(20)), Some(1000.0), "{policy}");
         }
         for (id, now) in [(3, 60.0), (5, 60.0), (7, 60.0), (9, 60.0), (2, 1000.0)] {
-            engine.free(id, None).unwrap();
+            engine.free(JobId::new(id), None).unwrap();
             let expected: &[u64] = if now < 1000.0 { &[] } else { &[20] };
             assert_eq!(started(&mut engine, now), expected, "{policy}");
         }

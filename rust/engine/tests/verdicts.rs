@@ -1,4 +1,4 @@
-//! What `explain` says is what the next pass does: with every policy, selection, order and set of
+//! Reasons of `explain` compared with the next pass: with every policy, selection, order and set of
 //! queues with limits, and with count ranges.
 
 mod machines;
@@ -11,10 +11,11 @@ use penstock_engine::{
     Selection,
 };
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Count, Operator, Request};
 use proptest::prelude::*;
 
-/// What a reason says about a job.
+/// The claim of a reason about a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Says {
     /// The next pass starts it.
@@ -23,9 +24,9 @@ enum Says {
     Denied,
     /// Its queue is at a limit.
     Limit,
-    /// What it needs is not free.
+    /// Its resources are not free.
     Unfit,
-    /// It fits, and other pending jobs are in its way.
+    /// It fits, but would delay other pending jobs.
     Fits,
 }
 
@@ -46,7 +47,7 @@ fn says(reason: &Reason) -> Says {
 /// The pending jobs that are not held, with their reasons.
 fn reasons(engine: &mut Engine, now: f64) -> BTreeMap<u64, Reason> {
     let ids = engine.queued();
-    let reason = |id: &u64| (*id, engine.explain(*id, now).expect("it is pending"));
+    let reason = |id: &JobId| (id.get(), engine.explain(*id, now).expect("it is pending"));
     ids.iter().map(reason).collect()
 }
 
@@ -54,7 +55,7 @@ fn reasons(engine: &mut Engine, now: f64) -> BTreeMap<u64, Reason> {
 fn alone(engine: &Engine, id: u64) -> Engine {
     let mut copy = engine.clone();
     for other in copy.queued() {
-        if other != id {
+        if other != JobId::new(id) {
             copy.cancel(other);
         }
     }
@@ -64,20 +65,20 @@ fn alone(engine: &Engine, id: u64) -> Engine {
 /// Whether a job would start now.
 fn starts(mut engine: Engine, id: u64, now: f64) -> bool {
     engine.schedule(now, usize::MAX);
-    engine.is_running(id)
+    engine.is_running(JobId::new(id))
 }
 
 /// Whether a job would start now if it had another time limit.
 fn starts_with(engine: &Engine, id: u64, duration: f64, now: f64) -> bool {
     let mut copy = engine.clone();
-    let mut job = copy.job(id).expect("it is pending");
+    let mut job = copy.job(JobId::new(id)).expect("it is pending");
     job.request.duration = duration;
-    copy.cancel(id);
+    copy.cancel(JobId::new(id));
     copy.submit(job).expect("its id is free");
     starts(copy, id, now)
 }
 
-/// What a reason says is so, by what passes do in copies in which something is otherwise.
+/// Checks the claim of a reason by passes in modified copies of the engine.
 fn check(engine: &mut Engine, id: u64, reason: &Reason, now: f64) {
     let said = says(reason);
     let by_itself = starts(alone(engine, id), id, now);
@@ -88,12 +89,12 @@ fn check(engine: &mut Engine, id: u64, reason: &Reason, now: f64) {
         }
         Says::Fits => assert!(by_itself, "job {id} does not start alone: {reason:?}"),
     }
-    let queue = engine.job(id).expect("it is pending").queue;
+    let queue = engine.job(JobId::new(id)).expect("it is pending").queue;
     if let Reason::QueueLimit { queue: named, .. } = reason {
         assert_eq!(*named, queue);
         let mut copy = alone(engine, id);
         copy.set_queue(queue, QueueOptions::default());
-        let reason = copy.explain(id, now).expect("it is pending");
+        let reason = copy.explain(JobId::new(id), now).expect("it is pending");
         assert_ne!(says(&reason), Says::Limit, "job {id}: {reason:?}");
     }
     let other = match reason {
@@ -105,16 +106,16 @@ fn check(engine: &mut Engine, id: u64, reason: &Reason, now: f64) {
     };
     if let Some(other) = other {
         assert!(
-            other != id && engine.is_queued(other),
+            other != JobId::new(id) && engine.is_queued(other),
             "job {id}: {reason:?}"
         );
         let order = engine.queued();
-        let position = |id: u64| order.iter().position(|it| *it == id);
+        let position = |id: u64| order.iter().position(|other| *other == JobId::new(id));
         // Under conservative backfill all have reservations, later ones too.
         let may_be_later = engine.options().policy == Policy::Conservative
             && !matches!(reason, Reason::Insufficient { .. });
         assert!(
-            may_be_later || position(other) < position(id),
+            may_be_later || position(other.get()) < position(id),
             "job {id}: {reason:?}"
         );
     }
@@ -122,7 +123,7 @@ fn check(engine: &mut Engine, id: u64, reason: &Reason, now: f64) {
         && at.is_finite()
         && *at > now
         && engine.inventory_expiration().is_none_or(|end| end >= *at)
-        // Under conservative backfill a job that changes gives others a chance, too.
+        // Under conservative backfill a change of one job may let others start, too.
         && engine.options().policy != Policy::Conservative
     {
         assert!(
@@ -156,7 +157,7 @@ fn request() -> impl Strategy<Value = Request> {
     })
 }
 
-/// What all jobs ask for: anything, or what sums decide.
+/// The kind of requests of all jobs: any, or only requests that sums decide.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Units {
     Any,
@@ -214,7 +215,7 @@ fn queues() -> impl Strategy<Value = Vec<QueueOptions>> {
 #[derive(Clone, Debug)]
 struct Round {
     jobs: Vec<(Request, u32, usize)>,
-    /// Seconds until then.
+    /// Seconds until the round.
     step: u32,
     /// Nodes that are down, as bits.
     down: u32,
@@ -250,17 +251,18 @@ fn round() -> impl Strategy<Value = Round> {
 
 /// Changes of a round.
 fn apply(engine: &mut Engine, round: &Round, next: &mut u64, queues: &[QueueId], now: f64) {
-    let over: Vec<u64> = (1..*next)
+    let over: Vec<JobId> = (1..*next)
+        .map(JobId::new)
         .filter(|id| engine.is_running(*id))
         .filter(|id| {
             let due = engine.expiration(*id).is_some_and(|end| end <= now);
-            due && id % 5 > 0 || id % 4 == round.ending && round.step > 20
+            due && id.get() % 5 > 0 || id.get() % 4 == round.ending && round.step > 20
         })
         .collect();
     engine.finish(&over);
     for (request, priority, queue) in &round.jobs {
         let job = Job {
-            id: *next,
+            id: JobId::new(*next),
             priority: *priority,
             request: request.clone(),
             queue: queues[queue % queues.len()],
@@ -326,16 +328,16 @@ proptest! {
             let before = reasons(&mut engine, now);
             let order = engine.queued();
             let all = engine.explain_all(now, usize::MAX);
-            prop_assert_eq!(all.iter().map(|it| it.0).collect::<Vec<_>>(), order);
+            prop_assert_eq!(all.iter().map(|(id, _)| *id).collect::<Vec<_>>(), order);
             for (id, reason) in all {
-                prop_assert_eq!(&reason, &before[&id], "job {}", id);
+                prop_assert_eq!(&reason, &before[&id.get()], "job {}", id.get());
             }
             let decisions = engine.schedule(now, usize::MAX);
             let decided: BTreeMap<u64, Says> = decisions
                 .into_iter()
                 .map(|decision| match decision {
-                    Decision::Alloc { id, .. } => (id, Says::Starts),
-                    Decision::Deny { id, .. } => (id, Says::Denied),
+                    Decision::Alloc { id, .. } => (id.get(), Says::Starts),
+                    Decision::Deny { id, .. } => (id.get(), Says::Denied),
                 })
                 .collect();
             let after = reasons(&mut engine, now);

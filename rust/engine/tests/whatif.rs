@@ -1,4 +1,4 @@
-//! What would be, if something were otherwise.
+//! Effects of hypothetical changes.
 
 mod machines;
 
@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use machines::{engine, nodes, random_request, ranks, slots, submit};
 use penstock_engine::{Change, Decision, Engine, Job, Moved, Policy, QueueId, Start};
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use proptest::prelude::*;
 
 fn at(time: f64, on: &str) -> Start {
@@ -14,8 +15,8 @@ fn at(time: f64, on: &str) -> Start {
     Start::At { time, ranks }
 }
 
-/// Four nodes with four cores: job 1 has three until 160, job 2 waits for all four, job 3 behind
-/// it for one.
+/// Four nodes with four cores: job 1 has three nodes until 160; job 2, which needs all four, and
+/// behind it job 3, which needs one, are pending.
 fn busy(policy: Policy) -> Engine {
     let mut engine = engine(policy, &[(4, 0); 4]);
     submit(&mut engine, 1, nodes(3, 4, 0, 60.0));
@@ -27,7 +28,7 @@ fn busy(policy: Policy) -> Engine {
 
 fn new_job(id: u64, request: penstock_jobspec::Request) -> Change {
     Change::Submit(Job {
-        id,
+        id: JobId::new(id),
         priority: 16,
         request,
         queue: QueueId::default(),
@@ -44,7 +45,7 @@ fn a_new_job_would_start() {
     assert_eq!(outcome.after, Some(at(100.0, "3")));
     assert_eq!(outcome.moved, []);
     assert_eq!(outcome.sentence(100.0), "would start now");
-    // One that does not end before job 2 can start waits for that, and behind job 3.
+    // A job that does not end before job 2 can start stays pending behind jobs 2 and 3.
     let long = new_job(9, nodes(1, 1, 0, 61.0));
     let outcome = engine.what_if(&long, 100.0, 10).unwrap();
     assert_eq!(outcome.after, Some(at(760.0, "1")));
@@ -64,9 +65,11 @@ fn a_new_job_would_start() {
 #[test]
 fn without_a_job_others_start_earlier() {
     let engine = busy(Policy::Easy);
-    let outcome = engine.what_if(&Change::Cancel(2), 100.0, 10).unwrap();
+    let outcome = engine
+        .what_if(&Change::Cancel(JobId::new(2)), 100.0, 10)
+        .unwrap();
     let moved = Moved {
-        id: 3,
+        id: JobId::new(3),
         before: at(760.0, "0"),
         after: at(100.0, "3"),
     };
@@ -74,20 +77,28 @@ fn without_a_job_others_start_earlier() {
     assert_eq!(outcome.moved, [moved]);
     assert_eq!((&outcome.before, &outcome.after), (&None, &None));
     assert_eq!(outcome.sentence(100.0), "1 other job would start earlier");
-    // As is one that runs.
-    let outcome = engine.what_if(&Change::Cancel(1), 100.0, 10).unwrap();
+    // A running job can be cancelled, too.
+    let outcome = engine
+        .what_if(&Change::Cancel(JobId::new(1)), 100.0, 10)
+        .unwrap();
     let moved: Vec<(u64, f64)> = outcome
         .moved
         .iter()
-        .map(|it| (it.id, it.earlier()))
+        .map(|change| (change.id.get(), change.earlier()))
         .collect();
     assert_eq!(moved, [(2, 60.0), (3, 60.0)]);
-    let outcome = engine.what_if(&Change::Cancel(3), 100.0, 10).unwrap();
+    let outcome = engine
+        .what_if(&Change::Cancel(JobId::new(3)), 100.0, 10)
+        .unwrap();
     assert_eq!(
         outcome.sentence(100.0),
         "nothing would start at another time"
     );
-    assert!(engine.what_if(&Change::Cancel(8), 100.0, 10).is_err());
+    assert!(
+        engine
+            .what_if(&Change::Cancel(JobId::new(8)), 100.0, 10)
+            .is_err()
+    );
 }
 
 #[test]
@@ -99,7 +110,7 @@ fn nodes_go_down_and_come_up() {
     let [second, third] = &outcome.moved[..] else {
         panic!("jobs 2 and 3 start never: {:?}", outcome.moved)
     };
-    assert_eq!((second.id, third.id), (2, 3));
+    assert_eq!((second.id.get(), third.id.get()), (2, 3));
     assert!(matches!(&second.after, Start::Never { reason } if reason.kind() == "insufficient"));
     assert!(matches!(&third.after, Start::Never { reason } if reason.kind() == "behind"));
     assert!(second.earlier() < 0.0 && second.earlier().is_infinite());
@@ -113,9 +124,16 @@ fn nodes_go_down_and_come_up() {
 #[test]
 fn with_fewer_nodes_or_less_time_it_would_start_earlier() {
     let engine = busy(Policy::Easy);
-    let request = engine.with_units(2, 1).unwrap();
+    let request = engine.with_units(JobId::new(2), 1).unwrap();
     let outcome = engine
-        .what_if(&Change::Request { id: 2, request }, 100.0, 0)
+        .what_if(
+            &Change::Request {
+                id: JobId::new(2),
+                request,
+            },
+            100.0,
+            0,
+        )
         .unwrap();
     assert_eq!(outcome.before, Some(at(160.0, "0-3")));
     assert_eq!(outcome.after, Some(at(100.0, "3")));
@@ -123,16 +141,25 @@ fn with_fewer_nodes_or_less_time_it_would_start_earlier() {
         outcome.sentence(100.0),
         "would start now, instead of in 1 min"
     );
-    let request = engine.with_limit(3, 60.0).unwrap();
+    let request = engine.with_limit(JobId::new(3), 60.0).unwrap();
     let outcome = engine
-        .what_if(&Change::Request { id: 3, request }, 100.0, 0)
+        .what_if(
+            &Change::Request {
+                id: JobId::new(3),
+                request,
+            },
+            100.0,
+            0,
+        )
         .unwrap();
-    assert_eq!(outcome.after.and_then(|it| it.time()), Some(100.0));
-    let starts = engine.alternatives(2, &[1, 2, 4, 5], 100.0).unwrap();
+    assert_eq!(outcome.after.and_then(|start| start.time()), Some(100.0));
+    let starts = engine
+        .alternatives(JobId::new(2), &[1, 2, 4, 5], 100.0)
+        .unwrap();
     let times: Vec<Option<f64>> = starts.iter().map(Start::time).collect();
     assert_eq!(times, [Some(100.0), Some(160.0), Some(160.0), None]);
     let priority = Change::Priority {
-        id: 3,
+        id: JobId::new(3),
         priority: 17,
     };
     let outcome = engine.what_if(&priority, 100.0, 10).unwrap();
@@ -141,37 +168,49 @@ fn with_fewer_nodes_or_less_time_it_would_start_earlier() {
         outcome.sentence(100.0),
         "would start now, instead of in 11 min; 1 other job would start later"
     );
-    assert!(engine.with_units(1, 1).is_err());
+    assert!(engine.with_units(JobId::new(1), 1).is_err());
 }
 
 #[test]
 fn the_most_that_would_start_now() {
     let engine = busy(Policy::Easy);
-    let fit = engine.fit_now(2, 100.0).unwrap();
+    let fit = engine.fit_now(JobId::new(2), 100.0).unwrap();
     assert_eq!((fit.asked, fit.largest), (4, Some(1)));
-    // Job 3 would delay job 2, whatever it asks for.
-    assert_eq!(engine.fit_now(3, 100.0).unwrap().largest, None);
-    assert!(engine.fit_now(1, 100.0).is_err());
+    // Job 3 would delay job 2, whatever it requests.
+    assert_eq!(engine.fit_now(JobId::new(3), 100.0).unwrap().largest, None);
+    assert!(engine.fit_now(JobId::new(1), 100.0).is_err());
     let mut engine = machines::engine(Policy::Fcfs, &[(4, 0); 4]);
     submit(&mut engine, 1, slots(3, 1, 0, 0.0));
     engine.schedule(100.0, 10);
     submit(&mut engine, 2, slots(20, 1, 0, 0.0));
-    assert_eq!(engine.fit_now(2, 100.0).unwrap().largest, Some(13));
+    assert_eq!(
+        engine.fit_now(JobId::new(2), 100.0).unwrap().largest,
+        Some(13)
+    );
 }
 
 #[test]
 fn what_should_have_ended_ends_soon() {
     let engine = busy(Policy::Fcfs);
     let starts = engine.forecast(200.0, 10).unwrap();
-    assert_eq!(starts, [(2, at(201.0, "0-3")), (3, at(801.0, "0"))]);
+    assert_eq!(
+        starts,
+        [
+            (JobId::new(2), at(201.0, "0-3")),
+            (JobId::new(3), at(801.0, "0"))
+        ]
+    );
 }
 
-// The same by hand: the engine itself, driven from outside.
+// The model: the engine itself, run forward through its public interface.
 
-/// When every waiting job starts.
+/// The start of every pending job.
 fn drive(mut engine: Engine, now: f64) -> BTreeMap<u64, (f64, IdSet)> {
-    let running: Vec<u64> = (0..200).filter(|id| engine.is_running(*id)).collect();
-    let planned = |engine: &Engine, id: u64| engine.expiration(id).unwrap_or(f64::INFINITY);
+    let running: Vec<u64> = (0..200)
+        .filter(|id| engine.is_running(JobId::new(*id)))
+        .collect();
+    let planned =
+        |engine: &Engine, id: u64| engine.expiration(JobId::new(id)).unwrap_or(f64::INFINITY);
     let mut ends: BTreeMap<u64, f64> = BTreeMap::new();
     for id in running {
         let end = planned(&engine, id);
@@ -181,8 +220,8 @@ fn drive(mut engine: Engine, now: f64) -> BTreeMap<u64, (f64, IdSet)> {
     loop {
         for decision in engine.schedule(time, usize::MAX) {
             if let Decision::Alloc { id, .. } = decision {
-                starts.insert(id, (time, engine.r(id).unwrap().ranks()));
-                ends.insert(id, planned(&engine, id));
+                starts.insert(id.get(), (time, engine.r(id).unwrap().ranks()));
+                ends.insert(id.get(), planned(&engine, id.get()));
             }
         }
         time = ends.values().copied().fold(f64::INFINITY, f64::min);
@@ -196,12 +235,12 @@ fn drive(mut engine: Engine, now: f64) -> BTreeMap<u64, (f64, IdSet)> {
             .collect();
         for id in over {
             ends.remove(&id);
-            engine.free(id, None).unwrap();
+            engine.free(JobId::new(id), None).unwrap();
         }
     }
 }
 
-/// Something that happens to an engine; jobs have the numbers of those that have come before.
+/// An operation on an engine; jobs have the numbers of the jobs submitted before.
 #[derive(Clone, Debug)]
 enum Step {
     Submit(Box<penstock_jobspec::Request>, u32),
@@ -214,7 +253,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        4 => (random_request(), 0_u32..4).prop_map(|(it, priority)| Step::Submit(it.into(), priority)),
+        4 => (random_request(), 0_u32..4).prop_map(|(request, priority)| Step::Submit(request.into(), priority)),
         1 => (1_u64..20).prop_map(Step::Cancel),
         1 => (1_u64..20, 0_u32..4).prop_map(|(id, priority)| Step::Prioritize(id, priority)),
         2 => (1_u64..20).prop_map(Step::Finish),
@@ -224,21 +263,23 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// What a step leads to, `at` being its number.
+/// Applies step number `at`. Returns its result as text.
 fn take(engine: &mut Engine, at: u32, step: &Step) -> String {
     match step {
         Step::Submit(request, priority) => {
             let job = Job {
-                id: u64::from(at),
+                id: JobId::new(u64::from(at)),
                 priority: *priority,
                 request: (**request).clone(),
                 queue: QueueId::default(),
             };
             format!("{:?}", engine.submit(job))
         }
-        Step::Cancel(id) => engine.cancel(*id).to_string(),
-        Step::Prioritize(id, priority) => engine.prioritize(&[(*id, *priority)]).to_string(),
-        Step::Finish(id) => engine.finish(&[*id]).to_string(),
+        Step::Cancel(id) => engine.cancel(JobId::new(*id)).to_string(),
+        Step::Prioritize(id, priority) => engine
+            .prioritize(&[(JobId::new(*id), *priority)])
+            .to_string(),
+        Step::Finish(id) => engine.finish(&[JobId::new(*id)]).to_string(),
         Step::Schedule => {
             let decisions = engine.schedule(f64::from(at), usize::MAX);
             format!(
@@ -297,7 +338,7 @@ proptest! {
             for (request, priority) in jobs {
                 id += 1;
                 let (request, queue) = (request.clone(), QueueId::default());
-                engine.submit(Job { id, priority: *priority, request, queue }).unwrap();
+                engine.submit(Job { id: JobId::new(id), priority: *priority, request, queue }).unwrap();
             }
             engine.schedule(now, usize::MAX);
             now += f64::from(step);
@@ -308,7 +349,7 @@ proptest! {
         let digest = format!("{engine:?}");
         let alone = drive(engine.clone(), now);
         for (id, start) in engine.forecast(now, usize::MAX).unwrap() {
-            let happens = alone.get(&id).map(|(time, ranks)| (*time, ranks.clone()));
+            let happens = alone.get(&id.get()).map(|(time, ranks)| (*time, ranks.clone()));
             let told = match start {
                 Start::At { time, ranks } => Some((time, ranks)),
                 Start::Never { .. } | Start::Denied { .. } => None,
@@ -343,7 +384,7 @@ proptest! {
         let other = drive(changed, now);
         let outcome = engine.what_if(&change, now, usize::MAX).unwrap();
         prop_assert_eq!(format!("{engine:?}"), digest);
-        let time = |starts: &BTreeMap<u64, (f64, IdSet)>, id: u64| starts.get(&id).map(|it| it.0);
+        let time = |starts: &BTreeMap<u64, (f64, IdSet)>, id: u64| starts.get(&id).map(|(start, _)| *start);
         let (about, gone) = match &change {
             Change::Submit(job) => (Some(job.id), None),
             Change::Request { id, .. } | Change::Priority { id, .. } => (Some(*id), None),
@@ -352,21 +393,21 @@ proptest! {
         };
         let mut moved = Vec::new();
         for id in waiting {
-            if Some(id) != about && Some(id) != gone && time(&alone, id) != time(&other, id) {
-                moved.push((id, time(&alone, id), time(&other, id)));
+            if Some(id) != about && Some(id) != gone && time(&alone, id.get()) != time(&other, id.get()) {
+                moved.push((id, time(&alone, id.get()), time(&other, id.get())));
             }
         }
         let told: Vec<_> = outcome
             .moved
             .iter()
-            .map(|it| (it.id, it.before.time(), it.after.time()))
+            .map(|change| (change.id, change.before.time(), change.after.time()))
             .collect();
         prop_assert_eq!(told, moved);
         if let Some(id) = about {
             let told = outcome.after.as_ref().and_then(Start::time);
-            prop_assert_eq!(told, time(&other, id));
+            prop_assert_eq!(told, time(&other, id.get()));
             let told = outcome.before.as_ref().and_then(Start::time);
-            prop_assert_eq!(told, time(&alone, id));
+            prop_assert_eq!(told, time(&alone, id.get()));
         }
         prop_assert!(!outcome.sentence(now).is_empty());
     }

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::payload::{Json, Payload};
 
-/// `resource.acquire`: a scheduler asks for the inventory and its changes.
+/// `resource.acquire`: a scheduler requests the inventory and its changes.
 ///
-/// RFC 28 gives the request no payload; what is here is Penstock's own.
+/// RFC 28 gives the request no payload; the keys are Penstock's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcquireRequest {
     /// Whether the scheduler understands `grow`.
@@ -31,10 +31,10 @@ pub struct InventoryResponse<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ChangeResponse<'a> {
-    /// R of new resources, to a scheduler that said `grow-ok` (Penstock's own).
+    /// R of new resources, sent to a scheduler with `grow-ok` (Penstock's own).
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub grow: Option<Json<'a>>,
-    /// Ranks that have left for good (current version).
+    /// Ranks that have been removed from the inventory (current version).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shrink: Option<IdSet>,
     /// Ranks that are up now.

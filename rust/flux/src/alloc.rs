@@ -3,9 +3,9 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::payload::{Json, Member, Payload, Text, object, parse_u64, write_value};
+use crate::payload::{InvalidValue, Json, Member, Payload, Text, object, parse_u64, write_value};
 
-/// `job-manager.sched-hello`: a scheduler asks which jobs hold resources.
+/// `job-manager.sched-hello`: a scheduler requests the jobs that hold resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HelloRequest {
     /// Whether the scheduler accepts releases of parts of an allocation (current version).
@@ -39,7 +39,7 @@ pub enum ReadyMode {
     Limited,
 }
 
-/// `job-manager.sched-ready`: the scheduler takes alloc requests from now on.
+/// `job-manager.sched-ready`: the scheduler accepts alloc requests from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadyRequest {
     /// How many alloc requests may be outstanding.
@@ -101,7 +101,10 @@ impl<'de> Deserialize<'de> for AllocResponseType {
             1 => Ok(Self::Annotate),
             2 => Ok(Self::Deny),
             3 => Ok(Self::Cancel),
-            _ => Err(format!("unknown type {number}: expected 0 to 3")),
+            found => Err(InvalidValue::TypeNumber {
+                found,
+                expected: "0 to 3",
+            }),
         })
     }
 }
@@ -112,7 +115,7 @@ impl<'de> Deserialize<'de> for AllocResponseType {
 pub struct AllocResponse<'a, A = Map<String, Value>> {
     /// The job.
     pub id: u64,
-    /// What is answered; anything but `Annotate` is the last response.
+    /// The type; any but `Annotate` is the last response.
     #[serde(rename = "type")]
     pub kind: AllocResponseType,
     /// Why the request is denied.
@@ -127,7 +130,7 @@ pub struct AllocResponse<'a, A = Map<String, Value>> {
 }
 
 impl<'a, A> AllocResponse<'a, A> {
-    /// A response with nothing but id and type.
+    /// Returns a response with an id and a type only.
     pub fn new(id: u64, kind: AllocResponseType) -> Self {
         Self {
             id,
@@ -138,7 +141,7 @@ impl<'a, A> AllocResponse<'a, A> {
         }
     }
 
-    /// A denial with its note.
+    /// Returns a denial with its note.
     pub fn deny(id: u64, note: impl Into<Text<'a>>) -> Self {
         Self {
             note: Some(note.into()),
@@ -150,12 +153,12 @@ impl<'a, A> AllocResponse<'a, A> {
 /// The annotations that a scheduler makes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Annotations<'a> {
-    /// Those of the scheduler.
+    /// The annotations under `sched`.
     #[serde(borrow, deserialize_with = "object")]
     pub sched: SchedAnnotations<'a>,
 }
 
-/// The annotations under `sched`: null removes one, absence leaves it unchanged.
+/// Annotations under `sched`: null removes a key, an absent key is unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SchedAnnotations<'a> {
     /// The allocated resources in short, for people.
@@ -169,14 +172,14 @@ pub struct SchedAnnotations<'a> {
     pub t_estimate: Member<f64>,
 }
 
-/// `sched.cancel`: the job no longer wants resources. It is not answered by itself.
+/// `sched.cancel`: cancels the alloc request of a job. It has no response; the alloc request gets one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
     /// The job.
     pub id: u64,
 }
 
-/// `sched.prioritize`: jobs with other priorities.
+/// `sched.prioritize`: the priorities of jobs have changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrioritizeRequest {
     /// Ids and their new priorities.
@@ -188,7 +191,7 @@ pub struct PrioritizeRequest {
 pub struct FreeRequest<'a> {
     /// The job.
     pub id: u64,
-    /// What is released (current version); without it the whole allocation is.
+    /// R of the released resources (current version); the whole allocation if absent.
     #[serde(borrow, rename = "R", skip_serializing_if = "Option::is_none")]
     pub r: Option<Json<'a>>,
     /// Whether this is the last release of the job (current version).
@@ -203,7 +206,7 @@ pub struct FreeResponse {
     pub id: u64,
 }
 
-/// `sched.expiration` (RFC 27) and `<service>.expiration` (RFC 32): a running job's time limit moves.
+/// `sched.expiration` (RFC 27) and `<service>.expiration` (RFC 32): the expiration of a running job changes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExpirationRequest {
     /// The job.

@@ -1,8 +1,8 @@
-//! Requests to the broker itself: services, subscriptions, attributes, configuration, groups and the log.
+//! Requests to the broker itself: services, subscriptions, attributes, configuration and groups.
 
 use serde::{Deserialize, Serialize};
 
-use crate::payload::{Json, Payload, Text, objects};
+use crate::payload::{Json, Payload, Text, object_document};
 
 /// `service.add` and `service.remove`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct SubscriptionRequest<'a> {
     pub topic: Text<'a>,
 }
 
-/// `attr.get` and `groups.get`: something of the broker by its name.
+/// `attr.get` and `groups.get`: names an attribute or a group of the broker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameRequest<'a> {
     /// The name.
@@ -50,15 +50,15 @@ pub struct GroupResponse<'a> {
 /// `config.reload`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigReloadRequest<'a> {
-    /// The whole configuration.
-    #[serde(borrow)]
+    /// The whole configuration, an object.
+    #[serde(borrow, deserialize_with = "object_document")]
     pub config: Json<'a>,
 }
 
 /// The response to `config.reload`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigReloadResponse {
-    /// The keys that have other values now.
+    /// The keys whose values have changed.
     pub changed: Vec<String>,
 }
 
@@ -72,31 +72,6 @@ pub struct StateResponse<'a> {
     pub duration: f64,
 }
 
-/// A line of the instance's log.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LogEntry<'a> {
-    /// Seconds since the epoch.
-    pub timestamp: f64,
-    /// The severity, 0 (emergency) to 7 (debug).
-    pub level: i64,
-    /// What has logged it.
-    #[serde(borrow)]
-    pub component: Text<'a>,
-    /// The text.
-    #[serde(borrow)]
-    pub text: Text<'a>,
-    /// Its number, ascending.
-    pub sequence: u64,
-}
-
-/// A response to `log.dmesg`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LogResponse<'a> {
-    /// Lines, the oldest first.
-    #[serde(borrow, deserialize_with = "objects")]
-    pub entries: Vec<LogEntry<'a>>,
-}
-
 impl Payload for ServiceRequest<'_> {}
 impl Payload for SubscriptionRequest<'_> {}
 impl Payload for NameRequest<'_> {}
@@ -105,5 +80,3 @@ impl Payload for GroupResponse<'_> {}
 impl Payload for ConfigReloadRequest<'_> {}
 impl Payload for ConfigReloadResponse {}
 impl Payload for StateResponse<'_> {}
-impl Payload for LogEntry<'_> {}
-impl Payload for LogResponse<'_> {}

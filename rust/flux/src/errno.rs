@@ -1,4 +1,4 @@
-//! Error numbers of responses (RFC 6): Linux's, which is what Flux puts on the wire.
+//! Error numbers of responses (RFC 6): those of Linux, which Flux puts on the wire.
 //!
 //! ```
 //! use penstock_flux::errno;
@@ -35,7 +35,7 @@ numbers! {
     EBUSY = 16, "Device or resource busy";
     /// The service name is taken.
     EEXIST = 17, "File exists";
-    /// A well-formed request asks for something invalid.
+    /// The request is well-formed but its content is invalid.
     EINVAL = 22, "Invalid argument";
     /// A limit on outstanding requests is reached.
     ENOSPC = 28, "No space left on device";
@@ -55,7 +55,7 @@ numbers! {
     ECONNRESET = 104, "Connection reset by peer";
     /// The peer no longer sends.
     ESHUTDOWN = 108, "Cannot send after transport endpoint shutdown";
-    /// The response took longer than its requester waits.
+    /// The response did not arrive within the requester's timeout.
     ETIMEDOUT = 110, "Connection timed out";
     /// The peer accepts no connection.
     ECONNREFUSED = 111, "Connection refused";

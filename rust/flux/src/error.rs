@@ -1,10 +1,10 @@
-//! What is wrong with a payload, and where in it.
+//! Errors of payloads: the reason, and the path of the key.
 
 use std::fmt::{self, Write as _};
 
 use serde_json::error::Category;
 
-/// Why a payload is rejected. Its text names the key and what was expected there.
+/// The reason why a payload is rejected. Its text names the key and the expected value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: Kind,
@@ -19,7 +19,7 @@ enum Kind {
     Value,
 }
 
-/// What serde calls the types of fields, in words.
+/// Types of fields: serde's name, and the description in error texts.
 const TYPES: [(&str, &str); 11] = [
     ("u8", "an integer from 0 to 255"),
     ("u16", "an integer from 0 to 65535"),
@@ -40,13 +40,19 @@ impl Error {
         let (line, column) = (error.line(), error.column());
         let position = format!(" at line {line} column {column}");
         let text = text.strip_suffix(&position).unwrap_or(&text);
-        let offset = offset(bytes, line, column);
+        let mut offset = offset(bytes, line, column);
         if error.classify() != Category::Data {
             return Self {
                 kind: Kind::Syntax,
                 path: String::new(),
                 text: format!("invalid JSON: {text} at byte {offset}"),
             };
+        }
+        // The parser rejects a document that is not an object only after the end of the enclosing object.
+        if text.ends_with(", expected an object")
+            && bytes.get(..offset).is_some_and(|read| read.ends_with(b"}"))
+        {
+            offset -= 1;
         }
         let path = path(bytes, offset);
         if let Some(key) = text.strip_prefix("missing field ") {
@@ -95,7 +101,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// serde's text about a value, in this project's words: what was expected, then what was found.
+/// Rewrites serde's text about a value as `expected …, found …`.
 fn value_text(text: &str) -> String {
     let about = ["invalid type: ", "invalid value: ", "unknown variant "];
     let about = about.iter().find_map(|prefix| text.strip_prefix(prefix));
@@ -119,7 +125,7 @@ fn offset(bytes: &[u8], line: usize, column: usize) -> usize {
     (before + column).min(bytes.len())
 }
 
-/// Where a parser is within the objects and arrays that it has entered.
+/// Position of a parser in one of the objects and arrays that it has entered.
 enum Place {
     Key(String),
     Index(usize),

@@ -5,7 +5,7 @@ use std::fmt;
 use penstock_idset::IdSet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::payload::{Json, Payload, Text, parse_str};
+use crate::payload::{InvalidValue, Json, Payload, Text, object_document, parse_str};
 
 pub use crate::alloc::ExpirationRequest;
 
@@ -17,17 +17,17 @@ pub struct HelloRequest<'a> {
     pub service: Text<'a>,
 }
 
-/// `<service>.start`: a job has resources and is to run.
+/// `<service>.start`: starts a job, whose resources are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartRequest<'a> {
     /// The job.
     pub id: u64,
     /// Its owner.
     pub userid: u32,
-    /// Its jobspec.
-    #[serde(borrow)]
+    /// Its jobspec, an object.
+    #[serde(borrow, deserialize_with = "object_document")]
     pub jobspec: Json<'a>,
-    /// Whether it may be running already, under a service before this one.
+    /// Whether the job may be running already, started by an earlier service.
     #[serde(default)]
     pub reattach: bool,
     /// Its resources (current version; in the KVS otherwise).
@@ -88,20 +88,20 @@ impl<'de> Deserialize<'de> for StartResponseType {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         parse_str(deserializer, |name| {
             let known = Self::ALL.into_iter().find(|kind| kind.name() == name);
-            known.ok_or_else(|| {
-                let expected = "expected start, reattached, release, exception or finish";
-                format!("unknown type `{name}`: {expected}")
+            known.ok_or_else(|| InvalidValue::TypeName {
+                found: name.to_owned(),
+                expected: "start, reattached, release, exception or finish",
             })
         })
     }
 }
 
-/// A response to `<service>.start`. `D` is the type of its details, [`Json`] where it is not known yet.
+/// A response to `<service>.start`. `D` is the type of its details: [`Json`] until the type of the response is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartResponse<D> {
     /// The job.
     pub id: u64,
-    /// What has happened.
+    /// The type of the response.
     #[serde(rename = "type")]
     pub kind: StartResponseType,
     /// The details, by the type: [`Release`], [`Exception`], [`Finish`], or [`NoData`].
@@ -110,13 +110,51 @@ pub struct StartResponse<D> {
 }
 
 impl<'a> StartResponse<Json<'a>> {
-    /// The details as the structure of the response's type.
+    /// Returns type and details as one value. The details of `start` and `reattached` are not read.
     ///
     /// # Errors
     ///
     /// Fails as [`read`](crate::read) does.
-    pub fn data<T: Deserialize<'a>>(&self) -> Result<T, crate::Error> {
+    pub fn event(&self) -> Result<ExecEvent<'a>, crate::Error> {
+        Ok(match self.kind {
+            StartResponseType::Start => ExecEvent::Start,
+            StartResponseType::Reattached => ExecEvent::Reattached,
+            StartResponseType::Release => ExecEvent::Release(self.data()?),
+            StartResponseType::Exception => ExecEvent::Exception(self.data()?),
+            StartResponseType::Finish => ExecEvent::Finish(self.data()?),
+        })
+    }
+
+    fn data<T: Deserialize<'a>>(&self) -> Result<T, crate::Error> {
         crate::read(self.data.map(|data| data.0.as_bytes()))
+    }
+}
+
+/// The type of a response to `start` with its details.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExecEvent<'a> {
+    /// The job has started.
+    Start,
+    /// The job was running already.
+    Reattached,
+    /// Ranks are released.
+    Release(Release),
+    /// An exception has occurred.
+    Exception(Exception<'a>),
+    /// The tasks have ended.
+    Finish(Finish),
+}
+
+impl ExecEvent<'_> {
+    /// The type of the response.
+    pub fn kind(&self) -> StartResponseType {
+        match self {
+            Self::Start => StartResponseType::Start,
+            Self::Reattached => StartResponseType::Reattached,
+            Self::Release(_) => StartResponseType::Release,
+            Self::Exception(_) => StartResponseType::Exception,
+            Self::Finish(_) => StartResponseType::Finish,
+        }
     }
 }
 
@@ -127,7 +165,7 @@ pub struct NoData {}
 /// The ranks of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReleasedRanks {
-    /// Whatever the job still has.
+    /// All ranks that the job still holds.
     All,
     /// These ranks.
     Ranks(IdSet),
@@ -146,10 +184,7 @@ impl<'de> Deserialize<'de> for ReleasedRanks {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         parse_str(deserializer, |text| match text {
             "all" => Ok(Self::All),
-            ranks => match ranks.parse() {
-                Ok(ranks) => Ok(Self::Ranks(ranks)),
-                Err(error) => Err(penstock_idset::Error::to_string(&error)),
-            },
+            ranks => ranks.parse().map(Self::Ranks).map_err(InvalidValue::IdSet),
         })
     }
 }
@@ -157,9 +192,9 @@ impl<'de> Deserialize<'de> for ReleasedRanks {
 /// The data of a `release` response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
-    /// What is released.
+    /// The released ranks.
     pub ranks: ReleasedRanks,
-    /// Whether nothing follows.
+    /// Whether this is the last release of the job.
     #[serde(rename = "final")]
     pub is_final: bool,
 }
@@ -172,12 +207,20 @@ pub struct Exception<'a> {
     /// The type, a word.
     #[serde(borrow, rename = "type")]
     pub kind: Text<'a>,
-    /// For people.
+    /// The human-readable text.
     #[serde(borrow, default)]
     pub note: Text<'a>,
     /// The job's wait status if this is its first fatal exception (current version).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_status: Option<u16>,
+}
+
+/// The exit status of a task as a shell shows it, from its wait status: the exit code, or 128 + signal.
+pub fn exit_status(wait_status: i32) -> i32 {
+    match wait_status & 0x7f {
+        0 => wait_status >> 8 & 0xff,
+        signal => 128 + signal,
+    }
 }
 
 /// The data of a `finish` response.
@@ -187,7 +230,7 @@ pub struct Finish {
     pub status: i32,
 }
 
-/// `<service>.kill`: a signal for the job's tasks. It is not answered.
+/// `<service>.kill`: sends a signal to the job's tasks. It has no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillRequest {
     /// The job.
@@ -196,12 +239,35 @@ pub struct KillRequest {
     pub signum: i32,
 }
 
-/// `<service>.replaced`: another service has the jobs now (Penstock's own). It is not answered.
+/// `<service>.shrink`: a job has released ranks, and its tasks there must end (Penstock's own). It has no response.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShrinkRequest {
+    /// The job.
+    pub id: u64,
+    /// The ranks.
+    pub ranks: IdSet,
+}
+
+/// `<service>.replaced`: another service has registered and runs the jobs from now on (Penstock's own). It has no
+/// response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplacedRequest<'a> {
     /// The name of the new service.
     #[serde(borrow)]
     pub service: Text<'a>,
+}
+
+/// `<service>.output`, streaming: the retained output of a job (Penstock's own).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputRequest<'a> {
+    /// The job.
+    pub id: u64,
+    /// `stdout`, `stderr`; both if absent.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<Vec<Text<'a>>>,
+    /// Whether later output is sent too, up to the job's end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub follow: Option<bool>,
 }
 
 /// The event `job-exception`.
@@ -226,10 +292,12 @@ impl Payload for Release {}
 impl Payload for Exception<'_> {}
 impl Payload for Finish {}
 impl Payload for KillRequest {}
+impl Payload for ShrinkRequest {}
 impl Payload for ReplacedRequest<'_> {}
+impl Payload for OutputRequest<'_> {}
 impl Payload for JobExceptionEvent<'_> {}
 
-// Written once for every job: the documents are JSON already and are copied as they are.
+// Hand-written because every job needs one: the documents are JSON already and are copied unparsed.
 impl Payload for StartRequest<'_> {
     fn write_to(&self, out: &mut Vec<u8>) {
         out.reserve(self.jobspec.0.len() + self.r.map_or(0, |r| r.0.len()) + 96);

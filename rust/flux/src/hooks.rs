@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::payload::{Json, Payload, Text};
 
-/// `hooks.prolog` and `hooks.epilog`: run the command for a job.
+/// `hooks.prolog` and `hooks.epilog`: runs the command for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookRequest<'a> {
     /// The job.
     pub id: u64,
     /// Its owner.
     pub userid: u32,
-    /// The wait status of its tasks, where they have ended.
+    /// The wait status of its tasks, if they have ended.
     pub status: Option<i32>,
     /// Its resources.
     #[serde(borrow, rename = "R")]
@@ -26,12 +26,12 @@ pub struct HookResponse<'a> {
     pub id: Option<u64>,
     /// The command's wait status.
     pub status: i64,
-    /// For people, where the status is not 0.
+    /// The human-readable reason, if the status is not 0.
     #[serde(borrow, default)]
     pub note: Text<'a>,
 }
 
-/// `hooks.cancel`: end the command that runs for a job. It is not answered.
+/// `hooks.cancel`: ends the command that runs for a job. It has no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
     /// The job.

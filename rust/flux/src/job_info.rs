@@ -1,8 +1,7 @@
 //! The service `job-info`: a job's documents and events.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::payload::{Payload, Text};
 
@@ -24,9 +23,9 @@ pub struct LookupRequest<'a> {
 pub struct LookupResponse {
     /// The job.
     pub id: u64,
-    /// The documents by name.
+    /// The documents by name, each a string.
     #[serde(flatten)]
-    pub documents: BTreeMap<String, String>,
+    pub documents: Map<String, Value>,
 }
 
 /// `job-info.eventlog-watch`: a job's events, past and future.

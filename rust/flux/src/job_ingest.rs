@@ -43,20 +43,20 @@ pub struct SubmitCopiesResponse {
     pub ids: Vec<u64>,
 }
 
-/// What became of one of the submissions of a request with `jobs`.
+/// The result of one submission in a request with `jobs`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SubmitResult {
     /// The ids of its jobs.
     Ids(Vec<u64>),
-    /// Why it is rejected.
+    /// The reason why it is rejected.
     Error(String),
 }
 
 /// The response to a request with `jobs`, in their order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmitManyResponse {
-    /// What became of each submission.
+    /// The result of each submission.
     #[serde(deserialize_with = "objects")]
     pub results: Vec<SubmitResult>,
 }

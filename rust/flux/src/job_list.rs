@@ -20,10 +20,10 @@ pub struct ListRequest<'a> {
     /// Leaves out jobs that became inactive before this time, seconds since the epoch.
     #[serde(default)]
     pub since: f64,
-    /// Which jobs to show (RFC 43).
+    /// The constraint on the jobs to show (RFC 43).
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Json<'a>>,
-    /// Certain jobs (Penstock's own).
+    /// The ids of the jobs to show (Penstock's own).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<u64>>,
 }
@@ -79,7 +79,7 @@ pub struct JobCounts {
     pub job_states: Map<String, Value>,
     /// Inactive jobs that succeeded.
     pub successful: u64,
-    /// Inactive jobs that did not, cancelled ones and timeouts included.
+    /// Inactive jobs that failed, cancelled ones and timeouts included.
     pub failed: u64,
     /// Cancelled jobs.
     pub canceled: u64,
@@ -95,10 +95,10 @@ pub struct JobCounts {
 /// The response to `job-list.job-stats`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobStatsResponse {
-    /// Of all jobs.
+    /// Numbers of all jobs.
     #[serde(flatten)]
     pub counts: JobCounts,
-    /// Of each queue that has had jobs.
+    /// Numbers of each queue that has had jobs.
     #[serde(deserialize_with = "objects")]
     pub queues: Vec<JobCounts>,
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::payload::{Payload, Text, object};
 
-/// `job-manager.raise`: an exception for one job, for several, or for all active ones.
+/// `job-manager.raise`: raises an exception for one job, for several, or for all active ones.
 ///
 /// `ids`, `all` and `userid` are Penstock's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct RaiseRequest<'a> {
     /// All active jobs.
     #[serde(default)]
     pub all: bool,
-    /// With `all`: of this user only.
+    /// With `all`: jobs of this user only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub userid: Option<u32>,
     /// The type, a word.
@@ -30,7 +30,7 @@ pub struct RaiseRequest<'a> {
     /// 0 (fatal) to 7.
     #[serde(default)]
     pub severity: i64,
-    /// For people.
+    /// The human-readable note.
     #[serde(borrow, default)]
     pub note: Text<'a>,
     /// The job's wait status if this is its first fatal exception.
@@ -41,13 +41,13 @@ pub struct RaiseRequest<'a> {
 /// The response to a request for several jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BulkResponse {
-    /// For how many jobs it was done.
+    /// The number of jobs for which the request succeeded.
     pub count: u64,
-    /// For which jobs it was not, by id, and why; in the order of the request.
+    /// The jobs for which it failed: the reason by id, in the order of the request.
     pub errors: Map<String, Value>,
 }
 
-/// `job-manager.kill`: a signal for the tasks of one job or, Penstock's own, of several.
+/// `job-manager.kill`: sends a signal to the tasks of one job or, Penstock's own, of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillRequest {
     /// One job.
@@ -60,7 +60,7 @@ pub struct KillRequest {
     pub signum: i32,
 }
 
-/// `job-manager.urgency`: another urgency for one job or, Penstock's own, for several.
+/// `job-manager.urgency`: sets the urgency of one job or, Penstock's own, of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrgencyRequest {
     /// One job.
@@ -76,18 +76,18 @@ pub struct UrgencyRequest {
 /// The response to `urgency` for one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrgencyResponse {
-    /// The urgency before.
+    /// The previous urgency.
     pub old: u8,
 }
 
-/// `job-manager.prioritize`: priorities in place of those that follow from urgencies.
+/// `job-manager.prioritize`: sets priorities, in place of those computed from urgencies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrioritizeRequest {
     /// Ids and priorities.
     pub jobs: Vec<(u64, i64)>,
 }
 
-/// `job-manager.memo`: annotations by the job's owner.
+/// `job-manager.memo`: records a memo of the job's owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoRequest {
     /// The job.
@@ -105,19 +105,19 @@ pub struct UpdateRequest {
     pub updates: Map<String, Value>,
 }
 
-/// `job-manager.purge`: inactive jobs to be forgotten. `ids` is Penstock's own.
+/// `job-manager.purge`: removes inactive jobs from the store. `ids` is Penstock's own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PurgeRequest {
-    /// Those that have been inactive for longer, in seconds; negative for no limit.
+    /// Purges jobs that have been inactive for longer than this, in seconds; negative for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_limit: Option<f64>,
-    /// The oldest beyond this number; negative for no limit.
+    /// Purges the oldest inactive jobs beyond this number; negative for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub num_limit: Option<i64>,
-    /// Certain jobs.
+    /// Purges these jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<u64>>,
-    /// Whether to purge; otherwise they are counted.
+    /// Whether to purge the jobs; otherwise they are only counted.
     #[serde(default)]
     pub force: bool,
 }
@@ -125,7 +125,7 @@ pub struct PurgeRequest {
 /// The response to `purge`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PurgeResponse {
-    /// Jobs purged, or that would be.
+    /// Jobs purged, or that would be purged with `force`.
     pub count: u64,
     /// Inactive jobs that are left.
     pub inactives: u64,
@@ -138,7 +138,7 @@ pub struct QueueListResponse {
     pub queues: Vec<String>,
 }
 
-/// `job-manager.queue-status`, `drain` and `idle`: one queue, or what has no name.
+/// `job-manager.queue-status`, `drain` and `idle`: names one queue, or the queue without a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueRequest<'a> {
     /// The queue's name.
@@ -161,7 +161,7 @@ pub struct QueueStatusResponse<'a> {
     pub stop_reason: Option<Text<'a>>,
 }
 
-/// `job-manager.queue-enable`: whether submissions are accepted.
+/// `job-manager.queue-enable`: enables or disables submission to one queue or all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueEnableRequest<'a> {
     /// One queue.
@@ -169,7 +169,7 @@ pub struct QueueEnableRequest<'a> {
     pub name: Option<Text<'a>>,
     /// Whether to enable or to disable.
     pub enable: bool,
-    /// Why it is disabled.
+    /// The reason for disabling.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text<'a>>,
     /// All queues.
@@ -177,7 +177,7 @@ pub struct QueueEnableRequest<'a> {
     pub all: bool,
 }
 
-/// `job-manager.queue-start`: whether jobs are scheduled.
+/// `job-manager.queue-start`: starts or stops scheduling of one queue or all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueStartRequest<'a> {
     /// One queue.
@@ -185,7 +185,7 @@ pub struct QueueStartRequest<'a> {
     pub name: Option<Text<'a>>,
     /// Whether to start or to stop.
     pub start: bool,
-    /// Why it is stopped.
+    /// The reason for stopping.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text<'a>>,
     /// All queues.
@@ -199,7 +199,7 @@ pub struct QueueStartRequest<'a> {
 /// `job-manager.history.get`: a user's jobs, the newest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryRequest<'a> {
-    /// Which of them, as a Python slice, e.g. `[:5]`.
+    /// The wanted part of the list as a Python slice, e.g. `[:5]`.
     #[serde(borrow)]
     pub slice: Text<'a>,
     /// The user; the sender if absent.
@@ -229,10 +229,10 @@ pub struct SchedStats<'a> {
 /// The execution service in the statistics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecStats<'a> {
-    /// Its name, where there is one.
+    /// Its name, if one is registered.
     #[serde(borrow)]
     pub service: Option<Text<'a>>,
-    /// Jobs that wait for a service.
+    /// Allocated jobs without an execution service.
     pub waiting: u64,
 }
 

@@ -1,5 +1,8 @@
-//! The key-value store, as far as schedulers and execution services need it (RFC 11, RFC 16).
+//! The key-value store: the requests that schedulers and execution services make (RFC 11, RFC 16).
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::{Payload, Text, object, objects, optional_object};
@@ -7,7 +10,12 @@ use crate::payload::{Payload, Text, object, objects, optional_object};
 /// The namespace of jobs, and the only one served.
 pub const PRIMARY: &str = "primary";
 
-/// `kvs.commit`: operations that are done together or not at all.
+/// The key of a job's R (RFC 16).
+pub fn r_key(id: u64) -> String {
+    format!("job.{}.R", JobId::new(id).dothex())
+}
+
+/// `kvs.commit`: applies operations atomically.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitRequest<'a> {
     /// The namespace; the primary one if absent.
@@ -57,13 +65,18 @@ impl<'a> Dirent<'a> {
     /// The type of a value within the dirent.
     pub const VAL: &'static str = "val";
 
-    /// A value whose bytes are given in base64.
+    /// Returns a dirent for a value whose bytes are in base64 already.
     pub fn val(base64: impl Into<Text<'a>>) -> Self {
         Self {
             ver: dirent_version(),
             kind: Self::VAL.into(),
             data: base64.into(),
         }
+    }
+
+    /// Returns a dirent for a value of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self::val(BASE64.encode(bytes))
     }
 }
 

@@ -1,11 +1,12 @@
 //! The vocabulary of Flux's protocols: error numbers, roles, message flags, topics, and the payload of every message.
 //!
-//! A module a protocol or service; each payload is a structure named after its message. [`read`] turns the bytes of a
-//! payload into one, checking it once; [`Payload::to_payload`] writes one. Both the specified and the current versions
-//! of RFC 27, RFC 28 and RFC 32 are read and written: what only the current one has is optional. Unknown keys are
-//! skipped, so that later versions may add some.
+//! There is one module for each protocol or service; each payload is a structure named after its message. [`read`]
+//! checks the bytes of a payload and decodes them into its structure; [`Payload::to_payload`] encodes it. Both the
+//! specified and the current versions of RFC 27, RFC 28 and RFC 32 are read and written: a key that only the current
+//! version has is optional. Unknown keys are skipped, so that later versions may add some. A [`TypedPayload`] is a
+//! payload that stays a value between services of one process.
 //!
-//! The crate is vocabulary only: the peers decide on roles and on the order of messages.
+//! The crate keeps no state: roles that a message requires and the order of messages are up to the peers.
 //!
 //! ```
 //! use penstock_flux::{Payload, alloc, read};
@@ -19,7 +20,6 @@
 
 pub mod acquire;
 pub mod alloc;
-mod attachment;
 pub mod broker;
 pub mod errno;
 mod error;
@@ -30,20 +30,31 @@ pub mod job_info;
 pub mod job_ingest;
 pub mod job_list;
 pub mod job_manager;
+mod jobspec_document;
 pub mod kvs;
+pub mod log;
+mod matchtag;
 mod payload;
 pub mod pmix;
+pub mod pmix_server;
 mod request_error;
 pub mod resource;
 pub mod role;
 pub mod sched;
 pub mod topic;
+mod typed;
+pub mod urgency;
 
-pub use attachment::{Allocation, Attached, Attachment, RequestedResources};
 pub use error::Error;
+pub use jobspec_document::{JobspecDocument, Simulation};
+pub use matchtag::Matchtags;
 pub use payload::{Json, Member, Payload, Text, document, object, read};
 pub use request_error::RequestError;
 pub use role::Credentials;
+pub use typed::{
+    Allocated, Allocation, FreedResources, PendingJob, RedactedJobspec, RequestedResources,
+    StartReport, StartingJob, TypedPayload,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -55,3 +66,9 @@ pub struct StreamCancelRequest {
 }
 
 impl Payload for StreamCancelRequest {}
+
+/// A request whose keys are ignored, such as `ping`: any object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnyRequest {}
+
+impl Payload for AnyRequest {}

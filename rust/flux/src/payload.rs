@@ -6,7 +6,9 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor,
+};
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -241,12 +243,40 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Member<T> {
     }
 }
 
-/// Reads a value from a string; `parse` is called where the parser still knows the position of an error.
+/// A field's value that has the right JSON type but is not valid.
+#[derive(Debug)]
+pub(crate) enum InvalidValue {
+    /// A `type` that is not among the expected names.
+    TypeName {
+        found: String,
+        expected: &'static str,
+    },
+    /// A `type` that is not among the expected numbers.
+    TypeNumber { found: u64, expected: &'static str },
+    /// The text of an idset that cannot be parsed.
+    IdSet(penstock_idset::Error),
+}
+
+impl fmt::Display for InvalidValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TypeName { found, expected } => {
+                write!(f, "unknown type `{found}`: expected {expected}")
+            }
+            Self::TypeNumber { found, expected } => {
+                write!(f, "unknown type {found}: expected {expected}")
+            }
+            Self::IdSet(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Reads a value from a string. `parse` runs inside the visitor, so that its error gets the position in the payload.
 pub(crate) fn parse_str<'de, D: Deserializer<'de>, T>(
     deserializer: D,
-    parse: fn(&str) -> Result<T, String>,
+    parse: fn(&str) -> Result<T, InvalidValue>,
 ) -> Result<T, D::Error> {
-    struct StrVisitor<T>(fn(&str) -> Result<T, String>);
+    struct StrVisitor<T>(fn(&str) -> Result<T, InvalidValue>);
 
     impl<T> Visitor<'_> for StrVisitor<T> {
         type Value = T;
@@ -266,9 +296,9 @@ pub(crate) fn parse_str<'de, D: Deserializer<'de>, T>(
 /// Reads a value from a number, as [`parse_str`] does from a string.
 pub(crate) fn parse_u64<'de, D: Deserializer<'de>, T>(
     deserializer: D,
-    parse: fn(u64) -> Result<T, String>,
+    parse: fn(u64) -> Result<T, InvalidValue>,
 ) -> Result<T, D::Error> {
-    struct NumberVisitor<T>(fn(u64) -> Result<T, String>);
+    struct NumberVisitor<T>(fn(u64) -> Result<T, InvalidValue>);
 
     impl<T> Visitor<'_> for NumberVisitor<T> {
         type Value = T;
@@ -309,6 +339,24 @@ pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     deserializer.deserialize_map(ObjectVisitor(PhantomData))
+}
+
+/// Reads a field that is an object as its JSON text, for `#[serde(deserialize_with)]`.
+pub(crate) fn object_document<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Json<'a>, D::Error> {
+    let document = Json::deserialize(deserializer)?;
+    if document.0.starts_with('{') {
+        return Ok(document);
+    }
+    let found = match document.0.as_bytes().first() {
+        Some(b'[') => Unexpected::Seq,
+        Some(b'"') => Unexpected::Other("a string"),
+        Some(b'n') => Unexpected::Unit,
+        Some(b't' | b'f') => Unexpected::Other("a boolean"),
+        _ => Unexpected::Other("a number"),
+    };
+    Err(D::Error::invalid_type(found, &"an object"))
 }
 
 /// A value that is read from a JSON object only, for lists and options of objects.

@@ -10,10 +10,10 @@ use crate::payload::{Payload, Text, objects};
 pub struct AllocRequest<'a> {
     /// The job.
     pub job: u64,
-    /// The rank of the task that requests; none for the job as a whole.
+    /// The task rank of the requester; absent if the job as a whole requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// The host of that task, where it is known.
+    /// The host of that task, if known.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub host: Option<Text<'a>>,
     /// The directive: its name or its number.
@@ -28,7 +28,8 @@ pub struct AllocRequest<'a> {
 pub struct OutcomeResponse {
     /// The PMIx status, 0 for success.
     pub status: i32,
-    /// For people, where the status is not 0.
+    /// The human-readable reason, if the status is not 0.
+    #[serde(default)]
     pub reason: String,
     /// The attributes of the result.
     #[serde(default)]
@@ -53,15 +54,15 @@ pub struct QueuedResponse<'a> {
     pub alloc: Option<Text<'a>>,
 }
 
-/// `pmix.cancel`: pending requests of a job.
+/// `pmix.cancel`: cancels pending requests of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest<'a> {
     /// The job.
     pub job: u64,
-    /// Those of this task only.
+    /// Only requests of this task; of all tasks if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// The request of this id; all if absent.
+    /// Only the request with this id; all if absent.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub id: Option<Text<'a>>,
 }
@@ -81,17 +82,14 @@ pub struct JobRequest<'a> {
 pub struct QueryResponse {
     /// The PMIx status, 0 for success.
     pub status: i32,
-    /// For people, where the status is not 0.
+    /// The human-readable reason, if the status is not 0.
+    #[serde(default)]
     pub reason: String,
     /// The requests, the oldest first.
     #[serde(deserialize_with = "objects")]
     pub requests: Vec<RequestRow>,
-    /// What the job has on loan to others.
-    #[serde(
-        default,
-        deserialize_with = "objects",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    /// The loans of the job.
+    #[serde(default, deserialize_with = "objects")]
     pub lent: Vec<LoanRow>,
 }
 
@@ -108,9 +106,9 @@ pub struct RequestRow {
     pub rank: Option<u32>,
     /// The PMIx status.
     pub status: i32,
-    /// `queued`, `granted` and the like.
+    /// The state, e.g. `queued` or `granted`.
     pub state: String,
-    /// Why it is pending, or was denied.
+    /// The reason why it is pending or was denied.
     pub reason: Value,
     /// Nodes.
     pub nodes: u64,
@@ -137,7 +135,7 @@ pub struct LoanRow {
     pub cpus: u32,
     /// Nodes that are being reclaimed.
     pub returning: u32,
-    /// When they come back, seconds since the epoch.
+    /// The end of the loan, seconds since the epoch.
     pub until: Option<f64>,
     /// Why the last reclaim failed.
     pub reason: String,
@@ -154,7 +152,8 @@ pub struct EventResponse {
     pub directive: String,
     /// The PMIx status.
     pub status: i32,
-    /// For people, where the status is not 0.
+    /// The human-readable reason, if the status is not 0.
+    #[serde(default)]
     pub reason: String,
     /// The attributes of the result.
     pub results: Vec<Value>,
@@ -167,7 +166,7 @@ pub struct AbortRequest<'a> {
     pub rank: u32,
     /// Its exit status.
     pub status: i32,
-    /// For people.
+    /// The human-readable text.
     #[serde(borrow)]
     pub message: Text<'a>,
 }

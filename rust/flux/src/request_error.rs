@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::errno;
+use crate::{Error, errno};
 
 /// Why a request is rejected: error number and text of its error response (RFC 6).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,11 @@ impl RequestError {
     /// EPROTO: the request breaks its protocol.
     pub fn protocol(text: impl Into<String>) -> Self {
         Self::new(errno::EPROTO, text)
+    }
+
+    /// EPROTO: the payload of a request is malformed. The text names topic and key.
+    pub fn malformed(topic: &str, error: &Error) -> Self {
+        Self::protocol(format!("{topic}: {error}"))
     }
 
     /// EPERM: the sender may not do this.

@@ -14,11 +14,11 @@ pub struct DrainRequest<'a> {
     /// An idset of ranks, or a hostlist.
     #[serde(borrow)]
     pub targets: Text<'a>,
-    /// For people.
+    /// The human-readable reason.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text<'a>>,
-    /// What to do with targets that are drained already (`update`, `overwrite`, `force-overwrite`), or not drained
-    /// (`force`).
+    /// Treatment of targets that are already drained (`update`, `overwrite`, `force-overwrite`) or, for undrain, not
+    /// drained (`force`).
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Text<'a>>,
 }
@@ -57,7 +57,7 @@ pub struct ExpirationRequest {
     pub expiration: f64,
 }
 
-/// `resource.monitor`: whose end means that ranks are offline (Penstock's own).
+/// `resource.monitor`, streaming: ranks are online until the stream ends (Penstock's own).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MonitorRequest<'a> {
     /// An idset of ranks.
@@ -68,7 +68,7 @@ pub struct MonitorRequest<'a> {
 /// The response to `resource.monitor`: the request is being served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MonitorResponse {
-    /// The ranks that count as online for as long as the stream lasts.
+    /// The ranks that are online until the stream ends.
     pub ranks: IdSet,
 }
 
@@ -79,13 +79,13 @@ pub struct StatsResponse {
     pub ranks: IdSet,
     /// The ranks that may be allocated.
     pub up: IdSet,
-    /// How many ranks are drained.
+    /// The number of drained ranks.
     pub drained: u64,
     /// Whether a scheduler holds the resources.
     pub acquired: bool,
-    /// How many `resource.monitor` streams there are.
+    /// The number of `resource.monitor` streams.
     pub monitors: u64,
-    /// How many events the resource log has.
+    /// The number of events in the resource log.
     pub events: u64,
 }
 
@@ -105,12 +105,12 @@ pub struct HistoryResponse {
     pub events: Vec<Map<String, Value>>,
 }
 
-/// Why and since when ranks are drained.
+/// The reason and the time of a drain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Drain {
     /// Seconds since the epoch.
     pub timestamp: f64,
-    /// For people.
+    /// The human-readable reason.
     #[serde(default)]
     pub reason: String,
 }
@@ -149,16 +149,16 @@ fn drains<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String,
         .collect())
 }
 
-/// The response to `resource.sched-status`: R of each part of what is schedulable.
+/// The response to `resource.sched-status`: R of the schedulable resources, by state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchedStatusResponse<'a> {
-    /// Everything.
+    /// All schedulable resources.
     #[serde(borrow)]
     pub all: Json<'a>,
-    /// What is down.
+    /// Resources of ranks that are down.
     #[serde(borrow)]
     pub down: Json<'a>,
-    /// What is allocated to jobs.
+    /// Resources allocated to jobs.
     #[serde(borrow)]
     pub allocated: Json<'a>,
 }

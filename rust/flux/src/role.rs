@@ -1,5 +1,7 @@
 //! Roles of a message's sender (RFC 12), and the checks on them.
 
+use crate::RequestError;
+
 /// Role: the sender is the instance owner.
 pub const OWNER: u32 = 1;
 /// Role: the sender is a guest, another user than the owner.
@@ -7,7 +9,7 @@ pub const USER: u32 = 2;
 /// Role: the sender is connected to this broker, not relayed by another one.
 pub const LOCAL: u32 = 4;
 
-/// Who sent a message: user id and role mask, as the broker stamps them on it (RFC 12).
+/// Credentials of a message's sender: user id and role mask, as the broker stamps them on the message (RFC 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Credentials {
     /// The user id.
@@ -30,10 +32,27 @@ impl Credentials {
         self.rolemask & OWNER != 0
     }
 
+    /// Checks that the sender has the owner role. `action` is what the role is required for: a topic, or a value.
+    ///
+    /// # Errors
+    ///
+    /// The sender is a guest: see [`owner_only`].
+    pub fn require_owner(self, action: &str) -> Result<(), RequestError> {
+        if self.is_owner() {
+            return Ok(());
+        }
+        Err(owner_only(action))
+    }
+
     /// Whether the sender may see and change what belongs to a user: it is that user, or has the owner role.
     pub const fn may_act_for(self, userid: u32) -> bool {
         self.is_owner() || self.userid == userid
     }
+}
+
+/// EPERM: a guest has requested an action that requires the owner role.
+pub fn owner_only(action: &str) -> RequestError {
+    RequestError::not_permitted(format!("{action}: only the instance owner may do this"))
 }
 
 #[cfg(test)]
@@ -58,5 +77,12 @@ mod tests {
             rolemask: USER,
         };
         assert!(!relayed.is_owner());
+        assert_eq!(Credentials::owner(1000).require_owner("x"), Ok(()));
+        let error = relayed.require_owner("resource.drain").unwrap_err();
+        assert_eq!(error.errnum, crate::errno::EPERM);
+        assert_eq!(
+            error.text,
+            "resource.drain: only the instance owner may do this"
+        );
     }
 }

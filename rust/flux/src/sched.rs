@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::payload::{Json, Member, Payload, Text, object, objects};
 
-/// `sched.explain` and `sched.estimate`: certain jobs, or the first of the queue.
+/// `sched.explain` and `sched.estimate`: selects jobs by id, or the first of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobsRequest {
     /// Several jobs.
@@ -24,26 +24,26 @@ pub struct JobsRequest {
 }
 
 impl JobsRequest {
-    /// The jobs that are named.
+    /// Returns the requested job ids; `None` if the request names no job.
     pub fn into_ids(self) -> Option<Vec<u64>> {
         self.ids.or_else(|| self.id.map(|id| vec![id]))
     }
 }
 
-/// When a job is expected to start.
+/// The estimated start of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StartEstimate {
-    /// Seconds since the epoch; null where it cannot be told.
+    /// Seconds since the epoch; null if there is no estimate.
     pub start: Option<f64>,
-    /// The early end of the band in which most starts have been.
+    /// The early end of the interval in which most starts have been.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earliest: Option<f64>,
-    /// The late end of that band.
+    /// The late end of that interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest: Option<f64>,
 }
 
-/// Why a job is pending.
+/// The reason why a job is pending.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation<'a> {
     /// The job.
@@ -54,9 +54,9 @@ pub struct Explanation<'a> {
     /// The reason as a sentence.
     #[serde(borrow)]
     pub reason: Text<'a>,
-    /// What the sentence is made of, by the kind.
+    /// The facts that the sentence states; the keys depend on the kind.
     pub details: Map<String, Value>,
-    /// When it is expected to start.
+    /// Its estimated start.
     #[serde(flatten)]
     pub start: StartEstimate,
 }
@@ -64,30 +64,30 @@ pub struct Explanation<'a> {
 /// The response to `sched.explain`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExplainResponse<'a> {
-    /// The jobs that are pending.
+    /// The pending jobs.
     #[serde(borrow, deserialize_with = "objects")]
     pub jobs: Vec<Explanation<'a>>,
-    /// The others by id, and why there is no answer.
+    /// The other requested jobs: why there is no answer, by id.
     pub errors: BTreeMap<String, String>,
 }
 
-/// When a job is expected to start, or why that cannot be told.
+/// The estimated start of a job, or the reason why there is no estimate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate<'a> {
     /// The job.
     pub id: u64,
-    /// Why it is pending, where no start can be told.
+    /// Why it is pending, if its start cannot be estimated.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text<'a>>,
-    /// When it is expected to start.
+    /// Its estimated start.
     #[serde(flatten)]
     pub start: StartEstimate,
 }
 
-/// How late starts were against their estimates, in seconds.
+/// Statistics of the delay of starts against their estimates, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Accuracy {
-    /// Starts that are remembered; without one, all else is 0.
+    /// Starts in the statistics; if 0, all other values are 0.
     pub count: u64,
     /// The mean.
     pub mean: f64,
@@ -102,17 +102,17 @@ pub struct Accuracy {
 /// The response to `sched.estimate`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EstimateResponse<'a> {
-    /// The jobs that are pending.
+    /// The pending jobs.
     #[serde(borrow, deserialize_with = "objects")]
     pub jobs: Vec<Estimate<'a>>,
-    /// How late starts were against their estimates.
+    /// The delay of starts against their estimates.
     #[serde(deserialize_with = "object")]
     pub accuracy: Accuracy,
-    /// The others by id, and why there is no answer.
+    /// The other requested jobs: why there is no answer, by id.
     pub errors: BTreeMap<String, String>,
 }
 
-/// `sched.what-if`: one change, by which key is there.
+/// `sched.what-if`: one hypothetical change, selected by the key that is present.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WhatIfRequest<'a> {
     /// A submission: its jobspec.
@@ -130,21 +130,21 @@ pub struct WhatIfRequest<'a> {
     /// An idset of ranks that come up.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub up: Option<Text<'a>>,
-    /// A pending job, with how many nodes it would start now.
+    /// A pending job: with how many nodes it would start now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fit: Option<u64>,
-    /// A pending job that would request something else: `nodes` or `duration`.
+    /// A pending job whose request changes, by `nodes` or `duration`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<u64>,
-    /// Its other number of nodes.
+    /// Its changed number of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u64>,
-    /// Its other time limit, in seconds.
+    /// Its changed time limit, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<f64>,
 }
 
-/// A job whose start moves.
+/// A job whose estimated start changes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MovedStart {
     /// The job.
@@ -155,19 +155,19 @@ pub struct MovedStart {
     pub after: Option<f64>,
 }
 
-/// The response to `sched.what-if`, but for `fit`.
+/// The response to `sched.what-if` without `fit`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WhatIfResponse<'a> {
     /// The answer as a sentence.
     #[serde(borrow)]
     pub text: Text<'a>,
-    /// When the job in question would start; null for never, absent if there is none.
+    /// The estimated start of the job in question; null for never, absent if no job is in question.
     #[serde(default, skip_serializing_if = "Member::is_absent")]
     pub start: Member<f64>,
     /// An idset of the ranks that it would get.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<Text<'a>>,
-    /// Other jobs whose starts would move.
+    /// Other jobs whose estimated starts change.
     #[serde(deserialize_with = "objects")]
     pub moved: Vec<MovedStart>,
 }
@@ -180,7 +180,7 @@ pub struct FitResponse<'a> {
     pub text: Text<'a>,
     /// The number of nodes or slots that the job requests.
     pub asked: u32,
-    /// The largest number with which it would start now; null if it would not with any.
+    /// The largest number with which it would start now; null if it would start with no number.
     pub largest: Option<u32>,
     /// Empty.
     #[serde(deserialize_with = "objects")]
@@ -204,7 +204,7 @@ pub struct StatsResponse<'a> {
     /// The order in which nodes are chosen.
     #[serde(borrow)]
     pub selection: Text<'a>,
-    /// How late starts were against their estimates.
+    /// The delay of starts against their estimates.
     #[serde(deserialize_with = "object")]
     pub estimates: Accuracy,
 }

@@ -1,4 +1,4 @@
-//! Topics, a module a service. A method of a service with a name of its own (RFC 32) is a suffix.
+//! Topics, one module for each service. Methods of a service that chooses its name (RFC 32) are suffixes.
 
 /// Declares the topics of one service.
 macro_rules! topics {
@@ -9,6 +9,9 @@ macro_rules! topics {
                 #[doc = concat!("`", $topic, "`.")]
                 pub const $name: &str = $topic;
             )*
+
+            /// Every topic of this module: name of its constant, topic.
+            pub const ALL: &[(&str, &str)] = &[$((stringify!($name), $topic)),*];
         }
     };
 }
@@ -48,6 +51,7 @@ topics! {
     CLEAR = "log.clear",
     DMESG = "log.dmesg",
     DMESG_CANCEL = "log.dmesg-cancel",
+    STATS_GET = "log.stats-get",
 }
 
 topics! {
@@ -57,7 +61,7 @@ topics! {
 }
 
 topics! {
-    /// The job manager: RFC 27, RFC 32, and what users do to jobs and queues.
+    /// The job manager: RFC 27, RFC 32, and requests of users about jobs and queues.
     job_manager:
     SCHED_HELLO = "job-manager.sched-hello",
     SCHED_READY = "job-manager.sched-ready",
@@ -130,7 +134,7 @@ topics! {
 }
 
 topics! {
-    /// The scheduler: RFC 27, and questions of users.
+    /// The scheduler: RFC 27, and requests of users.
     sched:
     ALLOC = "sched.alloc",
     CANCEL = "sched.cancel",
@@ -151,6 +155,9 @@ topics! {
     EXPIRATION = "expiration",
     KILL = "kill",
     REPLACED = "replaced",
+    SHRINK = "shrink",
+    OUTPUT = "output",
+    OUTPUT_CANCEL = "output-cancel",
 }
 
 topics! {
@@ -174,7 +181,7 @@ topics! {
 }
 
 topics! {
-    /// The PMIx server of a job, for the daemon alone.
+    /// The PMIx server of a job: requests of the daemon and to it.
     pmix_server:
     START = "pmix.start",
     ENDED = "pmix.ended",
@@ -182,7 +189,7 @@ topics! {
     PING = "pmix.ping",
 }
 
-/// The event that tells execution services of a job's exception (RFC 32).
+/// The event that notifies execution services of a job's exception (RFC 32).
 pub const JOB_EXCEPTION: &str = "job-exception";
 
 /// The method that a broker calls when a client of a service has disconnected.

@@ -5,7 +5,8 @@ use std::fmt::Debug;
 use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotations};
 use penstock_flux::{
     Json, Member, Payload, StreamCancelRequest, Text, acquire, alloc, broker, document, exec,
-    hooks, job_info, job_ingest, job_list, job_manager, kvs, pmix, read, resource, sched,
+    hooks, job_info, job_ingest, job_list, job_manager, kvs, log, pmix, pmix_server, read,
+    resource, sched,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -19,7 +20,7 @@ fn round_trip<'a, T: Deserialize<'a> + Payload + Debug + PartialEq>(text: &'a st
     let written: Value = serde_json::from_slice(json).unwrap();
     let given: Value = serde_json::from_str(text).unwrap();
     assert_eq!(written, given, "{name}");
-    // What is written by hand is what serde would write.
+    // Hand-written serialization equals serde's.
     assert_eq!(serde_json::to_vec(&value).unwrap(), json, "{name}");
     // A later version may bring other keys.
     let mut later: Map<String, Value> = serde_json::from_str(text).unwrap();
@@ -104,6 +105,8 @@ fn rfc_32_payloads_round_trip() {
     round_trip::<exec::Exception>(r#"{"severity":0,"type":"exec","note":"n","wait_status":9}"#);
     round_trip::<exec::Finish>(r#"{"status":256}"#);
     round_trip::<exec::KillRequest>(r#"{"id":1,"signum":15}"#);
+    round_trip::<exec::ShrinkRequest>(r#"{"id":1,"ranks":"2-3"}"#);
+    round_trip::<exec::OutputRequest>(r#"{"id":1,"streams":["stdout"],"follow":true}"#);
     round_trip::<exec::ReplacedRequest>(r#"{"service":"other"}"#);
     round_trip::<exec::JobExceptionEvent>(
         r#"{"id":1,"type":"cancel","severity":0,"wait_status":-1}"#,
@@ -174,6 +177,46 @@ fn payloads_of_the_job_services_round_trip() {
 }
 
 #[test]
+fn a_wait_status_is_shown_as_by_a_shell() {
+    let statuses = [0, 3 << 8, 255 << 8, 15, 9 | 0x80];
+    assert_eq!(statuses.map(exec::exit_status), [0, 3, 255, 143, 137]);
+}
+
+#[test]
+fn payloads_of_the_log_round_trip() {
+    round_trip::<log::DmesgRequest>(r#"{"follow":true,"nobacklog":false}"#);
+    let line =
+        r#"{"timestamp":1.5,"level":"info","component":"sched","text":"ready","sequence":1}"#;
+    round_trip::<log::LogLine>(line);
+    let lines = format!(r#"{{"lines":[{line}]}}"#);
+    round_trip::<log::DmesgResponse>(Box::leak(lines.into_boxed_str()));
+    round_trip::<log::AppendRequest>(r#"{"level":"info","text":"ready"}"#);
+    round_trip::<log::ClearRequest>(r#"{"upto":3}"#);
+    assert_eq!(
+        read::<log::ClearRequest>(None),
+        Ok(log::ClearRequest { upto: None })
+    );
+}
+
+#[test]
+fn a_document_that_must_be_an_object_is_rejected_by_its_type() {
+    for (text, found) in [
+        (r#"{"config":[{}]}"#, "an array"),
+        (r#"{"config":"{}"}"#, "a string"),
+        (r#"{"config":null}"#, "null"),
+        (r#"{"config":true}"#, "a boolean"),
+        (r#"{"config":-1}"#, "a number"),
+    ] {
+        let expected = format!("`config`: expected an object, found {found}");
+        assert_eq!(error::<broker::ConfigReloadRequest>(text), expected);
+    }
+    assert_eq!(
+        error::<broker::ConfigReloadRequest>("{}"),
+        "missing key `config`"
+    );
+}
+
+#[test]
 fn payloads_of_broker_store_and_resources_round_trip() {
     round_trip::<broker::ServiceRequest>(r#"{"service":"sched"}"#);
     round_trip::<broker::SubscriptionRequest>(r#"{"topic":"job-"}"#);
@@ -183,10 +226,6 @@ fn payloads_of_broker_store_and_resources_round_trip() {
     round_trip::<broker::ConfigReloadRequest>(r#"{"config":{"queues":{}}}"#);
     round_trip::<broker::ConfigReloadResponse>(r#"{"changed":["queues"]}"#);
     round_trip::<broker::StateResponse>(r#"{"state":"run","duration":1.5}"#);
-    let entry = r#"{"timestamp":1.5,"level":6,"component":"sched","text":"ready","sequence":1}"#;
-    round_trip::<broker::LogEntry>(entry);
-    let entries = format!(r#"{{"entries":[{entry}]}}"#);
-    round_trip::<broker::LogResponse>(Box::leak(entries.into_boxed_str()));
     round_trip::<kvs::CommitRequest>(
         r#"{"namespace":"primary","flags":0,"ops":[
             {"key":"a","flags":0,"dirent":{"ver":1,"type":"val","data":"e30="}},
@@ -259,6 +298,22 @@ fn sched_and_pmix_payloads_round_trip() {
         r#"{"id":"x","alloc":"f1","directive":"new","status":0,"reason":"","results":[]}"#,
     );
     round_trip::<pmix::AbortRequest>(r#"{"rank":0,"status":1,"message":"m"}"#);
+}
+
+#[test]
+fn messages_to_and_from_a_pmix_server() {
+    round_trip::<pmix_server::StartRequest>(
+        r#"{"namespace":"penstock-1","job":"f1","size":2,"universe":2,"local":[0,1],
+            "nodes":["n0"],"ranks_per_node":[[0,1]],"directory":"/run/x"}"#,
+    );
+    round_trip::<pmix_server::StartResponse>(r#"{"environment":{"0":{"PMIX_RANK":"0"},"1":{}}}"#);
+    round_trip::<pmix_server::EndedRequest>(r#"{"rank":1}"#);
+    round_trip::<pmix_server::StatsResponse>(r#"{"parked":1,"answered":2,"lent":3,"back":3}"#);
+    round_trip::<pmix_server::AllocRequest>(
+        r#"{"rank":null,"directive":1,"attributes":[{"key":"a"}]}"#,
+    );
+    round_trip::<pmix_server::QueryRequest>(r#"{"id":"x"}"#);
+    round_trip::<pmix_server::QueryRequest>("{}");
 }
 
 fn error<'a, T: Deserialize<'a> + Debug>(text: &'a str) -> String {
@@ -404,7 +459,9 @@ fn strings_and_documents_are_borrowed() {
 fn data_of_a_start_response_is_read_by_its_type() {
     let text = br#"{"id":1,"type":"release","data":{"ranks":"0-1","final":false}}"#;
     let response: exec::StartResponse<Json> = read(Some(text)).unwrap();
-    let release: exec::Release = response.data().unwrap();
+    let exec::ExecEvent::Release(release) = response.event().unwrap() else {
+        panic!("no release");
+    };
     let ranks = exec::ReleasedRanks::Ranks("0-1".parse().unwrap());
     assert_eq!(
         release,
@@ -418,8 +475,8 @@ fn data_of_a_start_response_is_read_by_its_type() {
         ..response
     };
     assert_eq!(
-        absent.data::<exec::Finish>().unwrap_err().to_string(),
-        "missing key `status`"
+        absent.event().unwrap_err().to_string(),
+        "missing key `ranks`"
     );
 }
 

@@ -107,7 +107,7 @@ fn every_recorded_payload_is_read_and_written_with_the_same_keys() {
                 continue;
             };
             payload.retain(|key, _| !SKIPPED.contains(&(topic, key)));
-            // What was absent may be written with the value that absence stands for.
+            // An absent key may be written with its default value.
             again.retain(|key, value| payload.contains_key(key) || !is_default(value));
             let place = format!("{file}.jsonl:{}: {kind} {topic}", index + 1);
             assert_eq!(again, payload, "{place}");

@@ -1,4 +1,4 @@
-//! A run of hosts that differ in their number only, by one from each to the next.
+//! A run of hosts whose numbers count up by one, and that differ in nothing else.
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::stem::{Number, Parts, Stem, digits, push_number};
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) stem: Arc<Stem>,
-    /// The numbers, both included; 0 where the stem has none.
+    /// The numbers, both included; 0 if the stem has no number.
     pub(crate) lo: u64,
     pub(crate) hi: u64,
     /// The least number of digits: what the first number shows if it begins with a zero, else 1.
@@ -43,7 +43,7 @@ impl Entry {
         self.end - self.len()
     }
 
-    /// How many digits a number is written with here.
+    /// The number of digits with which a number is written in this entry.
     fn digits(&self, value: u64) -> u8 {
         digits(value).max(self.width)
     }
@@ -102,8 +102,8 @@ impl Entry {
         self.hi.checked_add(1) == Some(number.value) && number.len == self.digits(number.value)
     }
 
-    /// Takes up the hosts of an entry that goes on where this one ends. Returns false, and changes nothing, if it
-    /// does not.
+    /// Appends the hosts of an entry that continues this one. Returns false, and changes nothing, if it does not
+    /// continue it.
     pub(crate) fn join(&mut self, next: &Self) -> bool {
         if self.same_stem(next) {
             let joined = self.stem.is_numbered() && self.precedes(next.first());
@@ -112,7 +112,7 @@ impl Entry {
             }
             return joined;
         }
-        // Names with several numbers may go on in another one than that which they were split at.
+        // Names with several numbers may count up in another number than the one at which they are split.
         if next.lo < next.hi || !self.may_step(next) {
             return false;
         }
@@ -127,7 +127,7 @@ impl Entry {
         self.step(&name)
     }
 
-    /// Rules out most names of another stem without writing them out.
+    /// Cheaply excludes most names of another stem.
     fn may_step(&self, next: &Self) -> bool {
         let (a, b) = (&*self.stem, &*next.stem);
         if a.is_plain() && b.is_plain() {

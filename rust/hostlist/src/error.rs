@@ -1,4 +1,4 @@
-//! The one error of this crate: what was read, where it stopped making sense, what was expected there.
+//! The error type of this crate: the input, the byte at which reading failed, and what was expected there.
 use std::fmt;
 
 /// Bytes of the input shown on either side of a fault when the whole is too long to show.
@@ -6,10 +6,13 @@ const CONTEXT: usize = 24;
 /// Inputs up to this many bytes are shown whole.
 const WHOLE: usize = 64;
 
-/// Most hosts in ranges whose suffix has digits: these are compared one by one.
+/// The greatest number of hosts in a list.
+pub(crate) const MAX_LEN: usize = u32::MAX as usize;
+
+/// The greatest number of hosts in ranges whose suffix has digits: these are compared one by one.
 pub(crate) const MAX_SUFFIXED: usize = 1 << 20;
 
-/// Most ranges that the names with several brackets in one text may stand for.
+/// The greatest number of ranges into which the names with several brackets in one text may expand.
 pub(crate) const MAX_PRODUCT: u64 = 1 << 20;
 
 /// The rejection of a string or a list.
@@ -22,12 +25,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// A fault in the text of a list.
+    /// Returns an error in the text of a list.
     pub(crate) fn list(input: &str, offset: usize, reason: impl fmt::Display) -> Self {
         Self::at("hostlist", input, offset, reason)
     }
 
-    /// A fault in a single name.
+    /// Returns an error in a single name.
     pub(crate) fn name(input: &str, offset: usize, reason: impl fmt::Display) -> Self {
         Self::at("host name", input, offset, reason)
     }
@@ -42,7 +45,7 @@ impl Error {
         }
     }
 
-    /// A list that would become too long.
+    /// Returns the error of a list that would be too long.
     pub(crate) fn limit(limit: Limit) -> Self {
         Self {
             text: format!("hostlist too long: {limit}"),
@@ -50,7 +53,7 @@ impl Error {
         }
     }
 
-    /// Byte of the input at which the fault was found; 0 where there was no text to blame.
+    /// The byte of the input at which the error is; 0 if there is no text.
     pub fn offset(&self) -> usize {
         self.offset.unwrap_or(0)
     }
@@ -69,7 +72,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What a list cannot grow beyond; see [`crate::Hostlist`].
+/// A limit on the length of a list; see [`crate::Hostlist`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     Hosts,
@@ -81,7 +84,7 @@ pub(crate) enum Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Hosts => write!(f, "expected at most {} hosts", crate::Hostlist::MAX_LEN),
+            Self::Hosts => write!(f, "expected at most {MAX_LEN} hosts"),
             Self::Suffixed => write!(
                 f,
                 "expected at most {MAX_SUFFIXED} hosts in brackets before a suffix with digits"

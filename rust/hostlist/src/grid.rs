@@ -1,7 +1,7 @@
 //! Folding in as many dimensions as the names have numbers: `x[0-9]c[0-7]s[0-7]b0`.
 //!
-//! Names that are alike but for their numbers are points of a grid. Points that differ in the last number only make a
-//! box, boxes that differ in the number before only make a greater one, and so on to the first number.
+//! Names that differ only in their numbers are points of a grid. Points that differ only in the last number form a box,
+//! boxes that differ only in the number before it form a larger box, and so on to the first number.
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::hash::Hash;
@@ -9,7 +9,6 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::hash::Map;
-use crate::layers::layers;
 use crate::order::order;
 use crate::piece::{Key, Keys, Piece, Pieces};
 use crate::sort::natural;
@@ -19,7 +18,7 @@ use crate::{Hostlist, product};
 /// The numbers of a box in one dimension: disjoint intervals, ascending.
 type Values = Rc<[(u64, u64)]>;
 
-/// Numbers things in the order in which they are first seen.
+/// Assigns numbers to items in the order of their first occurrence.
 #[derive(Debug)]
 struct Numbers<T>(Map<T, u32>, Vec<T>);
 
@@ -35,7 +34,7 @@ impl<T: Clone + Eq + Hash> Numbers<T> {
         }
     }
 
-    /// The number of what can be looked up before it is made.
+    /// The number of an item, which is created only if it is new.
     fn of_ref<Q>(&mut self, thing: &Q) -> u32
     where
         Q: Eq + Hash + ?Sized,
@@ -59,10 +58,10 @@ impl<T: Clone + Eq + Hash> Numbers<T> {
     }
 }
 
-/// What the names of a grid have in common.
+/// The properties common to all names of a grid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Class {
-    /// Which occurrence of its hosts it holds, from 0.
+    /// The occurrence of its hosts that it holds, counted from 0.
     layer: u32,
     /// Number of the names with marks in place of their numbers.
     form: u32,
@@ -80,7 +79,7 @@ fn mark(stem: &Stem, form: &mut String, numbers: &mut Vec<Number>) {
         let end = end.unwrap_or(digits.len());
         form.push_str(before);
         rest = &digits[end..];
-        // What touches the last number is a part of it, and stays as it is.
+        // Digits adjacent to the last number belong to it, and remain in the text.
         let apart = !rest.is_empty() && end <= usize::from(DIGITS);
         match Number::read(&digits[..end]).filter(|_| apart) {
             Some(number) => {
@@ -111,7 +110,7 @@ struct Tail {
     next: Option<u32>,
 }
 
-/// A number behind others: the number of what is in front of it, and its own value.
+/// A number after others: the index of the point before it, and its own value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Point {
     before: u32,
@@ -244,7 +243,7 @@ impl Folder {
     /// Makes the rows of a list: each with all the last numbers that go with those in front.
     fn grids(&mut self, list: &Hostlist) -> Vec<Grid> {
         let mut keys = Keys::default();
-        let mut pieces: Vec<(Key, Piece<'_>)> = Pieces::new(list)
+        let mut pieces: Vec<(Key, Piece<'_>)> = Pieces::new(&list.entries)
             .map(|piece| (keys.key(&piece), piece))
             .collect();
         let lines = self.lines(keys.stems(), &pieces);
@@ -305,7 +304,7 @@ impl Folder {
                 .map(|row| (*points.get(row.point), row.tail))
                 .collect();
             let order = order(&rows, |&(point, tail)| {
-                // What has nothing in front has that in common.
+                // Points without a preceding number share that fact.
                 let before = if point.before == NOTHING {
                     0
                 } else {
@@ -351,7 +350,7 @@ impl Folder {
     }
 }
 
-/// Writes boxes, those of several dimensions only as far as they can be read again.
+/// Writes boxes; splits those of several dimensions that could not be read again.
 struct Writer {
     text: String,
     budget: product::Budget,
@@ -427,14 +426,14 @@ impl Writer {
 }
 
 impl Hostlist {
-    /// The shortest text this crate can find for these hosts, with a pair of brackets for every number that varies:
-    /// `x[1000-1010]c[0-7]s[0-7]b0`.
+    /// Returns the shortest text that this crate finds for the hosts, with a pair of brackets for every number that
+    /// varies: `x[1000-1010]c[0-7]s[0-7]b0`.
     ///
-    /// Read again, it gives the same hosts, each as often as it is here, but in another order: names of one form stand
-    /// together, in natural order of the forms and of their first hosts. RFC 29 knows one pair of brackets in a name:
-    /// where other software is to read the text, use [`Hostlist::to_string`].
+    /// The text stands for the same hosts, equally often, but in another order: names of one form are adjacent, in
+    /// natural order of the forms and of their first hosts. RFC 29 defines one pair of brackets in a name: use
+    /// [`to_string`](ToString::to_string) if other software reads the text.
     ///
-    /// What would be more than can be read at once (see [`Hostlist`]) is written in fewer dimensions.
+    /// Names that would exceed the limits of reading (see [`Hostlist`]) are written in fewer dimensions.
     ///
     /// ```
     /// use penstock_hostlist::Hostlist;
@@ -466,5 +465,41 @@ impl Hostlist {
             }
         }
         writer.text
+    }
+}
+
+/// Sets of numbers, as ascending intervals that do not touch: of intervals in the order of their starts those numbers
+/// that are in any of them, those that are in two, in three and so on.
+fn layers(intervals: &[(u64, u64)]) -> Vec<Vec<(u64, u64)>> {
+    let mut ends: Vec<u64> = intervals.iter().map(|&(_, hi)| hi).collect();
+    ends.sort_unstable();
+    let mut ends = ends.into_iter().peekable();
+    let mut layers: Vec<Vec<(u64, u64)>> = Vec::new();
+    // Number of open intervals, which is the number of layers whose last interval has no end yet.
+    let mut depth = 0;
+    for &(lo, _) in intervals {
+        while let Some(end) = ends.next_if(|&end| end < lo) {
+            depth -= 1;
+            close(&mut layers[depth], end);
+        }
+        if layers.len() == depth {
+            layers.push(Vec::new());
+        }
+        let layer = &mut layers[depth];
+        if layer.last().is_none_or(|&(_, end)| end + 1 < lo) {
+            layer.push((lo, lo));
+        }
+        depth += 1;
+    }
+    for end in ends {
+        depth -= 1;
+        close(&mut layers[depth], end);
+    }
+    layers
+}
+
+fn close(layer: &mut [(u64, u64)], end: u64) {
+    if let Some(last) = layer.last_mut() {
+        last.1 = end;
     }
 }

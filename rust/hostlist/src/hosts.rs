@@ -1,14 +1,14 @@
 //! Sets of hosts.
 use std::hash::{Hash, Hasher};
 
-use crate::Hostlist;
+use crate::entry::Entry;
 use crate::hash::Map;
 use crate::intervals::Intervals;
 use crate::piece::Key;
 
 /// A set of hosts.
 ///
-/// As long as that costs no more than its ranges do, it is kept as bits, 64 neighbours at a time; else as intervals.
+/// It is stored as bits, 64 neighbours to a word, if that costs no more than its ranges; otherwise as intervals.
 #[derive(Debug)]
 pub(crate) enum Hosts {
     Bits(Bits),
@@ -97,13 +97,14 @@ impl Bits {
 
 impl Hosts {
     /// An empty set that is fit for the hosts of these lists.
-    pub(crate) fn sized_for(lists: &[&Hostlist]) -> Self {
-        let words = |list: &&Hostlist| {
-            let entries = list.entries.iter();
-            entries.map(|entry| (entry.hi - entry.lo) / 64).sum::<u64>()
+    pub(crate) fn sized_for(lists: &[&[Entry]]) -> Self {
+        let words = |list: &&[Entry]| {
+            list.iter()
+                .map(|entry| (entry.hi - entry.lo) / 64)
+                .sum::<u64>()
         };
         let words: u64 = lists.iter().map(words).sum();
-        let ranges: usize = lists.iter().map(|list| list.entries.len()).sum();
+        let ranges: usize = lists.iter().map(|list| list.len()).sum();
         if words <= 2 * ranges as u64 + 1024 {
             Self::Bits(Bits::new(2 * ranges + 64))
         } else {

@@ -1,14 +1,14 @@
-//! Where each host is: what a list of many ranges looks up names in.
+//! The index of a list with many ranges: the position of each host.
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::Hostlist;
+use crate::entry::Entry;
 use crate::hash::Map;
-use crate::ops::first_parts;
-use crate::piece::{Key, Keys};
+use crate::hosts::Hosts;
+use crate::piece::{Key, Keys, Pieces};
 use crate::stem::Parts;
 
-/// Ranges up to which a list is searched from the start.
+/// Greatest number of ranges of a list that is searched from the start.
 const MAX_SCANNED_ENTRIES: usize = 24;
 /// Maximum number of searches from the start before an index is built, however many indices were discarded unused.
 const MAX_SCANS: u32 = 1 << 12;
@@ -31,10 +31,10 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    fn new(list: &Hostlist) -> Self {
+    fn new(entries: &[Entry]) -> Self {
         let mut keys = Keys::default();
         let mut found = Vec::new();
-        first_parts(list, &mut keys, |key, lo, hi, at| {
+        first_parts(entries, &mut keys, |key, lo, hi, at| {
             found.push((key, Run { lo, hi, at }));
         });
         found.sort_unstable_by_key(|&(key, run)| (key, run.lo));
@@ -65,7 +65,22 @@ impl Index {
     }
 }
 
-/// Keeps the index of a list, once there is a use for it.
+/// Hands the first occurrence of every host to `found`: key, numbers, position of the first of them.
+fn first_parts<'a>(
+    entries: &'a [Entry],
+    keys: &mut Keys<'a>,
+    mut found: impl FnMut(Key, u64, u64, usize),
+) {
+    let mut seen = Hosts::sized_for(&[entries]);
+    for piece in Pieces::new(entries) {
+        let key = keys.key(&piece);
+        seen.insert(key, piece.lo, piece.hi, |lo, hi| {
+            found(key, lo, hi, piece.position(lo));
+        });
+    }
+}
+
+/// A lazily built index of a list.
 #[derive(Debug, Default)]
 pub(crate) struct Finder {
     index: OnceLock<Index>,
@@ -84,16 +99,16 @@ impl Finder {
         }
     }
 
-    /// The index, if it is worth its while.
-    pub(crate) fn index(&self, list: &Hostlist) -> Option<&Index> {
-        if list.entries.len() <= MAX_SCANNED_ENTRIES {
+    /// The index, if its cost pays off.
+    pub(crate) fn index(&self, entries: &[Entry]) -> Option<&Index> {
+        if entries.len() <= MAX_SCANNED_ENTRIES {
             return None;
         }
         if let Some(index) = self.index.get() {
             return Some(index);
         }
         let searches = self.searches.fetch_add(1, Ordering::Relaxed);
-        (searches > self.patience).then(|| self.index.get_or_init(|| Index::new(list)))
+        (searches > self.patience).then(|| self.index.get_or_init(|| Index::new(entries)))
     }
 
     /// To be called at any change of the list.

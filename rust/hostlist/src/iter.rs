@@ -2,13 +2,12 @@
 use std::iter::FusedIterator;
 use std::ops::Range;
 
-use crate::Hostlist;
 use crate::entry::Entry;
 
-/// Iterator over the hosts of a list in order, from both ends; see [`Hostlist::iter`].
+/// Iterator over the hosts of a list in order, from both ends; see [`crate::Hostlist::iter`].
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
-    list: &'a Hostlist,
+    entries: &'a [Entry],
     /// The positions not yet given.
     left: Range<usize>,
     /// Index of the entry that holds the next position.
@@ -16,12 +15,10 @@ pub struct Iter<'a> {
 }
 
 impl<'a> Iter<'a> {
-    pub(crate) fn new(list: &'a Hostlist, left: Range<usize>) -> Self {
+    pub(crate) fn new(entries: &'a [Entry], left: Range<usize>) -> Self {
         Self {
-            list,
-            front: list
-                .entries
-                .partition_point(|entry| entry.end <= left.start),
+            entries,
+            front: entries.partition_point(|entry| entry.end <= left.start),
             left,
         }
     }
@@ -35,9 +32,9 @@ impl<'a> Iter<'a> {
         true
     }
 
-    /// Puts the next host in place of a text that holds the one before, or anything. Returns false at the end.
+    /// Replaces a text by the next host, faster if it holds the previous one. Returns false at the end.
     ///
-    /// The fastest way to see every name.
+    /// This is the fastest way to visit every name.
     pub fn read_next(&mut self, text: &mut String) -> bool {
         text.clear();
         self.write_next(text)
@@ -45,7 +42,7 @@ impl<'a> Iter<'a> {
 
     fn step(&mut self) -> Option<(&'a Entry, usize)> {
         let position = self.left.next()?;
-        let entry = self.list.entries.get(self.front)?;
+        let entry = self.entries.get(self.front)?;
         if entry.end == position + 1 {
             self.front += 1;
         }
@@ -68,18 +65,12 @@ impl Iterator for Iter<'_> {
 
 impl DoubleEndedIterator for Iter<'_> {
     fn next_back(&mut self) -> Option<String> {
-        self.list.get(self.left.next_back()?)
+        let position = self.left.next_back()?;
+        let index = self.entries.partition_point(|entry| entry.end <= position);
+        let entry = self.entries.get(index)?;
+        Some(entry.name(position - entry.start()))
     }
 }
 
 impl ExactSizeIterator for Iter<'_> {}
 impl FusedIterator for Iter<'_> {}
-
-impl<'a> IntoIterator for &'a Hostlist {
-    type Item = String;
-    type IntoIter = Iter<'a>;
-
-    fn into_iter(self) -> Iter<'a> {
-        self.iter()
-    }
-}

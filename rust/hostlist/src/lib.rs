@@ -1,14 +1,14 @@
 //! Ordered lists of host names and their text form,
 //! [RFC 29](https://flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_29.html).
 //!
-//! A [`Hostlist`] keeps order and repeats, and keeps hosts that count up as ranges: `node[0-99999]` takes the time and
-//! memory of its text. Names are compared exactly, letter by letter: `n1` is not `n01`, and no number is too long.
+//! A [`Hostlist`] keeps order and repeats, and stores consecutive hosts as ranges: `node[0-99999]` takes the time and
+//! memory of its text. Names are compared exactly: `n1` is not `n01`. Numbers may have any length.
 //!
-//! It is not a set, though it has the operations of one; and it knows nothing of domains or addresses.
+//! A hostlist is not a set, although it has set operations, and it does not resolve domains or addresses.
 //!
-//! Names with several numbers are read from, and with [`Hostlist::fold_nd`] written with, a pair of brackets for each:
-//! `x[0-9]c[0-7]`. [`Hostlist::parse_lenient`] reads what other software writes. With the feature `serde` a list is
-//! serialized as its text.
+//! Names with several numbers are read with a pair of brackets for each, `x[0-9]c[0-7]`, and written so by
+//! [`Hostlist::fold_nd`]. [`Hostlist::parse_lenient`] reads the output of other software. With the feature `serde` a
+//! list is serialized as its text.
 //!
 //! ```
 //! use penstock_hostlist::Hostlist;
@@ -34,9 +34,8 @@ mod hosts;
 mod index;
 mod intervals;
 mod iter;
-mod layers;
 mod list;
-mod mended;
+mod name;
 mod ops;
 mod order;
 mod parse;
@@ -51,7 +50,7 @@ mod text;
 pub use error::Error;
 pub use iter::Iter;
 pub use list::Hostlist;
-pub use mended::Mended;
+pub use parse::Mended;
 
 #[cfg(test)]
 mod tests;

@@ -1,28 +1,28 @@
-//! The list: what it holds, and what asks for or changes single hosts.
+//! The list: its contents, and the operations on single hosts and positions.
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Error;
 use crate::entry::Entry;
-use crate::error::{Limit, MAX_SUFFIXED};
+use crate::error::{Limit, MAX_LEN, MAX_SUFFIXED};
 use crate::index::Finder;
 use crate::iter::Iter;
-use crate::parse::check_name;
+use crate::name::check_name;
 use crate::stem::{Number, Parts, Stem, Stems};
 
 /// An ordered list of host names, repeats kept.
 ///
-/// Consecutive hosts that count up by one are kept as one range, so memory and the cost of `len`, `get`, `find`,
-/// slices and set operations cost in proportion to the number of ranges, never of hosts.
+/// Consecutive hosts that count up by one are stored as one range, so memory and the time of `len`, `get`, `find`,
+/// slices and set operations are proportional to the number of ranges, not of hosts.
 ///
-/// A list holds at most [`Self::MAX_LEN`] hosts; of those in brackets followed by a suffix with digits
-/// (`foo[0-9]-ib0`) at most 1,048,576 come from ranges, because those are compared one by one. What would make the
-/// list longer is rejected.
+/// A list holds at most [`Self::MAX_LEN`] hosts. At most 1,048,576 of them may come from ranges in brackets followed by
+/// a suffix with digits (`foo[0-9]-ib0`), because those are compared one by one. Operations that would exceed a limit
+/// fail.
 ///
-/// For the same reason the names with several pairs of brackets in one text stand for 1,048,576 ranges at most.
+/// For the same reason the names with several pairs of brackets in one text expand to at most 1,048,576 ranges.
 ///
-/// Names may be bad and lists too long, so there is no [`FromIterator`] and no [`Extend`]: [`Self::try_from_hosts`] and
-/// [`Self::try_extend`] say so. Of the operators, `&` and `-` give a list, `|` and `^` a result.
+/// Names may be invalid and lists too long, so instead of [`FromIterator`] and [`Extend`] there are the fallible
+/// [`Self::try_from_hosts`] and [`Self::try_extend`]. The operators `&` and `-` return a list, `|` and `^` a result.
 ///
 /// Two lists are equal if they hold the same names in the same order, however they were written.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +39,7 @@ fn suffixed(entry: &Entry) -> usize {
     if one_by_one { entry.len() } else { 0 }
 }
 
-/// How many entries end no later than a position, of which there mostly are few.
+/// The number of entries that end no later than a position. It is optimized for few entries.
 fn reach(entries: &[Entry], end: usize) -> usize {
     let mut near = 4;
     while entries.get(near).is_some_and(|entry| entry.end <= end) {
@@ -50,8 +50,8 @@ fn reach(entries: &[Entry], end: usize) -> usize {
 }
 
 impl Hostlist {
-    /// The most hosts a list can hold, 4294967295.
-    pub const MAX_LEN: usize = u32::MAX as usize;
+    /// The greatest number of hosts in a list, 4294967295.
+    pub const MAX_LEN: usize = MAX_LEN;
 
     /// The empty list.
     pub const fn new() -> Self {
@@ -62,12 +62,12 @@ impl Hostlist {
         }
     }
 
-    /// How many hosts there are, repeats counted.
+    /// The number of hosts, repeats included.
     pub fn len(&self) -> usize {
         self.entries.last().map_or(0, |entry| entry.end)
     }
 
-    /// Whether there is no host.
+    /// Whether the list has no host.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -98,16 +98,16 @@ impl Hostlist {
         self.iter_range(0..self.len())
     }
 
-    /// The hosts at positions `range`, in order; positions past the end count for nothing.
+    /// The hosts at positions `range`, in order; positions past the end are ignored.
     pub fn iter_range(&self, range: Range<usize>) -> Iter<'_> {
-        Iter::new(self, range.start..range.end.min(self.len()))
+        Iter::new(&self.entries, range.start..range.end.min(self.len()))
     }
 
     /// The position of the first occurrence of a host.
     ///
     /// In a list of many ranges the second call builds an index, which lasts until the list is changed.
     pub fn find(&self, name: &str) -> Option<usize> {
-        match self.finder.index(self) {
+        match self.finder.index(&self.entries) {
             Some(index) => index.find(name),
             None => self.positions(name).next(),
         }
@@ -128,7 +128,7 @@ impl Hostlist {
         self.find(name).is_some()
     }
 
-    /// How often the host is in the list.
+    /// The number of occurrences of the host.
     pub fn count(&self, name: &str) -> usize {
         self.positions(name).count()
     }
@@ -139,7 +139,7 @@ impl Hostlist {
     }
 
     fn positions_from(&self, name: &str, entry: usize) -> impl Iterator<Item = usize> {
-        // Neighbours mostly share their stem: the name is held against each stem once.
+        // Neighbours mostly share their stem: compare the name once with each stem.
         let mut known: Option<(&Arc<Stem>, Option<Number>)> = None;
         let entries = self.entries.get(entry..).unwrap_or_default();
         entries.iter().filter_map(move |entry| {
@@ -177,13 +177,13 @@ impl Hostlist {
         }
     }
 
-    /// Takes up a run that goes on where the last one ends. Returns false, and changes nothing, if it does not.
+    /// Joins a run to the last one if it continues it. Otherwise returns false and changes nothing.
     fn join_part(&mut self, entry: &Entry) -> bool {
         self.finder.forget();
         let Some(last) = self.entries.last_mut() else {
             return false;
         };
-        // No operation makes a list whose text would be rejected.
+        // No operation returns a list whose text would be rejected.
         let full = self.suffixed + 1 >= MAX_SUFFIXED;
         if full && (entry.stem.has_digits_behind() || !last.same_stem(entry)) {
             return false;
@@ -207,7 +207,7 @@ impl Hostlist {
         }
     }
 
-    /// Makes room for that many more runs.
+    /// Reserves capacity for this many more runs.
     pub(crate) fn reserve(&mut self, runs: usize) {
         self.entries.reserve(runs);
     }
@@ -216,69 +216,22 @@ impl Hostlist {
     ///
     /// # Errors
     ///
-    /// The name is invalid (RFC 29): it is empty, or holds a blank, a control or non-ASCII character, a comma or a
-    /// bracket; or the list would become too long.
+    /// Fails if the name is invalid (RFC 29): it is empty, or has a blank, a control or non-ASCII character, a comma or
+    /// a bracket; or if the list would be too long.
     pub fn push(&mut self, name: &str) -> Result<(), Error> {
         check_name(name)?;
         let entry = self.entry_for(name, None);
         self.append_entry(entry).map_err(Error::limit)
     }
 
-    /// Appends hosts, each a name or a text in RFC 29 form.
-    ///
-    /// Cheaper than [`Self::push`] for many names.
-    ///
-    /// # Errors
-    ///
-    /// A text is not a hostlist, or the list would become too long; the hosts before the fault stay.
-    pub fn try_extend<S: AsRef<str>>(
-        &mut self,
-        hosts: impl IntoIterator<Item = S>,
-    ) -> Result<(), Error> {
-        let mut stems = Stems::default();
-        let hosts = hosts.into_iter();
-        // An iterator may promise anything.
-        self.reserve(hosts.size_hint().0.min(1 << 20));
-        for host in hosts {
-            let host = host.as_ref();
-            if let Some(entry) = self.entry_alike(host.as_bytes())
-                && entry.1 == host.len()
-            {
-                self.append_entry(entry.0).map_err(Error::limit)?;
-                continue;
-            }
-            if host.contains(['[', ']', ',']) {
-                self.extend_from_str(host)?;
-                continue;
-            }
-            check_name(host)?;
-            let entry = self.entry_for(host, Some(&mut stems));
-            self.append_entry(entry).map_err(Error::limit)?;
-        }
-        Ok(())
-    }
-
-    /// A list of hosts, each a name or a text in RFC 29 form.
-    ///
-    /// # Errors
-    ///
-    /// A text is not a hostlist, or the list would become too long.
-    pub fn try_from_hosts<S: AsRef<str>>(
-        hosts: impl IntoIterator<Item = S>,
-    ) -> Result<Self, Error> {
-        let mut list = Self::new();
-        list.try_extend(hosts)?;
-        Ok(list)
-    }
-
-    /// The run of one host, and the length of its name, where a text goes on with a name like the last one.
+    /// The run of one host, and the length of its name, if the text continues with a name that has the last stem.
     pub(crate) fn entry_alike(&self, text: &[u8]) -> Option<(Entry, usize)> {
         let stem = &self.entries.last()?.stem;
         let (number, len) = stem.match_plain(text)?;
         Some((Entry::new(Arc::clone(stem), Some(number)), len))
     }
 
-    /// The run of one host that is to follow the last one, whose stem is taken where it fits.
+    /// The run of one host after the last run; it shares that one's stem if equal.
     pub(crate) fn entry_for(&self, name: &str, stems: Option<&mut Stems>) -> Entry {
         let parts = Parts::split(name);
         let stem = match (self.entries.last(), stems) {
@@ -287,15 +240,6 @@ impl Hostlist {
             (_, None) => Arc::new(Stem::new(&parts)),
         };
         Entry::new(stem, parts.number)
-    }
-
-    /// Appends the hosts of a text in RFC 29 form.
-    ///
-    /// # Errors
-    ///
-    /// The text is not a hostlist, or the list would become too long; the list is unchanged.
-    pub fn extend_from_str(&mut self, text: &str) -> Result<(), Error> {
-        self.append(&text.parse()?)
     }
 
     /// Appends the hosts of another list.
@@ -307,7 +251,7 @@ impl Hostlist {
         self.splice(self.len()..self.len(), other)
     }
 
-    /// Inserts one host before the position; at the end where there is no such position.
+    /// Inserts one host before the position; at the end if there is no such position.
     ///
     /// # Errors
     ///
@@ -319,29 +263,29 @@ impl Hostlist {
         self.splice(index..index, &host)
     }
 
-    /// Takes out the host at a position.
+    /// Removes and returns the host at a position.
     pub fn remove(&mut self, index: usize) -> Option<String> {
         let name = self.get(index)?;
         self.remove_range(index..index + 1);
         Some(name)
     }
 
-    /// Takes out the last host.
+    /// Removes and returns the last host.
     pub fn pop(&mut self) -> Option<String> {
         self.remove(self.len().checked_sub(1)?)
     }
 
-    /// Takes out the hosts at these positions; positions past the end count for nothing.
+    /// Removes the hosts at these positions; positions past the end are ignored.
     pub fn remove_range(&mut self, range: Range<usize>) {
         self.replace(range, &Self::new());
     }
 
-    /// Takes out the hosts from a position on.
+    /// Removes the hosts from a position to the end.
     pub fn truncate(&mut self, len: usize) {
         self.remove_range(len..self.len());
     }
 
-    /// Takes out all hosts.
+    /// Removes all hosts.
     pub fn clear(&mut self) {
         *self = Self::new();
     }
@@ -378,7 +322,7 @@ impl Hostlist {
         }
     }
 
-    /// Cuts the run that goes on over a position in two; returns the index of the run that begins there.
+    /// Splits the run that contains a position, unless it begins there; returns the index of the run that begins there.
     fn cut(&mut self, position: usize) -> usize {
         let index = self.entry_at(position);
         let Some(entry) = self.entries.get(index) else {
@@ -397,7 +341,7 @@ impl Hostlist {
         index + 1
     }
 
-    /// The hosts at these positions; positions past the end count for nothing.
+    /// Returns the hosts at these positions; positions past the end are ignored.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let mut part = Self::new();
@@ -405,7 +349,7 @@ impl Hostlist {
         part
     }
 
-    /// The hosts at all of these positions, one range after the other; positions past the end count for nothing. The
+    /// Returns the hosts at all of these positions, one range after the other; positions past the end are ignored. The
     /// ranges ascend and do not overlap.
     ///
     /// Cheaper than appending slices to each other.
@@ -413,7 +357,7 @@ impl Hostlist {
     pub fn slices(&self, ranges: impl IntoIterator<Item = Range<usize>>) -> Self {
         let (mut parts, mut start) = (Self::new(), 0);
         for range in ranges {
-            // What would be taken twice could make the list too long.
+            // Overlapping ranges could make the list too long.
             let range = range.start.max(start)..range.end;
             start = start.max(range.end);
             self.copy_range(range, &mut parts);
@@ -439,7 +383,7 @@ impl Hostlist {
             let stop = entry.end.min(end);
             to.append_part(entry.slice(position - entry.start()..stop - entry.start()));
             position = stop;
-            // A part may join what the whole did not: one host of `a[1-2]b1` the host `a2b2`.
+            // A part may join a host that the whole run did not: one host of `a[1-2]b1` the host `a2b2`.
             if let Some(next) = self.entries.get(first + 1).filter(|next| next.end <= end) {
                 first += 1;
                 to.append_from(self, first);
@@ -452,7 +396,7 @@ impl Hostlist {
         if position >= end {
             return;
         }
-        // Runs that stand side by side have been found not to join already.
+        // Adjacent runs of the list are known not to join.
         let last = first + 1 + reach(&self.entries[first + 1..], end);
         let shift = to.len().wrapping_sub(position);
         let whole = &self.entries[first + 1..last];
@@ -468,7 +412,7 @@ impl Hostlist {
         }
     }
 
-    /// The hosts at these positions, in that order; none where one is past the end, or where there are more than
+    /// Returns the hosts at these positions, in that order; `None` if one is past the end, or if there are more than
     /// [`Self::MAX_LEN`].
     #[must_use]
     pub fn select(&self, positions: impl IntoIterator<Item = usize>) -> Option<Self> {
@@ -482,8 +426,8 @@ impl Hostlist {
         Some(list)
     }
 
-    /// Splits the list into `parts` parts in its order, whose lengths differ by one at most, the greater ones first.
-    /// Fewer parts where there are fewer hosts: none is empty.
+    /// Splits the list into `parts` parts in its order, whose lengths differ by at most one, the longer ones first.
+    /// Returns fewer parts if there are fewer hosts, so that no part is empty.
     pub fn split(&self, parts: usize) -> Vec<Self> {
         let len = self.len();
         let parts = parts.min(len);
@@ -494,6 +438,15 @@ impl Hostlist {
             self.slice(start - size..start)
         };
         sizes.map(part).collect()
+    }
+}
+
+impl<'a> IntoIterator for &'a Hostlist {
+    type Item = String;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
     }
 }
 

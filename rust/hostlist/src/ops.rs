@@ -10,25 +10,10 @@ use crate::piece::{Key, Keys, Piece, Pieces};
 use crate::{Error, Hostlist};
 
 fn cover<'a>(list: &'a Hostlist, keys: &mut Keys<'a>, mut hosts: Hosts) -> Hosts {
-    for piece in Pieces::new(list) {
+    for piece in Pieces::new(&list.entries) {
         hosts.insert(keys.key(&piece), piece.lo, piece.hi, |_, _| ());
     }
     hosts
-}
-
-/// Hands the first occurrence of every host to `found`: key, numbers, position of the first of them.
-pub(crate) fn first_parts<'a>(
-    list: &'a Hostlist,
-    keys: &mut Keys<'a>,
-    mut found: impl FnMut(Key, u64, u64, usize),
-) {
-    let mut seen = Hosts::sized_for(&[list]);
-    for piece in Pieces::new(list) {
-        let key = keys.key(&piece);
-        seen.insert(key, piece.lo, piece.hi, |lo, hi| {
-            found(key, lo, hi, piece.position(lo));
-        });
-    }
 }
 
 /// Positions to keep: ranges, those that touch joined, each with the index of the entry that it begins in.
@@ -66,10 +51,10 @@ impl Positions {
     }
 }
 
-/// The first occurrences in a list of what is not in `seen`, which learns of them.
+/// The first occurrences of hosts that are not in `seen`, to which they are added.
 fn unseen<'a>(list: &'a Hostlist, keys: &mut Keys<'a>, seen: &mut Hosts) -> Positions {
     let mut positions = Positions::default();
-    for piece in Pieces::new(list) {
+    for piece in Pieces::new(&list.entries) {
         seen.insert(keys.key(&piece), piece.lo, piece.hi, |lo, hi| {
             positions.push_part(&piece, lo, hi);
         });
@@ -78,9 +63,13 @@ fn unseen<'a>(list: &'a Hostlist, keys: &mut Keys<'a>, seen: &mut Hosts) -> Posi
 }
 
 impl Hostlist {
-    /// Takes out the repeats: of each host the first occurrence stays, the order stays.
+    /// Removes repeats: keeps the first occurrence of each host, in order.
     pub fn uniq(&mut self) {
-        let positions = unseen(self, &mut Keys::default(), &mut Hosts::sized_for(&[self]));
+        let positions = unseen(
+            self,
+            &mut Keys::default(),
+            &mut Hosts::sized_for(&[&self.entries]),
+        );
         if positions.hosts() < self.len() {
             *self = positions.of(self);
         }
@@ -92,7 +81,10 @@ impl Hostlist {
     ///
     /// The result would be too long.
     pub fn union(&self, other: &Self) -> Result<Self, Error> {
-        let (mut keys, mut seen) = (Keys::default(), Hosts::sized_for(&[self, other]));
+        let (mut keys, mut seen) = (
+            Keys::default(),
+            Hosts::sized_for(&[&self.entries, &other.entries]),
+        );
         let left = unseen(self, &mut keys, &mut seen);
         let right = unseen(other, &mut keys, &mut seen);
         Self::concatenate((self, &left), (other, &right))
@@ -111,10 +103,14 @@ impl Hostlist {
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut keys = Keys::default();
-        let mut there = cover(other, &mut keys, Hosts::sized_for(&[self, other]));
-        let mut seen = Hosts::sized_for(&[self]);
+        let mut there = cover(
+            other,
+            &mut keys,
+            Hosts::sized_for(&[&self.entries, &other.entries]),
+        );
+        let mut seen = Hosts::sized_for(&[&self.entries]);
         let mut positions = Positions::default();
-        for piece in Pieces::new(self) {
+        for piece in Pieces::new(&self.entries) {
             let key = keys.key(&piece);
             there.parts(key, piece.lo, piece.hi, |lo, hi| {
                 seen.insert(key, lo, hi, |lo, hi| positions.push_part(&piece, lo, hi));
@@ -127,7 +123,11 @@ impl Hostlist {
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         let mut keys = Keys::default();
-        let mut seen = cover(other, &mut keys, Hosts::sized_for(&[self, other]));
+        let mut seen = cover(
+            other,
+            &mut keys,
+            Hosts::sized_for(&[&self.entries, &other.entries]),
+        );
         unseen(self, &mut keys, &mut seen).of(self)
     }
 
@@ -138,9 +138,17 @@ impl Hostlist {
     /// The result would be too long.
     pub fn symmetric_difference(&self, other: &Self) -> Result<Self, Error> {
         let mut keys = Keys::default();
-        let mut in_other = cover(other, &mut keys, Hosts::sized_for(&[self, other]));
+        let mut in_other = cover(
+            other,
+            &mut keys,
+            Hosts::sized_for(&[&self.entries, &other.entries]),
+        );
         let left = unseen(self, &mut keys, &mut in_other);
-        let mut in_self = cover(self, &mut keys, Hosts::sized_for(&[self, other]));
+        let mut in_self = cover(
+            self,
+            &mut keys,
+            Hosts::sized_for(&[&self.entries, &other.entries]),
+        );
         let right = unseen(other, &mut keys, &mut in_self);
         Self::concatenate((self, &left), (other, &right))
     }
@@ -153,8 +161,12 @@ impl Hostlist {
             (other, self)
         };
         let mut keys = Keys::default();
-        let mut there = cover(few, &mut keys, Hosts::sized_for(&[few, many]));
-        Pieces::new(many).any(|piece| {
+        let mut there = cover(
+            few,
+            &mut keys,
+            Hosts::sized_for(&[&few.entries, &many.entries]),
+        );
+        Pieces::new(&many.entries).any(|piece| {
             let mut met = false;
             there.parts(keys.key(&piece), piece.lo, piece.hi, |_, _| met = true);
             met
@@ -164,8 +176,12 @@ impl Hostlist {
     /// Whether every host of this list is in the other, however often in either.
     pub fn is_subset(&self, other: &Self) -> bool {
         let mut keys = Keys::default();
-        let mut there = cover(other, &mut keys, Hosts::sized_for(&[self, other]));
-        Pieces::new(self).all(|piece| {
+        let mut there = cover(
+            other,
+            &mut keys,
+            Hosts::sized_for(&[&self.entries, &other.entries]),
+        );
+        Pieces::new(&self.entries).all(|piece| {
             let mut all = true;
             there.insert(keys.key(&piece), piece.lo, piece.hi, |_, _| all = false);
             all
@@ -177,9 +193,13 @@ impl Hostlist {
     /// In a list of hosts by rank these are the ranks of some hosts.
     pub fn ranks(&self, hosts: &Self) -> Vec<Range<usize>> {
         let mut keys = Keys::default();
-        let mut there = cover(hosts, &mut keys, Hosts::sized_for(&[self, hosts]));
+        let mut there = cover(
+            hosts,
+            &mut keys,
+            Hosts::sized_for(&[&self.entries, &hosts.entries]),
+        );
         let mut positions = Positions::default();
-        for piece in Pieces::new(self) {
+        for piece in Pieces::new(&self.entries) {
             there.parts(keys.key(&piece), piece.lo, piece.hi, |lo, hi| {
                 positions.push_part(&piece, lo, hi);
             });
@@ -187,8 +207,8 @@ impl Hostlist {
         positions.0.into_iter().map(|(range, _)| range).collect()
     }
 
-    /// Takes out the first occurrence of each host of the other list, of one that it names twice the first two, and so
-    /// on. Returns how many were taken out.
+    /// Removes as many occurrences of each host as the other list has, from the first. Returns the number of removed
+    /// hosts.
     pub fn delete(&mut self, other: &Self) -> usize {
         let kept = self.without(other);
         let gone = self.len() - kept.hosts();
@@ -201,7 +221,7 @@ impl Hostlist {
     fn without(&self, other: &Self) -> Positions {
         let mut keys = Keys::default();
         let mut intervals: Map<Key, Vec<(u64, u64)>> = Map::default();
-        for piece in Pieces::new(other) {
+        for piece in Pieces::new(&other.entries) {
             let known = intervals.entry(keys.key(&piece)).or_default();
             known.push((piece.lo, piece.hi));
         }
@@ -211,7 +231,7 @@ impl Hostlist {
             .collect();
         let mut kept = Positions::default();
         let (mut from, mut entry) = (0, 0);
-        for piece in Pieces::new(self) {
+        for piece in Pieces::new(&self.entries) {
             if counts.is_empty() {
                 break;
             }
@@ -241,13 +261,13 @@ impl PartialEq for Hostlist {
         if self.len() != other.len() {
             return false;
         }
-        let (mut left, mut right) = (Pieces::new(self), Pieces::new(other));
+        let (mut left, mut right) = (Pieces::new(&self.entries), Pieces::new(&other.entries));
         let (mut a, mut b) = (left.next(), right.next());
         while let (Some(x), Some(y)) = (&mut a, &mut b) {
             if x.len != y.len || x.lo != y.lo || x.stem != y.stem {
                 return false;
             }
-            // The pieces may be of different length: what the longer one has more is compared with what follows.
+            // The pieces may have different lengths: the rest of the longer one is compared with the next piece.
             let hi = x.hi.min(y.hi);
             if x.hi > hi {
                 x.lo = hi + 1;
@@ -267,7 +287,7 @@ impl PartialEq for Hostlist {
 impl Eq for Hostlist {}
 
 impl Hash for Hostlist {
-    /// Equal lists may be kept in different ranges: what is cheap and equal in all of them goes in.
+    /// Equal lists may be stored in different ranges, so the hash uses only cheap facts that do not depend on these.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.len().hash(state);
         self.first().hash(state);

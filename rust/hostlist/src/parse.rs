@@ -1,45 +1,35 @@
-//! Reading the text form of RFC 29.
+//! The parser of the text form of RFC 29.
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::entry::Entry;
+use crate::name::{NOT_PRINTABLE, check_name, name_end};
 use crate::product::{Budget, Item, Product};
 use crate::stem::{Number, Parts, Stems, digits};
-use crate::{Error, Hostlist, Mended};
-
-/// A character of a name: printable ASCII but blanks, commas and brackets.
-fn in_name(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !matches!(byte, b',' | b'[' | b']')
-}
-
-/// Where a name ends that starts at `start`.
-fn name_end(text: &str, start: usize) -> usize {
-    let rest = &text.as_bytes()[start..];
-    start + rest.iter().take_while(|&&byte| in_name(byte)).count()
-}
-
-/// Rejects anything but the name of one host.
-pub(crate) fn check_name(name: &str) -> Result<(), Error> {
-    let end = name_end(name, 0);
-    match name.as_bytes().get(end) {
-        None if name.is_empty() => Err(Error::name(name, 0, "expected a name")),
-        None => Ok(()),
-        Some(b'[' | b']' | b',') => Err(Error::name(
-            name,
-            end,
-            "expected the name of one host, without brackets and commas,",
-        )),
-        Some(_) => Err(Error::name(name, end, NOT_PRINTABLE)),
-    }
-}
-
-const NOT_PRINTABLE: &str = "expected printable ASCII without blanks";
+use crate::{Error, Hostlist};
 
 const BLANKS: &str = "left out blanks";
 const EMPTY: &str = "left out an empty item";
 const NO_COMMA: &str = "took blanks for a comma";
 const ZEROES: &str = "took the zeroes of a range's end for its start too";
+
+/// A deviation of a text from RFC 29 that [`crate::Hostlist::parse_lenient`] corrected.
+///
+/// Its text says what and where: `left out blanks at byte 4`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mended {
+    /// The byte of the text at which it is.
+    pub offset: usize,
+    /// The correction, e.g. `left out blanks`.
+    pub what: &'static str,
+}
+
+impl fmt::Display for Mended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}", self.what, self.offset)
+    }
+}
 
 struct Parser<'a> {
     text: &'a str,
@@ -48,7 +38,7 @@ struct Parser<'a> {
     stems: Stems,
     items: Vec<Item>,
     budget: Budget,
-    /// What was put right, where that is allowed.
+    /// The corrections, if the parser is lenient.
     mended: Option<Vec<Mended>>,
 }
 
@@ -96,7 +86,7 @@ impl<'a> Parser<'a> {
         rest.iter().take_while(|&&byte| of(byte)).count()
     }
 
-    /// Leaves out blanks.
+    /// Skips blanks.
     fn blanks(&mut self) {
         let blanks = self.count(is_blank);
         if blanks > 0 {
@@ -105,7 +95,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Leaves out blanks, and commas with nothing between them.
+    /// Skips blanks, and commas with nothing between them.
     fn nothing(&mut self) {
         let (start, len) = (self.at, self.count(|byte| is_blank(byte) || byte == b','));
         let left_out = &self.text.as_bytes()[start..start + len];
@@ -151,7 +141,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What stands between two items. Returns false where there is no other one.
+    /// Reads the separator between two items. Returns false if there is no further item.
     fn separator(&mut self) -> bool {
         if self.mended.is_none() {
             return self.take(b',');
@@ -176,7 +166,7 @@ impl<'a> Parser<'a> {
         comma || blanks > 0
     }
 
-    /// One name that is like the last one. Returns false, and reads nothing, where there is another thing.
+    /// Reads one name with the stem of the last one. Returns false, and reads nothing, if the next item is different.
     fn name_alike(&mut self) -> Result<bool, Error> {
         let start = self.at;
         let rest = &self.text.as_bytes()[start..];
@@ -191,7 +181,7 @@ impl<'a> Parser<'a> {
         Ok(alone)
     }
 
-    /// A name, in which brackets stand for numbers.
+    /// Reads a name, possibly with brackets.
     fn expression(&mut self) -> Result<(), Error> {
         let start = self.at;
         let prefix = self.name();
@@ -226,7 +216,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// The rest of a name with several pairs of brackets, of which the first has been read, and all its hosts.
+    /// Reads the rest of a name with several pairs of brackets after the first pair, and appends all its hosts.
     fn product(&mut self, start: usize, prefix: &str, suffix: &str) -> Result<(), Error> {
         let mut product = Product::new(prefix);
         product.push(std::mem::take(&mut self.items), suffix);
@@ -245,9 +235,9 @@ impl<'a> Parser<'a> {
             .map_err(|limit| self.fail(at, limit))
     }
 
-    /// What stands in brackets, and the closing one.
+    /// Reads the contents of brackets, and the closing bracket.
     fn idlist(&mut self) -> Result<(), Error> {
-        // The zeroes in front of the first number hold for all.
+        // The leading zeroes of the first number apply to all.
         let mut width = 1;
         self.nothing();
         loop {
@@ -271,7 +261,7 @@ impl<'a> Parser<'a> {
             self.items.push(Item { at, lo, hi });
             if self.take(b',') {
                 self.nothing();
-                // Behind a comma that is left out the brackets may end; without, a number is missing.
+                // After a skipped comma the brackets may end; otherwise a number is missing.
                 if self.mended.is_none() || self.peek() != Some(b']') {
                     continue;
                 }
@@ -334,13 +324,13 @@ impl FromStr for Hostlist {
 
     /// Reads RFC 29 text: names and `prefix[idlist]suffix`, separated by commas; the empty text is the empty list.
     ///
-    /// - The zeroes in front of the first number of an idlist hold for all of it: `[005,4,11-13]` is
-    ///   `005,004,011,012,013`. A later number that is written with more of them keeps them.
-    /// - Numbers in brackets have at most 255 digits and go up to 18446744073709551615. Outside of brackets digits are
-    ///   a part of the name, as many as there are.
-    /// - A name with several pairs of brackets, which RFC 29 leaves open, stands for every number of the first with
-    ///   every one of the others, the rightmost counting up first: `x[0-1]c[0-1]` is `x0c0,x0c1,x1c0,x1c1`. Such names
-    ///   may stand for 1,048,576 ranges in a text.
+    /// - The leading zeroes of the first number of an idlist apply to all of its numbers: `[005,4,11-13]` is
+    ///   `005,004,011,012,013`. A later number with more zeroes keeps them.
+    /// - Numbers in brackets have at most 255 digits and values up to 18446744073709551615. Digits outside of brackets
+    ///   are a part of the name, in any number.
+    /// - A name with several pairs of brackets, which RFC 29 leaves open, expands to all combinations of their numbers,
+    ///   the rightmost counting up first: `x[0-1]c[0-1]` is `x0c0,x0c1,x1c0,x1c1`. Such names may expand to at most
+    ///   1,048,576 ranges in a text.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut parser = Parser::new(text, None);
         parser.list()?;
@@ -349,13 +339,69 @@ impl FromStr for Hostlist {
 }
 
 impl Hostlist {
-    /// Reads a text that other software, or a person, wrote without RFC 29 at hand; says what was put right.
+    /// Appends hosts, each a name or a text in RFC 29 form.
     ///
-    /// What is RFC 29 is read as [`str::parse`] reads it. Besides, these are put right:
+    /// Cheaper than [`Self::push`] for many names.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a text is not a hostlist, or if the list would be too long; the hosts before the error remain.
+    pub fn try_extend<S: AsRef<str>>(
+        &mut self,
+        hosts: impl IntoIterator<Item = S>,
+    ) -> Result<(), Error> {
+        let mut stems = Stems::default();
+        let hosts = hosts.into_iter();
+        // The size hint of an iterator may be wrong.
+        self.reserve(hosts.size_hint().0.min(1 << 20));
+        for host in hosts {
+            let host = host.as_ref();
+            if let Some(entry) = self.entry_alike(host.as_bytes())
+                && entry.1 == host.len()
+            {
+                self.append_entry(entry.0).map_err(Error::limit)?;
+                continue;
+            }
+            if host.contains(['[', ']', ',']) {
+                self.extend_from_str(host)?;
+                continue;
+            }
+            check_name(host)?;
+            let entry = self.entry_for(host, Some(&mut stems));
+            self.append_entry(entry).map_err(Error::limit)?;
+        }
+        Ok(())
+    }
+
+    /// Returns a list of hosts, each a name or a text in RFC 29 form.
+    ///
+    /// # Errors
+    ///
+    /// A text is not a hostlist, or the list would become too long.
+    pub fn try_from_hosts<S: AsRef<str>>(
+        hosts: impl IntoIterator<Item = S>,
+    ) -> Result<Self, Error> {
+        let mut list = Self::new();
+        list.try_extend(hosts)?;
+        Ok(list)
+    }
+
+    /// Appends the hosts of a text in RFC 29 form.
+    ///
+    /// # Errors
+    ///
+    /// The text is not a hostlist, or the list would become too long; the list is unchanged.
+    pub fn extend_from_str(&mut self, text: &str) -> Result<(), Error> {
+        self.append(&text.parse()?)
+    }
+
+    /// Reads a text of a user or other software that may deviate from RFC 29; returns the corrections too.
+    ///
+    /// Text by RFC 29 is read as by [`str::parse`]. These deviations are corrected:
     ///
     /// - blanks (new lines are such) around items, commas, dashes and within brackets are left out; in front of a
     ///   bracket only spaces and tabs: `foo [1-3]` is `foo[1-3]`;
-    /// - blanks between items without a comma are taken for one, `a b` is `a,b`; `foo[1-3] b` has two items;
+    /// - blanks between items count as a comma: `a b` is `a,b`; `foo[1-3] b` has two items;
     /// - empty items are left out: `a,,b`, `a,`, `foo[1,,2]`; there is still no `foo[]`;
     /// - a range whose end shows more zeroes than its start has them in both: `[1-003]` is `[001-003]`.
     ///
@@ -371,8 +417,8 @@ impl Hostlist {
     ///
     /// # Errors
     ///
-    /// The text has a fault that is not listed above, such as a descending range, which has more than one remedy, or
-    /// names too many hosts.
+    /// Fails if the text has an error that is not listed above, e.g. a descending range, whose meaning is ambiguous, or
+    /// if it has too many hosts.
     pub fn parse_lenient(text: &str) -> Result<(Self, Vec<Mended>), Error> {
         let mut parser = Parser::new(text, Some(Vec::new()));
         parser.list()?;

@@ -3,7 +3,6 @@
 //! The same names can be written in several ways: `n1[00-02]` and `n[100-102]`. Pieces are what they have in common.
 use std::borrow::Cow;
 
-use crate::Hostlist;
 use crate::entry::Entry;
 use crate::hash::Table;
 use crate::stem::{DIGITS, Number, Parts, Stem, digits};
@@ -52,9 +51,9 @@ struct Rest<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    pub(crate) fn new(list: &'a Hostlist) -> Self {
+    pub(crate) fn new(entries: &'a [Entry]) -> Self {
         Self {
-            entries: &list.entries,
+            entries,
             next: 0,
             current: None,
         }

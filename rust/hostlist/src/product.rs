@@ -1,4 +1,4 @@
-//! Names with several pairs of brackets: every number of one with every number of the others.
+//! Names with several pairs of brackets: all combinations of their numbers.
 use std::sync::Arc;
 
 use crate::Hostlist;
@@ -9,7 +9,7 @@ use crate::stem::{Number, Parts, Stems, push_number};
 /// Bytes of a name that count as one range.
 const NAME: u64 = 128;
 
-/// What names with several brackets may still take, so that no short text takes much memory.
+/// The remaining ranges and hosts that names with several brackets may use: it limits the memory of short texts.
 #[derive(Debug)]
 pub(crate) struct Budget {
     ranges: u64,
@@ -26,7 +26,8 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes what `count` times as many ranges of long names need. Returns false, and takes nothing, if that is too much.
+    /// Consumes the budget of `count` times as many ranges of long names. Returns false, and consumes nothing, if too
+    /// little is left.
     pub(crate) fn take(&mut self, count: u64, ranges: u64, name_len: u64) -> bool {
         let taken = count
             .checked_mul(ranges)
@@ -36,7 +37,7 @@ impl Budget {
         left.is_some()
     }
 
-    /// Takes hosts in brackets before a suffix with digits, in the same way.
+    /// Consumes the budget of hosts in brackets before a suffix with digits, in the same way.
     pub(crate) fn take_suffixed(&mut self, hosts: u64) -> bool {
         let left = self.suffixed.checked_sub(hosts);
         self.suffixed = left.unwrap_or(self.suffixed);
@@ -47,7 +48,7 @@ impl Budget {
 /// Numbers in brackets: a single one, or a range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
-    /// Where it is in the text.
+    /// Its position in the text.
     pub(crate) at: usize,
     pub(crate) lo: Number,
     pub(crate) hi: u64,
@@ -59,7 +60,7 @@ impl Item {
     }
 }
 
-/// A pair of brackets and what stands behind it.
+/// A pair of brackets and the text after it.
 #[derive(Debug)]
 struct Dimension {
     items: Vec<Item>,
@@ -81,7 +82,7 @@ impl Product {
         }
     }
 
-    /// Adds a pair of brackets and what follows it; one number alone is as good as written without brackets.
+    /// Adds a pair of brackets and the text after it; a single number is added as text without brackets.
     pub(crate) fn push(&mut self, items: Vec<Item>, behind: &str) {
         if let [Item { lo, hi, .. }] = items[..]
             && lo.value == hi

@@ -10,10 +10,10 @@ use crate::piece::{Keys, Pieces};
 use crate::stem::{Number, Stem};
 use crate::{Error, Hostlist};
 
-/// Ranges that a sorted list may fall apart into, however few it had.
+/// The greatest number of ranges into which sorting may split those of a list.
 const MAX_PIECES: usize = 1 << 24;
 
-/// Compares texts with the runs of digits in them taken as numbers.
+/// Compares texts in natural order: runs of digits as numbers.
 pub(crate) fn natural(left: &str, right: &str) -> Ordering {
     let (mut left, mut right) = (left.as_bytes(), right.as_bytes());
     while let (Some(a), Some(b)) = (left.first(), right.first()) {
@@ -34,7 +34,7 @@ pub(crate) fn natural(left: &str, right: &str) -> Ordering {
     left.len().cmp(&right.len())
 }
 
-/// How many digits there are in front.
+/// The number of leading digits.
 fn run(bytes: &[u8]) -> usize {
     bytes
         .iter()
@@ -48,18 +48,18 @@ fn significant(digits: &[u8]) -> &[u8] {
     &digits[zeroes..]
 }
 
-/// A piece with its place in the order: by prefix, number, digits, suffix, position. The fields stand in that order.
+/// A piece with its sort key: prefix, number, digits, suffix, position. The fields are in that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
     prefix: u32,
     lo: u64,
     lane: Lane,
     hi: u64,
-    /// Index of the entry that it is of.
+    /// Index of its entry.
     entry: usize,
 }
 
-/// What orders hosts with the same prefix and number.
+/// The sort key of hosts with the same prefix and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Lane {
     len: u8,
@@ -67,11 +67,11 @@ struct Lane {
     at: usize,
 }
 
-/// Puts out items that overlap number by number, the others whole.
+/// Emits overlapping items number by number, and others whole.
 struct Sweep<'a> {
     from: &'a Hostlist,
     out: Hostlist,
-    /// How many more parts of items may be put out.
+    /// The number of further parts of items that may be emitted.
     left: usize,
 }
 
@@ -136,7 +136,7 @@ impl Sweep<'_> {
     }
 }
 
-/// For each stem the place of its prefix, which others may share, and its own place.
+/// For each stem the position of its prefix in the order, which stems may share, and its own position.
 fn places(stems: &[Cow<'_, Stem>]) -> Vec<(u32, u32)> {
     let mut order: Vec<(u32, &Stem)> = (0..).zip(stems.iter().map(AsRef::as_ref)).collect();
     order.sort_by(|(_, a), (_, b)| {
@@ -153,14 +153,14 @@ fn places(stems: &[Cow<'_, Stem>]) -> Vec<(u32, u32)> {
     places
 }
 
-/// Hosts per piece, on average, up to which hosts are sorted one by one.
+/// Average number of hosts per piece up to which hosts are sorted one by one.
 const MAX_HOSTS_PER_PIECE: usize = 8;
 
-/// A list of mostly single hosts, sorted: their numbers alone are sorted and make the result. None where it is not
-/// such a list, or where the numbers are too great for that.
+/// Sorts a list of mostly single hosts by sorting their packed numbers. `None` if it is not such a list, or if the
+/// numbers are too large.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "what is unpacked is as small as it was packed"
+    reason = "an unpacked value is no larger than before packing"
 )]
 fn points(list: &Hostlist) -> Option<Hostlist> {
     let mixed = |entry: &Entry| entry.lo < entry.hi && !entry.stem.is_plain();
@@ -172,7 +172,7 @@ fn points(list: &Hostlist) -> Option<Hostlist> {
     let mut keys = Keys::default();
     let mut shared: Vec<Arc<Stem>> = Vec::new();
     let mut pieces = Vec::with_capacity(list.entries.len());
-    for piece in Pieces::new(list) {
+    for piece in Pieces::new(&list.entries) {
         let stem = keys.key(&piece).stem;
         if stem as usize == shared.len() {
             shared.push(match piece.stem {
@@ -190,7 +190,7 @@ fn points(list: &Hostlist) -> Option<Hostlist> {
     let width = |most: u64| u64::BITS - most.leading_zeros();
     let stem_bits = width(shared.len() as u64);
     let value_bits = width(pieces.iter().fold(0, |most, piece| most | piece.3));
-    // Stems of one prefix stand side by side: theirs is the place of the first.
+    // Stems of one prefix are adjacent: they share the position of the first.
     let (len_bits, bits) = (5, 2 * stem_bits + value_bits + 5);
     if bits > u64::BITS {
         return None;
@@ -234,7 +234,7 @@ fn points(list: &Hostlist) -> Option<Hostlist> {
 fn ordered(list: &Hostlist) -> Vec<Item> {
     let mut keys = Keys::default();
     let mut items: Vec<Item> = Vec::with_capacity(list.entries.len());
-    items.extend(Pieces::new(list).map(|piece| Item {
+    items.extend(Pieces::new(&list.entries).map(|piece| Item {
         prefix: keys.key(&piece).stem,
         lo: piece.lo,
         lane: Lane {
@@ -262,7 +262,7 @@ impl Hostlist {
     ///
     /// # Errors
     ///
-    /// Overlapping ranges would split into more than 16,777,216 hosts; the list is unchanged.
+    /// Fails if overlapping ranges would split into more than 16,777,216 hosts; the list is unchanged.
     pub fn sort(&mut self) -> Result<(), Error> {
         if let Some(sorted) = points(self) {
             *self = sorted;

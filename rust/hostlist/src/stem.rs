@@ -1,19 +1,19 @@
-//! What the hosts of a range share, and how a name is taken apart.
+//! Stems, the part of a name that the hosts of a range share, and the split of names.
 use std::hash::Hasher;
 use std::sync::Arc;
 
 use crate::hash::{Mixer, Table};
 
-/// As many digits as always fit 64 bits.
+/// The greatest number of digits that always fit 64 bits.
 pub(crate) const DIGITS: u8 = 19;
 
-/// Stands for the number in a stem's text; no name holds it.
+/// The placeholder of the number in a stem's text; it is invalid in a name.
 pub(crate) const MARK: char = '[';
 
-/// A host name without its number: what stands before and after it, or a whole name that has none.
+/// A host name without its number: the text before and after the number, or a whole name without a number.
 #[derive(Clone, Debug)]
 pub(crate) struct Stem {
-    /// The prefix, and, where there is a number, a mark in its place and the suffix.
+    /// The prefix, and, if there is a number, its mark and the suffix.
     text: Box<str>,
     prefix: usize,
     hash: u64,
@@ -68,7 +68,7 @@ impl Stem {
         self.is_plain
     }
 
-    /// Whether there are digits behind the number.
+    /// Whether there are digits after the number.
     pub(crate) fn has_digits_behind(&self) -> bool {
         !self.is_plain && has_digits(self.suffix())
     }
@@ -83,7 +83,7 @@ impl Stem {
 
     /// The number of the name at the start of a text, and how long that name is, if this is its plain stem.
     ///
-    /// This is [`Parts::split`] for names that are like the one before, without looking at the stem twice.
+    /// This is a faster [`Parts::split`] for names that have the stem of the previous one.
     pub(crate) fn match_plain(&self, text: &[u8]) -> Option<(Number, usize)> {
         if !self.is_plain {
             return None;
@@ -121,7 +121,7 @@ fn has_digits(text: &str) -> bool {
     text.bytes().any(|byte| byte.is_ascii_digit())
 }
 
-/// A number as it is written: its value and how many digits.
+/// A number as written: its value and its number of digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Number {
     pub(crate) value: u64,
@@ -129,7 +129,7 @@ pub(crate) struct Number {
 }
 
 impl Number {
-    /// Reads digits, of which there are at most 255; none where the value does not fit.
+    /// Reads at most 255 digits; `None` if the value does not fit.
     pub(crate) fn read(digits: &str) -> Option<Self> {
         let len = u8::try_from(digits.len()).ok().filter(|&len| len > 0)?;
         let mut value: u64 = 0;
@@ -150,14 +150,14 @@ impl Number {
     }
 }
 
-/// How many digits a number has.
+/// The number of digits of a number.
 pub(crate) fn digits(value: u64) -> u8 {
     value.checked_ilog10().map_or(1, |log| {
         u8::try_from(log + 1).expect("64 bits have at most 20 digits")
     })
 }
 
-/// Appends a number, with zeroes in front up to `width` digits.
+/// Appends a number, with leading zeroes up to `width` digits.
 pub(crate) fn push_number(text: &mut String, value: u64, width: u8) {
     let mut buffer = [b'0'; 20];
     let mut start = buffer.len();
@@ -174,7 +174,7 @@ pub(crate) fn push_number(text: &mut String, value: u64, width: u8) {
     text.push_str(str::from_utf8(digits).unwrap_or_default());
 }
 
-/// A host name taken apart.
+/// The parts of a host name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts<'a> {
     pub(crate) prefix: &'a str,
@@ -193,9 +193,9 @@ impl<'a> Parts<'a> {
         mixer.finish()
     }
 
-    /// Takes the last run of digits as the number; of more than 19 digits the first ones count to the prefix.
+    /// Splits a name at its last run of digits, the number; of more than 19 digits the first ones belong to the prefix.
     ///
-    /// This is the one way that names are compared by: every name has exactly one such form.
+    /// All comparisons of names use this split, which is unique for every name.
     pub(crate) fn split(name: &'a str) -> Self {
         let bytes = name.as_bytes();
         let Some(last) = bytes.iter().rposition(u8::is_ascii_digit) else {
@@ -219,7 +219,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The stems of a list that is being read: each is kept once.
+/// The stems of a list that is being read, each stored once.
 #[derive(Debug, Default)]
 pub(crate) struct Stems {
     table: Table,

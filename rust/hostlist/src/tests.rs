@@ -1,4 +1,4 @@
-//! Models: however its hosts are folded, a list does what a `Vec<String>` does.
+//! Model tests: a list behaves as a `Vec<String>`, regardless of how its hosts are folded.
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,4 +1,4 @@
-//! Writing the text form of RFC 29.
+//! The writer of the text form of RFC 29.
 use std::fmt;
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use crate::Hostlist;
 use crate::entry::Entry;
 use crate::stem::{digits, push_number};
 
-/// How entries in one pair of brackets are written: by the zeroes that the first of them shows.
+/// The form of entries in one pair of brackets, determined by the leading zeroes of the first.
 #[derive(Clone, Copy)]
 struct Width(Option<u8>);
 
@@ -15,7 +15,7 @@ impl Width {
         Self((entry.width > 1).then_some(entry.width))
     }
 
-    /// Whether an entry reads the same behind that first one.
+    /// Whether an entry reads the same after that first one.
     fn suits(self, entry: &Entry) -> bool {
         match (self.0, entry.width > 1) {
             (Some(width), true) => entry.width == width,
@@ -26,7 +26,7 @@ impl Width {
 }
 
 impl Hostlist {
-    /// How many entries from the first on can share its brackets.
+    /// The number of entries, from the first, that can share its brackets.
     fn group(entries: &[Entry]) -> usize {
         let Some((first, rest)) = entries.split_first() else {
             return 0;
@@ -69,8 +69,8 @@ impl Hostlist {
 }
 
 impl Hostlist {
-    /// Appends the text of the hosts at these positions, as [`slices`](Self::slices) has them: without a list in
-    /// between where all are of one run, as `node[0-9999]` is.
+    /// Appends the text of the hosts at these positions, selected as by [`slices`](Self::slices). It builds no
+    /// intermediate list if all are in one run, such as `node[0-9999]`.
     ///
     /// ```
     /// use penstock_hostlist::Hostlist;
@@ -103,7 +103,11 @@ impl Hostlist {
             return false;
         };
         let at = self.entries.partition_point(|entry| entry.end <= start);
-        let Some(entry) = self.entries.get(at).filter(|it| it.stem.is_numbered()) else {
+        let Some(entry) = self
+            .entries
+            .get(at)
+            .filter(|entry| entry.stem.is_numbered())
+        else {
             return false;
         };
         let number = |position: usize| entry.lo + (position - entry.start()) as u64;
@@ -112,12 +116,12 @@ impl Hostlist {
         let mut count = 0;
         text.push_str(entry.stem.prefix());
         for Range { start, end } in ranges {
-            // Those that touch are one run, which is not known here.
+            // Adjacent ranges would have to be written as one, which this loop does not do.
             if start < next || start >= end || end > entry.end {
                 return false;
             }
             text.push(if count == 0 { '[' } else { ',' });
-            // Later numbers are not shorter: all can stand in these brackets.
+            // Later numbers are not shorter: all can share these brackets.
             push_number(text, number(start), entry.width);
             if start + 1 < end {
                 text.push('-');
@@ -133,7 +137,7 @@ impl Hostlist {
 }
 
 impl fmt::Display for Hostlist {
-    /// The text of RFC 29: order and repeats kept, hosts that follow each other folded where that reads back the same.
+    /// Writes the text of RFC 29: keeps order and repeats, and folds consecutive hosts if that reads the same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();
         self.write(&mut text);

@@ -25,7 +25,7 @@ fn list(row: &Value, key: &str) -> Hostlist {
     text(row, key).parse().expect("a hostlist")
 }
 
-fn refused(row: &Value, error: &Error) {
+fn check_error(row: &Value, error: &Error) {
     assert_eq!(error.to_string(), text(row, "error"));
     assert_eq!(Some(error.offset() as u64), row["offset"].as_u64(), "{row}");
     assert!(error.is_in_text());
@@ -48,20 +48,20 @@ fn valid_texts_are_read() {
 }
 
 #[test]
-fn invalid_texts_are_refused_with_the_byte() {
+fn invalid_texts_are_rejected_with_the_byte() {
     let vectors = vectors();
     for row in rows(&vectors, "invalid") {
         let read: Result<Hostlist, Error> = text(row, "text").parse();
-        refused(row, &read.expect_err("an error"));
+        check_error(row, &read.expect_err("an error"));
     }
 }
 
 #[test]
-fn invalid_names_are_refused_with_the_byte() {
+fn invalid_names_are_rejected_with_the_byte() {
     let vectors = vectors();
     for row in rows(&vectors, "invalid_names") {
         let mut list = Hostlist::new();
-        refused(row, &list.push(text(row, "text")).expect_err("an error"));
+        check_error(row, &list.push(text(row, "text")).expect_err("an error"));
         assert!(list.is_empty());
     }
 }

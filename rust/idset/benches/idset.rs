@@ -33,7 +33,7 @@ fn sets(criterion: &mut Criterion) {
     });
     for (name, set) in [("all", IdSet::with_range(0..=UNIVERSE)), ("a half", left)] {
         let mut pool = set;
-        let name = format!("take the lowest of {name} and give it back");
+        let name = format!("take the lowest of {name} and return it");
         criterion.bench_function(&name, |bench| {
             bench.iter(|| pool.pop_first().map(|id| pool.insert(id)));
         });

@@ -1,4 +1,4 @@
-//! The form for more than the lowest ids: chunks of 65,536 ids, those without any left out.
+//! The form for sets beyond the lowest ids: chunks of 65,536 ids, without the empty ones.
 use crate::algebra;
 use crate::body::{Body, Run, SIZE};
 use crate::operation::Op;
@@ -17,7 +17,7 @@ pub(crate) fn id(key: u32, low: u16) -> u32 {
     key << 16 | u32::from(low)
 }
 
-/// What the chunks `key..=last` hold. There is more than one of them only where all are full.
+/// The contents of the chunks `key..=last`, which are more than one only if all are full.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
     pub(crate) key: u32,
@@ -170,7 +170,7 @@ impl Chunks {
         Some(chunk.span(chunk.body.run_back(u16::MAX)?))
     }
 
-    /// How many ids lie below `id`.
+    /// The number of ids below `id`.
     pub(crate) fn rank(&self, id: u32) -> u64 {
         let (key, low) = place(id);
         let index = self.at(key);
@@ -288,7 +288,7 @@ impl Chunks {
         self.chunks.splice(from..to, [full]);
     }
 
-    /// Takes out the ids of a span.
+    /// Removes the ids of a span.
     pub(crate) fn remove_span(&mut self, span: Span) {
         let ((key, lo), (last, hi)) = (place(span.lo), place(span.hi));
         if key == last {
@@ -331,7 +331,7 @@ impl Chunks {
         }
     }
 
-    /// Sees to it that no entry holds both the chunk `key` and the one before.
+    /// Splits the entry that holds both the chunk `key` and the one before.
     fn cut_before(&mut self, key: u32) {
         let index = self.at(key);
         if let Some(chunk) = self.chunks.get_mut(index)

@@ -1,5 +1,7 @@
-//! The one error of this crate: what was read, where it stopped making sense, what was expected there.
+//! The error type of this crate: the input, the byte at which reading failed, and what was expected there.
 use std::fmt;
+
+use crate::span::MAX_ID;
 
 /// Bytes of the input shown on either side of a fault when the whole is too long to show.
 const CONTEXT: usize = 24;
@@ -28,15 +30,12 @@ impl Error {
 
     pub(crate) fn id(id: u64) -> Self {
         Self {
-            text: format!(
-                "invalid id {id}: expected a number from 0 to {}",
-                crate::IdSet::MAX_ID
-            ),
+            text: format!("invalid id {id}: expected a number from 0 to {MAX_ID}"),
             offset: None,
         }
     }
 
-    /// Byte of the input at which the fault was found; 0 where there was no text to blame.
+    /// The byte of the input at which the error is; 0 if there is no text.
     pub fn offset(&self) -> usize {
         self.offset.unwrap_or(0)
     }

@@ -4,8 +4,43 @@ use std::ops::RangeInclusive;
 
 use crate::body::{Body, Run};
 use crate::chunks::{Chunk, place};
-use crate::span::Span;
+use crate::span::{MAX_ID, Span, clipped};
 use crate::{Form, IdSet, words};
+
+impl IdSet {
+    /// Whether every id of the range is in the set; true of an empty range.
+    pub fn contains_range(&self, range: RangeInclusive<u32>) -> bool {
+        if range.is_empty() {
+            return true;
+        }
+        let (lo, hi) = (*range.start(), *range.end());
+        hi <= MAX_ID
+            && Ranges::within(self, lo, hi)
+                .next()
+                .is_some_and(|found| found == range)
+    }
+
+    /// The ids in ascending order.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter::new(self)
+    }
+
+    /// The ids in a range, in ascending order.
+    pub fn iter_range(&self, range: RangeInclusive<u32>) -> Iter<'_> {
+        Iter::within(self, clipped(&range))
+    }
+
+    /// The ranges of the canonical text, in ascending order: maximal, with a gap between any two.
+    pub fn ranges(&self) -> Ranges<'_> {
+        Ranges::new(self)
+    }
+
+    /// The ranges of the part of the set that lies in a range.
+    pub fn ranges_within(&self, range: RangeInclusive<u32>) -> Ranges<'_> {
+        let (lo, hi) = clipped(&range).map_or((1, 0), |span| (span.lo, span.hi));
+        Ranges::within(self, lo, hi)
+    }
+}
 
 /// Iterator over the maximal ranges of a set in ascending order; see [`IdSet::ranges`].
 #[derive(Clone, Debug)]
@@ -21,7 +56,7 @@ pub struct Ranges<'a> {
 /// The spans from some id on, in ascending order.
 #[derive(Clone, Debug)]
 struct Forward<'a> {
-    /// What comes next: read already to see whether it touches what was before.
+    /// The next span, read ahead because it may touch the previous one.
     stash: Option<Span>,
     /// The chunk that is being read.
     key: u32,
@@ -134,7 +169,7 @@ fn bit(number: usize) -> u32 {
 
 impl<'a> Ranges<'a> {
     pub(crate) fn new(set: &'a IdSet) -> Self {
-        Self::within(set, 0, IdSet::MAX_ID)
+        Self::within(set, 0, MAX_ID)
     }
 
     /// The ranges of the part of the set that lies in `lo..=hi`.
@@ -183,7 +218,7 @@ impl DoubleEndedIterator for Ranges<'_> {
             return None;
         }
         let mut range = self.set.span_back(self.hi).and_then(|span| self.cut(span));
-        // What touches it in the chunk before belongs to it.
+        // A span of the previous chunk that touches it is a part of the same range.
         while let Some(found) = &mut range
             && *found.start() > self.lo
             && let Some(before) = found.start().checked_sub(1)
@@ -222,10 +257,7 @@ const EMPTY: RangeInclusive<u32> = 1..=0;
 
 impl<'a> Iter<'a> {
     pub(crate) fn new(set: &'a IdSet) -> Self {
-        let all = Span {
-            lo: 0,
-            hi: IdSet::MAX_ID,
-        };
+        let all = Span { lo: 0, hi: MAX_ID };
         Self::within(set, Some(all))
     }
 

@@ -1,11 +1,11 @@
-//! Reading what other systems write, and saying what was mended.
+//! The lenient reader of idsets from other systems, which reports its corrections.
 use std::fmt;
 
 use crate::builder::Builder;
 use crate::span::Span;
 use crate::{Error, IdSet};
 
-/// What was mended in a text that is not as RFC 22 wants it, and where.
+/// A correction of a text that deviates from RFC 22, with its position.
 ///
 /// ```
 /// let (ids, mended) = penstock_idset::IdSet::parse_lenient("3, 01")?;
@@ -16,9 +16,9 @@ use crate::{Error, IdSet};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mended {
-    /// Byte of the text.
+    /// The byte of the text at which the deviation is.
     pub offset: usize,
-    /// What was done there.
+    /// The correction.
     pub what: &'static str,
 }
 
@@ -53,7 +53,7 @@ impl Reader<'_> {
         Error::at(self.text, offset, reason)
     }
 
-    /// Passes over blanks. Returns whether there were any.
+    /// Skips blanks. Returns whether there were any.
     fn blanks(&mut self) -> bool {
         let start = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
@@ -123,7 +123,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Passes over what stands between two items, or around them.
+    /// Skips separators between items or around them.
     fn separators(&mut self, first: bool) -> Result<(), Error> {
         let mut commas = usize::from(first);
         let start = self.at;
@@ -178,7 +178,7 @@ impl Reader<'_> {
 impl IdSet {
     /// Reads what other systems write: blanks, leading zeroes, disorder, repeats, empty items, ranges of one id.
     ///
-    /// Returns the set and what was mended, the first hundred places, in the order of their discovery.
+    /// Returns the set and the first hundred corrections, in the order of their discovery.
     ///
     /// # Errors
     ///

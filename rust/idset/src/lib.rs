@@ -23,6 +23,7 @@ mod algebra;
 mod body;
 mod builder;
 mod chunks;
+mod edit;
 mod error;
 mod iter;
 mod lenient;

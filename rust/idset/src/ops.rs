@@ -54,12 +54,12 @@ impl IdSet {
         }
     }
 
-    /// Takes out what is not in the other set.
+    /// Removes the ids that are not in the other set.
     pub fn intersect_with(&mut self, other: &Self) {
         *self = self.intersection(other);
     }
 
-    /// Takes out the ids of the other set.
+    /// Removes the ids of the other set.
     pub fn subtract(&mut self, other: &Self) {
         if other.is_few() {
             for range in other.ranges() {
@@ -97,7 +97,7 @@ impl IdSet {
         self.chunks().intersects(&other.chunks())
     }
 
-    /// How many ids the sets have in common.
+    /// The number of ids that are in both sets.
     pub fn intersection_len(&self, other: &Self) -> u64 {
         self.intersection(other).len()
     }

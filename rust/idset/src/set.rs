@@ -1,22 +1,18 @@
-//! The set, its forms, and what asks for or changes single ids and ranges.
+//! The set, its forms, and its lookups.
 use std::borrow::Cow;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::Error;
 use crate::body::Body;
-use crate::builder::Builder;
 use crate::chunks::{Chunk, Chunks};
-use crate::iter::{Iter, Ranges};
-use crate::span::Span;
-use crate::words::{self, BITS};
+use crate::span::{MAX_ID, Span};
+use crate::words;
 
 /// Ids below this are kept without heap.
 pub(crate) const SMALL: u32 = 128;
 
 /// An ordered set of ids.
 ///
-/// A clone costs nothing: the two are kept once until one of them changes.
+/// A clone is cheap: both share their contents until one of them changes.
 ///
 /// Costs: single ids and ranges are added, removed and looked up in time logarithmic in the number of chunks of
 /// 65,536 ids that are not empty, and at most a few microseconds in their chunk; `len` is constant.
@@ -33,26 +29,15 @@ pub(crate) enum Form {
     Large(Arc<Chunks>),
 }
 
-/// The span of a range, cut off at the greatest id; none where it is empty.
-pub(crate) fn span(range: &RangeInclusive<u32>) -> Option<Span> {
-    let (lo, hi) = (*range.start(), (*range.end()).min(IdSet::MAX_ID));
-    (lo <= hi && !range.is_empty()).then_some(Span { lo, hi })
-}
-
 impl IdSet {
     /// The greatest id, 4294967294.
-    pub const MAX_ID: u32 = u32::MAX - 1;
+    pub const MAX_ID: u32 = MAX_ID;
 
     /// The empty set.
     pub const fn new() -> Self {
         Self {
             form: Form::Small([0; 2]),
         }
-    }
-
-    /// The ids of a range; what lies above [`Self::MAX_ID`] is left out.
-    pub fn with_range(range: RangeInclusive<u32>) -> Self {
-        Builder::build(span(&range).into_iter())
     }
 
     /// Whether the two are copies of each other that have not changed since: without looking at their ids.
@@ -76,7 +61,7 @@ impl IdSet {
     }
 
     /// Takes up the small form where no id needs more.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let Form::Large(chunks) = &self.form else {
             return;
         };
@@ -111,7 +96,7 @@ impl IdSet {
         }
     }
 
-    /// How many ids there are.
+    /// The number of ids.
     pub fn len(&self) -> u64 {
         match &self.form {
             Form::Small(words) => (words[0].count_ones() + words[1].count_ones()).into(),
@@ -119,7 +104,7 @@ impl IdSet {
         }
     }
 
-    /// Whether there is no id.
+    /// Whether the set has no id.
     pub fn is_empty(&self) -> bool {
         matches!(self.form, Form::Small([0, 0]))
     }
@@ -157,18 +142,6 @@ impl IdSet {
             Form::Small(words) => words::contains(words, id as usize),
             Form::Large(chunks) => chunks.contains(id),
         }
-    }
-
-    /// Whether every id of the range is in the set; true of an empty range.
-    pub fn contains_range(&self, range: RangeInclusive<u32>) -> bool {
-        if range.is_empty() {
-            return true;
-        }
-        let (lo, hi) = (*range.start(), *range.end());
-        hi <= Self::MAX_ID
-            && Ranges::within(self, lo, hi)
-                .next()
-                .is_some_and(|found| found == range)
     }
 
     /// The lowest id.
@@ -230,7 +203,7 @@ impl IdSet {
         self.contains(id).then(|| self.count_below(id))
     }
 
-    /// How many ids of the set lie below `id`, itself in the set or not.
+    /// The number of ids of the set below `id`, which need not be in the set.
     pub fn count_below(&self, id: u32) -> u64 {
         match &self.form {
             Form::Small(words) => id
@@ -238,27 +211,6 @@ impl IdSet {
                 .map_or(0, |last| words::count_in(words, 0, last as usize).into()),
             Form::Large(chunks) => chunks.rank(id),
         }
-    }
-
-    /// The ids in ascending order.
-    pub fn iter(&self) -> Iter<'_> {
-        Iter::new(self)
-    }
-
-    /// The ids in a range, in ascending order.
-    pub fn iter_range(&self, range: RangeInclusive<u32>) -> Iter<'_> {
-        Iter::within(self, span(&range))
-    }
-
-    /// The ranges of the canonical text, in ascending order: maximal, with a gap between any two.
-    pub fn ranges(&self) -> Ranges<'_> {
-        Ranges::new(self)
-    }
-
-    /// The ranges of the part of the set that lies in a range.
-    pub fn ranges_within(&self, range: RangeInclusive<u32>) -> Ranges<'_> {
-        let (lo, hi) = span(&range).map_or((1, 0), |span| (span.lo, span.hi));
-        Ranges::within(self, lo, hi)
     }
 
     /// Calls back with the ranges of the canonical text: faster than to iterate over them.
@@ -285,163 +237,6 @@ impl IdSet {
         if let Some(last) = last {
             call(last);
         }
-    }
-
-    /// Adds an id. Returns whether it was new; 4294967295 is ignored (see [`Self::try_insert`]).
-    pub fn insert(&mut self, id: u32) -> bool {
-        if id > Self::MAX_ID {
-            return false;
-        }
-        match &mut self.form {
-            Form::Large(chunks) => Arc::make_mut(chunks).insert(id),
-            Form::Small(words) if id < SMALL => {
-                let (word, bit) = (&mut words[id as usize / BITS], 1 << (id as usize % BITS));
-                let new = *word & bit == 0;
-                *word |= bit;
-                new
-            }
-            Form::Small(_) => {
-                self.insert_span(Span { lo: id, hi: id });
-                true
-            }
-        }
-    }
-
-    /// Adds an id that may be out of range. Returns whether it was new.
-    ///
-    /// # Errors
-    ///
-    /// The id is above [`Self::MAX_ID`].
-    pub fn try_insert(&mut self, id: u64) -> Result<bool, Error> {
-        match u32::try_from(id) {
-            Ok(id) if id <= Self::MAX_ID => Ok(self.insert(id)),
-            _ => Err(Error::id(id)),
-        }
-    }
-
-    /// Adds the ids of a range; what lies above [`Self::MAX_ID`] is left out.
-    pub fn insert_range(&mut self, range: RangeInclusive<u32>) {
-        if let Some(span) = span(&range) {
-            self.insert_span(span);
-        }
-    }
-
-    fn insert_span(&mut self, span: Span) {
-        match &mut self.form {
-            Form::Small(words) if span.hi < SMALL => {
-                words::set(words, span.lo as usize, span.hi as usize);
-            }
-            Form::Large(chunks) => Arc::make_mut(chunks).insert_span(span),
-            Form::Small(_) => {
-                let mut chunks = self.chunks().into_owned();
-                chunks.insert_span(span);
-                self.form = Form::Large(Arc::new(chunks));
-            }
-        }
-    }
-
-    /// Takes out an id. Returns whether it was there.
-    pub fn remove(&mut self, id: u32) -> bool {
-        let there = self.contains(id);
-        if there {
-            self.remove_span(Span { lo: id, hi: id });
-        }
-        there
-    }
-
-    /// Takes out the ids of a range.
-    pub fn remove_range(&mut self, range: RangeInclusive<u32>) {
-        if let Some(span) = span(&range) {
-            self.remove_span(span);
-        }
-    }
-
-    fn remove_span(&mut self, span: Span) {
-        match &mut self.form {
-            Form::Small(words) => {
-                let last = (SMALL - 1).min(span.hi);
-                if span.lo <= last {
-                    words::clear(words, span.lo as usize, last as usize);
-                }
-            }
-            Form::Large(chunks) => {
-                Arc::make_mut(chunks).remove_span(span);
-                self.settle();
-            }
-        }
-    }
-
-    /// Takes out all ids.
-    pub fn clear(&mut self) {
-        *self = Self::new();
-    }
-
-    /// Takes out the `n` lowest ids and returns them; none, and nothing changed, where there are fewer.
-    pub fn take_first(&mut self, n: u64) -> Option<Self> {
-        let len = self.len();
-        if n >= len {
-            return (n == len).then(|| std::mem::take(self));
-        }
-        let Some(last) = self.nth(n)?.checked_sub(1) else {
-            return Some(Self::new());
-        };
-        let taken = self.within(Span { lo: 0, hi: last });
-        self.remove_span(Span { lo: 0, hi: last });
-        Some(taken)
-    }
-
-    /// Takes out the lowest id and returns it.
-    pub fn pop_first(&mut self) -> Option<u32> {
-        let first = self.first()?;
-        self.remove_span(Span {
-            lo: first,
-            hi: first,
-        });
-        Some(first)
-    }
-
-    /// Takes out the greatest id and returns it.
-    pub fn pop_last(&mut self) -> Option<u32> {
-        let last = self.last()?;
-        self.remove_span(Span { lo: last, hi: last });
-        Some(last)
-    }
-
-    /// The ids of a span.
-    fn within(&self, span: Span) -> Self {
-        match &self.form {
-            Form::Small(_) => {
-                let mut part = Self::from_form(Form::Small([0; 2]));
-                for range in Ranges::within(self, span.lo, span.hi) {
-                    part.insert_range(range);
-                }
-                part
-            }
-            Form::Large(chunks) => Self::from_chunks(chunks.within(span)),
-        }
-    }
-
-    /// The ids at the positions `range`, counted from 0 in ascending order; positions past the end count for nothing.
-    #[must_use]
-    pub fn slice(&self, range: std::ops::Range<u64>) -> Self {
-        let end = range.end.min(self.len());
-        let Some(last) = end.checked_sub(1).filter(|&last| last >= range.start) else {
-            return Self::new();
-        };
-        match (self.nth(range.start), self.nth(last)) {
-            (Some(lo), Some(hi)) => self.within(Span { lo, hi }),
-            _ => Self::new(),
-        }
-    }
-
-    /// Splits the set into `parts` parts, lower ids first, whose sizes differ by one at most, the greater ones first.
-    /// Fewer parts where there are fewer ids: none is empty.
-    pub fn split(&self, parts: u64) -> Vec<Self> {
-        let len = self.len();
-        let parts = parts.min(len);
-        let mut rest = self.clone();
-        let sizes = (0..parts).map(|part| len / parts + u64::from(part < len % parts));
-        sizes.filter_map(|size| rest.take_first(size)).collect()
     }
 
     /// Panics where the set is not kept as it should be: for fuzzing.

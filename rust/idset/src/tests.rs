@@ -1,4 +1,4 @@
-//! Models: whatever the form, a set does what a `BTreeSet` does.
+//! Model tests: a set behaves as a `BTreeSet`, regardless of its form.
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 

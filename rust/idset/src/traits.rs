@@ -43,7 +43,7 @@ impl Ord for IdSet {
                 Ordering::Equal => {}
                 order => return order,
             }
-            // Where one range ends first, its set goes on with a greater id than the other, or has ended.
+            // If one range ends first, its set continues with a greater id than the other, or has ended.
             match a.end().cmp(b.end()) {
                 Ordering::Equal => {}
                 Ordering::Less if left.next().is_some() => return Ordering::Greater,
@@ -183,7 +183,7 @@ impl FromIterator<RangeInclusive<u32>> for IdSet {
     fn from_iter<T: IntoIterator<Item = RangeInclusive<u32>>>(ranges: T) -> Self {
         let mut spans: Vec<Span> = ranges
             .into_iter()
-            .filter_map(|range| crate::set::span(&range))
+            .filter_map(|range| crate::span::clipped(&range))
             .collect();
         spans.sort_unstable_by_key(|span| span.lo);
         Builder::build(spans.into_iter())

@@ -6,7 +6,7 @@
 
 use crate::operation::Op;
 
-/// Combines two bitmaps, the shorter as if it went on with zeroes, and counts the bits of the result.
+/// Combines two bitmaps, the shorter one extended with zeroes, and counts the bits of the result.
 pub(crate) fn combined(op: Op, left: &[u64], right: &[u64]) -> (Vec<u64>, u32) {
     let shared = left.len().min(right.len());
     let mut words = match op {

@@ -39,7 +39,7 @@ fn valid_texts_are_read() {
 }
 
 #[test]
-fn invalid_texts_are_refused_with_the_byte() {
+fn invalid_texts_are_rejected_with_the_byte() {
     let vectors = vectors();
     for row in rows(&vectors, "invalid") {
         let read: Result<IdSet, Error> = text(row, "text").parse();

@@ -1,4 +1,4 @@
-//! Constraints (RFC 31): which execution targets will do.
+//! Constraints (RFC 31) on execution targets.
 
 use std::fmt;
 
@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 
 use crate::Error;
 
-/// How deep operators may be nested.
+/// The greatest nesting depth of operators.
 const MAX_DEPTH: usize = 64;
 
 /// A condition on one execution target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Constraint {
-    /// All of them hold; with none of them, always.
+    /// All conditions hold; true if empty.
     And(Vec<Constraint>),
-    /// One of them holds; with none of them, always (RFC 31).
+    /// At least one condition holds; true if empty (RFC 31).
     Or(Vec<Constraint>),
-    /// Not all of them hold; with none of them, never.
+    /// At least one condition does not hold; false if empty.
     Not(Vec<Constraint>),
-    /// The target has each of these properties; one that begins with `^` it must not have.
+    /// The target has each of these properties, and none of those that begin with `^`.
     Properties(Vec<String>),
     /// The target's host is one of these.
     Hostlist(Hostlist),
@@ -28,7 +28,7 @@ pub enum Constraint {
     Ranks(IdSet),
 }
 
-/// What a constraint asks of a target.
+/// The facts about an execution target that constraints use.
 pub trait Target {
     /// Its rank.
     fn rank(&self) -> u32;
@@ -43,7 +43,7 @@ impl Constraint {
     ///
     /// # Errors
     ///
-    /// The value is not a constraint (RFC 31): an operator or the type of its values is unknown, or
+    /// Fails if the value is not a constraint (RFC 31): an operator or the type of its values is unknown, or
     /// it is nested too deeply.
     pub fn from_value(value: &Value) -> Result<Self, Error> {
         parse(value, "", 0)
@@ -56,9 +56,11 @@ impl Constraint {
     /// Whether the target meets the constraint.
     pub fn matches(&self, target: &dyn Target) -> bool {
         match self {
-            Self::And(all) => all.iter().all(|it| it.matches(target)),
-            Self::Or(any) => any.is_empty() || any.iter().any(|it| it.matches(target)),
-            Self::Not(all) => !all.iter().all(|it| it.matches(target)),
+            Self::And(all) => all.iter().all(|constraint| constraint.matches(target)),
+            Self::Or(any) => {
+                any.is_empty() || any.iter().any(|constraint| constraint.matches(target))
+            }
+            Self::Not(all) => !all.iter().all(|constraint| constraint.matches(target)),
             Self::Properties(names) => names.iter().all(|name| match name.strip_prefix('^') {
                 Some(absent) => !target.has_property(absent),
                 None => target.has_property(name),
@@ -68,7 +70,7 @@ impl Constraint {
         }
     }
 
-    /// The constraint as JSON.
+    /// Returns the constraint as JSON.
     pub fn to_value(&self) -> Value {
         let list = |all: &[Self]| all.iter().map(Self::to_value).collect::<Vec<_>>();
         match self {
@@ -145,7 +147,7 @@ fn parse(value: &Value, path: &str, depth: usize) -> Result<Constraint, Error> {
             let names = strings()?;
             for (place, name) in names.iter().enumerate() {
                 let bare = name.strip_prefix('^').unwrap_or(name);
-                if bare.is_empty() || bare.contains(|it| "!&'\"^`|()".contains(it)) {
+                if bare.is_empty() || bare.contains(|character| "!&'\"^`|()".contains(character)) {
                     let detail = format!("invalid property `{}`", name.escape_debug());
                     return Err(fail(&format!("{path}[{place}]"), detail));
                 }

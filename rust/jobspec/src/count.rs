@@ -1,4 +1,4 @@
-//! Counts (RFC 14): one number, or all those that will do.
+//! Counts (RFC 14): a number, or a set of acceptable numbers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,14 +9,14 @@ use serde_json::{Map, Value, json};
 use crate::Error;
 use crate::constraint::kind;
 
-/// How to come from one acceptable number to the next.
+/// The operator that computes the next acceptable number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
-    /// The next number is the operand more.
+    /// Adds the operand.
     Add,
-    /// The next number is the operand times as large.
+    /// Multiplies by the operand.
     Multiply,
-    /// The next number is this one to the power of the operand.
+    /// Raises to the power of the operand.
     Power,
 }
 
@@ -40,9 +40,9 @@ impl Operator {
     }
 }
 
-/// How many of something are wanted: a number, a range of numbers, or a set of them.
+/// A requested count: a number, a range of numbers, or a set of numbers.
 ///
-/// A number costs nothing: it is held in place, and so is a range.
+/// A number or a range is stored in place, without allocation.
 ///
 /// ```
 /// # use penstock_jobspec::Count;
@@ -71,18 +71,18 @@ enum Form {
 }
 
 impl Count {
-    /// This number and no other.
+    /// Returns the count of exactly this number.
     pub const fn exactly(number: u32) -> Self {
         Self(Form::Exactly(number))
     }
 
-    /// The numbers that begin with `min` and go on, each made of the one before by the operator,
-    /// up to `max`, or without end.
+    /// Returns the range that starts at `min` and computes each further number from the previous one by the
+    /// operator, up to `max` or without limit.
     ///
     /// # Errors
     ///
-    /// `max` is less than `min`, or the operator leads nowhere: `operand` is 0 to add or below 2 to
-    /// multiply or raise, or `min` is 0 to multiply or below 2 to raise.
+    /// Fails if `max` is less than `min`, or if the operator does not increase the numbers: to add, `operand` must be
+    /// at least 1; to multiply, `operand` at least 2 and `min` at least 1; to raise, both at least 2.
     pub fn range(
         min: u32,
         max: Option<u32>,
@@ -92,7 +92,7 @@ impl Count {
         Self::checked(min, max, operator, operand).map_err(|(_, detail)| fail("", detail))
     }
 
-    /// The error is the key that is to blame, and what was expected.
+    /// The error is the invalid key, and the expected value.
     fn checked(
         min: u32,
         max: Option<u32>,
@@ -129,7 +129,7 @@ impl Count {
         let Some(max) = max else {
             return Ok(Self(range));
         };
-        // The last number that is one, so that equal ranges are equal.
+        // The last acceptable number, so that equal ranges compare equal.
         let last = Self(range).largest_up_to(max).unwrap_or(min);
         Ok(if last == min {
             Self::exactly(min)
@@ -143,7 +143,7 @@ impl Count {
         })
     }
 
-    /// All numbers of a set; `None` where it is empty.
+    /// Returns the count of all numbers of a set; `None` if it is empty.
     pub fn of(numbers: &IdSet) -> Option<Self> {
         let (first, last) = (numbers.first()?, numbers.last()?);
         Some(Self(if first == last {
@@ -160,7 +160,7 @@ impl Count {
         }))
     }
 
-    /// The least number that will do.
+    /// The least acceptable number.
     pub fn min(&self) -> u32 {
         match &self.0 {
             Form::Exactly(number) => *number,
@@ -169,7 +169,7 @@ impl Count {
         }
     }
 
-    /// The largest number that will do; `None` where there is no end.
+    /// The largest acceptable number; `None` if unlimited.
     pub fn max(&self) -> Option<u32> {
         match &self.0 {
             Form::Exactly(number) => Some(*number),
@@ -178,12 +178,12 @@ impl Count {
         }
     }
 
-    /// Whether only one number will do.
+    /// Whether only one number is acceptable.
     pub fn is_exact(&self) -> bool {
         matches!(self.0, Form::Exactly(_))
     }
 
-    /// The largest number that will do and is not above `limit`.
+    /// The largest acceptable number not above `limit`.
     pub fn largest_up_to(&self, limit: u32) -> Option<u32> {
         match &self.0 {
             Form::Exactly(number) => Some(*number).filter(|number| *number <= limit),
@@ -209,7 +209,7 @@ impl Count {
         }
     }
 
-    /// The least number that will do and is above `number`.
+    /// The least acceptable number above `number`.
     pub fn next(&self, number: u32) -> Option<u32> {
         match &self.0 {
             Form::Exactly(only) => Some(*only).filter(|only| *only > number),
@@ -229,7 +229,7 @@ impl Count {
         }
     }
 
-    /// Whether this number will do.
+    /// Whether a number is acceptable.
     pub fn contains(&self, number: u32) -> bool {
         match &self.0 {
             Form::Exactly(only) => *only == number,
@@ -238,7 +238,7 @@ impl Count {
         }
     }
 
-    /// The count as it stands in a jobspec: a number, a dictionary (RFC 14), or an idset.
+    /// Returns the count's JSON in a jobspec: a number, a dictionary (RFC 14), or an idset.
     pub fn to_value(&self) -> Value {
         match &self.0 {
             Form::Exactly(number) => json!(number),
@@ -262,11 +262,11 @@ impl Count {
     }
 
     /// Reads a count of a jobspec: a whole number of at least one, a dictionary with `min` and
-    /// perhaps `max`, `operator` and `operand` (RFC 14), or a text (RFC 45, RFC 22).
+    /// optionally `max`, `operator` and `operand` (RFC 14), or a string (RFC 45, RFC 22).
     ///
     /// # Errors
     ///
-    /// The value is not a count, or its smallest number is 0.
+    /// Fails if the value is not a count, or if its smallest number is 0.
     pub fn from_value(value: &Value) -> Result<Self, Error> {
         Self::from_value_at(value, "count")
     }
@@ -304,7 +304,7 @@ impl PartialEq<u32> for Count {
     }
 }
 
-/// The number after this one; `None` beyond what a count can hold.
+/// The number after this one; `None` if it overflows.
 fn step(number: u32, operator: Operator, operand: u32) -> Option<u32> {
     let next = match operator {
         Operator::Add => number.checked_add(operand),
@@ -373,7 +373,7 @@ const FORMS: &str = "expected a number, a range such as 2-4, 2+, 1-9:2 or 2+:2:*
 impl FromStr for Count {
     type Err = Error;
 
-    /// Reads RFC 45's ranges and RFC 22's idsets; brackets around them are taken.
+    /// Reads RFC 45's ranges and RFC 22's idsets, with or without brackets around them.
     fn from_str(text: &str) -> Result<Self, Error> {
         let inner = match (text.strip_prefix('['), text.ends_with(']')) {
             (Some(rest), true) => &rest[..rest.len() - 1],
@@ -388,7 +388,7 @@ impl FromStr for Count {
             return Self::of(&numbers).ok_or_else(|| fail(text, FORMS));
         }
         let whole = |digits: &str| {
-            let plain = digits.bytes().all(|it| it.is_ascii_digit())
+            let plain = digits.bytes().all(|digit| digit.is_ascii_digit())
                 && (digits == "0" || !digits.starts_with('0'));
             let number = digits.parse::<u32>().ok().filter(|_| plain);
             number.ok_or_else(|| fail(text, FORMS))

@@ -2,8 +2,8 @@
 
 use crate::Error;
 
-/// Reads a duration as seconds. A number without suffix is in seconds; `inf` and `infinity`
-/// (in any case) are without end.
+/// Reads a duration in seconds. A number without suffix is in seconds; `inf` and `infinity`
+/// (in any case) mean no limit.
 ///
 /// ```
 /// # use penstock_jobspec::duration::parse;
@@ -15,8 +15,8 @@ use crate::Error;
 ///
 /// # Errors
 ///
-/// The text is neither a number of at least 0, with one of the suffixes ms, s, m, h and d or without
-/// one, nor `inf`.
+/// Fails if the text is neither a number of at least 0, with or without one of the suffixes ms, s, m, h and d,
+/// nor `inf`.
 pub fn parse(text: &str) -> Result<f64, Error> {
     let fail = || {
         let shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
@@ -29,7 +29,7 @@ pub fn parse(text: &str) -> Result<f64, Error> {
         return Ok(f64::INFINITY);
     }
     let end = text
-        .find(|it: char| it.is_ascii_alphabetic() && it != 'e' && it != 'E')
+        .find(|letter: char| letter.is_ascii_alphabetic() && !matches!(letter, 'e' | 'E'))
         .unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let factor = match suffix {

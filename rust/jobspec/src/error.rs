@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// What is wrong with an input: what kind of input it was, where in it, and what was expected.
+/// The error of an invalid input: the kind of input, the path within it, and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     what: &'static str,
@@ -17,12 +17,12 @@ impl Error {
         }
     }
 
-    /// Where in the document, such as `resources[0].count`; empty where the whole is meant.
+    /// The path in the document, e.g. `resources[0].count`; empty for the document as a whole.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// What was expected, without the place.
+    /// The expectation, without the path.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }

@@ -8,9 +8,9 @@ use crate::{Constraint, Count, Error, Request};
 /// The number of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskCount {
-    /// This many on every slot; in V1 always one.
+    /// The number on every slot; in V1 always one.
     PerSlot(u32),
-    /// This many in total.
+    /// The total number.
     Total(u64),
 }
 
@@ -19,15 +19,15 @@ pub enum TaskCount {
 pub struct Dependency {
     /// The kind of dependency, e.g. `afterok`.
     pub scheme: String,
-    /// Its object, by the scheme.
+    /// The object of the dependency; its meaning depends on the scheme.
     pub value: String,
 }
 
 /// A valid jobspec V1.
 ///
-/// It keeps its whole document, so that a change ([`set_defaults`](Self::set_defaults),
-/// [`set_duration`](Self::set_duration), [`redacted`](Self::redacted)) costs no parsing and gives a text again
-/// ([`to_text`](Self::to_text)).
+/// A jobspec keeps its whole document, so that changes ([`set_defaults`](Self::set_defaults),
+/// [`set_duration`](Self::set_duration), [`redacted`](Self::redacted)) and output ([`to_text`](Self::to_text)) need no
+/// parsing.
 #[derive(Clone, Debug)]
 pub struct Jobspec {
     request: Request,
@@ -283,7 +283,7 @@ fn dependencies(value: &Value) -> Result<Vec<Dependency>, Error> {
         .collect()
 }
 
-/// Optional attributes of the system that must be objects, outer ones first.
+/// Optional attributes under `system` that must be objects, outer ones first.
 const OBJECTS: [&str; 7] = [
     "environment",
     "job",
@@ -294,7 +294,7 @@ const OBJECTS: [&str; 7] = [
     "shell.options.output.stderr",
 ];
 
-/// Optional attributes of the system that must be strings.
+/// Optional attributes under `system` that must be strings.
 const WORDS: [&str; 5] = [
     "cwd",
     "queue",
@@ -303,7 +303,7 @@ const WORDS: [&str; 5] = [
     "shell.options.output.stderr.path",
 ];
 
-/// Checks the attributes that running the job relies on.
+/// Checks the attributes that execution of the job relies on.
 fn check_system(system: &Value) -> Result<(), Error> {
     let found = |path: &str| {
         path.split('.')
@@ -334,7 +334,7 @@ impl Jobspec {
     ///
     /// # Errors
     ///
-    /// Fails if the text is not a jobspec V1; the error names the key and what was expected there.
+    /// Fails if the text is not a jobspec V1; the error names the key and the expected value.
     pub fn from_json(json: &str) -> Result<Self, Error> {
         let document: Value =
             serde_json::from_str(json).map_err(|error| fail("", error.to_string()))?;
@@ -376,14 +376,14 @@ impl Jobspec {
         })
     }
 
-    /// The JSON text, compact, with the keys in the order of the text that was read.
+    /// Writes compact JSON text, with the keys in the order in which they were read.
     pub fn to_text(&self) -> String {
         self.document.to_string()
     }
 
-    /// Sets the queue and the time limit where the jobspec has none. Returns whether anything was set.
+    /// Sets the queue and the time limit if the jobspec has none. Returns whether it has set either.
     ///
-    /// `duration` is in seconds, more than 0. A limit of 0, which is no limit, counts as none.
+    /// `duration` is in seconds, more than 0. A time limit of 0 in the jobspec means no limit, and is replaced.
     pub fn set_defaults(&mut self, queue: Option<&str>, duration: Option<f64>) -> bool {
         let queue = queue.filter(|_| self.queue().is_none());
         let duration = duration.filter(|_| self.duration() <= 0.0);
@@ -402,11 +402,11 @@ impl Jobspec {
         self.request.duration = duration;
     }
 
-    /// A copy for the scheduler: without environment (RFC 27), and with constraints in addition to its own.
+    /// Returns a copy for the scheduler: without environment (RFC 27), and with additional constraints.
     ///
     /// # Errors
     ///
-    /// Fails if one of `constraints`, JSON values as RFC 31 has them, is invalid.
+    /// Fails if one of `constraints`, JSON values by RFC 31, is invalid.
     pub fn redacted(&self, constraints: Vec<Value>) -> Result<Self, Error> {
         let mut copy = self.clone();
         let is_empty = |value: &Value| value.as_object().is_none_or(Map::is_empty);
@@ -440,7 +440,7 @@ impl Jobspec {
         }
     }
 
-    /// The attributes of the system, which every valid jobspec has.
+    /// The attributes under `system`, which every valid jobspec has.
     fn system_mut(&mut self) -> Option<&mut Map<String, Value>> {
         self.document
             .get_mut("attributes")?
@@ -448,7 +448,7 @@ impl Jobspec {
             .as_object_mut()
     }
 
-    /// The part that matching needs.
+    /// The part needed for matching.
     pub fn request(&self) -> &Request {
         &self.request
     }
@@ -520,7 +520,7 @@ mod tests {
         Jobspec::from_json(TEXT).unwrap()
     }
 
-    /// What reading the text of a changed copy gives is the copy.
+    /// Checks that a changed copy is equal to the jobspec read from its text.
     fn check(copy: &Jobspec) {
         let again = Jobspec::from_json(&copy.to_text()).unwrap();
         assert_eq!(again.request(), copy.request());

@@ -1,4 +1,4 @@
-//! Which task of a job runs where: the slots of a jobspec on the cores and gpus of its R.
+//! Placement of a job's tasks: the slots of a jobspec on the cores and gpus of its R.
 
 use std::fmt;
 
@@ -40,14 +40,13 @@ pub struct TaskPlacement {
 
 /// The layout of a job: the slots and tasks of each node of its R.
 ///
-/// Each slot has a task, unless `tasks[0].count.total` says how many tasks there are: those are spread over the nodes
-/// in blocks, as evenly as possible. The spare cores of an exclusive node are shared out to its slots. If the shell
-/// option `cpu-affinity` is `off`, a task may use all cores that the job has on its node; likewise `gpu-affinity` for
-/// gpus. If the shell option `instance` is set, the job is an instance: one task on the first node has all of that
-/// node.
+/// Each slot has one task, unless `tasks[0].count.total` sets the number of tasks, which are then distributed over the
+/// nodes in blocks, as evenly as possible. The spare cores of an exclusive node are distributed to its slots. If the
+/// shell option `cpu-affinity` is `off`, a task may use all cores of the job on its node; likewise `gpu-affinity` for
+/// gpus. If the shell option `instance` is set, the job is an instance: one task on the first node has the whole node.
 ///
-/// A jobspec with count ranges (RFC 14) has as many slots as R says (`nslots`), else as many as R has room for, and
-/// each slot has the same share of R.
+/// A jobspec with count ranges (RFC 14) has `nslots` slots if R has that key, otherwise as many as fit R, and each slot
+/// has the same share of R.
 ///
 /// ```
 /// use penstock_jobspec::{Jobspec, Layout};
@@ -80,7 +79,7 @@ struct NodeLayout<'a> {
     tasks: u64,
 }
 
-/// The slots of a job, and what each has.
+/// The slots of a job, and the resources of each.
 struct Slots {
     total: u64,
     cores: u64,
@@ -92,7 +91,8 @@ impl<'a> Layout<'a> {
     ///
     /// # Errors
     ///
-    /// R has fewer slots than the jobspec asks for, or not the same number on each node where it should.
+    /// Fails if R has fewer slots than the jobspec requests, or a different number on some nodes although the jobspec
+    /// requires the same.
     pub fn new(jobspec: &Jobspec, r: &'a ResourceSet) -> Result<Self, LayoutError> {
         let nodes: Vec<Node<'a>> = r.nodes().collect();
         let Ok(count @ 1..) = u64::try_from(nodes.len()) else {
@@ -116,7 +116,10 @@ impl<'a> Layout<'a> {
         let is_off = |name| option(name).is_some_and(|value| value == "off");
         let tasks = match jobspec.tasks {
             _ if is_instance => (0..nodes.len()).map(|node| u64::from(node == 0)).collect(),
-            TaskCount::PerSlot(count) => by_node.iter().map(|it| it * u64::from(count)).collect(),
+            TaskCount::PerSlot(count) => by_node
+                .iter()
+                .map(|slots| slots * u64::from(count))
+                .collect(),
             TaskCount::Total(total) => spread(total, &by_node)?,
         };
         let shares = nodes.into_iter().zip(by_node).zip(tasks);
@@ -162,7 +165,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The slots that R has for a jobspec.
+/// The slots of a jobspec on R.
 fn granted_slots(
     jobspec: &Jobspec,
     r: &ResourceSet,
@@ -189,7 +192,7 @@ fn granted_slots(
         }
     };
     if has_nodes {
-        // What a node has is shared out to its slots.
+        // The slots of a node share its resources.
         if !slots.total.is_multiple_of(count) {
             let text = format!(
                 "R has {} slots on {count} nodes: expected the same on each",
@@ -210,21 +213,21 @@ fn granted_slots(
     Ok(slots)
 }
 
-/// The largest acceptable number not above `most`, or the least one of all.
+/// The largest acceptable number not above `most`, or the least acceptable number.
 fn largest(count: &Count, most: u64) -> u64 {
     let most = u32::try_from(most).unwrap_or(u32::MAX);
     count.largest_up_to(most).unwrap_or(count.min()).into()
 }
 
 impl Slots {
-    /// The slots that a node has room for.
+    /// The number of slots that fit a node.
     fn room_on(&self, node: &Node<'_>) -> u64 {
         let by_cores = node.cores.len() / self.cores.max(1);
         let by_gpus = node.gpus.len().checked_div(self.gpus);
         by_gpus.map_or(by_cores, |by_gpus| by_cores.min(by_gpus))
     }
 
-    /// The slots of each node: the first nodes are filled.
+    /// The number of slots of each node; the first nodes are filled first.
     fn by_node(&self, nodes: &[Node<'_>]) -> Result<Vec<u64>, LayoutError> {
         let mut left = self.total;
         let slots = nodes.iter().map(|node| {
@@ -242,7 +245,7 @@ impl Slots {
     }
 }
 
-/// The tasks of each node: one more on each that has a slot to spare, until all are placed.
+/// The number of tasks of each node: in turn one more on each node with a free slot, until all are placed.
 fn spread(total: u64, slots: &[u64]) -> Result<Vec<u64>, LayoutError> {
     let mut tasks = vec![0; slots.len()];
     let mut left = total;
@@ -264,8 +267,8 @@ fn spread(total: u64, slots: &[u64]) -> Result<Vec<u64>, LayoutError> {
     Ok(tasks)
 }
 
-/// The share of each slot in a node's cores or gpus: consecutive ids, the first shares one larger where they do not
-/// divide; or all of them for each.
+/// The share of each slot in a node's cores or gpus: consecutive ids, with one more in the first shares if there is a
+/// remainder; or all ids for each slot.
 fn shares(ids: &IdSet, slots: u64, is_whole: bool) -> impl Iterator<Item = IdSet> + use<> {
     let parts = if is_whole {
         Vec::new()
@@ -278,7 +281,7 @@ fn shares(ids: &IdSet, slots: u64, is_whole: bool) -> impl Iterator<Item = IdSet
         .chain(std::iter::from_fn(move || whole.clone()))
 }
 
-/// Whether the value of a shell option turns it on.
+/// Whether the value of a shell option enables it.
 fn is_set(value: &serde_json::Value) -> bool {
     use serde_json::Value;
     match value {

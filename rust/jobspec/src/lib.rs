@@ -1,6 +1,6 @@
-//! What users write to ask for resources: jobspec V1 (RFC 25) with count ranges (RFC 14, RFC 45)
-//! and constraints (RFC 31), time limits as Flux Standard Durations (RFC 23), and the job ids that
-//! answer them (RFC 19). [`Layout`] says where the tasks of a jobspec run on its R.
+//! Jobspec V1 (RFC 25), the request of a job, with count ranges (RFC 14, RFC 45) and constraints (RFC 31); time
+//! limits as Flux Standard Durations (RFC 23); and job ids (RFC 19). A [`Layout`] places the tasks of a jobspec on its
+//! R.
 //!
 //! ```
 //! use penstock_jobspec::Jobspec;
@@ -21,7 +21,7 @@ pub mod constraint;
 mod count;
 pub mod duration;
 mod error;
-pub mod fluid;
+pub mod job_id;
 mod jobspec;
 mod layout;
 mod request;

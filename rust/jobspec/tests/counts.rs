@@ -46,10 +46,10 @@ proptest! {
         prop_assert_eq!(count.max(), max.and(all.last().copied()));
         prop_assert_eq!(count.is_exact(), max.is_some() && all.len() == 1);
         for number in 0..=LIMIT {
-            let below = all.iter().rev().find(|it| **it <= number).copied();
+            let below = all.iter().rev().find(|member| **member <= number).copied();
             prop_assert_eq!(count.contains(number), all.contains(&number));
             prop_assert_eq!(count.largest_up_to(number), below);
-            let above = all.iter().find(|it| **it > number).copied();
+            let above = all.iter().find(|member| **member > number).copied();
             if above.is_some() || max.is_some() {
                 prop_assert_eq!(count.next(number), above);
             }

@@ -1,6 +1,6 @@
 //! The vectors that pytest reads, too.
 
-use penstock_jobspec::fluid::{Fluid, FluidGenerator};
+use penstock_jobspec::job_id::{FluidGenerator, JobId};
 use penstock_jobspec::{Constraint, Jobspec, duration};
 use serde_json::Value;
 
@@ -87,7 +87,7 @@ fn constraints() {
 fn job_ids() {
     let vectors = vectors("fluid.json");
     for case in list(&vectors, "forms") {
-        let id = Fluid(case["id"].as_u64().unwrap());
+        let id = JobId::new(case["id"].as_u64().unwrap());
         assert_eq!(id.to_string(), case["f58"]);
         assert_eq!(id.dothex(), case["dothex"]);
         let also = case["also"].as_array().unwrap().iter();
@@ -96,7 +96,7 @@ fn job_ids() {
         }
     }
     for text in list(&vectors, "bad") {
-        let parsed = text.as_str().unwrap().parse::<Fluid>();
+        let parsed = text.as_str().unwrap().parse::<JobId>();
         assert!(parsed.is_err(), "{text}: {parsed:?}");
     }
 }

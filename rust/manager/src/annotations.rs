@@ -1,6 +1,16 @@
 //! Merging of a scheduler's updates into job annotations (RFC 27, Alloc Annotate).
 
+use penstock_flux::alloc::Annotations;
 use serde_json::{Map, Value};
+
+/// The annotations of a scheduler in this process, as an update.
+pub(crate) fn of(annotations: &Annotations<'_>) -> Map<String, Value> {
+    match serde_json::to_value(annotations) {
+        Ok(Value::Object(update)) => update,
+        // A structure of strings and numbers is an object.
+        _ => Map::new(),
+    }
+}
 
 /// Applies `update` to `current` by the recursive rules of RFC 27: dictionaries merge,
 /// `null` removes a key, anything else replaces or adds it.

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value, json};
+use penstock_flux::job_list::{JobCounts, JobStatsResponse};
+use serde_json::{Map, Value};
 
 use crate::context::milliseconds;
 use crate::record::Record;
@@ -71,8 +72,8 @@ impl Tally {
         }
     }
 
-    /// As `job-list.job-stats` shows it.
-    pub(crate) fn describe(&self) -> Value {
+    /// The counts as `job-list.job-stats` shows them; `name` is the queue's.
+    fn counts(&self, name: Option<&str>) -> JobCounts {
         let states = STATES.iter().map(|state| {
             let name = state.name().to_ascii_lowercase();
             (name, Value::from(self.in_state(*state)))
@@ -81,14 +82,15 @@ impl Tally {
         let total: u64 = self.states.iter().sum();
         states.insert("total".to_owned(), total.into());
         let [completed, failed, canceled, timeout] = self.results;
-        json!({
-            "job_states": states,
-            "successful": completed,
-            "failed": failed + canceled + timeout,
-            "canceled": canceled,
-            "timeout": timeout,
-            "inactive_purged": self.purged,
-        })
+        JobCounts {
+            job_states: states,
+            successful: completed,
+            failed: failed + canceled + timeout,
+            canceled,
+            timeout,
+            inactive_purged: self.purged,
+            name: name.map(str::to_owned),
+        }
     }
 }
 
@@ -161,15 +163,14 @@ impl Census {
         &self.inactive
     }
 
-    /// As `job-list.job-stats` answers it.
-    pub(crate) fn describe(&self) -> Value {
-        let mut value = self.whole.describe();
-        let queues = self.queues.iter().map(|(name, tally)| {
-            let mut row = tally.describe();
-            row["name"] = name.as_str().into();
-            row
-        });
-        value["queues"] = queues.collect();
-        value
+    /// The response to `job-list.job-stats`.
+    pub(crate) fn stats(&self) -> JobStatsResponse {
+        let queues = self.queues.iter();
+        JobStatsResponse {
+            counts: self.whole.counts(None),
+            queues: queues
+                .map(|(name, tally)| tally.counts(Some(name)))
+                .collect(),
+        }
     }
 }

@@ -1,18 +1,19 @@
-//! `Claims`: which job has which cores and gpus. What a scheduler commits must exist, and nothing
-//! may be allocated twice.
+//! `Claims`: the cores and gpus that each job has. A scheduler may commit only resources of the
+//! inventory, and none of them twice.
 //!
 //! A job claims its resources when R is committed for it, and loses them rank by rank as they are
-//! released, or all at once when its request ends without an allocation. Every step costs what the
-//! job's own nodes cost, however large the instance is.
+//! released, or all at once when its request ends without an allocation. The cost of every operation
+//! is proportional to the job's nodes, whatever the size of the instance.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use penstock_flux::Allocation;
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::{Node, ResourceSet};
 
 /// The cores and gpus of one rank that are claimed, by any job.
@@ -32,14 +33,6 @@ struct Claim {
     text: Option<Arc<str>>,
 }
 
-/// R of a job, as a scheduler commits it.
-#[derive(Debug)]
-pub(crate) struct RCommit {
-    pub(crate) id: u64,
-    pub(crate) r: Arc<ResourceSet>,
-    pub(crate) text: Arc<str>,
-}
-
 /// Why a commit of R is rejected.
 #[derive(Debug)]
 pub(crate) struct ClaimError(String);
@@ -53,14 +46,14 @@ impl std::fmt::Display for ClaimError {
 /// The claims of all jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    /// What may be allocated; if unknown, only overlaps are detected.
+    /// The resources that may be allocated; if unknown, only overlaps are detected.
     inventory: Option<ResourceSet>,
     used: HashMap<u32, Used>,
     jobs: HashMap<u64, Claim>,
 }
 
 impl Claims {
-    /// Sets what may be claimed from now on. Existing claims stay.
+    /// Sets the resources that may be claimed from now on. Existing claims stay.
     pub(crate) fn set_inventory(&mut self, inventory: ResourceSet) {
         self.inventory = Some(inventory);
     }
@@ -68,7 +61,7 @@ impl Claims {
     /// When the resources expire, seconds since the epoch; `None` if they do not.
     pub(crate) fn expiration(&self) -> Option<f64> {
         let end = self.inventory.as_ref()?.expiration();
-        end.filter(|it| *it > 0.0)
+        end.filter(|end| *end > 0.0)
     }
 
     /// Number of nodes and cores, if known.
@@ -80,7 +73,7 @@ impl Claims {
     /// Whether `node` has every core and gpu of that node.
     pub(crate) fn is_whole(&self, node: &Node<'_>) -> bool {
         let all = self.inventory.as_ref();
-        all.and_then(|it| it.resources(node.rank)) == Some((node.cores, node.gpus))
+        all.and_then(|inventory| inventory.resources(node.rank)) == Some((node.cores, node.gpus))
     }
 
     /// The nodes with this many cores and gpus; `None` if all nodes have as many.
@@ -99,7 +92,7 @@ impl Claims {
         others.then(|| all.restrict(&ranks).nodelist())
     }
 
-    /// The greatest number of cores that so many nodes (of `among`) can have; 0 if unknown.
+    /// The greatest number of cores that `nodes` nodes (of `among`) can have; 0 if unknown.
     pub(crate) fn most_cores(&self, nodes: u64, among: Option<&Hostlist>) -> u64 {
         let Some(all) = &self.inventory else {
             return 0;
@@ -110,7 +103,7 @@ impl Claims {
             let run = IdSet::from(run);
             let ranks = among
                 .as_ref()
-                .map_or_else(|| run.len(), |it| it.intersection(&run).len());
+                .map_or_else(|| run.len(), |among| among.intersection(&run).len());
             *sizes.entry(cores.len()).or_default() += ranks;
         }
         let (mut left, mut most) = (nodes, 0_u64);
@@ -122,19 +115,19 @@ impl Claims {
         most
     }
 
-    /// Claims the resources of all commits or, if one of them cannot be claimed, of none. An earlier
-    /// claim of the same job is replaced; of two commits for one job the later counts.
-    pub(crate) fn commit(&mut self, commits: &[RCommit]) -> Result<(), ClaimError> {
+    /// Claims the resources of all commits or, if one of them cannot be claimed, of none. Replaces an
+    /// earlier claim of the same job; of two commits for one job the later counts.
+    pub(crate) fn commit(&mut self, commits: &[Allocation]) -> Result<(), ClaimError> {
         // All old claims end first: the jobs of one commit may exchange resources.
         let old: Vec<(u64, Claim)> = commits
             .iter()
-            .filter_map(|it| Some((it.id, self.take(it.id)?)))
+            .filter_map(|commit| Some((commit.id, self.take(commit.id)?)))
             .collect();
-        for (at, it) in commits.iter().enumerate() {
-            self.drop(it.id);
-            let Err(error) = self.check(it.id, &it.r) else {
-                let text = Some(Arc::clone(&it.text));
-                self.put(it.id, Arc::clone(&it.r), IdSet::new(), text);
+        for (at, commit) in commits.iter().enumerate() {
+            self.drop(commit.id);
+            let Err(error) = self.check(commit.id, &commit.r) else {
+                let text = Some(Arc::clone(&commit.text));
+                self.put(commit.id, Arc::clone(&commit.r), IdSet::new(), text);
                 continue;
             };
             for done in &commits[..at] {
@@ -148,7 +141,8 @@ impl Claims {
         Ok(())
     }
 
-    /// Claims the resources that a job holds since before a restart, whether they still exist or not.
+    /// Claims the resources that a job has held since before a restart, whether they still exist or
+    /// not.
     pub(crate) fn restore(
         &mut self,
         id: u64,
@@ -165,7 +159,13 @@ impl Claims {
         Ok(())
     }
 
-    /// Whether the R of a response, if it has one, is what was committed for the job.
+    /// Whether this value is the R that was committed for the job.
+    pub(crate) fn is_committed(&self, id: u64, r: &Arc<ResourceSet>) -> bool {
+        let claim = self.jobs.get(&id);
+        claim.is_some_and(|claim| Arc::ptr_eq(&claim.r, r) || claim.r == *r)
+    }
+
+    /// Whether R was committed for the job and the response has the same R, or none.
     pub(crate) fn agrees(&self, id: u64, r: Option<&str>) -> bool {
         let Some(claim) = self.jobs.get(&id) else {
             return false;
@@ -179,9 +179,14 @@ impl Claims {
 
     /// The JSON text of a job's R: as committed, unless R has changed since.
     pub(crate) fn text(&self, id: u64, r: &Arc<ResourceSet>) -> Arc<str> {
-        let claim = self.jobs.get(&id).filter(|claim| Arc::ptr_eq(&claim.r, r));
-        let committed = claim.and_then(|claim| claim.text.clone());
+        let committed = self.committed_text(id, r);
         committed.unwrap_or_else(|| r.to_json().into())
+    }
+
+    /// The JSON text of a job's R as committed; `None` if R has changed since, or is from before a restart.
+    pub(crate) fn committed_text(&self, id: u64, r: &Arc<ResourceSet>) -> Option<Arc<str>> {
+        let claim = self.jobs.get(&id).filter(|claim| Arc::ptr_eq(&claim.r, r));
+        claim.and_then(|claim| claim.text.clone())
     }
 
     /// Ends the claim of a job to some of its ranks.
@@ -229,7 +234,7 @@ impl Claims {
     }
 
     fn check(&self, id: u64, r: &ResourceSet) -> Result<(), ClaimError> {
-        let name = Fluid(id);
+        let name = JobId::new(id);
         if r.nnodes() == 0 {
             return Err(ClaimError(format!("job {name}: R has no execution target")));
         }
@@ -267,7 +272,8 @@ impl Claims {
         Ok(())
     }
 
-    /// Names the job whose claim overlaps. Only a rejected commit pays for the search.
+    /// Returns the error that names the job whose claim overlaps. Only a rejected commit pays for the
+    /// search.
     fn overlap(&self, id: u64, rank: u32, cores: &IdSet, gpus: &IdSet) -> ClaimError {
         let shared = |claim: &Claim| {
             let (own_cores, own_gpus) = claim.r.resources(rank)?;
@@ -281,12 +287,12 @@ impl Claims {
             let what = describe(rank, &cores, &gpus);
             ClaimError(format!(
                 "job {}: job {} has {what}",
-                Fluid(id),
-                Fluid(owner)
+                JobId::new(id),
+                JobId::new(owner)
             ))
         } else {
             let what = describe(rank, cores, gpus);
-            ClaimError(format!("job {}: {what} is not free", Fluid(id)))
+            ClaimError(format!("job {}: {what} is not free", JobId::new(id)))
         }
     }
 }
@@ -314,4 +320,67 @@ fn describe(rank: u32, cores: &IdSet, gpus: &IdSet) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Claims;
+    use penstock_flux::Allocation;
+    use penstock_idset::IdSet;
+    use penstock_rset::ResourceSet;
+    use std::sync::Arc;
+
+    /// R with keys in an order that the library does not write.
+    const TEXT: &str = r#"{"execution":{"nodelist":["n0"],"R_lite":[{"children":{"core":"0-1"},"rank":"0"}]},"version":1}"#;
+
+    fn committed() -> (Claims, Arc<ResourceSet>) {
+        let r = Arc::new(ResourceSet::from_json(TEXT).unwrap());
+        let allocation = Allocation {
+            id: 7,
+            r: Arc::clone(&r),
+            text: TEXT.into(),
+        };
+        let mut claims = Claims::default();
+        claims.commit(&[allocation]).unwrap();
+        (claims, r)
+    }
+
+    #[test]
+    fn the_text_of_r_is_as_committed_until_r_changes() {
+        let (claims, r) = committed();
+        assert_eq!(*claims.text(7, &r), *TEXT);
+        assert_ne!(r.to_json(), TEXT);
+        let mut changed = (*r).clone();
+        changed.set_expiration(Some(5.5)).unwrap();
+        let changed = Arc::new(changed);
+        assert_eq!(*claims.text(7, &changed), *changed.to_json());
+        assert_eq!(claims.committed_text(7, &changed), None);
+        assert_eq!(*claims.text(8, &r), *r.to_json());
+    }
+
+    #[test]
+    fn the_text_of_r_is_made_after_a_restart_and_after_a_new_commit_is_the_new_one() {
+        let (mut claims, r) = committed();
+        claims.drop(7);
+        claims.restore(7, &r, &IdSet::new()).unwrap();
+        assert_eq!(*claims.text(7, &r), *r.to_json());
+        let other = Arc::new((*r).clone());
+        let allocation = Allocation {
+            id: 7,
+            r: Arc::clone(&other),
+            text: "other".into(),
+        };
+        claims.commit(&[allocation]).unwrap();
+        assert_eq!(*claims.text(7, &other), *"other");
+        assert_eq!(*claims.text(7, &r), *r.to_json());
+    }
+
+    #[test]
+    fn a_value_is_the_committed_r_if_it_is_equal() {
+        let (claims, r) = committed();
+        assert!(claims.is_committed(7, &r));
+        assert!(claims.is_committed(7, &Arc::new((*r).clone())));
+        assert!(!claims.is_committed(8, &r));
+        assert!(!claims.is_committed(7, &Arc::new(ResourceSet::new())));
+    }
 }

@@ -1,12 +1,12 @@
-//! What the manager and its peers share: the jobs and what decides about them, and the list of
-//! effects.
+//! `Context`: the state that the manager and its peers share (store, settings, jobs, queues, claims),
+//! and the list of effects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use penstock_flux::exec::JobExceptionEvent;
-use penstock_flux::{Payload, RequestError, flags, topic};
-use penstock_jobspec::fluid::FluidGenerator;
+use penstock_flux::{Matchtags, Payload, RequestError, flags, topic};
+use penstock_jobspec::job_id::FluidGenerator;
 use penstock_store::Store;
 use penstock_wire::Message;
 use serde_json::{Value, json};
@@ -16,16 +16,13 @@ use crate::dialogue::Dialogue;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::jobs::Jobs;
-use crate::jobspec_texts::JobspecTexts;
+use crate::jobspec_cache::JobspecCache;
 use crate::queues::Queues;
 use crate::record::Record;
 use crate::rpc;
 use crate::settings::Settings;
 use crate::spec::Stored;
 use crate::storage::Storage;
-
-/// The greatest matchtag of a request; 0 means that no response is expected.
-const MAX_MATCHTAG: u32 = 0x7fff_ffff;
 
 /// An exception to be raised (RFC 21).
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +36,12 @@ pub(crate) struct Raise<'a> {
     pub(crate) wait_status: Option<i32>,
 }
 
-/// What others need to know of the scheduler.
+/// The scheduler's state as far as other modules depend on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SchedulerState {
     /// Whether a scheduler is ready for requests.
     pub(crate) is_ready: bool,
-    /// Whether a part of an allocation is free for others as soon as it is freed.
+    /// Whether a part of an allocation is available to other jobs as soon as it is freed.
     pub(crate) takes_parts: bool,
 }
 
@@ -69,15 +66,15 @@ pub(crate) struct Context {
     pub(crate) jobs: Jobs,
     pub(crate) claims: Claims,
     pub(crate) queues: Queues,
-    /// What the scheduler's handshake came to; set by its peer alone.
+    /// The state of the scheduler; only `SchedulerPeer` sets it.
     pub(crate) scheduler: SchedulerState,
     pub(crate) storage: Storage,
-    pub(crate) jobspecs: JobspecTexts,
+    pub(crate) jobspecs: JobspecCache,
     /// Peers whose send buffers are full, by route.
     pub(crate) backlogged: BTreeSet<Vec<u8>>,
     ids: FluidGenerator,
     epoch_ms: u64,
-    matchtag: u32,
+    matchtags: Matchtags,
     effects: Vec<Effect>,
 }
 
@@ -92,11 +89,11 @@ impl Context {
             queues: Queues::default(),
             scheduler: SchedulerState::default(),
             storage: Storage::new(store),
-            jobspecs: JobspecTexts::default(),
+            jobspecs: JobspecCache::default(),
             backlogged: BTreeSet::new(),
             ids: FluidGenerator::new(0),
             epoch_ms,
-            matchtag: 0,
+            matchtags: Matchtags::default(),
             effects: Vec::new(),
         }
     }
@@ -149,7 +146,7 @@ impl Context {
         self.jobs.log(id, submit);
     }
 
-    /// Logs an event of a job: its record has it at once.
+    /// Logs an event of a job and applies it to the job's record.
     pub(crate) fn log(&mut self, id: u64, mut event: Event) {
         if let Some(before) = self.jobs.log(id, &event) {
             event.document = None;
@@ -173,10 +170,24 @@ impl Context {
         self.send(rpc::notification(topic, payload));
     }
 
-    /// Answers a request; without a payload the response is empty.
+    /// Answers a request.
+    pub(crate) fn respond_with(&mut self, request: &Message, payload: &impl Payload) {
+        if !request.is_noresponse() {
+            self.send(Message::success_to(request, payload));
+        }
+    }
+
+    /// Answers a request with a JSON value; without one the response is empty.
     pub(crate) fn respond(&mut self, request: &Message, payload: Option<&Value>) {
         if !request.is_noresponse() {
             self.send(rpc::response(request, payload));
+        }
+    }
+
+    /// Answers a request with a payload of `rust/flux`.
+    pub(crate) fn answer(&mut self, request: &Message, payload: &impl Payload) {
+        if !request.is_noresponse() {
+            self.send(Message::success_to(request, payload));
         }
     }
 
@@ -192,7 +203,7 @@ impl Context {
         self.reject(request, &RequestError::end_of_stream());
     }
 
-    /// Looks again at what is due for a job.
+    /// Schedules another check of the steps that are due for a job.
     pub(crate) fn revisit(&mut self, id: u64) {
         self.effects.push(Effect::Revisit(id));
     }
@@ -209,8 +220,12 @@ impl Context {
 
     /// Allots the matchtag of a request.
     pub(crate) fn next_matchtag(&mut self) -> u32 {
-        self.matchtag = self.matchtag % MAX_MATCHTAG + 1;
-        self.matchtag
+        self.matchtags.allot()
+    }
+
+    /// Releases the matchtag of a request that is no longer outstanding.
+    pub(crate) fn release_matchtag(&mut self, matchtag: u32) {
+        self.matchtags.release(matchtag);
     }
 
     /// Allots a job id.
@@ -219,24 +234,17 @@ impl Context {
         self.ids.next(since_epoch)
     }
 
-    /// Keeps ids up to this one from being allotted.
+    /// Reserves all ids up to this one: they are not allotted.
     pub(crate) fn reserve_id(&mut self, id: u64) {
         self.ids.observe(id);
     }
 
     /// Puts the unwritten events into the open transaction.
     pub(crate) fn write_events(&mut self) {
-        let unwritten = self.jobs.take_unwritten();
-        for (id, (seq, lines)) in &unwritten {
+        for (id, (seq, lines)) in self.jobs.take_unwritten() {
             self.storage
-                .run(|store| store.append_events(*id, *seq, lines));
+                .run(|store| store.append_events(id, seq, &lines));
         }
-        #[cfg(debug_assertions)]
-        crate::replay_check::assert_records(
-            &self.jobs,
-            &mut self.storage,
-            unwritten.keys().copied(),
-        );
     }
 
     /// Raises an exception: logs it, and announces it to execution services.
@@ -254,7 +262,7 @@ impl Context {
         self.announce_exception(id, raise.kind, raise.severity, raise.wait_status);
     }
 
-    /// Raises a fatal exception of the instance's own.
+    /// Raises a fatal exception on behalf of the instance.
     pub(crate) fn fail_job(&mut self, id: u64, kind: &str, note: &str) {
         let raise = Raise {
             kind,
@@ -266,7 +274,8 @@ impl Context {
         self.raise(id, &raise);
     }
 
-    /// Announces the fatal exception of a job again, to a service that has only now got the job.
+    /// Announces the fatal exception of a job again, to an execution service that has just received
+    /// the job.
     pub(crate) fn repeat_exception(&mut self, id: u64) {
         let record = self.jobs.record(id);
         let fatal = record.and_then(|record| record.fatal_exception());
@@ -284,7 +293,7 @@ impl Context {
             wait_status: status,
         };
         event.set_payload(Some(announcement.to_payload()));
-        // Private: it is for the instance owner's services, the job is not every subscriber's.
+        // Private: the event is for the instance owner's services; other subscribers may not see the job.
         let flags = event.flags | flags::PRIVATE;
         self.send(event.with_flags(flags));
     }

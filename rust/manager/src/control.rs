@@ -1,9 +1,11 @@
 //! Exceptions and signals of users: `job-manager.raise`, `job-manager.kill`, `job-manager.memo`.
 
 use penstock_flux::RequestError;
+use penstock_flux::exec::NoData;
 use penstock_flux::job_manager::{BulkResponse, KillRequest, MemoRequest, RaiseRequest};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
+use crate::authorize;
 use crate::context::{Context, Raise};
 use crate::event::Event;
 use crate::exec::ExecPeer;
@@ -52,9 +54,7 @@ pub(crate) fn raise(cx: &mut Context, request: Request<'_>) -> Handled {
         }
         (None, Some(ids)) => ids.clone(),
         (None, None) if raise.all => {
-            let of = raise
-                .userid
-                .or((!sender.is_owner()).then_some(sender.userid));
+            let of = raise.userid.or(authorize::default_user(sender));
             let records = cx.jobs.iter().map(|job| &job.record);
             let active = records.filter(|record| {
                 record.state() != State::Inactive
@@ -73,7 +73,8 @@ fn raise_one(
     raise: &RaiseRequest<'_>,
     id: u64,
 ) -> Result<(), RequestError> {
-    cx.jobs.active(id, request.sender)?;
+    authorize::job(&cx.jobs, request.sender, id)?;
+    cx.jobs.active(id)?;
     let raise = Raise {
         kind: &raise.kind,
         severity: raise.severity,
@@ -94,13 +95,14 @@ pub(crate) fn kill(cx: &mut Context, exec: &ExecPeer, request: Request<'_>) -> H
         return Err(RequestError::invalid(text));
     }
     let mut kill_one = |id| {
-        cx.jobs.active(id, request.sender)?;
+        authorize::job(&cx.jobs, request.sender, id)?;
+        cx.jobs.active(id)?;
         exec.kill(cx, id, signum)
     };
     match (kill.id, kill.ids) {
         (Some(id), None) => {
             kill_one(id)?;
-            Ok(json!({}).into())
+            Ok(Reply::of(&NoData {}))
         }
         (None, Some(ids)) => Ok(for_each(ids, kill_one)),
         _ => Err(RequestError::invalid("expected `id` or `ids`")),
@@ -110,7 +112,7 @@ pub(crate) fn kill(cx: &mut Context, exec: &ExecPeer, request: Request<'_>) -> H
 /// `job-manager.memo`: sets keys of a job's memo; null removes a key.
 pub(crate) fn memo(cx: &mut Context, request: Request<'_>) -> Handled {
     let memo: MemoRequest = request.payload()?;
-    cx.jobs.active(memo.id, request.sender)?;
+    cx.jobs.active(memo.id)?;
     let context = Value::Object(memo.memo);
     cx.log(memo.id, Event::with(cx.now, "memo", context));
     Ok(Reply::Empty)

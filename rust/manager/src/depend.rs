@@ -1,19 +1,20 @@
-//! `Dependencies`: job dependencies (RFC 26), `after`, `afterany`, `afterok`, `afternotok`,
-//! `begin-time`.
+//! `Dependencies`: job dependencies (RFC 26) of the schemes `after`, `afterany`, `afterok`,
+//! `afternotok` and `begin-time`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use penstock_flux::RequestError;
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use serde_json::json;
 
+use crate::authorize;
 use crate::context::{Context, milliseconds, seconds};
 use crate::event::Event;
 use crate::record::Record;
 use crate::state::{JobResult, State};
 
-/// What satisfies a dependency.
+/// The condition that satisfies a dependency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Condition {
     /// The antecedent enters RUN.
@@ -29,7 +30,7 @@ enum Condition {
 }
 
 impl Condition {
-    /// The job that the dependency is on; `None` for a time.
+    /// The antecedent; `None` for a time.
     fn antecedent(self) -> Option<u64> {
         match self {
             Self::After(id) | Self::AfterAny(id) | Self::AfterOk(id) | Self::AfterNotOk(id) => {
@@ -52,9 +53,9 @@ type Dependent = (u64, String);
 /// The dependents of one antecedent.
 #[derive(Debug, Default)]
 struct Dependents {
-    /// Those satisfied when it enters RUN.
+    /// Dependents whose dependency is satisfied when the antecedent enters RUN.
     run: BTreeSet<Dependent>,
-    /// Those satisfied, or never to be satisfied, when it ends.
+    /// Dependents whose dependency is satisfied, or can never be satisfied, when the antecedent ends.
     end: BTreeSet<Dependent>,
 }
 
@@ -70,7 +71,7 @@ impl Dependents {
 /// The unsatisfied dependencies of all jobs.
 ///
 /// Each dependency has its own entry, so that the cost of a change of one job does not depend on
-/// how many other dependencies its dependents have.
+/// the number of other dependencies of its dependents.
 #[derive(Debug, Default)]
 pub(crate) struct Dependencies {
     /// Dependents by antecedent.
@@ -83,8 +84,8 @@ pub(crate) struct Dependencies {
 fn parse(scheme: &str, value: &str) -> Result<Condition, RequestError> {
     let job = || {
         value
-            .parse::<Fluid>()
-            .map(|id| id.0)
+            .parse::<JobId>()
+            .map(JobId::get)
             .map_err(|error| invalid(scheme, value, &error.to_string()))
     };
     match scheme {
@@ -125,7 +126,7 @@ pub(crate) fn check(
         let Some(record) = cx.jobs.record(id) else {
             return Err(invalid(scheme, value, &cx.jobs.unknown(id).text));
         };
-        if userid != cx.settings.owner && userid != record.userid() {
+        if !authorize::dependency(&cx.settings, userid, record) {
             let text = "the job belongs to another user";
             let text = format!("dependency `{scheme}:{value}`: {text}");
             return Err(RequestError::not_permitted(text));
@@ -171,7 +172,7 @@ impl Dependencies {
         self.advance(cx);
     }
 
-    /// A job has entered RUN or INACTIVE: tests the dependencies on that.
+    /// Tests the dependencies on a job that has entered RUN or INACTIVE.
     pub(crate) fn wake_dependents(&mut self, cx: &mut Context, id: u64) {
         let Some(dependents) = self.dependents.get_mut(&id) else {
             return;
@@ -224,12 +225,15 @@ impl Dependencies {
             self.remove_entry(id, description, condition);
             remove(cx, id, description);
         } else if !failure.is_empty() {
-            let note = format!("{description} cannot be met: {} {failure}", Fluid(other));
+            let note = format!(
+                "{description} cannot be met: {} {failure}",
+                JobId::new(other)
+            );
             cx.fail_job(id, "dependency", &note);
         }
     }
 
-    /// Removes the dependencies on times that are reached.
+    /// Removes the dependencies on times that have been reached.
     pub(crate) fn advance(&mut self, cx: &mut Context) {
         let now = milliseconds(cx.now);
         while self.begins.first().is_some_and(|(time, ..)| *time <= now) {
@@ -239,7 +243,7 @@ impl Dependencies {
         }
     }
 
-    /// The next time that a job depends on, seconds since the epoch.
+    /// The earliest time that a job depends on, seconds since the epoch.
     pub(crate) fn deadline(&self) -> Option<f64> {
         self.begins.first().map(|(time, ..)| seconds(*time))
     }

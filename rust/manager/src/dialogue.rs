@@ -1,18 +1,18 @@
-//! Where the conversations about a job stand, and the tables of what moves them on.
+//! `Dialogue`: the state of the conversations about a job, and their transition tables.
 //!
 //! One table per protocol: [`Alloc::after`] (RFC 27), [`Exec::after`] (RFC 32), [`HookCall::after`]
-//! (the `hooks` service). A dialogue is not in the eventlog: a restart begins it from the
-//! record, see [`Dialogue::resume`].
+//! (the `hooks` service). A dialogue is not in the eventlog: a restart derives it from the record,
+//! see [`Dialogue::resume`].
 
 use std::sync::Arc;
 
+use penstock_flux::RedactedJobspec;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
 use crate::annotations;
 use crate::event::Event;
 use crate::record::{HookStage, Record};
-use crate::spec::RedactedJobspec;
 use crate::state::State;
 
 /// The conversation with the scheduler (RFC 27).
@@ -24,14 +24,26 @@ pub enum Alloc {
     /// The job is queued for `sched.alloc`.
     Queued,
     /// `sched.alloc` is outstanding.
-    Requested,
+    Requested(Outstanding),
     /// `sched.alloc` is outstanding and `sched.cancel` was sent, or will be.
-    Canceling,
+    Canceling(Outstanding),
+    /// The time limit has changed since the resources were allocated: the expiration is to be
+    /// requested.
+    Outdated,
     /// The scheduler allocated resources after the job had ended: they are to be freed at once.
     Surplus,
 }
 
-/// What moves the conversation with the scheduler on.
+/// The state of an outstanding `sched.alloc`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outstanding {
+    /// R is committed for the request.
+    pub is_committed: bool,
+    /// The job's time limit has changed since the request was sent.
+    pub is_outdated: bool,
+}
+
+/// An input to the state machine of the conversation with the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocInput {
     /// The job is ready for resources.
@@ -50,10 +62,17 @@ pub enum AllocInput {
     Deny,
     /// CANCEL.
     Canceled,
-    /// The scheduler is gone.
+    /// The scheduler has disconnected or was suspended.
     SchedulerLost,
     /// `sched.free` was sent for a late SUCCESS.
     Free,
+    /// R is committed for the request.
+    Commit,
+    /// The job's time limit has changed: an outstanding request becomes outdated, an outdated
+    /// allocation agrees with it.
+    Outdate,
+    /// The expiration that follows from the time limit is requested.
+    Check,
 }
 
 #[allow(clippy::match_same_arms, reason = "a table has a row for each input")]
@@ -65,37 +84,73 @@ impl Alloc {
         Some(match (self, input) {
             (Self::Idle, In::Enqueue) => Self::Queued,
             (Self::Queued, In::Dequeue) => Self::Idle,
-            (Self::Queued, In::Request) => Self::Requested,
-            (Self::Requested, In::Cancel) => Self::Canceling,
+            (Self::Queued, In::Request) => Self::Requested(Outstanding::default()),
+            (Self::Requested(request), In::Cancel) => Self::Canceling(request),
+            (Self::Requested(request), In::Commit) => Self::Requested(request.committed()),
+            (Self::Canceling(request), In::Commit) => Self::Canceling(request.committed()),
+            (Self::Requested(request), In::Outdate) => Self::Requested(request.outdated()),
+            (Self::Canceling(request), In::Outdate) => Self::Canceling(request.outdated()),
+            (state @ (Self::Idle | Self::Queued | Self::Surplus), In::Outdate) => state,
             (
-                Self::Requested | Self::Canceling,
+                Self::Requested(Outstanding {
+                    is_outdated: true, ..
+                })
+                | Self::Canceling(Outstanding {
+                    is_outdated: true, ..
+                }),
+                In::Success,
+            ) => Self::Outdated,
+            (
+                Self::Requested(_) | Self::Canceling(_),
                 In::Success | In::Deny | In::SchedulerLost,
             )
             // CANCEL ends a canceled request and no other: a request after an unsolicited one
             // would only be answered by the next.
-            | (Self::Canceling, In::Canceled)
-            | (Self::Surplus, In::Free) => Self::Idle,
-            (Self::Requested | Self::Canceling, In::LateSuccess) => Self::Surplus,
+            | (Self::Canceling(_), In::Canceled)
+            | (Self::Surplus, In::Free)
+            | (Self::Outdated, In::Outdate | In::Check) => Self::Idle,
+            (Self::Requested(_) | Self::Canceling(_), In::LateSuccess) => Self::Surplus,
             _ => return None,
         })
     }
 
     /// Whether `sched.alloc` is outstanding.
     pub fn is_outstanding(self) -> bool {
-        matches!(self, Self::Requested | Self::Canceling)
+        matches!(self, Self::Requested(_) | Self::Canceling(_))
+    }
+
+    /// Whether `sched.alloc` is outstanding and R is committed for it.
+    pub fn is_committed(self) -> bool {
+        matches!(self, Self::Requested(request) | Self::Canceling(request) if request.is_committed)
+    }
+}
+
+impl Outstanding {
+    fn committed(self) -> Self {
+        Self {
+            is_committed: true,
+            ..self
+        }
+    }
+
+    fn outdated(self) -> Self {
+        Self {
+            is_outdated: true,
+            ..self
+        }
     }
 }
 
 /// The conversation with the execution service (RFC 32).
 ///
-/// `reattach` is what the start request asked for: the job's tasks may run already.
+/// `reattach` is the value in the start request: if set, the job's tasks may already be running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exec {
     /// Not to be started yet.
     #[default]
     Idle,
     /// To be started as soon as there is a service. `was_sent`: an earlier service may have started
-    /// it, and been lost before it said so.
+    /// the job without having reported that.
     Waiting { was_sent: bool },
     /// `start` is outstanding and unanswered.
     Requested { reattach: bool },
@@ -107,15 +162,15 @@ pub enum Exec {
     Released,
 }
 
-/// What moves the conversation with the execution service on. `has_ended` says whether the job has
-/// finished, perhaps under an earlier service, or has a fatal exception.
+/// An input to the state machine of the conversation with the execution service. `has_ended` says
+/// whether the job has finished, perhaps under an earlier service, or has a fatal exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecInput {
     /// The job is ready to start.
     Enqueue,
     /// `start` is sent.
     Send { reattach: bool },
-    /// The service is gone. `was_delivered`: whether it may have acted on its requests.
+    /// The service has gone. `was_delivered`: whether it may have acted on its requests.
     ServiceLost { was_delivered: bool },
     /// The job ended before its start was sent, or has nothing to start.
     Abandon,
@@ -138,7 +193,7 @@ pub enum ExecError {
     NotDue,
     /// `start` or `reattached` came before.
     StartedBefore,
-    /// `reattached`, but the request did not ask for it.
+    /// `reattached` in response to a request without `reattach`.
     ReattachNotRequested,
     /// `finish` came before.
     FinishedBefore,
@@ -151,7 +206,7 @@ impl std::fmt::Display for ExecError {
         out.write_str(match self {
             Self::NotDue => "none is due",
             Self::StartedBefore => "it has started before",
-            Self::ReattachNotRequested => "reattach was not asked for",
+            Self::ReattachNotRequested => "reattach was not requested",
             Self::FinishedBefore => "it has finished before",
             Self::NotStarted => "it has not started",
         })
@@ -241,7 +296,7 @@ pub enum HookCall {
     Canceling,
 }
 
-/// What moves a request to the `hooks` service on.
+/// An input to the state machine of a request to the `hooks` service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookInput {
     /// `hooks.prolog` or `hooks.epilog` is sent.
@@ -274,7 +329,7 @@ pub enum Hook {
     Epilog,
 }
 
-/// Where the conversations about one job stand.
+/// The state of the conversations about one job.
 #[derive(Debug)]
 pub struct Dialogue {
     alloc: Alloc,
@@ -286,12 +341,11 @@ pub struct Dialogue {
     committed: Option<Arc<ResourceSet>>,
     annotations: Option<Box<Map<String, Value>>>,
     stop_reason: Option<Arc<str>>,
-    is_request_outdated: bool,
     is_reported: bool,
 }
 
 impl Dialogue {
-    /// The dialogue of a new job. `request` is the jobspec as the scheduler is sent it.
+    /// The dialogue of a new job. `request` is the jobspec in the form sent to the scheduler.
     pub fn new(request: Arc<RedactedJobspec>) -> Self {
         Self {
             alloc: Alloc::Idle,
@@ -303,7 +357,6 @@ impl Dialogue {
             committed: None,
             annotations: None,
             stop_reason: None,
-            is_request_outdated: false,
             is_reported: false,
         }
     }
@@ -327,7 +380,7 @@ impl Dialogue {
         dialogue
     }
 
-    /// Takes note of an event that was logged: `record` has it already.
+    /// Applies a logged event, which `record` already reflects.
     pub(crate) fn follow(&mut self, event: &Event, record: &Record) {
         // RFC 27: without an allocation, annotations do not outlive the request.
         if event.is_fatal() && !record.has_resources() {
@@ -353,27 +406,25 @@ impl Dialogue {
         }
     }
 
-    /// Moves the conversation with the scheduler on. Returns whether the input was allowed; if not,
-    /// nothing changes.
+    /// Applies an input to the conversation with the scheduler. Returns whether it was allowed; if
+    /// not, nothing changes.
     pub fn advance_alloc(&mut self, input: AllocInput) -> bool {
         let Some(next) = self.alloc.after(input) else {
             return false;
         };
         self.alloc = next;
         if !next.is_outstanding() && next != Alloc::Surplus {
-            // R counts from its commit to the end of the request: then it is the record's, or void.
+            // R is held here from its commit to the end of the request; then the record has it, or it is
+            // void.
             self.committed = None;
         }
         if matches!(input, AllocInput::Canceled | AllocInput::SchedulerLost) {
             self.annotations = None;
         }
-        if input == AllocInput::Enqueue {
-            self.is_request_outdated = false;
-        }
         true
     }
 
-    /// Moves the conversation with the execution service on.
+    /// Applies an input to the conversation with the execution service.
     ///
     /// # Errors
     ///
@@ -386,7 +437,7 @@ impl Dialogue {
         Ok(())
     }
 
-    /// Moves the request for a hook on. Returns whether the input was allowed; if not, nothing
+    /// Applies an input to the request for a hook. Returns whether it was allowed; if not, nothing
     /// changes.
     pub fn advance_hook(&mut self, hook: Hook, input: HookInput) -> bool {
         let call = match hook {
@@ -400,8 +451,8 @@ impl Dialogue {
         next.is_some()
     }
 
-    /// Whether tasks of the job may have run: a start request was sent, or a restart has forgotten
-    /// whether one was.
+    /// Whether tasks of the job may have run: a start request was sent, or may have been sent before a
+    /// restart.
     pub fn was_start_sent(&self) -> bool {
         self.was_start_sent
     }
@@ -411,30 +462,14 @@ impl Dialogue {
         record.has_started() || self.exec == (Exec::Waiting { was_sent: true })
     }
 
-    /// The jobspec as the scheduler is sent it.
-    pub fn request(&self) -> &RedactedJobspec {
+    /// The jobspec in the form sent to the scheduler.
+    pub fn request(&self) -> &Arc<RedactedJobspec> {
         &self.request
     }
 
-    /// Replaces the jobspec that the scheduler is sent. A request that is outstanding has the old
-    /// one.
+    /// Replaces the jobspec that is sent to the scheduler. An outstanding request keeps the old one.
     pub fn set_request(&mut self, request: Arc<RedactedJobspec>) {
         self.request = request;
-    }
-
-    /// Marks an outstanding request as made for another time limit than the job has now.
-    pub fn mark_outdated(&mut self) {
-        self.is_request_outdated = self.alloc.is_outstanding();
-    }
-
-    /// Whether the allocation was requested with another time limit than the job has now.
-    pub fn is_request_outdated(&self) -> bool {
-        self.is_request_outdated
-    }
-
-    /// Declares the allocation's time limit checked.
-    pub fn clear_outdated(&mut self) {
-        self.is_request_outdated = false;
     }
 
     /// R as committed for the outstanding request.
@@ -442,15 +477,13 @@ impl Dialogue {
         self.committed.as_ref()
     }
 
-    /// Takes note of a commit of R for the outstanding request.
-    pub fn commit(&mut self, r: Arc<ResourceSet>) {
-        debug_assert!(self.alloc.is_outstanding(), "checked before the commit");
-        self.committed = Some(r);
-    }
-
-    /// Forgets the R committed for the request. Returns whether there was one.
-    pub fn void_commit(&mut self) -> bool {
-        self.committed.take().is_some()
+    /// Records a commit of R. Returns whether a request is outstanding; if not, nothing changes.
+    pub fn commit(&mut self, r: Arc<ResourceSet>) -> bool {
+        let is_outstanding = self.advance_alloc(AllocInput::Commit);
+        if is_outstanding {
+            self.committed = Some(r);
+        }
+        is_outstanding
     }
 
     /// Annotations of the pending job.
@@ -467,7 +500,7 @@ impl Dialogue {
         }
     }
 
-    /// Takes the annotations out: they go into the `alloc` event.
+    /// Removes and returns the annotations, for the `alloc` event.
     pub fn take_annotations(&mut self) -> Map<String, Value> {
         self.annotations
             .take()
@@ -475,17 +508,17 @@ impl Dialogue {
             .unwrap_or_default()
     }
 
-    /// Why a job in SCHED is not given to the scheduler: its queue is stopped.
+    /// Why no resources are requested for a job in SCHED: its queue is stopped.
     pub fn stop_reason(&self) -> Option<&Arc<str>> {
         self.stop_reason.as_ref()
     }
 
-    /// Sets why the job is not given to the scheduler.
+    /// Sets why no resources are requested for the job.
     pub fn set_stop_reason(&mut self, reason: Option<Arc<str>>) {
         self.stop_reason = reason;
     }
 
-    /// Marks the end of the job as reported to waiting requests. Returns whether it was not
+    /// Marks the end of the job as reported to waiting requests. Returns false if it was marked
     /// before.
     pub fn report_end(&mut self) -> bool {
         !std::mem::replace(&mut self.is_reported, true)
@@ -493,7 +526,7 @@ impl Dialogue {
 }
 
 impl HookStage {
-    /// Whether the hook was begun and has not finished.
+    /// Whether the hook has begun and not finished.
     pub fn is_running(self) -> bool {
         self == Self::Begun
     }
@@ -501,26 +534,54 @@ impl HookStage {
 
 #[cfg(test)]
 mod tests {
-    use super::{Alloc, AllocInput, Exec, ExecError, ExecInput, HookCall, HookInput};
+    use super::{Alloc, AllocInput, Exec, ExecError, ExecInput, HookCall, HookInput, Outstanding};
 
     #[test]
     fn the_alloc_table_is_this_one() {
-        use Alloc::{Canceling, Idle, Queued, Requested, Surplus};
+        use Alloc::{Canceling, Idle, Outdated, Queued, Requested, Surplus};
         use AllocInput as In;
-        let states = [Idle, Queued, Requested, Canceling, Surplus];
+        let fresh = Outstanding::default();
+        let late = Outstanding {
+            is_outdated: true,
+            ..fresh
+        };
+        let states = [
+            Idle,
+            Queued,
+            Requested(fresh),
+            Canceling(fresh),
+            Requested(late),
+            Outdated,
+            Surplus,
+        ];
+        let (sent, ending, old, idle) = (
+            Some(Requested(fresh)),
+            Some(Canceling(fresh)),
+            Some(Requested(late)),
+            Some(Idle),
+        );
+        let committed = |state: fn(Outstanding) -> Alloc, request: Outstanding| {
+            Some(state(Outstanding {
+                is_committed: true,
+                ..request
+            }))
+        };
         #[rustfmt::skip]
         let table = [
-            //                   Idle          Queued           Requested        Canceling      Surplus
-            (In::Enqueue,       [Some(Queued), None,            None,            None,          None]),
-            (In::Dequeue,       [None,         Some(Idle),      None,            None,          None]),
-            (In::Request,       [None,         Some(Requested), None,            None,          None]),
-            (In::Cancel,        [None,         None,            Some(Canceling), None,          None]),
-            (In::Success,       [None,         None,            Some(Idle),      Some(Idle),    None]),
-            (In::LateSuccess,   [None,         None,            Some(Surplus),   Some(Surplus), None]),
-            (In::Deny,          [None,         None,            Some(Idle),      Some(Idle),    None]),
-            (In::Canceled,      [None,         None,            None,            Some(Idle),    None]),
-            (In::SchedulerLost, [None,         None,            Some(Idle),      Some(Idle),    None]),
-            (In::Free,          [None,         None,            None,            None,          Some(Idle)]),
+            //                   Idle          Queued        Requested                     Canceling                     Requested, old               Outdated  Surplus
+            (In::Enqueue,       [Some(Queued), None,         None,                         None,                         None,                        None,     None]),
+            (In::Dequeue,       [None,         idle,         None,                         None,                         None,                        None,     None]),
+            (In::Request,       [None,         sent,         None,                         None,                         None,                        None,     None]),
+            (In::Cancel,        [None,         None,         ending,                       None,                         Some(Canceling(late)),       None,     None]),
+            (In::Success,       [None,         None,         idle,                         idle,                         Some(Outdated),              None,     None]),
+            (In::LateSuccess,   [None,         None,         Some(Surplus),                Some(Surplus),                Some(Surplus),               None,     None]),
+            (In::Deny,          [None,         None,         idle,                         idle,                         idle,                        None,     None]),
+            (In::Canceled,      [None,         None,         None,                         idle,                         None,                        None,     None]),
+            (In::SchedulerLost, [None,         None,         idle,                         idle,                         idle,                        None,     None]),
+            (In::Free,          [None,         None,         None,                         None,                         None,                        None,     idle]),
+            (In::Commit,        [None,         None,         committed(Requested, fresh),  committed(Canceling, fresh),  committed(Requested, late),  None,     None]),
+            (In::Outdate,       [idle,         Some(Queued), old,                          Some(Canceling(late)),        old,                         idle,     Some(Surplus)]),
+            (In::Check,         [None,         None,         None,                         None,                         None,                        idle,     None]),
         ];
         for (input, expected) in table {
             for (state, expected) in states.into_iter().zip(expected) {

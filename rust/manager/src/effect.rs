@@ -1,4 +1,4 @@
-//! What a step of the manager or of one of its peers asks for beyond its own state.
+//! Effects: the actions that a step of the manager or of a peer requires beyond its own state.
 
 use penstock_flux::RequestError;
 use penstock_idset::IdSet;
@@ -7,21 +7,27 @@ use penstock_wire::Message;
 use crate::event::Event;
 use crate::state::State;
 
-/// The identity of a PMIx request: the job that made it, and its number among that job's requests.
-pub(crate) type RequestKey = (u64, u32);
+/// The identity of a PMIx request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RequestKey {
+    /// The job that made the request.
+    pub(crate) job: u64,
+    /// The number of the request among those of that job.
+    pub(crate) seq: u32,
+}
 
-/// Who asked for another expiration of a running job.
+/// The origin of a request to change the expiration of a running job.
 #[derive(Debug)]
 pub(crate) enum ExpirationCause {
     /// The manager itself.
     Manager,
     /// The sender of this `job-manager.update`.
     Update(Message),
-    /// A PMIx request for this many more seconds.
+    /// A PMIx request, and the number of seconds by which it extends the job.
     Elastic(RequestKey, u32),
 }
 
-/// Another expiration of a running job, to which the scheduler is to agree.
+/// A change of the expiration of a running job, subject to the scheduler's agreement.
 #[derive(Debug)]
 pub(crate) struct ExpirationChange {
     /// The job.
@@ -30,17 +36,17 @@ pub(crate) struct ExpirationChange {
     pub(crate) duration: f64,
     /// The new expiration, seconds since the epoch; 0 is unlimited.
     pub(crate) expiration: f64,
-    /// Who asked.
+    /// The origin of the request.
     pub(crate) cause: ExpirationCause,
 }
 
-/// One effect. [`Manager`](crate::Manager) performs effects in order; those that performing one
-/// brings about come before the next.
+/// One effect. [`Manager`](crate::Manager) performs effects in order; effects that result from
+/// performing one come before the next.
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// Jobs were submitted: their `submit` events are logged.
     Submitted(Vec<u64>),
-    /// An event was logged and applied: its followers are to be notified.
+    /// An event was logged and applied: notify the followers of the job's eventlog.
     Logged {
         id: u64,
         event: Event,
@@ -49,13 +55,13 @@ pub(crate) enum Effect {
     },
     /// Send a message once the changes so far are durable.
     Send(Message),
-    /// Look again at what is due for a job.
+    /// Check again which steps are due for a job.
     Revisit(u64),
     /// Write a line to the daemon's log.
     Note(String),
     /// Write a line on a peer's fault to the daemon's log; rate-limited.
     Complain(String),
-    /// Tell the scheduler that ranks of a job are free; `is_final` if they are its last.
+    /// Free ranks of a job (`sched.free`); `is_final` if they are its last.
     Free {
         id: u64,
         ranks: IdSet,
@@ -63,24 +69,26 @@ pub(crate) enum Effect {
     },
     /// Withdraw a job's request for resources: if the job is still pending, the request is made again.
     Withdraw(u64),
-    /// Ask the scheduler to agree that a running job ends so many seconds after its begin; 0 is
-    /// never.
+    /// Move a pending job to the position of its new priority.
+    Reprioritize { id: u64, old: u32, new: u32 },
+    /// Request the scheduler's agreement to another time limit of a running job, in seconds from its
+    /// begin; 0 is unlimited.
     RequestExpiration {
         id: u64,
         duration: f64,
         cause: ExpirationCause,
     },
-    /// Tell the execution service to end a job's tasks on ranks that the job has released.
+    /// Request that the execution service end a job's tasks on ranks that the job has released.
     Shrink { id: u64, ranks: IdSet },
     /// A job was purged.
     Purged(u64),
     /// Resources were requested for a job that carries a PMIx request.
     ElasticRequested(u64),
-    /// The scheduler has denied a job's request, which was wanted.
+    /// The scheduler has denied the request of a job that is still in SCHED.
     Denied { id: u64, note: String },
-    /// The scheduler is gone.
+    /// The scheduler has disconnected or was suspended.
     SchedulerLost,
-    /// The scheduler has agreed to an expiration or not, or is gone.
+    /// The scheduler has accepted or rejected a new expiration, or no scheduler is left to decide.
     ExpirationDecided(ExpirationChange, Result<(), RequestError>),
     /// An expiration was not requested: another request for the same job is outstanding.
     ExpirationBusy(ExpirationChange),

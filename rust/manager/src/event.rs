@@ -1,4 +1,4 @@
-//! Job events as RFC 18 writes them: one JSON object a line.
+//! Job events in the format of RFC 18: one JSON object per line.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,22 +1,23 @@
-//! `ExecPeer`: the job manager's end of RFC 32, who runs jobs and what they report.
+//! `ExecPeer`: the job manager's end of RFC 32: the execution service, and its reports on jobs.
 //!
-//! Which response is allowed when is the table of [`Exec::after`](crate::dialogue::Exec::after).
-//! Any other is logged and ignored. Nothing is due after the final release.
+//! The table of [`Exec::after`](crate::dialogue::Exec::after) says which responses are allowed in each
+//! state. Any other is logged and ignored. No response is due after the final release.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use penstock_flux::errno::ENOSYS;
 use penstock_flux::exec::{
-    Exception, ExpirationRequest, Finish, HelloRequest, KillRequest, Release, ReleasedRanks,
-    ReplacedRequest, StartRequest, StartResponse, StartResponseType,
+    ExecEvent, ExpirationRequest, Finish, HelloRequest, KillRequest, Release, ReleasedRanks,
+    ReplacedRequest, ShrinkRequest, StartResponse, StartResponseType,
 };
 use penstock_flux::job_manager::ExecStats;
 use penstock_flux::topic::exec_method;
-use penstock_flux::{Json, Payload, RequestError};
+use penstock_flux::{Json, Payload, RequestError, StartingJob, TypedPayload};
 use penstock_idset::IdSet;
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
-use serde::Serialize;
 use serde_json::json;
 
 use crate::context::{Context, Raise};
@@ -29,26 +30,14 @@ use crate::rpc::{self, Handled, Reply, Request};
 use crate::settings::ExecHello;
 use crate::state::State;
 
-/// The method that ends a job's tasks on some of its ranks (Penstock's own).
-const SHRINK: &str = "shrink";
-
-/// The payload of [`SHRINK`].
-#[derive(Serialize)]
-struct ShrinkRequest {
-    id: u64,
-    ranks: String,
-}
-
-impl Payload for ShrinkRequest {}
-
 /// An execution service that has said hello.
 #[derive(Debug)]
 struct Service {
-    /// The service that start requests go to.
+    /// The name of the service that start requests are sent to.
     name: String,
     /// Its route, by which a disconnect is recognized.
     origin: Vec<u8>,
-    /// Whether it has answered anything.
+    /// Whether it has answered any request.
     has_answered: bool,
 }
 
@@ -63,7 +52,7 @@ pub(crate) struct ExecPeer {
 }
 
 impl ExecPeer {
-    /// Sets which route has registered which service name: no other may execute jobs under it.
+    /// Sets the route that has registered each service name: no other may execute jobs under it.
     pub(crate) fn set_registered(&mut self, registered: HashMap<String, Vec<u8>>) {
         self.registered = Some(registered);
     }
@@ -71,7 +60,7 @@ impl ExecPeer {
     /// `exec-hello`: the sender replaces the service before it and takes over its jobs.
     pub(crate) fn hello(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
         let service = self.accept(cx, request)?;
-        // Under its own name the new service would receive it.
+        // A service with the same name replaces itself: the notification would reach the new one.
         if let Some(old) = &self.service
             && old.name != service.name
         {
@@ -100,7 +89,7 @@ impl ExecPeer {
             let text = format!("service `{name}` is not registered by this connection");
             return Err(RequestError::not_permitted(text));
         }
-        if let (ExecHello::Refuse, Some(known)) = (cx.settings.exec_hello, &self.service) {
+        if let (ExecHello::Reject, Some(known)) = (cx.settings.exec_hello, &self.service) {
             let jobs = cx.jobs.iter();
             let outstanding = jobs
                 .filter(|job| job.dialogue.exec().is_outstanding())
@@ -131,7 +120,7 @@ impl ExecPeer {
         self.waiting.insert(id);
     }
 
-    /// Gives up the start of a job that has ended before it.
+    /// Abandons the start of a job that has ended before it.
     pub(crate) fn abandon(&mut self, cx: &mut Context, id: u64) {
         let dialogue = cx.jobs.dialogue(id);
         if dialogue.is_some_and(|dialogue| dialogue.advance_exec(ExecInput::Abandon).is_ok()) {
@@ -149,7 +138,7 @@ impl ExecPeer {
         }
     }
 
-    /// A response to `<service>.start`.
+    /// Handles a response to `<service>.start`.
     pub(crate) fn start_response(&mut self, cx: &mut Context, response: &Message) {
         let topic = response.topic();
         if self.topic(exec_method::START).as_deref() != Some(topic) {
@@ -169,20 +158,26 @@ impl ExecPeer {
                 was_delivered,
             );
         }
-        let start: StartResponse<Json<'_>> = match rpc::payload(response) {
-            Ok(start) => start,
-            Err(error) => return cx.complain(format!("start response ignored: {}", error.text)),
+        let (id, report) = if let Some(TypedPayload::StartResponse(report)) = response.typed() {
+            (report.id, Report::Value(&report.event))
+        } else {
+            match rpc::payload::<StartResponse<Json<'_>>>(response) {
+                Ok(start) => (start.id, Report::Json(start)),
+                Err(error) => {
+                    return cx.complain(format!("start response ignored: {}", error.text));
+                }
+            }
         };
         if let Some(service) = &mut self.service {
             service.has_answered = true;
         }
-        if let Err(fault) = take_start_response(cx, &start) {
-            let (kind, name) = (start.kind, Fluid(start.id));
+        if let Err(fault) = take_report(cx, id, &report) {
+            let (kind, name) = (report.kind(), JobId::new(id));
             cx.complain(format!("`{kind}` response for {name} ignored: {fault}"));
         }
     }
 
-    /// Stops sending starts until the next exec-hello, which gets the jobs of this service.
+    /// Stops sending start requests until the next exec-hello, whose sender takes over the jobs.
     /// `was_delivered`: whether the service may have acted on its requests.
     fn stop(&mut self, cx: &mut Context, why: &str, was_delivered: bool) {
         if self.service.take().is_none() {
@@ -201,12 +196,12 @@ impl ExecPeer {
         }
         for id in orphans {
             self.waiting.insert(id);
-            // A job that ended before it was seen to start waits for nothing any longer.
+            // A job that ended before its start was reported can be cleaned up now.
             cx.revisit(id);
         }
     }
 
-    /// A peer has disconnected: it may be the service.
+    /// Handles the disconnect of a peer, which may be the service.
     pub(crate) fn disconnect(&mut self, cx: &mut Context, origin: &[u8]) {
         let service = self.service.as_ref();
         if service.is_some_and(|service| service.origin == origin) {
@@ -223,17 +218,17 @@ impl ExecPeer {
         {
             return Ok(());
         }
-        let text = format!("job {} is not running", Fluid(id));
+        let text = format!("job {} is not running", JobId::new(id));
         Err(RequestError::invalid(text))
     }
 
-    /// Tells the service to end the tasks of a job on ranks that the job has released.
+    /// Requests that the service end the tasks of a job on ranks that the job has released.
     pub(crate) fn shrink(&self, cx: &mut Context, id: u64, ranks: &IdSet) {
-        let ranks = ranks.to_string();
-        self.tell(cx, id, SHRINK, &ShrinkRequest { id, ranks });
+        let ranks = ranks.clone();
+        self.tell(cx, id, exec_method::SHRINK, &ShrinkRequest { id, ranks });
     }
 
-    /// Tells the service the new expiration of a job.
+    /// Sends the service the new expiration of a job.
     pub(crate) fn set_expiration(&self, cx: &mut Context, id: u64, expiration: f64) {
         let request = ExpirationRequest { id, expiration };
         self.tell(cx, id, exec_method::EXPIRATION, &request);
@@ -271,54 +266,82 @@ fn send_start(cx: &mut Context, id: u64, topic: &str) {
     let Some((record, dialogue)) = cx.jobs.split(id) else {
         return;
     };
-    let Some(r) = record.r().map(|r| cx.claims.text(id, r)) else {
+    let Some(r) = record.r() else {
         return;
     };
     let key = record.spec().key;
-    let Some(jobspec) = cx.jobspecs.text(&mut cx.storage, key) else {
+    let Some(jobspec) = cx.jobspecs.document(&mut cx.storage, key) else {
         return cx.fail_job(id, "exec", "the jobspec is not in the store");
     };
     let reattach = dialogue.needs_reattach(record);
-    let request = StartRequest {
+    let job = StartingJob {
         id,
         userid: record.userid(),
-        jobspec: Json(&jobspec),
+        jobspec,
         reattach,
-        r: Some(Json(&r)),
+        r: Arc::clone(r),
+        r_text: cx.claims.text(id, r),
     };
     let has_exception = record.fatal_exception().is_some();
     if dialogue.advance_exec(ExecInput::Send { reattach }).is_err() {
         return;
     }
-    cx.send(rpc::request(topic, &request));
+    cx.send(rpc::typed_request(topic, TypedPayload::Start(job)));
     if has_exception {
-        // It was announced to the service that is gone.
+        // The exception was announced to the previous service.
         cx.repeat_exception(id);
     }
 }
 
+/// A response to a start request: a value if the service is in this process, else JSON.
+enum Report<'a> {
+    Value(&'a ExecEvent<'static>),
+    Json(StartResponse<Json<'a>>),
+}
+
+impl<'a> Report<'a> {
+    fn kind(&self) -> StartResponseType {
+        match self {
+            Self::Value(event) => event.kind(),
+            Self::Json(response) => response.kind,
+        }
+    }
+
+    fn event(&self) -> Result<Cow<'a, ExecEvent<'a>>, penstock_flux::Error> {
+        Ok(match self {
+            Self::Value(event) => Cow::Borrowed(*event),
+            Self::Json(response) => Cow::Owned(response.event()?),
+        })
+    }
+}
+
 /// Takes a response to a start request, if RFC 32 allows it now. The error is the service's fault.
-fn take_start_response(cx: &mut Context, response: &StartResponse<Json<'_>>) -> Result<(), Fault> {
-    let id = response.id;
+fn take_report(cx: &mut Context, id: u64, report: &Report<'_>) -> Result<(), Fault> {
     let job = cx.jobs.get(id).ok_or(ExecError::NotDue)?;
     let (has_ended, has_started) = (job.record.has_ended(), job.record.has_started());
     let has_finished = job.record.wait_status().is_some();
-    match response.kind {
-        kind @ (StartResponseType::Start | StartResponseType::Reattached) => {
-            let input = if kind == StartResponseType::Start {
-                ExecInput::Start
-            } else {
-                ExecInput::Reattached
-            };
+    // The order is checked before the data are read, which may be malformed.
+    let input = match report.kind() {
+        StartResponseType::Start => ExecInput::Start,
+        StartResponseType::Reattached => ExecInput::Reattached,
+        StartResponseType::Exception => ExecInput::Exception,
+        StartResponseType::Finish => ExecInput::Finish { has_ended },
+        // A final release is always allowed.
+        StartResponseType::Release => ExecInput::Release {
+            is_final: true,
+            has_ended,
+        },
+    };
+    check(cx, id, input)?;
+    match &*report.event()? {
+        ExecEvent::Start | ExecEvent::Reattached => {
             advance(cx, id, input)?;
-            // A service that does not know `reattached` answers `start` for a job that started
-            // before; and the service that a job started under may not have said so.
+            // A service that does not know `reattached` answers `start` for a job that had started
+            // before; and an earlier service may not have reported the start.
             let name = if has_started { "reattached" } else { "start" };
             cx.log(id, Event::new(cx.now, name));
         }
-        StartResponseType::Exception => {
-            check(cx, id, ExecInput::Exception)?;
-            let exception: Exception<'_> = response.data()?;
+        ExecEvent::Exception(exception) => {
             if !(0..=7).contains(&exception.severity) {
                 let severity = exception.severity;
                 return Err(format!("severity {severity}: expected 0 to 7").into());
@@ -332,11 +355,8 @@ fn take_start_response(cx: &mut Context, response: &StartResponse<Json<'_>>) -> 
             };
             cx.raise(id, &raise);
         }
-        StartResponseType::Finish => {
-            let input = ExecInput::Finish { has_ended };
-            check(cx, id, input)?;
-            let Finish { status } = response.data()?;
-            if status < 0 {
+        ExecEvent::Finish(Finish { status }) => {
+            if *status < 0 {
                 let text = format!("status {status}: expected a wait status, 0 or more");
                 return Err(text.into());
             }
@@ -346,14 +366,7 @@ fn take_start_response(cx: &mut Context, response: &StartResponse<Json<'_>>) -> 
                 cx.log(id, Event::with(cx.now, "finish", context));
             }
         }
-        StartResponseType::Release => {
-            // Whether it is allowed without its data: a final release always is.
-            let any = ExecInput::Release {
-                is_final: true,
-                has_ended,
-            };
-            check(cx, id, any)?;
-            let release: Release = response.data()?;
+        ExecEvent::Release(release) => {
             let input = ExecInput::Release {
                 is_final: release.is_final,
                 has_ended,
@@ -382,8 +395,8 @@ fn advance(cx: &mut Context, id: u64, input: ExecInput) -> Result<(), Fault> {
 
 /// Frees the ranks that the execution service has released, or retains them for the epilog.
 ///
-/// The final release frees whatever is left, whatever ranks it names: nothing else can follow.
-fn take_release(cx: &mut Context, id: u64, release: Release) -> Result<(), Fault> {
+/// The final release frees all remaining ranks, whichever it names: no other release can follow.
+fn take_release(cx: &mut Context, id: u64, release: &Release) -> Result<(), Fault> {
     let Some(job) = cx.jobs.get(id) else {
         return Ok(());
     };
@@ -391,14 +404,14 @@ fn take_release(cx: &mut Context, id: u64, release: Release) -> Result<(), Fault
     let is_final = release.is_final;
     let all = record.r().map_or_else(IdSet::new, |r| r.ranks());
     let left = all.difference(record.freed()).difference(record.retained());
-    let named = match release.ranks {
+    let named = match &release.ranks {
         ReleasedRanks::All => left.clone(),
-        ReleasedRanks::Ranks(ranks) => ranks,
+        ReleasedRanks::Ranks(ranks) => ranks.clone(),
     };
     if named.is_empty() && !is_final {
         return Err("no ranks".to_owned().into());
     }
-    // The service may not know yet what the job itself has released.
+    // The service may not know yet which ranks the job itself has released.
     let named = match record.flex() {
         Some(flex) => named.difference(&flex.released),
         None => named,
@@ -409,7 +422,7 @@ fn take_release(cx: &mut Context, id: u64, release: Release) -> Result<(), Fault
     let is_failure = is_final && !record.has_ended();
     let is_retained = hooks::retains_release(job, &cx.settings);
     match fault {
-        Some(fault) if is_final => cx.note(format!("final release of {}: {fault}", Fluid(id))),
+        Some(fault) if is_final => cx.note(format!("final release of {}: {fault}", JobId::new(id))),
         Some(fault) => return Err(fault.into()),
         None => {}
     }
@@ -440,7 +453,7 @@ fn take_release(cx: &mut Context, id: u64, release: Release) -> Result<(), Fault
     Ok(())
 }
 
-/// What is wrong with a response of the service.
+/// Why a response of the service is invalid.
 #[derive(Debug)]
 enum Fault {
     /// Not allowed now.

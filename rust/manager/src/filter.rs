@@ -114,7 +114,10 @@ impl Filter {
                 queue.is_some_and(|queue| queues.contains(queue))
             }
             Self::States(mask) => mask & job.record.state().bit() != 0,
-            Self::Results(mask) => job.record.result().is_some_and(|it| mask & (it as u8) != 0),
+            Self::Results(mask) => job
+                .record
+                .result()
+                .is_some_and(|result| mask & (result as u8) != 0),
             Self::Hosts(hosts) => ran(job).is_some_and(|r| !r.ranks_on(hosts).is_empty()),
             Self::Ranks(ranks) => {
                 ran(job).is_some_and(|r| !r.ranks().intersection(ranks).is_empty())

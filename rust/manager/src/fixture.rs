@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use penstock_flux::RedactedJobspec;
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_rset::ResourceSet;
@@ -14,7 +15,7 @@ use crate::effect::Effect;
 use crate::event::{Document, Event};
 use crate::rpc::Request;
 use crate::settings::Settings;
-use crate::spec::{RedactedJobspec, Spec, Stored};
+use crate::spec::{Spec, Stored};
 
 pub(crate) const OWNER: u32 = 1000;
 
@@ -75,7 +76,7 @@ pub(crate) fn effects(cx: &mut Context) -> Vec<Effect> {
     cx.take_effects(Vec::new())
 }
 
-/// What effects do, in words: events, topics of messages, and the rest.
+/// Descriptions of the pending effects: events, topics of messages, and the rest.
 pub(crate) fn described(cx: &mut Context) -> Vec<String> {
     let describe = |effect| match effect {
         Effect::Logged { event, .. } => format!("log {}", event.name),

@@ -1,15 +1,16 @@
-//! The part of a job in flexible allocations, as its events tell it (PMIx RFC 0005).
+//! The part of a job in flexible allocations, which follows from its events (PMIx RFC 0005).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use penstock_elastic::{Attempt, Demand};
 use penstock_idset::IdSet;
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::effect::RequestKey;
 use crate::event::Event;
 
 /// The PMIx request that a request job carries through the queue.
@@ -34,6 +35,16 @@ pub struct ElasticRequest {
     /// The request jobs of the parts that are allocated already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<u64>,
+}
+
+impl ElasticRequest {
+    /// The identity of the request.
+    pub(crate) fn key(&self) -> RequestKey {
+        RequestKey {
+            job: self.job,
+            seq: self.seq,
+        }
+    }
 }
 
 /// The part of a job in flexible allocations.
@@ -122,9 +133,9 @@ impl Flex {
         let mut shown = Map::new();
         if let Some(request) = &self.request {
             shown.insert("directive".to_owned(), request.directive.as_str().into());
-            shown.insert("job".to_owned(), Fluid(request.job).to_string().into());
-            if let Some(joined) = request.joins.filter(|it| *it != request.job) {
-                let joined = Fluid(joined).to_string();
+            shown.insert("job".to_owned(), JobId::new(request.job).to_string().into());
+            if let Some(joined) = request.joins.filter(|joined| *joined != request.job) {
+                let joined = JobId::new(joined).to_string();
                 shown.insert("allocation".to_owned(), joined.into());
             }
             if let Some(id) = &request.id {
@@ -132,7 +143,7 @@ impl Flex {
             }
         }
         if !self.grants.is_empty() {
-            let grants = self.grants.iter().map(|id| Fluid(*id).to_string());
+            let grants = self.grants.iter().map(|id| JobId::new(*id).to_string());
             shown.insert("grants".to_owned(), json!(grants.collect::<Vec<_>>()));
         }
         if !self.released.is_empty() {

@@ -3,6 +3,7 @@
 use penstock_flux::RequestError;
 use penstock_flux::job_manager::{HistoryRequest, HistoryResponse};
 
+use crate::authorize;
 use crate::context::Context;
 use crate::rpc::{Handled, Reply, Request};
 
@@ -21,7 +22,7 @@ impl Slice {
         };
         let inner = text.trim().strip_prefix('[');
         let inner = inner
-            .and_then(|it| it.strip_suffix(']'))
+            .and_then(|rest| rest.strip_suffix(']'))
             .ok_or_else(wrong)?;
         let parts = inner.split(':').map(|part| match part.trim() {
             "" => Ok(None),
@@ -83,10 +84,7 @@ pub(crate) fn history(cx: &Context, request: Request<'_>) -> Handled {
     let history: HistoryRequest<'_> = request.payload()?;
     let slice = Slice::parse(&history.slice)?;
     let userid = history.userid.unwrap_or(request.sender.userid);
-    if !request.sender.may_act_for(userid) {
-        let text = format!("the jobs of user {userid}: only the instance owner may do this");
-        return Err(RequestError::not_permitted(text));
-    }
+    authorize::jobs_of(request.sender, userid)?;
     let jobs = cx.jobs.iter().rev();
     let theirs = jobs.filter(|job| job.record.userid() == userid);
     // The usual slice is of the newest: the others need not be looked at.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use penstock_flux::hooks::{CancelRequest, HookRequest, HookResponse};
 use penstock_flux::{Json, topic};
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::json;
 
@@ -21,7 +21,7 @@ use crate::rpc;
 use crate::settings::Settings;
 use crate::state::State;
 
-/// The wait status of a hook that could not be run, or was cut off: exit code 1.
+/// The wait status of a hook that could not be run, or was interrupted: exit code 1.
 const FAILED: i64 = 1 << 8;
 
 impl Hook {
@@ -76,12 +76,12 @@ impl Hook {
 }
 
 /// Whether an epilog that has not begun is due for a job with resources: its prolog or its tasks
-/// may have run, and nothing was freed without an epilog.
+/// may have run, and no resources were freed without an epilog.
 fn is_epilog_due(job: &Job, settings: &Settings) -> bool {
     let record = &job.record;
     let may_have_run =
         record.prolog() != HookStage::Idle || record.has_started() || job.dialogue.was_start_sent();
-    // What the job itself released went without an epilog.
+    // Resources that the job itself released were freed without an epilog.
     let is_whole = match record.flex() {
         Some(flex) => *record.freed() == flex.released,
         None => record.freed().is_empty(),
@@ -124,7 +124,7 @@ impl Hooks {
                 false
             }
             HookStage::Begun => {
-                // A restart of the instance has cut it off.
+                // A restart of the instance has interrupted the hook.
                 self.request(cx, id, hook);
                 true
             }
@@ -158,7 +158,7 @@ impl Hooks {
         cx.send(message.with_matchtag(matchtag));
     }
 
-    /// A response to `hooks.prolog` or `hooks.epilog`: the command has ended.
+    /// Handles a response to `hooks.prolog` or `hooks.epilog`: the command has ended.
     pub(crate) fn response(&mut self, cx: &mut Context, response: &Message) {
         let Some((id, hook)) = self.outstanding.remove(&response.matchtag) else {
             return;
@@ -173,7 +173,7 @@ impl Hooks {
             finish(cx, id, hook, status);
             return cx.revisit(id);
         }
-        cx.note(format!("{} of job {}: {note}", hook.name(), Fluid(id)));
+        cx.note(format!("{} of job {}: {note}", hook.name(), JobId::new(id)));
         match hook {
             Hook::Prolog => {
                 finish(cx, id, hook, status);
@@ -205,12 +205,12 @@ pub(crate) fn cancel_prolog(cx: &mut Context, id: u64) -> bool {
         return false;
     }
     if job.is_some_and(|job| job.dialogue.hook(Hook::Prolog) == HookCall::Idle) {
-        // A restart of the instance has ended it.
+        // A restart of the instance has ended the prolog.
         finish(cx, id, Hook::Prolog, FAILED);
         return false;
     }
     let dialogue = cx.jobs.dialogue(id);
-    if dialogue.is_some_and(|it| it.advance_hook(Hook::Prolog, HookInput::Cancel)) {
+    if dialogue.is_some_and(|dialogue| dialogue.advance_hook(Hook::Prolog, HookInput::Cancel)) {
         cx.notify(topic::hooks::CANCEL, &CancelRequest { id });
     }
     true

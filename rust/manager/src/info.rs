@@ -1,9 +1,11 @@
 //! `job-info`: a job's documents, and its eventlog as it grows.
 
 use penstock_flux::RequestError;
-use penstock_flux::job_info::{EventlogWatchRequest, LookupRequest};
-use penstock_jobspec::fluid::Fluid;
-use serde_json::{Map, Value, json};
+use penstock_flux::job_info::{
+    EventlogWatchRequest, EventlogWatchResponse, LookupRequest, LookupResponse,
+};
+use penstock_jobspec::job_id::JobId;
+use serde_json::Map;
 
 use crate::context::Context;
 use crate::rpc::{Handled, Reply, Request};
@@ -20,13 +22,20 @@ pub(crate) fn document(
         return Ok(None);
     };
     let (spec, has_r) = (job.record.spec().key, job.r().is_some());
+    // The store has R as it was committed; a later expiration is in the eventlog.
+    let updated = job
+        .record
+        .r()
+        .filter(|_| job.record.is_expiration_updated());
+    let updated = updated.map(|r| r.to_json());
     Ok(match key {
         "eventlog" => {
             cx.write_events();
             Some(cx.storage.run(|store| store.eventlog(id)))
         }
         "jobspec" => cx.storage.run(|store| store.jobspec(spec)),
-        // The store may still have the R of a request that a restart has cut off.
+        // The store may still have the R of a request that a restart has interrupted.
+        "R" if updated.is_some() => updated,
         "R" if has_r => cx.storage.run(|store| store.r(id)),
         "R" => None,
         _ => return Err(RequestError::not_found(format!("unknown key `{key}`"))),
@@ -37,23 +46,22 @@ pub(crate) fn document(
 pub(crate) fn lookup(cx: &mut Context, request: Request<'_>) -> Handled {
     let lookup: LookupRequest<'_> = request.payload()?;
     let id = lookup.id;
-    cx.jobs.visible(id, request.sender)?;
-    let mut found = Map::new();
-    found.insert("id".to_owned(), id.into());
+    cx.jobs.known(id)?;
+    let mut documents = Map::new();
     for key in lookup.keys {
         let flex = cx.jobs.record(id).and_then(|record| record.flex());
         let extent = flex.and_then(|flex| flex.extent.as_ref());
         if let Some(extent) = extent.filter(|_| *key == *"R") {
-            found.insert(key.into_string(), extent.to_json().into());
+            documents.insert(key.into_string(), extent.to_json().into());
             continue;
         }
         let Some(text) = document(cx, id, &key)? else {
-            let text = format!("job {} has no {key} yet", Fluid(id));
+            let text = format!("job {} has no {key} yet", JobId::new(id));
             return Err(RequestError::not_found(text));
         };
-        found.insert(key.into_string(), text.into());
+        documents.insert(key.into_string(), text.into());
     }
-    Ok(Value::Object(found).into())
+    Ok(Reply::of(&LookupResponse { id, documents }))
 }
 
 impl Watchers {
@@ -65,11 +73,14 @@ impl Watchers {
             return Err(RequestError::invalid(text));
         }
         let id = watch.id;
-        let job = cx.jobs.visible(id, request.sender)?;
+        let job = cx.jobs.known(id)?;
         let is_over = job.record.state() == State::Inactive;
         let log = document(cx, id, "eventlog")?.unwrap_or_default();
         for line in log.split_inclusive('\n') {
-            cx.respond(request.message, Some(&json!({ "event": line })));
+            cx.respond_with(
+                request.message,
+                &EventlogWatchResponse { event: line.into() },
+            );
         }
         if is_over {
             return Err(RequestError::end_of_stream());

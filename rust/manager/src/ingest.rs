@@ -6,10 +6,10 @@ use penstock_flux::job_ingest::{
 };
 use serde_json::json;
 
+use crate::authorize;
 use crate::context::Context;
 use crate::event::Event;
-use crate::jobspecs::{self, Limited};
-use crate::priority::GUEST_URGENCY;
+use crate::jobspecs;
 use crate::rpc::{Handled, Reply, Request};
 use crate::signed;
 
@@ -51,11 +51,11 @@ fn accept(
         let text = format!("count {count} is out of range: expected 1 to {MAX_COUNT}");
         return Err(RequestError::invalid(text));
     }
-    let checked = match (submission.jobspec, &submission.signed) {
-        (Some(jobspec), None) => jobspecs::check(cx, jobspec.0, userid, Limited::Fully)?,
+    let stored = match (submission.jobspec, &submission.signed) {
+        (Some(jobspec), None) => jobspecs::submit(cx, jobspec.0, userid)?,
         (None, Some(signed)) => {
             let text = signed::unwrap(signed, userid, cx.settings.owner)?;
-            jobspecs::check(cx, &text, userid, Limited::Fully)?
+            jobspecs::submit(cx, &text, userid)?
         }
         (None, None) => {
             return Err(RequestError::protocol("the submission has no `jobspec`"));
@@ -65,7 +65,6 @@ fn accept(
             return Err(RequestError::protocol(text));
         }
     };
-    let stored = checked.store(cx);
     let context = json!({
         "userid": userid,
         "urgency": urgency,
@@ -78,18 +77,10 @@ fn accept(
 }
 
 fn check_submitter(cx: &Context, request: Request<'_>, urgency: i64) -> Result<(), RequestError> {
-    let is_owner = request.sender.is_owner();
-    if !is_owner && !cx.settings.guests {
-        let text = "this instance runs jobs of its owner only";
-        return Err(RequestError::not_permitted(text));
-    }
+    authorize::submit(&cx.settings, request.sender)?;
     if !(0..=31).contains(&urgency) {
         let text = format!("urgency {urgency} is out of range: expected 0 to 31");
         return Err(RequestError::invalid(text));
     }
-    if !is_owner && urgency > GUEST_URGENCY {
-        let text = format!("urgency {urgency}: only the instance owner may go above 16");
-        return Err(RequestError::not_permitted(text));
-    }
-    Ok(())
+    authorize::urgency(request.sender, urgency)
 }

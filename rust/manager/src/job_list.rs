@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::ops::Bound;
 
-use penstock_flux::job_list::{ListIdRequest, ListRequest};
+use penstock_flux::job_list::{ListIdRequest, ListIdResponse, ListRequest, ListResponse, Row};
 use penstock_flux::{RequestError, StreamCancelRequest};
 use penstock_wire::Message;
 use serde_json::{Value, json};
@@ -18,33 +18,33 @@ use crate::row::{Attrs, row};
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
-/// Rows made in one turn by all listings together: a few milliseconds' work.
+/// Maximum number of rows made in one turn by all listings together: a few milliseconds' work.
 const ROWS_PER_TURN: usize = 250;
-/// Jobs looked at in one turn.
+/// Maximum number of jobs examined in one turn.
 const JOBS_PER_TURN: usize = 10_000;
 
-/// Which jobs come next.
+/// The jobs that a listing examines next.
 #[derive(Debug)]
 enum Position {
-    /// Those with smaller ids, the greatest first.
+    /// The jobs with smaller ids, the greatest first.
     Below(Bound<u64>),
-    /// The named ones.
+    /// The jobs that the request names.
     Named(std::vec::IntoIter<u64>),
 }
 
-/// A request whose rows are not all sent.
+/// A request with rows that are still to be sent.
 #[derive(Debug)]
 struct Listing {
     request: Message,
     filter: Filter,
     since: f64,
     attrs: Attrs,
-    /// Rows left to its limit.
+    /// Number of rows until its limit is reached.
     left: usize,
     position: Position,
 }
 
-/// The work left to a turn.
+/// The remaining budget of a turn.
 struct Effort {
     rows: usize,
     looks: usize,
@@ -100,7 +100,7 @@ impl Listing {
     }
 
     /// The next rows, and whether they are the last.
-    fn part(&mut self, jobs: &Jobs, effort: &mut Effort) -> (Vec<Value>, bool) {
+    fn part(&mut self, jobs: &Jobs, effort: &mut Effort) -> (Vec<Row>, bool) {
         let mut rows = Vec::new();
         let mut below = match &self.position {
             Position::Below(below) => {
@@ -127,7 +127,7 @@ impl Listing {
             };
             effort.looks -= 1;
             if let Some(job) = job.filter(|job| self.shows(job)) {
-                rows.push(Value::Object(row(job, self.attrs)));
+                rows.push(row(job, self.attrs));
                 self.left -= 1;
                 effort.rows -= 1;
             }
@@ -152,21 +152,21 @@ impl Listings {
         Ok(Reply::Deferred)
     }
 
-    /// `job-list.list-cancel`: the listing ends with ENODATA where it is.
+    /// `job-list.list-cancel`: ends the listing with ENODATA before its remaining rows.
     pub(crate) fn list_cancel(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
         let cancel: StreamCancelRequest = request.payload()?;
-        let is_it = |listing: &Listing| {
+        let is_named = |listing: &Listing| {
             rpc::is_request_of(&listing.request, request.origin(), cancel.matchtag)
         };
-        let index = self.open.iter().position(is_it);
+        let index = self.open.iter().position(is_named);
         if let Some(listing) = index.and_then(|index| self.open.remove(index)) {
             cx.end_stream(&listing.request);
         }
         Ok(Reply::Empty)
     }
 
-    /// One turn: a part of the listing that has waited longest and, if that was its last, of those
-    /// after it.
+    /// Takes one turn: sends a part of the listing that has waited longest and, if that part was its
+    /// last, parts of the next listings.
     pub(crate) fn take_turn(&mut self, cx: &mut Context) {
         let mut effort = Effort {
             rows: ROWS_PER_TURN,
@@ -180,8 +180,11 @@ impl Listings {
             };
             let (rows, is_last) = listing.part(&cx.jobs, &mut effort);
             if !rows.is_empty() {
-                let payload = json!({ "jobs": rows, "version": 1 });
-                cx.respond(&listing.request, Some(&payload));
+                let payload = ListResponse {
+                    jobs: rows,
+                    version: Some(1),
+                };
+                cx.respond_with(&listing.request, &payload);
             }
             if is_last {
                 cx.end_stream(&listing.request);
@@ -197,7 +200,7 @@ impl Listings {
         open.filter_map(|listing| rpc::origin(&listing.request))
     }
 
-    /// Whether a listing can go on.
+    /// Whether a listing can send its next part.
     pub(crate) fn has_more(&self, cx: &Context) -> bool {
         let mut open = self.open.iter();
         open.any(|listing| !listing.is_backlogged(cx))
@@ -216,5 +219,5 @@ pub(crate) fn list_id(cx: &Context, request: Request<'_>) -> Handled {
     let job = cx.jobs.get(list.id);
     let job = job.ok_or_else(|| cx.jobs.unknown(list.id))?;
     let row = row(job, Attrs::named(&list.attrs));
-    Ok(json!({ "job": row }).into())
+    Ok(Reply::of(&ListIdResponse { job: row }))
 }

@@ -1,11 +1,11 @@
-//! The jobs of the instance, and the one place where their events are logged.
+//! `Jobs`: the jobs of the instance. No other module logs their events.
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use penstock_flux::{Credentials, RequestError};
-use penstock_jobspec::fluid::Fluid;
+use penstock_flux::RequestError;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
@@ -14,12 +14,12 @@ use crate::event::Event;
 use crate::record::Record;
 use crate::state::State;
 
-/// A job: its facts, and where the conversations about it stand.
+/// A job: its facts, and the state of the conversations about it.
 #[derive(Debug)]
 pub struct Job {
-    /// What the eventlog says.
+    /// The facts that follow from the eventlog.
     pub record: Record,
-    /// What the eventlog does not say, and a restart forgets.
+    /// The state that is not in the eventlog, and that a restart forgets.
     pub dialogue: Dialogue,
 }
 
@@ -38,13 +38,17 @@ impl Job {
 
 /// The jobs by id, and their events that are not in the store yet.
 ///
-/// [`log`](Self::log) is the only way to a `&mut Record`: what is applied to a record is in its log.
+/// [`log`](Self::log) is the only access to a `&mut Record`: every event applied to a record is in its
+/// log.
 #[derive(Debug, Default)]
 pub struct Jobs {
     by_id: BTreeMap<u64, Job>,
     /// Per job: sequence number of the first unwritten event, and the lines.
     unwritten: BTreeMap<u64, (u32, String)>,
     greatest_purged: u64,
+    /// Jobs added, changed or removed since the last check of their records.
+    #[cfg(debug_assertions)]
+    unchecked: std::collections::BTreeSet<u64>,
 }
 
 impl Jobs {
@@ -63,7 +67,7 @@ impl Jobs {
         self.by_id.get_mut(&id).map(|job| &mut job.dialogue)
     }
 
-    /// The facts of the job with this id, and its conversations to be continued.
+    /// The facts of the job with this id, and its conversations for change.
     pub(crate) fn split(&mut self, id: u64) -> Option<(&Record, &mut Dialogue)> {
         let job = self.by_id.get_mut(&id)?;
         Some((&job.record, &mut job.dialogue))
@@ -92,12 +96,16 @@ impl Jobs {
 
     /// Adds a job, new or from the store.
     pub(crate) fn insert(&mut self, record: Record, dialogue: Dialogue) {
+        #[cfg(debug_assertions)]
+        self.unchecked.insert(record.id());
         self.by_id.insert(record.id(), Job { record, dialogue });
     }
 
     /// Removes a purged job.
     pub(crate) fn purge(&mut self, id: u64) -> Option<Job> {
         let job = self.by_id.remove(&id)?;
+        #[cfg(debug_assertions)]
+        self.unchecked.insert(id);
         self.greatest_purged = self.greatest_purged.max(id);
         Some(job)
     }
@@ -128,6 +136,8 @@ impl Jobs {
             .entry(id)
             .or_insert_with(|| (job.record.events(), String::new()));
         event.write(lines);
+        #[cfg(debug_assertions)]
+        self.unchecked.insert(id);
         job.record.apply(event);
         job.dialogue.follow(event, &job.record);
         Some(before)
@@ -138,9 +148,21 @@ impl Jobs {
         std::mem::take(&mut self.unwritten)
     }
 
-    /// The error for an unknown id: the job never was, or was purged.
+    /// The lines of a job that are not in the store yet.
+    #[cfg(debug_assertions)]
+    pub(crate) fn unwritten(&self, id: u64) -> &str {
+        self.unwritten.get(&id).map_or("", |(_, lines)| lines)
+    }
+
+    /// Takes the jobs that were added, changed or removed since the last call.
+    #[cfg(debug_assertions)]
+    pub(crate) fn take_unchecked(&mut self) -> std::collections::BTreeSet<u64> {
+        std::mem::take(&mut self.unchecked)
+    }
+
+    /// The error for an unknown id: the job never existed, or was purged.
     pub(crate) fn unknown(&self, id: u64) -> RequestError {
-        let name = Fluid(id);
+        let name = JobId::new(id);
         let text = if id <= self.greatest_purged {
             format!("no job {name}: it may have been purged")
         } else {
@@ -149,21 +171,16 @@ impl Jobs {
         RequestError::not_found(text)
     }
 
-    /// The job if the sender may see it: its owner or the instance owner.
-    pub(crate) fn visible(&self, id: u64, sender: Credentials) -> Result<&Job, RequestError> {
-        let job = self.get(id).ok_or_else(|| self.unknown(id))?;
-        if !sender.may_act_for(job.record.userid()) {
-            let text = format!("job {} belongs to another user", Fluid(id));
-            return Err(RequestError::not_permitted(text));
-        }
-        Ok(job)
+    /// The job with this id.
+    pub(crate) fn known(&self, id: u64) -> Result<&Job, RequestError> {
+        self.get(id).ok_or_else(|| self.unknown(id))
     }
 
-    /// The job if the sender may see it and it is not inactive.
-    pub(crate) fn active(&self, id: u64, sender: Credentials) -> Result<&Job, RequestError> {
-        let job = self.visible(id, sender)?;
+    /// The job with this id if it is not inactive.
+    pub(crate) fn active(&self, id: u64) -> Result<&Job, RequestError> {
+        let job = self.known(id)?;
         if job.record.state() == State::Inactive {
-            let text = format!("job {} is inactive", Fluid(id));
+            let text = format!("job {} is inactive", JobId::new(id));
             return Err(RequestError::not_found(text));
         }
         Ok(job)

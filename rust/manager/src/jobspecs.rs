@@ -1,16 +1,18 @@
 //! Jobspecs on their way into the store: validation, the site's defaults, replacement, removal.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use penstock_flux::RequestError;
+use penstock_flux::{JobspecDocument, RedactedJobspec, RequestError};
 use penstock_jobspec::Jobspec;
 
 use crate::context::Context;
 use crate::depend;
+use crate::dialogue::AllocInput;
 use crate::event::{Document, Event};
 use crate::policy;
 use crate::settings::Settings;
-use crate::spec::{RedactedJobspec, Spec, Stored};
+use crate::spec::{Spec, Stored};
 
 /// Which limits of the site hold for a jobspec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,16 +26,16 @@ pub(crate) enum Limited {
 /// A valid jobspec that is not in the store yet.
 #[derive(Debug)]
 pub(crate) struct Checked {
-    text: String,
+    document: JobspecDocument,
     spec: Spec,
     request: RedactedJobspec,
 }
 
 impl Checked {
     /// A jobspec and its text.
-    fn new(jobspec: &Jobspec, text: String, settings: &Settings) -> Result<Self, RequestError> {
+    fn new(jobspec: &Jobspec, text: &str, settings: &Settings) -> Result<Self, RequestError> {
         Ok(Self {
-            text,
+            document: JobspecDocument::parsed(text.into(), jobspec),
             spec: Spec::new(0, jobspec),
             request: policy::redact(jobspec, settings).map_err(invalid)?,
         })
@@ -47,11 +49,11 @@ impl Checked {
     /// Puts the jobspec into the store.
     pub(crate) fn store(self, cx: &mut Context) -> Stored {
         let Self {
-            text,
+            document,
             spec,
             request,
         } = self;
-        let key = cx.jobspecs.add(&mut cx.storage, text.into());
+        let key = cx.jobspecs.add(&mut cx.storage, document);
         Stored {
             spec: Arc::new(Spec { key, ..spec }),
             request: Arc::new(request),
@@ -61,6 +63,20 @@ impl Checked {
 
 fn invalid(error: impl std::fmt::Display) -> RequestError {
     RequestError::invalid(error.to_string())
+}
+
+/// Puts a submitted jobspec into the store, with the site's defaults, if it is valid and within the site's limits.
+///
+/// A text that was submitted before is in the store already, unless the settings have changed or its jobs are purged.
+pub(crate) fn submit(cx: &mut Context, text: &str, userid: u32) -> Result<Stored, RequestError> {
+    if let Some(stored) = cx.jobspecs.submitted(text) {
+        cx.queues.check_enabled(stored.spec.queue.as_deref())?;
+        depend::check(cx, &stored.spec.dependencies, userid)?;
+        return Ok(stored);
+    }
+    let stored = check(cx, text, userid, Limited::Fully)?.store(cx);
+    cx.jobspecs.remember(text, &stored);
+    Ok(stored)
 }
 
 /// Validates a submitted jobspec and applies the site's defaults and limits.
@@ -73,9 +89,9 @@ pub(crate) fn check(
     let settings = &cx.settings;
     let mut jobspec = Jobspec::from_json(text).map_err(invalid)?;
     let text = if policy::set_defaults(&mut jobspec, settings) {
-        jobspec.to_text()
+        Cow::Owned(jobspec.to_text())
     } else {
-        text.to_owned()
+        Cow::Borrowed(text)
     };
     match limited {
         Limited::Fully => policy::check(&jobspec, settings)?,
@@ -84,7 +100,7 @@ pub(crate) fn check(
         }
     }
     cx.queues.check_enabled(jobspec.queue())?;
-    let checked = Checked::new(&jobspec, text, settings)?;
+    let checked = Checked::new(&jobspec, &text, settings)?;
     depend::check(cx, &checked.spec.dependencies, userid)?;
     Ok(checked)
 }
@@ -97,21 +113,21 @@ pub(crate) fn with_duration(
 ) -> Result<Checked, RequestError> {
     let record = cx.jobs.record(id).ok_or_else(|| cx.jobs.unknown(id))?;
     let key = record.spec().key;
-    let text = cx.jobspecs.text(&mut cx.storage, key);
-    let text = text.ok_or_else(|| invalid("the jobspec is not in the store"))?;
-    let mut jobspec = Jobspec::from_json(&text).map_err(invalid)?;
+    let document = cx.jobspecs.document(&mut cx.storage, key);
+    let document = document.ok_or_else(|| invalid("the jobspec is not in the store"))?;
+    let mut jobspec = Jobspec::from_json(document.text()).map_err(invalid)?;
     jobspec.set_duration(duration);
-    Checked::new(&jobspec, jobspec.to_text(), &cx.settings)
+    Checked::new(&jobspec, &jobspec.to_text(), &cx.settings)
 }
 
 /// Parses another jobspec for a job.
-pub(crate) fn parse(cx: &Context, text: String) -> Result<Checked, RequestError> {
-    let jobspec = Jobspec::from_json(&text).map_err(invalid)?;
+pub(crate) fn parse(cx: &Context, text: &str) -> Result<Checked, RequestError> {
+    let jobspec = Jobspec::from_json(text).map_err(invalid)?;
     Checked::new(&jobspec, text, &cx.settings)
 }
 
-/// Replaces the jobspec of a job: in the store, in what the scheduler is sent and, by `event`, in
-/// the record.
+/// Replaces the jobspec of a job: in the store, in requests to the scheduler and, by `event`, in the
+/// record.
 pub(crate) fn replace(cx: &mut Context, id: u64, checked: Checked, event: Event) {
     let Stored { spec, request } = checked.store(cx);
     cx.storage.run(|store| store.set_spec(id, spec.key));
@@ -120,7 +136,7 @@ pub(crate) fn replace(cx: &mut Context, id: u64, checked: Checked, event: Event)
     };
     let old = Arc::clone(record.spec());
     dialogue.set_request(request);
-    dialogue.mark_outdated();
+    dialogue.advance_alloc(AllocInput::Outdate);
     cx.log(id, event.with_document(Document::Jobspec(spec)));
     release(cx, old);
 }

@@ -8,11 +8,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::kvs::{
     CommitRequest, CommitResponse, Dirent, LookupRequest, LookupResponse, PRIMARY,
 };
-use penstock_flux::{Allocation, Attachment, RequestError};
-use penstock_jobspec::fluid::Fluid;
+use penstock_flux::{Allocation, RequestError, TypedPayload};
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
-use crate::claims::RCommit;
+use crate::authorize;
 use crate::context::Context;
 use crate::info;
 use crate::rpc::{Handled, Reply, Request};
@@ -26,15 +26,15 @@ enum Write {
 /// A commit that has passed every check but that on overlapping claims.
 #[derive(Default)]
 struct Commit {
-    allocations: Vec<RCommit>,
+    allocations: Vec<Allocation>,
     writes: Vec<Write>,
 }
 
 /// `job.<dothex>.<document>` as its two parts.
 fn job_key(key: &str) -> Option<(u64, &str)> {
     let (dothex, document) = key.strip_prefix("job.")?.rsplit_once('.')?;
-    let id: Fluid = dothex.parse().ok()?;
-    (id.dothex() == dothex).then_some((id.0, document))
+    let id: JobId = dothex.parse().ok()?;
+    (id.dothex() == dothex).then_some((id.get(), document))
 }
 
 fn check_namespace(namespace: Option<&str>) -> Result<(), RequestError> {
@@ -54,8 +54,8 @@ pub(crate) fn commit(cx: &mut Context, request: Request<'_>) -> Handled {
 }
 
 fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
-    if let Some(Attachment::Commit(allocations)) = request.message.attachment() {
-        return check_attached(cx, allocations);
+    if let Some(TypedPayload::Commit(allocations)) = request.message.typed() {
+        return check_allocations(cx, allocations);
     }
     let request: CommitRequest<'_> = request.payload()?;
     check_namespace(request.namespace.as_deref())?;
@@ -78,10 +78,10 @@ fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
                 })?;
                 check_outstanding(cx, id)?;
                 let r = ResourceSet::from_json(&text).map_err(|error| {
-                    RequestError::invalid(format!("job {}: {error}", Fluid(id)))
+                    RequestError::invalid(format!("job {}: {error}", JobId::new(id)))
                 })?;
                 let (r, text) = (Arc::new(r), text.into());
-                commit.allocations.push(RCommit { id, r, text });
+                commit.allocations.push(Allocation { id, r, text });
             }
             Some(_) => {
                 let text = format!("`{}`: only R of a job can be committed", op.key);
@@ -96,31 +96,28 @@ fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
     Ok(commit)
 }
 
-/// Checks a commit of a scheduler in this process, which attaches its allocations.
-fn check_attached(cx: &Context, allocations: &[Allocation]) -> Result<Commit, RequestError> {
-    let mut commit = Commit::default();
-    for Allocation { id, r, text } in allocations {
-        check_outstanding(cx, *id)?;
-        commit.allocations.push(RCommit {
-            id: *id,
-            r: Arc::clone(r),
-            text: Arc::clone(text),
-        });
+/// Checks a commit of a scheduler in this process.
+fn check_allocations(cx: &Context, allocations: &[Allocation]) -> Result<Commit, RequestError> {
+    for allocation in allocations {
+        check_outstanding(cx, allocation.id)?;
     }
-    Ok(commit)
+    Ok(Commit {
+        allocations: allocations.to_vec(),
+        writes: Vec::new(),
+    })
 }
 
 /// Checks that a job has an outstanding request. The error number tells a scheduler the fault:
 /// EINVAL is about R, any other about the job.
 fn check_outstanding(cx: &Context, id: u64) -> Result<(), RequestError> {
-    let name = Fluid(id);
+    let name = JobId::new(id);
     let Some(job) = cx.jobs.get(id) else {
         return Err(RequestError::not_found(format!(
             "no job {name} to commit R for"
         )));
     };
     if !job.dialogue.alloc().is_outstanding() {
-        let text = format!("job {name} has not asked for resources");
+        let text = format!("job {name} has no outstanding request for resources");
         return Err(RequestError::protocol(text));
     }
     Ok(())
@@ -129,10 +126,11 @@ fn check_outstanding(cx: &Context, id: u64) -> Result<(), RequestError> {
 fn apply(cx: &mut Context, commit: Commit) -> Handled {
     let claimed = cx.claims.commit(&commit.allocations);
     claimed.map_err(|error| RequestError::invalid(error.to_string()))?;
-    for RCommit { id, r, text } in commit.allocations {
+    for Allocation { id, r, text } in commit.allocations {
         cx.storage.run(|store| store.set_r(id, &text));
         if let Some(dialogue) = cx.jobs.dialogue(id) {
-            dialogue.commit(r);
+            let is_outstanding = dialogue.commit(r);
+            debug_assert!(is_outstanding, "checked before the commit");
         }
     }
     for write in commit.writes {
@@ -151,13 +149,11 @@ pub(crate) fn lookup(cx: &mut Context, request: Request<'_>) -> Handled {
     let lookup: LookupRequest<'_> = request.payload()?;
     check_namespace(lookup.namespace.as_deref())?;
     let data = if let Some((id, document)) = job_key(&lookup.key) {
-        cx.jobs.visible(id, request.sender)?;
+        authorize::job(&cx.jobs, request.sender, id)?;
         info::document(cx, id, document)?.map(String::into_bytes)
-    } else if request.sender.is_owner() {
-        cx.storage.run(|store| store.value(&lookup.key))
     } else {
-        let text = "the store is the instance owner's";
-        return Err(RequestError::not_permitted(text));
+        authorize::store_key(request.sender, &lookup.key)?;
+        cx.storage.run(|store| store.value(&lookup.key))
     };
     let data = data.ok_or_else(|| RequestError::not_found(""))?;
     let val = Dirent::val(BASE64.encode(data));

@@ -4,13 +4,14 @@
 //! The crate is sans-I/O: [`Manager::handle`] takes messages, [`Manager::flush`] makes the changes
 //! durable and hands out the messages to be sent. Time is an argument.
 //!
-//! The facts of a job are its [`Record`](record), which only logged events change; where the
-//! conversations about it stand is its [`Dialogue`](dialogue). The four peers [`SchedulerPeer`](scheduler),
-//! [`ExecPeer`](exec), [`Hooks`](hooks) and [`Elastic`](elastic), and [`Queries`](queries), share a
-//! [`Context`](context), leave [`Effect`](effect)s in it, and never call each other: the
-//! [`Manager`] performs the effects.
+//! The facts of a job are its `Record` (module `record`), which only logged events change; the state of
+//! the conversations about it is its `Dialogue` (`dialogue`). The four peers `SchedulerPeer` (`scheduler`),
+//! `ExecPeer` (`exec`), `Hooks` (`hooks`) and `Elastic` (`elastic`), and `Queries` (`queries`), share a
+//! `Context` (`context`), leave `Effect`s (`effect`) in it, and never call each other: the [`Manager`]
+//! performs the effects.
 
 mod annotations;
+mod authorize;
 mod census;
 mod claims;
 mod context;
@@ -32,7 +33,7 @@ mod info;
 mod ingest;
 mod job_list;
 mod jobs;
-mod jobspec_texts;
+mod jobspec_cache;
 mod jobspecs;
 mod kvs;
 mod log;

@@ -3,7 +3,7 @@
 /// The greatest number of complaints written per second.
 const MAX_COMPLAINTS_PER_SECOND: usize = 100;
 
-/// Lines for the daemon's log. A peer that repeats a fault does not fill the disk.
+/// Lines for the daemon's log, rate-limited so that a peer that repeats a fault does not fill the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     lines: Vec<String>,

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use penstock_flux::RequestError;
 use penstock_flux::errno::EBUSY;
 use penstock_flux::job_manager::StatsResponse;
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_store::Store;
 use penstock_wire::Message;
@@ -46,10 +46,12 @@ pub struct Manager {
     pub(crate) dependencies: Dependencies,
     pub(crate) census: Census,
     pub(crate) purger: Purger,
-    /// Jobs that something may be due for.
+    /// Jobs for which a step may be due.
     pub(crate) due: VecDeque<u64>,
     out: Vec<Message>,
     log: Log,
+    #[cfg(debug_assertions)]
+    check: crate::replay_check::ReplayCheck,
 }
 
 impl Manager {
@@ -81,6 +83,8 @@ impl Manager {
             due: VecDeque::new(),
             out: Vec::new(),
             log: Log::default(),
+            #[cfg(debug_assertions)]
+            check: crate::replay_check::ReplayCheck::default(),
         })
     }
 
@@ -90,7 +94,7 @@ impl Manager {
         self.cx.now = now;
     }
 
-    /// Performs the effects in their order; those that performing one brings about come before the
+    /// Performs the effects in their order; effects that result from performing one come before the
     /// next.
     pub(crate) fn perform(&mut self) {
         let mut spare = Vec::new();
@@ -147,6 +151,7 @@ impl Manager {
             Effect::Withdraw(id) => {
                 self.scheduler.withdraw(cx, id);
             }
+            Effect::Reprioritize { id, old, new } => self.scheduler.reprioritize(cx, id, old, new),
             Effect::RequestExpiration {
                 id,
                 duration,
@@ -160,7 +165,7 @@ impl Manager {
                     cx.fail_job(id, "alloc", &note);
                 }
             }
-            Effect::SchedulerLost => self.elastic.forget_probes(),
+            Effect::SchedulerLost => self.elastic.forget_probes(cx),
             Effect::ExpirationDecided(change, decision) => {
                 self.expiration_decided(change, decision);
             }
@@ -185,14 +190,18 @@ impl Manager {
             }
             (ExpirationCause::Manager, Ok(())) => {}
             (ExpirationCause::Manager, Err(error)) => {
-                cx.note(format!("expiration of job {}: {}", Fluid(id), error.text));
+                cx.note(format!(
+                    "expiration of job {}: {}",
+                    JobId::new(id),
+                    error.text
+                ));
             }
         }
         self.elastic.retry_times(cx, id);
     }
 
     fn expiration_busy(&mut self, change: ExpirationChange) {
-        let text = format!("job {} is being updated already", Fluid(change.id));
+        let text = format!("job {} is being updated already", JobId::new(change.id));
         match change.cause {
             ExpirationCause::Update(request) => {
                 let error = RequestError::new(EBUSY, text);
@@ -204,12 +213,12 @@ impl Manager {
         }
     }
 
-    /// Makes every change durable, then hands out the messages to be sent, in order. Long answers
-    /// come in parts, one part a call: see [`has_more`](Self::has_more).
+    /// Makes every change durable, then returns the messages to be sent, in order. Long responses come
+    /// in parts, one part per call: see [`has_more`](Self::has_more).
     ///
     /// # Errors
     ///
-    /// The store failed. Nothing is handed out, and the manager must not be used any longer.
+    /// The store failed. No messages are returned, and the manager must not be used again.
     pub fn flush(&mut self) -> Result<Vec<Message>, penstock_store::Error> {
         let cx = &mut self.cx;
         self.queries.listings.take_turn(cx);
@@ -217,31 +226,43 @@ impl Manager {
         self.elastic.send_probe(cx);
         self.scheduler.begin_turn();
         self.perform();
+        self.assert_records();
         self.cx.write_events();
         self.cx.storage.commit()?;
         Ok(std::mem::take(&mut self.out))
     }
 
-    /// Whether the next [`flush`](Self::flush) has something to hand out, whatever else happens: an
-    /// open listing, or a job to request resources for, whose peer's send buffer is not full.
+    /// Asserts that replaying the eventlogs yields the facts of the jobs.
+    #[cfg(debug_assertions)]
+    pub(crate) fn assert_records(&mut self) {
+        let check = &mut self.check;
+        check.assert_records(&mut self.cx.jobs, &mut self.cx.storage, &self.elastic);
+    }
+
+    #[cfg(not(debug_assertions))]
+    #[expect(clippy::unused_self, reason = "a check of debug builds")]
+    pub(crate) fn assert_records(&self) {}
+
+    /// Whether the next [`flush`](Self::flush) has messages without further input: there is an open
+    /// listing, or a job to request resources for, and the send buffer of its peer is not full.
     pub fn has_more(&self) -> bool {
         self.queries.listings.has_more(&self.cx) || self.scheduler.has_more(&self.cx)
     }
 
-    /// The peers that much may be sent to, by route: those with an open listing, and the scheduler.
+    /// The peers that receive messages in bulk, by route: those with an open listing, and the
+    /// scheduler.
     pub fn readers(&self) -> BTreeSet<Vec<u8>> {
         let listings = self.queries.listings.readers();
         let readers = listings.chain(self.scheduler.reader());
         readers.map(<[u8]>::to_vec).collect()
     }
 
-    /// Sets the peers whose send buffers are full: listings, and requests for resources, to no
-    /// others go on.
+    /// Sets the peers whose send buffers are full: listings and requests for resources to them pause.
     pub fn set_backlogged(&mut self, peers: BTreeSet<Vec<u8>>) {
         self.cx.backlogged = peers;
     }
 
-    /// Does what is due by time alone: begin times, purging, deadlines of PMIx requests.
+    /// Performs the steps that are due by time alone: begin times, purging, deadlines of PMIx requests.
     pub fn advance(&mut self, now: f64) {
         self.begin(now);
         self.dependencies.advance(&mut self.cx);
@@ -250,7 +271,7 @@ impl Manager {
         self.settle();
     }
 
-    /// When [`advance`](Self::advance) next has something to do, seconds since the epoch.
+    /// When [`advance`](Self::advance) is due next, seconds since the epoch.
     pub fn deadline(&self) -> Option<f64> {
         let times = [
             self.dependencies.deadline(),
@@ -276,12 +297,13 @@ impl Manager {
         self.cx.storage.store()
     }
 
-    /// Sets what may be allocated to jobs: R that a scheduler commits must lie within it.
+    /// Sets the resources that may be allocated to jobs: R that a scheduler commits must lie within
+    /// them.
     pub fn set_inventory(&mut self, inventory: ResourceSet) {
         self.cx.claims.set_inventory(inventory);
     }
 
-    /// Sets which route has registered which service name: no other may execute jobs under it.
+    /// Sets the route that has registered each service name: no other may execute jobs under it.
     pub fn set_services(&mut self, services: HashMap<String, Vec<u8>>) {
         self.exec.set_registered(services);
     }
@@ -300,10 +322,10 @@ impl Manager {
         let records = self.cx.jobs.iter().map(|job| &job.record);
         let allocated = records.filter(|record| record.has_resources());
         let parts = allocated.filter_map(Record::unfreed);
-        // A union has the times and slots of its first operand: here those of no job.
+        // A union has the times and slots of its first operand: an empty set has those of no job.
         let nothing = std::iter::once(ResourceSet::new());
         let mut parts: Vec<ResourceSet> = nothing.chain(parts).collect();
-        // In pairs: a running union would be walked through again for every job.
+        // In pairs: a single growing union would be traversed again for every job.
         while parts.len() > 1 {
             let pairs = parts.chunks(2).map(|pair| match pair {
                 [one, other] => one.union(other),

@@ -1,11 +1,11 @@
-//! The site's policy on submissions: defaults, limits, and the jobspec as the scheduler is sent it.
+//! The site's policy on submissions: defaults, limits, and the form of the jobspec that is sent to the
+//! scheduler.
 
-use penstock_flux::RequestError;
+use penstock_flux::{RedactedJobspec, RequestError};
 use penstock_jobspec::Jobspec;
 use serde_json::json;
 
 use crate::settings::{Limits, Settings};
-use crate::spec::RedactedJobspec;
 
 /// Sets the default queue and time limit if the jobspec names none. Returns whether anything was
 /// set.
@@ -19,7 +19,7 @@ pub(crate) fn set_defaults(jobspec: &mut Jobspec, settings: &Settings) -> bool {
     jobspec.set_defaults(queue.as_deref(), duration)
 }
 
-/// The jobspec as the scheduler is sent it: without environment (RFC 27 allows that),
+/// The jobspec in the form sent to the scheduler: without environment (RFC 27 allows that),
 /// and with the constraint of its queue.
 pub(crate) fn redact(
     jobspec: &Jobspec,
@@ -104,7 +104,7 @@ pub(crate) fn check_growth(
         ("cores", cores, own.max_ncores.or(general.max_ncores)),
     ];
     for (what, would, most) in amounts {
-        let most = most.and_then(|it| u64::try_from(it).ok());
+        let most = most.and_then(|most| u64::try_from(most).ok());
         if let Some(most) = most.filter(|most| would > *most) {
             let text = format!("it would have {would} {what}, the policy allows {most}");
             return Err(RequestError::invalid(text));
@@ -147,13 +147,13 @@ fn check_size(jobspec: &Jobspec, settings: &Settings) -> Result<(), RequestError
             own.min_ngpus.or(general.min_ngpus),
         ),
     ];
-    let bound = |limit: Option<i64>| limit.and_then(|it| u64::try_from(it).ok());
+    let bound = |limit: Option<i64>| limit.and_then(|limit| u64::try_from(limit).ok());
     for (what, asked, up_to, most, least) in amounts {
         let Some(asked) = asked else {
             continue;
         };
         // Any amount of a range may be allocated: its end counts against the limit.
-        if let Some(most) = bound(most).filter(|most| up_to.is_none_or(|it| it > *most)) {
+        if let Some(most) = bound(most).filter(|most| up_to.is_none_or(|up_to| up_to > *most)) {
             let asked = match up_to {
                 Some(up_to) if up_to == asked => format!("{asked} {what}"),
                 Some(up_to) => format!("{asked} to {up_to} {what}"),
@@ -163,7 +163,7 @@ fn check_size(jobspec: &Jobspec, settings: &Settings) -> Result<(), RequestError
             return Err(RequestError::invalid(text));
         }
         if let Some(least) = bound(least).filter(|least| asked < *least) {
-            let text = format!("{asked} {what} requested, the policy wants at least {least}");
+            let text = format!("{asked} {what} requested, the policy requires at least {least}");
             return Err(RequestError::invalid(text));
         }
     }

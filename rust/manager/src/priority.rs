@@ -3,27 +3,20 @@
 
 use penstock_flux::RequestError;
 use penstock_flux::job_manager::{PrioritizeRequest, UrgencyRequest, UrgencyResponse};
+use penstock_flux::urgency::{EXPEDITE, HOLD, priority};
 use serde_json::json;
 
+use crate::authorize;
 use crate::context::Context;
 use crate::control::for_each;
+use crate::effect::Effect;
 use crate::event::Event;
-use crate::record::{EXPEDITE, Record, priority_of};
+use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
-use crate::scheduler::SchedulerPeer;
 use crate::state::State;
 
-/// The urgency of a held job.
-const HOLD: u8 = 0;
-/// The highest urgency of a guest's job.
-pub(crate) const GUEST_URGENCY: i64 = 16;
-
 /// `job-manager.urgency`: another urgency, and with it another priority, for jobs without resources.
-pub(crate) fn set_urgency(
-    cx: &mut Context,
-    scheduler: &mut SchedulerPeer,
-    request: Request<'_>,
-) -> Handled {
+pub(crate) fn set_urgency(cx: &mut Context, request: Request<'_>) -> Handled {
     let change: UrgencyRequest = request.payload()?;
     let urgency = u8::try_from(change.urgency).ok();
     let Some(urgency) = urgency.filter(|urgency| *urgency <= EXPEDITE) else {
@@ -31,16 +24,14 @@ pub(crate) fn set_urgency(
         let text = format!("urgency {urgency} is out of range: expected 0 to 31");
         return Err(RequestError::invalid(text));
     };
-    if !request.sender.is_owner() && change.urgency > GUEST_URGENCY {
-        let text = format!("urgency {urgency}: only the instance owner may go above 16");
-        return Err(RequestError::not_permitted(text));
-    }
+    authorize::urgency(request.sender, change.urgency)?;
     let mut change_one = |id| {
-        let record = without_resources(cx, request, id, "urgency")?;
+        authorize::job(&cx.jobs, request.sender, id)?;
+        let record = without_resources(cx, id, "urgency")?;
         let old = record.urgency();
         let context = json!({"urgency": urgency, "userid": request.sender.userid});
         cx.log(id, Event::with(cx.now, "urgency", context));
-        set_priority(cx, scheduler, id, priority_of(urgency));
+        set_priority(cx, id, priority(urgency));
         Ok(old)
     };
     match (change.id, change.ids) {
@@ -55,39 +46,29 @@ pub(crate) fn set_urgency(
 
 /// `job-manager.prioritize`: assigns priorities, which hold until the urgency changes. Held and
 /// expedited jobs keep theirs (RFC 30).
-pub(crate) fn prioritize(
-    cx: &mut Context,
-    scheduler: &mut SchedulerPeer,
-    request: Request<'_>,
-) -> Handled {
+pub(crate) fn prioritize(cx: &mut Context, request: Request<'_>) -> Handled {
     let PrioritizeRequest { jobs } = request.payload()?;
     let mut priorities = jobs.iter().map(|(_, priority)| *priority);
     let ids = jobs.iter().map(|(id, _)| *id);
     Ok(for_each(ids, |id| {
         let priority = priorities.next().unwrap_or_default();
-        prioritize_one(cx, scheduler, request, id, priority)
+        prioritize_one(cx, id, priority)
     }))
 }
 
-fn prioritize_one(
-    cx: &mut Context,
-    scheduler: &mut SchedulerPeer,
-    request: Request<'_>,
-    id: u64,
-    priority: i64,
-) -> Result<(), RequestError> {
-    cx.jobs.active(id, request.sender)?;
+fn prioritize_one(cx: &mut Context, id: u64, priority: i64) -> Result<(), RequestError> {
+    cx.jobs.active(id)?;
     let Ok(priority) = u32::try_from(priority) else {
         let text = format!("priority {priority} is out of range: expected 0 to 4294967295");
         return Err(RequestError::invalid(text));
     };
-    let record = without_resources(cx, request, id, "priority")?;
+    let record = without_resources(cx, id, "priority")?;
     let reason = match record.urgency() {
         HOLD => "held",
         EXPEDITE => "expedited",
         _ if record.state() < State::Sched => "not in state SCHED yet",
         _ => {
-            set_priority(cx, scheduler, id, priority);
+            set_priority(cx, id, priority);
             return Ok(());
         }
     };
@@ -96,13 +77,8 @@ fn prioritize_one(
 }
 
 /// The facts of an active job that has no resources yet.
-fn without_resources<'a>(
-    cx: &'a Context,
-    request: Request<'_>,
-    id: u64,
-    what: &str,
-) -> Result<&'a Record, RequestError> {
-    let record = &cx.jobs.active(id, request.sender)?.record;
+fn without_resources<'a>(cx: &'a Context, id: u64, what: &str) -> Result<&'a Record, RequestError> {
+    let record = &cx.jobs.active(id)?.record;
     if record.has_resources() || record.state() > State::Sched {
         let text = format!("{what} cannot be changed once resources are allocated");
         return Err(RequestError::invalid(text));
@@ -111,7 +87,7 @@ fn without_resources<'a>(
 }
 
 /// Sets the priority of a job in SCHED; before that it follows from the urgency.
-fn set_priority(cx: &mut Context, scheduler: &mut SchedulerPeer, id: u64, priority: u32) {
+fn set_priority(cx: &mut Context, id: u64, priority: u32) {
     let record = cx.jobs.record(id);
     if let Some(old) = record
         .filter(|record| record.state() == State::Sched)
@@ -119,6 +95,10 @@ fn set_priority(cx: &mut Context, scheduler: &mut SchedulerPeer, id: u64, priori
     {
         let context = json!({ "priority": priority });
         cx.log(id, Event::with(cx.now, "priority", context));
-        scheduler.reprioritize(cx, id, old);
+        cx.effect(Effect::Reprioritize {
+            id,
+            old,
+            new: priority,
+        });
     }
 }

@@ -2,7 +2,7 @@
 
 use penstock_flux::RequestError;
 use penstock_flux::job_manager::{PurgeRequest, PurgeResponse};
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 
 use crate::census::Census;
 use crate::context::{Context, milliseconds, seconds};
@@ -22,13 +22,13 @@ const MAX_PURGED_PER_CHECK: usize = 10_000;
 /// The state of purging.
 #[derive(Debug, Default)]
 pub(crate) struct Purger {
-    /// Purged jobs, for those who keep something of their own for each job.
+    /// Purged jobs, for modules with state of their own for each job.
     purged: Vec<u64>,
     /// When the limits were last checked.
     checked: f64,
 }
 
-/// Which inactive jobs are too many or too old.
+/// The limits on inactive jobs.
 struct Excess {
     /// Older than this, in seconds.
     age: Option<f64>,
@@ -146,7 +146,7 @@ fn inactive(cx: &Context, mut ids: Vec<u64>) -> Result<Vec<u64>, RequestError> {
     for id in ids.iter().copied() {
         let record = cx.jobs.record(id).ok_or_else(|| cx.jobs.unknown(id))?;
         if record.state() != State::Inactive {
-            let text = format!("job {} is active", Fluid(id));
+            let text = format!("job {} is active", JobId::new(id));
             return Err(RequestError::invalid(text));
         }
     }

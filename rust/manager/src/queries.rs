@@ -1,6 +1,6 @@
-//! `Queries`: what users ask about jobs over time, as lists, streams and waits.
+//! `Queries`: requests about jobs that get several or later responses: lists, streams and waits.
 //!
-//! Questions that are answered at once are functions in [`info`](crate::info),
+//! Requests that are answered at once are handled by functions in [`info`](crate::info),
 //! [`history`](crate::history), [`job_list`](crate::job_list) and [`kvs`](crate::kvs).
 
 use crate::job_list::Listings;
@@ -14,7 +14,7 @@ pub(crate) struct Queries {
 }
 
 impl Queries {
-    /// Drops what a peer that has disconnected had open.
+    /// Drops the open requests of a peer that has disconnected.
     pub(crate) fn disconnect(&mut self, origin: &[u8]) {
         self.listings.disconnect(origin);
         self.watchers.disconnect(origin);

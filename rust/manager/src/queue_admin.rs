@@ -4,13 +4,12 @@ use penstock_flux::job_manager::{
     QueueEnableRequest, QueueListResponse, QueueRequest, QueueStartRequest,
 };
 use penstock_flux::{RequestError, Text};
-use serde_json::json;
 
 use crate::context::Context;
+use crate::effect::Effect;
 use crate::queues::ANONYMOUS;
 use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
-use crate::scheduler::SchedulerPeer;
 use crate::settings::Settings;
 use crate::state::State;
 
@@ -54,7 +53,7 @@ pub(crate) fn queue_status(cx: &Context, request: Request<'_>) -> Handled {
     let QueueRequest { name } = request.payload()?;
     let names = named(&cx.settings, name, false)?;
     let status = cx.queues.status(names.first().map(String::as_str));
-    Ok(json!(status).into())
+    Ok(Reply::of(&status.response()))
 }
 
 /// `job-manager.queue-enable`: whether submissions are accepted.
@@ -73,11 +72,7 @@ pub(crate) fn queue_enable(cx: &mut Context, request: Request<'_>) -> Handled {
 
 /// `job-manager.queue-start`: whether jobs are scheduled. For a stopped queue no resources are
 /// requested, and outstanding requests are canceled.
-pub(crate) fn queue_start(
-    cx: &mut Context,
-    scheduler: &mut SchedulerPeer,
-    request: Request<'_>,
-) -> Handled {
+pub(crate) fn queue_start(cx: &mut Context, request: Request<'_>) -> Handled {
     let change: QueueStartRequest<'_> = request.payload()?;
     let reason = change.reason.map(Text::into_string);
     let names = named(&cx.settings, change.name, change.all)?;
@@ -95,7 +90,7 @@ pub(crate) fn queue_start(
     let ids: Vec<u64> = records.map(Record::id).collect();
     for id in ids {
         if !change.start {
-            scheduler.withdraw(cx, id);
+            cx.effect(Effect::Withdraw(id));
         }
         cx.revisit(id);
     }

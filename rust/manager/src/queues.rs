@@ -1,9 +1,10 @@
-//! `Queues`: which queues accept jobs, and which give theirs to the scheduler (RFC 33).
+//! `Queues`: the queues that accept jobs, and those whose jobs are scheduled (RFC 33).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use penstock_flux::RequestError;
+use penstock_flux::job_manager::QueueStatusResponse;
+use penstock_flux::{RequestError, Text};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -23,6 +24,18 @@ pub(crate) struct Status {
     pub(crate) disable_reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stop_reason: Option<String>,
+}
+
+impl Status {
+    /// The response to `job-manager.queue-status`.
+    pub(crate) fn response(&self) -> QueueStatusResponse<'_> {
+        QueueStatusResponse {
+            enable: self.enable,
+            start: self.start,
+            disable_reason: self.disable_reason.as_deref().map(Text::from),
+            stop_reason: self.stop_reason.as_deref().map(Text::from),
+        }
+    }
 }
 
 impl Default for Status {

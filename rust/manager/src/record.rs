@@ -1,8 +1,10 @@
-//! The facts of a job: what its eventlog and the documents beside it say, and nothing else.
+//! `Record`: the facts of a job, which follow from its eventlog and its documents alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use penstock_flux::exec::exit_status;
+use penstock_flux::urgency;
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
@@ -11,17 +13,6 @@ use crate::event::{Document, Event};
 use crate::flex::{ElasticRequest, Flex};
 use crate::spec::Spec;
 use crate::state::{JobResult, State};
-
-/// The urgency that means "as soon as possible" (RFC 30).
-pub(crate) const EXPEDITE: u8 = 31;
-
-/// The priority that an urgency stands for (RFC 30): 0 if held, the greatest if expedited.
-pub(crate) fn priority_of(urgency: u8) -> u32 {
-    match urgency {
-        EXPEDITE.. => u32::MAX,
-        urgency => u32::from(urgency),
-    }
-}
 
 /// The stage of an allocation, by its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +52,9 @@ pub struct Exception {
 
 /// The facts of one job.
 ///
-/// The fields are private: [`apply`](Self::apply) is the only way to change them, so that the
-/// events of a job, applied to a [`new`](Self::new) record, give the same record again. The manager
-/// asserts this in debug builds whenever it has written events.
+/// The fields are private and changed by [`apply`](Self::apply) only, so that applying the events of a
+/// job to a [`new`](Self::new) record yields the same record. The manager asserts this in debug builds
+/// after every step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     id: u64,
@@ -85,6 +76,7 @@ pub struct Record {
     memo: Option<Box<Map<String, Value>>>,
     allocation: Allocation,
     r: Option<Arc<ResourceSet>>,
+    is_expiration_updated: bool,
     freed: IdSet,
     retained: IdSet,
     is_released: bool,
@@ -102,7 +94,7 @@ impl Record {
         Self {
             id,
             userid,
-            urgency: 16,
+            urgency: urgency::DEFAULT,
             priority: 0,
             assigned_priority: None,
             flags: 0,
@@ -119,6 +111,7 @@ impl Record {
             memo: None,
             allocation: Allocation::None,
             r: None,
+            is_expiration_updated: false,
             freed: IdSet::new(),
             retained: IdSet::new(),
             is_released: false,
@@ -182,7 +175,7 @@ impl Record {
                     .integer("priority")
                     .and_then(|priority| u32::try_from(priority).ok())
                     .unwrap_or(0);
-                let usual = priority_of(self.urgency);
+                let usual = urgency::priority(self.urgency);
                 self.assigned_priority = (self.priority != usual).then_some(self.priority);
             }
             "memo" => self.apply_memo(event),
@@ -258,7 +251,7 @@ impl Record {
     fn apply_urgency(&mut self, event: &Event) {
         let urgency = event.integer("urgency");
         if let Some(urgency) = urgency.and_then(|urgency| u8::try_from(urgency).ok()) {
-            self.urgency = urgency.min(EXPEDITE);
+            self.urgency = urgency.min(urgency::EXPEDITE);
         }
     }
 
@@ -282,6 +275,7 @@ impl Record {
         let Some(expiration) = event.number("expiration") else {
             return;
         };
+        self.is_expiration_updated = true;
         let extent = self.flex.as_mut().and_then(|flex| flex.extent.as_mut());
         for r in [self.r.as_mut(), extent].into_iter().flatten() {
             let mut changed = r.as_ref().clone();
@@ -360,7 +354,7 @@ impl Record {
     /// The priority of the next `priority` event: the assigned one, else that of the urgency.
     pub fn due_priority(&self) -> u32 {
         self.assigned_priority
-            .unwrap_or_else(|| priority_of(self.urgency))
+            .unwrap_or_else(|| urgency::priority(self.urgency))
     }
 
     /// RFC 21 state.
@@ -426,6 +420,11 @@ impl Record {
     /// Allocated resources, with the current expiration; `None` before the `alloc` event.
     pub fn r(&self) -> Option<&Arc<ResourceSet>> {
         self.r.as_ref()
+    }
+
+    /// Whether R has another expiration than the one that was committed.
+    pub fn is_expiration_updated(&self) -> bool {
+        self.is_expiration_updated
     }
 
     /// Whether resources are allocated and not all freed.
@@ -533,13 +532,7 @@ impl Record {
 
     /// The exit code as a shell shows it: 0 to 255, or 128 + signal.
     pub fn returncode(&self) -> Option<i32> {
-        let status = self.wait_status?;
-        let signal = status & 0x7f;
-        Some(if signal == 0 {
-            (status >> 8) & 0xff
-        } else {
-            128 + signal
-        })
+        self.wait_status.map(exit_status)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use penstock_flux::RedactedJobspec;
 use penstock_jobspec::Jobspec;
 
 use crate::context::Context;
@@ -10,7 +11,6 @@ use crate::effect::Effect;
 use crate::manager::Manager;
 use crate::policy;
 use crate::settings::Settings;
-use crate::spec::RedactedJobspec;
 use crate::state::State;
 
 impl Manager {
@@ -19,6 +19,7 @@ impl Manager {
     pub fn set_settings(&mut self, settings: Settings, now: f64) {
         self.begin(now);
         let old = std::mem::replace(&mut self.cx.settings, settings);
+        self.cx.jobspecs.forget_submitted();
         let queues = self.cx.settings.queues.iter();
         let changed: BTreeSet<String> = queues
             .filter(|(name, queue)| {
@@ -36,7 +37,7 @@ impl Manager {
     }
 }
 
-/// Applies the constraints of queues to what the scheduler is sent of their jobs.
+/// Applies the constraints of queues to the jobspecs that are sent to the scheduler.
 fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
     let records = cx.jobs.iter().map(|job| &job.record);
     let affected = records.filter(|record| {

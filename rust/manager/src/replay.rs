@@ -1,10 +1,10 @@
-//! Restart: every job is rebuilt from its eventlog, and the active ones go on.
+//! Restart: rebuilds every job from its eventlog and resumes the active ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use penstock_jobspec::Jobspec;
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_store::{JobRecord, Store};
 
@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::spec::{Spec, Stored};
 use crate::state::State;
 
-/// What is wrong with one job in the store.
+/// Why one job in the store cannot be restored.
 type Fault = Box<dyn std::error::Error>;
 
 impl Manager {
@@ -27,8 +27,8 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// The store fails, or has a value of the manager's own that cannot be read. A job that cannot
-    /// be read is left out, which the log says.
+    /// The store fails, or has an invalid value of the manager's own. A job that cannot be read is left
+    /// out and named in the log.
     pub fn open(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
         let mut manager = Self::over(store, settings, now)?;
         manager.restore()?;
@@ -53,7 +53,7 @@ impl Manager {
                 Ok(State::Inactive) => {}
                 Ok(_) => active.push(job.id),
                 Err(fault) => {
-                    let name = Fluid(job.id);
+                    let name = JobId::new(job.id);
                     self.cx
                         .note(format!("store: job {name} is left out: {fault}"));
                 }
@@ -84,7 +84,7 @@ impl Manager {
     fn restore_job(&mut self, job: &JobRecord, stored: &Stored) -> Result<State, Fault> {
         let r = job.r.as_deref().map(ResourceSet::from_json).transpose();
         let r = r.unwrap_or_else(|error| {
-            let name = Fluid(job.id);
+            let name = JobId::new(job.id);
             self.cx.note(format!(
                 "store: the resources of job {name} are lost: {error}"
             ));
@@ -105,7 +105,7 @@ impl Manager {
         Ok(state)
     }
 
-    /// Sets a job that was active before the restart on its way again.
+    /// Resumes a job that was active before the restart.
     fn resume(&mut self, id: u64) {
         let cx = &mut self.cx;
         let Some(job) = cx.jobs.get(id) else {

@@ -1,42 +1,303 @@
-//! Debug assertion: replaying a job's eventlog gives its record again.
+//! Debug assertion: replaying the store and the unwritten events of a job yields its facts.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use penstock_jobspec::Jobspec;
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
+use crate::elastic::Elastic;
 use crate::jobs::Jobs;
 use crate::record::Record;
 use crate::spec::Spec;
+use crate::state::State;
 use crate::storage::Storage;
 
-/// The greatest number of jobs checked at a time: of the many jobs of one submission a few will do.
-const MAX_CHECKED: usize = 16;
+/// The greatest number of jobs of which each is checked after every step, changed or not.
+const MAX_ALL: usize = 32;
+/// The greatest number of changed jobs checked after one step: of a larger number, every n-th.
+const MAX_CHANGED: usize = 64;
+/// The number of unchanged jobs checked after a step that has changed others.
+const UNCHANGED: usize = 4;
+/// A longer eventlog is checked each time that it has grown by an eighth, and at its job's end.
+const MAX_EVENTS: u32 = 256;
 
-/// Asserts that what the store has of these jobs gives their records again.
-pub(crate) fn assert_records(jobs: &Jobs, storage: &mut Storage, ids: impl Iterator<Item = u64>) {
-    for id in ids.take(MAX_CHECKED) {
-        let Some(record) = jobs.record(id) else {
-            continue;
+/// The jobs to be checked next.
+#[derive(Debug, Default)]
+pub(crate) struct ReplayCheck {
+    /// The last job checked though it had not changed.
+    last: u64,
+    /// For long eventlogs: the number of events at which each is due.
+    due: BTreeMap<u64, u32>,
+}
+
+impl ReplayCheck {
+    /// Asserts that replay yields the facts of the jobs: of all if they are few, else of the changed
+    /// ones and of some others in turn.
+    pub(crate) fn assert_records(
+        &mut self,
+        jobs: &mut Jobs,
+        storage: &mut Storage,
+        elastic: &Elastic,
+    ) {
+        for id in self.select(jobs, elastic) {
+            if !jobs.record(id).is_none_or(|record| self.is_due(record)) {
+                continue;
+            }
+            if let Err(difference) = compare(jobs, storage, elastic, id) {
+                panic!("job {}: {difference}", JobId::new(id));
+            }
+        }
+    }
+
+    /// Whether a job is to be checked; a long eventlog is then due when it is longer.
+    fn is_due(&mut self, record: &Record) -> bool {
+        let events = record.events();
+        if events <= MAX_EVENTS {
+            return true;
+        }
+        let due = self.due.entry(record.id()).or_default();
+        let has_ended = record.state() == State::Inactive;
+        if *due == u32::MAX || (events < *due && !has_ended) {
+            return false;
+        }
+        *due = if has_ended {
+            u32::MAX
+        } else {
+            events.saturating_add(events / 8)
         };
-        let (userid, key) = (record.userid(), record.spec().key);
-        let store = storage.store();
-        let stored = (store.eventlog(id), store.r(id), store.jobspec(key));
-        // The failure of a store is reported by the next commit.
-        let (Ok(eventlog), Ok(r), Ok(Some(jobspec))) = stored else {
-            continue;
-        };
-        let jobspec = Jobspec::from_json(&jobspec).expect("stored jobspecs are valid");
-        let spec = Arc::new(Spec::new(key, &jobspec));
-        let r = r.and_then(|text| ResourceSet::from_json(&text).ok());
-        let r = r.map(Arc::new);
-        let replayed = Record::replay(id, userid, spec, r.as_ref(), &eventlog, |_| {});
-        let replayed = replayed.expect("the manager's own events are valid");
-        let name = Fluid(id);
+        true
+    }
+
+    fn select(&mut self, jobs: &mut Jobs, elastic: &Elastic) -> BTreeSet<u64> {
+        let changed = jobs.take_unchecked();
+        if changed.is_empty() {
+            return changed;
+        }
+        let ids = || jobs.iter().map(|job| job.record.id());
+        if ids().take(MAX_ALL + 1).count() <= MAX_ALL {
+            return changed
+                .into_iter()
+                .chain(ids())
+                .chain(elastic.jobs())
+                .collect();
+        }
+        let step = changed.len().div_ceil(MAX_CHANGED);
+        let mut selected: BTreeSet<u64> = changed.into_iter().step_by(step).collect();
+        let after = jobs.range(self.last.saturating_add(1)..);
+        let after = after.map(|(id, _)| *id).chain(ids()).take(UNCHANGED);
+        for id in after {
+            self.last = id;
+            selected.insert(id);
+        }
+        selected
+    }
+}
+
+/// Compares the facts of a job with what the store and the unwritten events say. The error names the
+/// difference.
+fn compare(jobs: &Jobs, storage: &mut Storage, elastic: &Elastic, id: u64) -> Result<(), String> {
+    let stored = storage.run(|store| store.job(id));
+    let key = stored.as_ref().map(|stored| stored.spec);
+    let text = key.and_then(|key| storage.run(|store| store.jobspec(key)));
+    // The next commit reports the failure; until then the store may lack what was written.
+    if storage.has_failed() {
+        return Ok(());
+    }
+    let (record, stored) = match (jobs.record(id), stored) {
+        (Some(record), Some(stored)) => (record, stored),
+        (Some(_), None) => return Err("it is not in the store".to_owned()),
+        (None, Some(_)) => return Err("it is in the store alone".to_owned()),
+        (None, None) if elastic.agrees_on(id, &Elastic::default()) => return Ok(()),
+        (None, None) => return Err("its PMIx requests are left".to_owned()),
+    };
+    let text = text.ok_or("its jobspec is not in the store")?;
+    let jobspec = Jobspec::from_json(&text).map_err(|error| format!("its jobspec: {error}"))?;
+    let spec = Arc::new(Spec::new(stored.spec, &jobspec));
+    // As at a restart: R that cannot be read is left out.
+    let r = stored.r.and_then(|text| ResourceSet::from_json(&text).ok());
+    let r = r.map(Arc::new);
+    let eventlog = stored.eventlog + jobs.unwritten(id);
+    let mut requests = Elastic::default();
+    let replayed = Record::replay(id, stored.userid, spec, r.as_ref(), &eventlog, |event| {
+        requests.replay(id, event);
+    });
+    let replayed = replayed.map_err(|error| format!("its eventlog: {error}"))?;
+    if replayed != *record {
+        return Err(format!(
+            "its eventlog gives another record:\n{eventlog}replayed: {replayed:?}\nlive: {record:?}"
+        ));
+    }
+    if !elastic.agrees_on(id, &requests) {
+        return Err(format!(
+            "its eventlog gives other PMIx requests:\n{eventlog}"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::{MAX_ALL, MAX_EVENTS, ReplayCheck, compare};
+    use crate::context::Context;
+    use crate::elastic::Elastic;
+    use crate::event::{Document, Event};
+    use crate::fixture::{R, add_pending_job, context};
+    use crate::settings::Settings;
+
+    /// A running job whose R is committed, as a scheduler does.
+    fn running_job(cx: &mut Context) -> u64 {
+        let id = add_pending_job(cx);
+        cx.storage.run(|store| store.set_r(id, R));
+        let r = Arc::new(penstock_rset::ResourceSet::from_json(R).unwrap());
+        let event = Event::new(cx.now, "alloc").with_document(Document::R(r));
+        cx.log(id, event);
+        id
+    }
+
+    fn difference(cx: &mut Context, elastic: &Elastic, id: u64) -> Option<String> {
+        let compared = compare(&cx.jobs, &mut cx.storage, elastic, id).err();
+        let line = compared.as_deref().and_then(|text| text.lines().next());
+        line.map(str::to_owned)
+    }
+
+    #[test]
+    fn an_event_is_compared_before_it_is_in_the_store() {
+        let mut cx = context(Settings::default());
+        let elastic = Elastic::default();
+        let id = running_job(&mut cx);
+        assert_eq!(difference(&mut cx, &elastic, id), None);
+        cx.write_events();
+        assert_eq!(difference(&mut cx, &elastic, id), None);
+        cx.log(id, Event::new(cx.now, "start"));
+        // An event that is applied and never written.
+        cx.jobs.take_unwritten();
+        let found = difference(&mut cx, &elastic, id);
+        assert_eq!(found.unwrap(), "its eventlog gives another record:");
+    }
+
+    #[test]
+    fn an_expiration_that_is_not_logged_is_found() {
+        let mut cx = context(Settings::default());
+        let id = running_job(&mut cx);
+        let late = R.replace(r#""expiration":0.0"#, r#""expiration":60.0"#);
+        cx.storage.run(|store| store.set_r(id, &late));
+        let found = difference(&mut cx, &Elastic::default(), id);
+        assert_eq!(found.unwrap(), "its eventlog gives another record:");
+    }
+
+    #[test]
+    fn a_logged_expiration_comes_from_the_log_alone() {
+        let mut cx = context(Settings::default());
+        let id = running_job(&mut cx);
+        let context = json!({"expiration": 60.0});
+        cx.log(id, Event::with(cx.now, "resource-update", context));
+        assert_eq!(difference(&mut cx, &Elastic::default(), id), None);
+        let record = cx.jobs.record(id).unwrap();
+        assert_eq!(record.expiration(), Some(60.0));
+    }
+
+    #[test]
+    fn another_jobspec_than_the_stored_one_is_found() {
+        let mut cx = context(Settings::default());
+        let (first, second) = (add_pending_job(&mut cx), add_pending_job(&mut cx));
+        let key = cx.jobs.record(second).unwrap().spec().key;
+        cx.storage.run(|store| store.set_spec(first, key));
+        let elastic = Elastic::default();
+        let found = difference(&mut cx, &elastic, first);
+        assert_eq!(found.unwrap(), "its eventlog gives another record:");
+        assert_eq!(difference(&mut cx, &elastic, second), None);
+    }
+
+    #[test]
+    fn a_job_in_the_store_or_in_memory_alone_is_found() {
+        let mut cx = context(Settings::default());
+        let (first, second) = (add_pending_job(&mut cx), add_pending_job(&mut cx));
+        cx.storage.run(|store| store.remove_job(first));
+        cx.jobs.purge(second);
+        let elastic = Elastic::default();
+        let found = [first, second].map(|id| difference(&mut cx, &elastic, id).unwrap());
         assert_eq!(
-            &replayed, record,
-            "job {name}: its eventlog gives another record:\n{eventlog}"
+            found,
+            ["it is not in the store", "it is in the store alone"]
         );
+        cx.storage.run(|store| store.remove_job(second));
+        assert_eq!(difference(&mut cx, &elastic, second), None);
+    }
+
+    #[test]
+    fn a_request_that_is_not_in_the_log_is_found() {
+        let mut cx = context(Settings::default());
+        let mut elastic = Elastic::default();
+        let id = running_job(&mut cx);
+        let context = json!({"seq": 1, "directive": "new", "nodes": 2});
+        let event = Event::with(cx.now, "penstock.alloc-request", context);
+        elastic.replay(id, &event);
+        let found = difference(&mut cx, &elastic, id);
+        assert_eq!(found.unwrap(), "its eventlog gives other PMIx requests:");
+        cx.log(id, event);
+        assert_eq!(difference(&mut cx, &elastic, id), None);
+        let found = difference(&mut cx, &Elastic::default(), id);
+        assert_eq!(found.unwrap(), "its eventlog gives other PMIx requests:");
+        // Requests of a job that does not exist.
+        cx.jobs.purge(id);
+        cx.storage.run(|store| store.remove_job(id));
+        let found = difference(&mut cx, &elastic, id);
+        assert_eq!(found.unwrap(), "its PMIx requests are left");
+    }
+
+    #[test]
+    fn every_job_is_compared_with_few_and_in_turn_with_many() {
+        let mut cx = context(Settings::default());
+        let (mut check, elastic) = (ReplayCheck::default(), Elastic::default());
+        let first = add_pending_job(&mut cx);
+        for _ in 1..MAX_ALL {
+            add_pending_job(&mut cx);
+        }
+        assert_eq!(check.select(&mut cx.jobs, &elastic).len(), MAX_ALL);
+        assert!(check.select(&mut cx.jobs, &elastic).is_empty());
+        cx.log(first, Event::new(cx.now, "debug"));
+        assert_eq!(check.select(&mut cx.jobs, &elastic).len(), MAX_ALL);
+        add_pending_job(&mut cx);
+        let mut seen = check.select(&mut cx.jobs, &elastic);
+        for _ in 0..MAX_ALL {
+            cx.log(first, Event::new(cx.now, "debug"));
+            let selected = check.select(&mut cx.jobs, &elastic);
+            assert!(selected.contains(&first) && selected.len() < MAX_ALL);
+            seen.extend(selected);
+        }
+        assert_eq!(seen.len(), MAX_ALL + 1);
+    }
+
+    #[test]
+    fn a_long_eventlog_is_due_now_and_then_and_at_the_end() {
+        let mut cx = context(Settings::default());
+        let mut check = ReplayCheck::default();
+        let id = add_pending_job(&mut cx);
+        let mut due = 0;
+        for _ in 0..8 * MAX_EVENTS {
+            cx.log(id, Event::new(cx.now, "debug"));
+            due += u32::from(check.is_due(cx.jobs.record(id).unwrap()));
+        }
+        assert!((MAX_EVENTS..2 * MAX_EVENTS).contains(&due), "{due}");
+        let cancel = json!({"type": "cancel", "severity": 0, "note": ""});
+        cx.log(id, Event::with(cx.now, "exception", cancel));
+        cx.log(id, Event::new(cx.now, "clean"));
+        let record = cx.jobs.record(id).unwrap();
+        assert!(check.is_due(record) && !check.is_due(record));
+    }
+
+    #[test]
+    #[should_panic(expected = "its eventlog gives another record")]
+    fn a_difference_is_a_panic() {
+        let mut cx = context(Settings::default());
+        let id = running_job(&mut cx);
+        cx.storage.run(|store| store.clear_r(id));
+        ReplayCheck::default().assert_records(&mut cx.jobs, &mut cx.storage, &Elastic::default());
     }
 }

@@ -1,8 +1,9 @@
-//! Which handler serves which topic, and the role that it requires.
+//! The table of methods: topic, required role and handler.
 
 use penstock_flux::{Payload, RequestError, topic};
 use penstock_wire::{Kind, Message};
 
+use crate::authorize::{self, Caller, JobKey};
 use crate::control;
 use crate::history;
 use crate::info;
@@ -16,15 +17,6 @@ use crate::row;
 use crate::rpc::{Handled, Reply, Request};
 use crate::update;
 use crate::watch::Drained;
-
-/// The role that a method requires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Caller {
-    /// Every user; methods on one job check its owner.
-    Anyone,
-    /// The instance owner.
-    Owner,
-}
 
 /// How a method is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,30 +48,31 @@ const fn route(topic: &'static str, caller: Caller, mode: Mode, handler: Handler
 
 /// Every method, sorted by topic.
 const ROUTES: [Route; 38] = {
-    use Caller::{Anyone, Owner};
+    use Caller::{Anyone, ByValue, JobOwner, Owner};
+    use JobKey::{Id, Job};
     use Mode::{Single, Streaming};
     use topic::{job_info, job_ingest, job_manager, kvs as kv, pmix};
     [
-        route(job_info::EVENTLOG_WATCH, Anyone, Streaming, |m, r| {
+        route(job_info::EVENTLOG_WATCH, JobOwner(Id), Streaming, |m, r| {
             m.queries.watchers.eventlog_watch(&mut m.cx, r)
         }),
         route(job_info::EVENTLOG_WATCH_CANCEL, Anyone, Single, |m, r| {
             m.queries.watchers.stream_cancel(&mut m.cx, r)
         }),
-        route(job_info::LOOKUP, Anyone, Single, |m, r| {
+        route(job_info::LOOKUP, JobOwner(Id), Single, |m, r| {
             info::lookup(&mut m.cx, r)
         }),
-        route(job_ingest::SUBMIT, Anyone, Single, |m, r| {
+        route(job_ingest::SUBMIT, ByValue, Single, |m, r| {
             ingest::submit(&mut m.cx, r)
         }),
         route(topic::job_list::JOB_STATS, Anyone, Single, |m, _| {
-            Ok(m.census.describe().into())
+            Ok(Reply::of(&m.census.stats()))
         }),
         route(topic::job_list::LIST, Anyone, Streaming, |m, r| {
             m.queries.listings.list(&m.cx, r)
         }),
         route(topic::job_list::LIST_ATTRS, Anyone, Single, |_, _| {
-            Ok(row::attributes().into())
+            Ok(Reply::of(&row::attributes()))
         }),
         route(topic::job_list::LIST_CANCEL, Anyone, Single, |m, r| {
             m.queries.listings.list_cancel(&mut m.cx, r)
@@ -102,7 +95,7 @@ const ROUTES: [Route; 38] = {
         route(job_manager::EXEC_HELLO, Owner, Single, |m, r| {
             m.exec.hello(&mut m.cx, r)
         }),
-        route(job_manager::HISTORY_GET, Anyone, Single, |m, r| {
+        route(job_manager::HISTORY_GET, ByValue, Single, |m, r| {
             history::history(&m.cx, r)
         }),
         route(job_manager::IDLE, Anyone, Single, |m, r| {
@@ -111,14 +104,14 @@ const ROUTES: [Route; 38] = {
         route(job_manager::IDLE_CANCEL, Anyone, Single, |m, r| {
             m.queries.watchers.drain_cancel(&mut m.cx, r)
         }),
-        route(job_manager::KILL, Anyone, Single, |m, r| {
+        route(job_manager::KILL, ByValue, Single, |m, r| {
             control::kill(&mut m.cx, &m.exec, r)
         }),
-        route(job_manager::MEMO, Anyone, Single, |m, r| {
+        route(job_manager::MEMO, JobOwner(Id), Single, |m, r| {
             control::memo(&mut m.cx, r)
         }),
         route(job_manager::PRIORITIZE, Owner, Single, |m, r| {
-            priority::prioritize(&mut m.cx, &mut m.scheduler, r)
+            priority::prioritize(&mut m.cx, r)
         }),
         route(job_manager::PURGE, Owner, Single, |m, r| {
             m.purger.purge(&mut m.cx, &mut m.census, r)
@@ -132,12 +125,12 @@ const ROUTES: [Route; 38] = {
             Ok(queue_admin::queue_list(&m.cx))
         }),
         route(job_manager::QUEUE_START, Owner, Single, |m, r| {
-            queue_admin::queue_start(&mut m.cx, &mut m.scheduler, r)
+            queue_admin::queue_start(&mut m.cx, r)
         }),
         route(job_manager::QUEUE_STATUS, Anyone, Single, |m, r| {
             queue_admin::queue_status(&m.cx, r)
         }),
-        route(job_manager::RAISE, Anyone, Single, |m, r| {
+        route(job_manager::RAISE, ByValue, Single, |m, r| {
             control::raise(&mut m.cx, r)
         }),
         route(job_manager::SCHED_HELLO, Owner, Streaming, |m, r| {
@@ -146,34 +139,112 @@ const ROUTES: [Route; 38] = {
         route(job_manager::SCHED_READY, Owner, Single, |m, r| {
             m.scheduler.ready(&mut m.cx, r)
         }),
-        route(job_manager::UPDATE, Anyone, Single, |m, r| {
+        route(job_manager::UPDATE, JobOwner(Id), Single, |m, r| {
             update::update(&mut m.cx, r)
         }),
-        route(job_manager::URGENCY, Anyone, Single, |m, r| {
-            priority::set_urgency(&mut m.cx, &mut m.scheduler, r)
+        route(job_manager::URGENCY, ByValue, Single, |m, r| {
+            priority::set_urgency(&mut m.cx, r)
         }),
         route(kv::COMMIT, Owner, Single, |m, r| kvs::commit(&mut m.cx, r)),
-        route(kv::LOOKUP, Anyone, Single, |m, r| kvs::lookup(&mut m.cx, r)),
-        route(pmix::ALLOC, Anyone, Single, |m, r| {
+        route(kv::LOOKUP, ByValue, Single, |m, r| {
+            kvs::lookup(&mut m.cx, r)
+        }),
+        route(pmix::ALLOC, ByValue, Single, |m, r| {
             m.elastic.alloc(&mut m.cx, r)
         }),
         route(pmix::ALLOC_CANCEL, Anyone, Single, |m, r| {
             m.elastic.alloc_cancel(&mut m.cx, r)
         }),
-        route(pmix::CANCEL, Anyone, Single, |m, r| {
+        route(pmix::CANCEL, ByValue, Single, |m, r| {
             m.elastic.cancel_request(&mut m.cx, r)
         }),
-        route(pmix::EVENTS, Anyone, Streaming, |m, r| {
+        route(pmix::EVENTS, JobOwner(Job), Streaming, |m, r| {
             m.elastic.events(&mut m.cx, r)
         }),
         route(pmix::EVENTS_CANCEL, Anyone, Single, |m, r| {
             m.elastic.events_cancel(&mut m.cx, r)
         }),
-        route(pmix::QUERY, Anyone, Single, |m, r| {
+        route(pmix::QUERY, ByValue, Single, |m, r| {
             m.elastic.query(&m.cx, r)
         }),
     ]
 };
+
+/// The methods that every service has, for every user.
+const COMMON: [(&str, Handler); 3] = [
+    (topic::DISCONNECT, |m, r| {
+        m.disconnect(r);
+        Ok(Reply::Deferred)
+    }),
+    (topic::PING, |_, r| {
+        Ok(Reply::from(r.payload::<serde_json::Value>()?))
+    }),
+    (topic::STATS_GET, |m, _| {
+        Ok(Reply::Payload(m.stats().to_payload()))
+    }),
+];
+
+/// Whether a request is for a service of the manager, whatever its method.
+fn is_served(request: &Message) -> bool {
+    let (service, method) = (request.service(), request.method());
+    let is_of = |topic: &str| {
+        let rest = topic.strip_prefix(service);
+        rest.is_some_and(|rest| rest.starts_with('.'))
+    };
+    let rest = request.topic().strip_prefix(service);
+    rest.and_then(|rest| rest.strip_prefix('.')) == Some(method)
+        && ROUTES.iter().any(|route| is_of(route.topic))
+}
+
+/// A request of the manager whose responses a peer handles.
+struct Answered {
+    /// The topic; with a leading dot the method, of whatever service.
+    topic: &'static str,
+    handler: fn(&mut Manager, &Message),
+}
+
+impl Answered {
+    fn matches(&self, topic: &str) -> bool {
+        if self.topic.starts_with('.') {
+            topic.ends_with(self.topic)
+        } else {
+            self.topic == topic
+        }
+    }
+}
+
+/// Every request of the manager that expects a response. All of them go to services of the instance
+/// owner; those of other users are ignored.
+const RESPONSES: [Answered; 7] = [
+    Answered {
+        topic: topic::sched::ALLOC,
+        handler: |m, r| m.scheduler.alloc_response(&mut m.cx, r),
+    },
+    Answered {
+        topic: topic::sched::FREE,
+        handler: |m, r| m.scheduler.free_response(&mut m.cx, r),
+    },
+    Answered {
+        topic: topic::sched::EXPIRATION,
+        handler: |m, r| m.scheduler.expiration_response(&mut m.cx, r),
+    },
+    Answered {
+        topic: topic::sched::EXPLAIN,
+        handler: |m, r| m.elastic.probe_response(&mut m.cx, r),
+    },
+    Answered {
+        topic: topic::hooks::PROLOG,
+        handler: |m, r| m.hooks.response(&mut m.cx, r),
+    },
+    Answered {
+        topic: topic::hooks::EPILOG,
+        handler: |m, r| m.hooks.response(&mut m.cx, r),
+    },
+    Answered {
+        topic: ".start",
+        handler: |m, r| m.exec.start_response(&mut m.cx, r),
+    },
+];
 
 fn find(topic: &str) -> Option<&'static Route> {
     let index = ROUTES.binary_search_by(|route| route.topic.cmp(topic));
@@ -196,7 +267,7 @@ impl Manager {
         let request = Request::new(message, self.cx.settings.owner);
         let handled = match find(message.topic()) {
             Some(route) => self.call(route, request),
-            None => self.call_any(request),
+            None => self.call_common(request),
         };
         match handled {
             Ok(Reply::Empty) => self.cx.respond(message, None),
@@ -214,7 +285,7 @@ impl Manager {
         let (message, topic) = (request.message, route.topic);
         if route.mode == Mode::Streaming {
             if message.is_noresponse() {
-                let line = format!("{topic} that wants no response: ignored");
+                let line = format!("{topic} marked as without response: ignored");
                 self.cx.complain(line);
                 return Ok(Reply::Deferred);
             }
@@ -223,27 +294,23 @@ impl Manager {
                 return Err(RequestError::protocol(text));
             }
         }
-        if route.caller == Caller::Owner && !request.sender.is_owner() {
-            let text = format!("{topic}: only the instance owner may do this");
-            return Err(RequestError::not_permitted(text));
-        }
+        authorize::check(route.caller, &self.cx.jobs, request)?;
         (route.handler)(self, request)
     }
 
     /// Calls a method that every service has.
-    fn call_any(&mut self, request: Request<'_>) -> Handled {
-        match request.message.method() {
-            topic::DISCONNECT => {
-                self.disconnect(request);
-                Ok(Reply::Deferred)
-            }
-            topic::PING => Ok(Reply::from(request.payload::<serde_json::Value>()?)),
-            topic::STATS_GET => Ok(Reply::Payload(self.stats().to_payload())),
-            _ => Err(RequestError::unknown_method(request.message.topic())),
+    fn call_common(&mut self, request: Request<'_>) -> Handled {
+        let message = request.message;
+        let common = COMMON
+            .iter()
+            .find(|(method, _)| *method == message.method());
+        match common.filter(|_| is_served(message)) {
+            Some((_, handler)) => handler(self, request),
+            None => Err(RequestError::unknown_method(message.topic())),
         }
     }
 
-    /// A peer has disconnected: the scheduler, the execution service, or a client.
+    /// Handles the disconnect of a peer: the scheduler, the execution service, or a client.
     fn disconnect(&mut self, request: Request<'_>) {
         let Some(origin) = request.origin() else {
             return;
@@ -255,21 +322,15 @@ impl Manager {
     }
 
     fn handle_response(&mut self, response: &Message) {
-        let cx = &mut self.cx;
-        if response.userid != cx.settings.owner {
-            let topic = response.topic();
-            return cx.complain(format!("response of another user to {topic}: ignored"));
+        let topic = response.topic();
+        if !authorize::is_owners_response(&self.cx.settings, response.userid) {
+            let line = format!("response of another user to {topic}: ignored");
+            return self.cx.complain(line);
         }
-        match response.topic() {
-            topic::sched::ALLOC => self.scheduler.alloc_response(cx, response),
-            topic::sched::FREE => self.scheduler.free_response(cx, response),
-            topic::sched::EXPIRATION => self.scheduler.expiration_response(cx, response),
-            topic::sched::EXPLAIN => self.elastic.probe_response(cx, response),
-            topic::hooks::PROLOG | topic::hooks::EPILOG => self.hooks.response(cx, response),
-            _ if response.method() == topic::exec_method::START => {
-                self.exec.start_response(cx, response);
-            }
-            _ => {}
+        self.cx.release_matchtag(response.matchtag);
+        let answered = RESPONSES.iter().find(|answered| answered.matches(topic));
+        if let Some(answered) = answered {
+            (answered.handler)(self, response);
         }
     }
 }
@@ -282,7 +343,10 @@ mod tests {
     fn every_topic_is_found_once() {
         assert!(ROUTES.windows(2).all(|pair| pair[0].topic < pair[1].topic));
         for route in &ROUTES {
-            assert_eq!(find(route.topic).map(|it| it.topic), Some(route.topic));
+            assert_eq!(
+                find(route.topic).map(|found| found.topic),
+                Some(route.topic)
+            );
         }
         assert!(find("job-manager.nonsense").is_none());
     }

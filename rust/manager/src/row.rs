@@ -1,8 +1,9 @@
 //! A job as `job-list` shows it: a row of attributes (RFC 43, Job Attributes).
 
 use penstock_flux::Text;
+use penstock_flux::job_list::{ListAttrsResponse, Row};
 use penstock_rset::ResourceSet;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::flex::Flex;
 use crate::jobs::Job;
@@ -68,19 +69,28 @@ const ATTRIBUTES: [(&str, Attribute); 33] = [
     }),
     ("success", |job| {
         let outcome = job.record.result();
-        outcome.map(|it| it == JobResult::Completed).into()
+        outcome.map(|result| result == JobResult::Completed).into()
     }),
     ("exception_occurred", |job| {
         job.record.exception().is_some().into()
     }),
     ("exception_type", |job| {
-        job.record.exception().map(|it| it.kind.as_str()).into()
+        job.record
+            .exception()
+            .map(|exception| exception.kind.as_str())
+            .into()
     }),
     ("exception_severity", |job| {
-        job.record.exception().map(|it| it.severity).into()
+        job.record
+            .exception()
+            .map(|exception| exception.severity)
+            .into()
     }),
     ("exception_note", |job| {
-        job.record.exception().map(|it| it.note.as_str()).into()
+        job.record
+            .exception()
+            .map(|exception| exception.note.as_str())
+            .into()
     }),
     ("pending_reason", |job| {
         let pending = job.record.state() == State::Sched;
@@ -151,8 +161,8 @@ impl Attrs {
 }
 
 /// The row of a job. Attributes without a value are left out.
-pub fn row(job: &Job, attrs: Attrs) -> Map<String, Value> {
-    let mut row = Map::new();
+pub fn row(job: &Job, attrs: Attrs) -> Row {
+    let mut row = Row::new();
     for (index, (name, value)) in ATTRIBUTES.iter().enumerate() {
         if attrs.0 & (1 << index) != 0 {
             let value = value(job);
@@ -165,7 +175,9 @@ pub fn row(job: &Job, attrs: Attrs) -> Map<String, Value> {
 }
 
 /// `job-list.list-attrs`.
-pub(crate) fn attributes() -> Value {
-    let names: Vec<_> = ATTRIBUTES.iter().map(|(name, _)| *name).collect();
-    json!({ "attrs": names })
+pub(crate) fn attributes() -> ListAttrsResponse<'static> {
+    let names = ATTRIBUTES.iter().map(|(name, _)| (*name).into());
+    ListAttrsResponse {
+        attrs: names.collect(),
+    }
 }

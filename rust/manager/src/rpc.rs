@@ -1,18 +1,18 @@
-//! Requests and responses: who asks, reading payloads, rejecting with an error number and a text.
+//! Requests and responses: senders, payloads, and errors with a number and a text.
 
-use penstock_flux::{Credentials, Payload, RequestError, flags, role};
+use penstock_flux::{Credentials, Payload, RequestError, TypedPayload, flags, role};
 use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What a handler answers.
+/// The response of a handler.
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// An empty response.
     Empty,
     /// A response with this payload.
     Payload(Vec<u8>),
-    /// Nothing now: responses were sent, or will be.
+    /// None by the router: the handler has sent the responses, or will send them.
     Deferred,
 }
 
@@ -36,7 +36,7 @@ impl From<Value> for Reply {
 pub(crate) struct Request<'a> {
     /// The message.
     pub(crate) message: &'a Message,
-    /// Who sent it.
+    /// The credentials of its sender.
     pub(crate) sender: Credentials,
 }
 
@@ -66,16 +66,14 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Reads a message's payload. A key that is missing or wrong is named in the error.
+/// Reads a message's payload. The error names a key that is missing or has a wrong value.
 pub(crate) fn payload<'a, T: Deserialize<'a>>(message: &'a Message) -> Result<T, RequestError> {
-    penstock_flux::read(message.payload_json()).map_err(|error| {
-        RequestError::protocol(format!("{}: malformed payload: {error}", message.topic()))
-    })
+    message.read_request()
 }
 
 /// The peer that a message comes from: the bottom of its route stack.
 pub(crate) fn origin(message: &Message) -> Option<&[u8]> {
-    message.routes.as_ref()?.last().map(Vec::as_slice)
+    message.origin()
 }
 
 /// Whether `message` is the request that a peer names by its matchtag.
@@ -88,6 +86,11 @@ pub(crate) fn request(topic: &str, payload: &impl Payload) -> Message {
     let mut request = Message::request(topic, "");
     request.set_payload(Some(payload.to_payload()));
     request
+}
+
+/// A request with a value as its payload.
+pub(crate) fn typed_request(topic: &str, value: TypedPayload) -> Message {
+    Message::request(topic, "").with_typed(value)
 }
 
 /// A request with a payload that expects no response.

@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+/// The default number of pending PMIx requests of one job.
+const DEFAULT_JOB_REQUESTS: i64 = 4096;
+
 /// The least and greatest amounts that one job may request. A negative number is unlimited: in a
 /// queue it overrides the general limit.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Longest time limit in seconds; if set, a job without a time limit is rejected. 0 or negative is
@@ -41,7 +44,7 @@ impl Limits {
 }
 
 /// A named queue: its resources and limits.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Queue {
     /// Properties that the execution targets of the queue must have.
@@ -62,12 +65,12 @@ pub enum ExecHello {
     #[default]
     Replace,
     /// The new service is rejected, as earlier versions of the protocol say.
-    Refuse,
+    Reject,
 }
 
 /// The greatest amounts that requests of running jobs may have at a time. A negative number is
 /// unlimited.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ElasticLimits {
     /// Pending requests.
@@ -79,7 +82,7 @@ pub struct ElasticLimits {
 }
 
 /// The limits of PMIx requests.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ElasticSettings {
     /// For the requests of one job.
@@ -88,8 +91,20 @@ pub struct ElasticSettings {
     pub user: ElasticLimits,
 }
 
+impl Default for ElasticSettings {
+    fn default() -> Self {
+        Self {
+            job: ElasticLimits {
+                requests: Some(DEFAULT_JOB_REQUESTS),
+                ..ElasticLimits::default()
+            },
+            user: ElasticLimits::default(),
+        }
+    }
+}
+
 /// The job manager's settings.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// User id of the instance owner.
@@ -116,4 +131,28 @@ pub struct Settings {
     pub epilog: bool,
     /// The limits of PMIx requests.
     pub elastic: ElasticSettings,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize as _;
+    use serde_json::{Value, json};
+
+    use super::Settings;
+
+    /// Generated from the declaration of the configuration by `make configuration`.
+    const DECLARED: &str = include_str!("settings.json");
+
+    #[test]
+    fn defaults_and_choices_are_those_of_the_declaration() {
+        let declared: Value = serde_json::from_str(DECLARED).unwrap();
+        let defaults = Settings::deserialize(&declared["defaults"]).unwrap();
+        assert_eq!(defaults, Settings::default());
+        let choices = declared["choices"].as_array().unwrap();
+        assert!(choices.contains(&json!({"exec_hello": "reject"})));
+        for choice in choices {
+            let read = Settings::deserialize(choice);
+            assert!(read.is_ok(), "{choice}: {read:?}");
+        }
+    }
 }

@@ -4,6 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::RequestError;
 
+use crate::authorize;
+
 /// The header of a `J`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Header {
@@ -32,7 +34,9 @@ fn read_header(text: &str) -> Result<Header, RequestError> {
             .next()
             .ok_or_else(|| wrong(format!("`{key}` of the header has no value")))?;
         let number = || {
-            let number = value.strip_prefix('i').and_then(|it| it.parse().ok());
+            let number = value
+                .strip_prefix('i')
+                .and_then(|digits| digits.parse().ok());
             number.ok_or_else(|| wrong(format!("expected `{key}` of the header to be an integer")))
         };
         match key {
@@ -62,10 +66,7 @@ pub(crate) fn unwrap(j: &str, sender: u32, owner: u32) -> Result<String, Request
         return Err(RequestError::invalid(text));
     }
     let signer = header.userid.ok_or_else(|| wrong("expected a userid"))?;
-    if signer != i64::from(sender) && !(signer == 0 && sender == owner) {
-        let text = format!("J is signed by user {signer}, but sent by user {sender}");
-        return Err(RequestError::not_permitted(text));
-    }
+    authorize::signer(owner, sender, signer)?;
     decode(payload, "payload")
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_flux::RequestedResources;
+use penstock_flux::RedactedJobspec;
 use penstock_jobspec::{Jobspec, TaskCount};
 
 /// The attributes of a jobspec that the manager needs, shared by jobs that were submitted together.
@@ -67,59 +67,10 @@ impl Spec {
     }
 }
 
-/// A jobspec as the scheduler is sent it.
-#[derive(Debug)]
-pub struct RedactedJobspec {
-    /// The JSON text.
-    pub text: String,
-    /// What it requests, for a scheduler in the same process.
-    pub requested: Arc<RequestedResources>,
-}
-
-impl RedactedJobspec {
-    /// The jobspec for the scheduler, from one that is redacted already.
-    pub fn new(redacted: &Jobspec) -> Self {
-        Self {
-            text: redacted.to_text(),
-            requested: Arc::new(RequestedResources {
-                request: redacted.request().clone(),
-                queue: redacted.queue().map(str::to_owned),
-            }),
-        }
-    }
-}
-
-/// A jobspec that is in the store: its digest, and the jobspec that the scheduler is sent. Both are shared by jobs that
+/// A jobspec that is in the store: its digest, and the form that is sent to the scheduler. Both are shared by jobs that
 /// were submitted together.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) spec: Arc<Spec>,
     pub(crate) request: Arc<RedactedJobspec>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::RedactedJobspec;
-    use penstock_jobspec::Jobspec;
-    use serde_json::json;
-
-    #[test]
-    fn a_scheduler_in_the_process_gets_what_another_parses() {
-        let mut jobspec = Jobspec::from_json(
-            r#"{"version":1,
-            "resources":[{"type":"node","count":2,"with":[{"type":"slot","count":1,"label":"task",
-                "with":[{"type":"core","count":3}]}]}],
-            "tasks":[{"command":["true"],"slot":"task","count":{"per_slot":1}}],
-            "attributes":{"system":{"duration":7,"queue":"batch","environment":{"A":"b"},
-                "constraints":{"hostlist":["n[0-7]"]}}}}"#,
-        )
-        .unwrap();
-        jobspec.set_duration(60.0);
-        for constraints in [vec![], vec![json!({"properties": ["fast"]})]] {
-            let redacted = RedactedJobspec::new(&jobspec.redacted(constraints).unwrap());
-            let parsed = Jobspec::from_json(&redacted.text).unwrap();
-            assert_eq!(redacted.requested.request, *parsed.request());
-            assert_eq!(redacted.requested.queue.as_deref(), parsed.queue());
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! What is due for a job in each state: the one place that moves jobs on.
+//! The steps that are due for a job in each state. No other module advances jobs.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::manager::Manager;
 use crate::state::State;
 
 impl Manager {
-    /// Moves jobs on until nothing is due.
+    /// Performs the due steps of jobs until none is left.
     pub(crate) fn settle(&mut self) {
         loop {
             self.perform();
@@ -29,7 +29,8 @@ impl Manager {
                 self.scheduler.send_priorities(&mut self.cx);
                 let watchers = &mut self.queries.watchers;
                 watchers.answer_drains(&mut self.cx, &self.census);
-                return self.perform();
+                self.perform();
+                return self.assert_records();
             }
         }
     }
@@ -72,12 +73,12 @@ impl Manager {
         }
     }
 
-    /// Starts a job after its prolog; the resources of a job that carries a PMIx request are granted.
+    /// Starts a job after its prolog; grants the resources of a request job.
     fn run(&mut self, id: u64) {
         let Some(job) = self.cx.jobs.get(id) else {
             return;
         };
-        let is_outdated = job.dialogue.is_request_outdated();
+        let is_outdated = job.dialogue.alloc() == Alloc::Outdated;
         if job.record.elastic_request().is_some() {
             self.elastic.allocated(&mut self.cx, id);
         } else if job.dialogue.exec() == Exec::Idle
@@ -91,13 +92,13 @@ impl Manager {
         self.dependencies.wake_dependents(&mut self.cx, id);
     }
 
-    /// Requests the expiration that follows from the time limit: an update has crossed the
-    /// scheduler's response.
+    /// Requests the expiration that follows from the time limit, if an update of the limit has crossed
+    /// the scheduler's response.
     fn check_expiration(&mut self, id: u64) {
         let Some((record, dialogue)) = self.cx.jobs.split(id) else {
             return;
         };
-        dialogue.clear_outdated();
+        dialogue.advance_alloc(AllocInput::Check);
         if record.has_resources() {
             let duration = record.spec().duration;
             self.cx.effect(Effect::RequestExpiration {
@@ -108,7 +109,7 @@ impl Manager {
         }
     }
 
-    /// Frees the job's resources, once nothing runs and nothing is outstanding.
+    /// Frees the job's resources once its tasks have ended and no request is outstanding.
     fn clean_up(&mut self, id: u64) {
         let cx = &mut self.cx;
         let has_flex = |cx: &crate::context::Context| {
@@ -128,7 +129,7 @@ impl Manager {
         match job.dialogue.exec() {
             Exec::Waiting { .. } if !job.record.has_started() => self.exec.abandon(cx, id),
             Exec::Idle | Exec::Released => {}
-            // A job that has started must be released, if need be by the next service.
+            // The tasks of a job that has started must be released, if necessary by the next service.
             Exec::Waiting { .. }
             | Exec::Requested { .. }
             | Exec::Started { .. }

@@ -5,7 +5,7 @@ use penstock_store::{Error, Store};
 /// The store of one manager.
 ///
 /// A failed operation yields a default value and makes every later [`commit`](Self::commit) fail, so
-/// that nothing that rests on it leaves the manager.
+/// that no message that depends on that value leaves the manager.
 #[derive(Debug)]
 pub(crate) struct Storage {
     store: Store,
@@ -33,7 +33,14 @@ impl Storage {
         })
     }
 
-    /// The store itself, for those who handle its errors.
+    /// Whether an operation has failed since the last commit: what is read since need not be what was
+    /// written.
+    #[cfg(debug_assertions)]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// The store itself, for callers that handle its errors.
     pub(crate) fn store(&mut self) -> &mut Store {
         &mut self.store
     }

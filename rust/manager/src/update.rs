@@ -1,12 +1,12 @@
 //! `job-manager.update`: another time limit for a job.
 
-use std::sync::Arc;
-
 use penstock_flux::RequestError;
 use penstock_flux::job_manager::UpdateRequest;
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
+use penstock_rset::ResourceSet;
 use serde_json::{Map, Value, json};
 
+use crate::authorize;
 use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause, ExpirationChange};
 use crate::event::Event;
@@ -40,14 +40,11 @@ fn read_duration(updates: &Map<String, Value>) -> Result<f64, RequestError> {
 pub(crate) fn update(cx: &mut Context, request: Request<'_>) -> Handled {
     let update: UpdateRequest = request.payload()?;
     let id = update.id;
-    let record = &cx.jobs.active(id, request.sender)?.record;
+    let record = &cx.jobs.active(id)?.record;
     let duration = read_duration(&update.updates)?;
     let state = record.state();
-    if !request.sender.is_owner() {
-        if state > State::Sched {
-            let text = "only the instance owner may change the duration of a running job";
-            return Err(RequestError::not_permitted(text));
-        }
+    authorize::duration(request.sender, state)?;
+    if authorize::is_limited(request.sender) {
         policy::check_duration(duration, record.spec().queue.as_deref(), &cx.settings)?;
     }
     match state {
@@ -61,7 +58,7 @@ pub(crate) fn update(cx: &mut Context, request: Request<'_>) -> Handled {
             Ok(Reply::Deferred)
         }
         State::Cleanup | State::Inactive => {
-            let text = format!("job {} has ended", Fluid(id));
+            let text = format!("job {} has ended", JobId::new(id));
             Err(RequestError::invalid(text))
         }
         State::New | State::Depend | State::Priority | State::Sched => {
@@ -86,14 +83,13 @@ pub(crate) fn apply_expiration(
     let id = change.id;
     let record = cx.jobs.record(id);
     let record = record.filter(|record| record.state() == State::Run);
-    let Some((duration, r)) = record.and_then(|record| {
-        let r = Arc::clone(record.r()?);
+    let Some((duration, mut r)) = record.and_then(|record| {
+        let r = ResourceSet::clone(record.r()?);
         Some((record.spec().duration, r))
     }) else {
-        let text = format!("job {} is no longer running", Fluid(id));
+        let text = format!("job {} is no longer running", JobId::new(id));
         return Err(RequestError::invalid(text));
     };
-    let mut r = r.as_ref().clone();
     r.set_expiration(Some(change.expiration))
         .map_err(|error| RequestError::invalid(error.to_string()))?;
     #[allow(clippy::float_cmp, reason = "the same number, or another limit")]
@@ -103,8 +99,6 @@ pub(crate) fn apply_expiration(
         Some(jobspecs::with_duration(cx, id, change.duration)?)
     };
     // Nothing has changed so far, and nothing can fail from here on.
-    let text = r.to_json();
-    cx.storage.run(|store| store.set_r(id, &text));
     if let Some(checked) = checked {
         let context = json!({ DURATION: change.duration });
         let event = Event::with(cx.now, "jobspec-update", context);

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_flux::errno::ECANCELED;
-use penstock_flux::job_list::WaitRequest;
+use penstock_flux::job_info::EventlogWatchResponse;
+use penstock_flux::job_list::{ListResponse, Row, WaitRequest};
 use penstock_flux::job_manager::{QueueRequest, WaitingStats};
 use penstock_flux::{RequestError, StreamCancelRequest};
 use penstock_wire::Message;
-use serde_json::{Value, json};
 
 use crate::census::Census;
 use crate::context::Context;
@@ -27,14 +27,14 @@ struct Wait {
     left: BTreeSet<u64>,
 }
 
-/// What `drain` and `idle` wait for, in one queue or in all.
+/// The condition of a `drain` or `idle` request, for one queue or for all.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Drain {
     queue: Option<String>,
     jobs: Drained,
 }
 
-/// Which jobs must be gone.
+/// The jobs whose end a `drain` or `idle` request awaits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Drained {
     /// All active jobs (`drain`).
@@ -64,12 +64,12 @@ pub(crate) struct Watchers {
     /// Each awaited job with the number of a wait for it.
     awaited: BTreeSet<(u64, u64)>,
     next_wait: u64,
-    /// Requests by what they wait for: each tally is looked at once, however many requests wait.
+    /// Requests by condition: each tally is checked once, whatever the number of requests.
     drains: BTreeMap<Drain, Vec<Message>>,
 }
 
 impl Watchers {
-    /// Follows a job's eventlog from here on.
+    /// Follows a job's eventlog from its next event.
     pub(crate) fn follow(&mut self, id: u64, request: Message) {
         self.eventlogs.entry(id).or_default().push(request);
     }
@@ -82,9 +82,9 @@ impl Watchers {
         let is_last = event.name == "clean";
         let mut line = String::new();
         event.write(&mut line);
-        let payload = json!({ "event": line });
+        let payload = EventlogWatchResponse { event: line.into() };
         for request in followers {
-            cx.respond(request, Some(&payload));
+            cx.respond_with(request, &payload);
             if is_last {
                 cx.end_stream(request);
             }
@@ -102,13 +102,13 @@ impl Watchers {
         for id in wait.ids {
             let job = cx.jobs.get(id).ok_or_else(|| cx.jobs.unknown(id))?;
             if job.record.state() == State::Inactive {
-                rows.push(Value::Object(row::row(job, Attrs::ALL)));
+                rows.push(row::row(job, Attrs::ALL));
             } else {
                 left.insert(id);
             }
         }
         for chunk in rows.chunks(ROWS_PER_RESPONSE) {
-            cx.respond(request.message, Some(&json!({ "jobs": chunk })));
+            cx.respond_with(request.message, &rows_response(chunk.to_vec()));
         }
         if left.is_empty() {
             return Err(RequestError::end_of_stream());
@@ -121,21 +121,21 @@ impl Watchers {
         Ok(Reply::Deferred)
     }
 
-    /// A job has become inactive: sends its row to the requests that wait for it.
+    /// Sends the row of a job that has become inactive to the requests that wait for it.
     pub(crate) fn job_ended(&mut self, cx: &mut Context, id: u64) {
         let waits = self.awaited.range((id, 0)..=(id, u64::MAX));
         let numbers: Vec<u64> = waits.map(|(_, number)| *number).collect();
         let Some(job) = cx.jobs.get(id).filter(|_| !numbers.is_empty()) else {
             return;
         };
-        let payload = json!({ "jobs": [Value::Object(row::row(job, Attrs::ALL))] });
+        let payload = rows_response(vec![row::row(job, Attrs::ALL)]);
         for number in numbers {
             self.awaited.remove(&(id, number));
             let Some(wait) = self.waits.get_mut(&number) else {
                 continue;
             };
             wait.left.remove(&id);
-            cx.respond(&wait.request, Some(&payload));
+            cx.respond_with(&wait.request, &payload);
             if wait.left.is_empty() {
                 cx.end_stream(&wait.request);
                 self.waits.remove(&number);
@@ -162,7 +162,7 @@ impl Watchers {
         Ok(Reply::Deferred)
     }
 
-    /// Answers the `drain` and `idle` requests that have reached what they wait for.
+    /// Answers the `drain` and `idle` requests whose condition is met.
     pub(crate) fn answer_drains(&mut self, cx: &mut Context, census: &Census) {
         self.drains.retain(|drain, requests| {
             let is_reached = drain.is_reached(census);
@@ -175,13 +175,14 @@ impl Watchers {
         });
     }
 
-    /// `job-manager.drain-cancel` and `job-manager.idle-cancel`: the request that `matchtag` names,
-    /// if it still waits, is answered with ECANCELED.
+    /// `job-manager.drain-cancel` and `job-manager.idle-cancel`: answers the request that `matchtag`
+    /// names with ECANCELED if it is still outstanding.
     pub(crate) fn drain_cancel(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
         let cancel: StreamCancelRequest = request.payload()?;
-        let is_it = |it: &Message| rpc::is_request_of(it, request.origin(), cancel.matchtag);
+        let is_named =
+            |message: &Message| rpc::is_request_of(message, request.origin(), cancel.matchtag);
         let mut found = self.drains.values_mut().filter_map(|requests| {
-            let index = requests.iter().position(is_it)?;
+            let index = requests.iter().position(is_named)?;
             Some(requests.swap_remove(index))
         });
         if let Some(ended) = found.next() {
@@ -193,8 +194,9 @@ impl Watchers {
     /// `job-info.eventlog-watch-cancel` and `job-list.wait-cancel`: the stream ends with ENODATA.
     pub(crate) fn stream_cancel(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
         let cancel: StreamCancelRequest = request.payload()?;
-        let is_it = |it: &Message| rpc::is_request_of(it, request.origin(), cancel.matchtag);
-        if let Some(ended) = self.take_stream(is_it) {
+        let is_named =
+            |message: &Message| rpc::is_request_of(message, request.origin(), cancel.matchtag);
+        if let Some(ended) = self.take_stream(is_named) {
             cx.end_stream(&ended);
         }
         Ok(Reply::Empty)
@@ -254,5 +256,12 @@ impl Watchers {
             waited: sum(self.awaited.len()),
             quiet: sum(self.drains.values().map(Vec::len).sum()),
         }
+    }
+}
+
+fn rows_response(jobs: Vec<Row>) -> ListResponse {
+    ListResponse {
+        jobs,
+        version: None,
     }
 }

@@ -1,4 +1,4 @@
-//! What a scheduler commits must exist, and nothing may be given twice.
+//! Claims: a scheduler may commit only existing resources, and none of them twice.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn r(ranks: &str, cores: &str, gpus: &str) -> String {
     .to_string()
 }
 
-/// Four nodes of eight cores and two gpus, and jobs that have asked for resources.
+/// Four nodes of eight cores and two gpus, and jobs whose alloc requests are outstanding.
 fn bench(jobs: usize) -> (Bench, Vec<u64>) {
     let mut bench = Bench::new();
     let inventory = ResourceSet::from_json(&r("0-3", "0-7", "0-1")).unwrap();
@@ -38,7 +38,7 @@ fn stored(bench: &mut Bench, id: u64) -> Option<String> {
 }
 
 fn name(id: u64) -> String {
-    penstock_jobspec::fluid::Fluid(id).to_string()
+    penstock_jobspec::job_id::JobId::new(id).to_string()
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn without_an_inventory_only_overlaps_are_rejected() {
 }
 
 #[test]
-fn what_another_job_has_is_rejected_whether_allocated_or_only_committed() {
+fn resources_of_another_job_are_rejected_whether_allocated_or_only_committed() {
     let (mut bench, ids) = bench(3);
     assert_eq!(bench.commit_r(ids[0], &r("0-3", "0-1", ""))[0].errnum(), 0);
     assert_eq!(bench.commit_r(ids[1], &r("0-3", "2-3", "0"))[0].errnum(), 0);
@@ -112,7 +112,7 @@ fn a_commit_is_done_whole_or_not_at_all() {
     for id in &ids {
         assert_eq!(stored(&mut bench, *id), None);
     }
-    // Nothing of it is claimed either.
+    // None of its resources is claimed either.
     let out = bench.commit_all(&[
         (ids[0], &r("1", "0", "")),
         (ids[1], &r("0", "0-3", "")),
@@ -131,7 +131,7 @@ fn a_second_commit_for_a_job_replaces_the_first_and_a_rejected_one_leaves_it() {
     // The claim from before the rejection holds, and so does its document.
     assert_eq!(rejection(&bench.commit_r(ids[1], &r("0", "3", ""))).0, 22);
     assert_eq!(stored(&mut bench, ids[0]).unwrap(), r("0", "0-3", ""));
-    // Two jobs may exchange what they have in one commit, and the last word for a job counts.
+    // Two jobs may exchange resources in one commit, and the last R for a job counts.
     let out = bench.commit_all(&[
         (ids[0], &r("0", "4-7", "")),
         (ids[1], &r("1", "0", "")),
@@ -185,7 +185,7 @@ fn ranks_are_claimable_again_as_they_are_released() {
     let out = bench.exec(ids[0], "release", &json!({"ranks": "0,3", "final": true}));
     assert_eq!(topics(&out), ["sched.free"]);
     assert_eq!(bench.commit_r(ids[2], &r("0,3", "0-7", ""))[0].errnum(), 0);
-    // The end of the first job has not touched what the second has.
+    // The end of the first job has not changed the claim of the second.
     assert_eq!(rejection(&bench.commit_r(ids[2], &r("1", "0", ""))).0, 22);
 }
 
@@ -206,7 +206,7 @@ fn a_job_on_ranks_that_have_left_is_left_alone() {
 }
 
 #[test]
-fn what_running_jobs_hold_is_claimed_after_a_restart() {
+fn resources_of_running_jobs_are_claimed_after_a_restart() {
     let (directory, open) = common::stored_manager("claims");
     let mut bench = Bench::new();
     bench.manager = open(1000.0);
@@ -253,7 +253,7 @@ fn random_commits_never_give_a_core_twice() {
         (state >> 33) % below
     };
     let (mut bench, ids) = bench(12);
-    // Which cores each job has, by a model that knows nothing of ranges.
+    // The cores of each job, in a model without ranges.
     let mut model: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
     for _ in 0..400 {
         let mut ops: Vec<(u64, String)> = Vec::new();
@@ -262,7 +262,9 @@ fn random_commits_never_give_a_core_twice() {
         for _ in 0..=random(3) {
             let id = ids[usize::try_from(random(12)).unwrap()];
             let (rank, first, count) = (random(5), random(8), random(2));
-            let listed: Vec<String> = (first..=first + count).map(|it| it.to_string()).collect();
+            let listed: Vec<String> = (first..=first + count)
+                .map(|core| core.to_string())
+                .collect();
             ops.push((id, r(&rank.to_string(), &listed.join(","), "")));
             cells.push((
                 id,

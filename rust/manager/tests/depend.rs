@@ -1,4 +1,4 @@
-//! Many dependencies, and what a dependency may look like (RFC 26).
+//! Many dependencies, and the syntax of a dependency (RFC 26).
 
 mod common;
 
@@ -28,10 +28,10 @@ fn on(scheme: &str, ids: &[u64]) -> Value {
     json!({ "dependencies": all })
 }
 
-/// The work for each antecedent does not grow with their number: with it, this would not end
-/// within minutes.
+/// The work for each antecedent does not depend on their number: otherwise this test would take
+/// minutes.
 #[test]
-fn a_job_that_depends_on_many_others_goes_on_with_the_last_of_them() {
+fn a_job_leaves_depend_with_the_last_of_many_dependencies() {
     const MANY: usize = 10_000;
     let mut bench = Bench::new();
     let antecedents = many(&mut bench, MANY, &json!({}));
@@ -43,7 +43,7 @@ fn a_job_that_depends_on_many_others_goes_on_with_the_last_of_them() {
     assert_eq!(row["dependencies"], json!([format!("afterany={last}")]));
     cancel(&mut bench, &[*last]);
     let events = bench.events(id);
-    let count = |name: &str| events.iter().filter(|it| *it == name).count();
+    let count = |name: &str| events.iter().filter(|event| *event == name).count();
     assert_eq!(count("dependency-add"), MANY);
     assert_eq!(count("dependency-remove"), MANY);
     assert_eq!(events.last().unwrap(), "priority");
@@ -60,7 +60,7 @@ fn many_begin_times_of_one_job_are_met_together_or_one_by_one() {
         bench.manager.advance(f64::from(5000 + at));
     }
     let events = bench.events(id);
-    let removed = events.iter().filter(|it| *it == "dependency-remove");
+    let removed = events.iter().filter(|event| *event == "dependency-remove");
     assert_eq!(removed.count(), MANY as usize);
     assert_eq!(events.last().unwrap(), "priority");
 }
@@ -72,12 +72,15 @@ fn a_dependency_that_is_named_twice_is_one() {
     let (id, _) = bench.submit(&on("afterany", &[first, first]));
     cancel(&mut bench, &[first]);
     let events = bench.events(id);
-    let of = |name: &str| events.iter().filter(|it| *it == name).count();
-    assert_eq!((of("dependency-add"), of("dependency-remove")), (1, 1));
+    let count = |name: &str| events.iter().filter(|event| *event == name).count();
+    assert_eq!(
+        (count("dependency-add"), count("dependency-remove")),
+        (1, 1)
+    );
 }
 
 #[test]
-fn an_ended_job_no_longer_waits_for_anything() {
+fn dependencies_of_an_ended_job_are_no_longer_tested() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     bench.executor();
@@ -93,7 +96,7 @@ fn an_ended_job_no_longer_waits_for_anything() {
     let (id, _) = bench.submit(&wanted);
     let removed = |bench: &mut Bench| {
         let events = bench.events(id);
-        let removed = events.iter().filter(|it| *it == "dependency-remove");
+        let removed = events.iter().filter(|event| *event == "dependency-remove");
         removed.count()
     };
     assert_eq!(removed(&mut bench), 1);

@@ -1,4 +1,4 @@
-//! Flexible allocations: what running jobs ask for, and how it is decided.
+//! Flexible allocations: requests of running jobs, and the decisions about them.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn an_extension_waits_in_the_queue_and_joins_the_job() {
             .events(job)
             .contains(&"penstock.resource-add".to_owned())
     );
-    // Both end together, and everything goes back.
+    // The job and its grant end together, and all resources are freed.
     bench.exec(job, "finish", &json!({"status": 0}));
     let out = bench.exec(job, "release", &json!({"ranks": "all", "final": true}));
     assert_eq!(
@@ -73,7 +73,12 @@ fn a_new_allocation_outlives_its_requester_and_ends_by_its_time() {
     bench.manager.flush().unwrap();
     assert_eq!(bench.row(new)["state"], 16);
     bench.now = 9001.0;
-    assert!(bench.manager.deadline().is_some_and(|it| it <= 9001.0));
+    assert!(
+        bench
+            .manager
+            .deadline()
+            .is_some_and(|deadline| deadline <= 9001.0)
+    );
     bench.manager.advance(9001.0);
     let out = bench.manager.flush().unwrap();
     assert_eq!(freed(&out), [(new, "4-5".to_owned(), true)]);
@@ -101,7 +106,7 @@ fn a_required_request_is_denied_when_the_scheduler_has_looked() {
     let over = query(&mut bench, job);
     assert_eq!(
         (&over[0]["state"], &over[0]["status"]),
-        (&json!("refused"), &json!(-29))
+        (&json!("denied"), &json!(-29))
     );
 }
 
@@ -110,7 +115,7 @@ fn what_is_required_and_there_is_granted() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &json!([required(2)]));
     let request = asked(&out);
-    // R is committed before the scheduler says that it has looked.
+    // R is committed before the scheduler responds to the probe.
     bench.commit_r(request, &r_of("4-5"));
     assert!(unanswered(&looked(&mut bench, &out)));
     let out = bench.answer("sched.alloc", &json!({"id": request, "type": 0}));
@@ -130,7 +135,7 @@ fn a_scheduler_that_does_not_say_has_two_seconds() {
 }
 
 #[test]
-fn a_preference_is_dropped_and_that_is_said() {
+fn a_dropped_preference_is_reported() {
     let (mut bench, job) = start(settings());
     let list = json!({"key": "pmix.alloc.nlist", "value": "pmix[n[1:8-9]]"});
     let memory = json!({"key": "pmix.alloc.msize", "type": "float", "value": 1.0});
@@ -155,7 +160,7 @@ fn a_preference_that_can_never_be_met_is_dropped_too() {
     let list = json!({"key": "pmix.alloc.nlist", "value": "other1"});
     let out = alloc(&mut bench, job, "extend", &json!([list, required(1)]));
     let request = asked(&out);
-    // The answers of one pass come together: the denial, then that it has looked.
+    // The responses of one pass come together: the denial, then the response to the probe.
     let denied = bench.answer(
         "sched.alloc",
         &json!({"id": request, "type": 2, "note": "never"}),
@@ -184,7 +189,7 @@ fn the_callers_limit_ends_in_a_part_or_in_a_timeout() {
         (0, json!("n[4-6]"))
     );
     assert_eq!(told["reason"], "in part: 3 of 6 nodes");
-    // Nothing is free at all.
+    // No resources are free.
     bench.now += 100.0;
     let out = alloc(&mut bench, job, "extend", &json!([nodes(3), limit(60)]));
     let request = asked(&out);
@@ -198,11 +203,11 @@ fn the_callers_limit_ends_in_a_part_or_in_a_timeout() {
         (
             -24,
             &json!(
-                "no part of 3 whole nodes is free and not reserved, and the caller waits no longer"
+                "no part of 3 whole nodes is free and not reserved, and the timeout has expired"
             )
         )
     );
-    // Of one node there is no part.
+    // A request for one node cannot be granted in part.
     alloc(&mut bench, job, "extend", &json!([nodes(1), limit(60)]));
     bench.now += 61.0;
     bench.manager.advance(bench.now);
@@ -229,7 +234,9 @@ fn more_than_there_is_beside_the_job_is_denied() {
         (status, &told["reason"]),
         (
             -29,
-            &json!("10 nodes more can never be: there are 10, of which it keeps 1")
+            &json!(
+                "10 more nodes can never be granted: there are 10, of which the allocation keeps 1"
+            )
         )
     );
     let cpus = |number| json!([{"key": "pmix.alloc.ncpus", "value": number}]);
@@ -250,7 +257,11 @@ fn a_request_is_cancelled_by_name_by_task_and_by_its_job() {
     let twice = alloc(&mut bench, job, "new", &json!([named("a"), nodes(1)]));
     assert_eq!(answer(&twice).0, -27);
     let out = alloc(&mut bench, job, "cancel", &json!([named("a")]));
-    let first = body(out.iter().find(|it| it.topic() == "pmix.alloc").unwrap());
+    let first = body(
+        out.iter()
+            .find(|message| message.topic() == "pmix.alloc")
+            .unwrap(),
+    );
     assert_eq!(first["status"], -180, "the caller is notified");
     assert_eq!(answer(&out).1["cancelled"], json!(["a"]));
     let out = alloc(&mut bench, job, "cancel", &json!([named("a")]));
@@ -330,18 +341,24 @@ fn events_come_for_all_also_to_who_is_late() {
     let out = give(&mut bench, request, "4");
     let events: Vec<Value> = out
         .iter()
-        .filter(|it| it.topic() == "pmix.events")
+        .filter(|message| message.topic() == "pmix.events")
         .map(body)
         .collect();
     assert_eq!(events.len(), 2);
-    assert!(events.iter().all(|it| it["id"] == "b" && it["status"] == 0));
+    assert!(
+        events
+            .iter()
+            .all(|event| event["id"] == "b" && event["status"] == 0)
+    );
     let out = bench.end(job, 0);
-    let ends = out.iter().filter(|it| it.topic() == "pmix.events");
-    assert_eq!(ends.filter(|it| it.errnum() == 61).count(), 2);
+    let ends = out
+        .iter()
+        .filter(|message| message.topic() == "pmix.events");
+    assert_eq!(ends.filter(|message| message.errnum() == 61).count(), 2);
 }
 
 #[test]
-fn a_stream_is_told_that_its_request_is_queued() {
+fn a_stream_reports_that_its_request_is_queued() {
     let (mut bench, job) = start(settings());
     let payload = call(job, "new", &json!([named("a"), nodes(1)]));
     let out = bench.stream("pmix.alloc", &payload);
@@ -353,7 +370,7 @@ fn a_stream_is_told_that_its_request_is_queued() {
     let out = give(&mut bench, asked(&out), "4");
     assert_eq!(answer(&out).0, 0);
     assert_eq!(out.last().unwrap().errnum(), 61);
-    // One that is left ends, and its request goes on.
+    // A canceled stream ends, and its request stays open.
     let out = bench.stream(
         "pmix.alloc",
         &call(job, "new", &json!([named("b"), nodes(1)])),
@@ -367,7 +384,7 @@ fn a_stream_is_told_that_its_request_is_queued() {
 }
 
 #[test]
-fn the_caller_may_go_and_the_request_goes_on() {
+fn a_request_stays_open_after_its_caller_has_disconnected() {
     let (mut bench, job) = start(settings());
     let out = bench.request_as(
         "task",
@@ -397,11 +414,13 @@ fn a_thousand_requests_of_one_job() {
     assert_eq!(query(&mut bench, job).len(), 1000);
     let out = bench.end(job, 0);
     assert_eq!(
-        out.iter().filter(|it| it.topic() == "sched.cancel").count(),
+        out.iter()
+            .filter(|message| message.topic() == "sched.cancel")
+            .count(),
         0
     );
     let stands = query(&mut bench, job);
-    assert!(stands.iter().all(|it| it["status"] == -180));
+    assert!(stands.iter().all(|row| row["status"] == -180));
 }
 
 #[test]
@@ -417,13 +436,13 @@ fn a_job_that_is_to_end_has_its_grants_until_its_tasks_have_ended_also_after_a_r
     bench.request("job-manager.raise", &raise);
     assert_eq!(bench.row(job)["state"], 32);
     let now = bench.now;
-    // Two managers over one store are not to be.
+    // Only one manager may have the store open.
     bench.manager = common::empty_manager();
     let (mut bench, _) = directory.reopen(settings(), now + 1.0);
     bench.manager.set_inventory(inventory);
     let told = bench.scheduler(None);
-    let told = told.iter().filter(|it| it.errnum() == 0);
-    let held = told.filter_map(|it| body(it)["id"].as_u64());
+    let told = told.iter().filter(|message| message.errnum() == 0);
+    let held = told.filter_map(|message| body(message)["id"].as_u64());
     assert_eq!(held.collect::<Vec<_>>(), [job, grant]);
     bench.executor();
     let out = bench.exec(job, "release", &json!({"ranks": "all", "final": true}));

@@ -1,10 +1,10 @@
-//! Flexible allocations: what goes back, is lent and comes back; time; limits; a restart.
+//! Flexible allocations: releases, loans and their return; time; limits; a restart.
 
 mod common;
 
 use common::elastic::*;
 use common::{Directory, body, settings, topics};
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_manager::{ElasticLimits, ElasticSettings, Settings};
 use penstock_wire::Message;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn ranks_go_back_but_not_the_requesters_own() {
     let (mut bench, job) = start(settings());
     let request = asked(&alloc(&mut bench, job, "extend", &json!([nodes(2)])));
     give(&mut bench, request, "4-5");
-    // Of the grant first, then of the job's own.
+    // Nodes of the grant are released first, then the job's own.
     let out = alloc(&mut bench, job, "release", &json!([nodes(3)]));
     assert_eq!(topics(&out)[..2], ["sched.free", "job-exec.shrink"]);
     assert_eq!(body(&out[1]), json!({"id": job, "ranks": "3"}));
@@ -37,7 +37,7 @@ fn ranks_go_back_but_not_the_requesters_own() {
     assert_eq!(answer(&too_many).0, -29);
     let rest = alloc(&mut bench, job, "release", &json!([nodes(99)]));
     assert_eq!(freed(&rest), [(job, "1-2".to_owned(), false)]);
-    // What is left is freed at the end, whatever the execution service names.
+    // The remaining ranks are freed at the end, whichever the execution service names.
     bench.exec(job, "finish", &json!({"status": 0}));
     let out = bench.exec(job, "release", &json!({"ranks": "0-3", "final": true}));
     assert_eq!(freed(&out), [(job, "0".to_owned(), true)]);
@@ -88,7 +88,7 @@ fn an_allocation_is_released_by_its_name() {
 }
 
 #[test]
-fn what_is_lent_comes_back_once() {
+fn a_loan_is_returned_once() {
     let (mut bench, job) = start(settings());
     let time = json!({"key": "pmix.alloc.time", "value": 600});
     let lent = alloc(
@@ -117,13 +117,13 @@ fn what_is_lent_comes_back_once() {
     );
     give(&mut bench, first, "3");
     assert_eq!(bench.row(job)["nodelist"], "n[0-1,3]");
-    // The other one comes back by itself, and is not asked for twice.
+    // The other loan is reclaimed at its time, and is not requested twice.
     bench.now += 700.0;
     bench.manager.advance(bench.now);
     let second = asked(&bench.manager.flush().unwrap());
     let again = alloc(&mut bench, job, "reacquire", &json!([]));
     assert_eq!(answer(&again).0, -46);
-    // A request for it that is cancelled leaves it lent.
+    // Cancelling the request for a loan leaves it lent.
     bench.request(
         "job-manager.raise",
         &json!({"id": second, "type": "cancel", "severity": 0}),
@@ -151,10 +151,10 @@ fn time_is_extended_when_the_scheduler_agrees() {
     assert_eq!(body(&first[0])["expiration"], 9600.0);
     let out = bench.reply(&first, "sched.expiration", &json!({}));
     assert_eq!(result(&answer(&out).1, "pmix.alloc.time"), 600);
-    // The grant ends with the job; and the second one has its turn.
+    // The grant ends with the job; then the second request is made.
     let asked: Vec<Value> = out
         .iter()
-        .filter(|it| it.topic() == "sched.expiration")
+        .filter(|message| message.topic() == "sched.expiration")
         .map(body)
         .collect();
     assert_eq!(asked[0]["id"], request);
@@ -168,7 +168,7 @@ fn time_is_extended_when_the_scheduler_agrees() {
     assert!(bench.events(job).contains(&"resource-update".to_owned()));
     let second: Vec<Message> = out
         .into_iter()
-        .filter(|it| it.topic() == "sched.expiration" && body(it)["id"] == job)
+        .filter(|message| message.topic() == "sched.expiration" && body(message)["id"] == job)
         .collect();
     let refused = bench.deny(&second, "sched.expiration", 22, "reserved");
     let (status, told) = answer(&refused);
@@ -177,7 +177,7 @@ fn time_is_extended_when_the_scheduler_agrees() {
 }
 
 #[test]
-fn time_beyond_the_resources_is_granted_in_part_when_the_caller_waits_no_longer() {
+fn time_beyond_the_resources_is_granted_in_part_at_the_timeout() {
     let (mut bench, job) = start(settings());
     let time = json!({"key": "pmix.alloc.time", "value": 100_000});
     let out = alloc(&mut bench, job, "extend", &json!([time]));
@@ -325,10 +325,10 @@ fn all_of_it_survives_a_restart() {
     let out = bench.scheduler(None);
     let told: Vec<Value> = out
         .iter()
-        .filter(|it| it.topic() == "job-manager.sched-hello" && it.errnum() == 0)
+        .filter(|message| message.topic() == "job-manager.sched-hello" && message.errnum() == 0)
         .map(body)
         .collect();
-    let ids: Vec<u64> = told.iter().map(|it| it["id"].as_u64().unwrap()).collect();
+    let ids: Vec<u64> = told.iter().map(|job| job["id"].as_u64().unwrap()).collect();
     assert_eq!(ids, [job, grant, new]);
     assert_eq!(told[0]["free"], "3");
     assert_eq!(asked(&out), waiting);
@@ -347,7 +347,7 @@ fn all_of_it_survives_a_restart() {
 }
 
 #[test]
-fn what_has_ended_does_not_count_against_the_limits_after_a_restart() {
+fn ended_requests_do_not_count_against_the_limits_after_a_restart() {
     let limited = || Settings {
         elastic: ElasticSettings {
             job: ElasticLimits::default(),
@@ -364,7 +364,7 @@ fn what_has_ended_does_not_count_against_the_limits_after_a_restart() {
     for _ in 0..2 {
         let grant = asked(&alloc(&mut bench, job, "extend", &json!([nodes(3)])));
         give(&mut bench, grant, "4-6");
-        let name = json!({"key": "pmix.alloc.id", "value": Fluid(grant).to_string()});
+        let name = json!({"key": "pmix.alloc.id", "value": JobId::new(grant).to_string()});
         assert_eq!(
             answer(&alloc(&mut bench, job, "release", &json!([name]))).0,
             0
@@ -397,7 +397,7 @@ fn what_is_not_there_costs_a_job_nothing() {
     ));
     give(&mut bench, grant, "4");
     alloc(&mut bench, job, "release", &json!([named("a")]));
-    let ended = Fluid(grant).to_string();
+    let ended = JobId::new(grant).to_string();
     let before = bench.row(job)["nodelist"].clone();
     // Whether it has ended or is a typo, flagged or not.
     for id in [ended.as_str(), "a", "typo"] {
@@ -445,7 +445,7 @@ fn a_grant_on_the_requesters_own_node_goes_and_the_node_stays() {
         answer(&alloc(&mut bench, small, "release", &json!([nodes(1)]))).0,
         -29
     );
-    // What a release leaves out is said.
+    // The reason names hosts that are not released.
     let hosts = json!({"key": "pmix.alloc.nlist", "value": "n[0,3]"});
     let (status, told) = answer(&alloc(&mut bench, job, "release", &json!([hosts])));
     assert_eq!(
@@ -485,7 +485,7 @@ fn a_grant_released_in_part_shows_what_is_left() {
     let out = bench.scheduler(None);
     let held: Vec<Value> = out
         .iter()
-        .filter(|it| it.topic() == "job-manager.sched-hello" && it.errnum() == 0)
+        .filter(|message| message.topic() == "job-manager.sched-hello" && message.errnum() == 0)
         .map(body)
         .collect();
     assert_eq!(held[1]["free"], "6");

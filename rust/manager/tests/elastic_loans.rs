@@ -1,4 +1,5 @@
-//! Flexible allocations: what is lent comes back, by itself at the latest, and no more than was lent.
+//! Flexible allocations: loans return, on request or when their time expires, and no more than was
+//! lent.
 
 mod common;
 
@@ -43,7 +44,7 @@ fn a_loan_whose_return_failed_returns_by_itself() {
         &json!([reqid("loan"), nodes(2), time(600)]),
     );
     let until = lent(&mut bench, job)[0]["until"].clone();
-    // Nothing is free until the caller's limit.
+    // No resources are free until the caller's timeout.
     let name = named("loan");
     let early = asked(&alloc(
         &mut bench,
@@ -57,7 +58,7 @@ fn a_loan_whose_return_failed_returns_by_itself() {
     assert_eq!(answer(&looked(&mut bench, &out)).0, -24);
     cancelled(&mut bench, early);
     assert_eq!(lent(&mut bench, job)[0]["until"], until);
-    // One that is cancelled.
+    // A cancelled request.
     let name = named("loan");
     alloc(&mut bench, job, "reacquire", &json!([name, reqid("back")]));
     bench.request("pmix.cancel", &json!({"job": job, "id": "back"}));
@@ -94,7 +95,7 @@ fn a_loan_whose_return_failed_returns_by_itself() {
 }
 
 #[test]
-fn no_more_comes_back_than_was_lent() {
+fn no_more_is_returned_than_was_lent() {
     let (mut bench, job) = start(settings());
     let cpus = json!({"key": "pmix.alloc.ncpus", "value": 1});
     let grant = asked(&alloc(
@@ -109,9 +110,9 @@ fn no_more_comes_back_than_was_lent() {
     let out = alloc(&mut bench, job, "reacquire", &json!([]));
     let shapes: Vec<(Value, Value, Value)> = out
         .iter()
-        .filter(|it| it.topic() == "sched.alloc")
-        .map(|it| {
-            let node = body(it)["jobspec"]["resources"][0].clone();
+        .filter(|message| message.topic() == "sched.alloc")
+        .map(|message| {
+            let node = body(message)["jobspec"]["resources"][0].clone();
             let cores = node["with"][0]["with"][0]["count"].clone();
             (node["count"].clone(), cores, node["exclusive"].clone())
         })
@@ -127,21 +128,21 @@ fn no_more_comes_back_than_was_lent() {
     let waiting = query(&mut bench, job);
     let back: Vec<&Value> = waiting
         .iter()
-        .filter(|it| it["directive"] == "reacquire" && it["state"] == "queued")
+        .filter(|row| row["directive"] == "reacquire" && row["state"] == "queued")
         .collect();
     assert_eq!(back.len(), 2);
     let first = asked(&out);
     give_cores(&mut bench, first, "5", "3");
     let rows = query(&mut bench, job);
-    let told: Vec<&Value> = rows.iter().filter(|it| it["status"] == 0).collect();
+    let told: Vec<&Value> = rows.iter().filter(|row| row["status"] == 0).collect();
     assert_eq!(
         told.last().unwrap()["reason"],
-        "asked back by other requests: 1 of the nodes; not met: pmix.alloc.nlist"
+        "reclaimed by other requests: 1 of the nodes; not met: pmix.alloc.nlist"
     );
 }
 
 #[test]
-fn a_whole_node_comes_back_as_one_of_its_size() {
+fn a_whole_node_is_reclaimed_as_one_of_its_size() {
     let mut bench = Bench::new();
     let inventory = penstock_rset::ResourceSet::from_json(
         r#"{"version":1,"execution":{"R_lite":[{"rank":"0-5","children":{"core":"0-3"}},{"rank":"6-9","children":{"core":"0-7"}}],"nodelist":["n[0-9]"],"starttime":0.0,"expiration":20000.0}}"#,
@@ -216,7 +217,9 @@ fn denied_returns_are_requested_with_backoff() {
     give(&mut bench, fill, "5");
     let tries = |bench: &mut Bench| {
         let log = bench.manager.take_log();
-        log.iter().filter(|it| it.starts_with("loan of")).count()
+        log.iter()
+            .filter(|line| line.starts_with("loan of"))
+            .count()
     };
     let start = bench.now;
     later(&mut bench, 60.0);
@@ -230,7 +233,7 @@ fn denied_returns_are_requested_with_backoff() {
             times.push(bench.now);
         }
     }
-    let gaps = times.windows(2).map(|it| (it[1] - it[0]).round());
+    let gaps = times.windows(2).map(|pair| (pair[1] - pair[0]).round());
     let gaps: Vec<f64> = gaps.collect();
     assert_eq!(gaps, [120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0]);
     // With other limits it is requested at once.
@@ -273,7 +276,8 @@ fn a_scheduler_that_takes_no_parts_gets_whole_allocations_back() {
     let part = json!([named("more"), nodes(1), time(60)]);
     let (status, told) = answer(&alloc(&mut bench, job, "release", &part));
     assert_eq!(status, -47);
-    let reason = "the scheduler takes back whole allocations only: a part cannot be lent";
+    let reason =
+        "the scheduler accepts the release of whole allocations only: a part cannot be lent";
     assert_eq!(told["reason"], reason);
     let out = alloc(
         &mut bench,
@@ -286,7 +290,7 @@ fn a_scheduler_that_takes_no_parts_gets_whole_allocations_back() {
     assert_eq!(status, 0);
     let reason = told["reason"].as_str().unwrap();
     assert!(reason.starts_with("not free for others before"), "{reason}");
-    // What is left of the grant may be lent: that is all of it.
+    // The rest of the grant may be lent: that is all of it.
     let rest = json!([reqid("loan"), named("more"), time(60)]);
     let out = alloc(&mut bench, job, "release", &rest);
     assert_eq!(freed(&out), [(grant, "4-5".to_owned(), true)]);
@@ -301,7 +305,7 @@ fn a_scheduler_that_takes_no_parts_gets_whole_allocations_back() {
 }
 
 #[test]
-fn a_jobs_own_nodes_are_not_from_requests_when_they_come_back() {
+fn a_jobs_own_nodes_do_not_count_as_requested_when_they_return() {
     let (mut bench, job) = start(limited(1));
     for _ in 0..2 {
         // The second time they are the nodes returned by the first loan.
@@ -340,7 +344,7 @@ fn what_is_lent_of_an_allocation_ends_with_it() {
     assert_eq!(left.len(), 1);
     assert_eq!(left[0]["id"], "own");
     let rows = query(&mut bench, job);
-    let more = rows.iter().find(|it| it["id"] == "more").unwrap();
+    let more = rows.iter().find(|row| row["id"] == "more").unwrap();
     assert_eq!(more["status"], -180);
     let back = asked(&alloc(&mut bench, job, "reacquire", &json!([])));
     give(&mut bench, back, "3");

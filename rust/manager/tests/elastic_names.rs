@@ -1,4 +1,4 @@
-//! What a name means: of the allocations, grants and loans that there are, whatever else has it.
+//! Resolution of names: existing allocations, grants and loans come first, whatever else has the name.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn deny(bench: &mut Bench, job: u64, directive: &str, name: &str) {
     assert_eq!(answer(&out).0, -29);
 }
 
-/// The allocation that goes back by this name, or the status.
+/// The allocation that a release by this name frees, or the status.
 fn release(bench: &mut Bench, job: u64, alone: bool, name: &str) -> Result<Value, i64> {
     let meant = if alone { named(name) } else { existing(name) };
     let (status, told) = answer(&alloc(bench, job, "release", &json!([meant])));

@@ -1,10 +1,10 @@
-//! Flexible allocations: nodes of which not all are to give as much, all of them or none.
+//! Flexible allocations: requests for nodes with different amounts, all of them or none.
 
 mod common;
 
 use common::elastic::*;
 use common::{Bench, Directory, body, settings, topics};
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_manager::{ElasticLimits, ElasticSettings, Limits, Settings};
 use penstock_wire::Message;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn cpus(number: u32, nodes: u32) -> Value {
     ])
 }
 
-/// Gives cores to a job that asks for them; returns what comes of it.
+/// Allocates cores to a job that requests them; returns the messages that follow.
 fn give_some(bench: &mut Bench, job: u64, rank: &str, cores: &str) -> Vec<Message> {
     let r = r_of(rank).replace("\"0-3\"", &format!("\"{cores}\""));
     let committed = bench.commit_r(job, &r);
@@ -32,7 +32,7 @@ fn give_some(bench: &mut Bench, job: u64, rank: &str, cores: &str) -> Vec<Messag
     bench.answer("sched.alloc", &json!({"id": job, "type": 0}))
 }
 
-/// Cpus of each node, which nodes will do, and which will not.
+/// Cpus of each node, and the constraint on acceptable and excluded nodes.
 fn wanted(out: &[Message]) -> (Value, Value) {
     let spec = jobspec(out);
     let cores = spec["resources"][0]["with"][0]["with"][0]["count"].clone();
@@ -63,12 +63,15 @@ fn each_node_provides_what_is_requested_of_it() {
     assert_eq!((status, &told["reason"]), (0, &json!("")));
     assert_eq!(result(&told, "pmix.alloc.nlist"), "n[4-5]");
     assert_eq!(result(&told, "pmix.alloc.ncpulist"), "3,1");
-    assert_eq!(result(&told, "pmix.alloc.id"), Fluid(first).to_string());
+    assert_eq!(
+        result(&told, "pmix.alloc.id"),
+        JobId::new(first).to_string()
+    );
     assert_eq!(bench.row(job)["nodelist"], "n[0-5]");
     let rows = query(&mut bench, job);
     assert_eq!((rows.len(), &rows[0]["cores"]), (1, &json!(4)));
-    // The grant goes back as a whole, by one name.
-    let name = existing(&Fluid(first).to_string());
+    // The grant is released as a whole, by one name.
+    let name = existing(&JobId::new(first).to_string());
     let out = alloc(&mut bench, job, "release", &json!([name]));
     assert_eq!(
         freed(&out),
@@ -81,13 +84,13 @@ fn each_node_provides_what_is_requested_of_it() {
 }
 
 #[test]
-fn a_grant_of_parts_goes_back_part_by_part() {
+fn a_grant_of_parts_is_released_part_by_part() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &counts(true, "n4,n5", "3,1"));
     let first = asked(&out);
     let second = asked(&give_some(&mut bench, first, "4", "0-2"));
     give_some(&mut bench, second, "5", "0");
-    let name = || existing(&Fluid(first).to_string());
+    let name = || existing(&JobId::new(first).to_string());
     let host = json!({"key": "pmix.alloc.nlist", "value": "n4"});
     alloc(&mut bench, job, "release", &json!([name(), host]));
     assert_eq!(bench.row(job)["nodelist"], "n[0-3,5]");
@@ -98,7 +101,7 @@ fn a_grant_of_parts_goes_back_part_by_part() {
 }
 
 #[test]
-fn what_is_required_is_there_as_a_whole_or_not_at_all() {
+fn a_required_request_of_parts_is_granted_as_a_whole_or_denied() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &counts(true, "n4,n5", "3,1"));
     let first = asked(&out);
@@ -129,7 +132,7 @@ fn hosts_that_are_only_preferred_are_dropped_for_all_parts() {
     cancelled(&mut bench, second);
     assert!(is_free(&mut bench, before));
     let rows = query(&mut bench, job);
-    assert_eq!(rows[0]["alloc"], Fluid(first).to_string());
+    assert_eq!(rows[0]["alloc"], JobId::new(first).to_string());
     assert_eq!(rows[0]["state"], "queued");
     let out = give_some(&mut bench, first, "6", "0-2");
     assert_eq!(
@@ -203,7 +206,7 @@ fn a_new_allocation_of_parts_is_one_allocation() {
     let second = asked(&out);
     let (status, told) = answer(&give_some(&mut bench, second, "5", "0"));
     assert_eq!(status, 0);
-    assert_eq!(result(&told, "pmix.alloc.id"), Fluid(new).to_string());
+    assert_eq!(result(&told, "pmix.alloc.id"), JobId::new(new).to_string());
     assert_eq!(result(&told, "pmix.alloc.ncpulist"), "3,1");
     assert_eq!(bench.row(new)["nodelist"], "n[4-5]");
     bench.end(job, 0);
@@ -217,14 +220,14 @@ fn a_new_allocation_of_parts_is_one_allocation() {
 }
 
 #[test]
-fn of_a_new_allocation_any_part_may_go_first() {
+fn any_part_of_a_new_allocation_may_be_released_first() {
     for (hosts, left) in [("n4", "n5"), ("n5", "n4")] {
         let (mut bench, job) = start(settings());
         let out = alloc(&mut bench, job, "new", &counts(true, "n4,n5", "3,1"));
         let new = asked(&out);
         let second = asked(&give_some(&mut bench, new, "4", "0-2"));
         give_some(&mut bench, second, "5", "0");
-        let name = || existing(&Fluid(new).to_string());
+        let name = || existing(&JobId::new(new).to_string());
         let host = json!({"key": "pmix.alloc.nlist", "value": hosts});
         let out = alloc(&mut bench, job, "release", &json!([name(), host]));
         assert_eq!(freed(&out).len(), 1);
@@ -240,7 +243,7 @@ fn of_a_new_allocation_any_part_may_go_first() {
 }
 
 #[test]
-fn who_cancels_one_part_cancels_the_request() {
+fn cancelling_one_part_cancels_the_request() {
     let (mut bench, job) = start(settings());
     for which in 0..3 {
         let out = alloc(&mut bench, job, "extend", &counts(true, "n4,n5", "3,1"));
@@ -253,7 +256,10 @@ fn who_cancels_one_part_cancels_the_request() {
             let raise = json!({"id": id, "type": "cancel", "severity": 0});
             bench.request("job-manager.raise", &raise)
         };
-        let ended = out.iter().find(|it| it.topic() == "pmix.alloc").unwrap();
+        let ended = out
+            .iter()
+            .find(|message| message.topic() == "pmix.alloc")
+            .unwrap();
         assert_eq!(body(ended)["status"], -180);
         cancelled(&mut bench, second);
         for id in [first, second] {
@@ -279,9 +285,9 @@ fn a_part_is_held_for_a_limited_time_and_the_missing_one_comes_first_then() {
     let rows = query(&mut bench, job);
     assert_eq!(
         (&rows[0]["state"], &rows[0]["alloc"]),
-        (&json!("queued"), &json!(Fluid(again).to_string()))
+        (&json!("queued"), &json!(JobId::new(again).to_string()))
     );
-    // Nothing is kept while that waits, however long it takes.
+    // No resources are held while the missing part is pending, however long.
     bench.now += 5000.0;
     bench.manager.advance(bench.now);
     assert!(topics(&bench.manager.flush().unwrap()).is_empty());
@@ -314,7 +320,7 @@ fn parts_survive_a_restart() {
     let mut bench = directory.open(settings(), now + 20.0);
     bench.scheduler(None);
     bench.executor();
-    let name = existing(&Fluid(first).to_string());
+    let name = existing(&JobId::new(first).to_string());
     let out = alloc(&mut bench, job, "release", &json!([name]));
     assert_eq!(freed(&out).len(), 2);
 }
@@ -406,7 +412,7 @@ fn loans_of_several_kinds_stay_lent_where_one_is_not_there() {
     let first = asked(&out);
     let out = give(&mut bench, first, "3");
     let second = asked(&out);
-    // Not on the hosts where it was: on any.
+    // Not on the hosts of the loan: on any.
     let out = looked(&mut bench, &out);
     let again = asked(&out);
     cancelled(&mut bench, second);
@@ -418,7 +424,7 @@ fn loans_of_several_kinds_stay_lent_where_one_is_not_there() {
     let out = bench.request("pmix.query", &json!({ "job": job }));
     let lent = answer(&out).1["lent"].as_array().unwrap().clone();
     assert_eq!(lent.len(), 2);
-    assert!(lent.iter().all(|it| it["returning"] == 0));
+    assert!(lent.iter().all(|loan| loan["returning"] == 0));
     assert_eq!(bench.row(job)["nodelist"], "n[0-2]");
     assert!(is_free(&mut bench, first));
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::cores::{Asked, CORES, Cores, NODES, Scheduler, cores_in, r_of, ranks_of, whole};
 use common::{Bench, Directory, body, settings};
 use penstock_idset::IdSet;
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
 
@@ -32,14 +32,14 @@ struct World {
     scheduler: Scheduler,
     random: Random,
     jobs: Vec<u64>,
-    /// Answers that are due to callers, by matchtag.
+    /// Callers by matchtag, and whether they have been answered.
     callers: BTreeMap<u32, bool>,
-    /// Cpus of each node that callers have asked for, in order of size.
+    /// Requested cpus of each node, by the caller's matchtag, in order of size.
     counts: BTreeMap<u32, Vec<u64>>,
 }
 
 impl World {
-    /// Takes in what the manager says, and answers at once what needs no pass.
+    /// Receives the manager's messages, and answers at once those that need no pass.
     fn hear(&mut self, out: Vec<Message>) {
         let mut inbox: Vec<Message> = out;
         while !inbox.is_empty() {
@@ -107,27 +107,27 @@ impl World {
         }
     }
 
-    /// Each node provides what was requested of it, or nothing.
+    /// Checks that each node provides the requested cpus or none.
     fn check_counts(&self, message: &Message) {
         let Some(wanted) = self.counts.get(&message.matchtag) else {
             return;
         };
         let answer = body(message);
-        let equal = wanted.iter().all(|it| *it == wanted[0]);
+        let equal = wanted.iter().all(|wanted_count| *wanted_count == wanted[0]);
         let part = answer["reason"].as_str().unwrap().starts_with("in part");
         if answer["status"] == 0 && !(equal && part) {
             let mut results = answer["results"].as_array().unwrap().iter();
             let counts = results
-                .find(|it| it["key"] == "pmix.alloc.ncpulist")
+                .find(|result| result["key"] == "pmix.alloc.ncpulist")
                 .unwrap();
             let counts = counts["value"].as_str().unwrap().split(',');
-            let mut counts: Vec<u64> = counts.map(|it| it.parse().unwrap()).collect();
+            let mut counts: Vec<u64> = counts.map(|count| count.parse().unwrap()).collect();
             counts.sort_unstable();
             assert_eq!(counts, *wanted, "{answer}");
         }
     }
 
-    /// The scheduler gives what fits, in order, and says that it has looked.
+    /// Runs a pass of the scheduler: allocates in order what fits, then responds to probes.
     fn pass(&mut self) {
         for id in self.scheduler.waiting.keys().copied().collect::<Vec<_>>() {
             let Some(asked) = self.scheduler.waiting.get(&id) else {
@@ -207,16 +207,16 @@ impl World {
             attributes.push(json!({"key": "pmix.alloc.time", "value": time}));
         }
         if directive == "reacquire" && self.random.one_in(2) {
-            // All that is lent, of whatever kinds, now or not at all.
+            // All loans, of all kinds of nodes, now or not at all.
             attributes = vec![json!({"key": "pmix.timeout", "required": true, "value": 0})];
         }
         let mut counts = None;
         if matches!(directive, "new" | "extend") && self.random.one_in(3) {
-            let by_node = |it: &Value| {
+            let by_node = |attribute: &Value| {
                 ["pmix.alloc.nnodes", "pmix.alloc.ncpus", "pmix.alloc.nlist"]
-                    .contains(&it["key"].as_str().unwrap())
+                    .contains(&attribute["key"].as_str().unwrap())
             };
-            attributes.retain(|it| !by_node(it));
+            attributes.retain(|attribute| !by_node(attribute));
             let first = self.random.below(6);
             let number = 2 + self.random.below(2);
             let list: Vec<u64> = (0..number).map(|_| 1 + self.random.below(3)).collect();
@@ -247,7 +247,7 @@ impl World {
         let rows = body(&out[0])["requests"].as_array().unwrap().clone();
         let allocs: Vec<u64> = rows
             .iter()
-            .filter_map(|it| Some(it["alloc"].as_str()?.parse::<Fluid>().unwrap().0))
+            .filter_map(|row| Some(row["alloc"].as_str()?.parse::<JobId>().unwrap().get()))
             .collect();
         if !allocs.is_empty() {
             let place = self.random.below(allocs.len() as u64);
@@ -258,7 +258,7 @@ impl World {
         }
     }
 
-    /// Another scheduler comes, and is told what jobs hold.
+    /// Replaces the scheduler. Hello announces the resources that jobs hold.
     fn new_scheduler(&mut self) {
         self.scheduler.waiting.clear();
         self.scheduler.questions.clear();
@@ -266,7 +266,7 @@ impl World {
         let mut told = BTreeMap::new();
         for message in out
             .iter()
-            .filter(|it| it.topic() == "job-manager.sched-hello" && it.errnum() == 0)
+            .filter(|message| message.topic() == "job-manager.sched-hello" && message.errnum() == 0)
         {
             let held = body(message);
             let id = held["id"].as_u64().unwrap();
@@ -283,14 +283,14 @@ impl World {
     /// R as a scheduler looks it up.
     fn r_of_job(&mut self, id: u64) -> Cores {
         use base64::Engine as _;
-        let key = format!("job.{}.R", Fluid(id).dothex());
+        let key = format!("job.{}.R", JobId::new(id).dothex());
         let out = self.bench.request("kvs.lookup", &json!({ "key": key }));
         let data = body(&out[0])["val"]["data"].as_str().unwrap().to_owned();
         let text = base64::engine::general_purpose::STANDARD.decode(data);
         cores_in(&serde_json::from_slice(&text.unwrap()).unwrap())
     }
 
-    /// What is lent is lent still, or has returned: cpu for cpu.
+    /// Checks that every lent cpu is either still lent or has returned.
     fn check_loans(&mut self, job: u64) {
         let log = self.bench.log(job);
         let is = |event: &Value, name: &str| event["name"] == name;
@@ -306,21 +306,22 @@ impl World {
                     lent += lend["nodes"].as_u64().unwrap() * lend["cpus"].as_u64().unwrap();
                 }
                 let results = context["results"].as_array().into_iter().flatten();
-                let mut cpus = results.filter(|it| it["key"] == "pmix.alloc.ncpulist");
+                let mut cpus = results.filter(|result| result["key"] == "pmix.alloc.ncpulist");
                 if let Some(cpus) = cpus.next().filter(|_| returns.contains(&seq)) {
                     let cpus = cpus["value"].as_str().unwrap().split(',');
-                    back += cpus.map(|it| it.parse::<u64>().unwrap()).sum::<u64>();
+                    back += cpus.map(|count| count.parse::<u64>().unwrap()).sum::<u64>();
                 }
             }
         }
         let out = self.bench.request("pmix.query", &json!({ "job": job }));
         let answer = body(&out[0]);
         let rows = answer["lent"].as_array().unwrap().iter();
-        let still = rows.map(|it| it["nodes"].as_u64().unwrap() * it["cpus"].as_u64().unwrap());
+        let still =
+            rows.map(|loan| loan["nodes"].as_u64().unwrap() * loan["cpus"].as_u64().unwrap());
         let still: u64 = still.sum();
         if self.bench.row(job)["state"] != 16 {
             assert_eq!(still, 0, "the job has ended");
-        } else if log.iter().any(|it| is(it, "penstock.loan-end")) {
+        } else if log.iter().any(|event| is(event, "penstock.loan-end")) {
             assert!(lent >= still + back, "{lent}: {still} still, {back} back");
         } else {
             assert_eq!(lent, still + back, "lent still, or back");
@@ -336,8 +337,8 @@ impl World {
             let grants = row["annotations"]["elastic"]["grants"].as_array();
             let mut all = self.scheduler.holds.get(&job).cloned().unwrap_or_default();
             for grant in grants.into_iter().flatten() {
-                let grant: Fluid = grant.as_str().unwrap().parse().unwrap();
-                all.extend(self.scheduler.holds.get(&grant.0).into_iter().flatten());
+                let grant: JobId = grant.as_str().unwrap().parse().unwrap();
+                all.extend(self.scheduler.holds.get(&grant.get()).into_iter().flatten());
             }
             let found = json!({"id": job, "keys": ["R"]});
             let found = self.bench.request("job-info.lookup", &found);
@@ -364,11 +365,11 @@ impl World {
             for row in answer["requests"].as_array().unwrap() {
                 let alloc = row["alloc"]
                     .as_str()
-                    .map(|it| it.parse::<Fluid>().unwrap().0);
+                    .map(|id| id.parse::<JobId>().unwrap().get());
                 if let Some(alloc) = alloc.filter(|_| row["state"] == "queued") {
                     let stands = self.bench.row(alloc);
                     let state = stands["state"].as_u64().unwrap();
-                    // An allocated part is held for the rest, and is no job's yet.
+                    // An allocated part is held for the rest, and belongs to no job yet.
                     assert!(state <= 16, "{row} waits, its job is in state {state}");
                     assert!(stands["annotations"]["elastic"]["grants"].is_null());
                     let granted = self.bench.row(job)["annotations"]["elastic"]["grants"].clone();
@@ -432,7 +433,7 @@ fn resources_are_conserved() {
                 _ if world.random.one_in(2) => world.new_scheduler(),
                 _ => {
                     let now = world.bench.now;
-                    // Two managers over one store are not to be.
+                    // Only one manager may have the store open.
                     world.bench.manager = common::empty_manager();
                     let (bench, out) = directory.reopen(settings(), now + 1.0);
                     world.bench = bench.with_tag(world.bench.tag());
@@ -454,7 +455,7 @@ fn resources_are_conserved() {
         for job in world.jobs.clone() {
             world.check_loans(job);
         }
-        // The end of the jobs is the end of what they asked for; time ends the rest.
+        // Requests end with their jobs; the allocations that remain end when their time expires.
         for job in world.jobs.clone() {
             for (kind, data) in [
                 ("finish", json!({"status": 0})),
@@ -467,7 +468,7 @@ fn resources_are_conserved() {
         for id in world.scheduler.holds.keys().copied().collect::<Vec<_>>() {
             let row = world.bench.row(id);
             let elastic = &row["annotations"]["elastic"];
-            // Those that a request has made live on, with what they were granted.
+            // Allocations made by requests outlive the jobs, with the resources granted to them.
             let lives = elastic["directive"] == "new" || !elastic["allocation"].is_null();
             assert!(lives, "{row}");
         }
@@ -479,7 +480,7 @@ fn resources_are_conserved() {
         assert_eq!(world.scheduler.free(), whole(0..NODES));
         assert!(world.scheduler.waiting.is_empty());
         assert!(
-            world.callers.values().all(|it| *it),
+            world.callers.values().all(|is_answered| *is_answered),
             "every call is answered"
         );
     }

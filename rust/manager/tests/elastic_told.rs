@@ -1,10 +1,10 @@
-//! What was granted is told in the same words by the answer, by the event, and by a query.
+//! The response, the event and a query report a grant in the same words.
 
 mod common;
 
 use common::elastic::*;
 use common::{Bench, body, settings};
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ fn agree(bench: &mut Bench, out: &[Message]) -> Vec<Message> {
 }
 
 #[test]
-fn a_new_allocation_is_told_with_what_was_granted() {
+fn a_new_allocation_is_reported_with_the_granted_amounts() {
     let (mut bench, job) = start(settings());
     let wanted = json!([reqid("a"), nodes(1), seconds(60), memory()]);
     let out = alloc(&mut bench, job, "new", &wanted);
@@ -54,15 +54,15 @@ fn a_new_allocation_is_told_with_what_was_granted() {
     let waits = query(&mut bench, job);
     assert_eq!(amounts(&waits[0]), (json!(1), json!(0), json!(60)));
     let (_, told) = answer(&give(&mut bench, new, "4"));
-    assert_eq!(result(&told, "pmix.alloc.id"), Fluid(new).to_string());
+    assert_eq!(result(&told, "pmix.alloc.id"), JobId::new(new).to_string());
     assert_eq!(result(&told, "penstock.alloc.dropped"), "pmix.alloc.msize");
-    // The scheduler has given it more time than it asked for.
+    // The scheduler has granted more time than was requested.
     let row = row_of(&mut bench, job, "a", &told);
     assert_eq!(amounts(&row), (json!(1), json!(4), json!(8000)));
 }
 
 #[test]
-fn an_extension_by_nodes_is_told_with_what_was_granted() {
+fn an_extension_by_nodes_is_reported_with_the_granted_amounts() {
     let (mut bench, job) = start(settings());
     let wanted = json!([reqid("a"), nodes(3), limit(5), memory()]);
     let whole = asked(&alloc(&mut bench, job, "extend", &wanted));
@@ -79,11 +79,11 @@ fn an_extension_by_nodes_is_told_with_what_was_granted() {
 }
 
 #[test]
-fn a_release_a_loan_and_its_return_are_told_with_what_they_were() {
+fn a_release_a_loan_and_its_return_are_reported_with_their_amounts() {
     let (mut bench, job) = start(settings());
     let release = json!([reqid("r"), nodes(1), memory()]);
     let (_, told) = answer(&alloc(&mut bench, job, "release", &release));
-    assert_eq!(result(&told, "pmix.alloc.id"), Fluid(job).to_string());
+    assert_eq!(result(&told, "pmix.alloc.id"), JobId::new(job).to_string());
     assert_eq!(result(&told, "penstock.alloc.dropped"), "pmix.alloc.msize");
     assert_eq!(told["reason"], "not met: pmix.alloc.msize");
     let row = row_of(&mut bench, job, "r", &told);
@@ -103,16 +103,16 @@ fn a_release_a_loan_and_its_return_are_told_with_what_they_were() {
     let (_, told) = answer(&give(&mut bench, back, "4-5"));
     let row = row_of(&mut bench, job, "b", &told);
     assert_eq!(amounts(&row), (json!(2), json!(8), json!(0)));
-    assert_eq!(row["alloc"], Fluid(back).to_string());
+    assert_eq!(row["alloc"], JobId::new(back).to_string());
 }
 
 #[test]
-fn an_extension_by_time_is_told_with_what_was_granted() {
+fn an_extension_by_time_is_reported_with_the_granted_time() {
     let (mut bench, job) = start(settings());
     let wanted = json!([reqid("a"), seconds(60), memory()]);
     let out = alloc(&mut bench, job, "extend", &wanted);
     let (_, told) = answer(&agree(&mut bench, &out));
-    assert_eq!(result(&told, "pmix.alloc.id"), Fluid(job).to_string());
+    assert_eq!(result(&told, "pmix.alloc.id"), JobId::new(job).to_string());
     assert_eq!(result(&told, "penstock.alloc.dropped"), "pmix.alloc.msize");
     let row = row_of(&mut bench, job, "a", &told);
     assert_eq!(amounts(&row), (json!(0), json!(0), json!(60)));
@@ -129,7 +129,7 @@ fn an_extension_by_time_is_told_with_what_was_granted() {
 }
 
 #[test]
-fn time_that_pmix_has_no_number_for_is_told_as_the_most_that_it_has() {
+fn time_beyond_the_range_of_pmix_is_reported_as_its_maximum() {
     let (mut bench, job) = start(settings());
     let inventory = r_of("0-9").replace("9000.0", "9000000000.0");
     let inventory = penstock_rset::ResourceSet::from_json(&inventory).unwrap();

@@ -1,4 +1,4 @@
-//! RFC 32: what an execution service may answer, and what becomes of whom answers otherwise.
+//! RFC 32: the responses that an execution service may send, and the rejection of all others.
 
 mod common;
 
@@ -61,7 +61,7 @@ fn answers_come_in_order_or_not_at_all() {
         id,
         "reattached",
         &nothing(),
-        "reattach was not asked for",
+        "reattach was not requested",
     );
     let part = json!({"ranks": "0", "final": false});
     rejects(bench, id, "release", &part, "has not started");
@@ -156,13 +156,17 @@ fn a_job_is_cleaned_only_after_the_final_release() {
 }
 
 #[test]
-fn a_final_release_frees_what_is_left_whatever_it_names() {
+fn a_final_release_frees_all_remaining_ranks_whichever_it_names() {
     for ranks in ["0", "0-3", "all", "9"] {
         let (mut bench, id) = requested();
         bench.exec(id, "start", &nothing());
         bench.exec(id, "finish", &json!({"status": 0}));
         let out = bench.exec(id, "release", &json!({"ranks": ranks, "final": true}));
-        let free = body(out.iter().find(|it| it.topic() == "sched.free").unwrap());
+        let free = body(
+            out.iter()
+                .find(|message| message.topic() == "sched.free")
+                .unwrap(),
+        );
         assert_eq!(free["R"]["execution"]["R_lite"][0]["rank"], "0-1");
         assert_eq!(bench.row(id)["state"], 64);
     }
@@ -182,7 +186,10 @@ fn a_release_without_an_end_fails_the_job() {
 fn the_wait_status_of_an_exception_is_passed_on() {
     let (mut bench, id) = requested();
     let told = |out: &[Message]| {
-        let event = out.iter().find(|it| it.kind == Kind::Event).unwrap();
+        let event = out
+            .iter()
+            .find(|message| message.kind == Kind::Event)
+            .unwrap();
         body(event)
     };
     let raise = json!({"id": id, "type": "x", "severity": 2, "wait_status": 256});
@@ -219,17 +226,20 @@ fn another_service_takes_over_running_jobs() {
         topics(&out),
         ["job-exec.replaced", "sim.start", "sim.start"]
     );
-    let replaced = out.iter().find(|it| it.method() == "replaced").unwrap();
+    let replaced = out
+        .iter()
+        .find(|message| message.method() == "replaced")
+        .unwrap();
     assert!(replaced.is_noresponse());
     assert_eq!(body(replaced), json!({"service": "sim"}));
     let starts: Vec<Value> = out
         .iter()
-        .filter(|it| it.method() == "start")
-        .map(|it| json!([body(it)["id"], body(it)["reattach"]]))
+        .filter(|message| message.method() == "start")
+        .map(|message| json!([body(message)["id"], body(message)["reattach"]]))
         .collect();
     assert_eq!(starts, [json!([running, true]), json!([starting, true])]);
     bench.manager.take_log();
-    // What the old one still says is not heard, errors included.
+    // Late responses of the replaced service are ignored, errors included.
     rejects(
         &mut bench,
         running,
@@ -245,18 +255,20 @@ fn another_service_takes_over_running_jobs() {
     answer_as(&mut bench, "sim", running, "release", &last);
     assert_eq!(bench.row(running)["result"], 1);
     let events = bench.events(running);
-    assert_eq!(events.iter().filter(|it| *it == "start").count(), 1);
+    assert_eq!(events.iter().filter(|event| *event == "start").count(), 1);
     assert!(events.contains(&"reattached".to_owned()));
 }
 
 fn reattaches(out: &[Message]) -> Vec<Value> {
-    let starts = out.iter().filter(|it| it.method() == "start");
-    starts.map(|it| body(it)["reattach"].clone()).collect()
+    let starts = out.iter().filter(|message| message.method() == "start");
+    starts
+        .map(|message| body(message)["reattach"].clone())
+        .collect()
 }
 
 #[test]
 fn a_job_that_may_have_been_started_is_not_started_again() {
-    // The first service is replaced, goes, or says an error, and has not answered.
+    // The first service is replaced, disconnects or fails before it has answered.
     for end in ["replaced", "gone", "error"] {
         let (mut bench, id) = requested();
         match end {
@@ -289,7 +301,7 @@ fn a_start_that_no_service_received_is_sent_again() {
     bench.fail("job-exec.start", 38);
     let out = bench.executor();
     assert_eq!(reattaches(&out), [json!(false)]);
-    // A service that has said something was there.
+    // A service that has sent a response did exist.
     let data = json!({"severity": 3, "type": "note"});
     bench.exec(id, "exception", &data);
     bench.fail("job-exec.start", 38);
@@ -305,7 +317,7 @@ fn a_service_that_knows_no_reattached_says_start() {
     bench.exec(id, "finish", &json!({"status": 0}));
     bench.exec(id, "release", &json!({"ranks": "all", "final": true}));
     let events = bench.events(id);
-    assert_eq!(events.iter().filter(|it| *it == "start").count(), 1);
+    assert_eq!(events.iter().filter(|event| *event == "start").count(), 1);
     assert_eq!(bench.row(id)["result"], 1);
 }
 
@@ -322,12 +334,12 @@ fn a_job_that_has_ended_is_reattached_to_be_released() {
     bench.exec(id, "finish", &json!({"status": 0}));
     bench.exec(id, "release", &json!({"ranks": "all", "final": true}));
     let events = bench.events(id);
-    assert_eq!(events.iter().filter(|it| *it == "finish").count(), 1);
+    assert_eq!(events.iter().filter(|event| *event == "finish").count(), 1);
     assert_eq!(bench.row(id)["returncode"], 1);
 }
 
 #[test]
-fn the_next_service_is_told_of_an_exception_raised_meanwhile() {
+fn an_exception_raised_between_services_is_announced_to_the_next() {
     let (mut bench, id) = requested();
     bench.exec(id, "start", &nothing());
     bench.request_as("exec", OWNER, "job-manager.disconnect", &Value::Null, 4);
@@ -348,13 +360,13 @@ fn the_next_service_is_told_of_an_exception_raised_meanwhile() {
 #[test]
 fn a_second_service_is_rejected_while_a_start_is_outstanding_if_so_configured() {
     let settings = Settings {
-        exec_hello: ExecHello::Refuse,
+        exec_hello: ExecHello::Reject,
         ..settings()
     };
     let mut bench = Bench::with(settings);
     bench.scheduler(None);
     named_executor(&mut bench, "a");
-    // An idle one may be replaced.
+    // An idle service may be replaced.
     let out = named_executor(&mut bench, "b");
     assert_eq!(topics(&out), ["a.replaced"]);
     let (id, _) = bench.submit(&nothing());
@@ -375,7 +387,7 @@ fn a_second_service_is_rejected_while_a_start_is_outstanding_if_so_configured() 
         &json!({"ranks": "all", "final": true}),
     );
     assert_eq!(bench.row(id)["result"], 1);
-    // One that went away has nothing outstanding.
+    // A disconnected service has no outstanding requests.
     let (id, _) = bench.submit(&nothing());
     bench.allocate(id);
     bench.request_as("b", OWNER, "job-manager.disconnect", &Value::Null, 4);

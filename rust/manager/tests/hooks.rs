@@ -1,4 +1,5 @@
-//! Prolog and epilog (RFC 21): nothing starts before the one, nothing is freed before the other.
+//! Prolog and epilog (RFC 21): no job starts before its prolog, no resources are freed before its
+//! epilog.
 
 mod common;
 
@@ -115,7 +116,7 @@ fn a_prolog_without_a_service_fails_the_job() {
 }
 
 #[test]
-fn a_failing_epilog_is_told_and_changes_nothing_else() {
+fn a_failing_epilog_is_reported_and_changes_nothing_else() {
     let mut bench = ready(Settings {
         epilog: true,
         ..settings()
@@ -145,10 +146,13 @@ fn a_cancel_ends_the_prolog_and_waits_for_its_end() {
     let cancel = json!({"id": id, "type": "cancel"});
     let out = bench.request("job-manager.raise", &cancel);
     assert_eq!(topics(&out), ["job-exception", "hooks.cancel"]);
-    let told = out.iter().find(|it| it.topic() == "hooks.cancel").unwrap();
+    let told = out
+        .iter()
+        .find(|message| message.topic() == "hooks.cancel")
+        .unwrap();
     assert_eq!(body(told), json!({ "id": id }));
     assert!(told.is_noresponse());
-    // Told once, however often one cancels.
+    // The cancellation is sent once, even if the job is canceled repeatedly.
     assert_eq!(
         topics(&bench.request("job-manager.raise", &cancel)),
         ["job-exception"]
@@ -217,7 +221,7 @@ fn an_epilog_starts_when_the_tasks_of_a_cancelled_job_are_gone() {
 }
 
 #[test]
-fn what_is_kept_for_an_epilog_that_has_not_started_outlives_a_restart() {
+fn ranks_retained_for_an_epilog_outlive_a_restart() {
     let directory = Directory::new("kept");
     let mut bench = directory.open(hooked(), 1000.0);
     bench.scheduler(None);
@@ -308,7 +312,7 @@ fn hooks_that_a_restart_cuts_off_run_again() {
     let (mut bench, mut out) = directory.reopen(hooked(), 2000.0);
     let asked: Vec<_> = out
         .iter()
-        .map(|it| (it.topic().to_owned(), body(it)["id"].clone()))
+        .map(|message| (message.topic().to_owned(), body(message)["id"].clone()))
         .collect();
     assert!(
         asked.contains(&("hooks.prolog".to_owned(), json!(in_prolog))),
@@ -324,16 +328,16 @@ fn hooks_that_a_restart_cuts_off_run_again() {
         "{asked:?}"
     );
     assert_eq!(asked.len(), 3);
-    // The scheduler must know that all of them hold what they have, nothing freed.
+    // Hello must announce all resources of these jobs as held.
     let hello = bench.scheduler(None);
     let held: Vec<_> = hello
         .iter()
         .take(3)
-        .map(|it| body(it)["free"].clone())
+        .map(|message| body(message)["free"].clone())
         .collect();
     assert_eq!(held, [Value::Null, Value::Null, Value::Null]);
     bench.executor();
-    out.retain(|it| body(it)["id"] == json!(in_prolog));
+    out.retain(|message| body(message)["id"] == json!(in_prolog));
     let out = bench.reply(&out, "hooks.prolog", &done(0, ""));
     assert_eq!(topics(&out), ["job-exec.start"]);
     let starts = bench.events(in_prolog);

@@ -188,3 +188,92 @@ fn an_added_dependency_is_removed_under_the_same_description() {
     assert_eq!(described("dependency-add"), described("dependency-remove"));
     assert_eq!(bench.row(second).get("dependencies"), None);
 }
+
+/// The keys of the jobspecs in the store, job by job.
+fn jobspec_keys(bench: &mut Bench) -> Vec<i64> {
+    let jobs = bench.manager.store().jobs().unwrap();
+    jobs.iter().map(|job| job.spec).collect()
+}
+
+#[test]
+fn submissions_of_equal_texts_share_one_jobspec_until_the_last_job_is_purged() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let mut ended = || {
+        let id = bench.running(&json!({}));
+        bench.end(id, 0);
+        id
+    };
+    let ids = [ended(), ended()];
+    let (other, _) = bench.submit(&json!({"cwd": "/tmp"}));
+    let keys = jobspec_keys(&mut bench);
+    assert_eq!(keys[0], keys[1]);
+    assert_ne!(keys[0], keys[2]);
+    // An update gives a job a jobspec of its own.
+    let update = json!({"id": other, "updates": {"attributes.system.duration": 60.0}});
+    bench.request("job-manager.update", &update);
+    let (again, _) = bench.submit(&json!({"cwd": "/tmp"}));
+    assert_eq!(bench.row(other)["duration"], 60.0);
+    assert_eq!(bench.row(again)["duration"], 0.0);
+    for (index, id) in ids.iter().enumerate() {
+        let purge = json!({"ids": [id], "force": true});
+        assert_eq!(
+            body(&bench.request("job-manager.purge", &purge)[0])["count"],
+            1
+        );
+        let text = bench.manager.store().jobspec(keys[0]).unwrap();
+        assert_eq!(text.is_some(), index == 0, "after the purge of job {index}");
+    }
+    let (id, _) = bench.submit(&json!({}));
+    let lookup = json!({"id": id, "keys": ["jobspec"]});
+    let found = body(&bench.request("job-info.lookup", &lookup)[0]);
+    let found: Value = serde_json::from_str(found["jobspec"].as_str().unwrap()).unwrap();
+    assert_eq!(found, jobspec(&json!({})));
+}
+
+#[test]
+fn an_equal_submission_gets_the_defaults_and_limits_of_its_time() {
+    let with = |duration: f64, limit: f64| -> Settings {
+        serde_json::from_value(json!({
+            "owner": OWNER, "queues": {"batch": {}}, "default_queue": "batch",
+            "default_duration": duration, "limits": {"duration": limit},
+        }))
+        .unwrap()
+    };
+    let mut bench = Bench::with(with(60.0, 100.0));
+    let (first, _) = bench.submit(&json!({}));
+    let now = bench.now;
+    bench.manager.set_settings(with(90.0, 100.0), now);
+    let (second, _) = bench.submit(&json!({}));
+    assert_eq!(bench.row(first)["duration"], 60.0);
+    assert_eq!(bench.row(second)["duration"], 90.0);
+    bench.manager.set_settings(with(90.0, 80.0), now);
+    let payload = json!({"jobspec": jobspec(&json!({}))});
+    let (errnum, text) = rejection(&bench.request("job-ingest.submit", &payload));
+    assert_eq!(errnum, 22, "{text}");
+    bench.manager.set_settings(with(90.0, 100.0), now);
+    bench.submit(&json!({}));
+    let off = json!({"name": "batch", "enable": false, "reason": "full moon"});
+    bench.request("job-manager.queue-enable", &off);
+    let (_, text) = rejection(&bench.request("job-ingest.submit", &payload));
+    assert_eq!(
+        text,
+        "job submission to queue `batch` is disabled: full moon"
+    );
+}
+
+#[test]
+fn dependencies_of_an_equal_submission_are_checked_again() {
+    let mut bench = Bench::with(Settings {
+        guests: true,
+        ..settings()
+    });
+    let (first, _) = bench.submit(&json!({}));
+    depending(&mut bench, "afterok", first);
+    let dependency = json!([{"scheme": "afterok", "value": first.to_string()}]);
+    let payload = json!({"jobspec": jobspec(&json!({"dependencies": dependency}))});
+    let out = bench.request_as("guest", 7, "job-ingest.submit", &payload, 0);
+    let (errnum, text) = rejection(&out);
+    assert_ne!(errnum, 0, "{text}");
+}

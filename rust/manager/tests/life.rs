@@ -117,7 +117,7 @@ fn cancelling_a_waiting_job_takes_its_request_back_first() {
     assert_eq!(topics(&out), ["job-exception", "sched.cancel"]);
     assert!(
         out.iter()
-            .any(|it| it.topic() == "sched.cancel" && it.is_noresponse())
+            .any(|message| message.topic() == "sched.cancel" && message.is_noresponse())
     );
     assert_eq!(bench.row(id)["state"], 32);
     bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
@@ -152,7 +152,10 @@ fn cancelling_a_running_job_waits_for_the_release() {
         "job-manager.raise",
         &json!({"ids": [id, 7], "type": "cancel"}),
     );
-    let answer = out.iter().find(|it| it.kind == Kind::Response).unwrap();
+    let answer = out
+        .iter()
+        .find(|message| message.kind == Kind::Response)
+        .unwrap();
     assert_eq!(body(answer)["count"], 1);
     assert_eq!(body(answer)["errors"].as_object().unwrap().len(), 1);
     assert_eq!(bench.row(id)["state"], 32);
@@ -166,7 +169,7 @@ fn cancelling_a_running_job_waits_for_the_release() {
 }
 
 #[test]
-fn a_lost_scheduler_leaves_running_jobs_and_the_next_is_told_of_them() {
+fn a_lost_scheduler_leaves_running_jobs_and_hello_announces_them_to_the_next() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     bench.executor();
@@ -177,7 +180,7 @@ fn a_lost_scheduler_leaves_running_jobs_and_the_next_is_told_of_them() {
     bench.request_as("sched", OWNER, "job-manager.disconnect", &Value::Null, 4);
     let (late, out) = bench.submit(&nothing());
     assert_eq!(topics(&out), Vec::<&str>::new());
-    // Without a scheduler nothing is accepted in its name.
+    // Without a scheduler its responses are not accepted.
     bench.answer(
         "sched.alloc",
         &json!({"id": waiting, "type": 2, "note": "forged"}),
@@ -187,7 +190,10 @@ fn a_lost_scheduler_leaves_running_jobs_and_the_next_is_told_of_them() {
     assert_eq!(body(&out[0])["id"], running);
     assert_eq!(out[1].errnum(), 61);
     assert_eq!(body(&out[2])["count"], 2);
-    let asked: Vec<_> = out[3..].iter().map(|it| body(it)["id"].clone()).collect();
+    let asked: Vec<_> = out[3..]
+        .iter()
+        .map(|message| body(message)["id"].clone())
+        .collect();
     assert_eq!(asked, [json!(waiting), json!(late)]);
 }
 
@@ -245,7 +251,10 @@ fn limited_mode_keeps_to_its_limit_and_recalls_for_a_more_urgent_job() {
     assert_eq!(stats["sched"]["requested"], 2);
     let out = bench.request("job-manager.urgency", &json!({"id": ids[2], "urgency": 20}));
     assert_eq!(topics(&out), ["sched.cancel"]);
-    let recalled = out.iter().find(|it| it.topic() == "sched.cancel").unwrap();
+    let recalled = out
+        .iter()
+        .find(|message| message.topic() == "sched.cancel")
+        .unwrap();
     assert_eq!(body(recalled)["id"], ids[1]);
     let out = bench.answer("sched.alloc", &json!({"id": ids[1], "type": 3}));
     assert_eq!(body(&out[0])["id"], ids[2]);
@@ -254,12 +263,15 @@ fn limited_mode_keeps_to_its_limit_and_recalls_for_a_more_urgent_job() {
         "sched.alloc",
         &json!({"id": ids[0], "type": 2, "note": "no"}),
     );
-    let again = out.iter().find(|it| it.topic() == "sched.alloc").unwrap();
+    let again = out
+        .iter()
+        .find(|message| message.topic() == "sched.alloc")
+        .unwrap();
     assert_eq!(body(again)["id"], ids[1]);
 }
 
 #[test]
-fn a_held_job_is_not_asked_for_until_it_is_let_go() {
+fn no_resources_are_requested_for_a_held_job_until_it_is_released() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     let held = json!({"jobspec": common::jobspec(&nothing()), "urgency": 0});
@@ -267,7 +279,10 @@ fn a_held_job_is_not_asked_for_until_it_is_let_go() {
     assert_eq!(topics(&out), Vec::<&str>::new());
     let id = body(&out[0])["id"].as_u64().unwrap();
     let out = bench.request("job-manager.urgency", &json!({"id": id, "urgency": 31}));
-    let asked = out.iter().find(|it| it.topic() == "sched.alloc").unwrap();
+    let asked = out
+        .iter()
+        .find(|message| message.topic() == "sched.alloc")
+        .unwrap();
     assert_eq!(body(asked)["priority"], u32::MAX);
     let out = bench.request("job-manager.urgency", &json!({"id": id, "urgency": 8}));
     assert_eq!(topics(&out), ["sched.prioritize"]);
@@ -284,7 +299,10 @@ fn r_can_be_committed_only_for_a_job_that_asked_and_only_if_it_is_one() {
     let (id, _) = bench.submit(&nothing());
     let (errnum, text) = rejection(&bench.commit_r(id, R));
     assert_eq!(errnum, 71);
-    assert!(text.ends_with("has not asked for resources"), "{text}");
+    assert!(
+        text.ends_with("has no outstanding request for resources"),
+        "{text}"
+    );
     bench.scheduler(None);
     assert_eq!(rejection(&bench.commit_r(id, "{}")).0, 22);
     assert_eq!(rejection(&bench.commit_r(99, R)).0, 2);
@@ -305,7 +323,7 @@ fn the_execution_service_can_be_replaced_while_a_job_runs() {
     let out = bench.executor();
     let start = out
         .iter()
-        .find(|it| it.topic() == "job-exec.start")
+        .find(|message| message.topic() == "job-exec.start")
         .unwrap();
     assert_eq!(body(start)["reattach"], true);
     bench.exec(id, "reattached", &nothing());
@@ -368,7 +386,7 @@ fn dependencies_hold_a_job_back_and_let_it_go_or_fail_it() {
 }
 
 #[test]
-fn a_begin_time_is_waited_for() {
+fn a_job_is_pending_until_its_begin_time() {
     let mut bench = Bench::new();
     let at = json!({"dependencies": [{"scheme": "begin-time", "value": "5000"}]});
     let (id, _) = bench.submit(&at);
@@ -475,9 +493,9 @@ fn streams_follow_a_job_to_its_end() {
     let wait = bench.stream("job-list.wait", &json!({"ids": [id]}));
     assert!(wait.is_empty());
     let out = bench.answer("sched.alloc", &json!({"id": id, "type": 2, "note": "no"}));
-    let responses = out.iter().filter(|it| it.kind == Kind::Response);
+    let responses = out.iter().filter(|message| message.kind == Kind::Response);
     let ends = responses
-        .map(|it| (it.topic(), it.errnum()))
+        .map(|message| (message.topic(), message.errnum()))
         .collect::<Vec<_>>();
     assert_eq!(
         ends,
@@ -529,7 +547,7 @@ fn a_stream_ends_when_it_is_cancelled_and_with_its_peer() {
         &json!({"id": id, "type": "cancel"}),
         0,
     );
-    assert!(out.iter().all(|it| it.topic() != "job-list.wait"));
+    assert!(out.iter().all(|message| message.topic() != "job-list.wait"));
 }
 
 #[test]
@@ -572,7 +590,7 @@ fn the_store_serves_job_data_and_plain_keys() {
         bench.request("kvs.lookup", &json!({ "key": key }))[0].errnum(),
         0
     );
-    // One bad operation and nothing of the commit is kept.
+    // One invalid operation rejects the whole commit.
     let bad = json!({"ops": [{"key": "z", "dirent": value}, {"key": key, "dirent": value}]});
     assert_eq!(rejection(&bench.request("kvs.commit", &bad)).0, 22);
     assert_eq!(
@@ -582,7 +600,7 @@ fn the_store_serves_job_data_and_plain_keys() {
 }
 
 #[test]
-fn a_restart_brings_everything_back() {
+fn a_restart_restores_every_job() {
     let (directory, open) = common::stored_manager("life");
     let mut bench = Bench::new();
     bench.manager = open(1000.0);
@@ -611,14 +629,14 @@ fn a_restart_brings_everything_back() {
     assert_eq!(body(&out[0])["id"], running);
     let asked: Vec<Value> = out
         .iter()
-        .filter(|it| it.topic() == "sched.alloc")
-        .map(|it| body(it)["id"].clone())
+        .filter(|message| message.topic() == "sched.alloc")
+        .map(|message| body(message)["id"].clone())
         .collect();
     assert_eq!(asked, [json!(pending), json!(new)]);
     let out = bench.executor();
     let start = out
         .iter()
-        .find(|it| it.topic() == "job-exec.start")
+        .find(|message| message.topic() == "job-exec.start")
         .unwrap();
     assert_eq!(body(start)["reattach"], true);
     bench.exec(running, "finish", &json!({"status": 0}));
@@ -628,7 +646,7 @@ fn a_restart_brings_everything_back() {
 }
 
 #[test]
-fn what_is_not_due_or_not_understood_changes_nothing() {
+fn messages_that_are_not_due_or_malformed_change_nothing() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     bench.executor();
@@ -663,7 +681,7 @@ fn once_scheduling_is_stopped_what_is_pending_stays_pending() {
     // The response to the earlier request comes, and is ignored.
     let out = bench.allocate(asked);
     assert_eq!(topics(&out), [""; 0]);
-    // Neither does a scheduler that comes now get anything to do.
+    // A scheduler that says hello now receives no requests either.
     assert!(!topics(&bench.scheduler(None)).contains(&"sched.alloc"));
     for id in [asked, queued] {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Listings of many jobs: sent in parts, newest first, as long as the client reads them.
+//! Listings of many jobs: sent in parts, newest first, while the client reads them.
 
 mod common;
 
@@ -7,7 +7,7 @@ use penstock_flux::flags::STREAMING;
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
-/// More than one part has.
+/// More jobs than one part has.
 const MANY: usize = 3000;
 
 fn many(bench: &mut Bench, count: usize) -> Vec<u64> {
@@ -20,19 +20,22 @@ fn many(bench: &mut Bench, count: usize) -> Vec<u64> {
 }
 
 fn ids(out: &[Message]) -> Vec<u64> {
-    let rows = out.iter().filter(|it| it.errnum() == 0).flat_map(|it| {
-        let rows = body(it)["jobs"].clone();
-        assert!(!rows.as_array().unwrap().is_empty());
-        serde_json::from_value::<Vec<Value>>(rows).unwrap()
-    });
+    let rows = out
+        .iter()
+        .filter(|message| message.errnum() == 0)
+        .flat_map(|message| {
+            let rows = body(message)["jobs"].clone();
+            assert!(!rows.as_array().unwrap().is_empty());
+            serde_json::from_value::<Vec<Value>>(rows).unwrap()
+        });
     rows.map(|row| row["id"].as_u64().unwrap()).collect()
 }
 
 fn ended(out: &[Message]) -> bool {
-    out.last().is_some_and(|it| it.errnum() == 61)
+    out.last().is_some_and(|message| message.errnum() == 61)
 }
 
-/// What comes until there is no more, and whether it came in several parts.
+/// The ids in the remaining parts of a listing, and the number of parts.
 fn rest(bench: &mut Bench, mut out: Vec<Message>) -> (Vec<u64>, usize) {
     let mut parts = 1;
     while bench.manager.has_more() {
@@ -54,7 +57,7 @@ fn rows_come_in_parts_newest_first() {
     let all = many(&mut bench, MANY);
     let out = list(&mut bench, "a", &json!({"attrs": ["id"]}));
     assert!(!ended(&out));
-    // Those that are submitted meanwhile are not among them.
+    // Jobs that are submitted meanwhile are not listed.
     let (late, _) = bench.submit(&json!({}));
     let (found, parts) = rest(&mut bench, out);
     assert!(parts > 2);
@@ -93,10 +96,10 @@ fn a_short_listing_does_not_wait_for_a_long_one() {
     let mut bench = Bench::new();
     let all = many(&mut bench, MANY);
     let long = list(&mut bench, "a", &json!({"attrs": ["id"]}));
-    // The long one has been told a part and has the next; then comes the short one.
+    // The long listing has sent a part and takes the next turn; then comes the short one.
     let mut out = list(&mut bench, "b", &json!({"attrs": ["id"], "ids": [all[3]]}));
     out.extend(bench.manager.flush().unwrap());
-    let to_b = |it: &Message| it.routes.as_ref().unwrap().last().unwrap() == b"b";
+    let to_b = |message: &Message| message.routes.as_ref().unwrap().last().unwrap() == b"b";
     let (short, more): (Vec<_>, Vec<_>) = out.into_iter().partition(to_b);
     assert!(ended(&short));
     assert_eq!(ids(&short), [all[3]]);
@@ -126,7 +129,7 @@ fn a_listing_waits_for_a_reader_that_is_behind() {
     bench.manager.set_backlogged([b"a".to_vec()].into());
     assert!(!bench.manager.has_more());
     assert!(bench.manager.flush().unwrap().is_empty());
-    // Other clients go on reading.
+    // Listings of other clients continue.
     let other = list(&mut bench, "b", &json!({"attrs": ["id"]}));
     assert_eq!(rest(&mut bench, other).0, all);
     bench.manager.set_backlogged([].into());
@@ -148,7 +151,10 @@ fn a_listing_ends_when_it_is_cancelled_and_with_its_peer() {
     let out = bench.request_as("other", OWNER, topic, &cancel, 0);
     assert_eq!((out.len(), out[0].topic()), (1, topic));
     let out = bench.request(topic, &cancel);
-    let told: Vec<_> = out.iter().map(|it| (it.topic(), it.errnum())).collect();
+    let told: Vec<_> = out
+        .iter()
+        .map(|message| (message.topic(), message.errnum()))
+        .collect();
     assert_eq!(told, [("job-list.list", 61), (topic, 0)]);
     assert_eq!(out[0].matchtag, tag);
     assert!(bench.manager.readers().is_empty());

@@ -1,4 +1,4 @@
-//! Taking inactive jobs away, and looking back at those that are left.
+//! Purging of inactive jobs, and the history of the remaining ones.
 
 mod common;
 
@@ -118,7 +118,7 @@ fn a_purged_job_is_gone_from_the_store_with_its_jobspec_and_its_id_does_not_come
         "the other job has it, too"
     );
     drop(store);
-    // A clock that goes back to before the purged job must not give its id again.
+    // If the clock is set back to before the purged job, its id must not be allotted again.
     let mut bench = directory.open(settings(), 1000.0);
     let (next, _) = bench.submit(&json!({}));
     assert!(next > second, "{next} {second}");
@@ -259,7 +259,9 @@ fn drain_waits_for_the_last_active_job_and_idle_for_the_last_running_one() {
         "job-manager.raise",
         &json!({"id": pending, "type": "cancel"}),
     );
-    let drained = out.iter().filter(|it| it.topic() == "job-manager.drain");
+    let drained = out
+        .iter()
+        .filter(|message| message.topic() == "job-manager.drain");
     assert_eq!(drained.count(), 1, "the one who went away gets no answer");
 }
 

@@ -1,4 +1,4 @@
-//! Queues (RFC 33): what they take, what they ask for, what their administration outlives.
+//! Queues (RFC 33): accepted submissions, requests for resources, and status after a restart.
 
 mod common;
 
@@ -190,7 +190,10 @@ fn stops_and_reasons_outlive_a_restart_unless_told_not_to() {
         &json!({"all": true, "start": true}),
     );
     assert_eq!(topics(&out), ["sched.alloc"]);
-    let asked = out.iter().find(|it| it.topic() == "sched.alloc").unwrap();
+    let asked = out
+        .iter()
+        .find(|message| message.topic() == "sched.alloc")
+        .unwrap();
     assert_eq!(body(asked)["id"], id);
 }
 
@@ -320,9 +323,9 @@ fn every_limit_holds_and_a_queues_limit_before_the_general_one() {
             "plain",
             1.0,
             (1, 1, 0),
-            "1 cores requested, the policy wants at least 2",
+            "1 cores requested, the policy requires at least 2",
         ),
-        // How many nodes slots alone get is not known: no limit of nodes can be exceeded.
+        // The number of nodes for slots alone is unknown: no limit of nodes can be exceeded.
         ("plain", 1.0, (0, 4, 0), ""),
         ("wide", 0.0, (100, 1, 3), "100 gpus"),
         ("wide", 1e9, (4, 1, 1), ""),
@@ -331,13 +334,13 @@ fn every_limit_holds_and_a_queues_limit_before_the_general_one() {
             "wide",
             0.0,
             (1, 1, 1),
-            "1 nodes requested, the policy wants at least 2",
+            "1 nodes requested, the policy requires at least 2",
         ),
         (
             "wide",
             0.0,
             (2, 1, 0),
-            "0 gpus requested, the policy wants at least 1",
+            "0 gpus requested, the policy requires at least 1",
         ),
         ("", 1.0, (1, 4, 0), "unknown queue ``"),
     ];
@@ -442,7 +445,7 @@ fn all_of_a_range_has_to_be_within_the_limits() {
             "1-2",
             "1",
             "1-4",
-            "1 cores requested, the policy wants at least 2",
+            "1 cores requested, the policy requires at least 2",
         ),
     ] {
         assert_eq!(outcome(nodes, slots, cores), expected, "{nodes} {slots}");

@@ -1,6 +1,6 @@
-//! Random histories: whatever users, scheduler and execution service do, the eventlogs give every
-//! job again. In debug builds the manager itself compares the records at each flush; here a restart
-//! compares what users see.
+//! Random histories of users, scheduler and execution service: replaying the eventlogs restores every
+//! job. In debug builds the manager itself compares the records at each flush; these tests compare the
+//! rows that users see before and after a restart.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::{Bench, Directory, OWNER, R, body, settings};
 use penstock_flux::flags::STREAMING;
 use serde_json::{Value, json};
 
-/// What a restart may forget of an active job: RFC 21 logs neither.
+/// Attributes of an active job that a restart may forget: RFC 21 logs neither.
 const VOLATILE: [&str; 2] = ["annotations", "pending_reason"];
 
 struct Random(u64);
@@ -37,7 +37,7 @@ impl History {
     fn submit(&mut self) {
         let mut system = json!({"duration": self.random.below(3) * 100});
         if !self.jobs.is_empty() && self.random.below(3) == 0 {
-            let name = penstock_jobspec::fluid::Fluid(self.any_job()).to_string();
+            let name = penstock_jobspec::job_id::JobId::new(self.any_job()).to_string();
             let scheme =
                 ["after", "afterany", "afterok"][usize::try_from(self.random.below(3)).unwrap()];
             system["dependencies"] = json!([{"scheme": scheme, "value": name}]);
@@ -50,7 +50,7 @@ impl History {
         }
     }
 
-    /// One step of anybody's, due or not.
+    /// Takes one step of a user, the scheduler or the execution service, due or not.
     fn step(&mut self) {
         if self.jobs.is_empty() {
             return self.submit();
@@ -64,7 +64,7 @@ impl History {
             4 => drop(bench.scheduler(Some(2))),
             5 => drop(bench.executor()),
             6..=8 => {
-                // A job that holds the nodes lets no other have them.
+                // Nodes that a job holds cannot be allocated to another.
                 let committed = bench.commit_r(id, R);
                 if committed[0].errnum() == 0 {
                     bench.answer("sched.alloc", &json!({"id": id, "type": 0}));
@@ -135,7 +135,7 @@ impl History {
 }
 
 #[test]
-fn a_restart_gives_every_job_again() {
+fn a_restart_restores_the_rows_of_every_job() {
     for seed in 1..=12 {
         let directory = Directory::new(&format!("replay-{seed}"));
         let mut history = History {
@@ -147,7 +147,7 @@ fn a_restart_gives_every_job_again() {
             for _ in 0..60 {
                 history.step();
             }
-            // A restart loses the peers; what that changes belongs to the history before it.
+            // A restart loses the peers; their disconnect is part of the history before it.
             for peer in ["sched", "exec"] {
                 let bench = &mut history.bench;
                 bench.request_as(peer, OWNER, "job-manager.disconnect", &Value::Null, 0);

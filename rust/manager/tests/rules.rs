@@ -15,7 +15,7 @@ fn success(id: u64) -> Value {
     json!({"id": id, "type": 0})
 }
 
-/// The one line that the last message has brought.
+/// The one line that the last message has logged.
 fn logged(bench: &mut Bench) -> String {
     let mut log = bench.manager.take_log();
     assert_eq!(log.len(), 1, "{log:?}");
@@ -39,7 +39,7 @@ fn a_success_without_a_committed_r_leaves_the_request_open() {
     let line = logged(&mut bench);
     assert!(line.ends_with("without committing R: ignored"), "{line}");
     assert_eq!(bench.row(id)["state"], 8);
-    // The scheduler may still do it right.
+    // The scheduler may still send a correct response.
     bench.allocate(id);
     assert_eq!(bench.row(id)["state"], 16);
 }
@@ -64,7 +64,7 @@ fn a_success_with_another_r_than_the_committed_one_is_ignored() {
     );
     assert_eq!(bench.row(id)["state"], 8);
     logged(&mut bench);
-    // The same R in other words is the same R.
+    // R with another text and the same value is the same R.
     let mut same: Value = serde_json::from_str(R).unwrap();
     let parts = [("0", "0-3"), ("1", "0,1,2-3")]
         .map(|(rank, cores)| json!({"children": {"core": cores}, "rank": rank}));
@@ -142,7 +142,7 @@ fn an_unsolicited_cancel_is_ignored_and_one_with_other_keys_is_logged() {
     let (id, _) = bench.submit(&json!({}));
     bench.manager.take_log();
     let out = bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
-    // Not requested again at once: that could go on forever.
+    // Not requested again at once: requests and cancels could alternate forever.
     assert_eq!(topics(&out), [""; 0]);
     assert!(logged(&mut bench).ends_with("it was not requested"));
     let out = bench.request("job-manager.urgency", &json!({"id": id, "urgency": 0}));
@@ -293,7 +293,7 @@ fn ready_counts_once_and_only_from_whom_has_said_hello() {
     // Another hello of its own: outstanding requests are sent again.
     let out = bench.request_as("a", OWNER, "job-manager.sched-hello", &hello, STREAMING);
     assert_eq!((out.len(), out[0].errnum()), (1, 61));
-    // One that is not ready yet is replaced.
+    // A scheduler that is not ready yet is replaced.
     let out = bench.request_as("b", OWNER, "job-manager.sched-hello", &hello, STREAMING);
     assert_eq!((out.len(), out[0].errnum()), (1, 61));
     let out = bench.request_as("a", OWNER, "job-manager.sched-ready", &ready, 0);
@@ -333,7 +333,7 @@ fn a_scheduler_at_work_is_not_replaced_by_a_stranger() {
 }
 
 #[test]
-fn a_hello_that_wants_no_response_is_ignored() {
+fn a_hello_without_response_is_ignored() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     bench.submit(&json!({}));
@@ -342,9 +342,9 @@ fn a_hello_that_wants_no_response_is_ignored() {
     for flags in [4, 4 | STREAMING] {
         let out = bench.request_as("sched", OWNER, "job-manager.sched-hello", &hello, flags);
         assert_eq!(out, []);
-        assert!(logged(&mut bench).contains("wants no response"));
+        assert!(logged(&mut bench).contains("marked as without response"));
     }
-    // The handshake is as it was.
+    // The handshake has not changed.
     assert_eq!(topics(&bench.submit(&json!({})).1), ["sched.alloc"]);
 }
 
@@ -359,7 +359,7 @@ fn a_long_queue_goes_to_the_scheduler_as_it_reads() {
     assert!(bench.manager.readers().contains(&scheduler));
     assert!((1000..15_000).contains(&first), "{first}");
     assert!(bench.manager.has_more());
-    // It has much to read already: nothing more comes, whatever else happens.
+    // The scheduler's send buffer is full: no requests are sent, whatever else happens.
     let full: std::collections::BTreeSet<_> = [scheduler].into();
     bench.manager.set_backlogged(full.clone());
     assert!(!bench.manager.has_more());
@@ -377,7 +377,7 @@ fn a_long_queue_goes_to_the_scheduler_as_it_reads() {
         told += part;
     }
     assert_eq!(told, 30_001);
-    // Nor does a short queue grow in front of one that does not read.
+    // No requests are sent for a short queue either while the scheduler does not read.
     bench.manager.set_backlogged(full);
     assert_eq!(count(&bench.submit(&json!({})).1), 0);
     // In limited mode the limit holds, however long the queue is.
@@ -432,11 +432,11 @@ fn half_free(bench: &mut Bench) -> u64 {
 }
 
 fn freed(out: &[Message]) -> Vec<(Value, Value)> {
-    let frees = out.iter().filter(|it| it.topic() == "sched.free");
+    let frees = out.iter().filter(|message| message.topic() == "sched.free");
     frees
-        .map(|it| {
-            assert_eq!((it.matchtag, it.is_noresponse()), (0, false));
-            let free = body(it);
+        .map(|message| {
+            assert_eq!((message.matchtag, message.is_noresponse()), (0, false));
+            let free = body(message);
             let ranks = free["R"]["execution"]["R_lite"][0]["rank"].clone();
             (ranks, free["final"].clone())
         })
@@ -474,7 +474,7 @@ fn a_half_free_job_is_announced_as_such_and_only_the_rest_is_freed_again() {
 }
 
 #[test]
-fn what_is_freed_between_hello_and_ready_is_told_after_ready() {
+fn ranks_freed_between_hello_and_ready_are_announced_after_ready() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     let id = half_free(&mut bench);
@@ -490,14 +490,14 @@ fn what_is_freed_between_hello_and_ready_is_told_after_ready() {
 }
 
 #[test]
-fn what_is_freed_before_hello_is_not_told_at_all() {
+fn ranks_freed_before_hello_are_not_announced() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     let id = half_free(&mut bench);
     let hello = json!({"partial-ok": true});
     bench.request_as("sched", OWNER, "job-manager.sched-hello", &hello, STREAMING);
     bench.exec(id, "release", &json!({"ranks": "0", "final": true}));
-    // Another scheduler says hello, and is told of no job.
+    // The hello of another scheduler announces no job.
     assert_eq!(freed(&bench.scheduler(None)), []);
 }
 
@@ -532,7 +532,10 @@ fn many_new_priorities_are_one_request() {
     let out = bench.request("job-manager.prioritize", &json!({ "jobs": wanted }));
     assert_eq!(body(&out[0])["count"], count);
     assert_eq!(topics(&out), ["sched.prioritize"]);
-    let told = out.iter().find(|it| it.kind == Kind::Request).unwrap();
+    let told = out
+        .iter()
+        .find(|message| message.kind == Kind::Request)
+        .unwrap();
     assert!(told.is_noresponse());
     let told: Vec<(u64, u32)> = serde_json::from_value(body(told)["jobs"].clone()).unwrap();
     assert_eq!(told, priorities);
@@ -547,7 +550,10 @@ fn with_a_limit_a_new_priority_is_a_new_request() {
     let out = bench.request("job-manager.urgency", &json!({"id": second, "urgency": 20}));
     assert_eq!(topics(&out), ["sched.prioritize", "sched.cancel"]);
     let out = bench.answer("sched.alloc", &json!({"id": second, "type": 3}));
-    let asked = out.iter().find(|it| it.kind == Kind::Request).unwrap();
+    let asked = out
+        .iter()
+        .find(|message| message.kind == Kind::Request)
+        .unwrap();
     assert_eq!(
         (&body(asked)["id"], &body(asked)["priority"]),
         (&json!(second), &json!(20))
@@ -563,7 +569,7 @@ fn an_alloc_that_crosses_a_new_priority_is_taken() {
     bench.request("job-manager.urgency", &json!({"id": id, "urgency": 20}));
     bench.allocate(id);
     assert_eq!(bench.row(id)["state"], 16);
-    // The scheduler ignores the cancel, and the job counts against the limit no more.
+    // The scheduler ignores the cancel, and the job no longer counts against the limit.
     let (_, out) = bench.submit(&json!({}));
     assert_eq!(topics(&out), ["sched.alloc"]);
     let (_, out) = bench.submit(&json!({}));

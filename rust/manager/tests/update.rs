@@ -1,4 +1,4 @@
-//! What changes a job after its submission: duration, memo, urgency and priority.
+//! Changes of a job after its submission: duration, memo, urgency and priority.
 
 mod common;
 
@@ -129,7 +129,7 @@ fn one_update_at_a_time_and_none_is_left_hanging() {
     bench.end(id, 0);
     let out = bench.reply(&first, "sched.expiration", &json!({}));
     assert!(rejection(&out).1.ends_with("is no longer running"));
-    // The scheduler goes before it has answered.
+    // The scheduler disconnects before it has answered.
     let id = bench.running(&json!({"duration": 60}));
     update(&mut bench, id, 600.0);
     let out = bench.scheduler(None);
@@ -154,7 +154,7 @@ fn without_a_ready_scheduler_no_agreement_is_needed() {
     assert_eq!(rejection(&out), (0, String::new()));
     let row = bench.row(id);
     assert_eq!(row["duration"], 600.0);
-    // One that has been greeted is told as soon as it is ready.
+    // A scheduler that has been greeted receives the change as soon as it is ready.
     let hello = json!({"partial-ok": true});
     let greeted = bench.request_as("sched", OWNER, "job-manager.sched-hello", &hello, STREAMING);
     assert_eq!(greeted.len(), 2);
@@ -164,12 +164,14 @@ fn without_a_ready_scheduler_no_agreement_is_needed() {
     let ready = json!({"mode": "unlimited"});
     let out = bench.request_as("sched", OWNER, "job-manager.sched-ready", &ready, 0);
     assert_eq!(topics(&out), ["sched.expiration"]);
-    let told = out.iter().find(|it| it.topic() == "sched.expiration");
+    let told = out
+        .iter()
+        .find(|message| message.topic() == "sched.expiration");
     assert_eq!(
         body(told.unwrap())["expiration"],
         bench.row(id)["expiration"]
     );
-    // Whatever it says to that, the next update is not in the way of this one.
+    // The scheduler's response to the correction does not block the next update.
     bench.deny(&out, "sched.expiration", 22, "too late");
     let out = update(&mut bench, id, 800.0);
     assert_eq!(topics(&out), ["sched.expiration"]);
@@ -199,7 +201,7 @@ fn guests_stay_within_the_limits_and_leave_running_jobs_alone() {
         let payload = duration(id, seconds);
         let out = bench.request_as("guest", userid, "job-manager.update", &payload, 0);
         out.iter()
-            .find(|it| it.kind == penstock_wire::Kind::Response)
+            .find(|message| message.kind == penstock_wire::Kind::Response)
             .map_or(0, Message::errnum)
     };
     assert_eq!(as_guest(7, 100.0), 0);
@@ -215,13 +217,13 @@ fn guests_stay_within_the_limits_and_leave_running_jobs_alone() {
         (errnum, text.as_str()),
         (
             1,
-            "only the instance owner may change the duration of a running job"
+            "another duration for a running job: only the instance owner may do this"
         )
     );
 }
 
 #[test]
-fn what_cannot_be_updated_is_named() {
+fn an_attribute_that_cannot_be_updated_is_named() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     bench.executor();
@@ -277,7 +279,7 @@ fn updates_and_memos_outlive_a_restart() {
     let out = bench.executor();
     let start = out
         .iter()
-        .find(|it| it.topic() == "job-exec.start")
+        .find(|message| message.topic() == "job-exec.start")
         .unwrap();
     assert_eq!(body(start)["R"]["execution"]["expiration"], expiration);
     assert_eq!(
@@ -310,7 +312,7 @@ fn the_urgency_of_many_jobs_changes_in_one_request() {
     let out = bench.request("job-manager.urgency", &many);
     let answer = out
         .iter()
-        .find(|it| it.kind == penstock_wire::Kind::Response);
+        .find(|message| message.kind == penstock_wire::Kind::Response);
     let answer = body(answer.unwrap());
     assert_eq!(answer["count"], 2);
     assert_eq!(answer["errors"]["99"], "no job ƒ2i");
@@ -334,15 +336,15 @@ fn ten_thousand_jobs_are_put_in_order_by_one_request() {
     let out = bench.request("job-manager.prioritize", &json!({ "jobs": jobs }));
     let answer = out
         .iter()
-        .find(|it| it.kind == penstock_wire::Kind::Response);
+        .find(|message| message.kind == penstock_wire::Kind::Response);
     assert_eq!(
         body(answer.unwrap()),
         json!({"count": 10_000, "errors": {}})
     );
     let told: usize = out
         .iter()
-        .filter(|it| it.topic() == "sched.prioritize")
-        .map(|it| body(it)["jobs"].as_array().unwrap().len())
+        .filter(|message| message.topic() == "sched.prioritize")
+        .map(|message| body(message)["jobs"].as_array().unwrap().len())
         .sum();
     assert_eq!(told, 10_000);
     let last = ids.last().unwrap().as_u64().unwrap();

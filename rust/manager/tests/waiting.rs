@@ -1,4 +1,4 @@
-//! Waits that are given up: for the end of jobs, and for quiet.
+//! Abandoned waits: for the end of jobs, and for `drain` and `idle`.
 
 mod common;
 
@@ -18,7 +18,9 @@ fn send(bench: &mut Bench, from: &str, topic: &str, payload: &Value, flags: u8) 
 }
 
 fn named<'a>(out: &'a [Message], topic: &str) -> Vec<&'a Message> {
-    out.iter().filter(|it| it.topic() == topic).collect()
+    out.iter()
+        .filter(|message| message.topic() == topic)
+        .collect()
 }
 
 fn waiting(bench: &mut Bench) -> Value {
@@ -42,7 +44,7 @@ fn a_wait_that_is_cancelled_leaves_nothing_behind() {
     assert_eq!(waiting(&mut bench)["waited"], 3);
     bench.request_as("b", OWNER, "job-list.disconnect", &Value::Null, 4);
     assert_eq!(waiting(&mut bench), none);
-    // The stream of an eventlog goes in the same ways.
+    // The stream of an eventlog ends in the same ways.
     let watch = json!({"id": ids[0]});
     bench.request_as("a", OWNER, "job-info.eventlog-watch", &watch, STREAMING);
     let cancel = json!({"matchtag": bench.tag()});
@@ -72,7 +74,10 @@ fn a_wait_reports_each_job_and_its_end() {
     for id in &ids {
         let out = bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
         let rows = named(&out, "job-list.wait");
-        told.extend(rows.iter().map(|it| (it.matchtag, it.errnum())));
+        told.extend(
+            rows.iter()
+                .map(|message| (message.matchtag, message.errnum())),
+        );
     }
     assert_eq!(
         told,

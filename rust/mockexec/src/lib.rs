@@ -15,14 +15,14 @@ use std::collections::{BinaryHeap, HashMap};
 
 use penstock_flux::alloc::CancelRequest as JobRequest;
 use penstock_flux::broker::{ServiceRequest, SubscriptionRequest};
-use penstock_flux::errno::{ENOSYS, EPERM, EPROTO};
+use penstock_flux::errno::{ENOSYS, EPROTO};
 use penstock_flux::exec::{
-    Exception, ExpirationRequest, Finish, HelloRequest, JobExceptionEvent, NoData, Release,
-    ReleasedRanks, StartRequest, StartResponse, StartResponseType,
+    Exception, ExecEvent, ExpirationRequest, Finish, HelloRequest, JobExceptionEvent, Release,
+    ReleasedRanks, StartRequest, exit_status,
 };
-use penstock_flux::{RequestError, flags, topic};
-use penstock_wire::{Kind, Message};
-use serde::Serialize;
+use penstock_flux::role::owner_only;
+use penstock_flux::{RequestError, StartReport, TypedPayload, flags, topic};
+use penstock_wire::{Body, Kind, Message};
 
 use crate::timing::Timing;
 
@@ -135,8 +135,8 @@ impl MockExec {
         let is_owner = request.credentials().is_owner();
         match request.method() {
             topic::exec_method::START if !is_owner => {
-                let text = "only the instance owner may start jobs";
-                out.push(Message::error_to(request, EPERM, text));
+                let error = owner_only(request.topic());
+                out.push(Message::error_to(request, error.errnum, &error.text));
             }
             topic::exec_method::START => self.start_job(request, now, out),
             topic::exec_method::EXPIRATION => self.set_expiration(request, now, out),
@@ -148,7 +148,7 @@ impl MockExec {
             topic::DISCONNECT => {}
             _ if request.is_noresponse() => {}
             topic::PING => {
-                let payload = request.payload.clone();
+                let payload = request.payload.clone().map(Body::into_bytes);
                 out.push(Message::response_to(request, 0, payload));
             }
             topic::STATS_GET => {
@@ -166,30 +166,34 @@ impl MockExec {
     }
 
     fn start_job(&mut self, request: &Message, now: f64, out: &mut Vec<Message>) {
-        let start: StartRequest = match request.read() {
-            Ok(start) => start,
-            Err(error) => return reject_start(request, &error.to_string(), out),
+        let (id, reattach, timing) = if let Some(TypedPayload::Start(job)) = request.typed() {
+            (job.id, job.reattach, Timing::of_job(job, now))
+        } else {
+            match request.read::<StartRequest>() {
+                Ok(start) => (start.id, start.reattach, Timing::of(&start, now)),
+                Err(error) => return reject_start(request, &error.to_string(), out),
+            }
         };
-        let timing = match Timing::of(&start, now) {
+        let timing = match timing {
             Ok(timing) => timing,
             Err(error) if error.is_malformed() => {
                 return reject_start(request, &error.to_string(), out);
             }
-            Err(error) => return fail_start(request, start.id, &error.to_string(), out),
+            Err(error) => return fail_start(request, id, error.to_string(), out),
         };
-        let kind = if start.reattach {
-            StartResponseType::Reattached
+        let event = if reattach {
+            ExecEvent::Reattached
         } else {
-            StartResponseType::Start
+            ExecEvent::Start
         };
-        respond(request, start.id, kind, NoData {}, out);
+        respond(request, id, event, out);
         let job = RunningJob {
             request: request.header(),
             timing,
         };
         let at = job.timing.end();
-        self.running.insert(start.id, job);
-        self.finish_at(start.id, at, now, out);
+        self.running.insert(id, job);
+        self.finish_at(id, at, now, out);
     }
 
     fn finish_at(&mut self, id: u64, at: f64, now: f64, out: &mut Vec<Message>) {
@@ -216,10 +220,7 @@ impl MockExec {
 
     /// Moves a time limit; returns the job and its new end.
     fn move_limit(&mut self, request: &Message) -> Result<(u64, f64), RequestError> {
-        if !request.credentials().is_owner() {
-            let text = "only the instance owner may move an expiration";
-            return Err(RequestError::not_permitted(text));
-        }
+        request.credentials().require_owner(request.topic())?;
         let ExpirationRequest { id, expiration } = request
             .read()
             .map_err(|error| RequestError::protocol(error.to_string()))?;
@@ -240,15 +241,9 @@ impl MockExec {
             && let Some(job) = self.running.remove(&exception.id)
         {
             // RFC 32: the wait status of the first fatal exception, as a shell's exit status.
-            let status = exception.wait_status.map_or(SIGTERM_STATUS, |status| {
-                let signal = status & 0x7f;
-                let code = if signal == 0 {
-                    status >> 8 & 0xff
-                } else {
-                    128 + signal
-                };
-                code << 8
-            });
+            let status = exception
+                .wait_status
+                .map_or(SIGTERM_STATUS, |status| exit_status(status) << 8);
             respond_finish(&job.request, exception.id, status, out);
         }
     }
@@ -270,7 +265,7 @@ impl MockExec {
             return;
         };
         let status = if job.timing.exceeds_limit() {
-            let note = "resource allocation expired";
+            let note = "resource allocation expired".to_owned();
             respond_exception(&job.request, id, "timeout", note, out);
             SIGTERM_STATUS
         } else {
@@ -280,27 +275,27 @@ impl MockExec {
     }
 }
 
-fn respond(
-    request: &Message,
-    id: u64,
-    kind: StartResponseType,
-    data: impl Serialize,
-    out: &mut Vec<Message>,
-) {
-    let data = Some(data);
-    let response = Message::success_to(request, &StartResponse { id, kind, data });
+fn respond(request: &Message, id: u64, event: ExecEvent<'static>, out: &mut Vec<Message>) {
+    let report = TypedPayload::StartResponse(StartReport { id, event });
+    let response = Message::typed_success_to(request, report);
     let flags = response.flags | flags::STREAMING;
     out.push(response.with_flags(flags));
 }
 
-fn respond_exception(request: &Message, id: u64, kind: &str, note: &str, out: &mut Vec<Message>) {
+fn respond_exception(
+    request: &Message,
+    id: u64,
+    kind: &'static str,
+    note: String,
+    out: &mut Vec<Message>,
+) {
     let exception = Exception {
         severity: 0,
         kind: kind.into(),
         note: note.into(),
         wait_status: None,
     };
-    respond(request, id, StartResponseType::Exception, exception, out);
+    respond(request, id, ExecEvent::Exception(exception), out);
 }
 
 fn respond_release(request: &Message, id: u64, out: &mut Vec<Message>) {
@@ -308,17 +303,16 @@ fn respond_release(request: &Message, id: u64, out: &mut Vec<Message>) {
         ranks: ReleasedRanks::All,
         is_final: true,
     };
-    respond(request, id, StartResponseType::Release, release, out);
+    respond(request, id, ExecEvent::Release(release), out);
 }
 
 fn respond_finish(request: &Message, id: u64, status: i32, out: &mut Vec<Message>) {
-    let finish = Finish { status };
-    respond(request, id, StartResponseType::Finish, finish, out);
+    respond(request, id, ExecEvent::Finish(Finish { status }), out);
     respond_release(request, id, out);
 }
 
 /// Fails a job that cannot be started, and releases its resources.
-fn fail_start(request: &Message, id: u64, note: &str, out: &mut Vec<Message>) {
+fn fail_start(request: &Message, id: u64, note: String, out: &mut Vec<Message>) {
     respond_exception(request, id, "exec", note, out);
     respond_release(request, id, out);
 }
@@ -327,7 +321,7 @@ fn fail_start(request: &Message, id: u64, note: &str, out: &mut Vec<Message>) {
 fn reject_start(request: &Message, error: &str, out: &mut Vec<Message>) {
     if let Ok(JobRequest { id }) = request.read() {
         let note = format!("malformed start request: {error}");
-        fail_start(request, id, &note, out);
+        fail_start(request, id, note, out);
     } else {
         out.push(Message::error_to(request, EPROTO, error));
     }

@@ -1,3 +1,7 @@
+use std::sync::Arc;
+
+use penstock_flux::errno::EPERM;
+use penstock_flux::{JobspecDocument, StartingJob};
 use serde_json::{Value, json};
 
 use penstock_flux::errno::{EINVAL, ENOENT};
@@ -91,12 +95,12 @@ fn a_job_takes_its_run_duration_else_its_duration_else_no_time() {
 }
 
 #[test]
-fn a_job_ends_when_its_resources_expire_or_its_duration_is_over() {
+fn a_job_ends_when_its_resources_or_its_duration_expire() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     let test = json!({"duration": 100.0, "exec": {"test": {"run_duration": 100.0}}});
     exec.handle(&start_until(1, &test, false, 10.0, 12.0), 10.0, &mut out);
-    // Allocated a second before it starts: it has its time from its start on.
+    // Allocated a second before its start: its time limit counts from the start.
     exec.handle(&start_until(2, &test, false, 10.0, 110.0), 11.0, &mut out);
     let unlimited = json!({"duration": 0, "exec": {"test": {"run_duration": 100.0}}});
     exec.handle(
@@ -233,7 +237,7 @@ fn an_expiration_moves_the_end_of_a_running_job() {
         shown(&mut out),
         ["2 exception timeout", "2 finish 15", "2 release"]
     );
-    // One that has passed already ends the job at once.
+    // An expiration in the past ends the job at once.
     let ended = ["3 exception timeout", "3 finish 15", "3 release"];
     assert_eq!(
         expire(&mut exec, 3, 4.0, 6.0),
@@ -337,7 +341,7 @@ fn ping_and_stats_are_answered() {
     ] {
         let request = Message::request(topic, r#"{"a":1}"#);
         exec.handle(&request.clone().with_flags(4), 0.0, &mut out);
-        assert!(out.is_empty(), "{topic}: nobody wants an answer");
+        assert!(out.is_empty(), "{topic}: no response is expected");
         exec.handle(&request, 0.0, &mut out);
         let answer = out.pop().unwrap();
         let value: Value = serde_json::from_slice(answer.payload_json().unwrap()).unwrap();
@@ -356,4 +360,60 @@ fn a_job_without_a_time_limit_takes_no_time_although_the_resources_expire() {
     });
     exec.handle(&owners(&payload.to_string()), 10.0, &mut out);
     assert_eq!(shown(&mut out), ["1 start", "1 finish 0", "1 release"]);
+}
+
+#[test]
+fn a_typed_start_is_answered_as_its_json_is() {
+    let jobspec = |system: &Value| {
+        json!({
+            "version": 1,
+            "resources": [{"type": "slot", "count": 1, "label": "t",
+                           "with": [{"type": "core", "count": 1}]}],
+            "tasks": [{"command": ["x"], "slot": "t", "count": {"per_slot": 1}}],
+            "attributes": {"system": system},
+        })
+    };
+    let r = r#"{"version":1,"execution":{"R_lite":[{"rank":"0","children":{"core":"0"}}],"nodelist":["n0"],"starttime":10.0,"expiration":70.0}}"#;
+    for (system, reattach) in [
+        (json!({"duration": 60.0}), false),
+        (json!({"duration": 60.0}), true),
+        (
+            json!({"duration": 90.0, "exec": {"test": {"run_duration": "80s"}}}),
+            false,
+        ),
+        (
+            json!({"duration": 0, "exec": {"test": {"run_duration": 2.5}}}),
+            true,
+        ),
+        (
+            json!({"duration": 0, "exec": {"test": {"run_duration": "soon"}}}),
+            false,
+        ),
+        (json!({"duration": 0, "exec": {"test": 5}}), false),
+    ] {
+        let typed = TypedPayload::Start(StartingJob {
+            id: 1,
+            userid: 0,
+            jobspec: Arc::new(JobspecDocument::new(jobspec(&system).to_string().into())),
+            reattach,
+            r: Arc::new(penstock_rset::ResourceSet::from_json(r).unwrap()),
+            r_text: r.into(),
+        });
+        let mut typed = Message::request("sim.start", "").with_typed(typed);
+        typed.rolemask = 5;
+        let json = owners(std::str::from_utf8(typed.payload_json().unwrap()).unwrap());
+        let run = |request: &Message| {
+            let (mut exec, mut out) = (MockExec::new("sim"), Vec::new());
+            exec.handle(request, 11.0, &mut out);
+            let mut ends = Vec::new();
+            while let Some(end) = exec.deadline() {
+                ends.push(end);
+                exec.advance(end, &mut out);
+            }
+            (out, ends)
+        };
+        let (answers, ends) = run(&typed);
+        assert!(!answers.is_empty());
+        assert_eq!((answers, ends), run(&json), "{system} {reattach}");
+    }
 }

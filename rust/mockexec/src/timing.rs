@@ -3,40 +3,10 @@
 use std::fmt;
 
 use penstock_flux::exec::StartRequest;
-use penstock_flux::{object, read};
+use penstock_flux::{Simulation, StartingJob, object, read};
 use penstock_jobspec::duration;
 use serde::Deserialize;
 use serde_json::Value;
-
-/// The part of a jobspec that decides how long the job runs.
-#[derive(Deserialize)]
-struct Jobspec {
-    #[serde(deserialize_with = "object")]
-    attributes: Attributes,
-}
-
-#[derive(Deserialize)]
-struct Attributes {
-    #[serde(deserialize_with = "object")]
-    system: System,
-}
-
-#[derive(Deserialize)]
-struct System {
-    #[serde(default)]
-    duration: f64,
-    exec: Option<Exec>,
-}
-
-#[derive(Deserialize)]
-struct Exec {
-    test: Option<Test>,
-}
-
-#[derive(Deserialize)]
-struct Test {
-    run_duration: Option<Value>,
-}
 
 /// The part of R that limits the job.
 #[derive(Deserialize)]
@@ -53,12 +23,12 @@ struct Execution {
     expiration: f64,
 }
 
-/// Why a start request has no timing.
+/// The reason why a start request has no timing.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// A document is malformed: its name, and what is wrong with it.
+    /// A document is malformed: its name and the error.
     Malformed(&'static str, penstock_flux::Error),
-    /// `run_duration` is no duration.
+    /// `run_duration` is not a duration.
     RunDuration(String),
 }
 
@@ -87,31 +57,49 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// The timing of a job that is started, or reattached, at `now`.
+    /// The timing of a job that is started, or reattached, at `now`, by a request as JSON.
     pub fn of(start: &StartRequest, now: f64) -> Result<Self, Error> {
-        let jobspec: Jobspec = read(Some(start.jobspec.as_str().as_bytes()))
+        let simulation = Simulation::from_json(start.jobspec.as_str())
             .map_err(|error| Error::Malformed("jobspec", error))?;
         let r = start.r.map(|r| read::<R>(Some(r.as_str().as_bytes())));
         let r = r
             .transpose()
             .map_err(|error| Error::Malformed("R", error))?;
-        let system = jobspec.attributes.system;
-        let run_duration = run_duration(system.exec)?;
-        let duration = system.duration;
-        let (starttime, expiration) = r.map_or((0.0, 0.0), |r| {
+        let span = r.map_or((0.0, 0.0), |r| {
             (r.execution.starttime, r.execution.expiration)
         });
+        Self::new(&simulation, span, start.reattach, now)
+    }
+
+    /// The same by a request as a value.
+    pub fn of_job(job: &StartingJob, now: f64) -> Result<Self, Error> {
+        let simulation = job.jobspec.simulation();
+        let simulation = simulation.map_err(|error| Error::Malformed("jobspec", error.clone()))?;
+        let span = (
+            job.r.starttime().unwrap_or_default(),
+            job.r.expiration().unwrap_or_default(),
+        );
+        Self::new(simulation, span, job.reattach, now)
+    }
+
+    /// `starttime` and `expiration` of R are 0 if they are not set.
+    fn new(
+        simulation: &Simulation,
+        (starttime, expiration): (f64, f64),
+        reattach: bool,
+        now: f64,
+    ) -> Result<Self, Error> {
+        let duration = simulation.duration;
+        let run_duration = run_duration(simulation.run_duration.as_ref())?;
         // A reattached job began at its R's start, and its end may have been moved.
-        let began = if start.reattach && starttime > 0.0 {
+        let began = if reattach && starttime > 0.0 {
             starttime
         } else {
             now
         };
         // A job that starts gets its whole duration, unless the resources expire earlier.
-        let has_whole_duration = !start.reattach
-            && starttime > 0.0
-            && duration > 0.0
-            && expiration >= starttime + duration;
+        let has_whole_duration =
+            !reattach && starttime > 0.0 && duration > 0.0 && expiration >= starttime + duration;
         let limit = match (expiration > 0.0 && !has_whole_duration, duration > 0.0) {
             (true, _) => expiration,
             (false, true) => began + duration,
@@ -120,7 +108,7 @@ impl Timing {
         let done = match run_duration {
             Some(run_duration) => began + run_duration,
             None if duration > 0.0 => limit,
-            // Without a time limit of its own a job takes no time, however long it might run.
+            // A job without a time limit of its own ends at once, whatever its allocation allows.
             None => began,
         };
         Ok(Self { done, limit })
@@ -146,13 +134,10 @@ impl Timing {
     }
 }
 
-fn run_duration(exec: Option<Exec>) -> Result<Option<f64>, Error> {
-    let run_duration = exec
-        .and_then(|exec| exec.test)
-        .and_then(|test| test.run_duration);
-    match run_duration {
+fn run_duration(value: Option<&Value>) -> Result<Option<f64>, Error> {
+    match value {
         None => Ok(None),
-        Some(Value::String(text)) => match duration::parse(&text) {
+        Some(Value::String(text)) => match duration::parse(text) {
             Ok(seconds) => Ok(Some(seconds)),
             Err(error) => Err(Error::RunDuration(error.to_string())),
         },

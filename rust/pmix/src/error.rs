@@ -11,19 +11,21 @@ pub struct Error {
 enum Kind {
     Syntax,
     Value,
+    Library,
 }
 
 impl Error {
-    pub(crate) fn syntax(error: &serde_json::Error) -> Self {
-        Self {
-            kind: Kind::Syntax,
-            text: error.to_string(),
-        }
-    }
-
     pub(crate) fn value(text: impl Into<String>) -> Self {
         Self {
             kind: Kind::Value,
+            text: text.into(),
+        }
+    }
+
+    /// Makes the error of a call of libpmix.
+    pub fn library(text: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Library,
             text: text.into(),
         }
     }
@@ -46,9 +48,27 @@ impl Error {
         self.kind == Kind::Syntax
     }
 
+    /// Whether a call of libpmix failed.
+    pub fn is_library(&self) -> bool {
+        self.kind == Kind::Library
+    }
+
     /// Whether a value is missing, of the wrong type, or contradicts another one.
     pub fn is_value(&self) -> bool {
         self.kind == Kind::Value
+    }
+}
+
+impl From<penstock_flux::Error> for Error {
+    fn from(error: penstock_flux::Error) -> Self {
+        Self {
+            kind: if error.is_syntax() {
+                Kind::Syntax
+            } else {
+                Kind::Value
+            },
+            text: error.to_string(),
+        }
     }
 }
 

@@ -3,23 +3,23 @@
 //! The server (`penstock-pmix`, feature `server`) translates between the tasks of one job, which speak PMIx, and the
 //! instance, which speaks Flux messages. An attribute is a [`Value`] under a key ([`Info`]) on the one side and JSON on
 //! the other; [`request`] and [`response`] are the payloads made of them, [`Outstanding`] holds the requests without a
-//! response, [`StartRequest`] describes the job, [`Tasks`] counts its tasks as libpmix does, and [`peer`] finds the
+//! response, [`Job`] is the job that is served, [`Tasks`] counts its tasks as libpmix does, and [`peer`] finds the
 //! user of a connection.
 
 #![forbid(unsafe_code)]
 
 mod error;
+mod job;
 mod outstanding;
 pub mod peer;
 pub mod request;
 pub mod response;
-mod start;
 pub mod status;
 mod tasks;
 mod value;
 
 pub use error::Error;
+pub use job::{Job, nodes_regex, ranks_regex};
 pub use outstanding::Outstanding;
-pub use start::{StartRequest, nodes_regex, ranks_regex};
 pub use tasks::Tasks;
 pub use value::{Info, MAX_DEPTH, Value, types};

@@ -1,5 +1,7 @@
 //! Payloads of the instance's responses, as attributes for a task.
 
+use penstock_flux::pmix::{EventResponse, OutcomeResponse, QueryResponse, RequestRow};
+use serde::Deserialize;
 use serde_json::Value as Json;
 
 use crate::request::QUERY;
@@ -11,6 +13,7 @@ pub const STATUS: &str = "penstock.alloc.status";
 pub const TEXT: &str = "pmix.evtext";
 const REQUEST: &str = "pmix.alloc.reqid";
 const ALLOCATION: &str = "pmix.alloc.id";
+const TIME: &str = "pmix.alloc.time";
 
 /// The response to a task: a status code and attributes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,129 +35,120 @@ impl Response {
         }
     }
 
-    /// Reads a response to `pmix.alloc`: its `status`, `reason` and `results`.
+    /// Reads a response to `pmix.alloc`: its status, reason and results.
     pub fn from_alloc(errnum: u32, payload: Option<&[u8]>) -> Self {
-        Self::read(errnum, payload, |json, response| {
-            let mut infos: Vec<Info> = text(TEXT, &json["reason"]).into_iter().collect();
-            response.errors.extend(add_results(&mut infos, json));
-            response.infos = infos;
+        Self::read(errnum, payload, |outcome: OutcomeResponse| {
+            let mut response = Self::of_status(outcome.status);
+            response.add_text(TEXT, Some(&outcome.reason));
+            response.add_results(&outcome.results);
+            response
         })
     }
 
     /// Reads a response to `pmix.query`: the attributes of one request, or those of each in an array of its own.
     pub fn from_query(errnum: u32, payload: Option<&[u8]>, one: bool) -> Self {
-        Self::read(errnum, payload, |json, response| {
-            for request in json["requests"].as_array().into_iter().flatten() {
-                let infos = response.describe(request);
+        Self::read(errnum, payload, |answer: QueryResponse| {
+            let mut response = Self::of_status(answer.status);
+            for row in &answer.requests {
+                let Self { infos, errors, .. } = Self::of_row(row);
+                response.errors.extend(errors);
                 if one {
                     response.infos.extend(infos);
                 } else {
                     response.infos.push(Info::new(QUERY, Value::Infos(infos)));
                 }
             }
+            response
         })
     }
 
     /// Reads an event of `pmix.events`: a request has ended.
-    pub fn from_event(payload: &[u8]) -> Self {
-        Self::read(0, Some(payload), |json, response| {
-            response.infos = describe_ids(json);
-            let code = Value::Status(response.status);
-            response.infos.push(Info::new(STATUS, code));
-            response.infos.extend(text(TEXT, &json["reason"]));
-            let errors = add_results(&mut response.infos, json);
-            response.errors.extend(errors);
+    pub fn from_event(payload: Option<&[u8]>) -> Self {
+        Self::read(0, payload, |event: EventResponse| {
+            let mut response = Self::of_status(event.status);
+            response.add_text(REQUEST, event.id.as_deref());
+            response.add_text(ALLOCATION, event.alloc.as_deref());
+            response.add(STATUS, Value::Status(event.status));
+            response.add_text(TEXT, Some(&event.reason));
+            response.add_results(&event.results);
+            response
         })
     }
 
-    fn read(errnum: u32, payload: Option<&[u8]>, take: impl FnOnce(&Json, &mut Self)) -> Self {
+    fn read<'a, T: Deserialize<'a>>(
+        errnum: u32,
+        payload: Option<&'a [u8]>,
+        convert: impl FnOnce(T) -> Self,
+    ) -> Self {
         if errnum != 0 {
             return Self::of_status(status::of_errnum(errnum));
         }
-        let json = serde_json::from_slice::<Json>(payload.unwrap_or(b"{}"));
-        let code = json.as_ref().ok().and_then(|json| json["status"].as_i64());
-        let (Ok(json), Some(Ok(code))) = (json, code.map(i32::try_from)) else {
-            return Self {
-                errors: vec![Error::value("expected an object with a `status`")],
+        match penstock_flux::read(payload) {
+            Ok(payload) => convert(payload),
+            Err(error) => Self {
+                errors: vec![error.into()],
                 ..Self::of_status(status::ERROR)
-            };
-        };
-        let mut response = Self::of_status(code);
-        take(&json, &mut response);
+            },
+        }
+    }
+
+    /// The state of one request: the resources that it was granted, or else those that it asks for.
+    fn of_row(row: &RequestRow) -> Self {
+        let mut response = Self::of_status(row.status);
+        response.add_text(QUERY, Some(&row.state));
+        response.add_text(REQUEST, row.id.as_deref());
+        response.add_text(ALLOCATION, row.alloc.as_deref());
+        response.add(STATUS, Value::Status(row.status));
+        response.add_text(TEXT, row.reason.as_str());
+        if row.status == status::SUCCESS {
+            response.add_results(&row.results);
+            return response;
+        }
+        for (key, count) in [
+            ("pmix.alloc.nnodes", row.nodes),
+            ("pmix.alloc.ncpus", row.cores),
+        ] {
+            // Zero: the request does not ask for this.
+            if count > 0 {
+                response.add(key, Value::Uint64(count));
+            }
+        }
+        match u32::try_from(row.time) {
+            Ok(0) => {}
+            Ok(seconds) => response.add(TIME, Value::Uint32(seconds)),
+            // RFC 0005 has whole seconds of 32 bits.
+            Err(_) => {
+                let text = format!("expected seconds of 32 bits, found {}", row.time);
+                response.errors.push(Error::attribute(TIME, &text));
+            }
+        }
+        if let Some(time) = row.estimate.as_ref().and_then(Json::as_f64) {
+            response.add("penstock.alloc.estimate", Value::Double(time));
+        }
         response
     }
 
-    /// The state of one request: what it was granted, or else what it asks for.
-    fn describe(&mut self, request: &Json) -> Vec<Info> {
-        let mut infos: Vec<Info> = text(QUERY, &request["state"]).into_iter().collect();
-        infos.extend(describe_ids(request));
-        if let Some(Ok(code)) = request["status"].as_i64().map(i32::try_from) {
-            infos.push(Info::new(STATUS, Value::Status(code)));
+    fn add(&mut self, key: &str, value: Value) {
+        self.infos.push(Info::new(key, value));
+    }
+
+    /// Adds a text, unless it is empty.
+    fn add_text(&mut self, key: &str, text: Option<&str>) {
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            self.add(key, Value::String(text.to_owned()));
         }
-        infos.extend(text(TEXT, &request["reason"]));
-        if request["status"] == 0 {
-            self.errors.extend(add_results(&mut infos, request));
-            return infos;
-        }
-        for (name, key) in [
-            ("nodes", "pmix.alloc.nnodes"),
-            ("cores", "pmix.alloc.ncpus"),
-        ] {
-            // Zero: the request does not ask for this.
-            if let Some(count) = request[name].as_u64().filter(|&count| count > 0) {
-                infos.push(Info::new(key, Value::Uint64(count)));
-            }
-        }
-        if let Some(seconds) = request["time"].as_f64().filter(|&time| time != 0.0) {
-            // RFC 0005 has whole seconds of 32 bits.
-            match Info::from_json(&serde_json::json!({
-                "key": "pmix.alloc.time", "type": "uint32", "value": Json::from(whole(seconds)),
-            })) {
-                Ok(info) => infos.push(info),
+    }
+
+    /// Adds the results whose keys are new; those that cannot be read become errors.
+    fn add_results(&mut self, results: &[Json]) {
+        for result in results {
+            match Info::from_json(result) {
+                Ok(new) if self.infos.iter().any(|info| info.key == new.key) => {}
+                Ok(new) => self.infos.push(new),
                 Err(error) => self.errors.push(error),
             }
         }
-        if let Some(time) = request["estimate"].as_f64() {
-            infos.push(Info::new("penstock.alloc.estimate", Value::Double(time)));
-        }
-        infos
     }
-}
-
-/// Adds the results whose keys are new; returns the errors of those that cannot be read.
-fn add_results(infos: &mut Vec<Info>, json: &Json) -> Vec<Error> {
-    let mut errors = Vec::new();
-    for result in json["results"].as_array().into_iter().flatten() {
-        match Info::from_json(result) {
-            Ok(info) if infos.iter().any(|it| it.key == info.key) => {}
-            Ok(info) => infos.push(info),
-            Err(error) => errors.push(error),
-        }
-    }
-    errors
-}
-
-/// Seconds without their fraction; out of range, a number that is rejected as such.
-fn whole(seconds: f64) -> i64 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a cast from float saturates"
-    )]
-    let whole = seconds.trunc() as i64;
-    whole
-}
-
-/// The id of a request and of its allocation, as far as they are there.
-fn describe_ids(json: &Json) -> Vec<Info> {
-    let ids = [(REQUEST, &json["id"]), (ALLOCATION, &json["alloc"])];
-    ids.into_iter()
-        .filter_map(|(key, id)| text(key, id))
-        .collect()
-}
-
-fn text(key: &str, json: &Json) -> Option<Info> {
-    let text = json.as_str().filter(|text| !text.is_empty())?;
-    Some(Info::new(key, Value::String(text.to_owned())))
 }
 
 #[cfg(test)]
@@ -226,15 +220,15 @@ mod tests {
     #[test]
     fn a_query_has_the_state_of_a_request() {
         let payload = json!({"status": 0, "requests": [{
-            "id": "mine", "alloc": "ƒ12", "directive": "new", "status": -29, "state": "refused",
-            "reason": "too big", "nodes": 12, "cores": 48, "time": 60.5, "estimate": null,
+            "id": "mine", "alloc": "ƒ12", "directive": "new", "status": -29, "state": "denied",
+            "reason": "too big", "nodes": 12, "cores": 48, "time": 60, "estimate": null, "results": [],
         }]});
         let payload = payload.to_string();
         let one = Response::from_query(0, Some(payload.as_bytes()), true);
         assert_eq!(
             one.infos,
             [
-                string("pmix.query.alloc", "refused"),
+                string("pmix.query.alloc", "denied"),
                 string("pmix.alloc.reqid", "mine"),
                 string("pmix.alloc.id", "ƒ12"),
                 Info::new(STATUS, Value::Status(-29)),
@@ -261,7 +255,7 @@ mod tests {
                 {"key": "penstock.alloc.dropped", "type": "string", "value": "pmix.alloc.msize"},
             ],
         });
-        let event = Response::from_event(payload.to_string().as_bytes());
+        let event = Response::from_event(Some(payload.to_string().as_bytes()));
         let all = json!({"status": 0, "requests": [payload]}).to_string();
         let query = Response::from_query(0, Some(all.as_bytes()), true);
         let state = string("pmix.query.alloc", "granted");
@@ -272,9 +266,10 @@ mod tests {
 
     #[test]
     fn amounts_that_were_not_requested_are_left_out() {
-        let payload = json!({"status": 0, "requests": [
-            {"id": "", "state": "queued", "status": 1, "nodes": 0, "cores": 0, "time": 0}
-        ]});
+        let payload = json!({"status": 0, "requests": [{
+            "id": "", "directive": "new", "state": "queued", "status": 1, "reason": null,
+            "nodes": 0, "cores": 0, "time": 0, "results": [],
+        }]});
         let one = Response::from_query(0, Some(payload.to_string().as_bytes()), true);
         let keys: Vec<&str> = one.infos.iter().map(|info| info.key.as_str()).collect();
         assert_eq!(keys, [QUERY, STATUS]);
@@ -282,10 +277,10 @@ mod tests {
 
     #[test]
     fn an_event_has_the_ids_the_status_and_the_reason() {
-        let payload = json!({"id": "mine", "alloc": "ƒ12", "status": -29, "reason": "too big",
-            "results": [{"key": "pmix.alloc.id", "type": "string", "value": "ƒ12"},
+        let payload = json!({"id": "mine", "alloc": "ƒ12", "directive": "new", "status": -29,
+            "reason": "too big", "results": [{"key": "pmix.alloc.id", "type": "string", "value": "ƒ12"},
                         {"key": "pmix.alloc.nlist", "type": "string", "value": "n[1-2]"}]});
-        let response = Response::from_event(payload.to_string().as_bytes());
+        let response = Response::from_event(Some(payload.to_string().as_bytes()));
         assert_eq!(
             response.infos,
             [

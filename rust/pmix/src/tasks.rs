@@ -129,7 +129,7 @@ mod tests {
                     counted -= 1;
                 }
                 if open.contains(&true) {
-                    let left = running.iter().filter(|it| **it).count();
+                    let left = running.iter().filter(|is_running| **is_running).count();
                     prop_assert_eq!(counted as usize, left);
                 }
             }

@@ -281,10 +281,14 @@ impl Value {
             Error::value(format!("expected a value of type `array`, found {json}"))
         })?;
         if elements.iter().all(|element| element.get("key").is_some()) {
-            let infos = elements.iter().map(|it| Info::read(it, depth + 1));
+            let infos = elements
+                .iter()
+                .map(|element| Info::read(element, depth + 1));
             infos.collect::<Result<_, _>>().map(Self::Infos)
         } else {
-            let values = elements.iter().map(|it| Self::read(it, depth + 1));
+            let values = elements
+                .iter()
+                .map(|element| Self::read(element, depth + 1));
             values.collect::<Result<_, _>>().map(Self::Values)
         }
     }

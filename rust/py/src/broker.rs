@@ -70,7 +70,7 @@ impl Router {
         self.0.peer(route)
     }
 
-    /// Takes the batch's messages: it is empty afterwards.
+    /// Takes the batch's messages and leaves it empty.
     fn route(&mut self, peer: u32, batch: &Bound<'_, Batch>) -> Deliveries {
         let messages = std::mem::take(&mut batch.borrow_mut().messages);
         deliveries(self.0.route(peer, messages))

@@ -11,6 +11,7 @@ mod classes {
     pyo3::import_exception!(penstock.errors, JobspecError);
     pyo3::import_exception!(penstock.errors, LayoutError);
     pyo3::import_exception!(penstock.errors, NotFoundError);
+    pyo3::import_exception!(penstock.errors, RequestError);
     pyo3::import_exception!(penstock.errors, ResourceSetError);
     pyo3::import_exception!(penstock.errors, StoreError);
     pyo3::import_exception!(penstock.errors, TargetError);
@@ -101,6 +102,20 @@ impl ToException for penstock_jobspec::Error {
     }
 }
 
+/// `LayoutError`: the tasks do not fit R.
+impl ToException for penstock_jobspec::LayoutError {
+    fn to_exception(&self, _: Python<'_>) -> PyErr {
+        LayoutError::new_err(self.to_string())
+    }
+}
+
+/// Raised as `WireError`: an invalid payload for its topic.
+impl ToException for penstock_flux::Error {
+    fn to_exception(&self, _: Python<'_>) -> PyErr {
+        WireError::new_err(self.to_string())
+    }
+}
+
 impl ToException for penstock_engine::Error {
     fn to_exception(&self, _: Python<'_>) -> PyErr {
         EngineError::new_err(self.to_string())
@@ -118,6 +133,13 @@ impl ToException for penstock_sim::Error {
     }
 }
 
+/// `RequestError` with error number and text.
+impl ToException for penstock_flux::RequestError {
+    fn to_exception(&self, _: Python<'_>) -> PyErr {
+        RequestError::new_err((self.errnum, self.text.clone()))
+    }
+}
+
 /// `WireError` with the attribute `offset`, the byte of the stream.
 impl ToException for penstock_wire::Error {
     fn to_exception(&self, py: Python<'_>) -> PyErr {
@@ -127,6 +149,12 @@ impl ToException for penstock_wire::Error {
 }
 
 impl ToException for penstock_store::Error {
+    fn to_exception(&self, _: Python<'_>) -> PyErr {
+        StoreError::new_err(self.to_string())
+    }
+}
+
+impl ToException for penstock_manager::Error {
     fn to_exception(&self, _: Python<'_>) -> PyErr {
         StoreError::new_err(self.to_string())
     }
@@ -152,7 +180,7 @@ impl ToException for penstock_resource::Error {
     }
 }
 
-/// Warns of what was mended in a text, if anything was.
+/// Issues a `MendedWarning` if a text was mended.
 pub(crate) fn warn_mended(text: &Bound<'_, PyString>, mended: &[String]) -> PyResult<()> {
     if mended.is_empty() {
         return Ok(());

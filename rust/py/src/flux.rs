@@ -1,7 +1,11 @@
-//! The numbers of the protocols, as constants of the module.
+//! The vocabulary of the protocols: numbers and topics as constants, requests as classes.
 
-use penstock_flux::{flags, role};
+mod requests;
+
+use penstock_flux::alloc::AllocResponseType;
+use penstock_flux::{flags, role, topic};
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyType};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     for (name, flag) in [
@@ -16,9 +20,68 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.add(name, flag)?;
     }
+    for (name, kind) in [
+        ("ALLOC_SUCCESS", AllocResponseType::Success),
+        ("ALLOC_ANNOTATE", AllocResponseType::Annotate),
+        ("ALLOC_DENY", AllocResponseType::Deny),
+        ("ALLOC_CANCEL", AllocResponseType::Cancel),
+    ] {
+        module.add(name, kind as u8)?;
+    }
     module.add("NODEID_ANY", flags::NODEID_ANY)?;
     module.add("USERID_UNKNOWN", flags::USERID_UNKNOWN)?;
     module.add("ROLE_OWNER", role::OWNER)?;
     module.add("ROLE_USER", role::USER)?;
-    module.add("ROLE_LOCAL", role::LOCAL)
+    module.add("ROLE_LOCAL", role::LOCAL)?;
+    module.add("topic", topics(module.py())?)?;
+    module.add_function(wrap_pyfunction!(exit_status, module)?)?;
+    requests::register(module)
+}
+
+/// The exit status of a task as a shell shows it, from its wait status.
+#[pyfunction]
+fn exit_status(wait_status: i32) -> i32 {
+    penstock_flux::exec::exit_status(wait_status)
+}
+
+/// Builds the class `topic` with a nested class for each service, so that `topic.log.APPEND` reads as in Rust.
+fn topics(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let services = PyDict::new(py);
+    for (service, topics) in [
+        ("service", topic::service::ALL),
+        ("event", topic::event::ALL),
+        ("broker", topic::broker::ALL),
+        ("log", topic::log::ALL),
+        ("job_ingest", topic::job_ingest::ALL),
+        ("job_manager", topic::job_manager::ALL),
+        ("job_list", topic::job_list::ALL),
+        ("job_info", topic::job_info::ALL),
+        ("kvs", topic::kvs::ALL),
+        ("resource", topic::resource::ALL),
+        ("sched", topic::sched::ALL),
+        ("exec_method", topic::exec_method::ALL),
+        ("hooks", topic::hooks::ALL),
+        ("pmix", topic::pmix::ALL),
+        ("pmix_server", topic::pmix_server::ALL),
+    ] {
+        let constants = PyDict::new(py);
+        for (name, topic) in topics {
+            constants.set_item(name, topic)?;
+        }
+        services.set_item(service, class(&format!("topic.{service}"), &constants)?)?;
+    }
+    services.set_item("JOB_EXCEPTION", topic::JOB_EXCEPTION)?;
+    services.set_item("DISCONNECT", topic::DISCONNECT)?;
+    services.set_item("PING", topic::PING)?;
+    services.set_item("STATS_GET", topic::STATS_GET)?;
+    class("topic", &services)
+}
+
+/// A class that is a namespace of constants.
+fn class<'py>(name: &str, members: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
+    let py = members.py();
+    members.set_item("__module__", "penstock._core")?;
+    members.set_item("__qualname__", name)?;
+    let (_, name) = name.rsplit_once('.').unwrap_or(("", name));
+    py.get_type::<PyType>().call1((name, (), members))
 }

@@ -1,4 +1,4 @@
-//! A value that several threads may ask for, guarded by the GIL, or by a lock where Python has none.
+//! A value shared by threads, guarded by the GIL, or by a lock in free-threaded Python.
 #![cfg_attr(
     not(Py_GIL_DISABLED),
     expect(
@@ -14,12 +14,12 @@ type Cell<T> = std::sync::Mutex<T>;
 #[cfg(not(Py_GIL_DISABLED))]
 type Cell<T> = std::cell::RefCell<T>;
 
-/// The value. Work on it must be short: it holds up all that want it.
+/// The value. Work on it must be short: other threads wait for its end.
 #[derive(Debug)]
 pub(crate) struct Guarded<T>(Cell<T>);
 
-// SAFETY: the value is reached by `with` alone, whose caller holds the GIL: one thread at a time. Work that gave the
-// GIL away in between, or came back to the value, would panic in the `RefCell`.
+// SAFETY: only `with` accesses the value, and its caller holds the GIL: one thread at a time. Work that releases the
+// GIL meanwhile, or accesses the value again, panics in the `RefCell`.
 #[cfg(not(Py_GIL_DISABLED))]
 unsafe impl<T: Send> Sync for Guarded<T> {}
 
@@ -28,13 +28,13 @@ impl<T> Guarded<T> {
         Self(Cell::new(value))
     }
 
-    /// Works on the value. The work must not come back to it.
+    /// Calls `work` with the value. `work` must not access the value through `self`.
     #[cfg(not(Py_GIL_DISABLED))]
     pub(crate) fn with<R>(&self, _: Python<'_>, work: impl FnOnce(&mut T) -> R) -> R {
         work(&mut self.0.borrow_mut())
     }
 
-    /// Works on the value. The work must not come back to it.
+    /// Calls `work` with the value. `work` must not access the value through `self`.
     #[cfg(Py_GIL_DISABLED)]
     pub(crate) fn with<R>(&self, _: Python<'_>, work: impl FnOnce(&mut T) -> R) -> R {
         // The value is changed in one step as a whole: another thread's panic leaves it sound.

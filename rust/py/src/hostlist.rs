@@ -12,47 +12,25 @@ use pyo3::types::{PyList, PySlice, PyString, PyTuple, PyType};
 
 use crate::errors::{HostlistError, raised};
 use crate::idset::PyIdSet;
-use crate::shared::{self, Shared, Stride, check_parts, detached, position};
+use crate::shared::{self, Stride, check_parts, detached, position};
 
 mod iterator;
 mod lenient;
+mod list;
 mod operand;
 mod operations;
 mod sets;
 
 use iterator::{HostlistIterator, strings};
+pub(crate) use list::Hostlist;
+use list::MIN_DETACHED_SIZE;
 use operand::{name, operand, required};
 use operations::{CONCATENATION, Operation, Parts, apply};
-
-/// Bytes of a text, or hosts of a list, above which work releases the GIL.
-const MIN_DETACHED_SIZE: usize = 4096;
 
 /// The maximum number of hosts in a list that cannot be folded.
 const MAX_UNFOLDED: usize = 1 << 24;
 
-/// An ordered list of host names, repeats kept (RFC 29): a `collections.abc.MutableSequence` of str. See
-/// `penstock.hostlist`.
-///
-/// Args:
-///     hosts: The text of a list, an iterable of names or texts, or another Hostlist; nothing for the empty list.
-///     lenient: Put right what is not quite RFC 29, as `parse_lenient` does, and warn of it with a `MendedWarning`.
-///
-/// Raises:
-///     HostlistError: A text is no hostlist, or the list would be too long.
-///     TypeError: It is something else.
-#[pyclass(module = "penstock.hostlist", name = "Hostlist", frozen)]
-#[derive(Debug)]
-pub(crate) struct Hostlist(Shared<hostlist::Hostlist>);
-
 impl Hostlist {
-    pub(crate) fn new(list: impl Into<Arc<hostlist::Hostlist>>) -> Self {
-        Self(Shared::new(list))
-    }
-
-    pub(crate) fn snapshot(&self) -> Arc<hostlist::Hostlist> {
-        self.0.snapshot()
-    }
-
     fn len(&self) -> usize {
         self.0.with(hostlist::Hostlist::len)
     }
@@ -62,7 +40,7 @@ impl Hostlist {
         detached(py, list.len() > MIN_DETACHED_SIZE, || list.to_string())
     }
 
-    /// The result of an operation with what stands on the right, or on the left where it is `reflected`.
+    /// The result of an operation with the other operand on the right, or on the left if `reflected`.
     fn operate(
         &self,
         other: &Bound<'_, PyAny>,
@@ -89,7 +67,7 @@ impl Hostlist {
         Ok(Self::new(result))
     }
 
-    /// Changes the list by a function that leaves it as it was where it fails.
+    /// Changes the list by a function that leaves it unchanged if it fails.
     fn change<R: Send>(
         &self,
         py: Python<'_>,
@@ -100,7 +78,7 @@ impl Hostlist {
         changed.map_err(raised)
     }
 
-    /// Replaces the list by what an operation makes of it.
+    /// Replaces the list by the result of an operation.
     fn replace(&self, other: &Bound<'_, PyAny>, operation: Operation) -> PyResult<()> {
         let right = required(other)?;
         self.change(other.py(), |left| {
@@ -298,20 +276,20 @@ impl Hostlist {
         (py.get_type::<Self>(), (self.text(py),))
     }
 
-    /// Read a text that other software, or a person, wrote without RFC 29 at hand.
+    /// Read a text that does not quite follow RFC 29.
     ///
-    /// What is RFC 29 is read as ever. Besides, blanks around items and within brackets and empty items are left out
-    /// (`a, b,,c`), blanks between items are taken for commas (`a b`, a name a line), and a range whose end shows more
-    /// zeroes than its start has them in both (`[1-003]`). A descending range is rejected.
+    /// Valid texts are read as usual. In addition, blanks around items and within brackets and empty items are left out
+    /// (`a, b,,c`), blanks between items count as commas (`a b`, one name per line), and a range whose end
+    /// has more leading zeroes than its start gets them at both (`[1-003]`). A descending range is rejected.
     ///
     /// Args:
     ///     text: The text of a list.
     ///
     /// Returns:
-    ///     The list, and what was put right, each with the byte: `left out blanks at byte 2`.
+    ///     The list, and the corrections, each with its byte: `left out blanks at byte 2`.
     ///
     /// Raises:
-    ///     HostlistError: It is no hostlist even so.
+    ///     HostlistError: The text cannot be corrected.
     #[staticmethod]
     #[pyo3(signature = (text, /))]
     fn parse_lenient(text: &Bound<'_, PyString>) -> PyResult<(Self, Vec<String>)> {
@@ -321,7 +299,7 @@ impl Hostlist {
     /// Append one host.
     ///
     /// Args:
-    ///     host: Its name; for a text with brackets or commas there is `extend`.
+    ///     host: Its name; use `extend` for a text with brackets or commas.
     ///
     /// Raises:
     ///     HostlistError: It is not a name, or the list is full.
@@ -338,7 +316,7 @@ impl Hostlist {
     ///     hosts: A Hostlist, the text of one, or an iterable of names or texts.
     ///
     /// Raises:
-    ///     HostlistError: A text is bad, or the list would become too long. Nothing is appended then.
+    ///     HostlistError: A text is invalid, or the list would become too long. Nothing is appended then.
     #[pyo3(signature = (hosts, /))]
     fn extend(&self, hosts: &Bound<'_, PyAny>) -> PyResult<()> {
         let right = required(hosts)?;
@@ -348,7 +326,7 @@ impl Hostlist {
     /// Insert one host before a position.
     ///
     /// Args:
-    ///     index: Position, from 0; negative ones count from the end, what is outside is the start or the end.
+    ///     index: Position, from 0; negative ones count from the end; positions outside are clamped.
     ///     host: Its name.
     ///
     /// Raises:
@@ -363,13 +341,13 @@ impl Hostlist {
         })
     }
 
-    /// Take out the host at a position and return it.
+    /// Remove the host at a position and return it.
     ///
     /// Args:
     ///     index: Position, from 0; negative ones count from the end. The last one if left out.
     ///
     /// Raises:
-    ///     IndexError: There is no such position.
+    ///     IndexError: The position is outside the list.
     #[pyo3(signature = (index = None, /))]
     fn pop(&self, py: Python<'_>, index: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
         let len = self.len();
@@ -381,7 +359,7 @@ impl Hostlist {
         host.ok_or_else(|| PyIndexError::new_err("pop from an empty Hostlist"))
     }
 
-    /// Take out the first occurrence of a host.
+    /// Remove the first occurrence of a host.
     ///
     /// Args:
     ///     host: A name in the list.
@@ -396,20 +374,20 @@ impl Hostlist {
         found.map(drop).ok_or_else(|| absent(host))
     }
 
-    /// Take out the first occurrence of each of some hosts; of one that is named twice the first two, and so on.
+    /// Remove the first occurrence of each of some hosts; the first two of a host that is named twice, and so on.
     ///
     /// Args:
     ///     hosts: A Hostlist, the text of one, or an iterable of names or texts.
     ///
     /// Returns:
-    ///     How many were taken out.
+    ///     The number of removed hosts.
     #[pyo3(signature = (hosts, /))]
     fn delete(&self, hosts: &Bound<'_, PyAny>) -> PyResult<usize> {
         let hosts_to_go = required(hosts)?;
         self.change(hosts.py(), |list| Ok(list.delete(&hosts_to_go)))
     }
 
-    /// Take out all hosts.
+    /// Remove all hosts.
     fn clear(&self) {
         self.0.change(hostlist::Hostlist::clear);
     }
@@ -432,8 +410,8 @@ impl Hostlist {
     ///
     /// Args:
     ///     host: A name.
-    ///     start: Where to begin; negative ones count from the end.
-    ///     stop: Where to end.
+    ///     start: First position to search; negative ones count from the end.
+    ///     stop: Position behind the last one to search.
     ///
     /// Raises:
     ///     HostlistError: It is not there; a `ValueError`, as of any list.
@@ -451,7 +429,7 @@ impl Hostlist {
     ///     index: Position, from 0; negative ones count from the end.
     ///
     /// Raises:
-    ///     IndexError: There is no such position.
+    ///     IndexError: The position is outside the list.
     #[pyo3(signature = (index, /))]
     fn nth(&self, index: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
         let list = self.snapshot();
@@ -489,7 +467,7 @@ impl Hostlist {
     ///
     /// Raises:
     ///     IdsetError: It is no set of positions.
-    ///     IndexError: There is no such position.
+    ///     IndexError: The position is outside the list.
     #[pyo3(signature = (ranks, /))]
     fn at(&self, ranks: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (py, list) = (ranks.py(), self.snapshot());
@@ -544,7 +522,7 @@ impl Hostlist {
         Ok(slf)
     }
 
-    /// Take out the repeats: of each host the first occurrence stays, the order stays.
+    /// Remove repeats: keep the first occurrence of each host, in order.
     ///
     /// Returns:
     ///     The list itself.
@@ -562,10 +540,10 @@ impl Hostlist {
         strings(py, &mut list.iter())
     }
 
-    /// Split into parts in the list's order, whose lengths differ by one at most, the greater ones first.
+    /// Split into parts in the list's order, whose lengths differ by at most one, longer parts first.
     ///
     /// Args:
-    ///     parts: How many; there are fewer where there are fewer hosts, so that none is empty.
+    ///     parts: Number of parts; at most the number of hosts, so that no part is empty.
     ///
     /// Raises:
     ///     ValueError: The number is negative, or there would be more than 16777216 parts.
@@ -578,7 +556,7 @@ impl Hostlist {
         Ok(list.split(parts).into_iter().map(Self::new).collect())
     }
 
-    /// Return the text (RFC 29): order and repeats kept, neighbours folded where it reads back the same.
+    /// Return the text (RFC 29): order and repeats kept, neighbours folded if the folded text denotes the same list.
     fn encode(&self, py: Python<'_>) -> String {
         self.text(py)
     }
@@ -599,7 +577,7 @@ impl Hostlist {
     }
 }
 
-/// A position as list methods take it: negative ones count from the end, what is outside is the start or the end.
+/// A position as list methods take it: negative ones count from the end; positions outside are clamped.
 fn clamp(index: isize, len: usize) -> usize {
     if index < 0 {
         len.saturating_sub(index.unsigned_abs())

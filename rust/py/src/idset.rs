@@ -3,171 +3,27 @@
 
 use penstock_idset::IdSet;
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::{PyIndexError, PyKeyError, PyMemoryError, PyTypeError};
+use pyo3::exceptions::{PyIndexError, PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyRange, PySlice, PyString, PyTuple, PyType};
 
 use crate::errors::{IdsetError, NotFoundError};
-use crate::guarded::Guarded;
-use crate::shared::{self, Stride, check_parts, detached, position};
+use crate::shared::{self, check_parts, position};
 
 mod buffer;
+mod classes;
 mod frozen;
 mod iterator;
 mod operand;
+mod operation;
 mod reading;
 
-pub(crate) use frozen::PyFrozenIdSet;
-use operand::{Numbers, constructed, operand, required, set_of_ids, valid_id};
+pub(crate) use classes::{Ids, PyFrozenIdSet, PyIdSet};
+use operand::{Numbers, constructed, required, valid_id};
+use operation::{LONG_SET, apply, compared, operate, operate_all, sliced, text};
 use reading::reading_methods;
 
-/// Texts of more bytes, and sets of more bytes, are worked on without the GIL.
-const LONG_TEXT: usize = 4096;
-const LONG_SET: usize = 512 * 1024;
-/// Steps of a slice from which on each id is looked up by itself.
-const LONG_STEP: usize = 256;
-/// Bytes of the longest range in a text.
-const RANGE_TEXT: usize = "4294967290-4294967294,".len();
-
-/// What both classes of sets are made of.
-pub(crate) trait Ids: Sized {
-    fn of(set: IdSet) -> Self;
-
-    /// The ids as they are now, at no cost.
-    fn snapshot(&self, py: Python<'_>) -> IdSet;
-
-    /// Asks a short question.
-    fn with<R>(&self, py: Python<'_>, question: impl FnOnce(&IdSet) -> R) -> R;
-}
-
-/// The error for a number that is not an id.
-fn invalid(number: impl std::fmt::Display) -> PyErr {
-    IdsetError::new_err(format!(
-        "invalid id {number}: expected a number from 0 to {}",
-        IdSet::MAX_ID
-    ))
-}
-
-/// An ordered set of ids (RFC 22): a `collections.abc.MutableSet` of int. See `penstock.idset`.
-///
-/// Args:
-///     ids: An id, the text of a set, an iterable of ids or another set of ids; nothing for the empty set.
-///     lenient: Whether to mend a text that is not as RFC 22 wants it, with a warning that says what was mended.
-///
-/// Raises:
-///     IdsetError: A text is no idset, or a number is not from 0 to 4294967294.
-///     TypeError: It is something else.
-#[pyclass(module = "penstock.idset", name = "IDset", frozen)]
-#[derive(Debug)]
-pub(crate) struct PyIdSet(Guarded<IdSet>);
-
-impl PyIdSet {
-    pub(crate) fn new(set: IdSet) -> Self {
-        Self(Guarded::new(set))
-    }
-
-    pub(crate) fn snapshot(&self, py: Python<'_>) -> IdSet {
-        self.0.with(py, |set| set.clone())
-    }
-}
-
-impl Ids for PyIdSet {
-    fn of(set: IdSet) -> Self {
-        Self::new(set)
-    }
-
-    fn snapshot(&self, py: Python<'_>) -> IdSet {
-        Self::snapshot(self, py)
-    }
-
-    fn with<R>(&self, py: Python<'_>, question: impl FnOnce(&IdSet) -> R) -> R {
-        self.0.with(py, |set| question(set))
-    }
-}
-
-type Operation = fn(&IdSet, &IdSet) -> IdSet;
 type Change = fn(&mut IdSet, &IdSet);
-
-fn is_long(left: &IdSet, right: &IdSet) -> bool {
-    left.heap_bytes().max(right.heap_bytes()) > LONG_SET
-}
-
-fn apply(py: Python<'_>, operation: Operation, left: &IdSet, right: &IdSet) -> IdSet {
-    detached(py, is_long(left, right), || operation(left, right))
-}
-
-fn operate<C>(left: &C, other: &Bound<'_, PyAny>, operation: Operation) -> PyResult<Py<PyAny>>
-where
-    C: Ids
-        + pyo3::PyClass<Frozen = pyo3::pyclass::boolean_struct::True>
-        + Into<PyClassInitializer<C>>,
-{
-    let py = other.py();
-    match operand(other)? {
-        Some(right) => {
-            let result = apply(py, operation, &left.snapshot(py), &right);
-            Ok(Py::new(py, C::of(result))?.into_any())
-        }
-        None => Ok(py.NotImplemented()),
-    }
-}
-
-fn operate_all<C: Ids>(left: &C, others: &Bound<'_, PyTuple>, operation: Operation) -> PyResult<C> {
-    let mut result = left.snapshot(others.py());
-    for other in others {
-        result = apply(others.py(), operation, &result, &required(&other)?);
-    }
-    Ok(C::of(result))
-}
-
-fn text(py: Python<'_>, set: &IdSet, brackets: bool) -> PyResult<String> {
-    if set.heap_bytes() <= LONG_SET {
-        return Ok(set.format_with(brackets));
-    }
-    // A text that might exceed the memory is reserved first, to raise MemoryError.
-    let ranges = set.range_count();
-    if String::new().try_reserve(RANGE_TEXT * ranges).is_err() {
-        let text = format!("no memory for the text of {ranges} ranges");
-        return Err(PyMemoryError::new_err(text));
-    }
-    Ok(py.detach(|| set.format_with(brackets)))
-}
-
-/// The ids at the positions of a slice.
-fn sliced(py: Python<'_>, set: &IdSet, slice: &Bound<'_, PySlice>) -> PyResult<IdSet> {
-    let stride = Stride::new(slice, usize::try_from(set.len())?)?;
-    let (range, step) = stride.ascending();
-    Ok(detached(py, stride.count > LONG_TEXT, || {
-        let part = set.slice(range.start as u64..range.end as u64);
-        if step == 1 {
-            part
-        } else if step > LONG_STEP {
-            let positions = (0..part.len()).step_by(step);
-            positions
-                .filter_map(|position| part.nth(position))
-                .collect()
-        } else {
-            part.iter().step_by(step).collect()
-        }
-    }))
-}
-
-fn compared(left: &IdSet, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
-    let py = other.py();
-    let Some((right, others)) = set_of_ids(other)? else {
-        return Ok(py.NotImplemented());
-    };
-    let equal = || !others && *left == right;
-    let result = detached(py, is_long(left, &right), || match op {
-        CompareOp::Eq => equal(),
-        CompareOp::Ne => !equal(),
-        CompareOp::Le => left.is_subset(&right),
-        CompareOp::Lt => left.is_subset(&right) && !equal(),
-        CompareOp::Ge => !others && left.is_superset(&right),
-        CompareOp::Gt => !others && left.is_superset(&right) && !equal(),
-    });
-    Ok(result.into_pyobject(py)?.to_owned().into_any().unbind())
-}
 
 reading_methods!(PyIdSet);
 
@@ -250,7 +106,7 @@ impl PyIdSet {
     /// Add an id, or a `range` of ids.
     ///
     /// Args:
-    ///     member: A number from 0 to 4294967294, or a range of such.
+    ///     member: A number from 0 to 4294967294, or a range of ids of the set.
     ///
     /// Raises:
     ///     IdsetError: A number is out of range.
@@ -266,7 +122,7 @@ impl PyIdSet {
         Ok(())
     }
 
-    /// Take out an id, or the ids of a `range`, as far as they are there.
+    /// Remove an id, or the ids of a `range`; absent ids are ignored.
     ///
     /// Args:
     ///     member: Any integer, or a range of ids.
@@ -285,13 +141,13 @@ impl PyIdSet {
         Ok(())
     }
 
-    /// Take out an id, or all ids of a `range`.
+    /// Remove an id, or all ids of a `range`.
     ///
     /// Args:
-    ///     member: An id of the set, or a range of such.
+    ///     member: An id of the set, or a range of ids of the set.
     ///
     /// Raises:
-    ///     KeyError: It is not in the set; nothing is taken out.
+    ///     KeyError: An id is not in the set; nothing is removed.
     #[pyo3(signature = (member, /))]
     fn remove(&self, member: &Bound<'_, PyAny>) -> PyResult<()> {
         let there = if let Ok(range) = member.cast::<PyRange>() {
@@ -315,7 +171,7 @@ impl PyIdSet {
         }
     }
 
-    /// Take out the lowest id and return it.
+    /// Remove the lowest id and return it.
     ///
     /// Raises:
     ///     KeyError: The set is empty.
@@ -324,7 +180,7 @@ impl PyIdSet {
         first.ok_or_else(|| PyKeyError::new_err("pop from an empty IDset"))
     }
 
-    /// Take out the lowest id and return it: `pop` by the name that says which.
+    /// Remove the lowest id and return it: an explicit name for `pop`.
     ///
     /// Raises:
     ///     KeyError: The set is empty.
@@ -332,7 +188,7 @@ impl PyIdSet {
         self.pop(py)
     }
 
-    /// Take out the greatest id and return it.
+    /// Remove the greatest id and return it.
     ///
     /// Raises:
     ///     KeyError: The set is empty.
@@ -341,16 +197,16 @@ impl PyIdSet {
         last.ok_or_else(|| PyKeyError::new_err("pop from an empty IDset"))
     }
 
-    /// Take out the lowest ids of a pool of free ones.
+    /// Allocate the lowest ids of a pool of free ids.
     ///
     /// Args:
     ///     count: How many.
     ///
     /// Returns:
-    ///     The ids that were taken out.
+    ///     The allocated ids, which are removed from the set.
     ///
     /// Raises:
-    ///     IdsetError: There are fewer; none is taken out.
+    ///     IdsetError: The pool has fewer ids; none is removed.
     ///     ValueError: The number is negative.
     #[pyo3(signature = (count = None, /))]
     fn allocate(&self, py: Python<'_>, count: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
@@ -361,7 +217,7 @@ impl PyIdSet {
         })
     }
 
-    /// Return ids to a pool of free ones.
+    /// Return ids to a pool of free ids.
     ///
     /// Args:
     ///     ids: A set of ids, its text, an iterable of ids, or one id.
@@ -386,7 +242,7 @@ impl PyIdSet {
         )))
     }
 
-    /// Take out all ids.
+    /// Remove all ids.
     fn clear(&self, py: Python<'_>) {
         self.0.with(py, IdSet::clear);
     }
@@ -405,7 +261,7 @@ impl PyIdSet {
         self.change_all(others, IdSet::union_with)
     }
 
-    /// Take out the ids that are not in all others.
+    /// Remove the ids that are not in all others.
     ///
     /// Args:
     ///     *others: Each an IDset, the text of one, or an iterable of ids.
@@ -414,7 +270,7 @@ impl PyIdSet {
         self.change_all(others, IdSet::intersect_with)
     }
 
-    /// Take out the ids of all others.
+    /// Remove the ids of all others.
     ///
     /// Args:
     ///     *others: Each an IDset, the text of one, or an iterable of ids.
@@ -423,7 +279,7 @@ impl PyIdSet {
         self.change_all(others, IdSet::subtract)
     }
 
-    /// Take out the ids that are in the other, and add those of the other that were not there.
+    /// Update to the ids that are in exactly one of the two sets.
     ///
     /// Args:
     ///     other: An IDset, the text of one, or an iterable of ids.

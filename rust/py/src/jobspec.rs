@@ -1,6 +1,6 @@
 //! The functions on jobspecs, constraints, durations and job ids.
 
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Constraint, Count, Jobspec};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -16,7 +16,7 @@ pub(crate) fn jobspec(text: &str) -> PyResult<Jobspec> {
     Jobspec::from_json(text).map_err(raised)
 }
 
-/// Checks a jobspec's text (RFC 25) and says what it asks for.
+/// Checks a jobspec's text (RFC 25) and returns its request.
 #[pyfunction]
 fn validate_jobspec<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyDict>> {
     let jobspec = jobspec(text)?;
@@ -33,7 +33,7 @@ fn validate_jobspec<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyD
     Ok(summary)
 }
 
-/// Checks the JSON text of a constraint (RFC 31) and gives its normal form.
+/// Checks the JSON text of a constraint (RFC 31) and returns its normal form.
 #[pyfunction]
 fn validate_constraint(text: &str) -> PyResult<String> {
     let value = json(text)?;
@@ -66,19 +66,19 @@ fn parse_duration(text: &str) -> PyResult<f64> {
 /// The number of a job id (RFC 19) in any of its forms.
 #[pyfunction]
 fn fluid_parse(text: &str) -> PyResult<u64> {
-    text.parse::<Fluid>().map(|id| id.0).map_err(raised)
+    text.parse::<JobId>().map(JobId::get).map_err(raised)
 }
 
 /// A job id in base 58, as people see it.
 #[pyfunction]
 fn fluid_f58(job: u64) -> String {
-    Fluid(job).f58()
+    JobId::new(job).f58()
 }
 
 /// A job id in dotted hexadecimal, as the store's keys have it.
 #[pyfunction]
 fn fluid_dothex(job: u64) -> String {
-    Fluid(job).dothex()
+    JobId::new(job).dothex()
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -7,9 +7,9 @@ use pyo3::types::{PyCFunction, PyDict, PyString, PyTuple};
 
 /// Why a text has no object, or an object no text.
 pub(crate) enum JsonError {
-    /// What is wrong, and at which byte of the text where that is known.
+    /// The problem, and its byte offset in the text if known.
     Invalid(String, Option<usize>),
-    /// Anything that is not about JSON.
+    /// An exception that is not about JSON.
     Other(PyErr),
 }
 

@@ -1,10 +1,10 @@
-//! `lay_out`: which task of a job runs where.
+//! `lay_out`: the placement of a job's tasks on its nodes.
 
 use penstock_jobspec::{Layout, TaskPlacement};
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
 
-use crate::errors::{JobspecError, LayoutError};
+use crate::errors::{JobspecError, raised};
 use crate::idset::PyIdSet;
 use crate::jobspec::jobspec;
 use crate::json::{self, JsonError};
@@ -66,7 +66,7 @@ fn lay_out(
     })?;
     let (spec, resources) = (jobspec(&text)?, resources.get().snapshot());
     let layout = Layout::new(&spec, &resources);
-    let layout = layout.map_err(|error| LayoutError::new_err(error.to_string()))?;
+    let layout = layout.map_err(raised)?;
     Ok(layout.tasks().map(PyTaskPlacement).collect())
 }
 

@@ -28,6 +28,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    // Whether the manager compares every record with a replay of its log.
+    module.add("HAS_CHECKS", cfg!(debug_assertions))?;
     let panic = module.py().get_type::<pyo3::panic::PanicException>();
     module.add("PanicException", panic)?;
     idset::register(module)?;

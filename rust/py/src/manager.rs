@@ -18,8 +18,9 @@ use crate::wire::Batch;
 #[pyclass(module = "penstock._core", frozen)]
 pub(crate) struct JobManager(Mutex<penstock_manager::Manager>);
 
-fn failed(error: impl ToString) -> PyErr {
-    StoreError::new_err(error.to_string())
+fn settings(text: &str) -> PyResult<Settings> {
+    serde_json::from_str(text)
+        .map_err(|error| PyValueError::new_err(format!("invalid settings: {error}")))
 }
 
 impl JobManager {
@@ -35,7 +36,7 @@ impl JobManager {
     /// The manager, for calls without the GIL.
     pub(crate) fn lock(&self) -> PyResult<MutexGuard<'_, penstock_manager::Manager>> {
         let locked = self.0.lock();
-        locked.map_err(|_| failed("the job manager has failed before"))
+        locked.map_err(|_| StoreError::new_err("the job manager has failed before"))
     }
 }
 
@@ -50,8 +51,7 @@ impl JobManager {
         now: f64,
         synchronous: &str,
     ) -> PyResult<Self> {
-        let settings: Settings = serde_json::from_str(settings)
-            .map_err(|error| PyValueError::new_err(format!("invalid settings: {error}")))?;
+        let settings = self::settings(settings)?;
         let synchronous = match synchronous {
             "full" => Synchronous::Full,
             "normal" => Synchronous::Normal,
@@ -68,7 +68,7 @@ impl JobManager {
             };
             penstock_manager::Manager::open(store, settings, now)
         });
-        Ok(Self(Mutex::new(manager.map_err(failed)?)))
+        Ok(Self(Mutex::new(manager.map_err(raised)?)))
     }
 
     fn handle(&self, py: Python<'_>, batch: &Bound<'_, Batch>, now: f64) -> PyResult<()> {
@@ -95,13 +95,16 @@ impl JobManager {
             manager.set_backlogged(full.into_iter().collect());
             manager.flush()
         })?;
-        let messages = messages.map_err(failed)?;
+        let messages = messages.map_err(raised)?;
         Ok(Batch { messages })
     }
 
     fn readers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let readers = self.with(py, |manager| manager.readers())?;
-        Ok(readers.iter().map(|it| PyBytes::new(py, it)).collect())
+        Ok(readers
+            .iter()
+            .map(|reader| PyBytes::new(py, reader))
+            .collect())
     }
 
     #[getter]
@@ -114,8 +117,7 @@ impl JobManager {
     }
 
     fn set_settings(&self, py: Python<'_>, settings: &str, now: f64) -> PyResult<()> {
-        let settings: Settings = serde_json::from_str(settings)
-            .map_err(|error| PyValueError::new_err(format!("invalid settings: {error}")))?;
+        let settings = self::settings(settings)?;
         self.with(py, |manager| manager.set_settings(settings, now))
     }
 
@@ -151,7 +153,7 @@ impl JobManager {
 
     fn held(&self, py: Python<'_>) -> PyResult<String> {
         let held = self.with(py, |manager| manager.allocated())?;
-        held.map(|held| held.to_json()).map_err(failed)
+        held.map(|held| held.to_json()).map_err(raised)
     }
 
     fn resource_events(&self, py: Python<'_>) -> PyResult<Vec<String>> {

@@ -1,10 +1,10 @@
-//! `MockExec`: an execution service that runs nothing.
+//! `MockExec`: simulated execution.
 
 use pyo3::prelude::*;
 
 use crate::wire::Batch;
 
-/// Simulated execution (RFC 32): each job takes the time its jobspec says.
+/// Simulated execution (RFC 32): each job lasts as long as its jobspec says.
 #[pyclass(module = "penstock._core")]
 struct MockExec(penstock_mockexec::MockExec);
 

@@ -9,6 +9,7 @@ mod algebra;
 pub(crate) mod constraint;
 pub(crate) mod convert;
 mod nodes;
+mod set;
 
 use std::sync::Arc;
 
@@ -21,56 +22,17 @@ use pyo3::types::{PyBytes, PyDict};
 
 use self::convert::{extract, hosts, ids, object, parsed, problems, raise_all};
 use self::nodes::{NodeIterator, make_node};
+use self::set::MIN_DETACHED_SIZE;
+pub(crate) use self::set::PyResourceSet;
 use crate::errors::{NotFoundError, ResourceSetError, raised};
 use crate::hostlist::Hostlist as PyHostlist;
 use crate::idset::PyIdSet;
-use crate::shared::{Shared, detached};
+use crate::shared::detached;
 
-/// Bytes of a text, or nodes of a set, above which work releases the GIL.
-const MIN_DETACHED_SIZE: usize = 4096;
 /// Characters of the summary that `repr` shows.
 const SHOWN: usize = 200;
 
-/// Which cores and gpus of which execution targets: *R* of RFC 20, version 1.
-///
-/// A set maps ranks to their host and to sets of cores and gpus. It has properties, a start and an end time, and
-/// carries `scheduling`, `attributes` and keys that the RFC does not name unharmed. Neighbouring ranks with equal
-/// resources share one entry, so that 10,000 equal nodes cost what one costs.
-///
-/// A set can be changed, so it has no hash. `|`, `&`, `-` and `+` are union, intersection, difference and append;
-/// `len` is the number of nodes; two sets are equal if they say the same, however they were written.
-///
-/// An R that has `scheduling` alone is valid and is carried: it has no nodes, and what needs them raises
-/// `ResourceSetError`.
-///
-/// >>> from penstock import ResourceSet
-/// >>> r = ResourceSet.uniform("0-3", "node[0-3]", cores="0-7", gpus="0")
-/// >>> r.ncores, r.ngpus
-/// (32, 4)
-/// >>> str(r.restrict(hosts="node[1-2]"))
-/// 'rank[1-2]/core[0-7],gpu0'
-///
-/// Args:
-///     source: R as JSON text, as UTF-8 or as a dict; another set to copy; None for an empty set.
-///
-/// Raises:
-///     ResourceSetError: `source` is not a valid R. The text names the place, as in `invalid R:
-///         execution.R_lite[0].children.core: invalid idset "0-x": expected a number at byte 2`; the attributes
-///         `path` and `offset` (in the string at the path) say it again.
-///     TypeError: `source` is something else.
-#[pyclass(module = "penstock.resource", name = "ResourceSet", frozen)]
-#[derive(Debug)]
-pub(crate) struct PyResourceSet(Shared<ResourceSet>);
-
 impl PyResourceSet {
-    pub(crate) fn new(set: impl Into<Arc<ResourceSet>>) -> Self {
-        Self(Shared::new(set))
-    }
-
-    pub(crate) fn snapshot(&self) -> Arc<ResourceSet> {
-        self.0.snapshot()
-    }
-
     /// A snapshot of a set that has ranks.
     fn ranked(&self) -> PyResult<Arc<ResourceSet>> {
         let set = self.snapshot();
@@ -103,7 +65,7 @@ impl PyResourceSet {
     ///     gpus: the logical gpus of each; None for none.
     ///
     /// Raises:
-    ///     ResourceSetError: there is not one host for each rank.
+    ///     ResourceSetError: the number of hosts is not the number of ranks.
     ///     IdsetError: an argument is not an idset.
     ///     HostlistError: `nodelist` is no hostlist.
     #[staticmethod]
@@ -119,11 +81,11 @@ impl PyResourceSet {
         set.map(Self::new).map_err(raised)
     }
 
-    /// Says everything that is wrong with a document, where the constructor says the first thing.
+    /// Lists all problems of a document; the constructor raises the first one.
     ///
     /// Args:
-    ///     source: what the constructor takes.
-    ///     jgf: whether to look at the resource graph in `scheduling` too, as `validate_scheduling` does.
+    ///     source: a document, as for the constructor.
+    ///     jgf: whether to check the resource graph in `scheduling` too, as `validate_scheduling` does.
     ///
     /// Returns:
     ///     A text for each problem, with its place; none if the document is valid.
@@ -141,7 +103,7 @@ impl PyResourceSet {
         problems(source, jgf)
     }
 
-    /// Checks the resource graph in `scheduling` (JSON Graph Format, RFC 20); nothing else looks into it.
+    /// Checks the resource graph in `scheduling` (JSON Graph Format, RFC 20); no other method reads it.
     ///
     /// The ids of vertices must be unique, vertices must have their eight keys of data (`type uuid basename name id
     /// properties size unit`), edges must join vertices that are there and have `subsystem` and `relationship`. A set
@@ -260,12 +222,12 @@ impl PyResourceSet {
         parsed(py, self.snapshot().attributes())
     }
 
-    /// Goes through the nodes by ascending rank, as they are at the time of the call.
+    /// Iterates over the nodes by ascending rank, as of the time of the call.
     fn nodes(&self) -> NodeIterator {
         NodeIterator::new(self.snapshot())
     }
 
-    /// Tells of one node.
+    /// Describes one node.
     ///
     /// Raises:
     ///     NotFoundError: the rank is not in the set.
@@ -337,7 +299,7 @@ impl PyResourceSet {
         self.change(|set| set.insert(rank, host, cores, gpus))
     }
 
-    /// Takes nodes away; ranks that are not in the set do not matter.
+    /// Removes nodes; ranks outside the set are ignored.
     fn remove_ranks(&self, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
         let targets = ids(ranks)?;
         self.change(|set| {
@@ -347,7 +309,7 @@ impl PyResourceSet {
         })
     }
 
-    /// Gives a property to ranks.
+    /// Adds a property to ranks.
     ///
     /// Args:
     ///     name: the property's name; one that starts with `+` is local to the instance.
@@ -360,7 +322,7 @@ impl PyResourceSet {
         self.change(|set| set.add_property(name, &targets))
     }
 
-    /// Takes a property from ranks, whether or not they have it; from all ranks if `ranks` is None.
+    /// Removes a property from ranks, whether or not they have it; from all ranks if `ranks` is None.
     #[pyo3(signature = (name, ranks = None))]
     fn remove_property(&self, name: &str, ranks: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let targets = ranks.map(ids).transpose()?;
@@ -380,7 +342,7 @@ impl PyResourceSet {
         detached(py, set.nnodes() > MIN_DETACHED_SIZE, || set.to_json())
     }
 
-    /// Writes R as `to_json` does, under the name that flux gives it.
+    /// Writes R as `to_json` does, under the name of the method in flux.
     fn encode(&self, py: Python<'_>) -> String {
         self.to_json(py)
     }
@@ -390,7 +352,7 @@ impl PyResourceSet {
         PyBytes::new(py, self.to_json(py).as_bytes())
     }
 
-    /// Makes a dict of what `to_json` writes.
+    /// Returns the document of `to_json` as a dict.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         object(py, &self.to_json(py))
     }
@@ -400,7 +362,7 @@ impl PyResourceSet {
         self.snapshot().summary()
     }
 
-    /// Makes a copy; it costs nothing until one of the two is changed.
+    /// Returns a copy; memory is shared until one of the two changes.
     fn copy(&self) -> Self {
         Self::new(self.snapshot())
     }

@@ -21,12 +21,12 @@ fn config(exclude: Option<String>, properties: BTreeMap<String, String>) -> Conf
     }
 }
 
-/// A value behind a lock, whatever became of the thread that had it last: each change is made as a whole.
+/// Locks a value, also after a panic of another thread: every change is atomic.
 fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The job manager, whose store has the resource eventlog, and a check of Python's.
+/// The job manager, whose store has the resource eventlog, and a Python callable that checks a growth.
 struct PyInstance<'a> {
     manager: &'a JobManager,
     check_growth: &'a Py<PyAny>,
@@ -83,7 +83,8 @@ impl ResourceModule {
         }
     }
 
-    /// Runs `work` on the module without the GIL: whoever has the module may call `check_growth`, which takes the GIL.
+    /// Runs `work` on the module without the GIL, because a thread that holds the module may take the GIL to call
+    /// `check_growth`.
     fn with<T: Send>(
         &self,
         py: Python<'_>,

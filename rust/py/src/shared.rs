@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 /// A value behind a lock that is held only while Rust works on it, never while Python runs.
 ///
-/// Readers take a snapshot, which costs nothing; a change copies the value only if a snapshot is still about.
+/// Readers take a snapshot, which costs nothing; a change copies the value only if a snapshot exists.
 #[derive(Debug, Default)]
 pub(crate) struct Shared<T> {
     state: Mutex<State<T>>,
@@ -16,7 +16,7 @@ pub(crate) struct Shared<T> {
 #[derive(Debug, Default)]
 struct State<T> {
     value: Arc<T>,
-    /// Counts the changes: an iterator learns from it that what it has read ahead is out of date.
+    /// Number of changes, by which an iterator detects that what it has read ahead is outdated.
     generation: u64,
 }
 
@@ -58,7 +58,7 @@ impl<T: Clone> Shared<T> {
     }
 }
 
-/// Runs work without the GIL where it is long enough to be worth it.
+/// Runs work, without the GIL if it is long.
 pub(crate) fn detached<R: Send>(py: Python<'_>, long: bool, work: impl FnOnce() -> R + Send) -> R {
     if long { py.detach(work) } else { work() }
 }
@@ -118,7 +118,7 @@ pub(crate) fn position(key: &Bound<'_, PyAny>, len: usize, what: &str) -> PyResu
     index.filter(|&index| index < len).ok_or_else(outside)
 }
 
-/// What a Python slice stands for in a sequence of some length.
+/// The positions that a Python slice selects in a sequence of a given length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stride {
     start: isize,

@@ -10,20 +10,17 @@ use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
-use crate::origin;
-
 type Properties = BTreeMap<String, IdSet>;
 
 /// The one `resource.acquire` stream of an instance: the inventory and its changes, for one scheduler at a time.
 ///
-/// An additional response is the difference between the inventory of [`AcquireProvider::update`] and what the
-/// scheduler knows. So it holds transitions only, never contradicts itself, and changes that cancel each other are
-/// never sent.
+/// An additional response is the difference between the inventory of [`AcquireProvider::update`] and the one that the
+/// scheduler knows. So it has transitions only, never contradicts itself, and omits changes that cancel each other.
 ///
 /// RFC 28 has no key for growth. `grow`, an R of new targets, is for a scheduler that sends `{"grow-ok": true}` with
 /// its request; these targets are also in `up` if they are available, and bring their properties with them. Any other
 /// scheduler learns of new targets at its next acquire, and never of a target that was not in its `resources`.
-/// A target that configuration excludes while a scheduler holds it goes down, and stays known to that scheduler.
+/// A target that configuration excludes while a scheduler holds the resources goes down, and stays known to it.
 #[derive(Debug)]
 pub struct AcquireProvider {
     resources: Arc<ResourceSet>,
@@ -31,7 +28,7 @@ pub struct AcquireProvider {
     ranks: IdSet,
     up: IdSet,
     holder: Option<Holder>,
-    /// Whether there was an update since the holder was sent its last response.
+    /// Whether there was an update since the last response to the holder.
     updated: bool,
 }
 
@@ -48,7 +45,7 @@ struct Holder {
 }
 
 impl AcquireProvider {
-    /// Makes the provider of an inventory, of which `exclude` is kept out of scheduling and `up` is available.
+    /// Creates the provider of an inventory, of which `exclude` is excluded from scheduling and `up` is available.
     pub fn new(resources: Arc<ResourceSet>, exclude: &IdSet, up: &IdSet) -> Self {
         let ranks = &resources.ranks() - exclude;
         Self {
@@ -130,7 +127,8 @@ impl AcquireProvider {
     /// `None` if there is no such stream.
     pub fn cancel(&mut self, origin: &[u8], matchtag: u32) -> Option<Message> {
         let holder = self.holder.take_if(|holder| {
-            holder.request.matchtag == matchtag && crate::origin(&holder.request) == origin
+            holder.request.matchtag == matchtag
+                && holder.request.origin().unwrap_or_default() == origin
         })?;
         Some(Message::error_to(&holder.request, ENODATA, ""))
     }
@@ -139,7 +137,7 @@ impl AcquireProvider {
     pub fn disconnect(&mut self, peer: &[u8]) -> bool {
         let held = self
             .holder
-            .take_if(|holder| origin(&holder.request) == peer);
+            .take_if(|holder| holder.request.origin().unwrap_or_default() == peer);
         held.is_some()
     }
 

@@ -143,7 +143,7 @@ proptest! {
             if let Some(change) = provider.take_changes() {
                 consumer.apply(&change);
             }
-            prop_assert!(provider.take_changes().is_none(), "nothing is told twice");
+            prop_assert!(provider.take_changes().is_none(), "no change is reported twice");
             let schedulable = &state.ranks - &state.exclude;
             prop_assert!(consumer.ranks.is_subset(&state.ranks));
             prop_assert!(!grow_ok || schedulable.is_subset(&consumer.ranks));
@@ -176,7 +176,7 @@ fn one_scheduler_at_a_time_holds_the_resources() {
     );
     assert!(!provider.is_acquired());
     assert_eq!(provider.acquire(&request(false)).errnum(), 0);
-    // That the resources are held comes before everything else that is wrong.
+    // EBUSY precedes all other errors.
     assert_eq!(provider.acquire(&plain).errnum(), EBUSY);
     assert!(!provider.disconnect(b"another"));
     assert!(provider.cancel(b"", 4).is_none() && provider.cancel(b"x", 3).is_none());

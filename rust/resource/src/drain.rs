@@ -7,13 +7,13 @@ use crate::event::Overwrite;
 /// The time of a drain and its reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drain {
-    /// Since when, in seconds since the epoch.
+    /// Time of the drain, in seconds since the epoch.
     pub timestamp: f64,
     /// The administrator's reason; empty if none was given.
     pub reason: String,
 }
 
-/// The drained targets. Costs what its groups cost, not its targets.
+/// The drained targets. Time and memory grow with the groups, not with the targets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Drains {
     /// Disjoint, never empty; no two have the same drain.
@@ -51,7 +51,7 @@ impl Drains {
         )
     }
 
-    /// Drains targets; `overwrite` says what becomes of those that are drained already.
+    /// Drains targets; `overwrite` says how to treat targets that are drained already.
     pub(crate) fn drain(&mut self, ranks: &IdSet, drain: &Drain, overwrite: Overwrite) {
         if overwrite == Overwrite::All {
             self.undrain(ranks);

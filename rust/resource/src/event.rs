@@ -1,5 +1,7 @@
 //! Events of the resource eventlog: one JSON object (RFC 18) for each change.
 
+use std::fmt;
+
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
@@ -34,49 +36,49 @@ pub enum Overwrite {
 pub enum Change {
     /// Targets take no new jobs.
     Drain {
-        /// Which.
+        /// The targets.
         targets: Targets,
-        /// The administrator's reason, or an empty one.
+        /// The administrator's reason; may be empty.
         reason: String,
-        /// What becomes of those that are drained.
+        /// How the event treats targets that are drained already.
         overwrite: Overwrite,
     },
     /// Targets take jobs again.
     Undrain {
-        /// Which.
+        /// The targets.
         targets: Targets,
         /// The administrator's reason.
         reason: Option<String>,
     },
     /// A monitor has begun to report targets alive.
     Online(Targets),
-    /// The last monitor of these targets has gone.
+    /// The last monitor of these targets has disconnected.
     Offline(Targets),
     /// Targets count as online without a monitor.
     Unmonitor(Targets),
-    /// Targets are new.
+    /// The inventory gains targets.
     Grow(ResourceSet),
-    /// Targets are gone for good.
+    /// The inventory loses targets permanently.
     Shrink(Targets),
-    /// Targets have got a property.
+    /// Targets gain a property.
     PropertyAdd {
-        /// Which.
+        /// The targets.
         targets: Targets,
         /// The property.
         name: String,
     },
-    /// Targets have lost a property.
+    /// Targets lose a property.
     PropertyRemove {
-        /// Which.
+        /// The targets.
         targets: Targets,
         /// The property.
         name: String,
     },
-    /// The resources have another end: seconds since the epoch, `None` for none.
+    /// The expiration of the inventory changes: seconds since the epoch, `None` for no expiration.
     Expiration(Option<f64>),
-    /// Configuration excludes targets from scheduling; recorded for the history alone.
+    /// Configuration excludes targets from scheduling; recorded for the history only.
     Exclude(Targets),
-    /// Configuration no longer excludes targets; recorded for the history alone.
+    /// Configuration no longer excludes targets; recorded for the history only.
     Unexclude(Targets),
 }
 
@@ -154,7 +156,7 @@ impl Change {
 pub struct Event {
     /// When it happened, in seconds since the epoch.
     pub timestamp: f64,
-    /// What has changed.
+    /// The change.
     pub change: Change,
 }
 
@@ -178,26 +180,35 @@ struct Context {
 }
 
 impl Context {
-    fn targets(self) -> Result<Targets, String> {
+    fn targets(self, event: &str) -> Result<Targets, Error> {
         Ok(Targets {
-            ranks: required(self.idset, "idset")?,
+            ranks: required(self.idset, event, "idset")?,
             hosts: self.nodelist.unwrap_or_default(),
         })
     }
 
-    fn property(mut self) -> Result<(Targets, String), String> {
-        let name = required(self.name.take(), "name")?;
-        Ok((self.targets()?, name))
+    fn property(mut self, event: &str) -> Result<(Targets, String), Error> {
+        let name = required(self.name.take(), event, "name")?;
+        Ok((self.targets(event)?, name))
     }
 }
 
-fn required<T>(value: Option<T>, key: &str) -> Result<T, String> {
-    value.ok_or_else(|| format!("expected the key `{key}`"))
+fn required<T>(value: Option<T>, event: &str, key: &str) -> Result<T, Error> {
+    value.ok_or_else(|| invalid_context(event, format_args!("expected the key `{key}`")))
+}
+
+fn invalid_context(event: &str, detail: impl fmt::Display) -> Error {
+    invalid(format_args!("`{event}`: {detail}"))
+}
+
+fn invalid(detail: impl fmt::Display) -> Error {
+    Error::event(format!("invalid resource event: {detail}"))
 }
 
 /// The change that an event of this name and context records; `None` for an unknown name, whatever its context.
-fn change(name: &str, context: &str) -> Result<Option<Change>, String> {
-    let context = || serde_json::from_str::<Context>(context).map_err(|error| error.to_string());
+fn change(name: &str, context: &str) -> Result<Option<Change>, Error> {
+    let context =
+        || serde_json::from_str::<Context>(context).map_err(|error| invalid_context(name, error));
     Ok(Some(match name {
         "drain" => {
             let mut context = context()?;
@@ -208,41 +219,41 @@ fn change(name: &str, context: &str) -> Result<Option<Change>, String> {
                     Some(2) => Overwrite::All,
                     _ => Overwrite::Keep,
                 },
-                targets: context.targets()?,
+                targets: context.targets(name)?,
             }
         }
         "undrain" => {
             let mut context = context()?;
             Change::Undrain {
                 reason: context.reason.take(),
-                targets: context.targets()?,
+                targets: context.targets(name)?,
             }
         }
-        "online" => Change::Online(context()?.targets()?),
-        "offline" => Change::Offline(context()?.targets()?),
-        "unmonitor" => Change::Unmonitor(context()?.targets()?),
-        "grow" => Change::Grow(required(context()?.resources, "R")?),
-        "shrink" => Change::Shrink(context()?.targets()?),
+        "online" => Change::Online(context()?.targets(name)?),
+        "offline" => Change::Offline(context()?.targets(name)?),
+        "unmonitor" => Change::Unmonitor(context()?.targets(name)?),
+        "grow" => Change::Grow(required(context()?.resources, name, "R")?),
+        "shrink" => Change::Shrink(context()?.targets(name)?),
         "property-add" => {
-            let (targets, name) = context()?.property()?;
+            let (targets, name) = context()?.property(name)?;
             Change::PropertyAdd { targets, name }
         }
         "property-remove" => {
-            let (targets, name) = context()?.property()?;
+            let (targets, name) = context()?.property(name)?;
             Change::PropertyRemove { targets, name }
         }
         "expiration" => {
-            let end = required(context()?.expiration, "expiration")?;
+            let end = required(context()?.expiration, name, "expiration")?;
             Change::Expiration(Some(end).filter(|&end| end != 0.0))
         }
-        "exclude" => Change::Exclude(context()?.targets()?),
-        "unexclude" => Change::Unexclude(context()?.targets()?),
+        "exclude" => Change::Exclude(context()?.targets(name)?),
+        "unexclude" => Change::Unexclude(context()?.targets(name)?),
         _ => return Ok(None),
     }))
 }
 
 impl Event {
-    /// Reads a line of the eventlog; `None` for an event that only a later version knows.
+    /// Reads a line of the eventlog; `None` for an event of a later version.
     ///
     /// # Errors
     ///
@@ -256,11 +267,8 @@ impl Event {
             context: &'a RawValue,
         }
 
-        let invalid = |detail: String| Error::event(format!("invalid resource event: {detail}"));
-        let read: Line<'_> =
-            serde_json::from_str(line).map_err(|error| invalid(error.to_string()))?;
-        let change = change(&read.name, read.context.get())
-            .map_err(|detail| invalid(format!("`{}`: {detail}", read.name)))?;
+        let read: Line<'_> = serde_json::from_str(line).map_err(invalid)?;
+        let change = change(&read.name, read.context.get())?;
         Ok(change.map(|change| Self {
             timestamp: read.timestamp,
             change,

@@ -12,7 +12,7 @@ use crate::drain::{Drain, Drains};
 use crate::event::{Change, Event, Targets};
 use crate::liveness::Liveness;
 
-/// What configuration says of the inventory.
+/// The configuration of the inventory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// Targets to keep out of scheduling: an idset or a hostlist.
@@ -23,8 +23,8 @@ pub struct Config {
 
 /// The inventory and the state of its targets.
 ///
-/// The state is what configuration says and what events have changed since. It changes by
-/// [`Ledger::apply`] and [`Ledger::configure`] alone, so that the same events give the same state.
+/// The state is the configuration, modified by events. It changes by
+/// [`Ledger::apply`] and [`Ledger::configure`] only, so that the same events give the same state.
 /// A copy is cheap: it shares the inventory.
 #[derive(Clone, Debug)]
 pub struct Ledger {
@@ -34,7 +34,7 @@ pub struct Ledger {
     grown: Vec<ResourceSet>,
     removed_ranks: IdSet,
     removed_hosts: Hostlist,
-    /// Properties by command, which count more than those of configuration.
+    /// Properties added at run time, which override those of the configuration.
     added: BTreeMap<String, IdSet>,
     removed: BTreeMap<String, IdSet>,
     expiration: Option<f64>,
@@ -42,14 +42,14 @@ pub struct Ledger {
     monitored: IdSet,
     liveness: Liveness,
     drains: Drains,
-    /// The inventory: made of all of the above by `rebuild`.
+    /// The inventory, which `rebuild` computes from the fields above.
     resources: Arc<ResourceSet>,
     exclude: IdSet,
 }
 
 /// The targets that a text names.
 struct Found {
-    /// Ranks; those of an idset need not exist.
+    /// Ranks, which may not exist if the text is an idset.
     ranks: IdSet,
     /// Hosts that the inventory does not have.
     unknown: Hostlist,
@@ -136,7 +136,7 @@ impl Ledger {
         &self.drains
     }
 
-    /// Targets that have had a monitor and have none now.
+    /// Targets that have lost their last monitor.
     pub fn offline(&self) -> IdSet {
         &self.monitored - &self.liveness.live()
     }
@@ -230,8 +230,8 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// The inventory cannot be what the event says: two hosts of one rank, an invalid property name. A copy shows
-    /// whether an event can be applied: on an error this ledger is left between two states.
+    /// Fails if the event contradicts the inventory (two hosts of one rank) or has an invalid property name. An error
+    /// leaves the ledger between two states: to check an event, apply it to a copy.
     pub fn apply(&mut self, event: &Event) -> Result<(), Error> {
         match &event.change {
             Change::Drain {
@@ -291,17 +291,17 @@ impl Ledger {
         Ok(())
     }
 
-    /// Adds a monitor of these targets. Returns those that had none.
+    /// Adds a monitor of these targets. Returns the targets that had no monitor.
     pub fn add_monitor(&mut self, ranks: &IdSet) -> IdSet {
         self.liveness.add(ranks)
     }
 
-    /// Removes a monitor of these targets. Returns those that have none now.
+    /// Removes a monitor of these targets. Returns the targets that have lost their last monitor.
     pub fn remove_monitor(&mut self, ranks: &IdSet) -> IdSet {
         self.liveness.remove(ranks)
     }
 
-    /// The present ranks of an event's targets: those of its hosts if their ranks have changed since.
+    /// The present ranks of an event's targets: the ranks of its hosts if these have changed since.
     fn locate(&self, targets: &Targets) -> IdSet {
         let (ranks, hosts) = (&targets.ranks, &targets.hosts);
         let known = self.resources.ranks();
@@ -388,7 +388,7 @@ fn has_repeats(hosts: &Hostlist) -> bool {
 
 fn add_property(resources: &mut ResourceSet, name: &str, targets: &IdSet) -> Result<(), Error> {
     let present = targets & &resources.ranks();
-    // Without ranks the name is not looked at: it may be one that an earlier version allowed.
+    // Without ranks the name is not checked: an earlier version may have allowed it.
     if !present.is_empty() {
         resources.add_property(name, &present)?;
     }

@@ -290,7 +290,7 @@ fn ranks() -> impl Strategy<Value = IdSet> {
     prop::collection::btree_set(0..6_u32, 1..4).prop_map(|ranks| ranks.into_iter().collect())
 }
 
-/// A change, by its ranks: those of the inventory are named with their hosts when it is applied.
+/// A change by ranks; [`admitted`] adds the hosts.
 fn change() -> impl Strategy<Value = Change> {
     let some = |ranks| Targets {
         ranks,
@@ -329,7 +329,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// The change as a request would bring it about: about what is there, with its hosts. `None` if it is rejected.
+/// The change that a request would cause: restricted to the inventory, with its hosts. `None` if it is rejected.
 fn admitted(ledger: &Ledger, mut change: Change) -> Option<Change> {
     let targets = match &mut change {
         Change::Grow(more) => return ledger.check_growth(more).is_ok().then_some(change),

@@ -1,11 +1,11 @@
 //! The resource module of an instance: the inventory, the state of every execution target, and RFC 28.
 //!
-//! [`Ledger`] holds the inventory with what configuration and administrators say of it, and changes by [`Event`]s, so
-//! that a replay of the eventlog restores it. [`AcquireProvider`] offers it to one scheduler at a time.
+//! [`Ledger`] holds the inventory with its configuration and administrative state, and changes by [`Event`]s, so that a
+//! replay of the eventlog restores it. [`AcquireProvider`] offers it to one scheduler at a time.
 //! [`ResourceModule`] serves both to peers: messages in, messages out, with the time as an argument and the
 //! [`Instance`]'s eventlog and allocations behind a trait.
 //!
-//! Costs grow with runs of equal nodes and ranges of ranks: 100,000 equal nodes cost what one costs.
+//! Costs grow with the number of runs of equal nodes and ranges of ranks: 100,000 equal nodes cost as much as one.
 
 mod acquire;
 mod drain;
@@ -21,11 +21,3 @@ pub use error::Error;
 pub use event::{Change, Event, Overwrite, Targets};
 pub use ledger::{Config, Ledger};
 pub use module::{Instance, ResourceModule};
-
-use penstock_wire::Message;
-
-/// The peer that a request comes from: the first hop of its routes; empty for the service's own process.
-fn origin(request: &Message) -> &[u8] {
-    let routes = request.routes.as_deref().unwrap_or_default();
-    routes.last().map_or(&[], Vec::as_slice)
-}

@@ -2,7 +2,7 @@
 
 use penstock_idset::IdSet;
 
-/// The number of monitors of each target. Costs what the ranges of ranks cost.
+/// The number of monitors of each target. Time and memory grow with the ranges of ranks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Liveness {
     /// The targets with more monitors than the layer's index; each layer is a subset of the one before it.
@@ -15,7 +15,7 @@ impl Liveness {
         self.layers.first().cloned().unwrap_or_default()
     }
 
-    /// Adds a monitor of these targets. Returns those that had none.
+    /// Adds a monitor of these targets. Returns the targets that had no monitor.
     pub(crate) fn add(&mut self, ranks: &IdSet) -> IdSet {
         let new = ranks - &self.live();
         let mut rest = ranks.clone();
@@ -30,7 +30,7 @@ impl Liveness {
         new
     }
 
-    /// Removes a monitor of these targets. Returns those that have none now.
+    /// Removes a monitor of these targets. Returns the targets that have lost their last monitor.
     pub(crate) fn remove(&mut self, ranks: &IdSet) -> IdSet {
         let mut rest = ranks.clone();
         for layer in self.layers.iter_mut().rev() {

@@ -4,23 +4,23 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use penstock_flux::broker::{GroupResponse, NameRequest};
-use penstock_flux::errno::{EINVAL, EIO, ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
+use penstock_flux::errno::{EINVAL, EIO, ENODATA};
 use penstock_flux::resource::{
     Drain, DrainRequest, ExpirationRequest, GrowRequest, HistoryRequest, HistoryResponse,
     MonitorRequest, MonitorResponse, PropertyRequest, SchedStatusResponse, StatsResponse,
     StatusResponse, TargetsRequest,
 };
-use penstock_flux::topic::{broker, resource};
-use penstock_flux::{Json, Payload, StreamCancelRequest, Text, read};
+use penstock_flux::role::owner_only;
+use penstock_flux::topic::{self, broker, resource};
+use penstock_flux::{Json, Payload, RequestError, StreamCancelRequest, Text};
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_rset::{Operation, ResourceSet, Scheduling};
 use penstock_wire::{Kind, Message};
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::event::{Change, Event, Overwrite, Targets};
-use crate::{AcquireProvider, Config, Error, Ledger, origin};
+use crate::{AcquireProvider, Config, Error, Ledger};
 
 /// The group of the targets that are online.
 const ONLINE_GROUP: &str = "broker.online";
@@ -56,37 +56,18 @@ pub trait Instance {
     fn check_growth(&mut self, grown: &ResourceSet) -> Result<(), Error>;
 }
 
-/// The reason why a request is not served.
-enum Rejection {
-    /// The request is wrong: the error response to it.
-    Request { errnum: u32, text: String },
-    /// The instance has failed: the text is for its log.
-    Failure(String),
-}
-
-impl Rejection {
-    fn new(errnum: u32, text: impl Into<String>) -> Self {
-        Self::Request {
-            errnum,
-            text: text.into(),
-        }
-    }
-}
-
-impl From<Error> for Rejection {
+/// EINVAL with the text. A failed store is EIO; its text is for the instance's log only.
+impl From<Error> for RequestError {
     fn from(error: Error) -> Self {
-        if error.is_store() {
-            Self::Failure(error.to_string())
-        } else {
-            Self::new(EINVAL, error.to_string())
-        }
+        let errnum = if error.is_store() { EIO } else { EINVAL };
+        Self::new(errnum, error.to_string())
     }
 }
 
 /// The payload of a response, if it has one.
-type Served = Result<Option<Vec<u8>>, Rejection>;
+type Served = Result<Option<Vec<u8>>, RequestError>;
 
-/// A `resource.monitor` stream: its sender reports these targets alive for as long as it is there itself.
+/// A `resource.monitor` stream: its sender reports these targets alive until it disconnects.
 #[derive(Debug)]
 struct Monitor {
     request: Message,
@@ -95,7 +76,7 @@ struct Monitor {
 
 /// The resource module of an instance.
 ///
-/// Sans-I/O: [`ResourceModule::handle`] takes requests in, [`ResourceModule::flush`] gives responses out. Changes are
+/// Sans-I/O: [`ResourceModule::handle`] takes requests, [`ResourceModule::flush`] returns responses. Changes are
 /// events of the [`Instance`]'s eventlog, which restores the service at a restart.
 #[derive(Debug)]
 pub struct ResourceModule {
@@ -104,7 +85,7 @@ pub struct ResourceModule {
     ledger: Ledger,
     provider: AcquireProvider,
     monitors: Vec<Monitor>,
-    /// Responses to be sent when what they say is durable.
+    /// Responses to be sent once the events that they report are durable.
     responses: Vec<Message>,
     /// Whether the ledger has changed since the provider was updated.
     changed: bool,
@@ -114,7 +95,7 @@ pub struct ResourceModule {
 }
 
 impl ResourceModule {
-    /// Makes the module of an instance that was started with `base`, and replays its eventlog.
+    /// Creates the module of an instance that was started with `base`, and replays its eventlog.
     ///
     /// # Errors
     ///
@@ -189,8 +170,8 @@ impl ResourceModule {
         if request.kind != Kind::Request {
             return;
         }
-        if request.method() == "disconnect" {
-            self.disconnect(origin(request), now, instance);
+        if request.method() == topic::DISCONNECT {
+            self.disconnect(request.origin().unwrap_or_default(), now, instance);
             return;
         }
         if request.topic() == resource::ACQUIRE {
@@ -203,11 +184,11 @@ impl ResourceModule {
         let served = self.serve(request, now, instance);
         let response = match served {
             Ok(payload) => Message::response_to(request, 0, payload),
-            Err(Rejection::Request { errnum, text }) => Message::error_to(request, errnum, &text),
-            Err(Rejection::Failure(text)) => {
+            Err(RequestError { errnum: EIO, text }) => {
                 self.log.push(format!("{}: {text}", request.topic()));
                 Message::error_to(request, EIO, "internal error: see the log")
             }
+            Err(RequestError { errnum, text }) => Message::error_to(request, errnum, &text),
         };
         if !request.is_noresponse() {
             self.responses.push(response);
@@ -261,18 +242,19 @@ impl ResourceModule {
             resource::ACQUIRE_CANCEL => self.cancel_acquire(request),
             resource::MONITOR_CANCEL => self.cancel_monitor(request, now, instance),
             broker::GROUPS_GET => self.group(request),
-            _ if request.method() == "ping" => ping(request),
-            _ if request.method() == "stats-get" => Ok(Some(Message::json_payload("{}"))),
-            topic => Err(Rejection::new(ENOSYS, format!("unknown method `{topic}`"))),
+            name => match request.method() {
+                topic::PING => request.echo().map(Some),
+                topic::STATS_GET => Ok(Some(Message::json_payload("{}"))),
+                _ => Err(RequestError::unknown_method(name)),
+            },
         }
     }
 
-    fn check_owner(&self, request: &Message) -> Result<(), Rejection> {
+    fn check_owner(&self, request: &Message) -> Result<(), RequestError> {
         if request.userid == self.owner {
             return Ok(());
         }
-        let text = format!("{}: only the instance owner may do that", request.topic());
-        Err(Rejection::new(EPERM, text))
+        Err(owner_only(request.topic()))
     }
 
     /// Appends an event to the eventlog and applies it: both, or neither.
@@ -313,16 +295,18 @@ impl ResourceModule {
 
     fn acquire(&mut self, request: &Message) -> Message {
         if request.userid != self.owner {
-            let text = "only the instance owner may acquire resources";
-            return Message::error_to(request, EPERM, text);
+            let error = owner_only(request.topic());
+            return Message::error_to(request, error.errnum, &error.text);
         }
         self.refresh();
         self.provider.acquire(request)
     }
 
     fn cancel_acquire(&mut self, request: &Message) -> Served {
-        let StreamCancelRequest { matchtag } = payload(request)?;
-        let last = self.provider.cancel(origin(request), matchtag);
+        let StreamCancelRequest { matchtag } = request.read_request()?;
+        let last = self
+            .provider
+            .cancel(request.origin().unwrap_or_default(), matchtag);
         self.responses.extend(last);
         Ok(None)
     }
@@ -331,16 +315,16 @@ impl ResourceModule {
         self.check_owner(request)?;
         if !request.is_streaming() || request.is_noresponse() {
             let text = "resource.monitor is a streaming request";
-            return Err(Rejection::new(EPROTO, text));
+            return Err(RequestError::protocol(text));
         }
-        let MonitorRequest { ranks } = payload(request)?;
+        let MonitorRequest { ranks } = request.read_request()?;
         let ranks: IdSet = ranks
             .parse()
-            .map_err(|error| Rejection::new(EINVAL, format!("resource.monitor: {error}")))?;
+            .map_err(|error| RequestError::invalid(format!("resource.monitor: {error}")))?;
         self.ledger.check_ranks(&ranks)?;
         if ranks.is_empty() {
             let text = "resource.monitor: expected at least one rank";
-            return Err(Rejection::new(EINVAL, text));
+            return Err(RequestError::invalid(text));
         }
         let new = self.ledger.add_monitor(&ranks);
         if let Err(error) = self.record_of(&new, Change::Online, now, instance) {
@@ -362,9 +346,9 @@ impl ResourceModule {
         now: f64,
         instance: &mut dyn Instance,
     ) -> Served {
-        let StreamCancelRequest { matchtag } = payload(request)?;
+        let StreamCancelRequest { matchtag } = request.read_request()?;
         let place = self.monitors.iter().position(|monitor| {
-            monitor.request.matchtag == matchtag && origin(&monitor.request) == origin(request)
+            monitor.request.matchtag == matchtag && monitor.request.origin() == request.origin()
         });
         if let Some(place) = place {
             let monitor = self.monitors.remove(place);
@@ -380,7 +364,7 @@ impl ResourceModule {
         let monitors = std::mem::take(&mut self.monitors);
         let (ended, others) = monitors
             .into_iter()
-            .partition(|monitor| origin(&monitor.request) == peer);
+            .partition(|monitor| monitor.request.origin().unwrap_or_default() == peer);
         self.monitors = others;
         for monitor in ended {
             if let Err(error) = self.end_monitor(&monitor, now, instance) {
@@ -407,7 +391,7 @@ impl ResourceModule {
 
     fn unmonitor(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
         self.check_owner(request)?;
-        let TargetsRequest { targets } = payload(request)?;
+        let TargetsRequest { targets } = request.read_request()?;
         let ranks = &self.ledger.find(&targets)? & &self.ledger.offline();
         self.record_of(&ranks, Change::Unmonitor, now, instance)?;
         Ok(None)
@@ -418,7 +402,7 @@ impl ResourceModule {
     /// Drained targets keep their time and reason, unless `mode` says something else.
     fn drain(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
         self.check_owner(request)?;
-        let asked: DrainRequest<'_> = payload(request)?;
+        let asked: DrainRequest<'_> = request.read_request()?;
         let named = self.ledger.find(&asked.targets)?;
         let reason = asked.reason.map(Text::into_string).unwrap_or_default();
         let drained = self.ledger.drains();
@@ -436,7 +420,7 @@ impl ResourceModule {
                 let text = format!(
                     "resource.drain: unknown mode `{mode}`: expected update, overwrite, force-overwrite"
                 );
-                return Err(Rejection::new(EINVAL, text));
+                return Err(RequestError::invalid(text));
             }
         };
         let change = |targets| Change::Drain {
@@ -450,7 +434,7 @@ impl ResourceModule {
 
     fn undrain(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
         self.check_owner(request)?;
-        let asked: DrainRequest<'_> = payload(request)?;
+        let asked: DrainRequest<'_> = request.read_request()?;
         let ranks = self.ledger.find(&asked.targets)?;
         let drained = self.ledger.drains().ranks();
         match asked.mode.as_deref() {
@@ -460,13 +444,13 @@ impl ResourceModule {
                 if !others.is_empty() {
                     let hosts = self.ledger.targets_of(&others).hosts;
                     let text = format!("not drained: {others} ({hosts})");
-                    return Err(Rejection::new(EINVAL, text));
+                    return Err(RequestError::invalid(text));
                 }
             }
             Some(mode) => {
                 let mode = mode.escape_debug();
                 let text = format!("resource.undrain: unknown mode `{mode}`: expected force");
-                return Err(Rejection::new(EINVAL, text));
+                return Err(RequestError::invalid(text));
             }
         }
         let reason = asked.reason.map(Text::into_string);
@@ -481,9 +465,9 @@ impl ResourceModule {
 
     fn grow(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
         self.check_owner(request)?;
-        let GrowRequest { r } = payload(request)?;
+        let GrowRequest { r } = request.read_request()?;
         let rejection = |error: &dyn std::fmt::Display| {
-            Rejection::new(EINVAL, format!("resource.grow: {error}"))
+            RequestError::invalid(format!("resource.grow: {error}"))
         };
         let more = ResourceSet::from_json(r.as_str()).map_err(|error| rejection(&error))?;
         more.require_execution()
@@ -505,11 +489,11 @@ impl ResourceModule {
 
     fn shrink(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
         self.check_owner(request)?;
-        let TargetsRequest { targets } = payload(request)?;
+        let TargetsRequest { targets } = request.read_request()?;
         let ranks = self.ledger.find(&targets)?;
         if ranks == self.ledger.resources().ranks() {
             let text = "resource.shrink: expected at least one target to stay";
-            return Err(Rejection::new(EINVAL, text));
+            return Err(RequestError::invalid(text));
         }
         self.record_of(&ranks, Change::Shrink, now, instance)?;
         Ok(None)
@@ -517,7 +501,7 @@ impl ResourceModule {
 
     fn add_property(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
         self.check_owner(request)?;
-        let PropertyRequest { targets, name } = payload(request)?;
+        let PropertyRequest { targets, name } = request.read_request()?;
         let ranks = self.ledger.find(&targets)?;
         let mut changed = (**self.ledger.resources()).clone();
         changed.add_property(&name, &ranks).map_err(Error::from)?;
@@ -535,13 +519,13 @@ impl ResourceModule {
         instance: &mut dyn Instance,
     ) -> Served {
         self.check_owner(request)?;
-        let PropertyRequest { targets, name } = payload(request)?;
+        let PropertyRequest { targets, name } = request.read_request()?;
         let ranks = self.ledger.find(&targets)?;
         let others = &ranks - &self.with_property(&name);
         if !others.is_empty() {
             let name = name.escape_debug();
             let text = format!("without the property `{name}`: {others}");
-            return Err(Rejection::new(EINVAL, text));
+            return Err(RequestError::invalid(text));
         }
         let name = name.into_string();
         let change = |targets| Change::PropertyRemove { targets, name };
@@ -560,22 +544,18 @@ impl ResourceModule {
         now: f64,
         instance: &mut dyn Instance,
     ) -> Served {
-        const EXPECTED: &str = "expected `expiration`: seconds since the epoch, 0 for none";
         self.check_owner(request)?;
-        let asked: Result<ExpirationRequest, _> = read(request.payload_json());
-        let asked = asked.map_err(|error| {
-            Rejection::new(EPROTO, format!("resource.expiration: {error}: {EXPECTED}"))
-        })?;
-        let end = asked.expiration;
+        let ExpirationRequest { expiration: end } = request.read_request()?;
         if !(end.is_finite() && end >= 0.0) {
-            let text = format!("resource.expiration: {EXPECTED}");
-            return Err(Rejection::new(EINVAL, text));
+            let text =
+                "resource.expiration: expected `expiration`: seconds since the epoch, 0 for none";
+            return Err(RequestError::invalid(text));
         }
         let end = Some(end).filter(|&end| end != 0.0);
         let mut changed = (**self.ledger.resources()).clone();
         changed
             .set_expiration(end)
-            .map_err(|error| Rejection::new(EINVAL, format!("resource.expiration: {error}")))?;
+            .map_err(|error| RequestError::invalid(format!("resource.expiration: {error}")))?;
         if end != self.ledger.resources().expiration() {
             self.record(Change::Expiration(end), now, instance)?;
         }
@@ -611,7 +591,7 @@ impl ResourceModule {
         let all = self.provider.schedulable();
         let ranks = all.ranks();
         let down = all.restrict(&(&ranks - self.provider.up()));
-        // What jobs hold on targets that are gone or excluded is not the scheduler's.
+        // Allocations on removed or excluded targets are not the scheduler's.
         let allocated = instance.allocated()?;
         let allocated = allocated.restrict(&ranks);
         let response = SchedStatusResponse {
@@ -623,7 +603,7 @@ impl ResourceModule {
     }
 
     fn history(&self, request: &Message, instance: &mut dyn Instance) -> Served {
-        let HistoryRequest { targets } = payload(request)?;
+        let HistoryRequest { targets } = request.read_request()?;
         let events = instance.events()?;
         let events = events.iter().map(|line| serde_json::from_str(line));
         let mut events: Vec<Map<String, Value>> =
@@ -635,14 +615,14 @@ impl ResourceModule {
     }
 
     /// Keeps the events about some ranks or hosts, which may have left the inventory.
-    fn select(&self, events: &mut Vec<Map<String, Value>>, text: &str) -> Result<(), Rejection> {
+    fn select(&self, events: &mut Vec<Map<String, Value>>, text: &str) -> Result<(), RequestError> {
         if let Ok(ranks) = text.parse::<IdSet>() {
             events.retain(|event| named::<IdSet>(event, "idset").intersects(&ranks));
             return Ok(());
         }
         let hosts: Hostlist = text
             .parse()
-            .map_err(|error| Rejection::new(EINVAL, format!("resource.history: {error}")))?;
+            .map_err(|error| RequestError::invalid(format!("resource.history: {error}")))?;
         let mut unknown = hosts.difference(&self.ledger.resources().nodelist());
         events.retain(|event| {
             let about: Hostlist = named(event, "nodelist");
@@ -653,7 +633,7 @@ impl ResourceModule {
             return Ok(());
         }
         let text = format!("no such hosts: {unknown}");
-        Err(Rejection::new(EINVAL, text))
+        Err(RequestError::invalid(text))
     }
 
     fn stats(&self, instance: &mut dyn Instance) -> Served {
@@ -669,11 +649,11 @@ impl ResourceModule {
     }
 
     fn group(&self, request: &Message) -> Served {
-        let NameRequest { name } = payload(request)?;
+        let NameRequest { name } = request.read_request()?;
         if &*name != ONLINE_GROUP {
             let name = name.escape_debug();
             let text = format!("no group `{name}`: expected {ONLINE_GROUP}");
-            return Err(Rejection::new(ENOENT, text));
+            return Err(RequestError::not_found(text));
         }
         let response = GroupResponse {
             members: self.ledger.online().to_string().into(),
@@ -682,28 +662,12 @@ impl ResourceModule {
     }
 }
 
-/// The targets that a stored event names at this key; none where it names none.
+/// The targets in a stored event's context at a key; empty if it has no such key.
 fn named<T: FromStr + Default>(event: &Map<String, Value>, key: &str) -> T {
     let text = event
         .get("context")
         .and_then(|context| context.get(key)?.as_str());
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
-}
-
-/// Reads a request's payload; a malformed one is the error `EPROTO`.
-fn payload<'a, T: Deserialize<'a>>(request: &'a Message) -> Result<T, Rejection> {
-    read(request.payload_json())
-        .map_err(|error| Rejection::new(EPROTO, format!("{}: {error}", request.topic())))
-}
-
-/// Answers with the request's own payload.
-fn ping(request: &Message) -> Served {
-    #[derive(Deserialize)]
-    struct AnyObject {}
-
-    let AnyObject {} = payload(request)?;
-    let payload = request.payload.clone();
-    Ok(Some(payload.unwrap_or_else(|| Message::json_payload("{}"))))
 }
 
 #[cfg(test)]

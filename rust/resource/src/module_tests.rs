@@ -1,3 +1,4 @@
+use penstock_flux::errno::{ENOENT, ENOSYS, EPERM, EPROTO};
 use serde_json::json;
 
 use super::*;
@@ -314,7 +315,7 @@ fn changes_of_one_round_are_one_response_to_the_scheduler() {
         [json!({"shrink": "3", "down": "0,3"})]
     );
     assert_eq!((told[0].matchtag, told[0].is_streaming()), (7, true));
-    // What happens before an acquire of the same round is in its first response.
+    // Changes before an acquire in the same round are in its first response.
     bench.send("resource.disconnect", &Value::Null, OWNER, NORESPONSE, 0);
     bench.send("resource.undrain", &targets("0"), OWNER, NORESPONSE, 0);
     bench.send("resource.acquire", &Value::Null, OWNER, STREAMING, 8);
@@ -327,7 +328,10 @@ fn changes_of_one_round_are_one_response_to_the_scheduler() {
         9,
     );
     let ended = bench.service.flush();
-    let ended: Vec<_> = ended.iter().map(|it| (it.matchtag, it.errnum())).collect();
+    let ended: Vec<_> = ended
+        .iter()
+        .map(|response| (response.matchtag, response.errnum()))
+        .collect();
     assert_eq!(ended, [(8, ENODATA), (9, 0)]);
 }
 
@@ -385,7 +389,7 @@ fn targets_are_offline_when_their_last_monitor_ends() {
         .service
         .flush()
         .iter()
-        .map(|it| (it.matchtag, it.errnum()))
+        .map(|response| (response.matchtag, response.errnum()))
         .collect();
     assert_eq!(ended, [(3, ENODATA), (5, 0)]);
     assert_eq!(bench.status()["offline"], "1");
@@ -398,7 +402,7 @@ fn targets_are_offline_when_their_last_monitor_ends() {
             "resource: ranks 2 are offline"
         ]
     );
-    // A restart has no monitors: targets that had one are offline until another comes, or none is called for.
+    // A restart has no monitors: monitored targets are offline until a new monitor or `resource.unmonitor`.
     let mut again = Bench::over(bench.store, 4);
     assert_eq!(again.status()["offline"], "1-2");
     again.rpc("resource.unmonitor", &json!({"targets": "0-2"}));

@@ -1,4 +1,4 @@
-//! Set operations; the crate's documentation says what becomes of times, properties and the rest.
+//! Set operations. The crate's documentation defines how they combine times, properties and the rest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use crate::segments::Segments;
 use crate::set::check_order;
 use crate::{Error, ResourceSet};
 
-/// What to make of two sets.
+/// A set operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// What is in either set.
+    /// The resources in either set.
     Union,
-    /// What is in both sets.
+    /// The resources in both sets.
     Intersection,
-    /// What is in the first set but not in the second.
+    /// The resources in the first set but not in the second.
     Difference,
-    /// The nodes of the first set, and those of the second with the ranks after them.
+    /// The nodes of the first set, then those of the second, renumbered with the next ranks.
     Append,
 }
 
-/// What becomes of `scheduling` and `attributes`, which are not understood here, when two sets are combined.
+/// How an operation combines the opaque values `scheduling` and `attributes` of two sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduling {
-    /// They are the left's, or the right's if the left has none; two different ones are an error.
+    /// The left set's value, or the right's if the left has none; two different values are an error.
     #[default]
     Same,
-    /// They are the left's, or the right's if the left has none.
+    /// The left set's value, or the right's if the left has none.
     Left,
-    /// The result has none.
+    /// No value.
     Drop,
 }
 
 impl ResourceSet {
-    /// What is in either set. See the crate for times, properties and `nslots`.
+    /// Returns the resources in either set. See the crate for times, properties and `nslots`.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl ResourceSet {
         self.combine(Operation::Union, other, Scheduling::Same)
     }
 
-    /// What is in both sets.
+    /// Returns the resources in both sets.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl ResourceSet {
         self.combine(Operation::Intersection, other, Scheduling::Same)
     }
 
-    /// What is in this set but not in the other.
+    /// Returns the resources in this set but not in the other.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl ResourceSet {
         self.combine(Operation::Difference, other, Scheduling::Same)
     }
 
-    /// This set, and the other's nodes after it: they get the ranks after this set's last, in their order.
+    /// Returns this set followed by the other's nodes, in their order, with the ranks after this set's last.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl ResourceSet {
         self.combine(Operation::Append, other, Scheduling::Same)
     }
 
-    /// Any of the operations, with a say in what becomes of `scheduling` and `attributes`.
+    /// Performs an operation; `scheduling` selects the result's `scheduling` and `attributes`.
     ///
     /// ```
     /// use penstock_rset::{Operation, ResourceSet, Scheduling};
@@ -245,7 +245,7 @@ impl Execution {
         })
     }
 
-    /// This set's times and unknown keys, with other resources, of which the ranks, hosts and the rest are missing.
+    /// Returns a set with this set's times and unknown keys and with `segments`; ranks, hosts and the rest are missing.
     fn with(&self, segments: Segments) -> Self {
         Self {
             segments,
@@ -256,7 +256,7 @@ impl Execution {
         }
     }
 
-    /// This set with the part of its resources that stays.
+    /// Returns this set with the remaining part of its resources.
     pub(crate) fn keep(&self, segments: Segments) -> Self {
         let ranks = segments.ranks();
         Self {
@@ -268,7 +268,7 @@ impl Execution {
         }
     }
 
-    /// The same nodes in the same order with the ranks from `first` on.
+    /// Returns the same nodes in the same order, renumbered from rank `first`.
     pub(crate) fn renumber(&self, first: u64) -> Result<Self, Error> {
         let end = first.saturating_add(self.ranks.len());
         if end > u64::from(IdSet::MAX_ID) + 1 {

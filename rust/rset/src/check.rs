@@ -1,4 +1,4 @@
-//! From JSON, with a word on everything that is wrong.
+//! The checking reader of R in JSON, which reports all errors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl ResourceSet {
         }
     }
 
-    /// Everything that is wrong with the JSON text of an R; nothing for a valid one.
+    /// Returns all errors in the JSON text of an R; empty for a valid one.
     ///
     /// ```
     /// use penstock_rset::ResourceSet;
@@ -51,7 +51,7 @@ impl ResourceSet {
         check.problems
     }
 
-    /// Everything that is wrong with the JSON text of an R, the resource graph in `scheduling` included; see
+    /// Returns all errors in the JSON text of an R, the resource graph in `scheduling` included; see
     /// [`ResourceSet::graph_problems`].
     pub fn problems_with_graph(text: &str) -> Vec<Error> {
         let mut check = Check {
@@ -63,7 +63,7 @@ impl ResourceSet {
     }
 }
 
-/// Reads a document and goes on after what is wrong.
+/// Reads a document, and continues after errors.
 #[derive(Default)]
 pub(crate) struct Check {
     pub(crate) problems: Vec<Error>,
@@ -71,12 +71,12 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    /// The value, if there is one; else the error is kept.
+    /// Returns the value; records an error.
     pub(crate) fn keep<T>(&mut self, result: Result<T, Error>) -> Option<T> {
         result.map_err(|problem| self.problems.push(problem)).ok()
     }
 
-    /// The set, if nothing is wrong.
+    /// Returns the set if the document has no error.
     fn document(&mut self, text: &str) -> Option<ResourceSet> {
         let raw = serde_json::from_str::<&RawValue>(text);
         let raw = self.keep(raw.map_err(|error| Error::at("", error.to_string())))?;
@@ -146,7 +146,7 @@ impl Check {
         })
     }
 
-    /// What the entries of `R_lite` say, unless one of them is wrong.
+    /// Reads the entries of `R_lite`; `None` if one of them has an error.
     fn segments(&mut self, raw: &RawValue) -> Option<Segments> {
         let list: Vec<&RawValue> = self.keep(typed(raw, "execution.R_lite", "an array"))?;
         let mut runs = Vec::with_capacity(list.len());
@@ -204,7 +204,7 @@ impl Check {
         hosts
     }
 
-    /// Without the ranks, where those are wrong, only the names and the idsets are looked at.
+    /// Without valid ranks it checks only the names and the idsets.
     fn properties(&mut self, raw: &RawValue, ranks: Option<&IdSet>) -> BTreeMap<String, IdSet> {
         let mut properties = BTreeMap::new();
         let path = "execution.properties";
@@ -253,7 +253,7 @@ pub(crate) fn typed<'a, T: Deserialize<'a>>(
 
 pub(crate) fn object<'a>(raw: &'a RawValue, path: &str) -> Result<Entries<'a>, Error> {
     if raw.get().starts_with('{') {
-        // Blanks and braces are right, or the document would not have been read: it must be a key.
+        // The document is well-formed JSON, so the error must be in a key.
         return serde_json::from_str(raw.get()).map_err(|_| {
             Error::at(
                 path,

@@ -10,7 +10,7 @@ pub(crate) struct Children {
 }
 
 impl Children {
-    /// Neither core nor gpu: what is left of a rank that was taken away, or a rank that never had any.
+    /// Neither core nor gpu: the resources of a removed rank, or of a rank without any.
     pub(crate) fn is_bare(&self) -> bool {
         self.cores.is_empty() && self.gpus.is_empty()
     }
@@ -40,7 +40,7 @@ impl Children {
         self.cores.is_subset(&other.cores) && self.gpus.is_subset(&other.gpus)
     }
 
-    /// Bare ranks share themselves.
+    /// Whether nothing is shared; two ranks without cores and gpus share the rank itself.
     pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
         !(self.is_bare() && other.is_bare())
             && self.cores.is_disjoint(&other.cores)

@@ -1,4 +1,4 @@
-//! To JSON, and to the short form for people.
+//! Output as JSON, and in the short human-readable form.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,8 +12,8 @@ use crate::groups::Groups;
 use crate::raw::Carried;
 
 impl ResourceSet {
-    /// The compact JSON text: one entry of `R_lite` for all ranks with equal resources, one folded hostlist, and
-    /// 0.0 for times that are not set. What is carried is written as it came.
+    /// Writes compact JSON text: one entry of `R_lite` for all ranks with equal resources, one folded hostlist, and
+    /// 0.0 for times that are not set. Opaque values are written byte for byte as they were read.
     pub fn to_json(&self) -> String {
         let mut text = Vec::new();
         text.text(r#"{"version":1"#);
@@ -28,7 +28,8 @@ impl ResourceSet {
         text.finish()
     }
 
-    /// The short form: `rank[0-3]/core[0-7],gpu0`, groups of equal ranks apart by blanks; empty for an empty set.
+    /// Writes the short form: `rank[0-3]/core[0-7],gpu0`, groups of equal ranks separated by blanks; empty for an empty
+    /// set.
     pub fn summary(&self) -> String {
         let groups = Groups::new(&self.view().segments, |text, children| {
             let parts = [("core", &children.cores), ("gpu", &children.gpus)];
@@ -63,7 +64,7 @@ impl fmt::Display for ResourceSet {
     }
 }
 
-/// A text that is being written, as UTF-8.
+/// An output buffer of UTF-8 text.
 trait Text {
     fn finish(self) -> String;
     fn text(&mut self, text: &str);

@@ -2,11 +2,11 @@ use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Category {
-    /// A document that was read is no R.
+    /// A document that is not an R.
     Document,
-    /// An operation was rejected.
+    /// A rejected operation.
     Rejected,
-    /// A requested host is not in the set.
+    /// A requested host that is not in the set.
     NotFound,
 }
 
@@ -20,7 +20,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error in a document, at the JSON path given.
+    /// Returns an error in a document at a JSON path.
     pub(crate) fn at(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             category: Category::Document,
@@ -30,7 +30,7 @@ impl Error {
         }
     }
 
-    /// The rejection of an operation.
+    /// Returns the rejection of an operation.
     pub(crate) fn rejected(message: impl Into<String>) -> Self {
         Self {
             category: Category::Rejected,
@@ -40,7 +40,7 @@ impl Error {
         }
     }
 
-    /// The absence of a requested item.
+    /// Returns the error of a requested item that is not in the set.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self {
             category: Category::NotFound,
@@ -48,26 +48,26 @@ impl Error {
         }
     }
 
-    /// The same error, with the byte in the string at the path where it lies.
+    /// Adds the offset of the error, in bytes, within the string at the path.
     pub(crate) fn with_offset(mut self, offset: usize) -> Self {
         self.offset = Some(offset);
         self
     }
 
-    /// The same error, in a document where it came up while one was read.
+    /// Turns the error of an operation into one of the document that is being read.
     pub(crate) fn into_reading(mut self, path: impl Into<String>) -> Self {
         self.category = Category::Document;
         self.path = path.into();
         self
     }
 
-    /// Where in the document, e.g. `execution.R_lite[0].children.core`; empty for the document as a whole and for
-    /// operations.
+    /// The path of the error in the document, e.g. `execution.R_lite[0].children.core`; empty for the document as a
+    /// whole and for operations.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The byte within the string at [`Error::path`] where it is wrong, for idsets and hostlists.
+    /// The offset of the error within the string at [`Error::path`], in bytes; for idsets and hostlists.
     pub fn offset(&self) -> Option<usize> {
         self.offset
     }
@@ -77,7 +77,7 @@ impl Error {
         self.category == Category::NotFound
     }
 
-    /// Whether a document was at fault, rather than an operation.
+    /// Whether the error is in a document, not of an operation.
     pub fn is_document(&self) -> bool {
         self.category == Category::Document
     }

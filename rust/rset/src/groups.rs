@@ -1,4 +1,4 @@
-//! Ranks with equal resources together, as they are written.
+//! Groups of ranks with equal resources, for output.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,10 +8,10 @@ use std::ops::{Range, RangeInclusive};
 use crate::children::Children;
 use crate::segments::{Segment, Segments};
 
-/// The runs of ranks, those with equal resources together, in the order of their first ranks.
+/// The runs of ranks, grouped by equal resources, in the order of the groups' first ranks.
 pub(crate) struct Groups<'a> {
     runs: &'a [Segment],
-    /// What was written of all groups, one after the other.
+    /// The texts of all groups, concatenated.
     text: Vec<u8>,
     texts: Vec<GroupText>,
     /// For each run the next one of its group.
@@ -23,12 +23,12 @@ struct GroupText {
     text: Range<usize>,
     first: usize,
     last: usize,
-    /// A group before this one whose text happens to have the same hash.
+    /// An earlier group whose text has the same hash.
     collides: Option<usize>,
 }
 
 impl<'a> Groups<'a> {
-    /// Equal resources are those of which `write` makes equal texts.
+    /// Groups runs by the texts that `write` makes of their resources.
     pub(crate) fn new(segments: &'a Segments, write: impl Fn(&mut Vec<u8>, &Children)) -> Self {
         let runs = segments.as_slice();
         let hasher = RandomState::new();
@@ -68,7 +68,7 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// About how many bytes the groups take with their ranks.
+    /// The approximate size of the groups with their ranks, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.text.len() + self.runs.len() * 20
     }
@@ -82,7 +82,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// The ranks of one group, and what was written of their resources.
+/// The ranks of one group, and the text of their resources.
 pub(crate) struct Group<'a> {
     groups: &'a Groups<'a>,
     group: &'a GroupText,
@@ -103,7 +103,7 @@ impl Group<'_> {
     }
 }
 
-/// Takes a number for its own hash.
+/// A hasher that returns the number itself.
 #[derive(Default)]
 struct AsItIs(u64);
 

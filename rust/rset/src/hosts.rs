@@ -10,12 +10,12 @@ use crate::Error;
 use crate::execution::Execution;
 use crate::overlay::{Part, overlay, ranges};
 
-/// Appends `more` to `hosts`, or says that the list would become too long.
+/// Appends `more` to `hosts`; fails if the list would be too long.
 pub(crate) fn append(hosts: &mut Hostlist, more: &Hostlist) -> Result<(), Error> {
     hosts.append(more).map_err(|error| rejected(&error))
 }
 
-/// The error of a hostlist as the rejection of an operation, with the same text.
+/// Converts the error of a hostlist to the rejection of an operation, with the same text.
 pub(crate) fn rejected(error: &penstock_hostlist::Error) -> Error {
     Error::rejected(error.to_string())
 }
@@ -26,7 +26,7 @@ pub(crate) fn unknown(missing: &Hostlist) -> Error {
     Error::not_found(format!("unknown {what} `{missing}`"))
 }
 
-/// A run of ranks that both sets have, only one has, or the other, with the positions of their hosts.
+/// A run of ranks in both sets or in one of them, with the positions of their hosts.
 struct Aligned {
     first: u32,
     left: Option<Range<usize>>,
@@ -49,7 +49,7 @@ fn align(left: &IdSet, right: &IdSet) -> impl Iterator<Item = Aligned> {
     })
 }
 
-/// Fails where both sets have a rank, on different hosts.
+/// Fails if a rank has different hosts in the sets.
 pub(crate) fn check_same(left: &Execution, right: &Execution) -> Result<(), Error> {
     if left.ranks == right.ranks && left.hosts == right.hosts {
         return Ok(());
@@ -58,7 +58,7 @@ pub(crate) fn check_same(left: &Execution, right: &Execution) -> Result<(), Erro
         let (Some(ours), Some(theirs)) = (part.left, part.right) else {
             continue;
         };
-        // A short stretch is compared name by name: that is cheaper than two lists.
+        // For a short stretch a comparison name by name is cheaper than two lists.
         let same = if ours.len() < 4 {
             left.hosts
                 .iter_range(ours.clone())
@@ -77,7 +77,7 @@ pub(crate) fn check_same(left: &Execution, right: &Execution) -> Result<(), Erro
     Ok(())
 }
 
-/// The error of two stretches of hosts that are not the same, from the rank `first` on.
+/// The error of two different stretches of hosts, which begin at rank `first`.
 fn different(
     mut first: u32,
     (ours, mut here): (&Hostlist, Range<usize>),
@@ -101,7 +101,7 @@ fn different(
     ))
 }
 
-/// The hosts of the ranks that are in either set.
+/// Returns the hosts of the ranks in either set.
 pub(crate) fn of_either(left: &Execution, right: &Execution) -> Result<Hostlist, Error> {
     if right.ranks.is_subset(&left.ranks) {
         return Ok(left.hosts.clone());
@@ -117,7 +117,7 @@ pub(crate) fn of_either(left: &Execution, right: &Execution) -> Result<Hostlist,
     hosts.finish()
 }
 
-/// The hosts of some of the ranks of a set.
+/// Returns the hosts of some of the ranks of a set.
 pub(crate) fn of_part(whole: &Execution, ranks: &IdSet) -> Hostlist {
     if *ranks == whole.ranks {
         return whole.hosts.clone();
@@ -134,7 +134,7 @@ pub(crate) fn of_part(whole: &Execution, ranks: &IdSet) -> Hostlist {
 /// Why taking hosts from a list cannot fail.
 const SHORTER: &str = "a part of a host list is within the limits of the list";
 
-/// Collects slices of host lists; those that follow each other in one list are copied at once.
+/// Collects slices of host lists; copies consecutive slices of one list at once.
 #[derive(Default)]
 struct Collector<'a> {
     hosts: Hostlist,
@@ -169,31 +169,31 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Whether no host is named twice.
+/// Whether the list has no host twice.
 pub(crate) fn are_distinct(hosts: &Hostlist) -> bool {
     let mut distinct = hosts.clone();
     distinct.uniq();
     distinct.len() == hosts.len()
 }
 
-/// Where the wanted hosts are in a list.
+/// The result of a search for hosts in a list.
 pub(crate) struct Found {
     /// Their positions, ascending.
     pub(crate) positions: Vec<Range<usize>>,
-    /// Whether each of them is there.
+    /// Whether each wanted host was found.
     pub(crate) all: bool,
 }
 
-/// Hosts up to which every host of a list is visited.
+/// Length up to which every host of a list is visited.
 const MAX_SCANNED_HOSTS: usize = 1 << 20;
-/// Stretches compared as a whole before every host of a short list is visited.
+/// Stretches compared as a whole before the search visits every host of a short list.
 const MAX_STRETCHES: usize = 128;
-/// Hosts from which a stretch is halved.
+/// Length from which a stretch is halved.
 const MIN_HALVED_HOSTS: usize = 16;
 /// Consecutive hosts that are compared to detect a stretch.
 const PROBE_HOSTS: usize = 32;
 
-/// Where in `list` the hosts are that `wanted` names.
+/// Finds the hosts of `wanted` in `list`.
 pub(crate) fn find(list: &Hostlist, wanted: &Hostlist) -> Found {
     if list == wanted {
         return Found {
@@ -214,7 +214,7 @@ pub(crate) fn find(list: &Hostlist, wanted: &Hostlist) -> Found {
     Found { positions, all }
 }
 
-/// Whether some places of `wanted` are in a row in the list as well.
+/// Whether samples of consecutive hosts of `wanted` are consecutive in the list as well.
 fn in_stretches(list: &Hostlist, wanted: &Hostlist) -> bool {
     (0..4).all(|quarter| {
         let start = (wanted.len() - PROBE_HOSTS) / 4 * quarter;
@@ -224,11 +224,11 @@ fn in_stretches(list: &Hostlist, wanted: &Hostlist) -> bool {
     })
 }
 
-/// Finds stretches of which all hosts are wanted, or none; gives up where the lists share only short ones.
+/// Finds stretches of which all hosts are wanted, or none; returns `None` if the lists share only short ones.
 fn halving(list: &Hostlist, wanted: &Hostlist, readable: bool) -> Option<Vec<Range<usize>>> {
     let mut found = Vec::new();
     let mut left = if readable { MAX_STRETCHES } else { usize::MAX };
-    // What of `wanted` can be in a stretch becomes less with each half.
+    // Each half keeps only the hosts of `wanted` that it can contain.
     let mut stretches = vec![(0..list.len(), wanted.clone())];
     while let Some((stretch, wanted)) = stretches.pop() {
         left = left.checked_sub(1)?;
@@ -249,7 +249,7 @@ fn halving(list: &Hostlist, wanted: &Hostlist, readable: bool) -> Option<Vec<Ran
     Some(found)
 }
 
-/// Looks at every host of a stretch.
+/// Searches a stretch host by host.
 fn one_by_one(list: &Hostlist, stretch: Range<usize>, wanted: &Hostlist) -> Found {
     let mut wanted: HashMap<String, bool> = wanted.iter().map(|host| (host, false)).collect();
     let mut positions: Vec<Range<usize>> = Vec::new();
@@ -271,7 +271,7 @@ fn one_by_one(list: &Hostlist, stretch: Range<usize>, wanted: &Hostlist) -> Foun
     Found { positions, all }
 }
 
-/// The ranks at these positions, which ascend.
+/// Returns the ranks at these positions, which ascend.
 pub(crate) fn ranks_at(ranks: &IdSet, positions: &[Range<usize>]) -> IdSet {
     let mut found = IdSet::new();
     let mut positions = positions.iter().cloned();

@@ -1,4 +1,4 @@
-//! The resource graph in `scheduling`: JSON Graph Format, as RFC 20 has it.
+//! The resource graph in `scheduling`: JSON Graph Format, by RFC 20.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use crate::check::{Check, object, required, typed};
 use crate::raw::Entries;
 use crate::{Error, ResourceSet};
 
-/// What RFC 20 asks of the data of a vertex: the keys, and what each is.
+/// The data that RFC 20 requires of a vertex: the keys, and the type of each.
 const VERTEX: [(&str, &str); 8] = [
     ("type", STRING),
     ("uuid", ANYTHING),
@@ -19,7 +19,7 @@ const VERTEX: [(&str, &str); 8] = [
     ("size", NUMBER),
     ("unit", STRING),
 ];
-/// What RFC 20 asks of the data of an edge.
+/// The data that RFC 20 requires of an edge.
 const EDGE: [(&str, &str); 2] = [("subsystem", STRING), ("relationship", STRING)];
 
 const STRING: &str = "a string";
@@ -29,11 +29,10 @@ const ARRAY: &str = "an array";
 const ANYTHING: &str = "a value";
 
 impl ResourceSet {
-    /// What is wrong with the resource graph in `scheduling`: everything that RFC 20 asks of its vertices and edges.
+    /// Returns the violations of RFC 20 by vertices and edges of the resource graph in `scheduling`.
     ///
-    /// Vertices have unique ids and eight keys of data, edges join vertices that are there and name their subsystem
-    /// and relationship. A set without `scheduling` has no graph, with which nothing is wrong. Whether the graph says
-    /// the same as `execution` is not asked.
+    /// Vertices must have unique ids and eight keys of data; edges must join existing vertices and name their subsystem
+    /// and relationship. A set without `scheduling` has no violations. The graph is not compared with `execution`.
     ///
     /// ```
     /// use penstock_rset::ResourceSet;
@@ -55,7 +54,7 @@ impl ResourceSet {
 }
 
 impl Check {
-    /// Looks at the graph in the value of `scheduling`.
+    /// Checks the graph in the value of `scheduling`.
     pub(crate) fn graph(&mut self, scheduling: &RawValue) {
         let Some(mut scheduling) = self.keep(object(scheduling, "scheduling")) else {
             return;
@@ -83,7 +82,7 @@ impl Check {
         self.keep(raw.and_then(|raw| typed(raw, &path, ARRAY)))
     }
 
-    /// `ids` has the vertices so far by their ids.
+    /// `ids` maps the ids of earlier vertices to their positions.
     fn vertex(&mut self, raw: &RawValue, index: usize, ids: &mut HashMap<String, usize>) {
         let path = format!("scheduling.graph.nodes[{index}]");
         let Some(mut vertex) = self.keep(object(raw, &path)) else {
@@ -127,7 +126,7 @@ impl Check {
         self.keep(raw.and_then(|raw| typed(raw, &path, STRING)))
     }
 
-    /// The data of a vertex or an edge, of which `keys` are looked at and taken.
+    /// Reads the data of a vertex or an edge; checks and removes `keys`.
     fn metadata<'a>(
         &mut self,
         entries: &mut Entries<'a>,

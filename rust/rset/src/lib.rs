@@ -1,8 +1,8 @@
 //! *R*, the resource set of Flux (RFC 20, version 1): which cores and gpus of which execution targets.
 //!
 //! A [`ResourceSet`] maps execution targets (ranks) to their host and to sets of cores and gpus, with
-//! properties, a start and an end time, and the opaque `scheduling` and `attributes`, which are carried byte for byte.
-//! Neighbouring ranks with equal resources share one entry, so 10,000 equal nodes cost what one costs.
+//! properties, a start and an end time, and the opaque `scheduling` and `attributes`, which are kept byte for byte.
+//! Neighbouring ranks with equal resources share one entry, so 10,000 equal nodes cost as much as one.
 //!
 //! ```
 //! use penstock_rset::ResourceSet;
@@ -22,10 +22,10 @@
 //!
 //! # Documents
 //!
-//! [`ResourceSet::from_json`], [`str::parse`] and serde read a document in one pass and name the first thing that is
-//! wrong; [`ResourceSet::problems`] names all. [`ResourceSet::to_json`] and serde write it, with one entry for all
-//! ranks with equal resources; [`Display`](std::fmt::Display) writes the short form for people. The graph in
-//! `scheduling` is looked into by [`ResourceSet::graph_problems`] alone.
+//! [`ResourceSet::from_json`], [`str::parse`] and serde read a document in one pass and report the first error;
+//! [`ResourceSet::problems`] reports all. [`ResourceSet::to_json`] and serde write a document, with one entry for all
+//! ranks with equal resources; [`Display`](std::fmt::Display) writes the short human-readable form. Only
+//! [`ResourceSet::graph_problems`] checks the graph in `scheduling`.
 //!
 //! ```
 //! use penstock_rset::ResourceSet;
@@ -39,38 +39,36 @@
 //! );
 //! ```
 //!
-//! # What RFC 20 leaves open
+//! # Cases that RFC 20 leaves open
 //!
-//! - 0 means unset for `starttime` and `expiration`, and their order is checked where both are set.
-//! - Keys the RFC does not name are carried unharmed at the top level and in `execution`. In an entry of `R_lite`
-//!   and in `children` they are rejected: entries are split and merged, and a resource that was neither understood
-//!   nor rejected would be lost silently.
-//! - A rank that several entries of `R_lite` name has the resources of all of them.
+//! - 0 means unset for `starttime` and `expiration`. Their order is checked if both are set.
+//! - Keys that the RFC does not name are kept at the top level and in `execution`. In an entry of `R_lite` and in
+//!   `children` they are rejected: entries are split and merged, and unknown resources would be lost silently.
+//! - A rank in several entries of `R_lite` has the resources of all of them.
 //! - An empty set has the nodelist `[""]`, as a real broker sends it.
-//! - An R with `scheduling` alone is valid and carried; it has no ranks, and what needs them is an error
+//! - An R with `scheduling` alone is valid. It has no ranks, and operations that need ranks fail
 //!   ([`ResourceSet::require_execution`]).
 //!
 //! # Set operations
 //!
-//! A set's elements are the cores and gpus of its ranks; a rank that has neither counts as an element itself. What
-//! is left without elements is left out.
+//! A set's elements are the cores and gpus of its ranks; a rank that has neither counts as an element itself. An
+//! operation drops ranks that it leaves without elements.
 //!
 //! | | times | properties | `nslots` |
 //! |---|---|---|---|
 //! | union | the left's | both's | the sum, if both have it and share nothing |
-//! | intersection | later start, earlier expiration | the left's, of ranks that stay | unset |
-//! | difference, restriction | the left's | the left's, of ranks that stay | unset |
+//! | intersection | later start, earlier expiration | the left's, of remaining ranks | unset |
+//! | difference, restriction | the left's | the left's, of remaining ranks | unset |
 //! | append | the left's | both's | the sum, if both have it |
 //!
-//! `nslots` counts the slots of exactly the resources at hand; where nothing was added or taken it stays.
-//! `scheduling` and `attributes` are the left's, or the right's if the left has none; two different ones are an
-//! error, since neither is understood here, unless [`Scheduling`] says what becomes of them. Unknown keys are both's,
-//! the left's first.
+//! `nslots` counts the slots of exactly these resources; it is unchanged if an operation adds and removes nothing.
+//! `scheduling` and `attributes` are the left's, or the right's if the left has none; two different values are an
+//! error, since they are opaque, unless [`Scheduling`] selects one. Unknown keys are both's, the left's first.
 //!
 //! # Costs
 //!
-//! A set keeps a run for neighbouring ranks with equal resources. Operations go over runs and over ranges of ranks and
-//! hosts, so 10,000 equal nodes cost what one costs, and the value of an id costs nothing.
+//! A set stores a run for neighbouring ranks with equal resources. The cost of an operation is proportional to the runs
+//! and the ranges of ranks and hosts: 10,000 equal nodes cost as much as one, and large ids as much as small ones.
 
 #![deny(missing_docs)]
 

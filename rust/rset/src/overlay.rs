@@ -2,16 +2,16 @@
 
 use penstock_idset::IdSet;
 
-/// A run of ranks, first and last, and what they have.
+/// A run of ranks, first and last, and their value.
 pub(crate) type Run<T> = (u32, u32, T);
 
-/// The ranges of a set, as [`overlay`] takes them.
+/// The ranges of a set in the form that [`overlay`] takes.
 pub(crate) fn ranges(ranks: &IdSet) -> impl Iterator<Item = Run<()>> {
     let ranges = ranks.ranges();
     ranges.map(|range| (*range.start(), *range.end(), ()))
 }
 
-/// A run of ranks over which neither of two maps changes.
+/// A run of ranks over which both maps are constant.
 pub(crate) struct Part<L, R> {
     pub(crate) first: u32,
     pub(crate) last: u32,
@@ -25,7 +25,7 @@ impl<L, R> Part<L, R> {
     }
 }
 
-/// Two maps side by side, in ascending order of ranks; ranks that neither has are left out.
+/// Iterates over two maps side by side, in ascending order of ranks; skips ranks that neither has.
 pub(crate) fn overlay<L: Copy, R: Copy>(
     mut left: impl Iterator<Item = Run<L>>,
     mut right: impl Iterator<Item = Run<R>>,
@@ -55,7 +55,7 @@ pub(crate) fn overlay<L: Copy, R: Copy>(
     })
 }
 
-/// Takes the ranks up to `last` off a run; when it is used up the next one follows.
+/// Removes the ranks up to `last` from a run; moves to the next run if none remain.
 fn take<T: Copy>(
     run: &mut Option<Run<T>>,
     last: u32,

@@ -1,4 +1,4 @@
-//! Properties: names that hold for some of the ranks.
+//! Properties: names attached to ranks.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use penstock_idset::IdSet;
 
 use crate::{Error, ResourceSet};
 
-/// What RFC 20 forbids in a property's name.
+/// Characters that RFC 20 forbids in a property's name.
 const FORBIDDEN: &[char] = &['!', '&', '\'', '"', '^', '`', '|', '(', ')'];
 
 /// Marks a property that is local to the instance and left out of a job's R.
@@ -45,7 +45,7 @@ pub(crate) fn check_ranks(name: &str, targets: &IdSet, ranks: &IdSet) -> Result<
 }
 
 impl ResourceSet {
-    /// The properties, and the ranks for which each holds; never none.
+    /// The properties, and the ranks that have each; never empty.
     pub fn properties(&self) -> &BTreeMap<String, IdSet> {
         &self.view().properties
     }
@@ -70,7 +70,7 @@ impl ResourceSet {
         Ok(())
     }
 
-    /// Takes a property from ranks, whether or not they are in the set or have it.
+    /// Removes a property from ranks; ranks that are not in the set or do not have it are ignored.
     pub fn remove_property(&mut self, name: &str, ranks: &IdSet) {
         let Some(execution) = &mut self.execution else {
             return;
@@ -83,7 +83,7 @@ impl ResourceSet {
         }
     }
 
-    /// The set without the properties that start with `+`: those are for the instance, not for its jobs.
+    /// Returns the set without properties that start with `+`, which are local to the instance.
     #[must_use]
     pub fn without_local_properties(&self) -> Self {
         let mut set = self.clone();
@@ -96,7 +96,7 @@ impl ResourceSet {
     }
 }
 
-/// The properties of both.
+/// Merges the properties of both sets.
 pub(crate) fn union(
     left: &BTreeMap<String, IdSet>,
     right: &BTreeMap<String, IdSet>,
@@ -108,7 +108,7 @@ pub(crate) fn union(
     both
 }
 
-/// The properties of those of `ranks` that have any.
+/// Restricts properties to `ranks`.
 pub(crate) fn restrict(
     properties: &BTreeMap<String, IdSet>,
     ranks: &IdSet,

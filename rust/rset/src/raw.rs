@@ -1,4 +1,4 @@
-//! JSON that is carried, not understood.
+//! Opaque JSON values.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// A JSON value carried as its text, byte for byte.
+/// An opaque JSON value, kept as its text.
 #[derive(Clone, Debug)]
 pub(crate) struct Carried(Arc<RawValue>);
 
@@ -22,7 +22,7 @@ impl Carried {
     }
 }
 
-/// By meaning: order of keys and ways to write a number or a text do not count.
+/// Equality by value: the order of keys and the notation of numbers and strings do not matter.
 impl PartialEq for Carried {
     fn eq(&self, other: &Self) -> bool {
         let (one, other) = (self.0.get(), other.0.get());
@@ -38,7 +38,7 @@ impl PartialEq for Carried {
 pub(crate) struct Entries<'a>(pub(crate) Vec<(String, &'a RawValue)>);
 
 impl<'a> Entries<'a> {
-    /// Takes the value of `key`; of a key that comes twice the last, as JSON readers do.
+    /// Removes and returns the value of `key`; of a duplicate key the last value, as JSON readers do.
     pub(crate) fn take(&mut self, key: &str) -> Option<&'a RawValue> {
         let at = self.0.iter().rposition(|(name, _)| name == key)?;
         let (_, value) = self.0.remove(at);
@@ -69,7 +69,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
     }
 }
 
-/// What a JSON value is, for errors.
+/// Describes the type of a JSON value, for errors.
 pub(crate) fn describe(raw: &RawValue) -> String {
     match raw.get().as_bytes().first() {
         Some(b'{') => "an object".to_owned(),

@@ -1,6 +1,6 @@
-//! From JSON, in one pass: reads what is well formed and written as usual, and gives up on everything else.
+//! The fast reader of R in JSON, in one pass: accepts valid documents in the usual form, and gives up on all others.
 //!
-//! What is given up on is read again by [`crate::check`], which names what is wrong.
+//! After it gives up, [`crate::check`] reads the document again and reports the errors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::raw::Carried;
 use crate::segments::{Segment, Segments};
 use crate::set::{check_order, check_time};
 
-/// The set, or none where something is wrong or unusual, such as a key that comes twice.
+/// Reads a set; `None` if the text is invalid or unusual, e.g. has a duplicate key.
 pub(crate) fn read(text: &str) -> Option<ResourceSet> {
     serde_json::from_str(text).ok().map(|Document(set)| set)
 }
@@ -31,7 +31,7 @@ fn unusual<E: Error>() -> E {
     E::custom("unusual")
 }
 
-/// Stores the value of a key; one that comes twice is unusual.
+/// Stores the value of a key; a duplicate key is unusual.
 fn once<T, E: Error>(place: &mut Option<T>, value: T) -> Result<(), E> {
     match place.replace(value) {
         Some(_) => Err(unusual()),
@@ -39,7 +39,7 @@ fn once<T, E: Error>(place: &mut Option<T>, value: T) -> Result<(), E> {
     }
 }
 
-/// Keys that are carried, with their values.
+/// Unknown keys, with their opaque values.
 #[derive(Default)]
 struct Others(BTreeMap<String, Carried>);
 
@@ -148,7 +148,12 @@ impl<'de> Visitor<'de> for ExecutionVisitor {
         let known = |(name, targets): (&String, &IdSet)| {
             check_name(name).and_then(|()| check_ranks(name, targets, &ranks))
         };
-        if hosts.len() as u64 != ranks.len() || properties.iter().map(known).any(|it| it.is_err()) {
+        if hosts.len() as u64 != ranks.len()
+            || properties
+                .iter()
+                .map(known)
+                .any(|property| property.is_err())
+        {
             return Err(unusual());
         }
         let time = |name, time| check_time(name, time).map_err(|_| unusual());
@@ -261,17 +266,17 @@ impl<'de> Visitor<'de> for LiteVisitor {
     }
 }
 
-/// Hands on the ranges of an idset without making a set. None for a text that is wrong or unusual, of which some
-/// ranges may have been handed on.
+/// Passes the ranges of an idset's text on without building a set. Returns `None` if the text is invalid or unusual; it
+/// may have passed on some ranges by then.
 fn each_range(text: &str, mut range: impl FnMut(u32, u32)) -> Option<()> {
-    // The id that is being read and its digits, the first id of its range, and the least that may come next.
+    // The current id and its digits, the first id of its range, and the least id that may follow.
     let (mut id, mut digits) = (0, 0);
     let (mut first, mut next) = (None, 0);
     let mut bytes = text.bytes();
     while !text.is_empty() {
         let byte = bytes.next();
         match byte {
-            // Ten digits may be too great an id, a zero in front must not be.
+            // Ten digits may exceed the greatest id; a leading zero is not allowed.
             Some(b'0'..=b'9') if digits < 9 && (digits == 0 || id > 0) => {
                 id = id * 10 + u32::from(byte? - b'0');
                 digits += 1;
@@ -294,7 +299,7 @@ fn each_range(text: &str, mut range: impl FnMut(u32, u32)) -> Option<()> {
     Some(())
 }
 
-/// What a few machine words hold is collected range by range.
+/// Ids below this fit a few machine words, and are collected range by range.
 const SMALL: u32 = 128;
 
 fn ids(text: &str) -> Option<IdSet> {
@@ -312,10 +317,10 @@ fn ids(text: &str) -> Option<IdSet> {
     }
 }
 
-/// The places of [`Kinds`].
+/// The number of slots of [`Kinds`].
 const PLACES: usize = 64;
 
-/// The last kinds of nodes that were read: those that are written alike share what is read.
+/// A cache of the kinds of nodes read last: equal texts share the parsed resources.
 struct Kinds<'a>(Vec<Option<(LiteChildren<'a>, Arc<Children>)>>);
 
 impl Default for Kinds<'_> {
@@ -342,7 +347,7 @@ impl<'a> Kinds<'a> {
     }
 }
 
-/// Tells most texts apart by their ends and their length.
+/// A cheap hash of a text: its ends and its length.
 fn signature(text: &str) -> usize {
     let word = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let bytes = text.as_bytes();

@@ -1,13 +1,13 @@
-//! What was made of the last pairs of resources.
+//! A cache of results for the last pairs of resources.
 
 use std::sync::Arc;
 
 use crate::children::Children;
 
-/// How many pairs are remembered.
+/// The number of cached pairs.
 const SLOTS: usize = 64;
 
-/// What was made of the last pairs of resources: with few kinds of nodes every pair is worked on once.
+/// A cache of results for the last pairs of resources: with few kinds of nodes each pair is computed once.
 pub(crate) struct Recent<'a> {
     slots: Vec<Option<Made<'a>>>,
 }
@@ -37,7 +37,7 @@ impl<'a> Recent<'a> {
             children.map_or(0, |children| Arc::as_ptr(children).addr())
         };
         let (one, other) = (address(left), address(right));
-        // Allocations lie 16 bytes apart or more.
+        // Allocations are at least 16 bytes apart.
         let slot = &mut self.slots[((one >> 5) ^ (other >> 4)) % SLOTS];
         match slot {
             Some(known) if address(known.left) == one && address(known.right) == other => {

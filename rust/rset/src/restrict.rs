@@ -8,24 +8,32 @@ use crate::segments::Segments;
 use crate::{Error, ResourceSet, hosts};
 
 impl ResourceSet {
-    /// The nodes of these ranks; ranks that are not in the set do not matter.
+    /// Returns the nodes of these ranks; ranks that are not in the set are ignored.
     #[must_use]
     pub fn restrict(&self, ranks: &IdSet) -> Self {
-        self.with_execution(self.execution.as_ref().map(|it| it.restrict(ranks)))
+        self.with_execution(
+            self.execution
+                .as_ref()
+                .map(|execution| execution.restrict(ranks)),
+        )
     }
 
-    /// Takes away the nodes of these ranks; ranks that are not in the set do not matter.
+    /// Removes the nodes of these ranks; ranks that are not in the set are ignored.
     pub fn remove_ranks(&mut self, ranks: &IdSet) {
         if let Some(execution) = &mut self.execution {
             *execution = execution.restrict(&execution.ranks.difference(ranks));
         }
     }
 
-    /// The same nodes in the same order with the ranks 0, 1, 2 …
+    /// Returns the same nodes in the same order with the ranks 0, 1, 2 …
     #[must_use]
     pub fn rerank(&self) -> Self {
         // There are never more ranks than there can be.
-        self.with_execution(self.execution.as_ref().and_then(|it| it.renumber(0).ok()))
+        self.with_execution(
+            self.execution
+                .as_ref()
+                .and_then(|execution| execution.renumber(0).ok()),
+        )
     }
 
     fn with_execution(&self, execution: Option<Execution>) -> Self {
@@ -37,9 +45,10 @@ impl ResourceSet {
         }
     }
 
-    /// The ranks on any of these hosts; hosts that are not in the set do not matter.
+    /// Returns the ranks on any of these hosts; hosts that are not in the set are ignored.
     ///
-    /// Costs what the ranges of the lists cost where they have long stretches in common, else one look at each host.
+    /// The cost is proportional to the ranges of the lists if they have long stretches in common, otherwise to the
+    /// hosts.
     ///
     /// ```
     /// use penstock_rset::ResourceSet;
@@ -70,7 +79,7 @@ impl ResourceSet {
         }
     }
 
-    /// The ranks with a property. As RFC 20 has it, `name@suffix` counts as `name` too.
+    /// Returns the ranks with a property. By RFC 20, `name@suffix` counts as `name` too.
     pub fn ranks_with_property(&self, name: &str) -> IdSet {
         let properties = self.properties();
         let mut ranks = properties.get(name).cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Ranks to cores and gpus, as runs of neighbouring ranks with equal ones.
+//! A map of ranks to cores and gpus, as runs of neighbouring ranks with equal resources.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Segment {
     }
 }
 
-/// Runs in ascending order that neither overlap nor continue each other, so equal maps are equal lists.
+/// Runs in ascending order that neither overlap nor continue each other, so that equal maps are equal lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Segments(Vec<Segment>);
 
@@ -77,7 +77,7 @@ impl Segments {
         }
     }
 
-    /// Gives one rank its resources, whatever it had before. Cheap at the end; elsewhere it moves what follows.
+    /// Sets the resources of one rank. Cheap at the end; elsewhere the later runs move.
     pub(crate) fn set(&mut self, rank: u32, children: Children) {
         if self.0.last().is_none_or(|end| end.last < rank) {
             let children = match self.0.last() {
@@ -89,7 +89,7 @@ impl Segments {
         }
         let at = self.0.partition_point(|segment| segment.last < rank);
         let children = Arc::new(children);
-        // The run it falls into, if any, and both neighbours: they may be split, or grow together.
+        // The run that has the rank, if any, and both neighbours: they may be split or merged.
         let (from, to) = (at.saturating_sub(1), (at + 2).min(self.0.len()));
         let mut around = Self::default();
         let mut written = false;
@@ -114,7 +114,7 @@ impl Segments {
         self.0.splice(from..to, around.0);
     }
 
-    /// The runs with ranks from `range`, cut to it, after all others.
+    /// Appends the runs of `from` with ranks in `range`, cut to it.
     pub(crate) fn extend_within(&mut self, from: &Self, range: &RangeInclusive<u32>) {
         let (first, last) = (*range.start(), *range.end());
         let rest = from.starting_at(first);
@@ -124,14 +124,14 @@ impl Segments {
         };
         let children = Arc::clone(&head.children);
         self.push(head.first.max(first), head.last.min(last), children);
-        // The others cannot continue what is before them: they do not where they come from.
+        // The others cannot continue the run before them, since they do not in `from`.
         self.0.extend_from_slice(tail);
         if let (false, Some(end)) = (tail.is_empty(), self.0.last_mut()) {
             end.last = end.last.min(last);
         }
     }
 
-    /// Of runs in any order; ranks that several of them have get the resources of all.
+    /// Collects runs in any order; a rank in several runs gets the resources of all.
     pub(crate) fn collect(mut runs: Vec<Segment>) -> Self {
         let ascends = |pair: &[Segment]| pair[0].last < pair[1].first;
         if !runs.windows(2).all(ascends) {
@@ -147,7 +147,7 @@ impl Segments {
         segments
     }
 
-    /// The union of many maps, in a tree of pairs: no run is visited more than once a level.
+    /// Returns the union of many maps, in a tree of pairs: each run is visited at most once a level.
     fn union_all(mut maps: Vec<Self>) -> Self {
         while maps.len() > 1 {
             let mut pairs = maps.into_iter();
@@ -166,9 +166,9 @@ impl Segments {
         maps.pop().unwrap_or_default()
     }
 
-    /// What `choose` makes of the resources of each rank in both maps; a rank for which it gives none is left out.
+    /// Combines the resources of each rank in both maps by `choose`; omits ranks for which it returns `None`.
     ///
-    /// `choose` must depend on its arguments alone: it is not asked again for resources that it has just seen.
+    /// `choose` must depend on its arguments alone: its results for recent arguments are cached.
     pub(crate) fn combine(
         &self,
         other: &Self,
@@ -212,7 +212,7 @@ impl Segments {
         ranks
     }
 
-    /// The runs, as [`overlay`] takes them.
+    /// The runs in the form that [`overlay`] takes.
     pub(crate) fn runs(&self) -> impl Iterator<Item = Run<&Arc<Children>>> {
         let run = |segment: &'_ Segment| (segment.first, segment.last);
         self.0.iter().map(move |segment| {

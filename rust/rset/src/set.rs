@@ -15,8 +15,8 @@ use crate::segments::Segments;
 
 /// A resource set, *R* of RFC 20.
 ///
-/// Equality is by content: the same hosts, cores and gpus on the same ranks, the same properties, times and carried
-/// values, however the documents were written.
+/// Two sets are equal if they have the same hosts, cores and gpus on the same ranks, and the same properties, times and
+/// opaque values, regardless of the form of their documents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourceSet {
     pub(crate) execution: Option<Execution>,
@@ -39,10 +39,10 @@ pub struct Node<'a> {
     pub gpus: &'a IdSet,
 }
 
-/// Hosts up to which each is searched for by itself.
+/// Greatest number of hosts for which each is searched for individually.
 const MAX_SEARCHED_HOSTS: usize = 16;
 
-/// What an R without `execution` shows of it.
+/// The empty `execution` of an R without one.
 static NONE: LazyLock<Execution> = LazyLock::new(Execution::default);
 
 impl Default for ResourceSet {
@@ -52,7 +52,7 @@ impl Default for ResourceSet {
 }
 
 impl ResourceSet {
-    /// A set without ranks.
+    /// Returns a set without ranks.
     pub fn new() -> Self {
         Self {
             execution: Some(Execution::default()),
@@ -62,7 +62,8 @@ impl ResourceSet {
         }
     }
 
-    /// `hosts` in the order of `ranks`, each with the same cores and gpus: 100,000 nodes at the price of one.
+    /// Returns a set of `hosts` in the order of `ranks`, each with the same cores and gpus. The cost does not depend on
+    /// the number of nodes.
     ///
     /// # Errors
     ///
@@ -99,7 +100,7 @@ impl ResourceSet {
         self.execution.as_ref().unwrap_or(&NONE)
     }
 
-    /// Whether the set says anything of ranks; false for an R with `scheduling` alone.
+    /// Whether the R has `execution`; false for an R with `scheduling` alone.
     pub fn has_execution(&self) -> bool {
         self.execution.is_some()
     }
@@ -217,7 +218,7 @@ impl ResourceSet {
         execution.hosts.get(position)
     }
 
-    /// The ranks on these hosts, in the order of `hosts`; a host with several ranks gives them all, ascending.
+    /// Returns the ranks on these hosts, in the order of `hosts`; all ranks of a host, ascending.
     ///
     /// # Errors
     ///
@@ -236,7 +237,7 @@ impl ResourceSet {
             };
             return Ok(hosts.iter().flat_map(ranks).collect());
         }
-        // With many hosts one pass over the set beats a search for each.
+        // With many hosts one pass over the set is cheaper than a search for each.
         let mut index: HashMap<String, Vec<u32>> = HashMap::new();
         for (host, rank) in hosts::of_part(execution, &ranks).iter().zip(&ranks) {
             index.entry(host).or_default().push(rank);
@@ -245,7 +246,7 @@ impl ResourceSet {
         Ok(ranks.flatten().copied().collect())
     }
 
-    /// Gives a rank these cores and gpus, in addition to those it has.
+    /// Adds cores and gpus to a rank.
     ///
     /// Cheap for a rank after all others.
     ///
@@ -298,12 +299,12 @@ impl ResourceSet {
         Ok(())
     }
 
-    /// From when on the set is valid, in seconds since the epoch; `None` is from any time on.
+    /// The start of the set's validity, in seconds since the epoch; `None` if unlimited.
     pub fn starttime(&self) -> Option<f64> {
         self.view().starttime
     }
 
-    /// Until when the set is valid, in seconds since the epoch; `None` is without end.
+    /// The end of the set's validity, in seconds since the epoch; `None` if unlimited.
     pub fn expiration(&self) -> Option<f64> {
         self.view().expiration
     }
@@ -339,25 +340,25 @@ impl ResourceSet {
         self.view().nslots
     }
 
-    /// Sets the number of task slots; without `execution` there is nothing to set.
+    /// Sets the number of task slots; has no effect without `execution`.
     pub fn set_nslots(&mut self, nslots: Option<u64>) {
         if let Some(execution) = &mut self.execution {
             execution.nslots = nslots;
         }
     }
 
-    /// The value of the key `scheduling`, byte for byte as it came.
+    /// The value of the key `scheduling`, byte for byte as read.
     pub fn scheduling(&self) -> Option<&RawValue> {
         self.scheduling.as_ref().map(Carried::raw)
     }
 
-    /// The value of the key `attributes`, byte for byte as it came.
+    /// The value of the key `attributes`, byte for byte as read.
     pub fn attributes(&self) -> Option<&RawValue> {
         self.attributes.as_ref().map(Carried::raw)
     }
 }
 
-/// A time that is set: 0 is unset (protocols: "0 for starttime or expiration").
+/// Checks a time; `None` for 0, which is unset (protocols: "0 for starttime or expiration").
 pub(crate) fn check_time(name: &str, time: Option<f64>) -> Result<Option<f64>, Error> {
     match time {
         Some(time) if !time.is_finite() || time < 0.0 => Err(Error::rejected(format!(

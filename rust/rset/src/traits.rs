@@ -1,4 +1,4 @@
-//! What the standard library and serde ask of a type.
+//! Implementations of traits of the standard library and serde.
 
 use std::str::FromStr;
 
@@ -29,7 +29,7 @@ impl TryFrom<&[u8]> for ResourceSet {
     }
 }
 
-/// As the JSON of [`ResourceSet::to_json`]; only `serde_json` can write it, for `scheduling` is carried as text.
+/// Writes the JSON of [`ResourceSet::to_json`]; only for `serde_json`, since `scheduling` is kept as JSON text.
 impl Serialize for ResourceSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let raw = RawValue::from_string(self.to_json()).map_err(serde::ser::Error::custom)?;
@@ -37,7 +37,7 @@ impl Serialize for ResourceSet {
     }
 }
 
-/// From the JSON of [`ResourceSet::from_json`]; only `serde_json` can read it.
+/// Reads JSON as [`ResourceSet::from_json`]; only for `serde_json`.
 impl<'de> Deserialize<'de> for ResourceSet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;

@@ -1,13 +1,13 @@
-//! R as text from parts, without a set in between.
+//! Output of R from parts, without building a set.
 
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 
-/// Writes the text that [`ResourceSet::to_json`](crate::ResourceSet::to_json) would, of parts that are known.
+/// Writes the text of [`ResourceSet::to_json`](crate::ResourceSet::to_json) from known parts.
 ///
-/// The caller sees to it that ranks ascend within an entry, that entries have different resources and come in the
-/// order of their first ranks, that there is one host for each rank, and that properties come in the order of their
-/// names: nothing is checked.
+/// The caller ensures that ranks ascend within an entry, that entries have different resources and are in the order of
+/// their first ranks, that there is one host for each rank, and that properties are in the order of their names. The
+/// writer checks nothing.
 ///
 /// ```
 /// use penstock_rset::{ResourceSet, Writer};
@@ -29,7 +29,7 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Appends to a text.
+    /// Returns a writer that appends to a text.
     pub fn new(text: &'a mut String) -> Self {
         text.push_str(r#"{"version":1,"execution":{"R_lite":["#);
         Self {
@@ -39,7 +39,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Ranks with equal cores and gpus.
+    /// Writes an entry: ranks with equal cores and gpus.
     pub fn entry(
         &mut self,
         ranks: impl IntoIterator<Item = RangeInclusive<u32>>,
@@ -50,7 +50,7 @@ impl<'a> Writer<'a> {
         self.children(cores, gpus);
     }
 
-    /// The ranks of an entry: its resources have to follow.
+    /// Writes the ranks of an entry; its resources must follow.
     pub fn ranks(&mut self, ranks: impl IntoIterator<Item = RangeInclusive<u32>>) {
         self.text.push_str(if self.entries {
             r#",{"rank":""#
@@ -61,7 +61,7 @@ impl<'a> Writer<'a> {
         ids(self.text, ranks);
     }
 
-    /// The resources of the entry whose ranks were written.
+    /// Writes the resources of the entry whose ranks were written.
     pub fn children(
         &mut self,
         cores: impl IntoIterator<Item = RangeInclusive<u32>>,
@@ -77,14 +77,14 @@ impl<'a> Writer<'a> {
         self.text.push_str(r#""}}"#);
     }
 
-    /// The hosts, after the entries.
+    /// Writes the hosts, after the entries.
     pub fn hosts(&mut self, hosts: &str) {
         self.text.push_str(r#"],"nodelist":["#);
         quoted(self.text, hosts);
         self.text.push(']');
     }
 
-    /// A property, after the hosts.
+    /// Writes a property, after the hosts.
     pub fn property(&mut self, name: &str, ranks: impl IntoIterator<Item = RangeInclusive<u32>>) {
         self.text.push_str(if self.properties {
             ","
@@ -98,7 +98,7 @@ impl<'a> Writer<'a> {
         self.text.push('"');
     }
 
-    /// The times and the number of slots, and the end.
+    /// Writes the times, the number of slots and the end.
     pub fn finish(self, starttime: Option<f64>, expiration: Option<f64>, nslots: Option<u64>) {
         if self.properties {
             self.text.push('}');
@@ -143,7 +143,7 @@ fn ids(text: &mut String, ranges: impl IntoIterator<Item = RangeInclusive<u32>>)
     }
 }
 
-/// Numbers that are whole and below this are written digit by digit, and `.0`.
+/// Whole numbers below this are written digit by digit, followed by `.0`.
 const WHOLE: f64 = 1e15;
 
 fn time(text: &mut String, time: Option<f64>) {
@@ -151,7 +151,7 @@ fn time(text: &mut String, time: Option<f64>) {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "what is not a whole number of that size is seen by the comparison"
+        reason = "the comparison excludes all but whole numbers of that size"
     )]
     let whole = time as u64;
     #[expect(

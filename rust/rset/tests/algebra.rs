@@ -199,7 +199,7 @@ fn simple(ranks: &str, hosts: &str) -> ResourceSet {
 }
 
 #[test]
-fn one_rank_on_two_hosts_is_refused() {
+fn one_rank_on_two_hosts_is_rejected() {
     let (one, other) = (simple("0-4", "a[0-4]"), simple("2-6", "a[2-3],b4,a[5-6]"));
     let text = "rank 4 is on host `a4` in one set, and on `b4` in the other";
     for result in [
@@ -296,7 +296,7 @@ fn times_and_slots() {
 }
 
 #[test]
-fn carried_values_agree_or_are_refused() {
+fn carried_values_agree_or_are_rejected() {
     let with = |extra: &str| {
         read(&format!(
             r#"{{"version":1,"execution":{{"R_lite":[],"nodelist":[]{extra}}}"#

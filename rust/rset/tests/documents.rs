@@ -7,7 +7,7 @@ use penstock_rset::{Operation, ResourceSet, Scheduling};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
-/// An entry of `R_lite`: its first rank, how many follow, how far apart, and its cores and gpus.
+/// An entry of `R_lite`: its first rank, the number of ranks that follow, their distance, and its cores and gpus.
 type Entry = (u32, u32, u32, String, Option<String>);
 
 fn idset() -> impl Strategy<Value = String> {
@@ -95,7 +95,7 @@ proptest! {
         prop_assert_eq!(quick.err(), ResourceSet::problems(&slow).into_iter().next());
     }
 
-    /// Whatever comes is read or refused.
+    /// Any text is read or rejected.
     #[test]
     fn damaged_documents(edits in vec((any::<prop::sample::Index>(), r#"[]{}":,0-9a\\ ]?"#), 1..4)) {
         let mut text = r#"{"version":1,"execution":{"R_lite":[{"rank":"0-1","children":{"core":"0-3","gpu":"1"}}],"nodelist":["n[0-1]"],"properties":{"a":"1"},"starttime":1.5,"nslots":2,"x":[]},"scheduling":{"graph":{"nodes":[{"id":"0","metadata":{"size":1}}],"edges":[{"source":"0"}]}}}"#.to_owned();
@@ -116,7 +116,7 @@ proptest! {
 }
 
 #[test]
-fn kinds_are_told_apart_however_alike_they_are_written() {
+fn different_kinds_of_nodes_with_similar_texts_are_distinguished() {
     // Texts of one length whose ends are the same.
     let entries: Vec<Entry> = (0..40)
         .map(|n| {

@@ -110,7 +110,7 @@ fn bad_ones_say_what_is_wrong_and_where() {
 }
 
 #[test]
-fn all_problems_are_told() {
+fn all_problems_are_reported() {
     for vector in vectors().problems {
         let name = &vector.name;
         let found = ResourceSet::problems_with_graph(&vector.r);

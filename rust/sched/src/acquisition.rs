@@ -6,6 +6,7 @@ use penstock_flux::errno::ENODATA;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
+use crate::error::Error;
 use crate::{Outstanding, Phase, Scheduler, Settings, failure_text};
 
 impl Scheduler {
@@ -13,7 +14,9 @@ impl Scheduler {
     pub(crate) fn acquire_response(&mut self, tag: u32, response: &Message) {
         match response.errnum() {
             0 => {}
-            ENODATA => return self.fail("the resources have been taken back".to_owned()),
+            ENODATA => {
+                return self.fail("the resource service has withdrawn the resources".to_owned());
+            }
             _ => return self.fail(failure_text(response)),
         }
         self.outstanding.insert(tag, Outstanding::Acquire);
@@ -30,13 +33,11 @@ impl Scheduler {
         }
     }
 
-    fn build_engine(&mut self, response: &Message) -> Result<(), String> {
-        let initial: InventoryResponse = response.read().map_err(|error| error.to_string())?;
-        let inventory = ResourceSet::from_json(initial.resources.as_str())
-            .map_err(|error| error.to_string())?;
+    fn build_engine(&mut self, response: &Message) -> Result<(), Error> {
+        let initial: InventoryResponse = response.read()?;
+        let inventory = ResourceSet::from_json(initial.resources.as_str())?;
         let settings = &self.options.settings;
-        let mut engine = Engine::with_options(&inventory, settings.engine_options())
-            .map_err(|error| error.to_string())?;
+        let mut engine = Engine::with_options(&inventory, settings.engine_options())?;
         engine.mark_up(&initial.up);
         settings.configure_queues(&mut engine, &Settings::default());
         self.engine = Some(engine);
@@ -44,15 +45,15 @@ impl Scheduler {
         Ok(())
     }
 
-    fn change_inventory(&mut self, response: &Message) -> Result<(), String> {
-        let change: ChangeResponse = response.read().map_err(|error| error.to_string())?;
+    fn change_inventory(&mut self, response: &Message) -> Result<(), Error> {
+        let change: ChangeResponse = response.read()?;
         let Some(engine) = &mut self.engine else {
-            return Err("a change before the inventory".to_owned());
+            return Err(Error::BeforeInventory("a change"));
         };
         // New ranks come first: the other keys may name them.
         if let Some(grow) = &change.grow {
-            let added = ResourceSet::from_json(grow.as_str()).map_err(|error| error.to_string())?;
-            engine.grow(&added).map_err(|error| error.to_string())?;
+            let added = ResourceSet::from_json(grow.as_str())?;
+            engine.grow(&added)?;
         }
         if let Some(shrink) = &change.shrink {
             engine.shrink(shrink);
@@ -67,9 +68,7 @@ impl Scheduler {
         for (name, ranks) in change.property_add.iter().flatten() {
             // Ranks outside the inventory may be named; they do not matter.
             let ranks = ranks.intersection(engine.ranks());
-            engine
-                .add_property(name, &ranks)
-                .map_err(|error| error.to_string())?;
+            engine.add_property(name, &ranks)?;
         }
         for (name, ranks) in change.property_remove.iter().flatten() {
             engine.remove_property(name, ranks);

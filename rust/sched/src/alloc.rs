@@ -1,7 +1,7 @@
 //! RFC 27 from the scheduler's side: requests go into the engine, its decisions come back as responses.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use penstock_engine::{Decision, Engine, Job, QueueId};
 use penstock_flux::alloc::{
@@ -9,12 +9,14 @@ use penstock_flux::alloc::{
     FeasibilityRequest, FreeRequest, FreeResponse, PrioritizeRequest, SchedAnnotations,
 };
 use penstock_flux::errno::{EAGAIN, EINVAL};
-use penstock_flux::{Attachment, Payload, RequestError, RequestedResources};
+use penstock_flux::{Payload, RequestError, RequestedResources, TypedPayload};
+use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
+use crate::error::Error;
 use crate::{OutstandingAlloc, Phase, Reply, Scheduler, Settings, read};
 
 /// The greatest number of allocations in one commit.
@@ -36,16 +38,11 @@ pub(crate) fn queue_of(
     queue
 }
 
-/// What an alloc request asks for: as the job manager has attached it, or as the jobspec says.
-fn requested(request: &Message, alloc: &AllocRequest) -> Result<Arc<RequestedResources>, String> {
-    if let Some(Attachment::Alloc(requested)) = request.attachment() {
-        return Ok(Arc::clone(requested));
-    }
-    let jobspec = Jobspec::from_json(alloc.jobspec.as_str()).map_err(|error| error.to_string())?;
-    Ok(Arc::new(RequestedResources {
-        request: jobspec.request().clone(),
-        queue: jobspec.queue().map(str::to_owned),
-    }))
+/// A job that is to be queued.
+struct NewJob {
+    id: JobId,
+    priority: u32,
+    userid: Option<u32>,
 }
 
 impl Scheduler {
@@ -56,42 +53,69 @@ impl Scheduler {
             let text = "sched.alloc before job-manager.sched-ready is answered: ignored";
             return self.log.push(text.to_owned());
         }
+        if let Some(TypedPayload::Alloc(pending)) = request.typed() {
+            let job = NewJob {
+                id: JobId::new(pending.id),
+                priority: pending.priority,
+                userid: Some(pending.userid),
+            };
+            return self.queue(request, &job, || {
+                Ok(Cow::Borrowed(pending.jobspec.requested()))
+            });
+        }
         let alloc: AllocRequest = match read(request) {
             Ok(alloc) => alloc,
-            Err(error) => return self.deny_malformed(request, &error),
+            Err(error) => return self.deny_malformed(request, &error.to_string()),
         };
-        let call = OutstandingAlloc {
-            header: request.header(),
+        let job = NewJob {
+            id: JobId::new(alloc.id),
+            priority: alloc.priority,
             userid: alloc.userid,
         };
-        let is_repeated = self.allocs.insert(alloc.id, call).is_some();
+        self.queue(request, &job, || {
+            let jobspec = Jobspec::from_json(alloc.jobspec.as_str())?;
+            Ok(Cow::Owned(RequestedResources::of(&jobspec)))
+        });
+    }
+
+    /// Queues the job of an alloc request. `requested` gives the resources, unless the jobspec is invalid.
+    fn queue<'a>(
+        &mut self,
+        request: &Message,
+        job: &NewJob,
+        requested: impl FnOnce() -> Result<Cow<'a, RequestedResources>, Error>,
+    ) {
+        let NewJob { id, priority, .. } = *job;
+        let call = OutstandingAlloc {
+            header: request.header(),
+            userid: job.userid,
+        };
+        let is_repeated = self.allocs.insert(id, call).is_some();
         let Some(engine) = &mut self.engine else {
             return;
         };
         if is_repeated {
             // RFC 27 allows one request a job: the later one will be answered.
-            engine.prioritize(&[(alloc.id, alloc.priority)]);
+            engine.prioritize(&[(id, priority)]);
             self.needs_pass = true;
-            let name = Fluid(alloc.id);
-            return self
-                .log
-                .push(format!("repeated sched.alloc for job {name}"));
+            return self.log.push(format!("repeated sched.alloc for job {id}"));
         }
         let settings = &self.options.settings;
-        let queued = requested(request, &alloc).and_then(|requested| {
-            let name = requested.queue.as_deref().unwrap_or_default();
-            let queue = queue_of(engine, &mut self.queues, settings, name);
+        let queued = requested().and_then(|requested| {
+            let RequestedResources { request, queue } = requested.into_owned();
+            let name = queue.unwrap_or_default();
+            let queue = queue_of(engine, &mut self.queues, settings, &name);
             let job = Job {
-                id: alloc.id,
-                priority: alloc.priority,
-                request: requested.request.clone(),
+                id,
+                priority,
+                request,
                 queue,
             };
-            engine.submit(job).map_err(|error| error.to_string())
+            Ok(engine.submit(job)?)
         });
         match queued {
             Ok(()) => self.needs_pass = true,
-            Err(note) => self.deny(alloc.id, &note),
+            Err(error) => self.deny(id, &error.to_string()),
         }
     }
 
@@ -99,6 +123,7 @@ impl Scheduler {
     /// conversation (RFC 27, Finalization).
     fn deny_malformed(&mut self, request: &Message, error: &str) {
         if let Ok(CancelRequest { id }) = request.read() {
+            let id = JobId::new(id);
             let call = OutstandingAlloc {
                 header: request.header(),
                 userid: None,
@@ -116,9 +141,13 @@ impl Scheduler {
         let Ok(CancelRequest { id }) = request.read() else {
             return;
         };
+        let id = JobId::new(id);
         if self.engine.as_mut().is_some_and(|engine| engine.cancel(id)) {
             self.needs_pass = true;
-            self.respond(&AllocResponse::<()>::new(id, AllocResponseType::Cancel));
+            self.respond(&AllocResponse::<()>::new(
+                id.get(),
+                AllocResponseType::Cancel,
+            ));
         } else if self.allocs.contains_key(&id) {
             // Its R is being committed: it is cancelled only if the commit fails.
             self.cancelled_in_commit.insert(id);
@@ -130,39 +159,54 @@ impl Scheduler {
         else {
             return;
         };
+        let jobs: Vec<_> = jobs
+            .into_iter()
+            .map(|(id, priority)| (JobId::new(id), priority))
+            .collect();
         engine.prioritize(&jobs);
         self.needs_pass = true;
     }
 
     /// Frees resources. Only a free without `R` is answered: the current version expects no response.
     pub(crate) fn free(&mut self, request: &Message) -> Reply {
-        let free: FreeRequest = read(request).map_err(RequestError::invalid)?;
-        let Some(engine) = &mut self.engine else {
+        if let Some(TypedPayload::Free(freed)) = request.typed() {
+            let ranks = (!freed.is_final).then(|| freed.r.ranks());
+            self.free_ranks(JobId::new(freed.id), ranks.as_ref());
             return Ok(None);
-        };
+        }
+        let free: FreeRequest = read(request)?;
+        if self.engine.is_none() {
+            return Ok(None);
+        }
         let ranks = match &free.r {
             Some(r) if !free.is_final => {
-                let r = ResourceSet::from_json(r.as_str());
-                Some(
-                    r.map_err(|error| RequestError::invalid(error.to_string()))?
-                        .ranks(),
-                )
+                let r = ResourceSet::from_json(r.as_str())
+                    .map_err(|error| RequestError::invalid(error.to_string()))?;
+                Some(r.ranks())
             }
             _ => None,
         };
-        if let Err(error) = engine.free(free.id, ranks.as_ref()) {
-            self.log.push(format!("sched.free: {error}"));
-        }
-        self.needs_pass = true;
+        self.free_ranks(JobId::new(free.id), ranks.as_ref());
         let response = FreeResponse { id: free.id };
         Ok(free.r.is_none().then(|| response.to_payload()))
     }
 
+    /// Frees ranks of a job, or all that it has.
+    fn free_ranks(&mut self, id: JobId, ranks: Option<&IdSet>) {
+        let Some(engine) = &mut self.engine else {
+            return;
+        };
+        if let Err(error) = engine.free(id, ranks) {
+            self.log.push(format!("sched.free: {error}"));
+        }
+        self.needs_pass = true;
+    }
+
     pub(crate) fn set_expiration(&mut self, request: &Message) -> Reply {
-        let change: ExpirationRequest = read(request).map_err(RequestError::invalid)?;
+        let change: ExpirationRequest = read(request)?;
         if let Some(engine) = &mut self.engine {
             engine
-                .set_expiration(change.id, change.expiration)
+                .set_expiration(JobId::new(change.id), change.expiration)
                 .map_err(|error| RequestError::invalid(error.to_string()))?;
         }
         self.out.push(Message::response_to(request, 0, None));
@@ -186,7 +230,7 @@ impl Scheduler {
     }
 
     pub(crate) fn check_feasibility(&mut self, request: &Message) -> Reply {
-        let check: FeasibilityRequest = read(request).map_err(RequestError::invalid)?;
+        let check: FeasibilityRequest = read(request)?;
         let jobspec = Jobspec::from_json(check.jobspec.as_str())
             .map_err(|error| RequestError::invalid(error.to_string()))?;
         let Some(engine) = &mut self.engine else {
@@ -238,27 +282,31 @@ impl Scheduler {
         more
     }
 
-    pub(crate) fn deny(&mut self, id: u64, note: &str) {
-        self.respond(&AllocResponse::<()>::deny(id, note));
+    pub(crate) fn deny(&mut self, id: JobId, note: &str) {
+        self.respond(&AllocResponse::<()>::deny(id.get(), note));
     }
 
     /// Sends the last response to a job's alloc request.
     pub(crate) fn respond<A: serde::Serialize>(&mut self, response: &AllocResponse<A>) {
-        let id = response.id;
-        self.cancelled_in_commit.remove(&id);
-        self.annotator.forget(id);
-        self.accuracy.forget(id);
-        if let Some(call) = self.allocs.remove(&id) {
-            self.out.push(Message::success_to(&call.header, response));
+        if let Some(request) = self.end_alloc(JobId::new(response.id)) {
+            self.out.push(Message::success_to(&request, response));
         }
     }
 
+    /// Ends a job's alloc request. Returns its header, for the last response.
+    pub(crate) fn end_alloc(&mut self, id: JobId) -> Option<Message> {
+        self.cancelled_in_commit.remove(&id);
+        self.annotator.forget(id);
+        self.accuracy.forget(id);
+        self.allocs.remove(&id).map(|call| call.header)
+    }
+
     /// Sends annotations of a pending job.
-    pub(crate) fn send_annotations(&mut self, id: u64, sched: SchedAnnotations) {
+    pub(crate) fn send_annotations(&mut self, id: JobId, sched: SchedAnnotations) {
         if let Some(call) = self.allocs.get(&id) {
             let response = AllocResponse {
                 annotations: Some(Annotations { sched }),
-                ..AllocResponse::new(id, AllocResponseType::Annotate)
+                ..AllocResponse::new(id.get(), AllocResponseType::Annotate)
             };
             self.out.push(Message::success_to(&call.header, &response));
         }

@@ -5,11 +5,10 @@
 //! [`Scheduler::annotate`] at [`Scheduler::deadline`] and sets the next earliest time by
 //! [`Scheduler::defer_annotations`], which bounds the share of time that explanations take.
 
-use std::collections::HashMap;
-
 use penstock_engine::{Engine, Reason};
 use penstock_flux::Member;
 use penstock_flux::alloc::SchedAnnotations;
+use penstock_jobspec::job_id::JobId;
 
 use crate::queries::job_name;
 use crate::{Phase, Scheduler};
@@ -19,37 +18,6 @@ const ESTIMATE_TOLERANCE_S: f64 = 1.0;
 /// The interval after which jobs are annotated again although nothing has changed: running jobs may exceed their
 /// estimated ends.
 const REFRESH_INTERVAL_S: f64 = 60.0;
-
-/// The annotations that a job has.
-#[derive(Debug, Default)]
-struct Annotated {
-    reason: String,
-    estimate: Option<f64>,
-}
-
-/// The annotations of pending jobs, and when they are next computed.
-#[derive(Debug, Default)]
-pub(crate) struct Annotator {
-    annotated: HashMap<u64, Annotated>,
-    /// Whether a pass has run since jobs were annotated.
-    is_outdated: bool,
-    /// The earliest time of the next annotation.
-    earliest: f64,
-    /// The time of the next annotation if nothing changes.
-    refresh: f64,
-}
-
-impl Annotator {
-    pub fn forget(&mut self, id: u64) {
-        self.annotated.remove(&id);
-    }
-
-    /// Whether the job has an annotated start.
-    pub fn has_estimate(&self, id: u64) -> bool {
-        let annotated = self.annotated.get(&id);
-        annotated.is_some_and(|annotated| annotated.estimate.is_some())
-    }
-}
 
 /// The change from one estimated start to another.
 fn estimate_change(before: Option<f64>, after: Option<f64>) -> Member<f64> {
@@ -138,7 +106,7 @@ impl Scheduler {
         let max_jobs = self.options.settings.max_annotated_jobs;
         let engine = self.engine.as_mut();
         let reasons = engine.map_or_else(Vec::new, |engine| engine.explain_all(now, max_jobs));
-        let ids: Vec<u64> = reasons.iter().map(|(id, _)| *id).collect();
+        let ids: Vec<JobId> = reasons.iter().map(|(id, _)| *id).collect();
         let estimates = self.estimates(&ids, now);
         let mut before = std::mem::take(&mut self.annotator.annotated);
         for ((id, reason), estimate) in reasons.into_iter().zip(estimates) {
@@ -148,7 +116,7 @@ impl Scheduler {
             self.annotate_job(id, now, reason_text(&reason, now), estimate);
         }
         // Jobs that are no longer among the first: their annotations would become stale.
-        let mut displaced: Vec<u64> = before.into_keys().collect();
+        let mut displaced: Vec<JobId> = before.into_keys().collect();
         displaced.sort_unstable();
         for id in displaced {
             let removed = SchedAnnotations {
@@ -161,7 +129,7 @@ impl Scheduler {
     }
 
     /// Annotates a job with what differs from its annotations.
-    fn annotate_job(&mut self, id: u64, now: f64, reason: String, estimate: Option<f64>) {
+    fn annotate_job(&mut self, id: JobId, now: f64, reason: String, estimate: Option<f64>) {
         if let Some(estimate) = estimate {
             self.accuracy.expect(id, now, estimate);
         }

@@ -1,25 +1,17 @@
-//! Commits of R to the KVS, which must succeed before the job manager is told of an allocation (RFC 27).
+//! Commits of R to the KVS, which must succeed before the alloc response (RFC 27).
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotations, SchedAnnotations};
-use penstock_flux::kvs::{CommitRequest, Dirent, Operation, PRIMARY};
-use penstock_flux::{Allocation, Attachment, Json, Member, errno, topic};
-use penstock_jobspec::fluid::Fluid;
+use penstock_flux::{Allocated, Allocation, Member, TypedPayload, errno, topic};
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use crate::{Outstanding, Scheduler, failure_text};
 
-/// The KVS key of a job's R (RFC 16).
-pub(crate) fn r_key(id: u64) -> String {
-    format!("job.{}.R", Fluid(id).dothex())
-}
-
 impl Scheduler {
     /// Commits R of allocated jobs.
-    pub(crate) fn commit(&mut self, ids: &[u64]) {
+    pub(crate) fn commit(&mut self, ids: &[JobId]) {
         let Some(engine) = &mut self.engine else {
             return;
         };
@@ -28,7 +20,7 @@ impl Scheduler {
         for &id in ids {
             match engine.r(id) {
                 Ok(r) => allocations.push(Allocation {
-                    id,
+                    id: id.get(),
                     text: r.to_json().into(),
                     r: Arc::new(r),
                 }),
@@ -44,20 +36,9 @@ impl Scheduler {
         if allocations.is_empty() {
             return;
         }
-        let operation = |allocation: &Allocation| Operation {
-            key: r_key(allocation.id).into(),
-            flags: 0,
-            dirent: Some(Dirent::val(BASE64.encode(allocation.text.as_bytes()))),
-        };
-        let request = CommitRequest {
-            namespace: Some(PRIMARY.into()),
-            flags: 0,
-            ops: allocations.iter().map(operation).collect(),
-        };
         let allocations: Arc<[Allocation]> = allocations.into();
-        let message = Message::request(topic::kvs::COMMIT, "")
-            .with_payload(&request)
-            .with_attachment(Attachment::Commit(Arc::clone(&allocations)));
+        let commit = TypedPayload::Commit(Arc::clone(&allocations));
+        let message = Message::request(topic::kvs::COMMIT, "").with_typed(commit);
         self.send(message, Outstanding::Commit(allocations));
     }
 
@@ -70,7 +51,7 @@ impl Scheduler {
         } else if allocations.len() > 1 {
             // One invalid operation fails a commit as a whole: commit each for itself.
             for allocation in allocations {
-                self.commit(&[allocation.id]);
+                self.commit(&[JobId::new(allocation.id)]);
             }
         } else {
             let reason = failure_text(response);
@@ -78,14 +59,14 @@ impl Scheduler {
                 if response.errnum() == errno::EINVAL {
                     self.reject_allocation(allocation, &reason);
                 } else {
-                    self.reject_job(allocation.id, &reason);
+                    self.reject_job(JobId::new(allocation.id), &reason);
                 }
             }
         }
     }
 
     fn succeed(&mut self, allocation: &Allocation) {
-        let id = allocation.id;
+        let id = JobId::new(allocation.id);
         let sched = SchedAnnotations {
             resource_summary: Member::Value(allocation.r.summary().into()),
             // The annotations of the pending job no longer hold.
@@ -96,22 +77,26 @@ impl Scheduler {
                 Member::Absent
             },
         };
-        self.respond(&AllocResponse {
-            r: Some(Json(&allocation.text)),
-            annotations: Some(Annotations { sched }),
-            ..AllocResponse::new(id, AllocResponseType::Success)
+        let success = TypedPayload::Allocated(Allocated {
+            allocation: allocation.clone(),
+            annotations: Annotations { sched },
         });
+        if let Some(request) = self.end_alloc(id) {
+            self.out.push(Message::typed_success_to(&request, success));
+        }
     }
 
-    fn respond_cancel(&mut self, id: u64) {
-        self.respond(&AllocResponse::<()>::new(id, AllocResponseType::Cancel));
+    fn respond_cancel(&mut self, id: JobId) {
+        self.respond(&AllocResponse::<()>::new(
+            id.get(),
+            AllocResponseType::Cancel,
+        ));
     }
 
     /// Frees the resources of a job for which the KVS accepts no R at all.
-    fn reject_job(&mut self, id: u64, reason: &str) {
-        let name = Fluid(id);
+    fn reject_job(&mut self, id: JobId, reason: &str) {
         self.log
-            .push(format!("allocation of job {name} is withdrawn: {reason}"));
+            .push(format!("allocation of job {id} is withdrawn: {reason}"));
         if let Some(engine) = &mut self.engine
             && let Err(error) = engine.free(id, None)
         {
@@ -128,10 +113,10 @@ impl Scheduler {
     /// Queues a job again whose R the KVS rejects: its resources are allocated to another job, or
     /// have left the inventory. They are set aside until the next start of the scheduler.
     fn reject_allocation(&mut self, allocation: &Allocation, reason: &str) {
-        let id = allocation.id;
-        let (name, summary) = (Fluid(id), allocation.r.summary());
+        let id = JobId::new(allocation.id);
+        let summary = allocation.r.summary();
         self.log.push(format!(
-            "{summary} set aside, job {name} is queued again: {reason}"
+            "{summary} set aside, job {id} is queued again: {reason}"
         ));
         let Some(engine) = &mut self.engine else {
             return;

@@ -6,47 +6,16 @@ use penstock_flux::acquire::AcquireRequest;
 use penstock_flux::alloc::{HelloRequest, HelloResponse, ReadyMode, ReadyRequest};
 use penstock_flux::broker::ServiceRequest;
 use penstock_flux::errno::{EEXIST, ENODATA};
-use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY};
+use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY, r_key};
 use penstock_flux::{flags, topic};
 use penstock_idset::IdSet;
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
-use crate::commit::r_key;
+use crate::error::Error;
+use crate::phase::{AllocatedJob, Phase};
 use crate::{Outstanding, Scheduler, failure_text, read};
-
-/// The phase of the handshake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// The service names are being registered.
-    Registering,
-    /// The inventory is requested (RFC 28).
-    Acquiring,
-    /// The jobs that hold resources are requested (RFC 27, Hello).
-    Greeting,
-    /// Ready is sent and not answered yet.
-    Readying,
-    /// Alloc requests are served.
-    Running,
-    /// The scheduler has ended, with the reason.
-    Failed(String),
-}
-
-/// A job that holds resources, as a response to hello announces it.
-#[derive(Debug)]
-pub(crate) struct AllocatedJob {
-    id: u64,
-    /// An idset of the ranks that it has released already.
-    freed: Option<String>,
-}
-
-/// The progress of hello.
-#[derive(Debug, Default)]
-pub(crate) struct Hello {
-    has_ended: bool,
-    lookups_outstanding: usize,
-}
 
 impl Scheduler {
     /// Begins the handshake.
@@ -97,7 +66,7 @@ impl Scheduler {
                 self.outstanding.insert(tag, Outstanding::Hello);
                 let hello: HelloResponse = match read(response) {
                     Ok(hello) => hello,
-                    Err(error) => return self.fail(error),
+                    Err(error) => return self.fail(error.to_string()),
                 };
                 self.hello.lookups_outstanding += 1;
                 let lookup = LookupRequest {
@@ -107,7 +76,7 @@ impl Scheduler {
                 };
                 let request = Message::request(topic::kvs::LOOKUP, "").with_payload(&lookup);
                 let job = AllocatedJob {
-                    id: hello.id,
+                    id: JobId::new(hello.id),
                     freed: hello.free.map(penstock_flux::Text::into_string),
                 };
                 self.send(request, Outstanding::Lookup(job));
@@ -124,40 +93,35 @@ impl Scheduler {
         self.hello.lookups_outstanding -= 1;
         // A job whose R is unreadable does not keep the others from being scheduled: the job
         // manager rejects allocations that overlap.
-        let name = Fluid(job.id);
+        let id = job.id;
         match self.mark_allocated(job, response) {
             Ok(unknown) if unknown.is_empty() => {}
             Ok(unknown) => self.log.push(format!(
-                "job {name} also holds ranks {unknown}, which are not in the inventory"
+                "job {id} also holds ranks {unknown}, which are not in the inventory"
             )),
             Err(error) => self
                 .log
-                .push(format!("job {name} is not accounted for: {error}")),
+                .push(format!("job {id} is not accounted for: {error}")),
         }
         self.send_ready_if_done();
     }
 
     /// Marks the resources of a job as allocated. Returns those of its ranks that are not in the inventory.
-    fn mark_allocated(&mut self, job: &AllocatedJob, response: &Message) -> Result<IdSet, String> {
+    fn mark_allocated(&mut self, job: &AllocatedJob, response: &Message) -> Result<IdSet, Error> {
         if response.errnum() != 0 {
-            return Err(failure_text(response));
+            return Err(Error::Response(failure_text(response)));
         }
         let lookup: LookupResponse = read(response)?;
-        let bytes = BASE64
-            .decode(lookup.val.data.as_bytes())
-            .map_err(|error| format!("R is not base64: {error}"))?;
-        let text = String::from_utf8(bytes).map_err(|error| format!("R is not text: {error}"))?;
-        let mut r = ResourceSet::from_json(&text).map_err(|error| error.to_string())?;
+        let bytes = BASE64.decode(lookup.val.data.as_bytes())?;
+        let mut r = ResourceSet::from_json(&String::from_utf8(bytes)?)?;
         if let Some(freed) = &job.freed {
-            let freed: IdSet = freed
-                .parse()
-                .map_err(|error: penstock_idset::Error| error.to_string())?;
+            let freed: IdSet = freed.parse()?;
             r = r.restrict(&r.ranks().difference(&freed));
         }
         let Some(engine) = &mut self.engine else {
-            return Err("hello before acquire".to_owned());
+            return Err(Error::BeforeInventory("hello"));
         };
-        engine.adopt(job.id, &r).map_err(|error| error.to_string())
+        Ok(engine.adopt(job.id, &r)?)
     }
 
     fn send_ready_if_done(&mut self) {

@@ -19,8 +19,11 @@
 mod acquisition;
 mod alloc;
 mod annotations;
+mod annotator;
 mod commit;
+mod error;
 mod handshake;
+mod phase;
 mod queries;
 mod settings;
 mod what_if;
@@ -29,14 +32,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use penstock_engine::{Engine, QueueId};
-use penstock_flux::errno::EPERM;
 use penstock_flux::sched::StatsResponse;
-use penstock_flux::{Allocation, Payload, RequestError, topic};
+use penstock_flux::{Allocation, Matchtags, Payload, RequestError, topic};
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::{Kind, Message};
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
-pub use handshake::Phase;
+use annotator::Annotator;
+use error::Error;
+pub use phase::Phase;
+use phase::{AllocatedJob, Hello};
 pub use settings::{Settings, SettingsError};
 
 /// The options of a scheduler.
@@ -68,7 +73,7 @@ enum Outstanding {
     Register(&'static str),
     Acquire,
     Hello,
-    Lookup(handshake::AllocatedJob),
+    Lookup(AllocatedJob),
     Ready,
     Commit(Arc<[Allocation]>),
 }
@@ -90,17 +95,17 @@ pub struct Scheduler {
     engine: Option<Engine>,
     /// Requests to others, by matchtag.
     outstanding: HashMap<u32, Outstanding>,
-    next_matchtag: u32,
-    hello: handshake::Hello,
+    matchtags: Matchtags,
+    hello: Hello,
     /// Alloc requests, by job.
-    allocs: HashMap<u64, OutstandingAlloc>,
+    allocs: HashMap<JobId, OutstandingAlloc>,
     /// Jobs whose alloc request was cancelled while their R is committed.
-    cancelled_in_commit: HashSet<u64>,
+    cancelled_in_commit: HashSet<JobId>,
     /// The engine's queues, by the names that jobs have used.
     queues: HashMap<String, QueueId>,
     /// Whether anything has changed since the last pass.
     needs_pass: bool,
-    annotator: annotations::Annotator,
+    annotator: Annotator,
     /// How estimates compared with starts.
     accuracy: penstock_engine::Accuracy,
     /// Queries of users, which the next [`schedule`](Self::schedule) answers.
@@ -117,13 +122,13 @@ impl Scheduler {
             phase: Phase::Registering,
             engine: None,
             outstanding: HashMap::new(),
-            next_matchtag: 1,
-            hello: handshake::Hello::default(),
+            matchtags: Matchtags::default(),
+            hello: Hello::default(),
             allocs: HashMap::new(),
             cancelled_in_commit: HashSet::new(),
             queues: HashMap::new(),
             needs_pass: false,
-            annotator: annotations::Annotator::default(),
+            annotator: Annotator::default(),
             accuracy: penstock_engine::Accuracy::new(),
             queries: Vec::new(),
             out: Vec::new(),
@@ -161,16 +166,14 @@ impl Scheduler {
     }
 
     fn handle_request(&mut self, request: &Message) {
-        if queries::is_query(request) {
+        if is_query(request) {
             return self.queries.push(request.clone());
         }
         // RFC 27 is spoken among the instance owner's services only.
-        if request.service() == "sched" && !request.credentials().is_owner() {
-            if !request.is_noresponse() {
-                let text = "only the instance owner may send requests to the scheduler";
-                self.out.push(Message::error_to(request, EPERM, text));
-            }
-            return;
+        if request.service() == "sched"
+            && let Err(error) = request.credentials().require_owner(request.topic())
+        {
+            return self.reply(request, Err(error));
         }
         let reply = match request.topic() {
             topic::sched::ALLOC => return self.alloc(request),
@@ -182,7 +185,7 @@ impl Scheduler {
             topic::sched::FEASIBILITY_CHECK => self.check_feasibility(request),
             topic => match request.method() {
                 topic::DISCONNECT => return,
-                topic::PING => echo(request).map(Some),
+                topic::PING => request.echo().map(Some),
                 topic::STATS_GET => Ok(Some(self.stats().to_payload())),
                 _ => Err(RequestError::unknown_method(topic)),
             },
@@ -233,13 +236,15 @@ impl Scheduler {
             Outstanding::Ready => self.ready_response(response),
             Outstanding::Commit(allocations) => self.commit_response(&allocations, response),
         }
+        // A stream is still outstanding.
+        if !self.outstanding.contains_key(&tag) {
+            self.matchtags.release(tag);
+        }
     }
 
     /// Sends a request under a new matchtag.
     fn send(&mut self, request: Message, outstanding: Outstanding) {
-        let tag = self.next_matchtag;
-        // 0 means that no response is expected: it is skipped.
-        self.next_matchtag = tag.checked_add(1).unwrap_or(1);
+        let tag = self.matchtags.allot();
         self.outstanding.insert(tag, outstanding);
         self.out.push(request.with_matchtag(tag));
     }
@@ -254,17 +259,19 @@ impl Scheduler {
 type Reply = Result<Option<Vec<u8>>, RequestError>;
 
 /// Reads a payload; the error names the topic and the key.
-fn read<'a, T: Deserialize<'a>>(message: &'a Message) -> Result<T, String> {
-    let value = message.read();
-    value.map_err(|error| format!("{}: {error}", message.topic()))
+fn read<'a, T: Deserialize<'a>>(message: &'a Message) -> Result<T, Error> {
+    message.read().map_err(|error| Error::PayloadOf {
+        topic: message.topic().to_owned(),
+        error,
+    })
 }
 
-/// A request's own payload, for `ping`.
-fn echo(request: &Message) -> Result<Vec<u8>, RequestError> {
-    let bytes = request.payload_json().unwrap_or(b"{}");
-    let json: &RawValue = serde_json::from_slice(bytes)
-        .map_err(|error| RequestError::invalid(format!("{}: {error}", request.topic())))?;
-    Ok(Message::json_payload(json.get()))
+/// Whether a request is a query, which the next [`Scheduler::schedule`] answers.
+fn is_query(request: &Message) -> bool {
+    matches!(
+        request.topic(),
+        topic::sched::EXPLAIN | topic::sched::ESTIMATE | topic::sched::WHAT_IF
+    )
 }
 
 /// An error response in words.

@@ -4,47 +4,44 @@
 
 use std::collections::BTreeMap;
 
-use penstock_engine::{Band, Engine, Field, Policy, Reason};
+use penstock_engine::{Band, Engine, Field, Horizon, Policy, Reason};
 use penstock_flux::errno::EAGAIN;
 use penstock_flux::sched::{
     Accuracy, Estimate, EstimateResponse, ExplainResponse, Explanation, JobsRequest, StartEstimate,
 };
 use penstock_flux::{Credentials, Payload, RequestError, topic};
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Map, Value};
 
 use crate::{Phase, Reply, Scheduler, read};
 
-/// Whether a request is a query, which the next [`Scheduler::schedule`] answers.
-pub(crate) fn is_query(request: &Message) -> bool {
-    matches!(
-        request.topic(),
-        topic::sched::EXPLAIN | topic::sched::ESTIMATE | topic::sched::WHAT_IF
-    )
-}
-
 /// A job as users see it.
-pub(crate) fn job_name(id: u64) -> String {
-    Fluid(id).to_string()
+pub(crate) fn job_name(id: JobId) -> String {
+    id.to_string()
 }
 
-/// Planned ends over which `sched.explain` looks for the start of a job without a reservation: some
+/// The horizon of `sched.explain` for the start of a job without a reservation: some
 /// milliseconds, whatever the length of the queue.
-fn max_explained_ends(policy: Policy) -> usize {
-    match policy {
+fn explain_horizon(policy: Policy) -> Horizon {
+    let ends = match policy {
         Policy::Fcfs | Policy::Easy => 256,
         // Each pass recomputes all reservations.
         Policy::Hybrid { .. } => 8,
         // Pending jobs have reservations.
         Policy::Conservative => 0,
+    };
+    Horizon {
+        ends,
+        decisions: 4096,
     }
 }
 
 fn details(engine: &Engine, reason: &Reason) -> Map<String, Value> {
     let detail = |(key, field): (&str, Field)| {
         let value = match field {
-            Field::Job(number) | Field::Count(number) => number.into(),
+            Field::Job(id) => id.get().into(),
+            Field::Count(count) => count.into(),
             Field::Queue(queue) => engine.queue_name(queue).into(),
             Field::Time(time) => time.into(),
             Field::Text(text) => text.into(),
@@ -69,13 +66,9 @@ impl Scheduler {
         }
         let sender = request.credentials();
         let payload = match request.topic() {
-            topic::sched::EXPLAIN => self
-                .explain(read(request).map_err(RequestError::invalid)?, sender, now)?
-                .to_payload(),
-            topic::sched::ESTIMATE => self
-                .estimate(read(request).map_err(RequestError::invalid)?, sender, now)?
-                .to_payload(),
-            _ => self.what_if(&read(request).map_err(RequestError::invalid)?, sender, now)?,
+            topic::sched::EXPLAIN => self.explain(read(request)?, sender, now)?.to_payload(),
+            topic::sched::ESTIMATE => self.estimate(read(request)?, sender, now)?.to_payload(),
+            _ => self.what_if(&read(request)?, sender, now)?,
         };
         Ok(Some(payload))
     }
@@ -83,30 +76,31 @@ impl Scheduler {
     /// Splits jobs into those that the sender may query, and errors for the others.
     fn queryable(
         &self,
-        ids: Vec<u64>,
+        ids: Vec<JobId>,
         sender: Credentials,
-    ) -> (Vec<u64>, BTreeMap<String, String>) {
+    ) -> (Vec<JobId>, BTreeMap<String, String>) {
         let mut errors = BTreeMap::new();
         let mut jobs = Vec::with_capacity(ids.len());
         for id in ids {
-            let name = Fluid(id);
             let is_queued = self
                 .engine
                 .as_ref()
                 .is_some_and(|engine| engine.is_queued(id));
             let userid = self.allocs.get(&id).map(|call| call.userid);
             let text = match userid {
-                Some(userid) if !sender.is_owner() && userid != Some(sender.userid) => {
-                    format!("job {name} is another user's")
+                Some(userid)
+                    if !userid.map_or(sender.is_owner(), |userid| sender.may_act_for(userid)) =>
+                {
+                    format!("job {id} is another user's")
                 }
                 Some(_) if is_queued => {
                     jobs.push(id);
                     continue;
                 }
-                Some(_) => format!("job {name} is being allocated"),
-                None => format!("job {name} is not pending in the scheduler"),
+                Some(_) => format!("job {id} is being allocated"),
+                None => format!("job {id} is not pending in the scheduler"),
             };
-            errors.insert(id.to_string(), text);
+            errors.insert(id.get().to_string(), text);
         }
         (jobs, errors)
     }
@@ -121,6 +115,7 @@ impl Scheduler {
         let ids = ids.ok_or_else(|| {
             RequestError::invalid("sched.explain: expected `ids` or `id`".to_owned())
         })?;
+        let ids = ids.into_iter().map(JobId::new).collect();
         let (ids, errors) = self.queryable(ids, sender);
         let reasons = self.reasons(&ids, now);
         let estimates = self.near_estimates(&ids, &reasons, now);
@@ -143,19 +138,17 @@ impl Scheduler {
         now: f64,
     ) -> Result<EstimateResponse<'static>, RequestError> {
         let max_jobs = request.max_entries;
-        let (ids, errors) = match request.into_ids() {
-            Some(ids) => self.queryable(ids, sender),
-            None if sender.is_owner() => (self.first_queued(max_jobs), BTreeMap::new()),
-            None => {
-                let text = "only the instance owner may query all jobs: name yours in `ids`";
-                return Err(RequestError::not_permitted(text));
-            }
+        let (ids, errors) = if let Some(ids) = request.into_ids() {
+            self.queryable(ids.into_iter().map(JobId::new).collect(), sender)
+        } else {
+            sender.require_owner("sched.estimate without `ids`")?;
+            (self.first_queued(max_jobs), BTreeMap::new())
         };
         let estimates = self.estimates(&ids, now);
         let band = self.accuracy.band();
         let unknown = ids.iter().zip(&estimates);
         let unknown = unknown.filter(|(_, estimate)| estimate.is_none());
-        let unknown: Vec<u64> = unknown.map(|(id, _)| *id).collect();
+        let unknown: Vec<JobId> = unknown.map(|(id, _)| *id).collect();
         let mut reasons = self.reasons(&unknown, now).into_iter();
         let jobs = ids.into_iter().zip(estimates).map(|(id, estimate)| {
             let reason = match estimate {
@@ -164,7 +157,7 @@ impl Scheduler {
             };
             let sentence = |reason: Reason| reason.sentence(now, &job_name);
             Estimate {
-                id,
+                id: id.get(),
                 reason: reason.map(|reason| reason.map_or_else(String::new, sentence).into()),
                 start: self.start_estimate(id, now, estimate, band),
             }
@@ -177,7 +170,7 @@ impl Scheduler {
     }
 
     /// Why jobs are pending; `None` for one that is not.
-    fn reasons(&mut self, ids: &[u64], now: f64) -> Vec<Option<Reason>> {
+    fn reasons(&mut self, ids: &[JobId], now: f64) -> Vec<Option<Reason>> {
         match &mut self.engine {
             Some(engine) => engine.explain_each(ids, now),
             None => vec![None; ids.len()],
@@ -187,7 +180,7 @@ impl Scheduler {
     /// Why a job is pending, as the answer has it.
     fn explanation(
         &self,
-        id: u64,
+        id: JobId,
         reason: Option<&Reason>,
         now: f64,
         start: StartEstimate,
@@ -201,7 +194,7 @@ impl Scheduler {
             _ => ("unknown".to_owned(), String::new(), Map::new()),
         };
         Explanation {
-            id,
+            id: id.get(),
             kind: kind.into(),
             reason: sentence.into(),
             details,
@@ -212,7 +205,7 @@ impl Scheduler {
     /// An estimated start with its band; it is remembered, to be compared with the start.
     fn start_estimate(
         &mut self,
-        id: u64,
+        id: JobId,
         now: f64,
         estimate: Option<f64>,
         band: Option<Band>,
@@ -230,8 +223,8 @@ impl Scheduler {
         }
     }
 
-    /// The estimated starts of jobs; `None` for one that cannot be told.
-    pub(crate) fn estimates(&mut self, ids: &[u64], now: f64) -> Vec<Option<f64>> {
+    /// The estimated starts of jobs; `None` if a start cannot be estimated.
+    pub(crate) fn estimates(&mut self, ids: &[JobId], now: f64) -> Vec<Option<f64>> {
         let Some(engine) = self.engine.as_mut().filter(|_| !ids.is_empty()) else {
             return vec![None; ids.len()];
         };
@@ -244,7 +237,7 @@ impl Scheduler {
     /// job's reservation, or a start within the next planned ends.
     fn near_estimates(
         &mut self,
-        ids: &[u64],
+        ids: &[JobId],
         reasons: &[Option<Reason>],
         now: f64,
     ) -> Vec<Option<f64>> {
@@ -254,11 +247,11 @@ impl Scheduler {
         };
         let mut starts: Vec<Option<f64>> = reasons.iter().map(reserved).collect();
         let others = ids.iter().zip(&starts).filter(|(_, start)| start.is_none());
-        let others: Vec<u64> = others.map(|(id, _)| *id).collect();
+        let others: Vec<JobId> = others.map(|(id, _)| *id).collect();
         if let (Some(engine), false) = (&mut self.engine, others.is_empty()) {
             engine.share();
-            let max_ends = max_explained_ends(engine.options().policy);
-            let mut estimates = engine.estimate_within(now, &others, max_ends).into_iter();
+            let horizon = explain_horizon(engine.options().policy);
+            let mut estimates = engine.estimate_within(now, &others, horizon).into_iter();
             for start in starts.iter_mut().filter(|start| start.is_none()) {
                 *start = estimates.next().and_then(|estimate| estimate.start);
             }
@@ -267,7 +260,7 @@ impl Scheduler {
     }
 
     /// The first jobs of the queue, at most `max_jobs`; 0 or none for all.
-    fn first_queued(&mut self, max_jobs: Option<u64>) -> Vec<u64> {
+    fn first_queued(&mut self, max_jobs: Option<u64>) -> Vec<JobId> {
         let max_jobs = usize::try_from(max_jobs.unwrap_or(0)).unwrap_or(usize::MAX);
         let mut ids = self.engine.as_mut().map_or_else(Vec::new, Engine::queued);
         if max_jobs > 0 {

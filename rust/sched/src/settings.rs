@@ -181,7 +181,7 @@ fn object<'a>(path: &str, value: &'a Value) -> Result<&'a Map<String, Value>, Se
     object.ok_or_else(|| SettingsError::new(path, "expected an object"))
 }
 
-/// A limit; -1 is none.
+/// A limit; -1 for no limit.
 fn limit(path: &str, value: &Value) -> Result<Option<u64>, SettingsError> {
     match (value.as_i64(), value.as_u64()) {
         (Some(-1), _) => Ok(None),
@@ -205,6 +205,7 @@ fn word<T: FromStr<Err: Display>>(key: &str, value: &Value) -> Result<T, Setting
 mod tests {
     use super::Settings;
     use penstock_engine::{Policy, Selection};
+    use serde_json::{Value, json};
 
     #[test]
     fn absent_keys_have_their_defaults() {
@@ -214,6 +215,28 @@ mod tests {
         assert_eq!(settings.policy, Policy::Hybrid { depth: 3 });
         assert_eq!(settings.selection, Selection::Pack);
         assert_eq!(settings.max_annotated_jobs, 100);
+    }
+
+    /// Generated from the declaration of the configuration by `make configuration`.
+    const DECLARED: &str = include_str!("settings.json");
+
+    #[test]
+    fn defaults_and_choices_are_those_of_the_declaration() {
+        let declared: Value = serde_json::from_str(DECLARED).unwrap();
+        let defaults = Settings::from_json(&declared["defaults"].to_string());
+        assert_eq!(defaults, Ok(Settings::default()));
+        let mut keys: Vec<&String> = declared["defaults"].as_object().unwrap().keys().collect();
+        keys.sort();
+        assert_eq!(
+            keys,
+            ["annotate", "overlong", "policy", "queues", "selection"]
+        );
+        let choices = declared["choices"].as_array().unwrap();
+        assert!(choices.contains(&json!({"selection": "pack"})));
+        for choice in choices {
+            let read = Settings::from_json(&choice.to_string());
+            assert!(read.is_ok(), "{choice}: {read:?}");
+        }
     }
 
     #[test]

@@ -9,8 +9,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bench::{Bench, body, inventory, jobspec};
 use penstock_flux::errno::{EAGAIN, EBUSY, EEXIST, EINVAL, ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
 use penstock_flux::flags::STREAMING;
-use penstock_flux::{Attachment, RequestedResources};
+use penstock_flux::{FreedResources, PendingJob, RedactedJobspec, TypedPayload};
 use penstock_jobspec::Jobspec;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_sched::{Options, Phase, Scheduler};
 use penstock_wire::{Kind, Message};
@@ -21,8 +22,8 @@ fn the_handshake_goes_step_by_step() {
     let mut bench = Bench::new(Some(5));
     assert_eq!(*bench.scheduler.phase(), Phase::Registering);
     bench.answer("service.add", &Value::Null);
-    // Somebody else may check feasibility.
-    bench.refuse("service.add", EEXIST);
+    // Another service may check feasibility.
+    bench.reject("service.add", EEXIST);
     assert_eq!(*bench.scheduler.phase(), Phase::Acquiring);
     assert!(bench.asked[0].is_streaming());
     let acquired = json!({"resources": inventory(), "up": "0"});
@@ -31,7 +32,7 @@ fn the_handshake_goes_step_by_step() {
     let hello = bench.question("job-manager.sched-hello");
     assert_eq!(hello.flags & STREAMING, STREAMING);
     assert_eq!(body(&hello), json!({"partial-ok": true}));
-    bench.refuse("job-manager.sched-hello", ENODATA);
+    bench.reject("job-manager.sched-hello", ENODATA);
     assert_eq!(*bench.scheduler.phase(), Phase::Readying);
     let ready = bench.question("job-manager.sched-ready");
     assert_eq!(body(&ready), json!({"mode": "limited", "limit": 5}));
@@ -41,7 +42,10 @@ fn the_handshake_goes_step_by_step() {
 fn r_is_committed_before_success_and_comes_with_it() {
     let mut bench = Bench::ready(None, &[]);
     assert!(bench.alloc(7, 1).is_empty());
-    let commit = bench.asked.iter().find(|it| it.topic() == "kvs.commit");
+    let commit = bench
+        .asked
+        .iter()
+        .find(|message| message.topic() == "kvs.commit");
     let op = body(commit.unwrap())["ops"][0].clone();
     assert_eq!(op["key"], "job.0000.0000.0000.0007.R");
     let data = op["dirent"]["data"].as_str().unwrap();
@@ -89,7 +93,7 @@ fn the_blocked_head_is_annotated_once_and_starts_after_a_free() {
     // Today's free carries R and wants no answer; the seed's has an id only and gets one.
     let free = json!({"id": 1, "R": inventory(), "final": true});
     let told = bench.request("sched.free", &free);
-    // Not an answer to the free: the next in line is told.
+    // No response to the free: the next pending job is annotated.
     assert_eq!((told.len(), told[0].topic()), (1, "sched.alloc"));
     assert_eq!(body(&told[0])["id"], 4);
     assert_eq!(body(&bench.commit()[0])["id"], 3);
@@ -123,7 +127,7 @@ fn prioritize_reorders_the_queue_and_is_not_answered() {
     bench.alloc(3, 2);
     bench.alloc(4, 2);
     let answers = bench.request("sched.prioritize", &json!({"jobs": [[4, 99], [77, 1]]}));
-    // Only the new head is told that it waits.
+    // Only the new head gets an annotation.
     assert_eq!(answers.len(), 1);
     assert_eq!(body(&answers[0])["id"], 4);
     bench.commit();
@@ -157,7 +161,12 @@ fn down_targets_are_not_allocated_until_up() {
     let mut bench = Bench::ready(None, &[]);
     bench.answer("resource.acquire", &json!({"down": "0-1"}));
     bench.alloc(1, 1);
-    assert!(bench.asked.iter().all(|it| it.topic() != "kvs.commit"));
+    assert!(
+        bench
+            .asked
+            .iter()
+            .all(|message| message.topic() != "kvs.commit")
+    );
     bench.answer(
         "resource.acquire",
         &json!({"up": "1", "property-add": {"p": "1"}}),
@@ -179,15 +188,15 @@ fn a_job_unknown_to_the_kvs_is_denied_and_its_resources_are_freed() {
     let mut bench = Bench::ready(None, &[]);
     for errnum in [ENOENT, EPROTO, ENOSYS] {
         assert!(bench.alloc(1, 2).is_empty());
-        bench.refuse("kvs.commit", errnum);
+        bench.reject("kvs.commit", errnum);
         let answer = body(&bench.told()[0]);
         assert_eq!((&answer["type"], &answer["id"]), (&json!(2), &json!(1)));
         assert!(answer["note"].as_str().unwrap().contains("because"));
     }
-    // One that has been taken back is cancelled.
+    // Its cancellation is answered.
     assert!(bench.alloc(1, 2).is_empty());
     assert!(bench.request("sched.cancel", &json!({"id": 1})).is_empty());
-    bench.refuse("kvs.commit", ENOENT);
+    bench.reject("kvs.commit", ENOENT);
     assert_eq!(body(&bench.told()[0]), json!({"id": 1, "type": 3}));
     // Both nodes are there for others.
     bench.alloc(2, 2);
@@ -231,16 +240,21 @@ fn resources_of_a_rejected_commit_are_set_aside_and_the_job_gets_others() {
     bench.scheduler.handle(&request);
     bench.alloc(2, 2);
     // Two in one commit: each is tried for itself. Rank 0, of the first, turns out to be taken.
-    bench.refuse("kvs.commit", EINVAL);
-    bench.refuse("kvs.commit", EINVAL);
+    bench.reject("kvs.commit", EINVAL);
+    bench.reject("kvs.commit", EINVAL);
     let done = bench.commit();
     assert_eq!(
         (body(&done[0])["id"].clone(), ranks(&done[0])),
         (json!(2), "1".to_owned())
     );
-    // Nobody gets rank 0 before the next start; the first job waits for rank 1.
+    // No job gets rank 0 before the next start; the first job waits for rank 1.
     bench.responses();
-    assert!(bench.asked.iter().all(|it| it.topic() != "kvs.commit"));
+    assert!(
+        bench
+            .asked
+            .iter()
+            .all(|message| message.topic() != "kvs.commit")
+    );
     bench.request(
         "sched.free",
         &json!({"id": 2, "R": inventory(), "final": true}),
@@ -261,8 +275,11 @@ fn a_cancel_during_a_commit_counts_if_the_commit_fails() {
         bench.alloc(1, 2);
         assert!(bench.request("sched.cancel", &json!({"id": 1})).is_empty());
         let kind = if refused {
-            bench.refuse("kvs.commit", EINVAL);
-            let place = bench.asked.iter().position(|it| it.kind == Kind::Response);
+            bench.reject("kvs.commit", EINVAL);
+            let place = bench
+                .asked
+                .iter()
+                .position(|message| message.kind == Kind::Response);
             body(&bench.asked.remove(place.unwrap()))["type"].clone()
         } else {
             body(&bench.commit()[0])["type"].clone()
@@ -297,10 +314,15 @@ fn a_running_job_keeps_its_ranks_in_a_smaller_inventory() {
     bench.answer("job-manager.sched-hello", &held);
     let val = json!({"ver": 1, "type": "val", "data": BASE64.encode(inventory().to_string())});
     bench.answer("kvs.lookup", &json!({ "val": val }));
-    bench.refuse("job-manager.sched-hello", ENODATA);
+    bench.reject("job-manager.sched-hello", ENODATA);
     bench.answer("job-manager.sched-ready", &json!({"count": 0}));
     bench.alloc(1, 1);
-    assert!(bench.asked.iter().all(|it| it.topic() != "kvs.commit"));
+    assert!(
+        bench
+            .asked
+            .iter()
+            .all(|message| message.topic() != "kvs.commit")
+    );
     bench.request(
         "sched.free",
         &json!({"id": 9, "R": inventory(), "final": true}),
@@ -315,7 +337,12 @@ fn a_request_for_a_predecessor_is_ignored() {
     assert!(bench.alloc(7, 1).is_empty());
     bench.answer("job-manager.sched-ready", &json!({"count": 1}));
     assert!(bench.responses().is_empty());
-    assert!(bench.asked.iter().all(|it| it.topic() != "kvs.commit"));
+    assert!(
+        bench
+            .asked
+            .iter()
+            .all(|message| message.topic() != "kvs.commit")
+    );
     let log = bench.scheduler.take_log().join("\n");
     assert!(log.contains("before job-manager.sched-ready"), "{log}");
     // The same job, asked for again, is nothing that is known already.
@@ -385,7 +412,7 @@ fn errors_in_the_handshake_are_fatal_and_name_the_reason() {
         phase => panic!("{phase:?}"),
     };
     let mut bench = Bench::new(None);
-    bench.refuse("service.add", EEXIST);
+    bench.reject("service.add", EEXIST);
     assert_eq!(
         failure(&bench),
         "another scheduler is registered as `sched`"
@@ -394,7 +421,7 @@ fn errors_in_the_handshake_are_fatal_and_name_the_reason() {
     let mut bench = Bench::new(None);
     bench.answer("service.add", &Value::Null);
     bench.answer("service.add", &Value::Null);
-    bench.refuse("resource.acquire", EBUSY);
+    bench.reject("resource.acquire", EBUSY);
     assert_eq!(
         failure(&bench),
         "resource.acquire failed with errnum 16: because"
@@ -405,17 +432,17 @@ fn errors_in_the_handshake_are_fatal_and_name_the_reason() {
     bench.answer("service.add", &Value::Null);
     let acquired = json!({"resources": inventory(), "up": "0"});
     bench.answer("resource.acquire", &acquired);
-    bench.refuse("job-manager.sched-hello", EPERM);
+    bench.reject("job-manager.sched-hello", EPERM);
     assert!(failure(&bench).starts_with("job-manager.sched-hello failed with errnum 1"));
 
     let mut bench = Bench::running(None, &[]);
-    bench.refuse("job-manager.sched-ready", EPROTO);
+    bench.reject("job-manager.sched-ready", EPROTO);
     assert!(failure(&bench).starts_with("job-manager.sched-ready failed with errnum 71"));
-    // After that nothing is decided any more.
+    // After that nothing is decided.
     assert!(bench.alloc(1, 1).is_empty());
 
     let mut bench = Bench::ready(None, &[]);
-    bench.refuse("resource.acquire", 5);
+    bench.reject("resource.acquire", 5);
     assert!(failure(&bench).starts_with("resource.acquire failed with errnum 5"));
 }
 
@@ -448,10 +475,15 @@ fn shrinking_denies_infeasible_jobs_and_leaves_running_ones_alone() {
         (json!(4), json!(2))
     );
     assert_eq!(told[0]["note"], "4 cores requested, 2 exist");
-    // Job 2 is on the rank that is gone: what it gives back is nobody's.
+    // Job 2 is on the rank that is gone: the engine ignores what it frees.
     let free = json!({"id": 2, "R": more("1", "n1", "0-1"), "final": true});
     bench.request("sched.free", &free);
-    assert!(bench.asked.iter().all(|it| it.topic() != "kvs.commit"));
+    assert!(
+        bench
+            .asked
+            .iter()
+            .all(|message| message.topic() != "kvs.commit")
+    );
     bench.request("sched.free", &json!({"id": 1}));
     let success = body(&bench.commit()[0]);
     assert_eq!(success["id"], 3);
@@ -530,7 +562,7 @@ fn a_job_of_hello_keeps_its_resources_on_ranks_that_are_added_later() {
         "kvs.lookup",
         &json!({"val": {"ver": 1, "type": "val", "data": data}}),
     );
-    bench.refuse("job-manager.sched-hello", ENODATA);
+    bench.reject("job-manager.sched-hello", ENODATA);
     bench.answer("job-manager.sched-ready", &json!({"count": 0}));
     let log = bench.scheduler.take_log().join("\n");
     assert!(
@@ -597,7 +629,7 @@ fn an_expiration_beyond_the_inventorys_is_rejected() {
         let answers = bench.request("sched.expiration", &payload);
         assert_eq!(answers.len(), 1);
         let text = answers[0].error_text().unwrap_or_default().into_owned();
-        let kept = bench.scheduler.engine().unwrap().expiration(1);
+        let kept = bench.scheduler.engine().unwrap().expiration(JobId::new(1));
         (answers[0].errnum(), text, kept)
     };
     assert_eq!(ask(json!(1020)), (0, String::new(), Some(1020.0)));
@@ -611,35 +643,35 @@ fn an_expiration_beyond_the_inventorys_is_rejected() {
     let payload = json!({"id": 1, "expiration": 0});
     assert_eq!(bench.request("sched.expiration", &payload)[0].errnum(), 0);
     let engine = bench.scheduler.engine().unwrap();
-    assert_eq!(engine.expiration(1), None);
+    assert_eq!(engine.expiration(JobId::new(1)), None);
 }
 
 #[test]
 fn the_end_of_the_acquire_stream_is_fatal() {
     let mut bench = Bench::ready(None, &[]);
-    bench.refuse("resource.acquire", ENODATA);
-    let reason = "the resources have been taken back".to_owned();
+    bench.reject("resource.acquire", ENODATA);
+    let reason = "the resource service has withdrawn the resources".to_owned();
     assert_eq!(bench.scheduler.take_log().last(), Some(&reason));
     assert_eq!(*bench.scheduler.phase(), Phase::Failed(reason));
     assert!(bench.alloc(1, 1).is_empty());
 }
 
 #[test]
-fn an_attached_request_is_queued_as_its_jobspec_would_be() {
+fn a_typed_request_is_answered_as_its_json_is() {
     let parsed = Jobspec::from_json(&jobspec(2).to_string()).unwrap();
-    let requested = RequestedResources {
-        request: parsed.request().clone(),
-        queue: None,
-    };
+    let typed = Message::request("sched.alloc", "").with_typed(TypedPayload::Alloc(PendingJob {
+        id: 1,
+        priority: 16,
+        userid: 0,
+        t_submit: 5.5,
+        jobspec: Arc::new(RedactedJobspec::new(&parsed)),
+    }));
+    let json = std::str::from_utf8(typed.payload_json().unwrap()).unwrap();
+    let json = Message::request("sched.alloc", json);
     let mut success = Vec::new();
-    for attachment in [None, Some(Attachment::Alloc(Arc::new(requested)))] {
+    for mut request in [json, typed] {
         let mut bench = Bench::ready(None, &[]);
-        let payload = json!({"id": 1, "priority": 16, "userid": 0, "jobspec": jobspec(2)});
-        let mut request = Message::request("sched.alloc", &payload.to_string());
         request.rolemask = 5;
-        if let Some(attachment) = attachment {
-            request = request.with_attachment(attachment);
-        }
         bench.scheduler.handle(&request);
         assert!(bench.responses().is_empty());
         success.push(bench.commit());
@@ -648,15 +680,43 @@ fn an_attached_request_is_queued_as_its_jobspec_would_be() {
 }
 
 #[test]
-fn a_commit_has_its_allocations_attached() {
+fn typed_resources_are_freed_as_their_json_would_be() {
+    let held = json!({"id": 1, "priority": 16, "userid": 0, "t_submit": 0.0});
+    let all = ResourceSet::from_json(&inventory().to_string()).unwrap();
+    for is_typed in [false, true] {
+        let mut bench = Bench::ready(None, std::slice::from_ref(&held));
+        let mut freed = Vec::new();
+        for (ranks, is_final) in [(0..=0, false), (1..=1, true)] {
+            let value = TypedPayload::Free(FreedResources {
+                id: 1,
+                r: Arc::new(all.restrict(&ranks.into())),
+                text: None,
+                is_final,
+            });
+            let mut request = Message::request("sched.free", "").with_typed(value);
+            if !is_typed {
+                let json = std::str::from_utf8(request.payload_json().unwrap()).unwrap();
+                request = Message::request("sched.free", json);
+            }
+            request.rolemask = 5;
+            bench.scheduler.handle(&request);
+            assert!(bench.responses().is_empty());
+            freed.push(bench.scheduler.engine().unwrap().running());
+        }
+        assert_eq!(freed, [1, 0], "typed: {is_typed}");
+    }
+}
+
+#[test]
+fn a_commit_and_its_response_have_the_allocations_as_values() {
     let mut bench = Bench::ready(None, &[]);
     bench.alloc(1, 1);
     let commit = bench.question("kvs.commit");
-    let Some(Attachment::Commit(allocations)) = commit.attachment() else {
-        panic!("no allocations attached");
+    let Some(TypedPayload::Commit(allocations)) = commit.typed() else {
+        panic!("no allocations");
     };
-    let commit = body(&commit);
-    let data = commit["ops"][0]["dirent"]["data"].as_str().unwrap();
+    let data = body(&commit);
+    let data = data["ops"][0]["dirent"]["data"].as_str().unwrap();
     let text = String::from_utf8(BASE64.decode(data).unwrap()).unwrap();
     assert_eq!((allocations.len(), allocations[0].id), (1, 1));
     assert_eq!(*allocations[0].text, *text);

@@ -1,4 +1,4 @@
-//! Settings, reasons and estimates: what jobs are told, what people ask, who may ask it.
+//! Annotations of pending jobs, queries of reasons and estimates, and their authorization.
 
 mod bench;
 
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 const OWNER: u32 = 5;
 const GUEST: u32 = 6;
 
-/// Asks as somebody; returns the one answer.
+/// Sends a request with these credentials; returns the only response.
 fn ask(bench: &mut Bench, topic: &str, payload: &Value, userid: u32, rolemask: u32) -> Message {
     let mut request = Message::request(topic, &payload.to_string()).with_matchtag(9);
     request.userid = userid;
     request.rolemask = rolemask;
     bench.scheduler.handle(&request);
     let mut answers = bench.responses();
-    answers.retain(|it| it.topic() == topic);
+    answers.retain(|answer| answer.topic() == topic);
     assert_eq!(answers.len(), 1);
     answers.remove(0)
 }
@@ -45,11 +45,14 @@ fn busy(waiting: u64) -> Bench {
 }
 
 fn annotations(messages: &[Message]) -> Vec<(u64, Value)> {
-    let told = messages.iter().map(body).filter(|it| it["type"] == 1);
-    told.map(|it| {
+    let told = messages
+        .iter()
+        .map(body)
+        .filter(|annotation| annotation["type"] == 1);
+    told.map(|annotation| {
         (
-            it["id"].as_u64().unwrap(),
-            it["annotations"]["sched"].clone(),
+            annotation["id"].as_u64().unwrap(),
+            annotation["annotations"]["sched"].clone(),
         )
     })
     .collect()
@@ -63,15 +66,18 @@ fn annotate(bench: &mut Bench, now: f64) -> Vec<(u64, Value)> {
 #[test]
 fn the_first_jobs_are_annotated_with_changes_only() {
     let idle = Bench::ready(None, &[]);
-    assert_eq!(idle.scheduler.deadline(), None, "nobody waits");
+    assert_eq!(idle.scheduler.deadline(), None, "no pending jobs");
     let mut bench = busy(3);
     assert_eq!(bench.scheduler.deadline(), Some(0.0), "at once");
     let told = annotate(&mut bench, 1000.0);
     let ids: Vec<u64> = told.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids, [3, 4, 5]);
-    let starts: Vec<&Value> = told.iter().map(|(_, it)| &it["t_estimate"]).collect();
+    let starts: Vec<&Value> = told
+        .iter()
+        .map(|(_, annotations)| &annotations["t_estimate"])
+        .collect();
     assert_eq!(starts, [1060.0, 1060.0, 1120.0]);
-    // Why the first waits it has been told at once.
+    // The first job's reason was in an earlier annotation.
     assert_eq!(told[0].1.get("reason_pending"), None);
     assert!(
         told[1].1["reason_pending"]
@@ -86,7 +92,7 @@ fn the_first_jobs_are_annotated_with_changes_only() {
         Some(1061.0),
         "nothing has changed"
     );
-    // One that ends early moves all.
+    // The early end of a job moves all estimates.
     bench.request("sched.free", &json!({"id": 1}));
     assert_eq!(bench.scheduler.deadline(), Some(1005.0));
     let success = body(&bench.commit()[0]);
@@ -100,7 +106,10 @@ fn the_first_jobs_are_annotated_with_changes_only() {
     // Another one is before each of them now.
     let told = annotate(&mut bench, 1005.0);
     assert_eq!(told.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [4, 5]);
-    assert!(told.iter().all(|(_, it)| it["reason_pending"].is_string()));
+    assert!(
+        told.iter()
+            .all(|(_, annotations)| annotations["reason_pending"].is_string())
+    );
 }
 
 #[test]
@@ -336,7 +345,12 @@ fn a_changed_policy_applies_from_the_next_pass() {
     bench.commit();
     submit(&mut bench, 2, wide(), "");
     submit(&mut bench, 3, jobspec(1), "");
-    assert!(bench.asked.iter().all(|it| it.topic() != "kvs.commit"));
+    assert!(
+        bench
+            .asked
+            .iter()
+            .all(|message| message.topic() != "kvs.commit")
+    );
     owner(
         &mut bench,
         "sched.config-reload",
@@ -358,7 +372,7 @@ fn a_queue_with_a_group_of_its_own_is_not_blocked_by_others() {
     let ids: Vec<Value> = bench
         .commit()
         .iter()
-        .map(|it| body(it)["id"].clone())
+        .map(|message| body(message)["id"].clone())
         .collect();
     assert_eq!(ids, [4]);
 }

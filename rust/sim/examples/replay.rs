@@ -1,7 +1,7 @@
-//! Replays jobs of the model of Lublin and Feitelson, and says what it took.
+//! Replays jobs of the model of Lublin and Feitelson, and prints the time and memory used.
 //!
 //! `cargo run --release -p penstock-sim --example replay -- JOBS NODES CORES POLICY LOAD LARGEST`,
-//! from the left as many as are wanted; `LARGEST` is the size of the largest job in cores.
+//! all optional, from the right; `LARGEST` is the size of the largest job in cores.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use penstock_sim::{Estimates, JobKinds, Lublin, Machine, Setup, Simulation, swf}
 fn argument<T: std::str::FromStr>(index: usize, default: T) -> Result<T, T::Err> {
     std::env::args()
         .nth(index)
-        .map_or(Ok(default), |it| it.parse())
+        .map_or(Ok(default), |text| text.parse())
 }
 
-/// The most memory that the process had, in MB, where the system says so.
+/// The peak memory of the process, in MB, if the system reports it.
 fn peak() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"));
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.unwrap_or("unknown").trim().to_owned()
 }
 
-/// Seconds of processor time that the process had, where the system says so (in hundredths).
+/// The processor time of the process, in seconds, if the system reports it (in hundredths).
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after = stat.rsplit(')').next().unwrap_or_default();
     let fields: Vec<&str> = after.split_whitespace().collect();
-    let ticks = |it: usize| fields.get(it).and_then(|it| it.parse::<f64>().ok());
+    let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
     (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / 100.0
 }
 
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         jobs,
         cores: largest,
         seed: 1,
-        // The model takes the largest job for the machine.
+        // In the model the machine is as large as the largest job.
         load: Some(load * f64::from(machine) / f64::from(largest.max(1))),
         estimates: Estimates::Modal,
         kinds: JobKinds::Both,

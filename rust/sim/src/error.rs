@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A rejected input: which one, the place in it, and what was expected.
+/// A rejected input: its name, the position in it, and the expectation that it does not meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     text: String,
@@ -66,7 +66,7 @@ impl Error {
         }
     }
 
-    /// The line of the file at fault, counted from 1, if there is one.
+    /// The number of the invalid line, counted from 1, if the error is in a line of a file.
     pub fn line(&self) -> Option<usize> {
         self.line
     }
@@ -79,6 +79,13 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// An invalid policy or selection.
+impl From<penstock_engine::Error> for Error {
+    fn from(error: penstock_engine::Error) -> Self {
+        Self::new(error.to_string())
+    }
+}
 
 /// An excerpt of the input for an error message: short and without control characters.
 pub(crate) fn excerpt(text: &str) -> String {

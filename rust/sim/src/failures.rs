@@ -1,4 +1,4 @@
-//! Failures and returns of nodes: listed ones, and random ones for as long as there are jobs.
+//! Failures and returns of nodes: listed ones, and random ones until all jobs have ended.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -33,7 +33,7 @@ pub struct RandomFailures {
     pub seed: u64,
 }
 
-/// The most random changes of nodes that are simulated.
+/// Maximum number of random changes of nodes in a simulation.
 const MAX_RANDOM_CHANGES: u32 = 1_000_000;
 
 /// The failures and returns of nodes, in order of time.
@@ -68,8 +68,8 @@ struct NodeChange {
 }
 
 impl Failures {
-    /// The `listed` changes, which are in order of time, and random ones. The latter begin with the
-    /// first submit time of `span` and may not be too many up to the last one.
+    /// The `listed` changes, which are in order of time, and random ones. The random changes begin
+    /// with the first submit time of `span`; fails if there would be too many up to the last one.
     pub fn new(
         mut listed: Vec<Failure>,
         random: Option<RandomFailures>,
@@ -108,7 +108,7 @@ impl Failures {
 
     /// Takes the next change that is due.
     ///
-    /// Fails if there have been so many random ones that the simulation may never end.
+    /// Fails after the maximum number of random changes, because the simulation might never end.
     pub fn due(&mut self, now: f64) -> Result<Option<Failure>, Error> {
         if self.time().is_none_or(|time| time > now) {
             return Ok(None);
@@ -223,7 +223,7 @@ impl FailureGenerator {
         let time = f64::from_bits(time_bits);
         if self.changes >= MAX_RANDOM_CHANGES {
             return Err(Error::new(format!(
-                "failures: {} changes of nodes up to second {time:.0}, and not all jobs are over: \
+                "failures: {} changes of nodes up to second {time:.0}, and not all jobs have ended: \
                  a node fails every {mtbf} s\nhint: take a longer time, or let jobs of failed \
                  nodes be lost",
                 grouped(MAX_RANDOM_CHANGES.into())

@@ -1,7 +1,7 @@
 //! The JSON lines format: one object per line and job. It can express every shape of the engine.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use penstock_jobspec::{Constraint, Count};
 use serde::Deserialize;
@@ -13,6 +13,59 @@ use crate::workload::{
     DEFAULT_PRIORITY, Dependencies, Dependency, Dependent, JobIndex, JobShape, JobTimes,
     RUN_TIME_TAKEN, Workload,
 };
+
+/// The error of a line.
+#[derive(Debug)]
+enum LineError {
+    /// The value of a key is not of its kind.
+    Value {
+        key: &'static str,
+        expected: &'static str,
+        found: String,
+    },
+    /// A number is too small.
+    TooSmall {
+        key: &'static str,
+        least: u32,
+        found: String,
+    },
+    /// A range of numbers is invalid; the error begins with the problem and its position.
+    Count {
+        key: &'static str,
+        error: penstock_jobspec::Error,
+    },
+    Constraint(penstock_jobspec::Error),
+    /// A key that `cores` replaces.
+    BesideCores(&'static str),
+    /// Neither cores, slots nor nodes.
+    NoSize,
+    ExclusiveWithoutNodes,
+}
+
+impl fmt::Display for LineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value {
+                key,
+                expected,
+                found,
+            } => write!(f, "{key}: expected {expected}, found {found}"),
+            Self::TooSmall { key, least, found } => {
+                write!(f, "{key}: expected {least} or more, found {found}")
+            }
+            Self::Count { key, error } => write!(f, "{key}: {error}"),
+            Self::Constraint(error) => error.fmt(f),
+            Self::BesideCores(other) => write!(
+                f,
+                "cores: cannot stand beside {other}\nhint: `cores` is short for `slots` of one core each"
+            ),
+            Self::NoSize => f.write_str("expected cores, slots or nodes"),
+            Self::ExclusiveWithoutNodes => f.write_str("exclusive: expected nodes beside it"),
+        }
+    }
+}
+
+impl std::error::Error for LineError {}
 
 /// A line as it is written; the values are checked where they are used.
 #[derive(Default, Deserialize)]
@@ -52,45 +105,52 @@ impl Field {
 
     fn read<T>(
         &self,
-        key: &str,
-        expected: &str,
+        key: &'static str,
+        expected: &'static str,
         read: impl Fn(&Value) -> Option<T>,
-    ) -> Result<Option<T>, String> {
+    ) -> Result<Option<T>, LineError> {
         let Some(value) = self.value() else {
             return Ok(None);
         };
-        let found = || format!("{key}: expected {expected}, found {}", short(value));
-        read(value).map(Some).ok_or_else(found)
+        let invalid = || LineError::Value {
+            key,
+            expected,
+            found: short(value),
+        };
+        read(value).map(Some).ok_or_else(invalid)
     }
 
-    fn seconds(&self, key: &str) -> Result<Option<f64>, String> {
+    fn seconds(&self, key: &'static str) -> Result<Option<f64>, LineError> {
         self.read(key, "a number of seconds", Value::as_f64)
     }
 
-    fn whole(&self, key: &str) -> Result<Option<u64>, String> {
+    fn whole(&self, key: &'static str) -> Result<Option<u64>, LineError> {
         self.read(key, "a whole number from 0 on", Value::as_u64)
     }
 
     /// A number, or a range of numbers.
-    fn count(&self, key: &str, least: u32) -> Result<Option<Count>, String> {
+    fn count(&self, key: &'static str, least: u32) -> Result<Option<Count>, LineError> {
         let Some(value) = self.value() else {
             return Ok(None);
         };
         if value.is_string() || value.is_object() {
-            // The error of `Count` begins with what is wrong, and where.
-            let count = Count::from_value(value).map_err(|error| format!("{key}: {error}"));
-            return count.map(Some);
+            let count = Count::from_value(value);
+            return count
+                .map(Some)
+                .map_err(|error| LineError::Count { key, error });
         }
         let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
         match number.filter(|number| *number >= least) {
             Some(number) => Ok(Some(Count::exactly(number))),
             None if number.is_some() => {
-                Err(format!("{key}: expected {least} or more, found {value}"))
+                let found = value.to_string();
+                Err(LineError::TooSmall { key, least, found })
             }
-            None => Err(format!(
-                "{key}: expected a whole number below 4294967296, or a range such as \"2-8\", found {}",
-                short(value)
-            )),
+            None => Err(LineError::Value {
+                key,
+                expected: "a whole number below 4294967296, or a range such as \"2-8\"",
+                found: short(value),
+            }),
         }
     }
 }
@@ -133,6 +193,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
         }
         let line_number = index + 1;
         let at = |detail: String| Error::at(name, line_number, detail);
+        let invalid = |error: LineError| Error::at(name, line_number, error);
         // `serde` would also accept a list of the values.
         if line[0] != b'{' {
             let found = excerpt(&String::from_utf8_lossy(line));
@@ -141,7 +202,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
             )));
         }
         let job: Line = serde_json::from_slice(line).map_err(|error| at(located(&error)))?;
-        let shape = shape(&job).map_err(at)?;
+        let shape = shape(&job).map_err(invalid)?;
         let missing = |key: &str| {
             at(format!(
                 "{key}: expected a number of seconds, found nothing"
@@ -150,22 +211,22 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
         let submit = job
             .submit
             .seconds("submit")
-            .map_err(at)?
+            .map_err(invalid)?
             .ok_or_else(|| missing("submit"))?;
         let run = job
             .run
             .seconds("run")
-            .map_err(at)?
+            .map_err(invalid)?
             .ok_or_else(|| missing("run"))?;
         let number = u32::try_from(workload.len()).map_err(|_| at("too many jobs".to_owned()))?;
         let index = JobIndex::new(number);
-        let id = job.id.whole("id").map_err(at)?;
+        let id = job.id.whole("id").map_err(invalid)?;
         let id = id.unwrap_or_else(|| u64::from(number) + 1);
         if let Some(before) = by_id.insert(id, index) {
             let text = format!("id {id} is that of job {} already", before.get() + 1);
             return Err(at(text));
         }
-        let limit = match (job.limit.seconds("limit").map_err(at)?, &job.limit.0) {
+        let limit = match (job.limit.seconds("limit").map_err(invalid)?, &job.limit.0) {
             (Some(limit), _) => limit,
             (None, Some(_)) => f64::INFINITY,
             (None, None) => {
@@ -177,19 +238,19 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
             dependencies.push(ReadDependencies {
                 line: line_number,
                 job: index,
-                before: ids(after).map_err(at)?,
+                before: ids(after).map_err(invalid)?,
             });
         }
         let shape = workload.shape_number(shape)?;
         let name = job
             .queue
             .read("queue", "a text", |value| value.as_str().map(str::to_owned));
-        let queue = workload.queue_number(name.map_err(at)?.unwrap_or_default())?;
+        let queue = workload.queue_number(name.map_err(invalid)?.unwrap_or_default())?;
         let priority = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
         let priority = job
             .priority
             .read("priority", "a whole number from 0 to 4294967295", priority)
-            .map_err(at)?;
+            .map_err(invalid)?;
         let priority = priority.unwrap_or(DEFAULT_PRIORITY);
         let times = JobTimes { submit, run, limit };
         workload
@@ -244,14 +305,14 @@ fn add_dependencies(
     Ok(())
 }
 
-/// The error of a line, with its column only: the parser knows a single line.
+/// The error of a line, with its column only: the parser reads a single line.
 fn located(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let (what, _) = text.rsplit_once(" at line ").unwrap_or((&text, ""));
     format!("column {}: {what}", error.column())
 }
 
-fn shape(job: &Line) -> Result<JobShape, String> {
+fn shape(job: &Line) -> Result<JobShape, LineError> {
     let cores = job.cores.count("cores", 1)?;
     let nodes = job.nodes.count("nodes", 1)?;
     let slots = job.slots.count("slots", 1)?;
@@ -262,7 +323,7 @@ fn shape(job: &Line) -> Result<JobShape, String> {
         .read("exclusive", "true or false", Value::as_bool)?;
     let exclusive = exclusive.unwrap_or(false);
     let constraint = job.constraint.value().map(Constraint::from_value);
-    let constraint = constraint.transpose().map_err(|error| error.to_string())?;
+    let constraint = constraint.transpose().map_err(LineError::Constraint)?;
     if let Some(cores) = cores {
         let others = [
             ("nodes", nodes.is_some()),
@@ -272,9 +333,7 @@ fn shape(job: &Line) -> Result<JobShape, String> {
             ("exclusive", exclusive),
         ];
         if let Some((other, _)) = others.into_iter().find(|(_, there)| *there) {
-            return Err(format!(
-                "cores: cannot stand beside {other}\nhint: `cores` is short for `slots` of one core each"
-            ));
+            return Err(LineError::BesideCores(other));
         }
         return Ok(JobShape {
             slots: cores,
@@ -283,10 +342,10 @@ fn shape(job: &Line) -> Result<JobShape, String> {
         });
     }
     if nodes.is_none() && slots.is_none() {
-        return Err("expected cores, slots or nodes".to_owned());
+        return Err(LineError::NoSize);
     }
     if exclusive && nodes.is_none() {
-        return Err("exclusive: expected nodes beside it".to_owned());
+        return Err(LineError::ExclusiveWithoutNodes);
     }
     Ok(JobShape {
         nodes,
@@ -298,11 +357,13 @@ fn shape(job: &Line) -> Result<JobShape, String> {
     })
 }
 
-fn ids(value: &Value) -> Result<Vec<u64>, String> {
+fn ids(value: &Value) -> Result<Vec<u64>, LineError> {
     let one = |value: &Value| {
-        value
-            .as_u64()
-            .ok_or_else(|| format!("after: expected an id or a list of ids, found {value}"))
+        value.as_u64().ok_or_else(|| LineError::Value {
+            key: "after",
+            expected: "an id or a list of ids",
+            found: value.to_string(),
+        })
     };
     match value {
         Value::Array(values) => values.iter().map(one).collect(),

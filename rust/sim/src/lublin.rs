@@ -29,7 +29,7 @@ const MAX_LN_RUN: f64 = 12.0;
 /// The logarithm of the longest gap, in seconds of busy time: five days.
 const MAX_LN_GAP: f64 = 13.0;
 
-/// Which populations of the model are drawn.
+/// The populations of the model that are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobKinds {
     /// Batch and interactive jobs, each with parameters and arrivals of their own.
@@ -185,7 +185,7 @@ impl Population {
         }
     }
 
-    /// How fast the time of arrivals passes in each half hour of the day; 1 on average.
+    /// The speed of the arrivals' time in each half hour of the day; 1 on average.
     fn pace(&self) -> [f64; HALF_HOURS as usize] {
         let density = |x: f64| exp((self.anum - 1.0) * ln(x) - x / self.bnum);
         let mut pace = [0.0; HALF_HOURS as usize];
@@ -213,7 +213,7 @@ impl Population {
 struct Arrivals {
     population: &'static Population,
     pace: [f64; HALF_HOURS as usize],
-    /// The present half hour of the day, and the seconds of it that have passed.
+    /// The current half hour of the day, and the seconds of it that have passed.
     slot: usize,
     within: f64,
     slots_before: f64,
@@ -257,12 +257,12 @@ impl Arrivals {
 pub struct Lublin {
     /// The number of jobs.
     pub jobs: u32,
-    /// The processors of the machine, and so of the largest job.
+    /// The number of processors of the machine, which is also that of the largest job.
     pub cores: u32,
     /// The seed. Equal seeds give equal jobs.
     pub seed: u64,
-    /// The core-seconds of all jobs, as a fraction of what the machine has from the first submit to
-    /// the last: gaps are stretched or shrunk to give it. `None` leaves them as drawn.
+    /// The core-seconds of all jobs, as a fraction of the machine's core-seconds from the first
+    /// submit to the last: gaps are scaled to reach it. `None` leaves them as drawn.
     pub load: Option<f64>,
     /// How estimates are drawn.
     pub estimates: Estimates,
@@ -281,7 +281,7 @@ impl Lublin {
         self.draw_while(&mut || true)
     }
 
-    /// As [`draw`](Self::draw), while `go_on`, which is called now and then, returns `true`.
+    /// As [`draw`](Self::draw), until `go_on`, which is called at intervals, returns `false`.
     ///
     /// # Errors
     ///
@@ -349,7 +349,7 @@ impl Lublin {
     }
 }
 
-/// Checks the load that a workload is to have.
+/// Checks the requested load of a workload.
 pub(crate) fn check_load(load: Option<f64>) -> Result<(), Error> {
     let Some(load) = load.filter(|load| !(*load > 0.0 && *load <= 1000.0)) else {
         return Ok(());
@@ -372,7 +372,7 @@ pub(crate) fn stretch(submits: &[f64], work: f64, load: Option<f64>) -> Result<f
         return Ok(1.0);
     };
     let jobs = real(submits.len() as u64);
-    // The gap after the last job counts as time in which jobs come.
+    // The gap after the last job counts as time in which jobs arrive.
     let span = (last - first) * jobs / (jobs - 1.0).max(1.0);
     let scale = if span > 0.0 { work / load / span } else { 1.0 };
     let late = (last - first) * scale;

@@ -4,8 +4,8 @@ use crate::results::JobResult;
 use crate::simulation::Simulation;
 use crate::workload::real;
 
-/// Shorter run times, in seconds, count as this in a slowdown, so that a second's wait of a job
-/// without length does not make it infinite (the bounded slowdown of Feitelson et al., 1997).
+/// Shorter run times, in seconds, count as this in a slowdown, so that the slowdown of a job
+/// without run time is finite (the bounded slowdown of Feitelson et al., 1997).
 pub const SLOWDOWN_BOUND: f64 = 10.0;
 
 /// A distribution in four numbers; all are NaN if there are no values.
@@ -116,8 +116,8 @@ pub struct Summary {
     /// Core-seconds used, those lost to failures included, as a fraction of all in the makespan;
     /// NaN if it has no length.
     pub utilisation: f64,
-    /// Utilisation from the first submit of a job that started to the last submit of all: while
-    /// jobs come, without the decline at the end. NaN if that time has no length.
+    /// Utilisation from the first submit of a job that started to the last submit of all, without
+    /// the decline after the last arrival. NaN if that time has no length.
     pub utilisation_to_last_submit: f64,
     /// The errors of estimates, if they were requested.
     pub estimates: Option<EstimateError>,

@@ -34,9 +34,9 @@ struct Component {
 #[derive(Clone, Debug)]
 pub struct Mix {
     /// `WEIGHT%:SIZE:TIME` for each component, separated by commas; components without a weight
-    /// share equally what the others leave. SIZE is `4c` for cores anywhere or `4n` for whole
-    /// nodes, TIME a duration (RFC 23); each may be a range (`1-8c`, `1m-2h`), drawn uniformly. Or
-    /// the name of a mix: `uniform`, `1core`, `nodes`.
+    /// share the rest equally. SIZE is `4c` for cores anywhere or `4n` for whole nodes, TIME a
+    /// duration (RFC 23); each may be a range (`1-8c`, `1m-2h`), drawn uniformly. Or the name of a
+    /// mix: `uniform`, `1core`, `nodes`.
     pub shapes: String,
     /// The number of jobs.
     pub jobs: u32,
@@ -63,7 +63,7 @@ impl Mix {
         self.draw_while(&mut || true)
     }
 
-    /// As [`draw`](Self::draw), while `go_on`, which is called now and then, returns `true`.
+    /// As [`draw`](Self::draw), until `go_on`, which is called at intervals, returns `false`.
     ///
     /// # Errors
     ///

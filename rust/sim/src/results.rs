@@ -10,22 +10,22 @@ use crate::workload::Requested;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum JobResult {
-    /// It never started: it is held, or nothing is left that could let it start.
+    /// It never started: it is held, or no remaining event could let it start.
     #[default]
     Pending = 0,
     /// It ran to its end.
     Completed = 1,
     /// It was killed at its limit.
     Killed = 2,
-    /// A node failed under it, and it was not queued again.
+    /// One of its nodes failed, and it was not queued again.
     Lost = 3,
     /// The engine denied it: it can never run on this machine.
     Denied = 4,
-    /// It is running; only while the simulation does.
+    /// It is running; only before the simulation has ended.
     Running = 5,
 }
 
-/// The most ranges of ranks that are recorded, 8 bytes each.
+/// Maximum number of recorded ranges of ranks, 8 bytes each.
 const MAX_RANK_RANGES: usize = 32_000_000;
 
 /// Consecutive ranks, both ends included.
@@ -79,13 +79,13 @@ impl Results {
         &self.end
     }
 
-    /// The cores of each job; if it never started, those that it requested.
+    /// The number of cores of each job; if it never started, the number that it requested.
     pub fn cores(&self) -> &[u32] {
         &self.cores
     }
 
-    /// The number of nodes of each job; if it never started, those that it requested, 0 if it named
-    /// none.
+    /// The number of nodes of each job; if it never started, the number that it requested, 0 if it
+    /// requested no nodes.
     pub fn nodes(&self) -> &[u32] {
         &self.nodes
     }

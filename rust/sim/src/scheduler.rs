@@ -2,6 +2,7 @@
 
 use penstock_engine::{Decision, Engine, Estimate, Options, Overlong, QueueId, ShapeId};
 use penstock_jobspec::Request;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 use crate::Error;
@@ -43,7 +44,7 @@ impl Scheduler {
     /// Queues a job; `limit` is in seconds, infinite for none.
     pub fn submit(
         &mut self,
-        id: u64,
+        id: JobId,
         priority: u32,
         shape: u32,
         limit: f64,
@@ -70,7 +71,7 @@ impl Scheduler {
     }
 
     /// Stores the ranks of a running job in `ranks`. Returns the number of its cores.
-    pub fn ranks_of(&self, id: u64, ranks: &mut Vec<u32>) -> u64 {
+    pub fn ranks_of(&self, id: JobId, ranks: &mut Vec<u32>) -> u64 {
         ranks.clear();
         let mut cores = 0;
         for node in self.engine.node_allocations(id) {
@@ -81,10 +82,10 @@ impl Scheduler {
     }
 
     /// Ends a running job.
-    pub fn finish(&mut self, id: u64) -> Result<(), Error> {
+    pub fn finish(&mut self, id: JobId) -> Result<(), Error> {
         match self.engine.finish(&[id]) {
             1 => Ok(()),
-            _ => Err(Error::bug(format!("job {id} is not running"))),
+            _ => Err(Error::bug(format!("job {} is not running", id.get()))),
         }
     }
 
@@ -97,11 +98,11 @@ impl Scheduler {
         }
     }
 
-    /// Estimates the starts of pending jobs, if no other job comes and all end as planned; infinite
-    /// for those that will not start. `None` once `go_on` returns `false`.
+    /// Estimates the starts of pending jobs, if no other job arrives and all end as planned;
+    /// infinite for jobs that will not start. `None` once `go_on` returns `false`.
     pub fn forecast(
         &self,
-        pending: &[u64],
+        pending: &[JobId],
         now: f64,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Option<Vec<f64>> {

@@ -1,9 +1,9 @@
 //! Time series: cores in use, and pending jobs.
 
-/// The number of points at which the resolution is halved or worse.
+/// Maximum number of points; at that number the resolution is at least halved.
 const MAX_POINTS: u16 = u16::MAX;
 
-/// Step functions of time with a bounded number of points: each value holds from its time on. If
+/// Step functions of time with a bounded number of points: each value applies from its time on. If
 /// there are too many, the points of each interval are merged into one, with the values at its end.
 #[derive(Clone, Debug, Default)]
 pub struct Series {

@@ -13,16 +13,16 @@ use crate::error::{brief, grouped};
 use crate::failures::{Failure, Failures, RandomFailures};
 use crate::workload::{JobShape, MAX_SECONDS, Requested, Workload};
 
-/// The cores of each internal node of a pool. Nodes are few and large, because a node costs more
+/// The cores of each internal node of a pool. Few large nodes are used, because a node costs more
 /// than a word of its cores.
 const POOL_NODE_CORES: u64 = 4096;
-/// The most cores of a pool.
+/// Maximum number of cores of a pool.
 pub(crate) const MAX_POOL_CORES: u64 = 100_000_000;
 
 /// The simulated machine.
 #[derive(Clone, Debug)]
 pub enum Machine {
-    /// So many cores, all alike; a job may get any of them.
+    /// A number of identical cores; a job may get any of them.
     Pool(u64),
     /// The nodes of an R. Its start time and expiration are ignored: the trace has a time of its
     /// own.
@@ -38,17 +38,18 @@ pub enum Machine {
 pub struct Setup {
     /// The queue policy.
     pub policy: Policy,
-    /// Which of the nodes that fit a job is allocated.
+    /// Which of the nodes that fit are allocated to a job.
     pub selection: Selection,
-    /// Whether jobs get whole nodes: as many as they request, or as have their cores and gpus.
+    /// Whether jobs get whole nodes: as many as they request, or as many as have their cores and
+    /// gpus.
     pub whole_nodes: bool,
     /// Whether a job is killed when it reaches its estimate.
     pub kill_at_limit: bool,
     /// Whether jobs of failed nodes are queued again, at their former position; otherwise they are
     /// lost.
     pub requeue: bool,
-    /// One in so many of the jobs that have to wait gets an estimate of its start; 0 for none. Each
-    /// estimate plans the whole queue ahead.
+    /// One in this many of the jobs that cannot start at once gets an estimate of its start; 0 for
+    /// no estimates. Each estimate plans the whole queue ahead.
     pub estimate_every: u32,
     /// Whether the ranks of each job are recorded.
     pub allocations: bool,
@@ -176,7 +177,8 @@ impl Hardware {
                      hint: give the nodes there are",
                 ));
             }
-            // In a pool, a slot of many cores fits wherever as many cores are free.
+            // In a pool, a slot of many cores fits on any free cores, whatever internal nodes they
+            // are on.
             if shape.is_exact() {
                 shape = JobShape::cores(u32::try_from(shape.ncores()).unwrap_or(u32::MAX));
             } else if shape.cores_per_slot != 1 {
@@ -199,7 +201,7 @@ impl Hardware {
         })
     }
 
-    /// A shape in whole nodes: as many as it requests, or as have its cores and gpus.
+    /// A shape in whole nodes: as many as it requests, or as many as have its cores and gpus.
     fn whole(&self, shape: JobShape) -> Result<JobShape, Error> {
         if shape.nodes.is_some() {
             return Ok(JobShape {
@@ -215,7 +217,8 @@ impl Hardware {
             let most = shape.max_cores().map(|cores| nodes(cores, each));
             (nodes(shape.ncores(), each), most, JobShape::cores(1))
         } else {
-            // By the node with room for the fewest slots, of those with room for one.
+            // Count by the node with room for the fewest slots, among nodes with room for at least
+            // one.
             let (cores, gpus) = (shape.cores_per_slot.min(), shape.gpus_per_slot.min());
             let slots = |size: &NodeSize| (size.cores / cores.max(1)).min(size.gpus / gpus.max(1));
             let per_node = self.sizes.iter().map(slots).filter(|slots| *slots > 0);
@@ -246,8 +249,8 @@ impl Hardware {
         self.sizes.first().map_or(1, |size| size.cores.max(1))
     }
 
-    /// The fewest cores and nodes that a job with this request gets; of nodes 0 if any number will
-    /// do.
+    /// The fewest cores and nodes that a job with this request gets; the number of nodes is 0 if
+    /// any number is acceptable.
     pub fn requested(&self, shape: &JobShape, request: &Request) -> Requested {
         if self.is_pool {
             let cores = u32::try_from(shape.ncores()).unwrap_or(u32::MAX);
@@ -272,7 +275,9 @@ impl Hardware {
         for (number, shape) in workload.shapes.iter().enumerate() {
             let request = self.request(shape, setup.whole_nodes).map_err(|error| {
                 let mut places = workload.shape.iter();
-                let place = places.position(|it| *it as usize == number).unwrap_or(0);
+                let place = places
+                    .position(|index| *index as usize == number)
+                    .unwrap_or(0);
                 let id = workload.id.get(place).copied().unwrap_or(0);
                 Error::new(format!("{}: job {id} {error}", workload.name))
             })?;
@@ -281,7 +286,7 @@ impl Hardware {
         Ok(requests)
     }
 
-    /// The failures, if they are of nodes that there are.
+    /// The failures, if all of them are of nodes of the machine.
     pub fn failures(&self, setup: &Setup, span: Option<(f64, f64)>) -> Result<Failures, Error> {
         let mut listed = setup.failures.clone();
         let ranks = self.resources.ranks();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use penstock_engine::Decision;
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 
 use crate::Error;
 use crate::failures::Failures;
@@ -22,7 +23,7 @@ use crate::workload::{Dependencies, Dependent, JobIndex, Requested, Workload, re
 
 mod estimation;
 
-/// The most reasons of denials that are recorded.
+/// Maximum number of recorded reasons of denials.
 const MAX_DENIALS: usize = 100;
 
 /// Counters of a simulation.
@@ -32,11 +33,11 @@ pub struct Tally {
     pub events: u64,
     /// Passes of the scheduler.
     pub passes: u64,
-    /// Jobs that have ended, in whichever way.
+    /// Jobs that have ended, with any result.
     pub done: u64,
-    /// How often a job was stopped by the failure of a node.
+    /// The number of times that a job was stopped by the failure of a node.
     pub failed: u64,
-    /// The most jobs that were pending after all passes of an instant.
+    /// Maximum number of pending jobs after all passes of an instant.
     pub deepest: u32,
     /// Core-seconds used by jobs that have ended or were stopped.
     pub core_seconds: f64,
@@ -92,7 +93,7 @@ pub struct Simulation {
     machine_cores: u64,
     machine_nodes: u64,
     is_pool: bool,
-    /// What the jobs of each shape request.
+    /// The request of the jobs of each shape, in cores and nodes.
     requested: Vec<Requested>,
     failures: Failures,
     next_arrival: usize,
@@ -115,18 +116,18 @@ pub struct Simulation {
     tally: Tally,
     denials: Vec<Denial>,
     ranks: Vec<u32>,
-    /// Pending jobs that came now and are to get an estimate.
-    unestimated: Vec<u64>,
+    /// Pending jobs that arrived at this instant and are to get an estimate.
+    unestimated: Vec<JobId>,
 }
 
 impl Simulation {
     /// A simulation that has not begun.
     ///
-    /// A job that is merely too large is denied at its submit time.
+    /// A job that is only too large for the machine is denied at its submit time.
     ///
     /// # Errors
     ///
-    /// A job or a failure names what such a machine cannot have.
+    /// A job or a failure names resources that such a machine cannot have.
     pub fn new(workload: Arc<Workload>, machine: &Machine, setup: Setup) -> Result<Self, Error> {
         let hardware = Hardware::new(machine)?;
         let requests = hardware.requests(&workload, &setup)?;
@@ -185,8 +186,8 @@ impl Simulation {
         })
     }
 
-    /// Runs until so many events have happened, and to the end of the last one's instant. Returns
-    /// whether any are left.
+    /// Runs until `events` events have been processed, and to the end of the instant of the last
+    /// one. Returns whether any events are left.
     ///
     /// # Errors
     ///
@@ -195,9 +196,9 @@ impl Simulation {
         self.advance_while(events, &mut |_, _| true)
     }
 
-    /// As [`advance`](Self::advance), while `go_on` returns `true`. It is called after each instant
-    /// and at each step of an estimate, with the number of jobs that have ended and the time of the
-    /// trace. A simulation that was stopped can be advanced again, and ends as it would have.
+    /// As [`advance`](Self::advance), until `go_on` returns `false`. It is called after each
+    /// instant and at each step of an estimate, with the number of jobs that have ended and the
+    /// time of the trace. A stopped simulation can be advanced again, with the same final results.
     ///
     /// # Errors
     ///
@@ -249,7 +250,7 @@ impl Simulation {
             .min_by(f64::total_cmp)
     }
 
-    /// Processes all events of the present instant.
+    /// Processes all events of the current instant.
     fn process_instant(&mut self) -> Result<(), Error> {
         self.complete_jobs()?;
         self.process_failures()?;
@@ -278,7 +279,7 @@ impl Simulation {
             }
             self.completions.pop();
             let index = job.index();
-            // A job that was stopped since, or stopped and started again, does not end now.
+            // A job that has been stopped since, or stopped and started again, does not end now.
             let ends_now = self.results.result[index] == JobResult::Running
                 && self.results.end[index].to_bits() == now;
             if !ends_now {
@@ -317,7 +318,7 @@ impl Simulation {
         Ok(core_seconds)
     }
 
-    /// Ends a job, in whichever way, and releases the jobs that depend on it.
+    /// Ends a job with any result, and releases the jobs that depend on it.
     fn end(&mut self, job: JobIndex, result: JobResult) {
         self.results.result[job.index()] = result;
         self.tally.done += 1;
@@ -403,7 +404,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Lets the scheduler make a pass. Returns whether it decided anything.
+    /// Makes a scheduler pass. Returns whether it decided anything.
     fn pass(&mut self) -> bool {
         if self.queued == 0 {
             return false;
@@ -517,13 +518,13 @@ impl Simulation {
         &self.series
     }
 
-    /// The cores of each job of a pool, by number, as far as it ran. The cores of a pool are alike:
-    /// in the order of starts, each job gets the lowest that are free.
+    /// The core numbers of each job of a pool; empty for jobs that never ran. The cores of a pool
+    /// are identical: in the order of starts, each job gets the lowest free ones.
     pub fn pool_cores(&self) -> Vec<IdSet> {
         self.results.pool_cores(self.machine_cores)
     }
 
-    /// The present time of the trace, in seconds.
+    /// The current time of the trace, in seconds.
     pub fn now(&self) -> f64 {
         self.now
     }
@@ -553,18 +554,18 @@ impl Simulation {
         &self.tally
     }
 
-    /// Why jobs were denied, in the order of the first denial with each reason; if there are very
-    /// many reasons, the first of them.
+    /// Why jobs were denied, in the order of the first denial with each reason; only the first 100
+    /// reasons are kept.
     pub fn denials(&self) -> &[Denial] {
         &self.denials
     }
 }
 
 /// The engine's id of a job: its index in the order of submission, plus 1.
-fn id(job: JobIndex) -> u64 {
-    u64::from(job.get()) + 1
+fn id(job: JobIndex) -> JobId {
+    JobId::new(u64::from(job.get()) + 1)
 }
 
-fn job_of(id: u64) -> JobIndex {
-    JobIndex::new(u32::try_from(id.saturating_sub(1)).unwrap_or(u32::MAX))
+fn job_of(id: JobId) -> JobIndex {
+    JobIndex::new(u32::try_from(id.get().saturating_sub(1)).unwrap_or(u32::MAX))
 }

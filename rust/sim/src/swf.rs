@@ -1,7 +1,7 @@
 //! The Standard Workload Format, version 2.2: eighteen numbers per job, -1 for unknown.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use crate::error::{brief, excerpt, strip_byte_order_mark};
 use crate::workload::{DEFAULT_PRIORITY, JobShape, JobTimes, RUN_TIME_TAKEN, Workload};
@@ -49,7 +49,7 @@ const CANCELLED: f64 = 5.0;
 /// Statuses of the parts of an interrupted job, which follow a line for the whole job.
 const PARTS: [f64; 3] = [2.0, 3.0, 4.0];
 
-/// What was found while reading, for the sentences about assumptions.
+/// Findings of the reader, for the sentences about assumptions.
 #[derive(Default)]
 struct Findings {
     used_processors: u64,
@@ -69,10 +69,10 @@ struct Findings {
 
 /// Reads a trace, or its first `limit` jobs.
 ///
-/// Missing requested processors are taken to be the allocated ones, a missing requested time to be
-/// the run time. Left out are jobs without processors, run time or submit time, jobs that were
-/// cancelled before they ran, and lines that are parts of a job; [`Workload::assumptions`] tells
-/// how many. Lines are sorted by submit time, equal ones stay in file order.
+/// The default for missing requested processors is the allocated ones, and for a missing requested
+/// time the run time. Jobs without processors, run time or submit time, jobs that were cancelled
+/// before they ran, and lines that are parts of a job are left out; [`Workload::assumptions`]
+/// reports how many. Lines are sorted by submit time, equal ones stay in file order.
 ///
 /// # Errors
 ///
@@ -159,7 +159,7 @@ fn read_pool(workload: &mut Workload) {
     }
 }
 
-/// Smaller sizes are looked up without a hash.
+/// Sizes below this one are looked up without a hash.
 const MAX_ARRAY_SIZE: usize = 1 << 16;
 
 /// Shape numbers by size, each plus one; 0 for sizes that have not occurred.
@@ -322,28 +322,59 @@ fn first_number(value: &str) -> Option<u64> {
     word.parse().ok().filter(|number| *number > 0)
 }
 
-fn split(line: &[u8]) -> Result<[f64; 18], String> {
+/// The error of the fields of a line.
+#[derive(Debug)]
+enum LineError {
+    /// There are too few fields.
+    Missing { found: usize },
+    /// There are too many fields.
+    TooMany { found: usize },
+    /// A field, by its index, is not a number.
+    NotNumber { index: usize, found: String },
+}
+
+impl fmt::Display for LineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |index: usize| FIELDS.get(index).copied().unwrap_or_default();
+        match self {
+            Self::Missing { found } => {
+                let (number, name) = (found + 1, name(*found));
+                write!(
+                    f,
+                    "expected 18 fields, found {found}: field {number} ({name}) is missing"
+                )
+            }
+            Self::TooMany { found } => write!(f, "expected 18 fields, found {found}"),
+            Self::NotNumber { index, found } => {
+                let (number, name) = (index + 1, name(*index));
+                write!(
+                    f,
+                    "field {number} ({name}): expected a number, found `{found}`"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for LineError {}
+
+fn split(line: &[u8]) -> Result<[f64; 18], LineError> {
     let mut fields = [0.0; 18];
     let mut words = line
         .split(u8::is_ascii_whitespace)
         .filter(|word| !word.is_empty());
     for (index, field) in fields.iter_mut().enumerate() {
-        let number = index + 1;
         let Some(word) = words.next() else {
-            return Err(format!(
-                "expected 18 fields, found {index}: field {number} ({}) is missing",
-                FIELDS[index]
-            ));
+            return Err(LineError::Missing { found: index });
         };
-        *field = parse(word).ok_or_else(|| {
-            let text = excerpt(&String::from_utf8_lossy(word));
-            let what = FIELDS[index];
-            format!("field {number} ({what}): expected a number, found `{text}`")
+        *field = parse(word).ok_or_else(|| LineError::NotNumber {
+            index,
+            found: excerpt(&String::from_utf8_lossy(word)),
         })?;
     }
     match words.count() {
         0 => Ok(fields),
-        more => Err(format!("expected 18 fields, found {}", 18 + more)),
+        more => Err(LineError::TooMany { found: 18 + more }),
     }
 }
 
@@ -375,11 +406,11 @@ fn whole(number: f64) -> Option<u64> {
     fits.then_some(number as u64)
 }
 
-/// Writes a workload as SWF, with -1 for what a simulation does not know.
+/// Writes a workload as SWF, with -1 for fields that a simulation does not have.
 ///
 /// # Errors
 ///
-/// A job requests more than cores anywhere, which the format cannot express.
+/// A job requests anything other than cores on any nodes, which the format cannot express.
 pub fn write(workload: &Workload) -> Result<String, Error> {
     let mut text = String::with_capacity(workload.len() * 64 + 256);
     text.push_str("; Version: 2.2\n");

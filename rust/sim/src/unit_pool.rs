@@ -1,10 +1,10 @@
 //! Pools of units, which stand for identical nodes.
 //!
-//! If all nodes are alike, and every job takes whole nodes, or every job takes cores anywhere, the
-//! choice of nodes does not affect when a job starts. The scheduler then gets one pool whose cores
-//! are these units, and the units of each job are chosen here, lowest rank first, as the selection
-//! would. Starts and ranks are those that matching would give; the cost no longer grows with the
-//! nodes of a job, only with the ranges of its units.
+//! If all nodes are identical, and every job takes whole nodes, or every job takes cores on any
+//! nodes, the choice of nodes does not affect when a job starts. The scheduler then gets one pool
+//! whose cores are these units, and the units of each job are chosen here, lowest rank first, as
+//! the selection would. Starts and ranks are the same as with matching; the cost grows with the
+//! number of ranges of a job's units, not with its nodes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -31,7 +31,7 @@ struct NodeSize {
     gpus: u64,
 }
 
-/// What a job has been allocated.
+/// The allocation of a job.
 pub(crate) struct Allocated<'a> {
     pub cores: u64,
     pub ranks: &'a [RankRange],
@@ -89,7 +89,7 @@ impl UnitPool {
             }
             Selection::Contiguous => (false, false),
         };
-        // All jobs have to be of one kind: mixed, some policies would decide otherwise.
+        // All jobs have to be of one kind: some policies decide differently about a mixture.
         let counts = |lowest: bool, count: &dyn Fn(&Request) -> Option<u32>| {
             let counts = requests
                 .iter()
@@ -210,7 +210,7 @@ impl UnitPool {
 }
 
 /// The numbers of `per_rank` units of each rank, and `per_rank` itself; `None` if the numbers do
-/// not fit, or a pool has no room for so many.
+/// not fit, or exceed the size of a pool.
 fn units(ranks: &IdSet, per_rank: u64) -> Option<(IdSet, u32)> {
     let per_rank = u32::try_from(per_rank)
         .ok()

@@ -12,23 +12,23 @@ use crate::random::Random;
 /// The priority of a job that names none.
 pub const DEFAULT_PRIORITY: u32 = 16;
 
-/// The most jobs that a workload may have: their indices are 32 bits wide.
+/// Maximum number of jobs of a workload: their indices are 32 bits wide.
 const MAX_JOBS: usize = (u32::MAX - 1) as usize;
 
-/// The most jobs that a model generates: more hardly fit into memory.
+/// Maximum number of jobs that a model generates: more hardly fit into memory.
 pub const MAX_GENERATED_JOBS: u32 = 100_000_000;
 
-/// A model asks whether to go on once per so many generated jobs, which take some milliseconds.
+/// Number of generated jobs, taking some milliseconds, between two checks of whether to stop.
 const JOBS_PER_STOP_CHECK: usize = 1 << 14;
 
 /// The largest time of a job, in seconds: about 30,000 years. Far beyond that, adding a second
 /// would change nothing.
 pub(crate) const MAX_SECONDS: f64 = 1e12;
 
-/// The end of the sentence that says what was taken for a missing estimate.
+/// The end of the sentence about the default for a missing estimate.
 pub(crate) const RUN_TIME_TAKEN: &str = "the run time is taken as the estimate";
 
-/// A job of a workload, by its place in the order of submission.
+/// A job of a workload, by its index in the order of submission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub(crate) struct JobIndex(u32);
@@ -67,7 +67,7 @@ pub(crate) struct Dependent {
     pub job: JobIndex,
 }
 
-/// The dependencies of a workload, as a walk in the order of completions needs them.
+/// The dependencies of a workload, indexed for processing in the order of completions.
 pub(crate) struct Dependencies {
     /// For each job, how many others have to end first; empty without dependencies.
     pub open_dependencies: Vec<u32>,
@@ -75,7 +75,7 @@ pub(crate) struct Dependencies {
     pub dependents: Vec<Dependent>,
 }
 
-/// The cores and nodes that a job requests, at least; nodes are 0 if any number will do.
+/// The cores and nodes that a job requests, at least; nodes are 0 if any number is acceptable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requested {
     pub cores: u32,
@@ -109,7 +109,7 @@ pub struct JobShape {
 }
 
 impl JobShape {
-    /// A shape of so many cores, anywhere.
+    /// A shape of `cores` cores on any nodes.
     pub fn cores(cores: u32) -> Self {
         Self {
             nodes: None,
@@ -162,7 +162,7 @@ pub struct TraceJob {
     pub submit: f64,
     /// How long it runs, in seconds.
     pub run: f64,
-    /// The user's estimate, in seconds, which the scheduler plans with. Infinite for none.
+    /// The user's estimate, in seconds, by which the scheduler plans. Infinite for no estimate.
     pub limit: f64,
     /// The resources that it requests.
     pub shape: JobShape,
@@ -284,7 +284,7 @@ impl Workload {
         if self.submit.is_sorted() {
             return false;
         }
-        // `push` sees to it that the indices fit into 32 bits.
+        // `push` ensures that the indices fit into 32 bits.
         let mut order: Vec<u32> = (0u32..).take(self.id.len()).collect();
         order.sort_by(|a, b| self.submit[*a as usize].total_cmp(&self.submit[*b as usize]));
         permute(&mut self.id, &order);
@@ -319,7 +319,7 @@ impl Workload {
         &self.name
     }
 
-    /// The dependencies, for a walk in the order of completions.
+    /// The dependencies, indexed for processing in the order of completions.
     pub(crate) fn dependencies(&self) -> Dependencies {
         let mut open_dependencies = Vec::new();
         let mut dependents: Vec<Dependent> = Vec::with_capacity(self.after.len());
@@ -380,7 +380,7 @@ impl Workload {
             .map_or(number, |index| *index as usize)
     }
 
-    /// The assumptions made where the file left something open, one sentence each.
+    /// The assumptions made about missing data in the file, one sentence each.
     pub fn assumptions(&self) -> &[String] {
         &self.assumptions
     }
@@ -410,8 +410,8 @@ impl Workload {
         self.pool = Some((cores, origin.to_owned()));
     }
 
-    /// The cores of the pool that the jobs ran on: as the header says, otherwise those of the
-    /// largest job.
+    /// The number of cores of the pool that the jobs ran on: from the header, otherwise the cores
+    /// of the largest job.
     pub fn max_cores(&self) -> u64 {
         match &self.pool {
             Some((cores, _)) => *cores,
@@ -454,9 +454,9 @@ impl Workload {
         jobs.map(|(shape, run)| cores[*shape as usize] * run).sum()
     }
 
-    /// The workload with submit times `pace` times as fast, in whole seconds, and with other
-    /// estimates if some are given: in traces whose submit times are start times, or that have no
-    /// estimates, hardly any job has to wait.
+    /// The workload with arrivals `pace` times as fast, in whole seconds, and with other estimates
+    /// if given. Without that, hardly any job has to wait in traces whose submit times are start
+    /// times, or that have no estimates.
     ///
     /// # Errors
     ///
@@ -517,7 +517,7 @@ pub(crate) fn check_job_count(jobs: u32) -> Result<(), Error> {
     )))
 }
 
-/// Asks `go_on` now and then while jobs are generated; fails once it returns `false`.
+/// Calls `go_on` at intervals while jobs are generated; fails once it returns `false`.
 pub(crate) fn check_stop(generated: usize, go_on: &mut dyn FnMut() -> bool) -> Result<(), Error> {
     if generated.is_multiple_of(JOBS_PER_STOP_CHECK) && !go_on() {
         return Err(Error::stopped("stopped while jobs were generated"));

@@ -29,7 +29,7 @@ fn jobs_with_equal_submit_times_start_in_file_order() {
 
 #[test]
 fn fcfs_backfills_no_job() {
-    // The second job needs two cores; the third would fit beside the first, and still waits.
+    // The second job needs two cores; the third would fit beside the first, but stays pending.
     let simulation = pool("fcfs", 2, &[(0, 10, 1, 10), (1, 5, 2, 5), (2, 1, 1, 1)]);
     assert_eq!(starts(&simulation), "0 10 15");
 }
@@ -42,26 +42,27 @@ fn a_job_without_run_time_needs_its_cores_for_the_pass_that_starts_it() {
     assert_eq!(starts(&simulation), "3 3 3");
     assert_eq!(simulation.results().end(), [3.0, 3.0, 7.0]);
     assert!(simulation.tally().passes >= 3);
-    // While a job has them, no other does: in the first pass the third job of one core does not fit
-    // beside the two of the first, and the second is the blocked head.
+    // A job without run time holds its cores during the pass that starts it: in the first pass the
+    // third job, of one core, does not fit beside the two cores of the first, and the second is the
+    // blocked head.
     let simulation = pool("easy", 2, &[(3, 0, 2, 0), (3, 4, 2, 4), (3, 1, 1, 1)]);
     assert_eq!(starts(&simulation), "3 3 7");
 }
 
 #[test]
 fn a_candidate_that_is_planned_to_end_at_the_shadow_time_has_ended_by_it() {
-    // The second job waits until second 10. The third would run from 1 to 10.
+    // The second job is blocked until second 10. The third would run from 1 to 10.
     let simulation = pool("easy", 4, &[(0, 10, 3, 10), (1, 5, 4, 5), (1, 9, 1, 9)]);
     assert_eq!(starts(&simulation), "0 10 1b");
-    // Until 11: no core is to spare, so it waits for the second to end.
+    // Until 11: no core is spare, so it stays pending until the second has ended.
     let simulation = pool("easy", 4, &[(0, 10, 3, 10), (1, 5, 4, 5), (1, 10, 1, 10)]);
     assert_eq!(starts(&simulation), "0 10 15");
 }
 
 #[test]
 fn a_running_job_that_is_planned_to_end_at_the_shadow_time_adds_to_the_spare_cores() {
-    // At 10, the shadow time of the third, both have ended: 5 cores, 2 of them to spare. The
-    // fourth takes one of the two for long.
+    // At 10, the shadow time of the third, both have ended: 5 cores are free, 2 of them spare. The
+    // fourth takes one of the two beyond that time.
     let jobs = [
         (0, 10, 2, 10),
         (0, 10, 2, 10),
@@ -73,7 +74,7 @@ fn a_running_job_that_is_planned_to_end_at_the_shadow_time_adds_to_the_spare_cor
 
 #[test]
 fn only_jobs_backfilled_on_spare_cores_use_them_up() {
-    // Shadow time 10, and 5 - 4 = 1 core to spare. The third, until 10, uses none of it; the fourth
+    // Shadow time 10, and 5 - 4 = 1 spare core. The third, until 10, uses none of it; the fourth
     // takes it; for the fifth none is left, though two cores are free.
     let jobs = [
         (0, 10, 2, 10),
@@ -87,8 +88,8 @@ fn only_jobs_backfilled_on_spare_cores_use_them_up() {
 
 #[test]
 fn an_overrun_is_taken_to_end_one_second_from_now() {
-    // The first was to end at 5 and runs to 20. At 10 it is taken to end at 11, as the third
-    // would; at 12 it is taken to end at 13, and the fourth would end at 14.
+    // The first was planned to end at 5 and runs to 20. At 10 its planned end is 11, as that of the
+    // third would be; at 12 it is 13, and the fourth would end at 14.
     let jobs = [(0, 20, 2, 5), (1, 5, 3, 5), (10, 1, 1, 1), (12, 2, 1, 2)];
     let simulation = pool("easy", 3, &jobs);
     assert_eq!(starts(&simulation), "0 20 10b 25");
@@ -97,10 +98,10 @@ fn an_overrun_is_taken_to_end_one_second_from_now() {
 
 #[test]
 fn an_estimate_of_no_time_is_overrun_as_soon_as_the_job_runs() {
-    // All come at second 0. In the first pass the first two start, and the third finds one core
-    // free. The first was to end at 0 and is taken to end at 1, as is the second: the third waits
-    // for 1, and the fourth, which would end at 1, goes before it. Run times are 0 throughout, so
-    // that the second pass finds all cores free.
+    // All arrive at second 0. In the first pass the first two start, and the third finds one core
+    // free. The first was planned to end at 0; its planned end is now 1, as is that of the second.
+    // The reservation of the third is at 1, and the fourth, which would end at 1, starts before it.
+    // Run times are 0 throughout, so that the second pass finds all cores free.
     let jobs = [(0, 0, 1, 0), (0, 0, 6, 1), (0, 0, 2, 0), (0, 0, 1, 1)];
     assert_eq!(starts(&pool("easy", 8, &jobs)), "0 0 0 0b");
 }
@@ -194,7 +195,7 @@ fn whole_nodes_are_as_many_as_have_the_cores() {
     assert_eq!(simulation.results().cores(), [8, 4, 4]);
     assert_eq!(simulation.results().first_rank(), [0, 2, 0]);
     assert_eq!(simulation.results().ranks(0).to_string(), "0-1");
-    // Without the option, cores are taken anywhere.
+    // Without the option, cores are taken on any nodes.
     let simulation = run(workload(&jobs), &nodes(3, 4), setup("fcfs"));
     assert_eq!(starts(&simulation), "0 0 0");
     assert_eq!(simulation.results().cores(), [5, 4, 1]);
@@ -243,7 +244,7 @@ fn whole_nodes_are_as_many_as_have_room_for_the_gpus() {
 
 #[test]
 fn a_job_that_never_starts_is_reported_with_its_request() {
-    // The third fails with its node, and never finds another one.
+    // The third is stopped with its node, and no other node fits it.
     let text = r#"{"submit": 0, "run": 10, "nodes": 2, "slots": 3}
 {"submit": 0, "run": 10, "cores": 9}
 {"submit": 0, "run": 10, "cores": "1-4"}"#;
@@ -262,8 +263,8 @@ fn a_job_that_never_starts_is_reported_with_its_request() {
 
 #[test]
 fn an_estimate_can_be_stopped_between_its_steps_and_resumed() {
-    // All come at once, and all but one have to wait: one estimate with a step for each.
-    let jobs: Vec<Line> = (0..50).map(|it| (0, 10, 1 + it % 2, 10)).collect();
+    // All arrive at once, and all but one are blocked: one estimate with a step for each.
+    let jobs: Vec<Line> = (0..50).map(|index| (0, 10, 1 + index % 2, 10)).collect();
     let setup = Setup {
         estimate_every: 1,
         ..setup("fcfs")
@@ -280,12 +281,18 @@ fn an_estimate_can_be_stopped_between_its_steps_and_resumed() {
     };
     assert!(simulation.advance_while(1, &mut go_on).unwrap());
     assert_eq!(asked, 20);
-    assert!(simulation.results().estimate().iter().all(|it| it.is_nan()));
+    assert!(
+        simulation
+            .results()
+            .estimate()
+            .iter()
+            .all(|estimate| estimate.is_nan())
+    );
     while simulation.advance(1).unwrap() {}
     assert_eq!(starts(&simulation), starts(&whole));
-    let bits = |it: &Simulation| -> Vec<u64> {
-        let estimates = it.results().estimate().iter();
-        estimates.map(|it| it.to_bits()).collect()
+    let bits = |simulation: &Simulation| -> Vec<u64> {
+        let estimates = simulation.results().estimate().iter();
+        estimates.map(|estimate| estimate.to_bits()).collect()
     };
     assert_eq!(bits(&simulation), bits(&whole));
 }
@@ -333,7 +340,7 @@ fn a_slot_of_a_pool_may_exceed_its_internal_nodes() {
 
 #[test]
 fn jobs_without_run_time_have_cores_of_a_pool_too() {
-    // The second starts before the first, and gives its cores back at once.
+    // The second starts before the first, and frees its cores at once.
     let text = r#"{"submit": 0, "run": 10, "cores": 2, "priority": 10}
 {"submit": 0, "run": 0, "cores": 2, "priority": 20}"#;
     let simulation = run(lines(text), &Machine::Pool(2), setup("fcfs"));
@@ -441,7 +448,7 @@ proptest! {
                 prop_assert_eq!(cores.len(), u64::from(results.cores()[held]));
             }
         }
-        // Steps of another length give the same.
+        // Steps of another length give the same results.
         let mut again = Simulation::new(Arc::new(workload), &machine, setup).unwrap();
         while again.advance(1000).unwrap() {}
         prop_assert_eq!(starts(&again), starts(&simulation));

@@ -42,7 +42,7 @@ fn a_job_ended_by_a_failure_counts_for_as_long_as_it_ran() {
         ..setup("fcfs")
     };
     let simulation = run(lines(text), &nodes(3, 1), setup);
-    // The second ran from 0 to 90, and there are never two nodes for it again.
+    // The second ran from 0 to 90; after that, two nodes are never up again.
     assert_eq!(starts(&simulation), "0 -");
     let summary = simulation.summary();
     assert!((summary.makespan - 90.0).abs() < 1e-12);
@@ -123,7 +123,10 @@ fn random_failures_need_mean_times_and_nodes() {
             "{\"submit\": 0, \"run\": 1, \"cores\": 1}\n{\"submit\": 1000, \"run\": 1, \"cores\": 1}",
         );
         let refused = Simulation::new(Arc::new(jobs), machine, setup);
-        refused.err().map(|it| it.to_string()).unwrap_or_default()
+        refused
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default()
     };
     for mtbf in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let error = refused(mtbf, &nodes(1, 1));

@@ -29,7 +29,10 @@ fn metrics_follow_their_definitions() {
     near(summary.utilisation, 21.0 / 32.0);
     assert!(summary.utilisation_to_last_submit.is_nan());
     let classes = simulation.size_classes();
-    let sizes: Vec<(u32, u32, u64)> = classes.iter().map(|it| (it.from, it.to, it.jobs)).collect();
+    let sizes: Vec<(u32, u32, u64)> = classes
+        .iter()
+        .map(|class| (class.from, class.to, class.jobs))
+        .collect();
     assert_eq!(sizes, [(1, 1, 2), (2, 2, 1)]);
     let series = simulation.series();
     assert_eq!(series.time(), [0.0, 10.0, 15.0, 16.0]);
@@ -40,7 +43,7 @@ fn metrics_follow_their_definitions() {
 
 #[test]
 fn utilisation_to_the_last_submit_excludes_the_decline() {
-    // One core from 2 to 6, both from 6 to 9; the last job comes at 7.
+    // One core from 2 to 6, both from 6 to 9; the last job arrives at 7.
     let simulation = pool("fcfs", 2, &[(2, 4, 1, 4), (6, 3, 2, 3), (7, 9, 1, 9)]);
     let summary = simulation.summary();
     assert!((summary.utilisation_to_last_submit - 6.0 / 10.0).abs() < 1e-9);
@@ -49,7 +52,7 @@ fn utilisation_to_the_last_submit_excludes_the_decline() {
 
 #[test]
 fn utilisation_begins_with_the_first_job_that_starts() {
-    // The first job is denied; then one core is used from 4 to 8, and the last job comes at 8.
+    // The first job is denied; then one core is used from 4 to 8, and the last job arrives at 8.
     let jobs = [(0, 9, 3, 9), (4, 4, 1, 4), (8, 4, 2, 4)];
     let summary = pool("fcfs", 2, &jobs).summary();
     assert!((summary.utilisation_to_last_submit - 4.0 / 8.0).abs() < 1e-9);
@@ -61,7 +64,7 @@ fn utilisation_begins_with_the_first_job_that_starts() {
 
 #[test]
 fn a_series_is_thinned_and_keeps_its_end() {
-    let jobs: Vec<Line> = (0..60_000).map(|it| (2 * it, 1, 1, 1)).collect();
+    let jobs: Vec<Line> = (0..60_000).map(|index| (2 * index, 1, 1, 1)).collect();
     let simulation = pool("fcfs", 1, &jobs);
     let series = simulation.series();
     assert!((1000..65_535).contains(&series.time().len()));

@@ -1,4 +1,4 @@
-//! Traces: what is read, left out and assumed, what is rejected, and that they can be written.
+//! Traces: jobs read and left out, assumptions, rejected input, and writing.
 
 use penstock_jobspec::{Constraint, Count};
 use penstock_sim::{DEFAULT_PRIORITY, JobShape, TraceJob, Workload, jsonl, swf};
@@ -18,7 +18,7 @@ fn job(id: u64, times: [f64; 3], cores: u32) -> TraceJob {
 
 fn jobs(workload: &Workload) -> Vec<TraceJob> {
     (0..workload.len())
-        .filter_map(|it| workload.job(it))
+        .filter_map(|index| workload.job(index))
         .collect()
 }
 
@@ -37,7 +37,7 @@ fn missing_fields_fall_back_as_the_format_says() {
         &line([1, 0, 100, 4, 8, 200, 1]),
         &line([2, 5, 100, 4, -1, -1, 1]),
         &line([3, 7, 0, 4, 0, -1, 1]),
-        // Only -1 is missing: this user asked for no time at all.
+        // Only -1 is missing: this user requested a time of 0.
         &line([4, 8, 60, 4, 4, 0, 1]),
     ]
     .concat();
@@ -78,7 +78,7 @@ fn jobs_that_cannot_have_run_are_left_out_and_counted() {
     ]
     .concat();
     let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
-    let ids: Vec<u64> = jobs(&workload).iter().map(|it| it.id).collect();
+    let ids: Vec<u64> = jobs(&workload).iter().map(|job| job.id).collect();
     assert_eq!(ids, [6, 7]);
     let said = workload.assumptions().join("\n");
     for sentence in [
@@ -142,13 +142,13 @@ fn jobs_are_sorted_by_submit_time_then_file_order() {
     ]
     .concat();
     let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
-    let ids: Vec<u64> = jobs(&workload).iter().map(|it| it.id).collect();
+    let ids: Vec<u64> = jobs(&workload).iter().map(|job| job.id).collect();
     assert_eq!(ids, [2, 4, 1, 3]);
     let said = workload.assumptions().join("\n");
     assert!(said.contains("they were sorted"), "{said}");
     // A limit counts jobs in file order.
     let workload = swf::read(text.as_bytes(), "a.swf", Some(2)).unwrap();
-    let ids: Vec<u64> = jobs(&workload).iter().map(|it| it.id).collect();
+    let ids: Vec<u64> = jobs(&workload).iter().map(|job| job.id).collect();
     assert_eq!(ids, [2, 1]);
 }
 

@@ -6,7 +6,7 @@ use penstock_sim::{
 
 fn jobs(workload: &Workload) -> Vec<TraceJob> {
     (0..workload.len())
-        .filter_map(|it| workload.job(it))
+        .filter_map(|index| workload.job(index))
         .collect()
 }
 
@@ -29,7 +29,7 @@ fn digest(text: &str) -> u64 {
 }
 
 fn share(jobs: &[TraceJob], test: impl Fn(&TraceJob) -> bool) -> f64 {
-    let found = u32::try_from(jobs.iter().filter(|it| test(it)).count()).unwrap();
+    let found = u32::try_from(jobs.iter().filter(|job| test(job)).count()).unwrap();
     f64::from(found) / f64::from(u32::try_from(jobs.len()).unwrap())
 }
 
@@ -61,16 +61,16 @@ fn sizes_are_as_published() {
         (JobKinds::All, 0.244, 0.576),
     ] {
         let jobs = jobs(&model(kinds, None).draw().unwrap());
-        let found = share(&jobs, |it| it.shape.slots == 1);
+        let found = share(&jobs, |job| job.shape.slots == 1);
         assert!((found - serial).abs() < 0.015, "{kinds}: serial {found}");
         // Other sizes are powers of two by chance.
-        let powers = share(&jobs, |it| {
-            it.shape.slots.min() > 1 && it.shape.slots.min().is_power_of_two()
+        let powers = share(&jobs, |job| {
+            job.shape.slots.min() > 1 && job.shape.slots.min().is_power_of_two()
         });
         assert!(powers > power_of_two - 0.015, "{kinds}: powers {powers}");
         assert!(
             jobs.iter()
-                .all(|it| (1..=128).contains(&it.shape.slots.min()))
+                .all(|job| (1..=128).contains(&job.shape.slots.min()))
         );
     }
 }
@@ -90,8 +90,8 @@ fn run_times_are_as_published() {
         let jobs = jobs(&model(kinds, None).draw().unwrap());
         let logarithms: Vec<f64> = jobs
             .iter()
-            .filter(|it| it.shape.slots == 1)
-            .map(|it| it.run.ln())
+            .filter(|job| job.shape.slots == 1)
+            .map(|job| job.run.ln())
             .collect();
         let count = f64::from(u32::try_from(logarithms.len()).unwrap());
         let found = logarithms.iter().sum::<f64>() / count;
@@ -100,19 +100,23 @@ fn run_times_are_as_published() {
             (found - mean).abs() < 0.15,
             "{kinds} {first}: {found}, {mean}"
         );
-        assert!(jobs.iter().all(|it| it.run >= 1.0 && it.run < 162_756.0));
-        assert!(jobs.iter().all(|it| it.run.fract() == 0.0));
+        assert!(jobs.iter().all(|job| job.run >= 1.0 && job.run < 162_756.0));
+        assert!(jobs.iter().all(|job| job.run.fract() == 0.0));
     }
     // Larger jobs run longer.
     let jobs = jobs(&model(JobKinds::All, None).draw().unwrap());
     let mean = |jobs: Vec<&TraceJob>| {
         let count = f64::from(u32::try_from(jobs.len()).unwrap());
-        jobs.iter().map(|it| it.run).sum::<f64>() / count
+        jobs.iter().map(|job| job.run).sum::<f64>() / count
     };
-    let small = mean(jobs.iter().filter(|it| it.shape.slots.min() <= 4).collect());
+    let small = mean(
+        jobs.iter()
+            .filter(|job| job.shape.slots.min() <= 4)
+            .collect(),
+    );
     let large = mean(
         jobs.iter()
-            .filter(|it| it.shape.slots.min() >= 64)
+            .filter(|job| job.shape.slots.min() >= 64)
             .collect(),
     );
     assert!(large > 1.5 * small, "{small} {large}");
@@ -126,7 +130,7 @@ fn most_jobs_come_in_the_afternoon_and_few_at_night() {
     let mut hours = [0u32; 24];
     for job in &jobs {
         let hour = (job.submit / 3600.0) % 24.0;
-        let begun = (1u8..24).filter(|it| f64::from(*it) <= hour).count();
+        let begun = (1u8..24).filter(|tick| f64::from(*tick) <= hour).count();
         hours[begun] += 1;
     }
     let busiest = *hours.iter().max().unwrap();
@@ -187,7 +191,7 @@ fn mix(shapes: &str) -> Mix {
 fn a_mix_has_its_weights() {
     let workload = mix("80%:1c:10m,20%:4-8n:1h-2h").draw().unwrap();
     let jobs = jobs(&workload);
-    let small = share(&jobs, |it| it.shape.nodes.is_none());
+    let small = share(&jobs, |job| job.shape.nodes.is_none());
     assert!((small - 0.8).abs() < 0.05, "{small}");
     for job in &jobs {
         match &job.shape.nodes {
@@ -209,7 +213,7 @@ fn a_mix_has_its_weights() {
     assert_eq!(at_once.draw().unwrap().span(), Some((0.0, 0.0)));
     // A component without a weight gets what the others leave.
     let jobs = self::jobs(&mix("90%:1c:1m,2c:1m").draw().unwrap());
-    let two = share(&jobs, |it| it.shape.slots == 2);
+    let two = share(&jobs, |job| job.shape.slots == 2);
     assert!((two - 0.1).abs() < 0.03, "{two}");
 }
 
@@ -269,7 +273,9 @@ fn generation_can_be_stopped() {
         jobs: 20_000,
         ..mix("1c:1h")
     };
-    let draws: [Draw; 2] = [&|it| lublin.draw_while(it), &|it| mix.draw_while(it)];
+    let draws: [Draw; 2] = [&|go_on| lublin.draw_while(go_on), &|go_on| {
+        mix.draw_while(go_on)
+    }];
     for draw in draws {
         let mut most = 0;
         assert!(
@@ -289,7 +295,7 @@ fn generation_can_be_stopped() {
                 })
                 .is_err()
             );
-            assert_eq!(asked, stop, "it goes on");
+            assert_eq!(asked, stop, "it continues");
         }
     }
 }

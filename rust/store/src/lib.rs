@@ -20,16 +20,7 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension, params};
 
 pub use error::Error;
-
-/// When a commit is durable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Synchronous {
-    /// After every commit, which syncs the log: it survives a power failure.
-    #[default]
-    Full,
-    /// At checkpoints, which sync the log: a commit survives a crash of the daemon only.
-    Normal,
-}
+pub use schema::Synchronous;
 
 /// A stored job: its record and the text of its eventlog.
 #[derive(Clone, Debug, PartialEq)]
@@ -327,6 +318,32 @@ impl Store {
             [spec],
         )
         .map(drop)
+    }
+
+    /// One job; `None` if there is none with this id.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn job(&self, id: u64) -> Result<Option<JobRecord>, Error> {
+        let row = self
+            .connection
+            .prepare_cached("SELECT userid, spec, r FROM jobs WHERE id = ?")
+            .and_then(|mut statement| {
+                let columns = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+                statement.query_row([key(id)], columns).optional()
+            })
+            .map_err(|source| Error::new("cannot read a job", &source))?;
+        let Some((userid, spec, r)) = row else {
+            return Ok(None);
+        };
+        Ok(Some(JobRecord {
+            id,
+            userid,
+            spec,
+            r,
+            eventlog: self.eventlog(id)?,
+        }))
     }
 
     /// Every job, the oldest first.

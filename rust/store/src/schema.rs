@@ -2,7 +2,17 @@
 
 use rusqlite::Connection;
 
-use crate::{Error, Synchronous};
+use crate::Error;
+
+/// When a commit is durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Synchronous {
+    /// After every commit, which syncs the log: it survives a power failure.
+    #[default]
+    Full,
+    /// At checkpoints, which sync the log: a commit survives a crash of the daemon only.
+    Normal,
+}
 
 const VERSION: i64 = 1;
 

@@ -92,7 +92,7 @@ fn removing_a_job_leaves_the_others_alone() {
 }
 
 #[test]
-fn a_full_disk_is_told_apart() {
+fn a_full_disk_has_an_error_of_its_own() {
     let mut store = Store::in_memory().unwrap();
     // SQLite reports its page limit as a full disk.
     store

@@ -1,12 +1,12 @@
 use crate::frame::{self, PREFIX};
 use crate::{Error, Message};
 
-/// The greatest length field accepted unless a [`Decoder`] is told otherwise: 64 MiB.
+/// The default limit of a frame's length field in a [`Decoder`]: 64 MiB.
 pub const DEFAULT_MAX_FRAME: usize = 64 << 20;
 
-/// Turns a stream of bytes, split anywhere, into messages.
+/// Decodes a stream of bytes, split anywhere, into messages.
 ///
-/// At most one unfinished frame is held, and its bytes are copied once. After an error the stream is lost:
+/// A decoder buffers at most one unfinished frame, and copies its bytes once. After an error the stream is lost:
 /// every further call fails with the same error.
 #[derive(Debug)]
 pub struct Decoder {
@@ -23,7 +23,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// A decoder at the start of a stream; `max_frame` bounds a frame's length in bytes, its first 8 not counted.
+    /// Returns a decoder at the start of a stream; `max_frame` limits a frame's length in bytes, without its first 8.
     pub fn new(max_frame: usize) -> Self {
         Self {
             max_frame,
@@ -32,12 +32,12 @@ impl Decoder {
         }
     }
 
-    /// The number of bytes held of a frame that has not arrived completely.
+    /// The number of buffered bytes of a frame that has not arrived completely.
     pub fn pending(&self) -> usize {
         self.partial.len()
     }
 
-    /// Feeds the next bytes of the stream; appends the messages that they complete to `out`.
+    /// Decodes the next bytes of the stream; appends the messages that they complete to `out`.
     ///
     /// The cost is proportional to the bytes given, however small the pieces.
     ///

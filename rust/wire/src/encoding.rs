@@ -1,4 +1,4 @@
-//! Messages to frames and back (RFC 3).
+//! Encoding of messages as frames, and decoding (RFC 3).
 
 use crate::Error;
 use crate::error::Subject;
@@ -6,13 +6,13 @@ use crate::frame;
 use crate::message::{Kind, Message, PARTS};
 
 impl Message {
-    /// The bytes this message takes on the wire, its magic and length included.
+    /// The size of the message's frame in bytes, magic and length included.
     pub fn encoded_len(&self) -> usize {
         frame::encoded_len(self, self.payload.as_deref())
     }
 
-    /// Checks that a frame can carry this message. A decoded message passes, and so does every response to it of
-    /// less than 4 GiB.
+    /// Checks that the message can be encoded. A decoded message passes, and so does every response to one below
+    /// 4 GiB.
     ///
     /// # Errors
     ///
@@ -47,16 +47,16 @@ impl Message {
 
     /// Appends the message's frame to `out`.
     ///
-    /// A message that does not pass [`Message::check`] has no frame: nothing is appended. Callers whose topics or
-    /// payloads come from users check first.
+    /// Appends nothing if the message does not pass [`Message::check`]. Callers whose topics or payloads come from
+    /// users check first.
     pub fn encode(&self, out: &mut Vec<u8>) {
         if self.check().is_ok() {
             frame::write(self, self.payload.as_deref(), out);
         }
     }
 
-    /// Appends the message's frame with the payload in CBOR if it is a JSON object, as
-    /// [`Message::encode_payload_as_cbor`] makes it.
+    /// Appends the message's frame, with a JSON object as payload converted to CBOR as in
+    /// [`Message::encode_payload_as_cbor`].
     pub fn encode_as_cbor(&self, out: &mut Vec<u8>) {
         match self.payload_as_cbor() {
             // CBOR is at most a little longer than its JSON, which passed.
@@ -67,7 +67,7 @@ impl Message {
         }
     }
 
-    /// Reads exactly one frame. [`Decoder`](crate::Decoder) reads a stream of them.
+    /// Decodes exactly one frame. [`Decoder`](crate::Decoder) decodes a stream of frames.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// What was read or checked when an [`Error`] occurred.
+/// The input that was read or checked when an [`Error`] occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     Frame,
@@ -9,7 +9,7 @@ pub(crate) enum Subject {
     Json,
 }
 
-/// Why bytes are not a frame, or a payload not JSON or CBOR: the place, and what was expected there.
+/// The error of a malformed frame, or of a payload that is not JSON or CBOR: the offset, and what was expected there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     subject: Subject,
@@ -38,7 +38,7 @@ impl Error {
         self.subject == Subject::Frame
     }
 
-    /// Whether a payload was at fault, not a frame: the messages around it can be read.
+    /// Whether a payload is malformed, not its frame: other messages of the stream can still be read.
     pub fn is_payload(&self) -> bool {
         matches!(self.subject, Subject::Cbor | Subject::Json)
     }

@@ -1,9 +1,9 @@
-//! One frame: magic and length, the parts, the header.
+//! The layout of one frame: magic and length, the parts, the header.
 
-use penstock_flux::Attached;
 use penstock_flux::flags::{PAYLOAD, ROUTE, TOPIC};
 
 use crate::Error;
+use crate::body::Body;
 use crate::error::Subject;
 use crate::message::{Kind, Message, PARTS, Topic};
 
@@ -91,12 +91,12 @@ pub(crate) fn check_prefix(bytes: &[u8], max: usize) -> Result<Option<usize>, Er
 struct Parts<'a> {
     frame: &'a [u8],
     at: usize,
-    /// Where the header's part starts.
+    /// The offset of the header's part.
     end: usize,
 }
 
 impl<'a> Parts<'a> {
-    /// The next part; `name` and `flag` say what is expected and why.
+    /// Reads the next part; errors name it by `name`, and `flag` as the reason to expect it.
     fn next(&mut self, name: &str, flag: u8) -> Result<&'a [u8], Error> {
         let at = self.at;
         let rest = &self.frame[at..self.end];
@@ -208,7 +208,7 @@ struct Header {
 }
 
 impl Header {
-    /// Reads the last part of a frame, and where it starts: its length byte.
+    /// Reads the last part of a frame, which starts with its length byte.
     fn read(frame: &[u8]) -> Result<(Self, usize), Error> {
         let part = frame.split_last_chunk::<HEADER>();
         let Some((&length, before, header)) = part.and_then(|(body, header)| {
@@ -321,8 +321,7 @@ pub(crate) fn parse(frame: &[u8]) -> Result<Message, Error> {
         matchtag,
         routes,
         topic,
-        payload,
-        attached: Attached::default(),
+        payload: payload.map(Body::from),
     })
 }
 
@@ -341,7 +340,7 @@ fn write_part(out: &mut Vec<u8>, pieces: [&[u8]; 2]) {
 
 fn length_field(len: usize) -> [u8; 4] {
     u32::try_from(len)
-        .expect("Message::check refuses what exceeds 4 GiB")
+        .expect("Message::check rejects what exceeds 4 GiB")
         .to_be_bytes()
 }
 

@@ -1,7 +1,7 @@
 //! The wire of Flux (RFC 3, "Message Framing"): messages, their frames, and payloads in JSON or CBOR.
 //!
-//! The crate is sans-IO: [`Decoder`] turns bytes into [`Message`]s however they are split,
-//! [`Message::encode`] turns a message into bytes. What was decoded encodes to the same bytes again.
+//! The crate is sans-IO: [`Decoder`] decodes bytes, split anywhere, into [`Message`]s, and [`Message::encode`] encodes
+//! a message. A decoded message encodes to the same bytes.
 //!
 //! A frame is the magic `12 00 EE FF`, a 4-byte big-endian length that does not count these 8 bytes,
 //! and the parts: routes and the empty part that ends them (both only with [`ROUTE`](penstock_flux::flags::ROUTE)), topic
@@ -24,6 +24,7 @@
 //! # Ok::<(), penstock_wire::Error>(())
 //! ```
 
+mod body;
 mod decoder;
 mod encoding;
 mod error;
@@ -31,6 +32,7 @@ mod frame;
 mod message;
 mod transcode;
 
+pub use body::Body;
 pub use decoder::{DEFAULT_MAX_FRAME, Decoder};
 pub use error::Error;
 pub use frame::MAX_ROUTES;

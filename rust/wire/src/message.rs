@@ -3,11 +3,11 @@ use std::borrow::Cow;
 use penstock_flux::flags::{
     MATCHTAG_NONE, NODEID_ANY, NORESPONSE, PAYLOAD, ROUTE, STREAMING, TOPIC, USERID_UNKNOWN,
 };
-use penstock_flux::{Attached, Attachment, Credentials, Payload};
+use penstock_flux::{AnyRequest, Credentials, Payload, RequestError, TypedPayload};
 use serde::Deserialize;
 
-use crate::Error;
-use crate::transcode;
+use crate::body::Body;
+use crate::{Error, transcode};
 
 /// The flags that say which parts a frame has.
 pub(crate) const PARTS: u8 = TOPIC | PAYLOAD | ROUTE;
@@ -66,10 +66,10 @@ impl From<&str> for Topic {
     }
 }
 
-/// One message: RFC 3's header, and the parts in front of it.
+/// One message: RFC 3's header, and the parts before it.
 ///
-/// Its fields are public: a broker rewrites them. The bits of [`Message::flags`] that announce parts
-/// ([`TOPIC`], [`PAYLOAD`], [`ROUTE`]) are set from the parts themselves when the message is encoded.
+/// Its fields are public because a broker rewrites them. Encoding sets the bits of [`Message::flags`] that announce
+/// parts ([`TOPIC`], [`PAYLOAD`], [`ROUTE`]) from the parts themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Message {
     /// The kind.
@@ -88,9 +88,8 @@ pub struct Message {
     pub routes: Option<Vec<Vec<u8>>>,
     /// The topic; every message but a control message has one.
     pub topic: Option<Topic>,
-    /// The payload as it came, a JSON payload with its NUL.
-    pub payload: Option<Vec<u8>>,
-    pub(crate) attached: Attached,
+    /// The payload as received; JSON includes its NUL.
+    pub payload: Option<Body>,
 }
 
 impl Message {
@@ -105,11 +104,10 @@ impl Message {
             routes: Some(Vec::new()),
             topic: Some(Topic::from(topic)),
             payload: None,
-            attached: Attached::default(),
         }
     }
 
-    /// A client's request to any rank, with an empty route stack and no matchtag.
+    /// Returns a client's request to any rank, with an empty route stack and no matchtag.
     ///
     /// `payload_json` is the text of a JSON object, to which a NUL is added; empty text makes a request
     /// without payload.
@@ -117,14 +115,14 @@ impl Message {
         Self::build(Kind::Request, topic, NODEID_ANY).with_json(payload_json)
     }
 
-    /// An event with an empty route stack; `payload_json` as in [`Message::request`].
+    /// Returns an event with an empty route stack; `payload_json` as in [`Message::request`].
     pub fn event(topic: &str, payload_json: &str, sequence: u32) -> Self {
         Self::build(Kind::Event, topic, sequence).with_json(payload_json)
     }
 
-    /// The response to `request`: its routes, its topic, its matchtag, and [`STREAMING`] as it has it.
+    /// Returns a response to `request`, with its routes, topic, matchtag and [`STREAMING`] flag.
     ///
-    /// `errnum` 0 is success. `payload` goes out as it is: [`Message::json_payload`] adds the NUL of JSON.
+    /// `errnum` 0 is success. `payload` is sent unchanged: [`Message::json_payload`] adds the NUL of JSON.
     pub fn response_to(request: &Self, errnum: u32, payload: Option<Vec<u8>>) -> Self {
         let mut response = Self {
             kind: Kind::Response,
@@ -135,8 +133,7 @@ impl Message {
             matchtag: request.matchtag,
             routes: request.routes.clone(),
             topic: request.topic.clone(),
-            payload,
-            attached: Attached::default(),
+            payload: payload.map(Body::from),
         };
         response.flags = response.wire_flags();
         response
@@ -147,13 +144,18 @@ impl Message {
         Self::response_to(request, 0, Some(payload.to_payload()))
     }
 
+    /// The successful response to `request`, with a value as its payload.
+    pub fn typed_success_to(request: &Self, value: TypedPayload) -> Self {
+        Self::response_to(request, 0, None).with_typed(value)
+    }
+
     /// The error response to `request`: `errnum`, and `text` with a NUL unless it is empty.
     pub fn error_to(request: &Self, errnum: u32, text: &str) -> Self {
         let payload = (!text.is_empty()).then(|| Self::json_payload(text));
         Self::response_to(request, errnum, payload)
     }
 
-    /// `text` as the wire has it: with a NUL at the end.
+    /// Returns `text` in the wire's form, with a NUL at the end.
     pub fn json_payload(text: &str) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(text.len() + 1);
         bytes.extend_from_slice(text.as_bytes());
@@ -161,28 +163,28 @@ impl Message {
         bytes
     }
 
-    /// The message with the JSON text as its payload (a NUL is added), or without payload if the text is empty.
+    /// Sets the payload to the JSON text and a NUL, or removes it if the text is empty.
     #[must_use]
     pub fn with_json(mut self, text: &str) -> Self {
         self.set_payload((!text.is_empty()).then(|| Self::json_payload(text)));
         self
     }
 
-    /// The message with this payload, as JSON.
+    /// Sets the payload to this value's JSON.
     #[must_use]
     pub fn with_payload(mut self, payload: &impl Payload) -> Self {
         self.set_payload(Some(payload.to_payload()));
         self
     }
 
-    /// The message with this matchtag.
+    /// Sets the matchtag.
     #[must_use]
     pub fn with_matchtag(mut self, matchtag: u32) -> Self {
         self.matchtag = matchtag;
         self
     }
 
-    /// The message with these flags beside those that announce its parts.
+    /// Sets the flags other than those that announce parts.
     #[must_use]
     pub fn with_flags(mut self, flags: u8) -> Self {
         self.flags = flags;
@@ -190,22 +192,22 @@ impl Message {
         self
     }
 
-    /// The message with the typed value of its payload, for a receiver in the same process.
+    /// Sets the payload to a value, which is written as JSON when its bytes are first read.
     #[must_use]
-    pub fn with_attachment(mut self, attachment: Attachment) -> Self {
-        self.attached = Attached(Some(attachment));
+    pub fn with_typed(mut self, value: TypedPayload) -> Self {
+        self.payload = Some(Body::from(value));
+        self.flags = self.wire_flags();
         self
     }
 
-    /// The typed value of the payload; `None` if the sender has attached none, or the message came over a socket.
-    pub fn attachment(&self) -> Option<&Attachment> {
-        self.attached.0.as_ref()
+    /// The value of the payload; `None` if the sender had none, or the message came over a socket.
+    pub fn typed(&self) -> Option<&TypedPayload> {
+        self.payload.as_ref().and_then(Body::typed)
     }
 
-    /// Replaces the payload, and [`PAYLOAD`] with it; an attachment is removed.
+    /// Replaces the payload, and [`PAYLOAD`] with it.
     pub fn set_payload(&mut self, payload: Option<Vec<u8>>) {
-        self.attached = Attached::default();
-        self.payload = payload;
+        self.payload = payload.map(Body::from);
         self.flags = self.wire_flags();
     }
 
@@ -214,27 +216,27 @@ impl Message {
         self.topic.as_ref().map_or("", |topic| &topic.text)
     }
 
-    /// The service a topic names: what stands before its first period.
+    /// The service that the topic names: the part before the first period.
     pub fn service(&self) -> &str {
         let topic = self.topic();
         topic.split_once('.').map_or(topic, |(service, _)| service)
     }
 
-    /// The method a topic names: what stands after its first period, empty if there is none.
+    /// The method that the topic names: the part after the first period, empty without a period.
     pub fn method(&self) -> &str {
         self.topic()
             .split_once('.')
             .map_or("", |(_, method)| method)
     }
 
-    /// The payload without one NUL at its end: the text of JSON.
+    /// The payload without the NUL at its end: the JSON text.
     pub fn payload_json(&self) -> Option<&[u8]> {
         self.payload
             .as_deref()
             .map(|bytes| bytes.strip_suffix(&[0]).unwrap_or(bytes))
     }
 
-    /// Reads the payload, which must be JSON, as one of [`penstock_flux`]'s structures; no payload reads as `{}`.
+    /// Reads the JSON payload as one of [`penstock_flux`]'s structures; an absent payload reads as `{}`.
     ///
     /// # Errors
     ///
@@ -243,14 +245,39 @@ impl Message {
         penstock_flux::read(self.payload_json())
     }
 
-    /// A copy without the payload: what is needed of a request to respond to it later.
+    /// Reads the payload of a request, as [`Message::read`] does.
+    ///
+    /// # Errors
+    ///
+    /// The request is malformed: EPROTO, with a text that names topic and key.
+    pub fn read_request<'a, T: Deserialize<'a>>(&'a self) -> Result<T, RequestError> {
+        self.read()
+            .map_err(|error| RequestError::malformed(self.topic(), &error))
+    }
+
+    /// The payload of the response to `ping`: that of the request.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Message::read_request`] does if the payload is not an object.
+    pub fn echo(&self) -> Result<Vec<u8>, RequestError> {
+        let AnyRequest {} = self.read_request()?;
+        let payload = self.payload.clone().map(Body::into_bytes);
+        Ok(payload.unwrap_or_else(|| Self::json_payload("{}")))
+    }
+
+    /// The peer that sent the message: the bottom of the route stack; `None` if that is empty or absent.
+    pub fn origin(&self) -> Option<&[u8]> {
+        self.routes.as_ref()?.last().map(Vec::as_slice)
+    }
+
+    /// Returns a copy without the payload, enough to respond to a request later.
     #[must_use]
     pub fn header(&self) -> Self {
         let mut header = Self {
             payload: None,
             topic: self.topic.clone(),
             routes: self.routes.clone(),
-            attached: Attached::default(),
             ..*self
         };
         header.flags = header.wire_flags();
@@ -267,35 +294,31 @@ impl Message {
 
     /// Whether the payload is CBOR (a JSON object starts with `7B`, a CBOR map with `A0` to `BF`).
     pub fn has_cbor(&self) -> bool {
-        self.payload.as_deref().is_some_and(transcode::is_cbor)
+        self.payload.as_ref().is_some_and(Body::is_cbor)
     }
 
-    /// Turns a CBOR payload into JSON with its NUL; any other payload is unchanged.
+    /// Converts a CBOR payload to JSON with its NUL; any other payload is unchanged.
     ///
     /// # Errors
     ///
-    /// Fails if the CBOR is malformed or has no JSON form, and says where; the message is unchanged then.
+    /// Fails if the CBOR is malformed or has no JSON form. The error has the offset; the message is unchanged.
     pub fn normalise(&mut self) -> Result<(), Error> {
-        if let Some(payload) = self
-            .payload
-            .as_deref()
-            .filter(|payload| transcode::is_cbor(payload))
-        {
+        if let Some(payload) = self.payload.as_ref().filter(|payload| payload.is_cbor()) {
             let mut json = transcode::cbor_to_json(payload)?.into_bytes();
             json.push(0);
-            self.payload = Some(json);
+            self.payload = Some(json.into());
         }
         Ok(())
     }
 
-    /// Turns the payload into CBOR if it is a JSON object; any other payload, malformed JSON included, stays as it is.
+    /// Converts the payload to CBOR if it is a JSON object; any other payload, malformed JSON included, is unchanged.
     ///
     /// Returns whether the payload changed.
     pub fn encode_payload_as_cbor(&mut self) -> bool {
         let cbor = self.payload_as_cbor();
         let changed = cbor.is_some();
         if changed {
-            self.payload = cbor;
+            self.payload = cbor.map(Body::from);
         }
         changed
     }
@@ -309,7 +332,7 @@ impl Message {
         transcode::json_to_cbor(std::str::from_utf8(json).ok()?).ok()
     }
 
-    /// The rank a request is for; [`NODEID_ANY`] in other kinds.
+    /// The rank to which a request is addressed; [`NODEID_ANY`] in other kinds.
     pub fn nodeid(&self) -> u32 {
         if self.kind == Kind::Request {
             self.nodeid_errnum_seq
@@ -336,7 +359,7 @@ impl Message {
         }
     }
 
-    /// The text of an error response, without NULs at its end; `None` for anything else and where no text came.
+    /// The text of an error response, without NULs at its end; `None` in other messages, or if it has no text.
     pub fn error_text(&self) -> Option<Cow<'_, str>> {
         let payload = self.payload.as_deref().filter(|_| self.errnum() != 0)?;
         let end = payload
@@ -346,12 +369,12 @@ impl Message {
         Some(String::from_utf8_lossy(&payload[..end]))
     }
 
-    /// Whether this request wants responses until an error ends the stream, or this response is one of them.
+    /// Whether the message is a streaming request, whose responses end with an error, or a response to one.
     pub fn is_streaming(&self) -> bool {
         self.flags & STREAMING != 0
     }
 
-    /// Whether this request must never be answered.
+    /// Whether the request must get no response.
     pub fn is_noresponse(&self) -> bool {
         self.flags & NORESPONSE != 0
     }
@@ -378,7 +401,7 @@ impl Message {
         }
     }
 
-    /// The flags with the bits for topic, payload and routes as the parts are.
+    /// The flags, with the bits for topic, payload and routes set from the parts.
     pub(crate) fn wire_flags(&self) -> u8 {
         let mut flags = self.flags & !PARTS;
         if self.topic.is_some() {

@@ -35,7 +35,7 @@ def words(text):
         ('# flux: a"""{"key": 42}"""b\n', ['a{"key": 42}b']),
         (r'# flux: a\ b "c\"\d" ' + "'e\\f' ''\n", ["a b", 'c"\\d', "e\\f", ""]),
         ("echo flux: -N1\n", []),
-        # What comes before the first one ends nothing.
+        # Commands before the first directive do not end the search.
         ("#!/bin/sh\necho hi\necho ho\n#FLUX: -N1\n#FLUX: -n2\n", ["-N1", "-n2"]),
         ("# fluxion: -N1\n", []),
     ],

@@ -11,7 +11,9 @@ import pytest
 
 from penstock.cli import main
 from penstock.cli.planned import accuracy
+from penstock.cli.whatif import _complete
 from penstock.cli.when import clock, span
+from penstock.errors import Error
 
 NOW = 1_800_000_000.0
 WAITS = {"id": 1, "userid": 0, "urgency": 16, "t_submit": NOW, "state": 8, "name": "a"}
@@ -292,8 +294,35 @@ def test_a_scheduler_without_the_method_is_reported(fake, say, capsys, args, top
 
 
 def test_spans_and_times_are_short():
-    spans = [span(it) for it in (-3.0, 0.0, 89.6, 150.0, 7300.0, 4e5)]
+    spans = [span(seconds) for seconds in (-3.0, 0.0, 89.6, 150.0, 7300.0, 4e5)]
     assert spans == ["0 s", "0 s", "90 s", "2 min", "2 h", "5 d"]
     assert len(clock(NOW, NOW)) == 8
     assert len(clock(NOW + 5e5, NOW)) == 16
     assert clock(1e300, NOW) == "1e+300"
+
+
+# --- the jobspec of `what-if submit`
+
+
+@pytest.mark.parametrize(
+    ("queues", "text"),
+    [
+        ({}, "queue `nosuch`: no queues are configured"),
+        ({"debug": {}, "batch": {}}, "unknown queue `nosuch`: expected batch, debug"),
+    ],
+)
+def test_an_invalid_queue_is_an_error(queues, text):
+    spec = {"attributes": {"system": {"queue": "nosuch"}}}
+    with pytest.raises(Error, match=text):
+        _complete(spec, {"queues": queues})
+
+
+def test_a_job_without_a_queue_gets_the_default_one():
+    spec = {"attributes": {"system": {}}}
+    defaults = {"jobspec": {"defaults": {"system": {"queue": "batch", "duration": 60.0}}}}
+    _complete(spec, {"queues": {"batch": {"requires": ["big"]}}, "policy": defaults})
+    assert spec["attributes"]["system"] == {
+        "queue": "batch",
+        "duration": 60.0,
+        "constraints": {"properties": ["big"]},
+    }

@@ -26,7 +26,7 @@ CURRENT = {"PATH": "/bin", "OMP_A": "1", "OMP_B": "2", "HOME": "/h"}
         (["-*", "OMP_*"], {"OMP_A": "1", "OMP_B": "2"}),
         (["-*", "/^P.*/"], {"PATH": "/bin"}),
         (["-*", "NOSUCH*"], {}),
-        # What was set is not taken over again.
+        # A variable that a rule has set is not replaced by the current environment.
         (["-*", "OMP_A=9", "OMP_*"], {"OMP_A": "9", "OMP_B": "2"}),
         # A value is expanded from the rules before, else from the current environment.
         (["-*", "PATH=$PATH:/x", "X=${PATH}:$HOME"], {"PATH": "/bin:/x", "X": "/bin:/x:/h"}),

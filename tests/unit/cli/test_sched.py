@@ -32,7 +32,7 @@ CONFIGURED |= {"overlong": "shorten", "queues": {"a": {"max-jobs": 2}}}
 
 @pytest.fixture
 def told(monkeypatch):
-    """What a run of the scheduler was started with."""
+    """The arguments that the scheduler was started with."""
     found = {}
 
     def run(uri, limit, *, grow, settings):

@@ -49,7 +49,7 @@ def used(found):
 
 
 def sim(capsys, *args, code=0):
-    """Runs it; returns what it wrote to stdout and to stderr."""
+    """Runs `penstock sim`; returns its stdout and stderr."""
     assert main(["sim", *map(str, args)]) == code
     return capsys.readouterr()
 
@@ -160,7 +160,7 @@ def test_without_a_trace_there_is_a_model(capsys):
     assert (document["workload"]["jobs"], document["machine"]["cores"]) == (5000, 256)
     assert "Lublin and Feitelson" in document["assumptions"][0]
     assert (document["options"]["seed"], document["options"]["load"]) == (1, 0.8)
-    # What the summary says gives the same.
+    # The command in the summary reproduces the result.
     again = json.loads(sim(capsys, *document["command"][2:], "--json").out)
     assert again["runs"][0]["wait_mean"] == document["runs"][0]["wait_mean"]
 
@@ -462,7 +462,9 @@ def test_the_report_needs_nothing_else(here, capsys):
 def test_the_report_of_nodes_and_of_a_window(here, capsys):
     options = ["b.jsonl", "--nodes=2", "--cores=2", "--window", "12s:20s"]
     text, page = report(here, capsys, *options)
-    jobs = [it for it in page.iter("rect") if (it.get("class") or "").startswith("job")]
+    jobs = [
+        element for element in page.iter("rect") if (element.get("class") or "").startswith("job")
+    ]
     assert len(jobs) == 1, "the other one has ended"
     assert jobs[0].find("title").text.startswith("job 5")
     assert "Who has which nodes" in text
@@ -478,7 +480,7 @@ def test_sizes_in_the_report_are_those_of_jobs_that_ran_under_any_policy(here, c
     ]
     (here / "c.jsonl").write_text("\n".join(map(json.dumps, jobs)))
     _, page = report(here, capsys, "c.jsonl", "--cores=9", "--policy=easy,fcfs")
-    names = [it.text for it in page.iter("text")]
+    names = [element.text for element in page.iter("text")]
     assert "9-16" in names
     assert "129-256" not in names
 

@@ -354,7 +354,7 @@ def test_an_unknown_queue_is_an_error(fake, say, answers, capsys):
         "",
         "penstock jobs: unknown queue `nosuch`: expected batch, debug\n",
     )
-    # One that was removed may have jobs still.
+    # A removed queue may still have jobs.
     fake.methods["job-list.list"] = answers({"jobs": [{"id": 1, "state": 8}]})
     assert main(["jobs", "-q", "old", "--stats"]) == 0
     assert capsys.readouterr().out.startswith("1 pending")

@@ -12,7 +12,7 @@ from penstock.client.methods import Methods
 # Methods of one client only: the other has no services, or is closed by its block.
 BLOCKING_ONLY = {"close"}
 TRIO_ONLY = {"send", "add_service", "remove_service", "subscribe", "unsubscribe", "wait_lost"}
-# The answer's type tells how one gets it: one by one, or in an `async for`.
+# Methods whose result is iterated by `for` in one client and by `async for` in the other.
 TRANSPORT = {"merge"}
 
 
@@ -44,8 +44,7 @@ def test_methods_have_equal_signatures(name):
 def test_the_requests_by_name_are_defined_once():
     shared = {name for name in BLOCKING if vars(Methods).get(name) is BLOCKING[name] is TRIO[name]}
     assert set(BLOCKING) - shared == {
-        *("submit", "submit_many", "wait_one"),
-        *("close", "rpc", "call_many", "do", "stream", "collect", "merge"),
+        *("close", "call_many", "do", "stream", "collect", "merge"),
     }
 
 
@@ -67,6 +66,6 @@ def test_rows_are_typed():
         for name, method in BLOCKING.items()
         if "Any" in inspect.signature(method).return_annotation
     }
-    # What a service says in its own words, and documents of the site.
+    # Payloads of any service, and the site's configuration.
     assert untyped == {"rpc", "call_many", "stream", "merge", "stats", "config"}
     assert set(rows.__all__) <= set(vars(rows))

@@ -76,7 +76,7 @@ def test_submissions_during_a_request_go_into_the_next_one(fake, ids):
     def waited(request):
         jobs = request.object()["ids"]
         if jobs == [99]:
-            # Asked for while the first submission is under way, which is now answered.
+            # The wait comes while the first submission is in flight; respond to that now.
             return submit(requests[0])
         rows = [{"id": job, "returncode": 0} for job in jobs]
         return [request.respond({"jobs": rows}), request.respond(errnum=errno.ENODATA)]

@@ -66,7 +66,7 @@ def topic(request, fake):
     def cancel(message):
         assert message.noresponse
         first = asked.pop(message.object()["matchtag"])
-        # One that was on its way already, and the end that the cancellation brings.
+        # A response that was in flight, and the end of the stream, caused by the cancellation.
         yield first.respond(ANSWERS[topic])
         yield first.respond(errnum=errno.ENODATA)
 

@@ -32,8 +32,8 @@ def raised(kind, severity, note, **more):
     return {"type": kind, "severity": severity, "note": note, **more}
 
 
-# Name, positional and named arguments; topic and payload of the request; answer; what comes of it.
-ASKED = [
+# Method, positional and named arguments; topic and payload of the request; response; result.
+CALLS = [
     ("submit", [SPEC], {}, "job-ingest.submit", {"jobspec": SPEC, "urgency": 16}, {"id": 7}, 7),
     (
         *("submit", [SPEC], {"urgency": 3, "count": 2, "flags": 4}, "job-ingest.submit"),
@@ -160,8 +160,8 @@ ASKED = [
     ("shutdown", [], {}, "broker.shutdown", None, None, None),
 ]
 
-# As above, but that the answers are several and the results a list.
-STREAMED = [
+# The same with several responses, and a list as the result.
+STREAMS = [
     (
         *("iter_jobs", [], {}, "job-list.list", LISTED),
         *([{"jobs": [ROW, ROW]}, {"jobs": [ROW]}], [ROW] * 3),
@@ -200,7 +200,7 @@ STREAMED = [
 
 
 def over_both(method, args, named):
-    """What the blocking and the Trio client make of a method; streams as lists."""
+    """The results of a method of the blocking and of the Trio client; streams as lists."""
 
     async def main():
         with trio.fail_after(60):
@@ -217,30 +217,32 @@ def over_both(method, args, named):
     return blocking, trio.run(main)
 
 
-@pytest.mark.parametrize(("method", "args", "named", "topic", "asked", "said", "result"), ASKED)
-def test_questions_with_one_answer(fake, method, args, named, topic, asked, said, result):
-    fake.methods[topic] = lambda request: [request.respond(said)]
+@pytest.mark.parametrize(
+    ("method", "args", "named", "topic", "payload", "response", "result"), CALLS
+)
+def test_calls(fake, method, args, named, topic, payload, response, result):
+    fake.methods[topic] = lambda request: [request.respond(response)]
     assert over_both(method, args, named) == (result, result)
     for _ in range(2):
         request = fake.wait_for(topic)
-        assert (request.object() or None) == (asked or None)
+        assert (request.object() or None) == (payload or None)
         assert not request.streaming
 
 
-@pytest.mark.parametrize(("method", "args", "named", "topic", "asked", "said", "result"), STREAMED)
-def test_questions_with_many_answers(
-    fake, answers, method, args, named, topic, asked, said, result
-):
-    fake.methods[topic] = answers(*said)
+@pytest.mark.parametrize(
+    ("method", "args", "named", "topic", "payload", "responses", "result"), STREAMS
+)
+def test_streams(fake, answers, method, args, named, topic, payload, responses, result):
+    fake.methods[topic] = answers(*responses)
     assert over_both(method, args, named) == (result, result)
     for _ in range(2):
         request = fake.wait_for(topic)
-        assert request.object() == asked
+        assert request.object() == payload
         assert request.streaming
 
 
 def test_every_method_is_here():
-    named = {case[0] for case in [*ASKED, *STREAMED]}
+    named = {case[0] for case in [*CALLS, *STREAMS]}
     below = {"submit_many", "kill", "wait_one", "ping"}
     transport = {"rpc", "call_many", "do", "stream", "collect", "merge", "close"}
     public = {name for name in dir(Client) if not name.startswith("_")}
@@ -302,10 +304,9 @@ def test_a_reason_is_returned_and_an_error_is_raised(fake, errnum, reason):
 def test_ids_are_kept_when_a_later_part_is_rejected(fake, monkeypatch):
     from penstock.client.calls import submissions
 
-    for module in ("client.client", "aclient"):
-        monkeypatch.setattr(
-            f"penstock.{module}.submissions", lambda jobs: submissions(jobs, limit=1)
-        )
+    monkeypatch.setattr(
+        "penstock.client.methods.submissions", lambda jobs: submissions(jobs, limit=1)
+    )
 
     def submit(request):
         (job,) = request.object()["jobs"]

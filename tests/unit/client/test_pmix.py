@@ -25,7 +25,7 @@ GRANTED = {
     ],
 }
 QUEUED = {"status": 1, "queued": True, "id": "mine", "alloc": "ƒ9"}
-REFUSED = {"status": -29, "reason": "not\x1b available now", "results": []}
+DENIED = {"status": -29, "reason": "not\x1b available now", "results": []}
 ROW = {
     "id": "mine",
     "alloc": "ƒ9",
@@ -77,7 +77,10 @@ def test_a_request_has_the_attributes_of_pmix(fake, says):
     assert (answer.cpus, answer.dropped) == ((4, 2), ("pmix.alloc.nlist",))
     payload = asked(fake)
     assert (payload["job"], payload["rank"], payload["directive"]) == (41, 3, "extend")
-    assert {it["key"]: (it["value"], it["required"]) for it in payload["attributes"]} == {
+    assert {
+        attribute["key"]: (attribute["value"], attribute["required"])
+        for attribute in payload["attributes"]
+    } == {
         "pmix.alloc.reqid": ("mine", True),
         "pmix.alloc.nnodes": (2, True),
         "pmix.alloc.nlist": ("n[1-2]", True),
@@ -92,7 +95,10 @@ def test_an_allocation_that_is_named_has_to_be_there(fake, says):
         job.release(alloc="ƒ9")
         job.reacquire(alloc="loan", required=True)
     flags = [
-        {it["key"]: (it["value"], it["required"]) for it in asked(fake)["attributes"]}
+        {
+            attribute["key"]: (attribute["value"], attribute["required"])
+            for attribute in asked(fake)["attributes"]
+        }
         for _ in range(2)
     ]
     assert flags[0] == {"pmix.alloc.id": ("ƒ9", True)}
@@ -100,10 +106,10 @@ def test_an_allocation_that_is_named_has_to_be_there(fake, says):
 
 
 def test_a_denial_is_an_error_with_its_status(says):
-    says("pmix.alloc", REFUSED)
+    says("pmix.alloc", DENIED)
     with Job(JOB) as job, pytest.raises(DeniedError, match="out of resources") as caught:
         job.new(nodes=1)
-    assert (caught.value.status, caught.value.reason) == (-29, REFUSED["reason"])
+    assert (caught.value.status, caught.value.reason) == (-29, DENIED["reason"])
 
 
 def test_without_waiting_the_queued_request_is_returned(fake, says):
@@ -133,7 +139,7 @@ def test_both_ways_to_ask_say_the_same(fake, says):
     says("pmix.alloc", QUEUED, GRANTED)
     says("pmix.cancel", {"status": 0, "reason": "", "cancelled": ["mine"]})
     says("pmix.query", {"status": 0, "reason": "", "requests": [ROW], "lent": [LOAN]})
-    says("pmix.events", GRANTED, REFUSED | {"id": "b", "alloc": None})
+    says("pmix.events", GRANTED, DENIED | {"id": "b", "alloc": None})
 
     async def ask():
         async with AsyncJob.connect() as job:
@@ -160,7 +166,7 @@ def test_both_ways_to_ask_say_the_same(fake, says):
     sent = [asked(fake, topic) for topic in topics]
     assert trio.run(ask) == blocking
     assert blocking[3] == [Lent("loan", 2, "n[4-5]", 0, None, 4)]
-    assert [(it.status, it.id) for it in blocking[4]] == [(0, "mine"), (-29, "b")]
+    assert [(event.status, event.id) for event in blocking[4]] == [(0, "mine"), (-29, "b")]
     again = [asked(fake, topic) for topic in ["pmix.alloc"] * 5 + ["pmix.events"]]
     assert again == [*sent[:5], sent[8]]
 
@@ -198,7 +204,7 @@ def test_the_verbs_print_cpus_per_host(fake, says, capsys, cpus, shown):
 
 
 def test_the_verbs_tell(fake, says, capsys):
-    says("pmix.alloc", REFUSED)
+    says("pmix.alloc", DENIED)
     assert main(["elastic", "new", "-N", "1"]) == 1
     assert r"out of resources (-29): not\x1b available now" in capsys.readouterr().err
     assert main(["elastic", "new", "-N", "1", "--json"]) == 1

@@ -166,7 +166,7 @@ def test_submissions_are_split_before_a_frame_is_full():
 BAD = ["\udcff", object(), float("inf"), float("nan"), {"a": {1}}]
 
 
-@pytest.mark.parametrize("bad", BAD, ids=lambda it: ascii(it)[:8])
+@pytest.mark.parametrize("bad", BAD, ids=lambda value: ascii(value)[:8])
 def test_a_jobspec_without_a_json_form_is_an_error_and_others_are_submitted(fake, bad):
     def submit(request):
         jobs = request.object()["jobs"]
@@ -205,7 +205,7 @@ def test_a_job_that_is_too_large_is_not_sent_and_harms_no_other():
 
 def test_many_jobs_get_their_ids_or_their_errors(fake, monkeypatch):
     monkeypatch.setattr(
-        "penstock.client.client.submissions", lambda jobs: submissions(jobs, limit=1)
+        "penstock.client.methods.submissions", lambda jobs: submissions(jobs, limit=1)
     )
 
     def method(request):

@@ -185,8 +185,8 @@ def test_only_jobs_that_wait_are_explained():
 def test_the_first_of_the_queue_are_explained_at_once():
     made = engine()
     made.schedule(0.0)
-    assert [it.id for it in made.explain_all(0.0)] == [2, 3]
-    assert [it.id for it in made.explain_all(0.0, limit=1)] == [2]
+    assert [explanation.id for explanation in made.explain_all(0.0)] == [2, 3]
+    assert [explanation.id for explanation in made.explain_all(0.0, limit=1)] == [2]
     assert made.explain_all(0.0)[0] == made.explain(2, 0.0)
 
 
@@ -303,7 +303,7 @@ def test_a_number_of_decisions_or_answers_is_not_negative():
 
 
 def test_the_band_is_the_error_of_past_estimates():
-    """Jobs end at half of their limits, so that waits are half of what was said."""
+    """Jobs end at half of their limits, so that waits are half of the estimates."""
     made = Engine(ResourceSet.uniform("0", "n", cores="0"), policy="fcfs")
     made.submit(range(41), made.shape(), durations=100.0)
     made.schedule(0.0)

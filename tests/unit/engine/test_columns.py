@@ -58,7 +58,7 @@ def pending(**columns):
         memoryview(array("L", [3, 0, 1, 0, 2]))[::2],
         Frame(array("i", IDS)),
     ],
-    ids=lambda it: type(it).__name__,
+    ids=lambda column: type(column).__name__,
 )
 def test_any_sequence_of_integers_is_a_column(ids):
     assert pending(ids=ids).ids.tolist() == [1, 2, 3]
@@ -73,7 +73,7 @@ def test_any_sequence_of_integers_is_a_column(ids):
         array("f", [30, 10.5, 20]),
         Frame(array("d", [30, 10.5, 20])),
     ],
-    ids=lambda it: type(it).__name__,
+    ids=lambda column: type(column).__name__,
 )
 def test_durations_may_have_fractions(durations):
     assert pending(durations=durations).durations.tolist() == [10.5, 20.0, 30.0]

@@ -56,7 +56,7 @@ copies = pytest.mark.parametrize("made_by", COPIES.values(), ids=COPIES)
 
 
 def future(made):
-    """What an engine does when everything that runs ends, step by step."""
+    """The starts of an engine, step by step, as its running jobs end one by one."""
     story = []
     for now in range(20, 40):
         decisions = made.schedule(float(now))
@@ -158,30 +158,48 @@ def test_allocations_on_removed_ranks_are_saved(gone):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda it: it.update(version=2), r"version: expected 1, found 2 \(saved by penstock "),
-        (lambda it: it.update(format="tar"), "format: expected `penstock-engine`, found 'tar'"),
-        (lambda it: it.clear(), "format: expected `penstock-engine`, found None"),
-        (lambda it: it.pop("pending"), "expected the key 'pending'"),
-        (lambda it: it["pending"].pop("queues"), "expected the key 'queues'"),
-        (lambda it: it["pending"]["ids"].append(1), "shapes: expected one value, or 5"),
-        (lambda it: it["pending"]["durations"].__setitem__(0, -1), r"durations\[0\]: expected"),
-        (lambda it: it["pending"]["shapes"].__setitem__(0, 99), r"shapes\[0\]: expected"),
-        (lambda it: it["running"]["rs"].pop(), "shorter"),
-        (lambda it: it["running"]["ids"].__setitem__(0, 8), "job 8 is known already"),
-        (lambda it: it["running"]["rs"].__setitem__(0, {}), "invalid R"),
-        (lambda it: it["shapes"].append(it["shapes"][0]), r"shapes\[3\]: expected one that is not"),
-        (lambda it: it["shapes"][0].update(cores=0), "cores: expected at least 1"),
-        (lambda it: it["shapes"][0].pop("gpus"), "expected the key 'gpus'"),
-        (lambda it: it.update(queues=[]), "items"),
         (
-            lambda it: it["queues"].update(q={"group": None, "max_jobs": -1}),
+            lambda document: document.update(version=2),
+            r"version: expected 1, found 2 \(saved by penstock ",
+        ),
+        (
+            lambda document: document.update(format="tar"),
+            "format: expected `penstock-engine`, found 'tar'",
+        ),
+        (lambda document: document.clear(), "format: expected `penstock-engine`, found None"),
+        (lambda document: document.pop("pending"), "expected the key 'pending'"),
+        (lambda document: document["pending"].pop("queues"), "expected the key 'queues'"),
+        (lambda document: document["pending"]["ids"].append(1), "shapes: expected one value, or 5"),
+        (
+            lambda document: document["pending"]["durations"].__setitem__(0, -1),
+            r"durations\[0\]: expected",
+        ),
+        (
+            lambda document: document["pending"]["shapes"].__setitem__(0, 99),
+            r"shapes\[0\]: expected",
+        ),
+        (lambda document: document["running"]["rs"].pop(), "shorter"),
+        (lambda document: document["running"]["ids"].__setitem__(0, 8), "job 8 is known already"),
+        (lambda document: document["running"]["rs"].__setitem__(0, {}), "invalid R"),
+        (
+            lambda document: document["shapes"].append(document["shapes"][0]),
+            r"shapes\[3\]: expected one that is not",
+        ),
+        (lambda document: document["shapes"][0].update(cores=0), "cores: expected at least 1"),
+        (lambda document: document["shapes"][0].pop("gpus"), "expected the key 'gpus'"),
+        (lambda document: document.update(queues=[]), "items"),
+        (
+            lambda document: document["queues"].update(q={"group": None, "max_jobs": -1}),
             r"queues\.q\.max_jobs: expected 0 to ",
         ),
-        (lambda it: it["running"].update(outside=[[[0, "0", ""]]]), "rank 0 is in the inventory"),
-        (lambda it: it["running"].update(outside=[[[99, "x", ""]]]), "invalid idset"),
-        (lambda it: it.update(policy="random"), "policy"),
-        (lambda it: it.update(down="x"), "invalid idset"),
-        (lambda it: it.update(r=5), "expected a ResourceSet"),
+        (
+            lambda document: document["running"].update(outside=[[[0, "0", ""]]]),
+            "rank 0 is in the inventory",
+        ),
+        (lambda document: document["running"].update(outside=[[[99, "x", ""]]]), "invalid idset"),
+        (lambda document: document.update(policy="random"), "policy"),
+        (lambda document: document.update(down="x"), "invalid idset"),
+        (lambda document: document.update(r=5), "expected a ResourceSet"),
     ],
 )
 def test_an_invalid_saved_engine_is_rejected_with_the_place(change, text):

@@ -42,7 +42,9 @@ def submitted(engine, ids, shape=None, **columns):
 
 
 @pytest.mark.parametrize(
-    "source", [R, json.dumps(R), json.dumps(R).encode(), ResourceSet(R)], ids=lambda it: type(it)
+    "source",
+    [R, json.dumps(R), json.dumps(R).encode(), ResourceSet(R)],
+    ids=lambda source: type(source),
 )
 def test_it_is_constructed_from_any_r_with_all_nodes_up(source):
     engine = Engine(source)
@@ -185,7 +187,10 @@ def test_decisions_are_columns_rows_and_resources():
     assert r.summary() == "rank[0-1]/core[0-3]"
     assert (r.starttime, r.expiration, r.nslots) == (1000.0, 1060.0, 4)
     assert r.properties == {"big": IDset("0-1")}
-    assert [it.summary() for it in decisions.rs()] == [r.summary(), "rank3/core0,gpu0"]
+    assert [allocated.summary() for allocated in decisions.rs()] == [
+        r.summary(),
+        "rank3/core0,gpu0",
+    ]
     # Resources are read on access, columns are not.
     engine.free(5)
     with pytest.raises(EngineError, match="job 5 holds no resources"):

@@ -78,11 +78,11 @@ def test_jobs_left_out_are_not_held_and_all_answers_name_them():
     assert (why.reason, why.facts) == ("left-out", {})
     assert str(why) == "left out: the order of the last pass does not have it"
     assert made.explain(5, 0.0).reason == "held"
-    assert [(it.id, it.reason) for it in made.explain_all(0.0)] == [
+    assert [(explanation.id, explanation.reason) for explanation in made.explain_all(0.0)] == [
         (1, "left-out"),
         (4, "left-out"),
     ]
-    assert [it.id for it in made.explain_all(0.0, limit=1)] == [1]
+    assert [explanation.id for explanation in made.explain_all(0.0, limit=1)] == [1]
     estimates = made.estimate(0.0)
     assert estimates.ids.tolist() == [1, 4]
     assert all(isnan(start) for start in estimates.starts)

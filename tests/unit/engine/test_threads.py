@@ -40,10 +40,10 @@ def test_engines_in_several_threads_decide_as_in_one():
 
 
 def looked_at_while_it_works():
-    """What another thread is told that asks an engine something during a pass."""
+    """The errors that another thread gets from an engine during a pass."""
     engine = Engine(ResourceSet.uniform("0-999", "n[0-999]", cores="0-63"))
     engine.submit(range(50_000), engine.shape())
-    begun, over, told = threading.Event(), threading.Event(), set()
+    begun, over, errors = threading.Event(), threading.Event(), set()
 
     def work():
         begun.set()
@@ -57,16 +57,16 @@ def looked_at_while_it_works():
         try:
             assert engine.npending in (0, 50_000)
         except EngineError as error:
-            told.add(str(error).partition(":")[0])
+            errors.add(str(error).partition(":")[0])
     thread.join()
     assert engine.nrunning == 50_000
-    return told
+    return errors
 
 
 def test_a_busy_engine_rejects_calls_of_other_threads():
-    # Whether the other thread comes in time is up to the system: it gets many chances.
-    told = next(filter(None, (looked_at_while_it_works() for _ in range(100))))
-    assert told == {"the engine is at work in another thread"}
+    # The system decides whether the other thread runs during the pass: try many times.
+    errors = next(filter(None, (looked_at_while_it_works() for _ in range(100))))
+    assert errors == {"the engine is at work in another thread"}
 
 
 def test_an_engine_can_be_used_within_its_own_callable():

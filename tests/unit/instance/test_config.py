@@ -130,10 +130,10 @@ def test_the_effective_configuration_reads_back(config):
         ),
         (
             "[compat]\nexec_hello = 'maybe'",
-            'compat.exec_hello: expected "replace" or "refuse", found "maybe"',
+            'compat.exec_hello: expected "replace" or "reject", found "maybe"',
         ),
         (
-            "[compat]\nexec_hello = 'refuse'\nexec-hello = 'refuse'",
+            "[compat]\nexec_hello = 'reject'\nexec-hello = 'reject'",
             "`compat.exec-hello` is given twice, with `-` and with `_`",
         ),
         (
@@ -198,12 +198,12 @@ def test_the_effective_configuration_reads_back(config):
 def test_a_problem_names_its_key(text, problem):
     with pytest.raises(ConfigError) as caught:
         parse(text)
-    assert any(it.startswith(problem) for it in caught.value.problems), caught.value.problems
+    assert any(found.startswith(problem) for found in caught.value.problems), caught.value.problems
 
 
 def test_a_key_is_spelled_with_hyphens_or_underscores():
-    for text in ("[compat]\nexec_hello = 'refuse'", "[compat]\nexec-hello = 'refuse'"):
-        assert parse(text).compat.exec_hello == "refuse"
+    for text in ("[compat]\nexec_hello = 'reject'", "[compat]\nexec-hello = 'reject'"):
+        assert parse(text).compat.exec_hello == "reject"
     assert parse("").compat.exec_hello == "replace"
     config = parse("[job_manager]\ninactive_age_limit = '7d'\ninactive-num-limit = 1000")
     assert config.job_manager.inactive_age_limit == 7 * 86400

@@ -8,7 +8,7 @@ import tomllib
 import typing
 
 import pytest
-from configuration_page import PAGE, rendered
+from configuration_page import PAGE, rendered, service_settings
 
 from penstock._core import JobManager, Scheduler
 from penstock.config import Config, manager_settings, parse, scheduler_settings
@@ -24,6 +24,11 @@ KEYS = [".".join(key.path) for key in keys(Config)]
 
 def test_the_tables_are_those_of_the_declaration() -> None:
     assert rendered(TEXT) == TEXT, "run `make configuration`"
+
+
+def test_the_settings_of_the_services_are_those_of_the_declaration() -> None:
+    for path, text in service_settings().items():
+        assert path.read_text() == text, "run `make configuration`"
 
 
 def test_every_key_has_a_description() -> None:
@@ -70,7 +75,7 @@ def test_every_setting_of_a_service_has_a_name_of_its_own() -> None:
         "a": {"requires": ["x"], "constraint": {"ranks": ["0"]}, "limits": {"duration": 0.0}}
     }
     assert (full["inactive_age_limit"], full["inactive_num_limit"]) == (3600.0, 5)
-    assert full["exec_hello"] == "refuse"
+    assert full["exec_hello"] == "reject"
     assert full["elastic"] == {"job": {"requests": 9}, "user": {"ncores": 8}}
 
 
@@ -90,7 +95,7 @@ policy.limits.duration = 0
 inactive-age-limit = "1h"
 inactive-num-limit = 5
 [compat]
-exec-hello = "refuse"
+exec-hello = "reject"
 [penstock.elastic]
 job.requests = 9
 user.ncores = 8

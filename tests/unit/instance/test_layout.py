@@ -26,7 +26,9 @@ def allocate(count, ncores, ngpus=0, /, **options):
 
 
 def shown(places):
-    return [(it.rank, it.local_rank, it.host, str(it.cores), str(it.gpus)) for it in places]
+    return [
+        (task.rank, task.local_rank, task.host, str(task.cores), str(task.gpus)) for task in places
+    ]
 
 
 def test_slots_fill_the_lowest_ranks():
@@ -39,7 +41,7 @@ def test_slots_fill_the_lowest_ranks():
 
 def test_tasks_that_do_not_divide_go_in_blocks():
     places = allocate(4, 4, nodes=4, ntasks=6)
-    assert [it.target for it in places] == [0, 0, 1, 1, 2, 3]
+    assert [task.target for task in places] == [0, 0, 1, 1, 2, 3]
 
 
 def test_an_exclusive_node_s_cores_are_shared_out():
@@ -85,7 +87,7 @@ def granted(count, ncores, ngpus=0, /, nslots=None, **options):
 
 
 def test_a_job_of_ranges_has_as_many_tasks_as_slots_were_granted():
-    # R says how many slots there are, and what it has is shared out evenly.
+    # R holds the slot count; its resources are divided evenly among the slots.
     assert len(granted(2, 4, nslots=7, ntasks="1+")) == 7
     assert granted(2, 4, nslots=2, ntasks="1+", cores_per_task="1-8") == [
         (0, 0, "node0", "0-3", ""),
@@ -116,7 +118,7 @@ def test_a_job_of_ranges_has_as_many_tasks_as_slots_were_granted():
 )
 def test_the_engine_grants_ranges_that_can_be_laid_out(options, tasks):
     places = allocate(2, 4, 2, **options)
-    assert [(len(it.cores), len(it.gpus)) for it in places] == tasks
+    assert [(len(task.cores), len(task.gpus)) for task in places] == tasks
 
 
 def test_slots_that_differ_from_node_to_node_are_an_error():
@@ -131,17 +133,17 @@ def test_every_task_has_its_own_cores(nodes, ntasks, cores, gpus):
     places = allocate(
         nodes, 32, 16, nodes=nodes, ntasks=ntasks, cores_per_task=cores, gpus_per_task=gpus
     )
-    assert [it.rank for it in places] == list(range(ntasks))
-    used = [(it.target, core) for it in places for core in it.cores]
+    assert [task.rank for task in places] == list(range(ntasks))
+    used = [(task.target, core) for task in places for core in task.cores]
     assert len(used) == len(set(used))
-    assert all(len(it.cores) == cores and len(it.gpus) == gpus for it in places)
-    per_node = [sum(it.target == target for it in places) for target in range(nodes)]
+    assert all(len(task.cores) == cores and len(task.gpus) == gpus for task in places)
+    per_node = [sum(task.target == target for task in places) for target in range(nodes)]
     assert max(per_node) - min(per_node) <= 1
 
 
 def test_a_task_knows_its_job_under_both_names():
     spec = from_command(["app"], environment={"A": "b"}, cwd="/")
-    shared = job_environment(spec, 7, uri="local:///s", ntasks=2, nnodes=1)
+    shared = job_environment({}, spec, 7, uri="local:///s", ntasks=2, nnodes=1)
     environment = task_environment(shared, allocate(1, 2, 2, ntasks=2, gpus_per_task=1)[1])
     assert environment["A"] == "b"
     for prefix in ("PENSTOCK", "FLUX"):

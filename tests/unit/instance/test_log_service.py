@@ -14,7 +14,7 @@ from penstock.instance.log_service import LogService
 
 
 class Broker:
-    """Takes what is posted."""
+    """A broker that collects the posted messages."""
 
     owner = 1000
     clock = SystemClock()
@@ -23,8 +23,8 @@ class Broker:
         self.posted = []
         self.nudged = trio.Event()
 
-    def attach(self, _service, *, names):
-        assert names == ["log"]
+    def attach(self, _service, *, names, **_options):
+        assert names == ("log",)
         return 1
 
     def post_messages(self, _peer, messages):
@@ -45,7 +45,7 @@ def ask(topic, payload=None, *, userid=1000, flags=0):
         ("log.append", {"level": "info", "text": "x"}, 0),
         ("log.clear", {}, 0),
     ],
-    ids=lambda it: it[0],
+    ids=lambda request: request[0],
 )
 def test_guests_are_rejected(request_):
     topic, payload, flags = request_
@@ -60,7 +60,7 @@ def test_guests_are_rejected(request_):
 
 
 def test_lines_of_other_threads_reach_followers(monkeypatch):
-    # What pytest captures must be text that can be encoded, to be sent between its processes.
+    # pytest sends captured text between its processes, and can send only text that can be encoded.
     monkeypatch.setattr(logging.getLogger("penstock"), "propagate", False)
 
     async def main():

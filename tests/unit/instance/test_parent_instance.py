@@ -122,8 +122,8 @@ def test_a_new_expiration_of_the_job_is_the_instance_s_and_its_parent_may_go(flu
             while ResourceSet(client.resource_status()["R"]).expiration != 5e9:
                 pass
         flux.hang_up()
-        *_, last = _until(log, "going on")
-        assert last.startswith("penstock.parent: going on without the parent: ")
+        *_, last = _until(log, "continuing without")
+        assert last.startswith("penstock.parent: continuing without the parent: ")
         with Client(uri) as client:
             job = client.submit(from_command(["true"]))
             (row,) = client.wait([job])

@@ -19,7 +19,7 @@ OWNER, GUEST = 1000, 2000
 
 
 class Broker:
-    """Keeps what is sent."""
+    """A broker that collects the messages sent."""
 
     owner = OWNER
     clock = SystemClock()
@@ -27,7 +27,7 @@ class Broker:
     def __init__(self):
         self.sent = []
 
-    def attach(self, _service, *, names):
+    def attach(self, _service, *, names, **_options):
         self.names = names
         return 1
 
@@ -89,8 +89,8 @@ class Bench:
 def test_guests_may_look_and_do_nothing(topic, payload):
     bench = Bench()
     before = bench.rpc("resource.status", userid=GUEST).object()
-    refused = bench.rpc(topic, payload, userid=GUEST, flags=STREAMING)
-    assert refused.errnum == errno.EPERM
+    rejected = bench.rpc(topic, payload, userid=GUEST, flags=STREAMING)
+    assert rejected.errnum == errno.EPERM
     assert bench.rpc("resource.status", userid=GUEST).object() == before
     assert bench.manager.resource_events() == []
     assert bench.rpc("resource.stats-get").object()["acquired"] is False
@@ -117,20 +117,20 @@ def test_changes_that_cancel_out_are_not_sent():
     bench.ask("resource.property-add", {"targets": "0-1", "name": "p"})
     bench.ask("resource.property-remove", {"targets": "0-1", "name": "p"})
     assert {response.matchtag for response in bench.settle()} == {1}
-    # History knows all the same.
+    # The history has these changes nevertheless.
     assert len(bench.manager.resource_events()) == 4
     # Changes of one round are one response.
     bench.ask("resource.drain", {"targets": "0-1"})
     bench.ask("resource.shrink", {"targets": "3"})
     bench.ask("resource.undrain", {"targets": "1"})
-    told = [it.object() for it in bench.settle() if it.matchtag == 7]
+    told = [message.object() for message in bench.settle() if message.matchtag == 7]
     assert told == [{"shrink": "3", "down": "0,3"}]
-    # What happens before an acquire of the same round is in its first response.
+    # The first response to an acquire includes changes of the same round that precede it.
     bench.ask("resource.disconnect")
     bench.ask("resource.undrain", {"targets": "0"})
     bench.ask("resource.acquire", flags=STREAMING, matchtag=8)
-    told = [it.object() for it in bench.settle() if it.matchtag == 8]
-    assert [it["up"] for it in told] == ["0-2"]
+    told = [message.object() for message in bench.settle() if message.matchtag == 8]
+    assert [payload["up"] for payload in told] == ["0-2"]
 
 
 def test_a_request_that_wants_no_response_gets_none_and_holds_nothing():

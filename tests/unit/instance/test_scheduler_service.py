@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from penstock.instance.broker import Broker
 
 
-class Refusing:
+class RejectingResource:
     """A resource service that rejects the first requests, and keeps the rest."""
 
-    def __init__(self, broker: Broker, refusals: int) -> None:
+    def __init__(self, broker: Broker, rejections: int) -> None:
         self._broker = broker
-        self._refusals = refusals
+        self._rejections = rejections
         self.topics: list[str] = []
         self.asked = trio.Event()
         self.peer = broker.attach(self, names=["resource"])
@@ -35,8 +35,8 @@ class Refusing:
             self.topics.append(request.topic)
             if request.topic != "resource.acquire":
                 continue
-            if self._refusals:
-                self._refusals -= 1
+            if self._rejections:
+                self._rejections -= 1
                 text = "not today"
                 answer = request.respond(errnum=errno.EPERM, errtext=text)
                 self._broker.post_messages(self.peer, [answer])
@@ -51,7 +51,7 @@ def test_one_that_fails_is_logged_and_replaced(caplog):
     async def main() -> None:
         broker = make_broker(os.geteuid())
         ControlService(broker, attributes={}, config={}, shut_down=lambda: None)
-        resource = Refusing(broker, refusals=2)
+        resource = RejectingResource(broker, rejections=2)
         service = SchedulerService(broker, None)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(broker.pump)

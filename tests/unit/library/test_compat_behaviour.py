@@ -293,7 +293,7 @@ def test_there_is_no_handle_to_wrap(wrapper):
 
 
 class TestPythonHostlist:
-    """What the comparison with python-hostlist itself shows, where that is not installed."""
+    """Recorded results of python-hostlist, for machines where it is not installed."""
 
     def test_expand(self):
         assert slurm.expand_hostlist("n[1-2],n1,m[01,2]") == ["n1", "n2", "m01", "m2"]

@@ -52,7 +52,7 @@ def plain(value):
 
 
 def outcome(call):
-    """What comes of a recorded expression; only those of the file are ever evaluated."""
+    """The result or error of a recorded expression; evaluates only expressions of the file."""
     try:
         return {"result": plain(eval(call, dict(NAMES)))}
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Every public name of the originals is there, or says that it is not; `docs/compat.md` is true.
+"""Every public name of the originals is implemented or says that it is not.
 
 Run as a program, this file regenerates the tables of `docs/compat.md`.
 """
@@ -75,7 +75,9 @@ def rewritten(text):
         # From the mark to the end of its line, or of its section.
         end = r"[^\n]*" if mark == "agreement" else r".*?(?=\n## |\Z)"
         pattern = rf"(<!-- {mark} -->){end}"
-        text, count = re.subn(pattern, lambda match, it=table: match[1] + it, text, flags=re.DOTALL)
+        text, count = re.subn(
+            pattern, lambda match, body=table: match[1] + body, text, flags=re.DOTALL
+        )
         assert count == 1, mark
     return text
 

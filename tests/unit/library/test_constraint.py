@@ -17,12 +17,12 @@ VECTORS = json.loads((Path(__file__).parents[2] / "vectors/query.json").read_tex
 OPERATORS = {"name": "name", "state": "state"}
 
 
-@pytest.mark.parametrize("case", VECTORS["rfc35"] + VECTORS["good"], ids=lambda it: it["query"])
+@pytest.mark.parametrize("case", VECTORS["rfc35"] + VECTORS["good"], ids=lambda case: case["query"])
 def test_queries_become_objects(case):
     assert parse_query(case["query"], OPERATORS, "name") == case["constraint"]
 
 
-@pytest.mark.parametrize("case", VECTORS["bad"], ids=lambda it: it["query"])
+@pytest.mark.parametrize("case", VECTORS["bad"], ids=lambda case: case["query"])
 def test_an_invalid_query_names_the_place_and_the_expectation(case):
     expected = f"invalid constraint `{case['query']}`: {case['error']}"
     with pytest.raises(JobspecError, match=f"^{re.escape(expected)}$"):

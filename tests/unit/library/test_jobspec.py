@@ -87,7 +87,7 @@ def made(**options):
         ({"nodes": 4}, (4, 4, 4, 0, True)),
         ({"nodes": 4, "ntasks": 4}, (4, 4, 4, 0, False)),
         ({"nodes": 4, "ntasks": 4, "exclusive": True}, (4, 4, 4, 0, True)),
-        # Tasks that do not divide: enough slots on each node, as many tasks as asked for.
+        # Tasks not divisible by the nodes: enough slots on each node, as many tasks as requested.
         ({"nodes": 4, "ntasks": 5}, (5, 4, 8, 0, False)),
     ],
 )

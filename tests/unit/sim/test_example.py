@@ -25,7 +25,7 @@ def test_accuracy_of_estimates(example):
     rows = {(row["policy"], row["estimates"]): row for row in found}
     assert len(rows) == len(example["POLICIES"]) * len(example["ESTIMATES"])
     # First come first served uses no estimates; its predictions depend on them.
-    assert len({rows["fcfs", it]["wait"] for it in example["ESTIMATES"]}) == 1
+    assert len({rows["fcfs", estimate]["wait"] for estimate in example["ESTIMATES"]}) == 1
     for policy in ("fcfs", "conservative"):
         assert rows[policy, "exact"]["error"] == pytest.approx(0)
         assert rows[policy, "modal"]["error"] > 0

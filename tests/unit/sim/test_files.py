@@ -27,7 +27,7 @@ def here(tmp_path, monkeypatch):
 
 
 def sim(capsys, *args, code=0):
-    """Runs it; returns what it wrote to stdout and to stderr."""
+    """Runs `penstock sim`; returns its stdout and stderr."""
     assert main(["sim", *args]) == code
     return capsys.readouterr()
 

@@ -19,7 +19,7 @@ NUMBERS = st.floats(1e-9, 1e12)
 
 def parts(svg, tag, kind):
     found = ElementTree.fromstring(svg).iter(tag)
-    return [it for it in found if kind in (it.get("class") or "").split()]
+    return [element for element in found if kind in (element.get("class") or "").split()]
 
 
 @given(
@@ -108,7 +108,9 @@ def test_ticks(axis, labels):
 
 
 def test_units():
-    found = [duration(it) for it in (0, 5e-7, 0.0123, 42, 1000, 9999, 1e6, None, math.nan)]
+    found = [
+        duration(seconds) for seconds in (0, 5e-7, 0.0123, 42, 1000, 9999, 1e6, None, math.nan)
+    ]
     assert found == [
         *("0 s", "0.50 µs", "12.3 ms", "42.0 s", "16.7 min", "2.78 h", "11.6 d", "-", "-")
     ]
@@ -144,7 +146,7 @@ def test_the_means_over_bins_add_up(steps, bins):
 
 
 def hits(svg):
-    """What is told from where to where on the horizontal axis, in pixels."""
+    """Yields each tooltip: its left and right end in pixels, and its lines."""
     for hit in parts(svg, "rect", "hit"):
         left = float(hit.get("x"))
         yield left, left + float(hit.get("width")), hit.find("title").text.split("\n")

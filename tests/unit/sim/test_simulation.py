@@ -23,7 +23,7 @@ def workload(*jobs, name="test"):
 
 
 def nodes(count, cores):
-    """R of nodes that are alike; there is more than one of either."""
+    """R of `count` equal nodes of `cores` cores; both are at least 2."""
     return json.dumps(
         {
             "version": 1,
@@ -133,8 +133,8 @@ def test_nodes_and_allocations():
 
 
 def test_estimates_assume_no_further_arrivals():
-    # The third is told 15: after the second. The first ends at 6, four seconds early, so both
-    # start four seconds earlier than was said. The last need not wait.
+    # The estimate of the third is 15, the end of the second. The first ends at 6, four seconds
+    # early, so both start four seconds before their estimates. The last starts at once.
     jobs = workload((0, 6, 4, 10), (1, 5, 4, 5), (2, 9, 4, 9), (20, 1, 1, 1))
     result = run(None, jobs, policy="easy", pool_cores=4, estimates=True)
     columns = result.columns()
@@ -216,7 +216,7 @@ def test_simulations_are_deterministic():
 
 
 def deep(jobs):
-    """Jobs that all come at once, and whose starts are foretold at once."""
+    """A simulation of jobs that are all submitted, and their starts estimated, at one instant."""
     line = b'{"submit":0,"run":1,"cores":1}\n'
     return Simulation(
         None,
@@ -237,10 +237,10 @@ def test_a_callback_can_stop_a_simulation_which_continues_later():
     simulation = deep(300)
     with pytest.raises(LookupError):
         simulation.advance(1, stop)
-    # Before the first instant, of which nothing is known yet.
+    # Called before the first instant, so no job has an estimate.
     assert told == [(0, 0)]
     estimates = simulation.result().columns()["estimate_start"].tolist()
-    assert all(math.isnan(it) for it in estimates)
+    assert all(math.isnan(estimate) for estimate in estimates)
     while simulation.advance(50):
         pass
     estimates = simulation.result().columns()["estimate_start"].tolist()
@@ -248,7 +248,7 @@ def test_a_callback_can_stop_a_simulation_which_continues_later():
 
 
 def interrupt(work):
-    """Lets something be done, and a signal come."""
+    """Runs `work` and interrupts it by a signal."""
 
     def handler(*_):
         raise InterruptedError
@@ -259,7 +259,7 @@ def interrupt(work):
 
     before = signal.signal(signal.SIGALRM, handler)
     try:
-        # The timer starts within: on a busy machine the signal may come before the work.
+        # The timer starts inside the block: on a busy machine the signal may precede the work.
         with pytest.raises(InterruptedError):
             interrupted()
     finally:
@@ -288,7 +288,7 @@ def test_a_signal_is_heeded_within_an_estimate():
     estimates = None
     while estimates is None:
         interrupt(lambda: simulation.advance(1))
-        # The signal may come within the pass before; the next call goes on from there.
+        # The signal may come within the pass before; the next call continues from there.
         with suppress(WorkloadError):
             estimates = simulation.result().columns()["estimate_start"]
     assert math.isnan(estimates[-1]), "it was stopped before the end of the estimate"
@@ -316,7 +316,7 @@ def test_a_signal_is_heeded_within_a_pass():
 
 def started(simulation):
     starts = simulation.result().columns()["start"]
-    return [it for it in starts if not math.isnan(it)]
+    return [start for start in starts if not math.isnan(start)]
 
 
 def test_simulations_run_beside_each_other():

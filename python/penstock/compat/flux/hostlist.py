@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Hostlist", "decode"]
 
 Hosts: TypeAlias = "Hostlist | str | Iterable[Hosts]"
-"""Whatever a list is made from: a hostlist text, or any iterable of such."""
+"""The types that a list is constructed from: a hostlist's text, or an iterable of these."""
 
 
 class Hostlist:

@@ -13,7 +13,7 @@ Example:
     ValueError: IDset(): Invalid argument: 1-x
 
 Ids go from 0 to 4294967293: `IDSET_INVALID_ID`, which `first`, `last`, `next` and `prev` return
-where there is none, is not one.
+if there is no such id, is not an id.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ IDSET_FLAG_BRACKETS = 2
 IDSET_FLAG_RANGE = 4
 """Encode consecutive ids as ranges; the default."""
 IDSET_INVALID_ID = 4294967294
-"""What `first`, `last`, `next` and `prev` return where there is no id."""
+"""The result of `first`, `last`, `next` and `prev` if there is no such id."""
 
 Ids: TypeAlias = "IDset | str | int | Iterable[int]"
-"""Whatever a set is made from, and what can stand beside its operators."""
+"""The types that a set is constructed from, and that its operators accept."""
 
 _UINT_MAX = 4294967295
 
@@ -92,7 +92,7 @@ class IDset:
         return made
 
     def set_flags(self, flags: int) -> None:
-        """Sets what `encode` and `str` use by default."""
+        """Sets the default flags of `encode` and `str`."""
         self._flags = flags
 
     def encode(self, flags: int | None = None) -> str:

@@ -56,7 +56,7 @@ _ELSEWHERE = {
 }
 
 Resources: TypeAlias = "ResourceSet | str | Mapping[str, Any] | None"
-"""Whatever can stand beside the operators of a set: another, or an R as a text or an object."""
+"""The types that a set's operators accept: another set, or an R as text or object."""
 
 
 def __getattr__(name: str) -> NoReturn:
@@ -82,7 +82,7 @@ class ResourceSet:
     __hash__ = None  # type: ignore[assignment]
 
     state: str | None
-    """Whatever a program notes about the set, such as `"up"`; None at first."""
+    """A label for the program's own use, such as `"up"`; None at first."""
 
     def __init__(self, arg: str | Mapping[str, Any] | None = None, version: int = 1) -> None:
         if version != 1:
@@ -168,7 +168,7 @@ class ResourceSet:
 
     @property
     def starttime(self) -> float:
-        """From when on, in seconds since the epoch; 0.0 where that is not said."""
+        """The start time, in seconds since the epoch; 0.0 if unset."""
         return self._set.starttime or 0.0
 
     @starttime.setter
@@ -177,7 +177,7 @@ class ResourceSet:
 
     @property
     def expiration(self) -> float:
-        """Until when, in seconds since the epoch; 0.0 where there is no end."""
+        """The expiration, in seconds since the epoch; 0.0 if unset."""
         return self._set.expiration or 0.0
 
     @expiration.setter
@@ -304,7 +304,7 @@ class ResourceSet:
 def _without_execution(
     arg: str | Mapping[str, Any] | None, error: ResourceSetError
 ) -> penstock.ResourceSet:
-    """What Flux makes of an R that cannot be read as it is: nothing, if only `version` is there."""
+    """Reads an invalid R as Flux does: an empty set if `version` is the only key."""
     document = json.loads(arg) if isinstance(arg, str) else arg
     if isinstance(document, Mapping):
         if document["version"] != 1:

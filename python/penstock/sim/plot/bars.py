@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Box:
-    """How values are spread: five quantiles and how many values there were.
+    """The distribution of values: five quantiles and the number of values.
 
     Attributes:
         low: 5 %.
@@ -52,10 +52,10 @@ def bars(
     Args:
         groups: what the groups are called.
         rows: for each colour its name and a value a group; NaN draws nothing.
-        title: stands above.
+        title: the title above the chart.
         x: what the groups are (only the label counts).
         y: the vertical axis.
-        size: how large it is.
+        size: the size of the chart.
 
     Returns:
         SVG text.
@@ -96,10 +96,10 @@ def boxes(
     Args:
         groups: what the groups are called.
         rows: for each colour its name and a box a group.
-        title: stands above.
+        title: the title above the chart.
         x: what the groups are (only the label counts).
         y: the vertical axis.
-        size: how large it is.
+        size: the size of the chart.
 
     Returns:
         SVG text.
@@ -132,10 +132,10 @@ def histogram(
     Args:
         edges: of the bins, ascending, one more than there are bins.
         rows: for each colour its name and the height of each bin.
-        title: stands above.
+        title: the title above the chart.
         x: the horizontal axis.
         y: the vertical one.
-        size: how large it is.
+        size: the size of the chart.
 
     Returns:
         SVG text.

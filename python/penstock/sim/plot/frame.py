@@ -1,4 +1,4 @@
-"""What every chart has: title, legend, axes, the page it is drawn on."""
+"""The frame of a chart: title, legend, axes and background."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 COLOURS = 8
 
-# Colours are told apart by people who see few, on white and on black.
+# Distinguishable with colour blindness, on white and on black.
 _LIGHT = "#2a6fdb #d9601a #16876b #b0419a #8a6a00 #6d4fd0 #4f6272 #c03434".split()
 _DARK = "#6aa5ff #ff9a57 #3fc9a2 #e884d3 #d3b04a #a99bff #9fb2c2 #ff8181".split()
 
@@ -131,7 +131,7 @@ class Frame:
         self.draw_base()
 
     def draw_base(self) -> None:
-        """The line under the plot, and what the horizontal axis is."""
+        """Draws the line under the plot and the label of the horizontal axis."""
         self.parts.append(
             f'<path class="axis" d="M{pixel(self.left)} {pixel(self.bottom)}H{pixel(self.right)}"/>'
         )
@@ -204,5 +204,5 @@ def text_width(text: str) -> float:
 
 
 def tooltip(text: str) -> str:
-    """What is shown when the pointer rests on a part."""
+    """The text shown when the pointer rests on a part of the chart."""
     return f"<title>{escape(text)}</title>"

@@ -1,4 +1,4 @@
-"""Who has what when: rectangles of jobs over time."""
+"""Gantt charts: rectangles of jobs over time."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Block:
         low: where it begins on the vertical axis.
         high: where it ends there.
         colour: which of the colours it has.
-        faint: whether it is lighter, so that neighbours can be told apart.
-        text: what is shown when the pointer rests on it.
+        faint: whether it is lighter, to set it off from its neighbours.
+        text: the text shown when the pointer rests on it.
     """
 
     start: float
@@ -45,15 +45,15 @@ def gantt(
     y: Axis,
     size: Size | None = None,
 ) -> str:
-    """A chart of blocks; what is outside of the axes is cut off.
+    """A chart of blocks, clipped to the axes.
 
     Args:
         blocks: what is drawn; the later is on top.
-        title: stands above.
+        title: the title above the chart.
         names: colours and what they mean, for the legend.
         x: the horizontal axis, with both ends.
         y: the vertical one, with both ends.
-        size: how large it is.
+        size: the size of the chart.
 
     Returns:
         SVG text.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.sim.plot.scale import Axis, Scale
 
-# A strip that tells values is so many pixels wide, or as wide as a step.
+# The width in pixels of a strip with a tooltip, unless a step is wider.
 STRIP = 4.0
 
 
@@ -50,17 +50,17 @@ def lines(
 
     Args:
         drawn: the lines; the legend is left out where there is one without a name.
-        title: stands above.
+        title: the title above the chart.
         x: the horizontal axis.
         y: the vertical one.
         step: whether a value holds until the next one, rather than being joined with it.
         points: whether points are marked: for measurements, which are few.
         fill: whether the area below is shaded; for a single line.
         marks: heights of dashed lines across, and what they are.
-        size: how large it is.
+        size: the size of the chart.
 
     Returns:
-        SVG text. Where the pointer rests, the values of all lines there are told.
+        SVG text. Its tooltips have the values of all lines at the pointer.
     """
     names = [line.name for line in drawn if line.name]
     frame = Frame(title, x, y, size or Size(), names)

@@ -1,4 +1,4 @@
-"""Axes: from values to pixels, and where the ticks are."""
+"""Axes: the mapping of values to pixels, and the ticks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ MARKS = (
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis shows.
+    """The label, unit and scale of an axis.
 
     Attributes:
-        label: what it is, with the unit where ticks do not name it.
-        unit: how values are read; `duration` and `date` are in seconds.
+        label: its name, with the unit if ticks do not show it.
+        unit: the unit of the values; `duration` and `date` are in seconds.
         log: whether equal ratios are equally far apart.
-        low: the least value shown; by default what the data has (linear: or 0).
+        low: the least value shown; by default that of the data (linear: or 0).
         high: the greatest value shown.
         origin: for `date`, what 0 is, in seconds since the epoch (UTC).
     """
@@ -57,7 +57,7 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """The pixel of a value; what is outside is at the nearer end."""
+        """The pixel of a value; values outside are clamped to the nearer end."""
         value = min(max(value, self.low), self.high)
         if self.axis.log:
             part = math.log(value / self.low) / math.log(self.high / self.low)
@@ -102,8 +102,8 @@ def fit(axis: Axis, values: list[float], start: float, end: float) -> Scale:
     """A scale with round ends on which all finite values lie.
 
     Args:
-        axis: what is shown; its `low` and `high` are kept as they are.
-        values: what is to be shown; on a logarithmic axis only those above 0 count.
+        axis: the axis; its `low` and `high` are not rounded.
+        values: the values to show; on a logarithmic axis only those above 0 count.
         start: the pixel of the low end.
         end: the pixel of the high end.
     """

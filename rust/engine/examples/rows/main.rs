@@ -1,20 +1,21 @@
-//! The table of what matching is to cost and what it costs: target, figure, verdict.
-//! `make bench-engine`; `cargo run --release -p penstock-engine --example rows WORD` takes the rows
-//! whose name has the word.
+//! The table of the cost of matching: target, measured figure, verdict. `make bench-engine`; `cargo
+//! run --release -p penstock-engine --example rows WORD` prints the rows whose name contains the
+//! word.
 //!
 //! A figure is the least of several rounds, and its median. The states:
 //!
 //! - nodes have 64 cores, all of them up; every tenth has the property `tenth`;
 //! - *matches*: an empty machine, a batch of jobs of one shape without a time limit, first come
-//!   first served and first fit; what they got is freed between rounds. Submitting is left out;
+//!   first served and first fit; their allocations are freed between rounds. Submission is not
+//!   timed;
 //! - *deep*: 10,000 nodes; 5,000 jobs running, half of them of 1 to 3 whole nodes, half of 32 to 96
-//!   slots of two cores, limits up to 10 hours; 100,000 jobs waiting in 1,000 shapes (up to 250
+//!   slots of two cores, limits up to 10 hours; 100,000 jobs pending in 1,000 shapes (up to 250
 //!   slots of 1 to 15 cores, 1 to 4 nodes with up to 63 slots each) with 50 limits of 1 to 50
-//!   minutes, behind one that wants 9,990 nodes;
-//! - *fragments*: 10,000 nodes, empty; jobs of 1 to 200 slots of 1 to 15 cores wait, with 50 limits
-//!   of up to 10 hours: about 750 of them start at once;
+//!   minutes, behind one that requests 9,990 nodes;
+//! - *fragments*: 10,000 nodes, empty; jobs of 1 to 200 slots of 1 to 15 cores are pending, with 50
+//!   limits of up to 10 hours: about 750 of them start at once;
 //! - *wide*: 100,000 nodes; 100,000 jobs running, each on a whole node, with as many distinct ends;
-//!   1,000 jobs of 1 to 2,000 nodes waiting.
+//!   1,000 jobs of 1 to 2,000 nodes pending.
 
 mod states;
 mod table;
@@ -23,6 +24,7 @@ use std::time::Instant;
 
 use penstock_engine::{Change, Decision, Engine, Job, Policy, QueueId, Selection, ShapeId};
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Constraint, Request};
 
 use states::{
@@ -30,14 +32,14 @@ use states::{
 };
 use table::{Figure, Table, peak, repeat, time};
 
-/// Matches of a batch, each decision for itself.
+/// Matches of a batch, each decision separately.
 fn matches(nodes: u32, selection: Selection, request: &Request, batch: u32) -> Figure {
     let mut engine = engine(nodes, Policy::Fcfs, selection);
     let shape = engine.shape(request);
-    let ids: Vec<u64> = (0..batch.into()).collect();
+    let ids: Vec<JobId> = (0..batch.into()).map(JobId::new).collect();
     let rounds = (0..401).map(|_| {
         for id in &ids {
-            submit(&mut engine, *id, shape, 0);
+            submit(&mut engine, (*id).get(), shape, 0);
         }
         let start = Instant::now();
         let decisions = engine.schedule(1.0, usize::MAX);
@@ -49,7 +51,7 @@ fn matches(nodes: u32, selection: Selection, request: &Request, batch: u32) -> F
     Figure::of(rounds.collect(), batch)
 }
 
-/// Matches of 64 nodes where nodes are taken at random, half of them.
+/// Matches of 64 nodes on a machine with half of the nodes, at random, in use.
 fn scattered(selection: Selection) -> Figure {
     let mut engine = engine(10_000, Policy::Fcfs, selection);
     let (node, many) = (engine.shape(&whole(1)), engine.shape(&whole(64)));
@@ -58,12 +60,13 @@ fn scattered(selection: Selection) -> Figure {
     }
     engine.schedule(1.0, usize::MAX);
     let mut random = Random(99);
-    let gone: Vec<u64> = (0..10_000).filter(|_| random.below(2) == 0).collect();
+    let gone = (0..10_000).filter(|_| random.below(2) == 0);
+    let gone: Vec<JobId> = gone.map(JobId::new).collect();
     engine.finish(&gone);
-    let ids: Vec<u64> = (20_000..20_015).collect();
+    let ids: Vec<JobId> = (20_000..20_015).map(JobId::new).collect();
     let rounds = (0..401).map(|_| {
         for id in &ids {
-            submit(&mut engine, *id, many, 0);
+            submit(&mut engine, (*id).get(), many, 0);
         }
         let took = time(|| assert_eq!(engine.schedule(1.0, usize::MAX).len(), ids.len()));
         engine.finish(&ids);
@@ -72,8 +75,8 @@ fn scattered(selection: Selection) -> Figure {
     Figure::of(rounds.collect(), 15)
 }
 
-/// A pass over a full machine with one job waiting, that knows, or has to find out, that it does
-/// not fit.
+/// A pass over a full machine with one pending job that does not fit; with `freed` this has to be
+/// found out again.
 fn fails(freed: bool) -> Figure {
     let mut engine = engine(10_000, Policy::Fcfs, Selection::First);
     let (one, many) = (engine.shape(&slots(1, 1)), engine.shape(&whole(64)));
@@ -85,7 +88,7 @@ fn fails(freed: bool) -> Figure {
     let mut next = 0;
     let rounds = (0..201).map(|_| {
         if freed {
-            engine.finish(&[next]);
+            engine.finish(&[JobId::new(next)]);
             next += 1;
         }
         time(|| {
@@ -97,7 +100,7 @@ fn fails(freed: bool) -> Figure {
     Figure::of(rounds.collect(), 100)
 }
 
-/// A random one-core job goes and another comes: queue and books included.
+/// Replaces a random one-core job: queue and counters included.
 fn again(nodes: u32) -> Figure {
     let mut engine = engine(nodes, Policy::Fcfs, Selection::First);
     let shape = engine.shape(&slots(1, 1));
@@ -106,14 +109,14 @@ fn again(nodes: u32) -> Figure {
         submit(&mut engine, id.into(), shape, 0);
     }
     engine.schedule(1.0, usize::MAX);
-    let mut held: Vec<u64> = (0..jobs.into()).collect();
+    let mut held: Vec<JobId> = (0..jobs.into()).map(JobId::new).collect();
     let (mut next, mut random) = (u64::from(jobs), Random(88_172_645_463_325_252));
     let mut round = || {
         for _ in 0..10_000 {
             let at = random.below(jobs) as usize;
             engine.finish(&held[at..=at]);
             submit(&mut engine, next, shape, 0);
-            held[at] = next;
+            held[at] = JobId::new(next);
             next += 1;
             assert_eq!(engine.schedule(1.0, 1).len(), 1);
         }
@@ -132,7 +135,7 @@ fn text(request: &Request) -> Figure {
         time(|| {
             for _ in 0..100 {
                 text.clear();
-                engine.write_r(1, &mut text).expect("it runs");
+                engine.write_r(JobId::new(1), &mut text).expect("it runs");
             }
         })
     });
@@ -146,7 +149,7 @@ fn full() -> Figure {
     submit(&mut engine, 0, all, HOUR);
     engine.schedule(0.0, usize::MAX);
     let shapes: Vec<ShapeId> = (0..1000)
-        .map(|it| engine.shape(&slots(it + 1, 1 + it % 4)))
+        .map(|index| engine.shape(&slots(index + 1, 1 + index % 4)))
         .collect();
     for (id, at) in (1..=1_000_000).zip((0..1000).cycle()) {
         submit(&mut engine, id, shapes[at], 60);
@@ -154,22 +157,22 @@ fn full() -> Figure {
     engine.schedule(1.0, usize::MAX);
     let none = IdSet::new();
     repeat(201, || {
-        // As after something has ended that is of no use to anybody.
-        engine.free(0, Some(&none)).expect("it runs");
+        // As after the end of a job whose resources fit no pending job.
+        engine.free(JobId::new(0), Some(&none)).expect("it runs");
         engine.schedule(1.0, usize::MAX).len()
     })
 }
 
-/// Bytes of each of a million jobs that wait, of so many shapes with so many limits each.
+/// Bytes per job of a million pending jobs, of `shapes` shapes with `limits` limits each.
 fn pending_bytes(shapes: u32, limits: u32) -> usize {
     waiting(1_000_000, shapes, limits).queue_bytes() / 1_000_000
 }
 
-/// An engine with so many jobs that wait, of so many shapes with so many limits each.
+/// An engine with `jobs` pending jobs, of `shapes` shapes with `limits` limits each.
 fn waiting(jobs: u32, shapes: u32, limits: u32) -> Engine {
     let mut engine = engine(10, Policy::Fcfs, Selection::First);
     let shapes: Vec<ShapeId> = (0..shapes)
-        .map(|it| engine.shape(&slots(1 + it / 32, 1 + it % 32)))
+        .map(|index| engine.shape(&slots(1 + index / 32, 1 + index % 32)))
         .collect();
     let mut random = Random(3);
     for (id, at) in (0..jobs).zip((0..shapes.len()).cycle()) {
@@ -179,12 +182,12 @@ fn waiting(jobs: u32, shapes: u32, limits: u32) -> Engine {
     engine
 }
 
-/// Snapshots, each after a job has gone and another has come.
+/// Snapshots, each after a job has been replaced.
 fn snapshots(jobs: u32, shapes: u32, limits: u32) -> Figure {
     let mut engine = waiting(jobs, shapes, limits);
     let shape = engine.shape(&slots(1, 1));
     let rounds = (0..101).map(|round| {
-        assert!(engine.cancel(round));
+        assert!(engine.cancel(JobId::new(round)));
         submit(&mut engine, u64::from(jobs) + round, shape, 60);
         time(|| {
             engine.share();
@@ -205,7 +208,7 @@ fn first_passes(engine: &Engine, rounds: u32) -> Figure {
         let mut engine = engine.clone();
         let mut decisions = Vec::new();
         let took = time(|| decisions = engine.schedule(1.0, usize::MAX));
-        let denied = |it: &Decision| matches!(it, Decision::Deny { .. });
+        let denied = |decision: &Decision| matches!(decision, Decision::Deny { .. });
         assert!(!decisions.iter().any(denied), "every shape can be met");
         took
     });
@@ -217,18 +220,18 @@ fn passes(policy: Policy, jobs: u32) -> Figure {
     let mut engine = deep(policy, jobs, 1000);
     engine.schedule(1.0, usize::MAX);
     let rounds = (0..101).map(|id| {
-        engine.finish(&[id]);
+        engine.finish(&[JobId::new(id)]);
         time(|| engine.schedule(1.0, usize::MAX))
     });
     Figure::of(rounds.collect(), 1)
 }
 
-/// An engine in the wide state, and the job that comes for a what-if.
+/// A what-if query in the wide state, about the submission of a job.
 fn what_if(policy: Policy, nodes: u32) -> Figure {
     let mut engine = wide(policy);
     engine.share();
     let coming = Change::Submit(Job {
-        id: u64::MAX,
+        id: JobId::new(u64::MAX),
         priority: 32,
         request: Request {
             duration: 600.0,
@@ -245,14 +248,14 @@ fn property() -> Figure {
     let all = engine.shape(&whole(20_000));
     submit(&mut engine, 0, all, HOUR);
     engine.schedule(0.0, usize::MAX);
-    for it in 0..2000 {
-        let some = IdSet::from(it..=19_999 - it);
+    for index in 0..2000 {
+        let some = IdSet::from(index..=19_999 - index);
         let request = Request {
             constraint: Some(Constraint::Ranks(some)),
-            ..slots(1 + it / 40, 1 + it % 40)
+            ..slots(1 + index / 40, 1 + index % 40)
         };
         let shape = engine.shape(&request);
-        submit(&mut engine, u64::from(1 + it), shape, 60);
+        submit(&mut engine, u64::from(1 + index), shape, 60);
     }
     engine.schedule(1.0, usize::MAX);
     let some = IdSet::from(0..=99);
@@ -320,7 +323,10 @@ fn matching(table: &Table) {
             )
         },
     );
-    for selection in Selection::ALL.into_iter().filter(|it| *it != first) {
+    for selection in Selection::ALL
+        .into_iter()
+        .filter(|selection| *selection != first)
+    {
         for (what, request, batch) in [("1 core", slots(1, 1), 1000), ("64 nodes", whole(64), 15)] {
             let name = format!("match {what} by {selection} at 10000 nodes, and by first");
             table.beside(&name, 2.0, || {
@@ -331,7 +337,10 @@ fn matching(table: &Table) {
             });
         }
     }
-    for selection in Selection::ALL.into_iter().filter(|it| *it != first) {
+    for selection in Selection::ALL
+        .into_iter()
+        .filter(|selection| *selection != first)
+    {
         let name = format!("match 64 of 5000 scattered nodes by {selection}, and by first");
         table.beside(&name, 2.0, || (scattered(selection), scattered(first)));
     }
@@ -404,7 +413,7 @@ fn planning(table: &Table) {
             || {
                 let mut engine = deep(policy, 100_000, 1000);
                 if policy == Policy::Conservative {
-                    // As ever, once there has been a pass.
+                    // The usual case: a pass has been made.
                     engine.schedule(1.0, usize::MAX);
                 }
                 engine.share();
@@ -427,7 +436,7 @@ fn planning(table: &Table) {
     }
     for policy in [Policy::Fcfs, Policy::Easy] {
         table.figure(
-            &format!("wide: {policy}, what if 90000 nodes are asked for"),
+            &format!("wide: {policy}, what if a job requests 90000 nodes"),
             || what_if(policy, 90_000),
         );
         table.figure(&format!("wide: {policy}, estimates of 1000"), || {

@@ -2,13 +2,14 @@
 
 use penstock_engine::{Engine, Options, Policy, QueueId, Selection, ShapeId};
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Constraint, Count, Request};
 use penstock_rset::ResourceSet;
 
 pub const CORES: u32 = 64;
 pub const HOUR: u32 = 3600;
 
-/// Numbers that look random, the same on every run (xorshift).
+/// Pseudo-random numbers, the same on every run (xorshift).
 pub struct Random(pub u64);
 
 impl Random {
@@ -69,7 +70,7 @@ pub fn on_a_tenth(request: Request) -> Request {
 }
 
 pub fn submit(engine: &mut Engine, id: u64, shape: ShapeId, limit: u32) {
-    let queued = engine.submit_shape(id, 16, shape, limit.into(), QueueId::default());
+    let queued = engine.submit_shape(JobId::new(id), 16, shape, limit.into(), QueueId::default());
     queued.expect("ids are distinct");
 }
 
@@ -89,9 +90,9 @@ pub fn deep(policy: Policy, jobs: u32, shapes: u32) -> Engine {
     }
     assert_eq!(engine.schedule(0.0, usize::MAX).len(), 5000);
     let shapes: Vec<ShapeId> = (0..shapes)
-        .map(|it| {
-            let size = 1 + it / 4;
-            engine.shape(&match it % 4 {
+        .map(|index| {
+            let size = 1 + index / 4;
+            engine.shape(&match index % 4 {
                 0 => Request {
                     nnodes: Some((1 + size % 4 + size / 252 * 4).into()),
                     ..slots(1 + size % 252 / 4, 1)
@@ -132,7 +133,7 @@ pub fn wide(policy: Policy) -> Engine {
     let nodes = 100_000;
     let mut engine = engine(nodes, policy, Selection::First);
     let (node, mut random) = (engine.shape(&whole(1)), Random(7));
-    let mut limits: Vec<u32> = (0..nodes).map(|it| 100 + it).collect();
+    let mut limits: Vec<u32> = (0..nodes).map(|index| 100 + index).collect();
     for at in (1..limits.len()).rev() {
         let other = random.below(u32::try_from(at + 1).unwrap_or(u32::MAX));
         limits.swap(at, other as usize);

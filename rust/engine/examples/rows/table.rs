@@ -1,4 +1,4 @@
-//! Figures, and the table that they make.
+//! Figures, and their table.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ pub struct Figure(pub f64, pub f64);
 impl Figure {
     pub fn of(mut rounds: Vec<Duration>, of_each: u32) -> Self {
         rounds.sort_unstable();
-        let seconds = |it: Duration| it.as_secs_f64() / f64::from(of_each);
+        let seconds = |duration: Duration| duration.as_secs_f64() / f64::from(of_each);
         Self(seconds(rounds[0]), seconds(rounds[rounds.len() / 2]))
     }
 }
@@ -27,10 +27,10 @@ pub fn repeat<T>(rounds: u32, mut work: impl FnMut() -> T) -> Figure {
 
 pub fn shown(seconds: f64) -> String {
     let (value, unit) = match seconds {
-        it if it < 1e-6 => (it * 1e9, "ns"),
-        it if it < 1e-3 => (it * 1e6, "us"),
-        it if it < 1.0 => (it * 1e3, "ms"),
-        it => (it, "s"),
+        seconds if seconds < 1e-6 => (seconds * 1e9, "ns"),
+        seconds if seconds < 1e-3 => (seconds * 1e6, "us"),
+        seconds if seconds < 1.0 => (seconds * 1e3, "ms"),
+        seconds => (seconds, "s"),
     };
     let digits = if value < 10.0 {
         2
@@ -40,7 +40,7 @@ pub fn shown(seconds: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// The table, as far as it is asked for.
+/// The table; with a word, only the rows whose name contains it.
 pub struct Table(pub Option<String>);
 
 impl Table {
@@ -58,7 +58,7 @@ impl Table {
         }
     }
 
-    /// A row of which only the figure matters.
+    /// A row without a target.
     pub fn figure(&self, name: &str, work: impl FnOnce() -> Figure) {
         if self.wants(name) {
             let Figure(least, median) = work();
@@ -70,7 +70,7 @@ impl Table {
         }
     }
 
-    /// A row that is to be at most so many times another.
+    /// A row whose target is a ratio of two figures, at most `times`.
     pub fn beside(&self, name: &str, times: f64, work: impl FnOnce() -> (Figure, Figure)) {
         if self.wants(name) {
             let (figure, other) = work();
@@ -98,7 +98,7 @@ pub fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "missed" }
 }
 
-/// The most resident memory that there has been, where the system says it.
+/// The peak resident memory, if the system reports it.
 pub fn peak() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status

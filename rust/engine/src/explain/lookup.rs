@@ -1,39 +1,40 @@
-//! Explanations: the verdicts of the last pass, with the numbers that the books show.
+//! Explanations: the verdicts of the last pass, with figures from the current state.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use penstock_jobspec::Constraint;
+use penstock_jobspec::job_id::JobId;
 
 use super::shortage::Census;
 use super::{Interference, Reason, Shortage};
 use crate::Engine;
-use crate::books::Books;
-use crate::ids::{ClassId, GroupId};
+use crate::ids::{ClassId, GroupId, GroupedClass, QueueId};
 use crate::machine::{Allocation, ShapeId};
-use crate::policy::{Policy, Scratch};
-use crate::queue::{Key, QueueId};
+use crate::policy::{Policy, PolicyState};
+use crate::queue::Key;
+use crate::state::EngineState;
 use crate::verdict::Cause;
 
 impl Engine {
     /// Why a job is pending, as of now; `None` if it is not.
     ///
-    /// Formats what the last pass found. If something has changed since, a pass is made on a copy
-    /// first, so the answer is that of the next pass at `now`: a job that it starts is
+    /// The reason is the verdict of the last pass. If the state has changed since, a pass is made
+    /// on a copy first, so the answer is that of the next pass at `now`: a job that it starts is
     /// [unconsidered](Reason::Unconsidered).
     ///
-    /// Costs a look at every node, whatever the number of pending jobs; after a change, a copy and
-    /// its passes besides. Decides nothing.
-    pub fn explain(&mut self, id: u64, now: f64) -> Option<Reason> {
+    /// The cost is proportional to the number of nodes, not of pending jobs; after a change, a copy
+    /// and its passes are added. No decision is made.
+    pub fn explain(&mut self, id: JobId, now: f64) -> Option<Reason> {
         self.explain_each(&[id], now).pop().flatten()
     }
 
-    /// As [`explain`](Self::explain), of several jobs: what they have in common is looked at once.
-    pub fn explain_each(&mut self, ids: &[u64], now: f64) -> Vec<Option<Reason>> {
-        let key = |id: &u64| {
-            let (handle, _) = self.waiting(*id)?;
+    /// As [`explain`](Self::explain), for several jobs: what they have in common is computed once.
+    pub fn explain_each(&mut self, ids: &[JobId], now: f64) -> Vec<Option<Reason>> {
+        let key = |id: &JobId| {
+            let (handle, _) = self.pending_handle(*id)?;
             Some(Key::new(
-                self.books.jobs.at(handle).effective_priority,
+                self.state.jobs.at(handle).effective_priority,
                 *id,
                 handle,
             ))
@@ -55,25 +56,24 @@ impl Engine {
             .collect()
     }
 
-    /// Why the first jobs of the queue are pending, in their order; jobs that are held are not among
-    /// them.
+    /// Why the first jobs of the queue that are not held are pending, in their order.
     ///
-    /// As [`explain`](Self::explain), with a look at every node for each different constraint among
-    /// them, and for each different shape a look at every kind of node: nodes are of a kind that
-    /// have the same and have the same free.
-    pub fn explain_all(&mut self, now: f64, max: usize) -> Vec<(u64, Reason)> {
+    /// The cost is that of [`explain`](Self::explain), with a scan of all nodes for each distinct
+    /// constraint among the jobs, and a scan of all kinds of nodes for each distinct shape. Nodes
+    /// of one kind have the same cores and gpus, and the same number of them free.
+    pub fn explain_all(&mut self, now: f64, max: usize) -> Vec<(JobId, Reason)> {
         let keys = self.first_pending(max);
         let reasons = self.reasons(&keys, now);
         keys.into_iter().map(Key::id).zip(reasons).collect()
     }
 
-    /// The first jobs of the queue in their order, held ones left out.
+    /// The first jobs of the queue that are not held, in their order.
     fn first_pending(&mut self, max: usize) -> Vec<Key> {
-        let books = &mut self.books;
+        let state = &mut self.state;
         let mut heads = BinaryHeap::new();
-        for group in &books.queue.groups {
+        for group in &state.queue.groups {
             let classes = group.heads.all().iter().zip(&group.classes);
-            let pending = classes.filter(|(key, _)| !key.is_none());
+            let pending = classes.filter(|(key, _)| !key.is_absent());
             heads.extend(pending.map(|(key, class)| Reverse((*key, *class))));
         }
         let mut keys = Vec::new();
@@ -81,8 +81,8 @@ impl Engine {
             && let Some(Reverse((key, class))) = heads.pop()
         {
             keys.push(key);
-            let next = books.queue.after(&books.jobs, class, key, |_| true);
-            if !next.is_none() {
+            let next = state.queue.after(&state.jobs, class, key, |_| true);
+            if !next.is_absent() {
                 heads.push(Reverse((next, class)));
             }
         }
@@ -118,24 +118,24 @@ impl Engine {
     }
 }
 
-/// Explains several jobs of one state, and caches what they have in common.
+/// Explains several jobs in one state, and caches what they have in common.
 struct Lookup<'a> {
-    books: &'a mut Books,
-    scratch: &'a Scratch,
+    state: &'a mut EngineState,
+    policy_state: &'a PolicyState,
     policy: Policy,
     now: f64,
     /// By constraint, the nodes that it allows.
     censuses: HashMap<Option<Constraint>, Census>,
     shortages: BTreeMap<ShapeId, Shortage>,
-    /// By class, where it fits now, if it does.
+    /// By class, the allocation that it would get now; `None` if it does not fit.
     placements: BTreeMap<ClassId, Option<Allocation>>,
 }
 
 impl<'a> Lookup<'a> {
     fn new(engine: &'a mut Engine, now: f64) -> Self {
         Self {
-            books: &mut engine.books,
-            scratch: &engine.scratch,
+            state: &mut engine.state,
+            policy_state: &engine.policy_state,
             policy: engine.policy,
             now,
             censuses: HashMap::new(),
@@ -145,22 +145,23 @@ impl<'a> Lookup<'a> {
     }
 
     fn reason(&mut self, key: Key) -> Reason {
-        let Some((class, limit)) = self.books.waits(key.handle()) else {
+        let Some((class, limit)) = self.state.pending_class(key.handle()) else {
             return Reason::Unconsidered;
         };
-        if let Err(reason) = self.books.possible(class) {
+        if let Err(reason) = self.state.possible(class) {
             let note = reason.to_string();
             return Reason::Impossible { note };
         }
-        if self.books.end_after(limit, self.now).is_err() {
+        if self.state.end_after(limit, self.now).is_err() {
             return Reason::Outlives {
                 end: self.now + limit,
-                resources: self.books.machine.expiration().unwrap_or(f64::INFINITY),
+                resources: self.state.machine.expiration().unwrap_or(f64::INFINITY),
             };
         }
-        let group = self.books.queue.classes[class.index()].group;
-        let cause = (self.scratch).cause(self.policy, self.books, (group, class), key);
-        let head = self.scratch.head(self.policy, group);
+        let group = self.state.queue.classes[class.index()].group;
+        let cause =
+            (self.policy_state).cause(self.policy, self.state, GroupedClass { group, class }, key);
+        let head = self.policy_state.head(self.policy, group);
         let head = head.filter(|head| *head < key).map(Key::id);
         let queue_limit = self.queue_limit(class);
         let by = match cause {
@@ -170,10 +171,12 @@ impl<'a> Lookup<'a> {
             None => return Reason::Unconsidered,
             Some(Cause::DelaysByLimit { by }) => return self.behind_limit(class, by),
             Some(Cause::Delays { by, .. }) => by,
-            // It fits, but not beside the reservations, or not both beside them and within the limits.
+            // It fits, but would delay a reservation, or cannot both avoid that and stay within the
+            // limits.
             Some(Cause::Unfit | Cause::Unreachable | Cause::Behind | Cause::QueueFull) => self.now,
         };
-        let reservation = (self.scratch).reservation_at(self.policy, self.books, group, (by, None));
+        let reservation =
+            (self.policy_state).reservation_at(self.policy, self.state, group, (by, None));
         let interference = self.interference(class);
         match (reservation, head) {
             (Some((job, at)), _) => Reason::BehindReservation {
@@ -187,7 +190,8 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// The reason of a job with a reservation. `queue_limit` tells how its queue is full now.
+    /// The reason of a job with a reservation. `queue_limit` is the limit that its queue has
+    /// reached now.
     fn reserved(&mut self, class: ClassId, at: f64, queue_limit: Option<String>) -> Reason {
         let fits = self.placement(class).is_some();
         let shortage = (!fits).then(|| self.shortage(class));
@@ -204,29 +208,29 @@ impl<'a> Lookup<'a> {
     /// The reason of a class whose queue is at a limit.
     fn queue_full(&mut self, class: ClassId, note: Option<String>) -> Reason {
         let queue = self.queue(class);
-        let note = note.unwrap_or_else(|| self.books.queues.limits(queue));
+        let note = note.unwrap_or_else(|| self.state.queues.limits(queue));
         Reason::QueueLimit { queue, note }
     }
 
     /// The reason of a class whose shape does not fit.
-    fn unfit(&mut self, class: ClassId, head: Option<u64>) -> Reason {
+    fn unfit(&mut self, class: ClassId, head: Option<JobId>) -> Reason {
         let shortage = self.shortage(class);
         if shortage.nodes_up == 0 {
             return self.down(class, shortage.nodes);
         }
-        let shape = self.books.queue.classes[class.index()].shape;
+        let shape = self.state.queue.classes[class.index()].shape;
         // Only first come first served blocks jobs whose nodes are down.
-        let is_in_line = self.policy == Policy::Fcfs || self.books.is_reachable(shape);
+        let is_in_line = self.policy == Policy::Fcfs || self.state.is_reachable(shape);
         Reason::Insufficient {
             shortage,
             behind: head.filter(|_| is_in_line),
         }
     }
 
-    /// The reason of a class none of whose nodes is up.
+    /// The reason of a class all of whose eligible nodes are down.
     fn down(&self, class: ClassId, nodes: u32) -> Reason {
-        let shape = self.books.queue.classes[class.index()].shape;
-        let constraint = self.books.machine.request(shape).constraint.as_ref();
+        let shape = self.state.queue.classes[class.index()].shape;
+        let constraint = self.state.machine.request(shape).constraint.as_ref();
         Reason::Down {
             constraint: constraint.map(ToString::to_string),
             nodes,
@@ -238,69 +242,69 @@ impl<'a> Lookup<'a> {
     fn behind_limit(&mut self, class: ClassId, by: f64) -> Reason {
         let (group, queue) = (self.group(class), self.queue(class));
         let at = (by, Some(queue));
-        let reservation = (self.scratch).reservation_at(self.policy, self.books, group, at);
+        let reservation = (self.policy_state).reservation_at(self.policy, self.state, group, at);
         match reservation {
             Some((job, at)) => Reason::BehindLimit {
                 queue,
                 job,
                 at,
-                note: self.books.queues.limits(queue),
+                note: self.state.queues.limits(queue),
             },
             None => self.queue_full(class, None),
         }
     }
 
-    /// What a class would take of the blocked head's reservation, under EASY backfill.
+    /// The units of the blocked head's reservation that a class would take, under EASY backfill.
     fn interference(&mut self, class: ClassId) -> Option<Interference> {
         if self.policy != Policy::Easy {
             return None;
         }
         let group = self.group(class);
         let shares = self.placements.get(&class)?.as_ref()?;
-        let (takes, spare) = self.scratch.interference(self.books, group, shares)?;
+        let (takes, spare) = self.policy_state.interference(self.state, group, shares)?;
         (takes > spare).then_some(Interference { takes, spare })
     }
 
     /// The limit of its queue that a class would exceed now, and what is in use.
     fn queue_limit(&mut self, class: ClassId) -> Option<String> {
-        let known = &self.books.queue.classes[class.index()];
+        let known = &self.state.queue.classes[class.index()];
         let (shape, queue) = (known.shape, known.queue);
-        if !self.books.queues.is_limited(queue) {
+        if !self.state.queues.is_limited(queue) {
             return None;
         }
-        let (nodes, cores) = self.books.least(shape);
-        if let Err(limit) = self.books.queues.admits(queue, nodes, cores) {
+        let (nodes, cores) = self.state.least(shape);
+        if let Err(limit) = self.state.queues.admits(queue, nodes, cores) {
             return Some(limit.to_string());
         }
         self.placement(class);
         let shares = self.placements.get(&class)?.as_ref()?;
-        let cores = shares.iter().map(|it| u64::from(it.ncores())).sum();
-        let admitted = self.books.queues.admits(queue, shares.len() as u64, cores);
+        let cores = shares.iter().map(|share| u64::from(share.ncores())).sum();
+        let admitted = self.state.queues.admits(queue, shares.len() as u64, cores);
         admitted.err().map(|limit| limit.to_string())
     }
 
     fn queue(&self, class: ClassId) -> QueueId {
-        self.books.queue.classes[class.index()].queue
+        self.state.queue.classes[class.index()].queue
     }
 
     fn group(&self, class: ClassId) -> GroupId {
-        self.books.queue.classes[class.index()].group
+        self.state.queue.classes[class.index()].group
     }
 
-    /// Where a class fits now.
+    /// The allocation that a class would get now; `None` if it does not fit.
     fn placement(&mut self, class: ClassId) -> Option<&Allocation> {
-        let books = &mut *self.books;
+        let state = &mut *self.state;
         let placement = self.placements.entry(class);
-        placement.or_insert_with(|| books.place(class)).as_ref()
+        placement.or_insert_with(|| state.place(class)).as_ref()
     }
 
-    /// What the shape of a class lacks now.
+    /// The shortage of the shape of a class now.
     fn shortage(&mut self, class: ClassId) -> Shortage {
-        let shape = self.books.queue.classes[class.index()].shape;
+        let shape = self.state.queue.classes[class.index()].shape;
         if let Some(shortage) = self.shortages.get(&shape) {
             return shortage.clone();
         }
-        let machine = &mut self.books.machine;
+        let machine = &mut self.state.machine;
         let constraint = machine.request(shape).constraint.clone();
         let census = self.censuses.entry(constraint);
         let census = census.or_insert_with(|| Census::of(machine, shape));

@@ -1,11 +1,16 @@
 //! Reasons: why a job is pending, as data and as a sentence.
 
+mod field;
 mod lookup;
 mod shortage;
 
+pub use field::Field;
 pub use shortage::{Lack, Nearest, RequestUnit, Shortage};
 
+use penstock_jobspec::job_id::JobId;
+
 use crate::QueueId;
+use field::amount;
 
 /// Why a job is pending.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,14 +19,14 @@ pub enum Reason {
     Held,
     /// The whole inventory, up and idle, could not run it.
     Impossible {
-        /// What is impossible, and the most there is: the note of its denial.
+        /// The note of its denial: which requirement is impossible, and the available maximum.
         note: String,
     },
-    /// The resources end before it would, and such jobs are denied.
+    /// It would end after the resources expire, and such jobs are denied.
     Outlives {
-        /// When it would end, seconds since the epoch; infinite without a time limit.
+        /// Its end if it started now, seconds since the epoch; infinite without a time limit.
         end: f64,
-        /// When the resources end, seconds since the epoch.
+        /// The expiration of the resources, seconds since the epoch.
         resources: f64,
     },
     /// Its queue is at a limit.
@@ -43,7 +48,7 @@ pub enum Reason {
         /// Requested and available units.
         shortage: Shortage,
         /// The blocked head of its group of queues, if that is another job, before it.
-        behind: Option<u64>,
+        behind: Option<JobId>,
     },
     /// It has a reservation.
     Reserved {
@@ -51,22 +56,23 @@ pub enum Reason {
         at: f64,
         /// Requested and available units; `None` if it fits now.
         shortage: Option<Shortage>,
-        /// Its queue, and which limit of that it would exceed now; `None` if there is none.
+        /// Its queue, and the limit of that queue that it would exceed now; `None` if it exceeds no
+        /// limit.
         limit: Option<(QueueId, String)>,
     },
     /// It fits, but the policy lets no job pass the blocked head.
     Behind {
         /// The blocked head.
-        job: u64,
+        job: JobId,
     },
     /// It fits, but would delay a job with a reservation.
     BehindReservation {
         /// The job with the reservation.
-        job: u64,
+        job: JobId,
         /// When that begins, seconds since the epoch; infinite if it depends on running jobs
         /// without a time limit.
         at: f64,
-        /// What it would take of the reservation, under EASY backfill.
+        /// The units of the reservation that it would take, under EASY backfill.
         interference: Option<Interference>,
     },
     /// It fits, but would leave a job with a reservation too little of the limits of their queue.
@@ -74,7 +80,7 @@ pub enum Reason {
         /// The queue.
         queue: QueueId,
         /// The job with the reservation.
-        job: u64,
+        job: JobId,
         /// When that begins, seconds since the epoch; infinite if unknown.
         at: f64,
         /// The limits.
@@ -84,28 +90,13 @@ pub enum Reason {
     Unconsidered,
 }
 
-/// What a job would take of a reservation by EASY backfill.
+/// The effect of starting a job on the blocked head's reservation, under EASY backfill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interference {
     /// Units of the reserved shape that it would take at the shadow time.
     pub takes: u64,
-    /// Units that the reservation leaves over then.
+    /// Units that are spare at the shadow time.
     pub spare: u64,
-}
-
-/// A value of a reason, for output.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Field {
-    /// A job's id.
-    Job(u64),
-    /// A queue.
-    Queue(QueueId),
-    /// A number.
-    Count(u64),
-    /// Seconds since the epoch.
-    Time(f64),
-    /// Text.
-    Text(String),
 }
 
 impl Reason {
@@ -203,7 +194,7 @@ impl Reason {
     /// The reason as a sentence without its full stop.
     ///
     /// Times are relative to `now`; `name` formats a job id.
-    pub fn sentence(&self, now: f64, name: &dyn Fn(u64) -> String) -> String {
+    pub fn sentence(&self, now: f64, name: &dyn Fn(JobId) -> String) -> String {
         match self {
             Self::Held => "held: its priority is 0".to_owned(),
             Self::Impossible { note } => format!("can never run here: {note}"),
@@ -264,10 +255,10 @@ impl Reason {
                 interference,
             } => {
                 let text = passes(&name(*job), at - now);
-                let it = if at.is_finite() { "" } else { "it " };
+                let subject = if at.is_finite() { "" } else { "it " };
                 match interference {
                     Some(Interference { takes, spare }) => format!(
-                        "{text}, and {it}would take {takes} of what that needs, where {spare} can be \
+                        "{text}, and {subject}would take {takes} of what that needs, where {spare} can be \
                          spared"
                     ),
                     None => text,
@@ -281,20 +272,15 @@ impl Reason {
     }
 }
 
-/// Says that a job fits but may not pass one whose reservation begins in so many seconds.
+/// The sentence for a job that fits but may not pass a job whose reservation begins in `wait`
+/// seconds.
 fn passes(job: &str, wait: f64) -> String {
     if wait.is_finite() {
         let wait = span(wait);
         format!("fits, but would not end before {job} can start, in {wait}")
     } else {
-        format!("fits, but {job} is before it and waits, nobody knows how long")
+        format!("fits, but {job} is before it, with an unknown start time")
     }
-}
-
-/// Formats a number with its noun, which gets an `s` unless the number is 1.
-fn amount(count: u64, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{plural}")
 }
 
 /// Formats a time span in its two largest units, rounded up to the smaller one.

@@ -1,4 +1,4 @@
-//! Shortages: which resources a shape needs now and does not find free.
+//! Shortages: the resources that a shape needs and that are not free now.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use rustc_hash::FxBuildHasher;
 
 use penstock_jobspec::{Count, Request};
 
-use super::{Field, amount};
+use super::field::{Field, amount};
 use crate::ids::NodeIndex;
 use crate::machine::{Machine, NodeResources, ShapeId};
 
@@ -37,8 +37,8 @@ impl RequestUnit {
         }
     }
 
-    /// The fewest cores that so many units take. `sizes` has, for whole nodes, the cores of suitable
-    /// nodes and how many there are of each.
+    /// The minimum number of cores that `units` take. `sizes` lists, for whole nodes, the core
+    /// counts of suitable nodes and the number of nodes with each.
     fn cores_of(self, units: u64, mut sizes: Vec<(u64, u64)>) -> u64 {
         if !self.exclusive {
             return units.saturating_mul(self.cores);
@@ -58,7 +58,7 @@ impl RequestUnit {
         !self.node && (self.cores, self.gpus) == (1, 0)
     }
 
-    /// The units that fit into what a node has free.
+    /// The units that fit into the free resources of a node.
     fn units(self, free: NodeResources) -> u64 {
         let cores = u64::from(free.cores) / self.cores.max(1);
         let gpus = u64::from(free.gpus).checked_div(self.gpus);
@@ -70,7 +70,8 @@ impl RequestUnit {
         }
     }
 
-    /// Cores, and gpus, that a node has beyond its free units, each with what one more unit takes.
+    /// Cores, and gpus, that a node has free beyond its free units, each with the number that one
+    /// more unit takes.
     fn miss(self, node: &Alike, units: u64) -> ((u64, u64), (u64, u64)) {
         let (free, size) = (node.free, node.size);
         if self.exclusive {
@@ -95,25 +96,25 @@ pub enum Lack {
     Together,
 }
 
-/// The node that lacks the least for one unit more.
+/// The node that lacks the least for one more unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nearest {
     /// Its rank.
     pub rank: u32,
     /// Its host.
     pub host: String,
-    /// Whether gpus are short there, else cores.
+    /// Whether gpus are short there; otherwise cores are.
     pub gpus: bool,
-    /// How many it has beyond its free units.
+    /// How many of them are free beyond its free units.
     pub has: u64,
-    /// How many one unit more takes.
+    /// How many of them one more unit takes.
     pub wants: u64,
 }
 
 /// Requested and available resources, in units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// What one unit is.
+    /// The unit in which the amounts are counted.
     pub unit: RequestUnit,
     /// Units that the request needs.
     pub need: u64,
@@ -129,7 +130,7 @@ pub struct Shortage {
     pub nodes_up: u32,
     /// Which resource is short.
     pub lack: Lack,
-    /// The node that lacks the least for one unit more, the lowest rank of several.
+    /// The node that lacks the least for one more unit; the lowest rank of several.
     pub nearest: Option<Nearest>,
 }
 
@@ -149,9 +150,9 @@ struct Alike {
 pub(super) struct Census(Vec<Alike>);
 
 impl Census {
-    /// Groups the nodes that a shape may run on. Costs a look at every node.
+    /// Groups the nodes that a shape may run on. The cost is proportional to the number of nodes.
     pub fn of(machine: &mut Machine, shape: ShapeId) -> Self {
-        // Updates what the machine caches of the shape.
+        // Updates the machine's cache of the shape.
         machine.units_now(shape);
         let mut alike: Vec<Alike> = Vec::new();
         let mut known: HashMap<_, usize, FxBuildHasher> = HashMap::default();
@@ -167,7 +168,7 @@ impl Census {
             let key = (size.cores, size.gpus, free.cores, free.gpus, up);
             let at = *known.entry(key).or_insert(alike.len());
             match alike.get_mut(at) {
-                Some(it) => it.count += 1,
+                Some(known) => known.count += 1,
                 None => alike.push(Alike {
                     size,
                     free,
@@ -182,13 +183,13 @@ impl Census {
 }
 
 impl Shortage {
-    /// What a shape lacks now. Costs a look at every node.
+    /// The shortage of a shape now. The cost is proportional to the number of nodes.
     pub(crate) fn now(machine: &mut Machine, shape: ShapeId) -> Self {
         let census = Census::of(machine, shape);
         Self::of(machine, shape, &census)
     }
 
-    /// What a shape lacks, given the nodes that it may run on.
+    /// The shortage of a shape, given the nodes that it may run on.
     pub(super) fn of(machine: &Machine, shape: ShapeId, census: &Census) -> Self {
         let unit = RequestUnit::of(machine.request(shape));
         let mut found = Self {
@@ -203,31 +204,31 @@ impl Shortage {
             nearest: None,
         };
         let (mut cores, mut gpus) = (0, 0);
-        // Of whole nodes, their sizes.
+        // For whole nodes, the sizes of the nodes.
         let mut sizes: Vec<(u64, u64)> = Vec::new();
         let mut nearest: Option<(u64, NodeIndex, &Alike)> = None;
-        for it in &census.0 {
-            let count = u64::from(it.count);
-            found.nodes += it.count;
-            let most = unit.units(it.size);
-            if !it.up {
+        for nodes in &census.0 {
+            let count = u64::from(nodes.count);
+            found.nodes += nodes.count;
+            let most = unit.units(nodes.size);
+            if !nodes.up {
                 found.down += most * count;
                 continue;
             }
-            found.nodes_up += it.count;
-            cores += u64::from(it.free.cores) * count;
-            gpus += u64::from(it.free.gpus) * count;
+            found.nodes_up += nodes.count;
+            cores += u64::from(nodes.free.cores) * count;
+            gpus += u64::from(nodes.free.gpus) * count;
             if unit.exclusive && most > 0 {
-                sizes.push((it.size.cores.into(), count));
+                sizes.push((nodes.size.cores.into(), count));
             }
-            let units = unit.units(it.free);
+            let units = unit.units(nodes.free);
             found.free += units * count;
             found.used += most.saturating_sub(units) * count;
             if units < most && !unit.is_core() {
-                let (core, gpu) = unit.miss(it, units);
+                let (core, gpu) = unit.miss(nodes, units);
                 let missing = core.1.saturating_sub(core.0) + gpu.1.saturating_sub(gpu.0);
-                if nearest.is_none_or(|(least, place, _)| (missing, it.place) < (least, place)) {
-                    nearest = Some((missing, it.place, it));
+                if nearest.is_none_or(|(least, place, _)| (missing, nodes.place) < (least, place)) {
+                    nearest = Some((missing, nodes.place, nodes));
                 }
             }
         }
@@ -236,9 +237,9 @@ impl Shortage {
         } else if cores < unit.cores_of(found.need, sizes) {
             found.lack = Lack::Cores;
         }
-        found.nearest = nearest.map(|(_, place, it)| {
-            let (core, gpu) = unit.miss(it, unit.units(it.free));
-            // Of a whole node, gpus are named if they are requested, or if no core is in use.
+        found.nearest = nearest.map(|(_, place, nodes)| {
+            let (core, gpu) = unit.miss(nodes, unit.units(nodes.free));
+            // For a whole node, gpus are named if they are requested, or if no core is in use.
             let gpus = gpu.0 < gpu.1 && (unit.gpus > 0 || core.0 >= core.1);
             let (has, wants) = if gpus { gpu } else { core };
             Nearest {

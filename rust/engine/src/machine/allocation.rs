@@ -5,7 +5,6 @@ use std::ops::Deref;
 use smallvec::SmallVec;
 
 use super::bits::Bits;
-use super::size::Size;
 use crate::ids::NodeIndex;
 
 /// Cores and gpus of one node.
@@ -49,9 +48,9 @@ pub(crate) struct NodeAmount {
 /// An allocation cut in two.
 #[derive(Clone, Debug)]
 pub(crate) struct Split {
-    /// The part that was named.
+    /// The requested part.
     pub part: Allocation,
-    /// What is left.
+    /// The rest of the allocation.
     pub rest: Allocation,
 }
 
@@ -154,5 +153,34 @@ impl<'a> IntoIterator for &'a Allocation {
 
     fn into_iter(self) -> Self::IntoIter {
         self.shares.iter()
+    }
+}
+
+/// Nodes and cores: the size of an allocation, or a limit on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub nodes: u64,
+    pub cores: u64,
+}
+
+impl Size {
+    /// The limit that any allocation is within.
+    pub const UNLIMITED: Self = Self {
+        nodes: u64::MAX,
+        cores: u64::MAX,
+    };
+
+    /// The smaller number of nodes and the smaller number of cores of two limits.
+    pub fn min(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes.min(other.nodes),
+            cores: self.cores.min(other.cores),
+        }
+    }
+
+    /// Whether an allocation is within this limit.
+    pub fn admits(self, allocation: &Allocation) -> bool {
+        let size = allocation.size();
+        size.nodes <= self.nodes && size.cores <= self.cores
     }
 }

@@ -27,7 +27,7 @@ struct Words {
 /// Indices per word.
 pub(crate) const WORD: u32 = u64::BITS;
 
-/// The number of words for so many indices.
+/// The number of words for `count` indices.
 pub(crate) fn words_for(count: u32) -> u32 {
     count.div_ceil(WORD)
 }
@@ -51,7 +51,7 @@ fn mask(from: u32, to: u32) -> u64 {
     below(to) & !below(from)
 }
 
-/// The lowest `count` bits of a word, which has at least so many.
+/// The lowest `count` bits of a word, which has at least that many.
 fn lowest_bits(word: u64, count: u32) -> u64 {
     let start = word.trailing_zeros();
     if let Some(end) = start.checked_add(count).filter(|end| *end <= WORD) {
@@ -137,7 +137,7 @@ impl Bits {
         Self::of_words(0, &words)
     }
 
-    /// The lowest `count` indices of words that have at least so many.
+    /// The lowest `count` indices of words that have at least that many.
     #[inline]
     pub fn lowest(words: &[u64], count: u32) -> Self {
         if count == 0 {

@@ -1,4 +1,4 @@
-//! Whether the whole machine, idle and up, could run a request, and if not, why.
+//! Feasibility: whether the whole machine, idle and up, could run a request, and if not, why.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,16 +8,16 @@ use std::sync::Arc;
 use penstock_idset::IdSet;
 use penstock_jobspec::{Constraint, Request};
 
+use super::allocation::Size;
 use super::measure;
 use super::nodes::Nodes;
-use super::size::Size;
 use crate::ids::NodeClassId;
 
-/// The nodes by what each has, ascending: what is there if nothing is allocated.
+/// The number of nodes of each size, ascending, whether allocated or not.
 #[derive(Debug)]
 pub(crate) struct Census(Vec<NodeCount>);
 
-/// How many nodes have just so many cores and gpus.
+/// The number of nodes with exactly these cores and gpus.
 #[derive(Clone, Copy, Debug)]
 struct NodeCount {
     cores: u32,
@@ -28,7 +28,7 @@ struct NodeCount {
 impl Census {
     /// Counts all nodes, or some of them by their indices.
     pub fn new(nodes: &Nodes, subset: Option<&IdSet>) -> Self {
-        // By class first, which needs no map.
+        // Counting by class first needs no map.
         let mut by_class: Vec<u64> = Vec::new();
         let all = nodes.len().checked_sub(1).map(|last| 0..=last);
         let some = subset.into_iter().flat_map(IdSet::ranges);
@@ -122,7 +122,7 @@ pub(crate) fn min_size(census: &Census, request: &Request) -> Size {
     }
 }
 
-/// The most nodes and the most cores that a request can be allocated with the least of its counts.
+/// The most nodes and the most cores that a request can be allocated with its minimum counts.
 pub(crate) fn max_size(census: &Census, request: &Request) -> Size {
     let Some(nnodes) = &request.nnodes else {
         return Size {
@@ -185,7 +185,7 @@ struct NodeNeed {
 }
 
 impl NodeNeed {
-    /// Those of so many slots.
+    /// The cores and gpus of `slots` slots.
     fn of(request: &Request, slots: u64) -> Self {
         Self {
             cores: slots * u64::from(request.cores_per_slot.min()),
@@ -204,7 +204,7 @@ impl fmt::Display for NodeNeed {
     }
 }
 
-/// What of a request is impossible, and the most there is.
+/// The requirement of a request that is impossible, and the available maximum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Shortfall {
     /// There is no node that the request may use.
@@ -297,7 +297,7 @@ impl fmt::Display for Shortfall {
 
 /// The reason why the whole inventory, idle and up, cannot run a request.
 ///
-/// Its text is the note of a denial: what is impossible, and the most there is.
+/// Its text is the note of a denial: which requirement is impossible, and the available maximum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Infeasible {
     shortfall: Shortfall,
@@ -335,7 +335,7 @@ fn amount(count: u64, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
-/// Checks whether a request can be met with the least of its counts.
+/// Checks whether a request can be met with its minimum counts.
 pub(crate) fn check(census: &Census, request: &Request) -> Result<(), Infeasible> {
     let checked = match &request.nnodes {
         _ if census.nodes() == 0 => Err(Shortfall::NoNodes),
@@ -401,7 +401,7 @@ fn check_nodes(census: &Census, request: &Request, wanted: u64) -> Result<(), Sh
     })
 }
 
-/// Checks whether a node has the cores, and one the gpus, of so many slots together.
+/// Checks whether some node has the cores, and some node the gpus, of `slots` slots together.
 fn check_largest_node(census: &Census, request: &Request, slots: u64) -> Result<(), Shortfall> {
     let unit = if request.nnodes.is_some() {
         "node"

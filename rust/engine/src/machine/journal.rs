@@ -1,8 +1,8 @@
-//! Which nodes have changed, for the views that are brought up to date later.
+//! The journal of changed nodes, from which views are updated later.
 
 use crate::ids::NodeIndex;
 
-/// Changes that the journal holds at least.
+/// Minimum number of changes that the journal holds.
 const MIN_CAPACITY: usize = 4096;
 
 /// Changed nodes, oldest first. A full journal is emptied: rebuilding a view costs no more than
@@ -16,7 +16,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// An empty journal for a machine with so many nodes.
+    /// An empty journal for a machine with `node_count` nodes.
     pub fn new(node_count: u32) -> Self {
         Self {
             changed: Vec::new(),

@@ -1,13 +1,12 @@
-//! Matching: which nodes of a view an allocation for a shape is made of.
+//! Matching: selects the nodes of a view for an allocation of a shape.
 
 use smallvec::SmallVec;
 
-use super::allocation::{Allocation, NodeShare};
+use super::allocation::{Allocation, NodeShare, Size};
 use super::measure;
 use super::nodes::Nodes;
 use super::select::{First, Pack, Selection, Spread, Walk, smallest_row, smallest_span};
 use super::shape::Shape;
-use super::size::Size;
 use super::view::View;
 use crate::ids::NodeIndex;
 
@@ -20,7 +19,7 @@ pub(crate) struct Search<'a> {
     pub selection: Selection,
 }
 
-/// Units that are to be taken of a node.
+/// The number of units to take from a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pick {
     pub node: NodeIndex,
@@ -30,12 +29,12 @@ pub(super) struct Pick {
 /// Picked nodes; mostly few.
 type Picks = SmallVec<[Pick; 4]>;
 
-/// How many slots per node, cores and gpus an allocation gets where the request has ranges.
+/// How many slots per node, cores and gpus an allocation gets if the request has ranges.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Counts {
     /// The least of each.
     Least,
-    /// As many as the picked nodes have room for within a limit.
+    /// As many as fit on the picked nodes within a limit.
     UpTo(Size),
 }
 
@@ -121,7 +120,7 @@ impl Search<'_> {
         mut accept: impl FnMut(NodeIndex, u32) -> bool,
     ) -> Option<Picks> {
         let tree = self.view.tree();
-        // A node has many slots: room for 64 nodes is seldom too little.
+        // A node has many slots: a capacity of 64 nodes is seldom too small.
         let mut picks = Picks::with_capacity(want.min(64) as usize);
         let mut left = want;
         let mut ascending = true;
@@ -158,7 +157,7 @@ impl Search<'_> {
         if let Counts::UpTo(limit) = counts
             && !shape.exact
         {
-            // As many as every node has room for, from the outermost count to the innermost.
+            // As many as fit on every node, from the outermost count to the innermost.
             let room = |per_slot: &dyn Fn(u32, u32) -> u32, units: &dyn Fn(u32) -> u32| {
                 let rooms = picks.iter().map(|pick| {
                     let free = self.nodes.free(pick.node);
@@ -166,7 +165,7 @@ impl Search<'_> {
                 });
                 rooms.min().unwrap_or(0)
             };
-            // As many as the limit has room for, if each takes so many cores of every unit.
+            // As many as the limit admits, if each takes that many cores of every unit.
             let below = |each: u64| {
                 let most = limit.cores / (u64::from(units) * each).max(1);
                 u32::try_from(most).unwrap_or(u32::MAX)

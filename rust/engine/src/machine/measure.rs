@@ -3,14 +3,14 @@
 use super::nodes::Nodes;
 use crate::ids::NodeIndex;
 
-/// What the number of a node says in a view. A node that is down has 0.
+/// The meaning of the number of a node in a view. A node that is down has 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Measure {
-    /// Free cores, if so many gpus are free too.
+    /// Free cores, if at least `gpus` gpus are free too.
     Cores { gpus: u32 },
-    /// Cores, if the node is idle and has so many gpus.
+    /// Cores, if the node is idle and has at least `gpus` gpus.
     Whole { gpus: u32 },
-    /// Slots of so many cores and gpus.
+    /// Slots of these cores and gpus.
     Slots { cores: u32, gpus: u32 },
 }
 
@@ -37,7 +37,7 @@ impl Measure {
     }
 }
 
-/// How many slots fit into so many cores and gpus.
+/// The number of slots that fit into these cores and gpus.
 pub(crate) fn slots(cores: u32, gpus: u32, per_slot: u32, gpus_per_slot: u32) -> u32 {
     let by_cores = cores / per_slot.max(1);
     match gpus.checked_div(gpus_per_slot) {

@@ -1,13 +1,13 @@
-//! The machine: which nodes exist, what is free on them, and where a shape fits.
+//! The machine: its nodes, their free resources, and the nodes on which a shape fits.
 //!
 //! A shape is a request without its duration. It needs a number of units, and each node provides a
 //! number of units that depends on that node alone: slots, or one for a node that holds all slots
 //! of a node.
 //!
-//! What is free is a word or two per node in flat arrays. Shapes with the same constraint and the
-//! same kind of unit find nodes through one [view](view): a tree over the nodes that the constraint
-//! allows. It finds the next node with enough free, or with a given fullness, in a few steps, and
-//! counts units without visiting nodes. A view is brought up to date when it is used.
+//! The free resources of a node are a word or two in flat arrays. Shapes with the same constraint
+//! and the same kind of unit find nodes through one [view](view): a tree over the nodes that the
+//! constraint allows. It finds the next node with enough free, or with a given fullness, in a few
+//! steps, and counts units without visiting nodes. A view is updated when it is used.
 
 mod allocation;
 mod bits;
@@ -25,7 +25,6 @@ mod r;
 mod reconfiguration;
 mod select;
 mod shape;
-mod size;
 
 mod view;
 
@@ -49,22 +48,21 @@ use self::view::{NodeSet, ViewRef, Views};
 use crate::Error;
 use crate::ids::NodeIndex;
 
-pub(crate) use self::allocation::{Allocation, NodeAmount, NodeShare};
+pub(crate) use self::allocation::{Allocation, NodeAmount, NodeShare, Size};
 pub use self::feasibility::Infeasible;
 pub(crate) use self::nodes::NodeResources;
 pub(crate) use self::reconfiguration::Relocation;
 pub use self::select::Selection;
 pub use self::shape::ShapeId;
 pub(crate) use self::shape::{Demand, Unit};
-pub(crate) use self::size::Size;
 
-/// What the machine remembers of a shape until nodes or properties change.
+/// The cached properties of a shape, valid until nodes or properties change.
 #[derive(Clone, Debug, Default)]
 struct ShapeCache {
     view: ViewRef,
     /// The generation in which it last did not fit, plus one.
     failed: u64,
-    /// Whether it can ever fit; `None` until asked for.
+    /// Whether it can ever fit; `None` until computed.
     feasible: Option<Result<(), Infeasible>>,
 }
 
@@ -87,7 +85,7 @@ pub(crate) struct Machine {
     shape_cache: Vec<ShapeCache>,
     /// Every node, for shapes without a constraint.
     all: EligibleNodes,
-    /// By the number of a constraint less one; `None` until asked for after a change.
+    /// By the number of a constraint less one; `None` until computed after a change.
     eligible: Vec<Option<EligibleNodes>>,
     /// The same by node set, so that constraints that allow the same nodes share views.
     by_nodes: HashMap<IdSet, EligibleNodes>,
@@ -96,11 +94,11 @@ pub(crate) struct Machine {
     generation: u64,
 }
 
-/// Node sets that are remembered; above that, all are dropped.
+/// Maximum number of cached node sets; above that, all are dropped.
 const MAX_CACHED_NODE_SETS: usize = 4096;
 
 impl Clone for Machine {
-    /// A copy that builds its own views when it is first asked where something fits.
+    /// A copy that builds its own views when they are first needed.
     fn clone(&self) -> Self {
         Self {
             nodes: self.nodes.clone(),
@@ -225,14 +223,14 @@ impl Machine {
         self.expiration = expiration;
     }
 
-    /// Counts the changes that may have made something available: what did not fit in this
+    /// Counts the changes that may have made resources available: a shape that did not fit in this
     /// generation does not fit until the next.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// What is free on a node, whether it is up or down.
+    /// The free resources of a node, whether it is up or down.
     #[inline]
     pub fn free(&self, node: NodeIndex) -> NodeResources {
         self.nodes.free(node)
@@ -247,13 +245,13 @@ impl Machine {
         host
     }
 
-    /// Whether so many cores and gpus are all that the node has.
+    /// Whether these are all cores and gpus of the node.
     #[inline]
     pub fn is_whole_node(&self, node: NodeIndex, cores: u32, gpus: u32) -> bool {
         self.nodes.is_whole_node(node, cores, gpus)
     }
 
-    /// What a node has, free or allocated.
+    /// The cores and gpus of a node, free or allocated.
     #[inline]
     pub fn total(&self, node: NodeIndex) -> NodeResources {
         let class = self.nodes.class(node);
@@ -269,7 +267,7 @@ impl Machine {
         self.all.census.max_cores_per_node()
     }
 
-    /// The lowest free cores and gpus of a node; it has at least so many.
+    /// The lowest free cores and gpus of a node, which has at least `cores` and `gpus` free.
     pub fn lowest_free(&self, node: NodeIndex, cores: u32, gpus: u32) -> NodeShare {
         self.nodes.share(node, cores, gpus)
     }
@@ -380,7 +378,7 @@ impl Machine {
         }
     }
 
-    /// The units that a node provides with so much free; 0 if it is down or not eligible.
+    /// The units that a node provides with `free` resources; 0 if it is down or not eligible.
     #[inline]
     pub fn units(&self, id: ShapeId, node: NodeIndex, free: NodeResources) -> u32 {
         if !self.nodes.is_up(node) || !self.is_eligible(id, node) {
@@ -389,8 +387,8 @@ impl Machine {
         self.shapes.get(id).units_of(free)
     }
 
-    /// Checks whether the whole machine, idle and up, could run the shape.
-    pub fn feasible(&mut self, id: ShapeId) -> Result<(), Infeasible> {
+    /// Checks whether the whole machine, idle and up, could run the shape. Computed once.
+    pub fn feasible(&mut self, id: ShapeId) -> Result<(), &Infeasible> {
         let at = id.0 as usize;
         if self.shape_cache[at].feasible.is_none() {
             let constraint = self.shapes.get(id).constraint;
@@ -399,8 +397,8 @@ impl Machine {
             self.shape_cache[at].feasible = Some(outcome);
         }
         match &self.shape_cache[at].feasible {
-            Some(outcome) => outcome.clone(),
-            None => Ok(()),
+            Some(Err(reason)) => Err(reason),
+            Some(Ok(())) | None => Ok(()),
         }
     }
 
@@ -410,12 +408,12 @@ impl Machine {
     }
 
     /// The nodes changed after the first `seen` changes, oldest first; `None` if they are no longer
-    /// remembered.
+    /// in the journal.
     pub fn changed_since(&self, seen: u64) -> Option<&[NodeIndex]> {
         self.journal.since(seen)
     }
 
-    /// Allocates shares of nodes. The caller has made sure that they are free.
+    /// Allocates shares of nodes. The caller ensures that they are free.
     #[inline]
     pub fn allocate(&mut self, shares: &[NodeShare]) {
         for share in shares {

@@ -20,7 +20,7 @@ pub(crate) struct NodeClass {
 }
 
 impl NodeClass {
-    /// The words that a node of this class takes.
+    /// The number of words that a node of this class takes.
     pub fn words(&self) -> u32 {
         words_for(self.cores.len) + words_for(self.gpus.len)
     }
@@ -87,7 +87,7 @@ impl Ids {
         plain.map(|range| range.start..=range.end - 1).chain(ranges)
     }
 
-    /// The indices of those of some ids that a node of the class has.
+    /// The indices of the given ids that a node of the class has.
     pub fn indices(&self, ids: &IdSet) -> Bits {
         let known = ids.intersection(&self.all);
         if self.plain {

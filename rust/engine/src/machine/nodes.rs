@@ -1,4 +1,5 @@
-//! The nodes: what each has, what of it is free, whether it is up. Flat arrays in rank order.
+//! The nodes: the resources of each, which of them are free, whether it is up. Flat arrays in rank
+//! order.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use super::node_class::{NodeClass, NodeClasses};
 use crate::Error;
 use crate::ids::{NodeClassId, NodeIndex};
 
-/// Words of free cores and gpus that a machine can have: 2 GiB.
+/// Maximum number of words of free cores and gpus of a machine: 2 GiB.
 const MAX_WORDS: u32 = 1 << 28;
 
-/// Cores and gpus of one node: what is free now, at a future time, or in all.
+/// Numbers of cores and gpus of one node: free now, free at a future time, or in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeResources {
     pub cores: u32,
@@ -24,7 +25,7 @@ pub(crate) struct NodeResources {
     pub whole: bool,
 }
 
-/// What is free on one node.
+/// The free resources of one node.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     cores: u32,
@@ -34,7 +35,7 @@ struct Cell {
     at: u32,
 }
 
-/// A node that is to be added to the arrays.
+/// A node to be added to the arrays.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub rank: u32,
@@ -51,7 +52,7 @@ struct ClassRun {
     class: NodeClassId,
 }
 
-/// How many nodes of a class there are.
+/// The number of nodes of a class.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClassCount {
     pub class: NodeClassId,
@@ -154,7 +155,7 @@ impl Nodes {
         self.set_up(node, entry.up);
     }
 
-    /// Entries for the nodes as they are, from which new arrays can be built.
+    /// Entries for the current nodes, from which new arrays can be built.
     pub fn to_entries(&self) -> impl Iterator<Item = Entry> + '_ {
         self.indices().map(|node| {
             let class = self.class(node);
@@ -219,7 +220,7 @@ impl Nodes {
         self.up[node.index() / 64] >> (node.get() % 64) & 1 == 1
     }
 
-    /// Marks a node up or down. Returns whether it was not already.
+    /// Marks a node up or down. Returns whether that changed its state.
     pub fn set_up(&mut self, node: NodeIndex, up: bool) -> bool {
         if self.is_up(node) == up {
             return false;
@@ -280,7 +281,7 @@ impl Nodes {
         (&self.words[at..gpus], &self.words[gpus..end])
     }
 
-    /// A share of the lowest free cores and gpus of a node, which has at least so many.
+    /// A share of the lowest free cores and gpus of a node, which has at least that many free.
     #[inline]
     pub fn share(&self, node: NodeIndex, cores: u32, gpus: u32) -> NodeShare {
         let words = self.words(node);

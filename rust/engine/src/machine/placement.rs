@@ -28,7 +28,7 @@ impl Machine {
         view
     }
 
-    /// Makes sure that the view of a shape exists and is up to date.
+    /// Finds or builds the view of a shape, and updates it.
     #[inline]
     pub(super) fn prepare_view(&mut self, id: ShapeId) -> ViewRef {
         let mut at = self.shape_cache[id.0 as usize].view;
@@ -50,8 +50,7 @@ impl Machine {
         }
     }
 
-    /// Whether the machine has as many free cores as so many units take at least, on whichever
-    /// nodes.
+    /// Whether the machine has at least the free cores that `units` units need, on any nodes.
     #[inline]
     pub fn may_have(&self, id: ShapeId, units: u64) -> bool {
         let min_cores = u64::from(self.shapes.get(id).cores.max(1));
@@ -69,9 +68,9 @@ impl Machine {
 
     /// Finds an allocation for a shape now, by the selection policy. Nothing is allocated yet.
     ///
-    /// Of a count range as much as fits is placed: first of its nodes, or of its slots in all, with
-    /// the least of the rest; then, on these nodes, as many slots on each, cores of a slot and gpus
-    /// of a slot, in this order, as all of them have room for.
+    /// Of a count range as much as fits is placed: first as many nodes, or slots in all, as fit
+    /// with the minimum of the other counts; then, on these nodes, as many slots on each, cores of
+    /// a slot and gpus of a slot, in this order, as fit on all of them.
     #[inline]
     pub fn place(&mut self, id: ShapeId) -> Option<Allocation> {
         let at = id.0 as usize;
@@ -80,8 +79,8 @@ impl Machine {
         }
         let view = self.prepare_view(id);
         let shape = self.shapes.get(id);
-        // A unit takes at least so much of a node's number: this rejects most that cannot fit
-        // without counting units.
+        // A unit takes at least `min_number` of a node's number: this rejects most shapes that do
+        // not fit without counting units.
         let min_sum = u64::from(shape.need) * u64::from(shape.min_number);
         let available = if shape.is_single() {
             1
@@ -97,9 +96,9 @@ impl Machine {
         allocation
     }
 
-    /// As [`place`](Self::place), on nodes that `accept` accepts, which is given the node and the
-    /// units to be taken of it. Of a count range the least is placed. `accept` is asked about every
-    /// node with room until there are enough.
+    /// As [`place`](Self::place), on nodes that `accept` accepts, given the node and the units to
+    /// be taken of it. Of a count range the minimum is placed. Calls `accept` for each node with
+    /// room until there are enough.
     pub fn place_where(
         &mut self,
         id: ShapeId,
@@ -146,7 +145,7 @@ impl Machine {
         feasibility::min_size(&census, self.request(id))
     }
 
-    /// The most nodes and cores that a shape can be allocated with the least of its counts.
+    /// The most nodes and cores that a shape can be allocated with its minimum counts.
     pub fn max_size(&mut self, id: ShapeId) -> Size {
         let constraint = self.shapes.get(id).constraint;
         let census = Arc::clone(&self.eligible(constraint).census);

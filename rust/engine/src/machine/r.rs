@@ -51,7 +51,7 @@ impl Machine {
     }
 
     /// Appends the JSON text of an R to `text`, byte for byte as [`r`](Self::r) and
-    /// [`ResourceSet::to_json`] would make it. Times that are `None` or 0 are left unset.
+    /// [`ResourceSet::to_json`] would write it. Times that are `None` or 0 are left unset.
     pub fn write_r(
         &self,
         shares: &[NodeShare],
@@ -176,8 +176,8 @@ impl Machine {
         visible
     }
 
-    /// The share of a rank with those of these cores and gpus that it has; `None` for an unknown
-    /// rank.
+    /// The share of a rank with the given cores and gpus, as far as it has them; `None` for an
+    /// unknown rank.
     fn known_share(&self, rank: u32, cores: &IdSet, gpus: &IdSet) -> Option<NodeShare> {
         let node = self.directory.node_of(rank)?;
         let class = self.nodes.class(node);
@@ -232,8 +232,8 @@ impl Machine {
         Ok(Allocation::new(shares?, slots.unwrap_or(0)))
     }
 
-    /// The share of a rank with those of these cores and gpus that exist and are free; `None` for
-    /// an unknown rank.
+    /// The share of a rank with the given cores and gpus, as far as they exist and are free; `None`
+    /// for an unknown rank.
     pub fn free_share(&self, rank: u32, cores: &IdSet, gpus: &IdSet) -> Option<NodeShare> {
         let share = self.known_share(rank, cores, gpus)?;
         Some(self.nodes.free_of(&share))
@@ -251,8 +251,7 @@ impl Machine {
         }
     }
 
-    /// Cuts what an R names from an allocation. Fails if the R names what the allocation does not
-    /// have.
+    /// Cuts the resources of an R from an allocation. Fails if the allocation lacks any of them.
     pub fn split_by_r(&self, shares: &[NodeShare], r: &ResourceSet) -> Result<Split, Error> {
         let mut named: HashMap<NodeIndex, NodeShare> = HashMap::new();
         for node in r.nodes() {

@@ -43,8 +43,7 @@ pub(crate) struct LostShare {
     pub gpus: IdSet,
 }
 
-/// Whether giving a property to nodes, or taking it from them, may change which nodes meet a
-/// constraint.
+/// Whether adding a property to nodes, or removing it, may change which nodes meet a constraint.
 fn depends_on(constraint: &Constraint, property: &str) -> bool {
     fn without_suffix(name: &str) -> Option<&str> {
         name.split('@').next()
@@ -83,20 +82,20 @@ impl Machine {
         self.generation += 1;
     }
 
-    /// Gives ranks a property.
+    /// Adds a property to ranks.
     pub fn add_property(&mut self, name: &str, ranks: &IdSet) -> Result<(), Error> {
         self.directory.add_property(name, ranks)?;
         self.invalidate_property(name);
         Ok(())
     }
 
-    /// Takes a property from ranks.
+    /// Removes a property from ranks.
     pub fn remove_property(&mut self, name: &str, ranks: &IdSet) {
         self.directory.remove_property(name, ranks);
         self.invalidate_property(name);
     }
 
-    /// Drops what is remembered of constraints and shapes that depend on a property.
+    /// Invalidates the caches of constraints and shapes that depend on a property.
     fn invalidate_property(&mut self, property: &str) {
         if self.selection == Selection::Thrifty {
             // Thrifty selection orders nodes by all their properties.
@@ -118,7 +117,7 @@ impl Machine {
         self.generation += 1;
     }
 
-    /// Drops everything that is remembered of constraints and shapes.
+    /// Invalidates the caches of all constraints and shapes.
     fn invalidate(&mut self) {
         self.invalidate_eligible();
         for cache in &mut self.shape_cache {
@@ -128,7 +127,7 @@ impl Machine {
     }
 
     /// Adds nodes, which are down until they are marked up. Fails, and changes nothing, if a rank
-    /// is already there.
+    /// exists already.
     pub fn grow(&mut self, more: &ResourceSet) -> Result<Relocation, Error> {
         let known = more.ranks().intersection(self.directory.ranks());
         if !known.is_empty() {
@@ -171,8 +170,8 @@ impl Machine {
         Relocation(former_nodes.collect())
     }
 
-    /// An allocation from before the machine has grown or shrunk, as it is now; and what it had on
-    /// ranks that have been removed.
+    /// Renumbers the nodes of an allocation after the machine has grown or shrunk. Returns also the
+    /// shares on ranks that have been removed.
     pub fn relocate(
         &self,
         allocation: &Allocation,

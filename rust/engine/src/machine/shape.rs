@@ -14,7 +14,7 @@ use super::nodes::NodeResources;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShapeId(pub(crate) u32);
 
-/// What matching needs to know of a request.
+/// The properties of a request that matching depends on.
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub request: Request,
@@ -42,7 +42,8 @@ pub(crate) struct Unit {
     is_node: bool,
 }
 
-/// What a unit needs on a node; comparable, so that a result for one shape bounds that for another.
+/// The resources that a unit needs on a node; comparable, so that a result for one shape bounds
+/// that for another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     constraint: u32,
@@ -115,13 +116,13 @@ impl Shape {
         self.need == 1 && self.units().is_exact()
     }
 
-    /// The most acceptable units of those that are available, which are at least `need`.
+    /// The largest acceptable unit count not above `available`, which is at least `need`.
     pub fn max_units(&self, available: u64) -> u32 {
         let limit = u32::try_from(available).unwrap_or(u32::MAX);
         self.units().largest_up_to(limit).unwrap_or(self.need)
     }
 
-    /// The units that a node provides with so much free, if it is up and eligible.
+    /// The units that a node provides with `free` resources, if it is up and eligible.
     #[inline]
     pub fn units_of(&self, free: NodeResources) -> u32 {
         if self.has_nodes() {
@@ -153,7 +154,7 @@ impl Shape {
         }
     }
 
-    /// What a unit needs on a node.
+    /// The resources that a unit needs on a node.
     pub fn demand(&self) -> Demand {
         Demand {
             constraint: self.constraint,
@@ -173,7 +174,7 @@ impl Shape {
     }
 }
 
-/// The part of a request that makes its shape.
+/// The part of a request that determines its shape.
 #[derive(PartialEq, Eq, Hash)]
 struct Key<'a> {
     nnodes: Option<&'a Count>,
@@ -218,7 +219,7 @@ impl Shapes {
         if let Some(number) = known.iter().find(same) {
             return ShapeId(*number);
         }
-        // Memory runs out before the numbers do.
+        // Memory is exhausted before the numbers are.
         let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         known.push(number);
         let constraint = request.constraint.as_ref().map_or(0, |constraint| {

@@ -109,7 +109,7 @@ fn request() -> impl Strategy<Value = Request> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Places a request; with `true` the allocation is kept.
+    /// Places a request; `true` keeps the allocation.
     Submit(usize, bool),
     NodeResources(Index),
     FreePart(Index, IdSet),

@@ -1,5 +1,5 @@
-//! Views: indices over the nodes that one constraint allows, by what one kind of shape needs of
-//! them. A view is brought up to date from the journal of changed nodes when it is used.
+//! Views: indices over the nodes that one constraint allows, by the resources that one kind of
+//! shape needs. A view is updated from the journal of changed nodes when it is used.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::nodes::Nodes;
 use super::shape::Shape;
 use crate::ids::NodeIndex;
 
-/// What a view is found by.
+/// The key of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ViewKey {
     /// The number of the node set.
@@ -56,14 +56,14 @@ pub(crate) struct View {
     key: ViewKey,
     /// Distinct for all views there have been.
     stamp: u64,
-    /// The use of views at which this one was used last.
+    /// The value of the use counter when this view was last used.
     used: u64,
     /// Changes of the journal that it reflects.
     seen: u64,
     tree: Tree,
     /// `None` if the leaves are all nodes in rank order.
     leaves: Option<Leaves>,
-    /// Sums of units that have been asked for, by units' least number and kind.
+    /// Cached sums of units, by units' least number and kind.
     sums: Vec<UnitSum>,
 }
 
@@ -131,7 +131,7 @@ impl View {
         &self.tree
     }
 
-    /// Brings the view up to date.
+    /// Updates the view from the journal.
     #[inline]
     fn update(&mut self, nodes: &Nodes, journal: &Journal) {
         let end = journal.end();
@@ -226,13 +226,13 @@ fn number(nodes: &Nodes, measure: Measure, node: NodeIndex) -> u32 {
     }
 }
 
-/// What of a node a shape would waste, the less the better: gpus, then properties.
+/// The waste of a shape on a node, less is better: gpus, then properties.
 pub(crate) type Waste<'a> = dyn Fn(NodeIndex) -> (u32, u32) + 'a;
 
-/// Bytes that views may take beside the one in use; above that, the least recently used one is
-/// dropped.
+/// Maximum number of bytes of the views beside the one in use; above that, the least recently used
+/// view is dropped.
 const MAX_VIEW_BYTES: usize = 64 << 20;
-/// Views there may be: each reads the journal.
+/// Maximum number of views: each reads the journal.
 const MAX_VIEWS: usize = 256;
 
 /// All views, with the memory that they take.
@@ -244,7 +244,7 @@ pub(crate) struct Views {
     bytes: usize,
 }
 
-/// Where a view is, unless it has been dropped since.
+/// A reference to a view, which may have been dropped since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ViewRef {
     index: u32,
@@ -265,7 +265,7 @@ impl Views {
         view.is_some_and(|view| view.stamp == at.stamp)
     }
 
-    /// Brings a view, which exists, up to date.
+    /// Updates a view, which exists, from the journal.
     #[inline]
     pub fn update(&mut self, at: ViewRef, nodes: &Nodes, journal: &Journal) {
         self.clock += 1;

@@ -1,14 +1,14 @@
-//! Plans that only count: units of the whole machine over time, on whichever nodes.
+//! Aggregate plans: free units of the whole machine over time, on any nodes.
 
 use super::start_bounds::StartBounds;
 use crate::availability_profile::AvailabilityProfile;
 use crate::interval::Interval;
 use crate::machine::Demand;
 
-/// How many units of the machine are free over time.
+/// The number of free units of the machine over time.
 #[derive(Clone, Debug)]
 pub(crate) struct AggregatePlan {
-    /// Whether a unit is a core; if not, it is a whole node.
+    /// Whether a unit is a core; otherwise it is a whole node.
     pub by_cores: bool,
     pub profile: AvailabilityProfile,
     pub(super) start_bounds: StartBounds,
@@ -16,7 +16,7 @@ pub(crate) struct AggregatePlan {
 }
 
 impl AggregatePlan {
-    /// A plan with so many units free from now on.
+    /// A plan with `free` units free from `now` on.
     pub fn new(now: f64, free: i64, by_cores: bool) -> Self {
         Self {
             by_cores,
@@ -40,7 +40,7 @@ impl AggregatePlan {
         }
     }
 
-    /// The earliest time within `starts` from which so many units are free for `limit` seconds;
+    /// The earliest time within `starts` from which `need` units are free for `limit` seconds;
     /// infinite for none.
     pub fn earliest(&mut self, demand: Demand, need: u64, starts: Interval, limit: f64) -> f64 {
         let bound = self.start_bounds.of(&demand, need, limit);

@@ -1,8 +1,8 @@
-//! Free intervals of nodes, indexed by when they begin, how long they last and how much is free.
+//! Free intervals of nodes, indexed by start, length and free amount.
 //!
 //! The profile of a node is cut into levels: for each amount, the longest intervals in which the
-//! node has at least as much free. Amounts with the same interval are one level. What a node can
-//! provide in a window is the sum of what its intervals around the window add, each for its own
+//! node has at least as much free. Amounts with the same interval are one level. The units that a
+//! node provides in a window are the sum over its intervals around the window, each for its own
 //! levels.
 
 use std::cmp::{Ordering, Reverse};
@@ -92,7 +92,7 @@ struct OpenLevels {
 }
 
 impl OpenLevels {
-    /// Reads a step: from `time` on, so much is free.
+    /// Reads a step: from `time` on, `free` is free.
     fn read(&mut self, time: f64, free: u32) {
         while let Some(Level { start, low, high }) = self.levels.last().copied()
             && high > free
@@ -126,8 +126,8 @@ impl OpenLevels {
     }
 }
 
-/// The free intervals of a node that overlap or touch `during`. `time` and `free` tell when a step
-/// begins, and how much is free from then on.
+/// The free intervals of a node that overlap or touch `during`. `time` and `free` return the start
+/// of a step, and the amount that is free from then on.
 pub(super) fn intervals_around<T>(
     node: NodeIndex,
     steps: &[T],
@@ -207,7 +207,7 @@ fn length_class(length: f64) -> usize {
     class
 }
 
-/// A length that none of a class exceeds.
+/// The upper bound of the lengths in a class.
 fn longest_of(class: usize) -> f64 {
     if class >= LENGTH_CLASSES - 2 {
         return f64::INFINITY;
@@ -231,7 +231,7 @@ fn sort_key(time: f64) -> u64 {
     }
 }
 
-/// What a search looks for.
+/// The parameters of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IntervalQuery {
     /// The length of the window, in seconds.
@@ -282,7 +282,7 @@ impl FreeIntervals {
         }
     }
 
-    /// The sets that may have an answer to a query, with a length that none of each exceeds.
+    /// The sets that may have an answer to a query, with the upper bound of the lengths in each.
     fn sets(&self, query: IntervalQuery) -> impl Iterator<Item = (f64, &BTreeSet<FreeInterval>)> {
         // From half the length on: the ends of windows are rounded.
         let shortest = length_class(query.limit / 2.0);
@@ -352,10 +352,10 @@ impl FreeIntervals {
     }
 
     /// The earliest window that begins within `starts`, may have the units of the query, and is
-    /// accepted: its start, and what `accept` makes of its nodes.
+    /// accepted: its start, and the result of `accept` for its nodes.
     ///
-    /// `units` tells the units that an interval adds. Intervals of `other` add an unknown number:
-    /// where one begins, `accept` is asked again.
+    /// `units` returns the units that an interval adds. Intervals of `other` add an unknown number:
+    /// `accept` is called again whenever one begins.
     pub fn earliest<T>(
         &self,
         starts: Interval,
@@ -386,7 +386,7 @@ impl FreeIntervals {
             {
                 return Some((start, found));
             }
-            // On to the next time at which the window gains an interval.
+            // Moves to the next time at which the window gains an interval.
             let mut moved = false;
             while let Some(mut top) = next.peek_mut() {
                 let Reverse((interval, at)) = *top;

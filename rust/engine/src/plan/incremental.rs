@@ -3,14 +3,16 @@
 use rustc_hash::FxHashMap;
 
 use super::{Plan, planned_end};
-use crate::books::Books;
 use crate::ids::{GroupId, JobHandle};
+use crate::interval::Interval;
+use crate::state::EngineState;
 
 /// A plan of running jobs and reservations, with its position in the log of running jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct IncrementalPlan {
     pub plan: Plan,
-    /// Until when jobs are planned to run, by handle, if that is not their planned end.
+    /// By handle, the time until which a job's resources are planned, if that is not its planned
+    /// end.
     until: FxHashMap<JobHandle, f64>,
     /// The number of unlogged changes when the plan was made.
     unlogged: u64,
@@ -19,31 +21,31 @@ pub(crate) struct IncrementalPlan {
 }
 
 /// How many changes there have been that are not in the log of allocations.
-fn unlogged_changes(books: &Books) -> u64 {
-    books.changes - books.told
+fn unlogged_changes(state: &EngineState) -> u64 {
+    state.changes - state.logged_changes
 }
 
 impl IncrementalPlan {
     /// A new plan of the running jobs.
-    pub fn of(books: &mut Books, group: GroupId, now: f64) -> Self {
-        let until = books
-            .runs
+    pub fn of(state: &mut EngineState, group: GroupId, now: f64) -> Self {
+        let until = state
+            .running_jobs
             .iter()
             .filter(|(_, running)| running.end <= now)
             .map(|(_, running)| (running.handle, planned_end(running.end, now)))
             .collect();
         Self {
-            plan: Plan::of(books, group, now),
+            plan: Plan::of(state, group, now),
             until,
-            unlogged: unlogged_changes(books),
-            next_change: books.allocation_log.follow(),
+            unlogged: unlogged_changes(state),
+            next_change: state.allocation_log.follow(),
         }
     }
 
     /// Whether nothing has changed since the last pass.
     #[cfg(test)]
-    pub fn is_in_step(&self, books: &Books) -> bool {
-        self.unlogged == unlogged_changes(books) && self.next_change == books.allocation_log.end()
+    pub fn is_in_step(&self, state: &EngineState) -> bool {
+        self.unlogged == unlogged_changes(state) && self.next_change == state.allocation_log.end()
     }
 
     /// The number of the first change in the log that the plan does not have.
@@ -51,25 +53,25 @@ impl IncrementalPlan {
         self.next_change
     }
 
-    /// Brings the plan up to date with the allocations and releases since the last pass, and
-    /// reports from when to when something has become free. Returns `false` if a new plan has to be
-    /// made instead.
+    /// Applies the allocations and releases since the last pass to the plan, and reports the
+    /// intervals in which resources have become free. Returns `false` if the plan has to be
+    /// recomputed instead.
     pub fn follow(
         &mut self,
-        books: &mut Books,
+        state: &mut EngineState,
         group: GroupId,
         now: f64,
-        mut freed: impl FnMut((f64, f64)),
+        mut freed: impl FnMut(Interval),
     ) -> bool {
-        if self.unlogged != unlogged_changes(books) || !self.plan.suits(books, group) {
+        if self.unlogged != unlogged_changes(state) || !self.plan.suits(state, group) {
             return false;
         }
-        self.plan.advance(&books.machine, now);
-        let Some(changes) = books.allocation_log.since(self.next_change) else {
+        self.plan.advance(&state.machine, now);
+        let Some(changes) = state.allocation_log.since(self.next_change) else {
             return false;
         };
         for change in changes {
-            if !self.plan.has_units_of(&books.machine, &change.shares) {
+            if !self.plan.has_units_of(&state.machine, &change.shares) {
                 return false;
             }
             let until = self.until.get(&change.handle).copied();
@@ -88,35 +90,35 @@ impl IncrementalPlan {
             let (before, after) = (before.max(now), after.max(now));
             let footprint = self
                 .plan
-                .footprint_of_running(&books.machine, &change.shares);
+                .footprint_of_running(&state.machine, &change.shares);
             if after > before {
-                self.plan.reserve(&footprint, (before, after));
+                self.plan.reserve(&footprint, Interval::new(before, after));
             } else if after < before {
-                self.plan.release(&footprint, (after, before));
-                freed((after, before));
+                self.plan.release(&footprint, Interval::new(after, before));
+                freed(Interval::new(after, before));
             }
         }
-        self.next_change = books.allocation_log.end();
-        self.extend_overdue(books, now);
+        self.next_change = state.allocation_log.end();
+        self.extend_overdue(state, now);
         true
     }
 
-    /// Plans jobs that have outrun the time until which they were planned: up to their planned end,
-    /// or if that is past, for another second.
-    fn extend_overdue(&mut self, books: &mut Books, now: f64) {
-        let overdue: Vec<_> = books
+    /// Extends the plan for jobs that run longer than planned: until their planned end or, if that
+    /// is past, for another second.
+    fn extend_overdue(&mut self, state: &mut EngineState, now: f64) {
+        let overdue: Vec<_> = state
             .timeline()
             .iter()
             .take_while(|ending| ending.end <= now)
             .copied()
             .collect();
         for ending in overdue {
-            if let Some(running) = books.runs.at(ending.run) {
+            if let Some(running) = state.running_jobs.at(ending.run) {
                 self.until.entry(running.handle).or_insert(ending.end);
             }
         }
         for (handle, until) in std::mem::take(&mut self.until) {
-            let Some(running) = books.running(handle) else {
+            let Some(running) = state.running(handle) else {
                 continue;
             };
             let mut after = until;
@@ -125,8 +127,9 @@ impl IncrementalPlan {
                 if until.max(now) < after {
                     let footprint = self
                         .plan
-                        .footprint_of_running(&books.machine, &running.shares);
-                    self.plan.reserve(&footprint, (until.max(now), after));
+                        .footprint_of_running(&state.machine, &running.shares);
+                    self.plan
+                        .reserve(&footprint, Interval::new(until.max(now), after));
                 }
             }
             if after.total_cmp(&running.end).is_ne() {
@@ -142,14 +145,15 @@ impl IncrementalPlan {
         }
     }
 
-    /// The jobs that are planned to run until another time than their planned end: handle and time.
+    /// The jobs whose resources are planned until another time than their planned end: handle and
+    /// time.
     #[cfg(test)]
     pub fn until(&self) -> impl Iterator<Item = (JobHandle, f64)> {
         self.until.iter().map(|(handle, until)| (*handle, *until))
     }
 
-    /// Ends a pass: the plan has what was started in it.
-    pub fn finish(&mut self, books: &Books) {
-        self.next_change = books.allocation_log.end();
+    /// Ends a pass: the plan includes the jobs started in it.
+    pub fn finish(&mut self, state: &EngineState) {
+        self.next_change = state.allocation_log.end();
     }
 }

@@ -1,4 +1,4 @@
-//! Plans: which resources will be free when, as running jobs and reservations leave them.
+//! Plans: the free resources over time, given the running jobs and reservations.
 //!
 //! If every pending job of a group requests any cores, or any whole nodes, an aggregate plan counts
 //! them; if not, every node has an availability profile of its own.
@@ -15,13 +15,12 @@ use self::aggregate::AggregatePlan;
 pub(crate) use self::incremental::IncrementalPlan;
 use self::per_node::{NodePlans, Units};
 use self::start_bounds::StartBounds;
-use crate::books::{Books, INSTANT, is_whole};
-use crate::ids::{ClassId, GroupId};
+use crate::ids::{ClassId, GroupId, QueueId};
 use crate::interval::Interval;
 use crate::machine::{Allocation, Machine, NodeAmount, NodeShare, Relocation, ShapeId, Size};
-use crate::queue::QueueId;
+use crate::state::{EngineState, INSTANT, is_whole};
 
-/// What will be free from now on.
+/// The free resources from now on.
 #[derive(Clone, Debug)]
 pub(crate) enum Plan {
     /// The number of free units of the whole machine.
@@ -33,7 +32,7 @@ pub(crate) enum Plan {
 /// The resources of a reservation, in the terms of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Footprint {
-    /// So many units of the machine.
+    /// A number of units of the machine.
     Units(i64),
     /// Cores and gpus of these nodes.
     Nodes(Vec<NodeAmount>),
@@ -52,8 +51,8 @@ impl Footprint {
         }
     }
 
-    /// Renumbers the nodes after the inventory has changed. If one is gone, no units are left,
-    /// which suits no plan of nodes.
+    /// Renumbers the nodes after the inventory has changed. If a node has been removed, the
+    /// footprint becomes zero units, which suits no plan of nodes.
     pub fn relocate(&mut self, relocation: &Relocation) {
         if let Self::Nodes(amounts) = self {
             let relocated = amounts.iter().map(|amount| {
@@ -87,11 +86,11 @@ enum PlanKind {
 
 impl PlanKind {
     /// The kind that the pending jobs of a group need.
-    fn of(books: &mut Books, group: GroupId) -> Self {
-        let pending: Vec<_> = books.queue.groups[group.index()]
+    fn of(state: &mut EngineState, group: GroupId) -> Self {
+        let pending: Vec<_> = state.queue.groups[group.index()]
             .classes
             .iter()
-            .map(|class| &books.queue.classes[class.index()])
+            .map(|class| &state.queue.classes[class.index()])
             .filter(|class| class.has_jobs() && class.group == group)
             .map(|class| (class.shape, class.fungible, class.queue))
             .collect();
@@ -99,13 +98,13 @@ impl PlanKind {
             return Self::PerNode;
         };
         let mut classes = pending.iter();
-        if classes.any(|(shape, _, queue)| limit_depends_on_nodes(books, *shape, *queue)) {
+        if classes.any(|(shape, _, queue)| limit_depends_on_nodes(state, *shape, *queue)) {
             return Self::PerNode;
         }
         let by_cores = pending.iter().all(|(_, fungible, _)| *fungible);
-        let nodes_are_whole = books.partial == 0;
+        let nodes_are_whole = state.partial == 0;
         let mut classes = pending.iter();
-        if by_cores || (nodes_are_whole && classes.all(|(shape, ..)| books.takes_any_node(*shape)))
+        if by_cores || (nodes_are_whole && classes.all(|(shape, ..)| state.takes_any_node(*shape)))
         {
             return Self::Aggregate { by_cores, shape };
         }
@@ -113,18 +112,19 @@ impl PlanKind {
     }
 }
 
-/// Whether how much of a queue's limits a shape takes depends on the nodes that it is placed on.
-fn limit_depends_on_nodes(books: &mut Books, shape: ShapeId, queue: QueueId) -> bool {
-    let limit = books.queues.most(queue);
+/// Whether the amount that a shape uses of a queue's limits depends on the nodes that it is placed
+/// on.
+fn limit_depends_on_nodes(state: &mut EngineState, shape: ShapeId, queue: QueueId) -> bool {
+    let limit = state.queues.most(queue);
     if limit == Size::UNLIMITED {
         return false;
     }
-    let (least, most) = (books.machine.min_size(shape), books.machine.max_size(shape));
+    let (least, most) = (state.machine.min_size(shape), state.machine.max_size(shape));
     (limit.nodes < u64::MAX && least.nodes < most.nodes)
         || (limit.cores < u64::MAX && least.cores < most.cores)
 }
 
-/// The units of an aggregate plan that shares are.
+/// The number of units of an aggregate plan in these shares.
 fn units_of<'a>(by_cores: bool, shares: impl Iterator<Item = &'a NodeShare>) -> i64 {
     signed(if by_cores {
         shares.map(|share| u64::from(share.ncores())).sum()
@@ -133,7 +133,8 @@ fn units_of<'a>(by_cores: bool, shares: impl Iterator<Item = &'a NodeShare>) -> 
     })
 }
 
-/// The allocation of the lowest cores and gpus of nodes, which have so many free.
+/// The allocation of the lowest free cores and gpus of nodes, which have at least these amounts
+/// free.
 pub(crate) fn allocation_of(machine: &Machine, amounts: &[NodeAmount]) -> Allocation {
     amounts
         .iter()
@@ -153,22 +154,22 @@ pub(crate) fn planned_end(end: f64, now: f64) -> f64 {
 
 impl Plan {
     /// The plan of the running jobs, of the kind that the pending jobs of a group need.
-    pub fn of(books: &mut Books, group: GroupId, now: f64) -> Self {
-        if let PlanKind::Aggregate { by_cores, shape } = PlanKind::of(books, group) {
-            let free = books.machine.units_now(shape);
+    pub fn of(state: &mut EngineState, group: GroupId, now: f64) -> Self {
+        if let PlanKind::Aggregate { by_cores, shape } = PlanKind::of(state, group) {
+            let free = state.machine.units_now(shape);
             let mut plan = AggregatePlan::new(now, signed(free), by_cores);
-            for (_, running) in books.runs.iter() {
+            for (_, running) in state.running_jobs.iter() {
                 let up = running
                     .shares
                     .iter()
-                    .filter(|share| books.machine.is_up(share.node));
+                    .filter(|share| state.machine.is_up(share.node));
                 let after_end = Interval::from(planned_end(running.end, now));
                 plan.add(after_end, units_of(by_cores, up));
             }
             return Self::Aggregate(plan);
         }
-        let mut plans = NodePlans::new(&books.machine, now);
-        for (_, running) in books.runs.iter() {
+        let mut plans = NodePlans::new(&state.machine, now);
+        for (_, running) in state.running_jobs.iter() {
             let end = planned_end(running.end, now);
             for share in &running.shares {
                 plans.plan_end(share, end);
@@ -178,8 +179,8 @@ impl Plan {
     }
 
     /// Whether it is of the kind that the pending jobs of a group need.
-    fn suits(&self, books: &mut Books, group: GroupId) -> bool {
-        match (self, PlanKind::of(books, group)) {
+    fn suits(&self, state: &mut EngineState, group: GroupId) -> bool {
+        match (self, PlanKind::of(state, group)) {
             (Self::Aggregate(plan), PlanKind::Aggregate { by_cores, .. }) => {
                 plan.by_cores == by_cores
             }
@@ -205,15 +206,15 @@ impl Plan {
     /// the time until which the class fits.
     pub fn place(
         &self,
-        books: &mut Books,
+        state: &mut EngineState,
         class: ClassId,
         now: f64,
         limit: f64,
     ) -> Result<Allocation, f64> {
-        let Some(allocation) = books.place(class) else {
+        let Some(allocation) = state.place(class) else {
             return Err(now);
         };
-        let pending = &books.queue.classes[class.index()];
+        let pending = &state.queue.classes[class.index()];
         let during = Interval::lasting(now, limit);
         match self {
             Self::Aggregate(AggregatePlan {
@@ -228,24 +229,24 @@ impl Plan {
                 if during.end > until {
                     return Err(until);
                 }
-                // Of a count range, as much as no reservation needs.
+                // For a count range, place as much as no reservation needs.
                 let free = profile.least_during(during);
                 let limit = Size {
                     cores: u64::try_from(free).unwrap_or(0),
                     ..Size::UNLIMITED
                 };
-                books.place_within(class, limit).ok_or(now)
+                state.place_within(class, limit).ok_or(now)
             }
             Self::PerNode(plans) => {
                 let wanted = Units {
                     shape: pending.shape,
                     need: pending.need,
                 };
-                let machine = &books.machine;
+                let machine = &state.machine;
                 if plans.admits(machine, &allocation, during) {
                     return Ok(allocation);
                 }
-                let room = books.queues.room(pending.queue);
+                let room = state.queues.room(pending.queue);
                 let Some(amounts) = plans.choose(machine, wanted, during) else {
                     return Err(plans.fits_until(machine, wanted, now));
                 };
@@ -263,16 +264,15 @@ impl Plan {
     }
 
     /// The earliest time within `starts` from which a shape fits for `limit` seconds, infinite for
-    /// none; and what it would reserve.
+    /// none; and its footprint.
     pub fn earliest(
         &mut self,
         machine: &Machine,
         shape: ShapeId,
-        starts: (f64, f64),
+        starts: Interval,
         limit: f64,
     ) -> (f64, Footprint) {
         let need = machine.need(shape);
-        let starts = Interval::new(starts.0, starts.1);
         match self {
             Self::Aggregate(plan) => {
                 let start = plan.earliest(machine.demand(shape), need, starts, limit);
@@ -286,12 +286,11 @@ impl Plan {
         }
     }
 
-    /// Reserves resources from a time until before another.
-    pub fn reserve(&mut self, footprint: &Footprint, (start, end): (f64, f64)) {
-        if !start.is_finite() {
+    /// Reserves resources during an interval.
+    pub fn reserve(&mut self, footprint: &Footprint, during: Interval) {
+        if !during.start.is_finite() {
             return;
         }
-        let during = Interval::new(start, end);
         match (self, footprint) {
             (Self::Aggregate(plan), Footprint::Units(units)) => plan.add(during, -units),
             (Self::PerNode(plans), Footprint::Nodes(amounts)) => {
@@ -303,26 +302,25 @@ impl Plan {
         }
     }
 
-    /// Releases resources that were reserved from a time until before another.
-    pub fn release(&mut self, footprint: &Footprint, (start, end): (f64, f64)) {
-        if !start.is_finite() {
+    /// Releases resources that were reserved during an interval.
+    pub fn release(&mut self, footprint: &Footprint, during: Interval) {
+        if !during.start.is_finite() {
             return;
         }
-        let during = Interval::new(start, end);
         match (self, footprint) {
             (Self::Aggregate(plan), Footprint::Units(units)) => plan.add(during, *units),
             (Self::PerNode(plans), Footprint::Nodes(amounts)) => {
                 for amount in amounts {
                     plans.release(amount, during);
                 }
-                plans.start_bounds.lower_from(start);
+                plans.start_bounds.lower_from(during.start);
             }
             _ => {}
         }
     }
 
-    /// The known lower bounds of start times, to be [restored](Self::restore_start_bounds) when the plan is again
-    /// as full as now, or fuller.
+    /// The known lower bounds of start times, which can be [restored](Self::restore_start_bounds)
+    /// when the plan is again at least as full as now.
     pub fn start_bounds(&self) -> StartBounds {
         match self {
             Self::Aggregate(plan) => plan.start_bounds.clone(),
@@ -338,7 +336,7 @@ impl Plan {
         }
     }
 
-    /// What a shape would reserve from `start` on for `limit` seconds, if it fits.
+    /// The footprint of a shape from `start` on for `limit` seconds, if it fits.
     pub fn footprint_at(
         &self,
         machine: &Machine,
@@ -360,7 +358,7 @@ impl Plan {
     }
 
     /// As [`footprint_at`](Self::footprint_at), on the fewest or the smallest nodes; `None` in an
-    /// aggregate plan, where any nodes will do.
+    /// aggregate plan, in which nodes do not matter.
     pub fn sparing_footprint(
         &self,
         machine: &Machine,
@@ -381,7 +379,7 @@ impl Plan {
             .map(Footprint::Nodes)
     }
 
-    /// The first time after `time` at which something changes; infinite for never.
+    /// The first time after `time` at which the free resources change; infinite for never.
     pub fn next_change(&self, time: f64) -> f64 {
         match self {
             Self::Aggregate(AggregatePlan { profile, .. }) => profile.next_change(time),
@@ -389,17 +387,11 @@ impl Plan {
         }
     }
 
-    /// Whether it is free from a time until before another.
-    pub fn has_room(
-        &self,
-        machine: &Machine,
-        footprint: &Footprint,
-        (start, end): (f64, f64),
-    ) -> bool {
-        let during = Interval::new(start, end);
+    /// Whether a footprint is free during an interval.
+    pub fn has_room(&self, machine: &Machine, footprint: &Footprint, during: Interval) -> bool {
         match (self, footprint) {
             (Self::Aggregate(AggregatePlan { profile, .. }), Footprint::Units(units)) => {
-                end <= profile.until(start, *units)
+                during.end <= profile.until(during.start, *units)
             }
             (Self::PerNode(plans), Footprint::Nodes(amounts)) => amounts.iter().all(|amount| {
                 let free = plans.window(machine, amount.node, during);
@@ -417,7 +409,7 @@ impl Plan {
         )
     }
 
-    /// Whether more is planned than there is.
+    /// Whether more is planned than exists.
     pub fn is_overfull(&mut self) -> bool {
         match self {
             Self::Aggregate(AggregatePlan { profile, .. }) => profile.least() < 0,
@@ -425,8 +417,8 @@ impl Plan {
         }
     }
 
-    /// Whether a running job's allocation can be told in units of this plan: a part of a node is
-    /// not a node.
+    /// Whether a running job's allocation can be expressed in units of this plan: a part of a node
+    /// is not a node.
     fn has_units_of(&self, machine: &Machine, allocation: &Allocation) -> bool {
         match self {
             Self::Aggregate(plan) => plan.by_cores || is_whole(machine, allocation),
@@ -434,8 +426,8 @@ impl Plan {
         }
     }
 
-    /// What shares of a running job are in this plan: an aggregate plan counts no nodes that are
-    /// down.
+    /// The footprint of a running job's shares in this plan: an aggregate plan does not count nodes
+    /// that are down.
     fn footprint_of_running(&self, machine: &Machine, shares: &[NodeShare]) -> Footprint {
         match self {
             Self::Aggregate(plan) => {
@@ -446,7 +438,7 @@ impl Plan {
         }
     }
 
-    /// What shares of nodes are in this plan.
+    /// The footprint of shares of nodes in this plan.
     pub fn footprint_of(&self, shares: &[NodeShare]) -> Footprint {
         match self {
             Self::Aggregate(plan) => Footprint::Units(units_of(plan.by_cores, shares.iter())),

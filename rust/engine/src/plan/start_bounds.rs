@@ -1,9 +1,8 @@
-//! Lower bounds of start times: what earlier searches have shown of jobs that need at least as
-//! much.
+//! Lower bounds of start times, learned from earlier searches for jobs that need no more.
 
 use crate::machine::Demand;
 
-/// No job that needs as much or more, for as long or longer, can start before a time.
+/// A lower bound: no job that needs at least as much for at least as long can start before a time.
 #[derive(Clone, Debug)]
 struct StartBound {
     unit: Demand,
@@ -18,7 +17,7 @@ impl StartBound {
     }
 }
 
-/// The most bounds: each search reads all of them.
+/// Maximum number of bounds: each search reads all of them.
 const MAX_BOUNDS: usize = 512;
 
 /// The known bounds of a plan. They hold while it only gets fuller.
@@ -28,7 +27,7 @@ pub(crate) struct StartBounds {
 }
 
 impl StartBounds {
-    /// The time before which so many units cannot start, as far as is known.
+    /// The latest known time before which `need` units cannot start.
     pub fn of(&self, unit: &Demand, need: u64, limit: f64) -> f64 {
         self.list
             .iter()
@@ -37,7 +36,7 @@ impl StartBounds {
             .fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// Records that so many units cannot start before a time.
+    /// Records that `need` units cannot start before a time.
     pub fn learn(&mut self, unit: Demand, need: u64, limit: f64, start: f64) {
         if self.of(&unit, need, limit) >= start {
             return;
@@ -64,8 +63,8 @@ impl StartBounds {
         });
     }
 
-    /// Lowers the bounds after something has been released from `start` on: windows that end before
-    /// it are as they were.
+    /// Lowers the bounds after resources have been released from `start` on: windows that end
+    /// before it are unchanged.
     pub fn lower_from(&mut self, start: f64) {
         // The ends of windows are rounded.
         let start = start.next_down().next_down();

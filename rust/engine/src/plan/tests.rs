@@ -1,5 +1,7 @@
+use crate::interval::Interval;
 use penstock_idset::IdSet;
 use penstock_jobspec::Request;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 use super::{Footprint, Plan};
@@ -45,15 +47,15 @@ fn engine(running: Request, pending: &[Request]) -> Engine {
         };
         engine.submit(job).unwrap();
     };
-    submit(&mut engine, 1, running);
+    submit(&mut engine, JobId::new(1), running);
     engine.schedule(0.0, 1);
     for (id, request) in (2..).zip(pending) {
-        submit(&mut engine, id, request.clone());
+        submit(&mut engine, JobId::new(id), request.clone());
     }
     engine
 }
 
-/// So many cores of each of these nodes.
+/// The footprint of these cores: node and number.
 fn on_nodes(cores: &[(u32, u32)]) -> Footprint {
     let amount = |(node, cores): &(u32, u32)| NodeAmount {
         node: NodeIndex::new(*node),
@@ -64,17 +66,17 @@ fn on_nodes(cores: &[(u32, u32)]) -> Footprint {
 }
 
 fn plan(engine: &mut Engine) -> Plan {
-    let group = engine.books.queues.group(QueueId::default());
-    Plan::of(&mut engine.books, group, 0.0)
+    let group = engine.state.queues.group(QueueId::default());
+    Plan::of(&mut engine.state, group, 0.0)
 }
 
-/// The earliest start of a request, and what it would reserve.
+/// The earliest start of a request, and its footprint.
 fn earliest(engine: &mut Engine, plan: &mut Plan, request: &Request) -> (f64, Footprint) {
     let shape = engine.shape(request);
     plan.earliest(
-        &engine.books.machine,
+        &engine.state.machine,
         shape,
-        (0.0, f64::INFINITY),
+        Interval::from(0.0),
         request.duration,
     )
 }
@@ -107,10 +109,10 @@ fn a_reservation_excludes_others_until_it_is_released() {
     let mut plan = plan(&mut engine);
     let (start, footprint) = earliest(&mut engine, &mut plan, &first);
     assert_eq!((start, &footprint), (10.0, &on_nodes(&[(0, 4), (1, 4)])));
-    let machine = &engine.books.machine;
-    assert!(plan.has_room(machine, &footprint, (10.0, 15.0)));
-    plan.reserve(&footprint, (10.0, 15.0));
-    assert!(!plan.has_room(machine, &footprint, (10.0, 15.0)));
+    let machine = &engine.state.machine;
+    assert!(plan.has_room(machine, &footprint, Interval::new(10.0, 15.0)));
+    plan.reserve(&footprint, Interval::new(10.0, 15.0));
+    assert!(!plan.has_room(machine, &footprint, Interval::new(10.0, 15.0)));
     assert!(!plan.is_overfull());
 
     // Before it, beside the running job, and after it.
@@ -119,10 +121,10 @@ fn a_reservation_excludes_others_until_it_is_released() {
     let after = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 11.0));
     assert_eq!(after, (15.0, on_nodes(&[(0, 4)])));
 
-    plan.reserve(&footprint, (12.0, 13.0));
+    plan.reserve(&footprint, Interval::new(12.0, 13.0));
     assert!(plan.is_overfull());
-    plan.release(&footprint, (12.0, 13.0));
-    plan.release(&footprint, (10.0, 15.0));
+    plan.release(&footprint, Interval::new(12.0, 13.0));
+    plan.release(&footprint, Interval::new(10.0, 15.0));
     let free = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 11.0));
     assert_eq!(free, (0.0, on_nodes(&[(1, 4)])));
 }
@@ -144,9 +146,9 @@ fn a_node_that_is_down_is_in_no_plan() {
 #[test]
 fn an_overdue_job_is_planned_to_end_in_a_second() {
     let mut engine = engine(cores(8, 10.0), &[cores(8, 5.0)]);
-    let group = engine.books.queues.group(QueueId::default());
-    let mut plan = Plan::of(&mut engine.books, group, 20.0);
+    let group = engine.state.queues.group(QueueId::default());
+    let mut plan = Plan::of(&mut engine.state, group, 20.0);
     let shape = engine.shape(&cores(8, 5.0));
-    let found = plan.earliest(&engine.books.machine, shape, (20.0, f64::INFINITY), 5.0);
+    let found = plan.earliest(&engine.state.machine, shape, Interval::from(20.0), 5.0);
     assert_eq!(found, (21.0, Footprint::Units(8)));
 }

@@ -1,14 +1,17 @@
 //! EASY backfill: the blocked head of each group of queues has a shadow time, the earliest at which
-//! it can start as planned. Later jobs start if they end by then, or take only what is spare.
+//! it can start as planned. Later jobs start if they end by then, or take only spare units.
 
+use penstock_jobspec::job_id::JobId;
+
+use super::queue_pass::{Backfill, Later};
 use super::shadow::{Overlay, Shadow};
-use super::walk::{Backfill, Later};
-use crate::books::Books;
-use crate::ids::{ClassId, GroupId};
+use crate::ids::{ClassId, GroupId, GroupedClass, QueueId};
+use crate::interval::Interval;
 use crate::machine::{Allocation, ShapeId, Size};
 use crate::plan::length;
-use crate::queue::{Key, QueueId};
+use crate::queue::Key;
 use crate::quotas::Quotas;
+use crate::state::EngineState;
 use crate::timeline::Timeline;
 use crate::verdict::{Cause, Verdict};
 
@@ -16,40 +19,40 @@ use crate::verdict::{Cause, Verdict};
 #[derive(Clone, Copy, Debug, Default)]
 struct First {
     shape: Option<ShapeId>,
-    id: u64,
+    id: JobId,
     class: ClassId,
     /// Computed when a later job fits.
     shadow: Option<Shadow>,
-    /// Expected counters of the books if only this policy has started jobs since the shadow was
-    /// computed.
+    /// Expected `starts` and `changes` of the state if only this policy has started jobs since the
+    /// shadow was computed.
     starts: u64,
     changes: u64,
 }
 
-/// The state of the policy, by group. Shadows are reused in the next pass as long as running jobs
-/// end as planned and only the jobs counted have started.
+/// The state of the policy, by group. Shadows are reused in the next pass if running jobs have
+/// ended as planned and only the counted jobs have started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Easy {
     firsts: Vec<First>,
     /// The blocked heads of the former pass, if their shadows may still hold.
     before: Vec<First>,
     overlays: Vec<Overlay>,
-    /// By group: what the limits leave beside the blocked head, if its queue has limits and they
-    /// were needed.
+    /// By group: the quotas left beside the blocked head, if its queue has limits and they were
+    /// needed.
     quotas: Vec<Option<Quotas>>,
     /// Per group: the blocked head at the last shadow computation, and that shadow time.
-    told: Vec<Option<(u64, f64)>>,
+    told: Vec<Option<(JobId, f64)>>,
     now: f64,
 }
 
 impl Easy {
     /// Prepares a pass.
-    pub fn begin(&mut self, books: &mut Books, now: f64) {
-        let groups = books.queue.groups.len();
-        let freed = books.freed.take();
+    pub fn begin(&mut self, state: &mut EngineState, now: f64) {
+        let groups = state.queue.groups.len();
+        let freed = state.freed.take();
         let as_planned = freed.is_none_or(|(first, last)| first > self.now && last <= now);
-        let ends = books.timeline.as_ref().and_then(Timeline::first);
-        let steady = as_planned && ends.is_none_or(|it| it.end > now);
+        let ends = state.timeline.as_ref().and_then(Timeline::first);
+        let steady = as_planned && ends.is_none_or(|ending| ending.end > now);
         self.told.resize(groups, None);
         for (group, told) in (0_u32..).zip(&mut self.told) {
             *told = Self::told(&self.firsts, *told, GroupId::new(group));
@@ -67,42 +70,46 @@ impl Easy {
         self.now = now;
     }
 
-    fn told(firsts: &[First], before: Option<(u64, f64)>, group: GroupId) -> Option<(u64, f64)> {
+    fn told(
+        firsts: &[First],
+        before: Option<(JobId, f64)>,
+        group: GroupId,
+    ) -> Option<(JobId, f64)> {
         let first = firsts.get(group.index())?;
         first.shape?;
         let now = first.shadow.map(|shadow| (first.id, shadow.time));
-        now.or(before.filter(|it| it.0 == first.id))
+        now.or(before.filter(|(id, _)| *id == first.id))
     }
 
-    /// When the blocked head of a group can start as planned; infinite if no planned end lets it.
-    /// `None` if nothing waits. Recomputed if the pass had no use for it.
-    pub fn start_of_head(&self, books: &mut Books, group: GroupId) -> Option<f64> {
+    /// The shadow time of the blocked head of a group; infinite if it cannot start after any
+    /// planned end. `None` if there is no blocked head. Recomputed if the pass did not need it.
+    pub fn start_of_head(&self, state: &mut EngineState, group: GroupId) -> Option<f64> {
         let first = self.firsts.get(group.index())?;
         let shape = first.shape?;
         let shadow = first.shadow;
         let shadow =
-            shadow.unwrap_or_else(|| Shadow::of(books, shape, self.now, &mut Overlay::default()));
+            shadow.unwrap_or_else(|| Shadow::of(state, shape, self.now, &mut Overlay::default()));
         Some(shadow.time)
     }
 
-    /// How many units of the blocked head's shape shares would take away at its shadow time, and how
-    /// many can be spared then; `None` if the pass had no use for the shadow time.
+    /// The number of units of the blocked head's shape that shares would take at its shadow time,
+    /// and the number that is spare then; `None` if the pass did not need the shadow time.
     pub fn interference(
         &self,
-        books: &Books,
+        state: &EngineState,
         group: GroupId,
         shares: &Allocation,
     ) -> Option<(u64, u64)> {
         let shadow = self.firsts.get(group.index())?.shadow?;
         let overlay = self.overlays.get(group.index())?;
-        Some((shadow.cost(&books.machine, overlay, shares), shadow.spare))
+        Some((shadow.cost(&state.machine, overlay, shares), shadow.spare))
     }
 
-    fn shadow(&mut self, books: &mut Books, group: GroupId) -> Option<Shadow> {
+    fn shadow(&mut self, state: &mut EngineState, group: GroupId) -> Option<Shadow> {
         let first = &mut self.firsts[group.index()];
         if first.shadow.is_none() {
             let overlay = &mut self.overlays[group.index()];
-            first.shadow = Some(Shadow::of(books, first.shape?, self.now, overlay));
+            first.shadow = Some(Shadow::of(state, first.shape?, self.now, overlay));
         }
         first.shadow
     }
@@ -110,11 +117,16 @@ impl Easy {
 
 impl Easy {
     /// Whether a job has to leave room in the limits of its queue: the blocked head is of the same
-    /// queue, and the job may still run when it is to start.
-    fn shares_quota(&self, books: &Books, (group, class): (GroupId, ClassId), limit: f64) -> bool {
+    /// queue, and the job may still run at the shadow time.
+    fn shares_quota(
+        &self,
+        state: &EngineState,
+        GroupedClass { group, class }: GroupedClass,
+        limit: f64,
+    ) -> bool {
         let first = &self.firsts[group.index()];
-        let queue = |class: ClassId| -> QueueId { books.queue.classes[class.index()].queue };
-        books.queues.is_limited(queue(class))
+        let queue = |class: ClassId| -> QueueId { state.queue.classes[class.index()].queue };
+        state.queues.is_limited(queue(class))
             && queue(first.class) == queue(class)
             && first
                 .shadow
@@ -123,9 +135,15 @@ impl Easy {
 
     /// Whether a class may cost no more units than are spare on some nodes: each spare unit admits
     /// as many cores as the largest node has.
-    fn may_spare(&mut self, books: &Books, group: GroupId, shadow: Shadow, class: ClassId) -> bool {
-        let machine = &books.machine;
-        let shape = books.queue.classes[class.index()].shape;
+    fn may_spare(
+        &mut self,
+        state: &EngineState,
+        group: GroupId,
+        shadow: Shadow,
+        class: ClassId,
+    ) -> bool {
+        let machine = &state.machine;
+        let shape = state.queue.classes[class.index()].shape;
         let room = if shadow.fungible {
             shadow.spare
         } else {
@@ -138,9 +156,15 @@ impl Easy {
 
     /// Whether as many cores as a class needs can be taken at no cost, or are spare if any core is
     /// a unit. Otherwise it costs at least one unit of the shadow, or more than are spare.
-    fn has_room(&mut self, books: &Books, group: GroupId, shadow: Shadow, class: ClassId) -> bool {
-        let machine = &books.machine;
-        let shape = books.queue.classes[class.index()].shape;
+    fn has_room(
+        &mut self,
+        state: &EngineState,
+        group: GroupId,
+        shadow: Shadow,
+        class: ClassId,
+    ) -> bool {
+        let machine = &state.machine;
+        let shape = state.queue.classes[class.index()].shape;
         let room = if shadow.fungible {
             shadow.spare
         } else {
@@ -151,55 +175,61 @@ impl Easy {
 }
 
 impl Backfill for Easy {
-    fn keeps(&mut self, books: &mut Books, (group, class): (GroupId, ClassId), key: Key) -> bool {
-        let told = self.told[group.index()].filter(|it| it.0 == key.id() && it.1.is_finite());
-        told.is_some_and(|(_, at)| Quotas::new(self.now).leaves_by(books, class, at))
+    fn keeps(
+        &mut self,
+        state: &mut EngineState,
+        GroupedClass { group, class }: GroupedClass,
+        key: Key,
+    ) -> bool {
+        let told =
+            self.told[group.index()].filter(|(id, start)| *id == key.id() && start.is_finite());
+        told.is_some_and(|(_, at)| Quotas::new(self.now).leaves_by(state, class, at))
     }
 
     fn wait(
         &mut self,
-        books: &mut Books,
-        (group, class): (GroupId, ClassId),
+        state: &mut EngineState,
+        GroupedClass { group, class }: GroupedClass,
         key: Key,
         _: f64,
     ) -> Later {
-        let shape = Some(books.queue.classes[class.index()].shape);
+        let shape = Some(state.queue.classes[class.index()].shape);
         let before = self.before[group.index()];
         let holds = before.shape == shape
-            && (before.starts, before.changes) == (books.starts, books.changes)
+            && (before.starts, before.changes) == (state.starts, state.changes)
             && before
                 .shadow
-                .is_some_and(|it| it.time.is_finite() && it.time > self.now);
+                .is_some_and(|shadow| shadow.time.is_finite() && shadow.time > self.now);
         self.firsts[group.index()] = First {
             shape,
             id: key.id(),
             class,
             shadow: before.shadow.filter(|_| holds),
-            starts: books.starts,
-            changes: books.changes,
+            starts: state.starts,
+            changes: state.changes,
         };
         Later::Fitting
     }
 
     fn judge(
         &mut self,
-        books: &mut Books,
-        (group, class): (GroupId, ClassId),
+        state: &mut EngineState,
+        GroupedClass { group, class }: GroupedClass,
         _: Key,
         limit: f64,
     ) -> Verdict {
-        if !self.shares_quota(books, (group, class), limit) {
-            return self.find(books, (group, class), limit);
+        if !self.shares_quota(state, GroupedClass { group, class }, limit) {
+            return self.find(state, GroupedClass { group, class }, limit);
         }
-        let Some(shadow) = self.shadow(books, group) else {
+        let Some(shadow) = self.shadow(state, group) else {
             return Verdict::Pending(Cause::Unfit);
         };
         let known = self.quotas[group.index()].take();
         let first = self.firsts[group.index()].class;
-        let mut quotas = known.unwrap_or_else(|| shadow.quotas(books, first, self.now));
+        let mut quotas = known.unwrap_or_else(|| shadow.quotas(state, first, self.now));
         let mut verdict = Verdict::Pending(Cause::Unfit);
-        let placed = quotas.place(books, class, limit, |books| {
-            match self.find(books, (group, class), limit) {
+        let placed = quotas.place(state, class, limit, |state| {
+            match self.find(state, GroupedClass { group, class }, limit) {
                 Verdict::Start(shares) => Some(shares),
                 pending @ Verdict::Pending(_) => {
                     verdict = pending;
@@ -217,8 +247,8 @@ impl Backfill for Easy {
 
     fn admit(
         &mut self,
-        books: &Books,
-        (group, class): (GroupId, ClassId),
+        state: &EngineState,
+        GroupedClass { group, class }: GroupedClass,
         limit: f64,
         shares: &Allocation,
     ) {
@@ -228,8 +258,8 @@ impl Backfill for Easy {
         }
         first.starts += 1;
         if let Some(quotas) = &mut self.quotas[group.index()] {
-            let queue = books.queue.classes[class.index()].queue;
-            quotas.take(queue, shares, (self.now, self.now + length(limit)));
+            let queue = state.queue.classes[class.index()].queue;
+            quotas.take(queue, shares, Interval::lasting(self.now, length(limit)));
         }
         let Some(shadow) = &mut first.shadow else {
             return;
@@ -237,10 +267,10 @@ impl Backfill for Easy {
         let overlay = &mut self.overlays[group.index()];
         let back = shadow.sees_end(self.now, limit);
         if !back {
-            let cost = shadow.cost(&books.machine, overlay, shares);
+            let cost = shadow.cost(&state.machine, overlay, shares);
             shadow.spare = shadow.spare.saturating_sub(cost);
         }
-        shadow.settle(&books.machine, overlay, shares, back);
+        shadow.settle(&state.machine, overlay, shares, back);
     }
 }
 
@@ -248,13 +278,13 @@ impl Easy {
     /// As [`judge`](Backfill::judge), without regard to the limits of queues.
     fn find(
         &mut self,
-        books: &mut Books,
-        (group, class): (GroupId, ClassId),
+        state: &mut EngineState,
+        GroupedClass { group, class }: GroupedClass,
         limit: f64,
     ) -> Verdict {
         if let Some(shadow) = self.firsts[group.index()].shadow
             && !shadow.sees_end(self.now, limit)
-            && !self.may_spare(books, group, shadow, class)
+            && !self.may_spare(state, group, shadow, class)
         {
             return Verdict::Pending(Cause::Delays {
                 by: shadow.bound(),
@@ -262,18 +292,18 @@ impl Easy {
                 transient: !shadow.fungible,
             });
         }
-        let Some(shares) = books.place(class) else {
+        let Some(shares) = state.place(class) else {
             return Verdict::Pending(Cause::Unfit);
         };
-        let Some(shadow) = self.shadow(books, group) else {
+        let Some(shadow) = self.shadow(state, group) else {
             return Verdict::Pending(Cause::Unfit);
         };
         if shadow.sees_end(self.now, limit) {
             return Verdict::Start(shares);
         }
-        let has_room = self.has_room(books, group, shadow, class);
+        let has_room = self.has_room(state, group, shadow, class);
         let overlay = &mut self.overlays[group.index()];
-        let (machine, shape) = (&mut books.machine, books.queue.classes[class.index()].shape);
+        let (machine, shape) = (&mut state.machine, state.queue.classes[class.index()].shape);
         if shadow.cost(machine, overlay, &shares) <= shadow.spare {
             return Verdict::Start(shares);
         }
@@ -287,7 +317,7 @@ impl Easy {
                     cores,
                     ..Size::UNLIMITED
                 };
-                if let Some(less) = books.place_within(class, cap) {
+                if let Some(less) = state.place_within(class, cap) {
                     return Verdict::Start(less);
                 }
             }

@@ -1,26 +1,26 @@
 //! First come first served: no job passes the blocked head.
 
-use super::walk::{Backfill, Later};
-use crate::books::Books;
-use crate::ids::{ClassId, GroupId};
+use super::queue_pass::{Backfill, Later};
+use crate::ids::GroupedClass;
 use crate::machine::Allocation;
 use crate::queue::Key;
+use crate::state::EngineState;
 use crate::verdict::{Cause, Verdict};
 
-/// Lets nothing past a job that waits.
+/// The policy that starts no job behind a blocked head.
 #[derive(Debug)]
 pub(crate) struct Fcfs;
 
 impl Backfill for Fcfs {
     const PASSES_UNREACHABLE: bool = false;
 
-    fn wait(&mut self, _: &mut Books, _: (GroupId, ClassId), _: Key, _: f64) -> Later {
+    fn wait(&mut self, _: &mut EngineState, _: GroupedClass, _: Key, _: f64) -> Later {
         Later::Nothing
     }
 
-    fn judge(&mut self, _: &mut Books, _: (GroupId, ClassId), _: Key, _: f64) -> Verdict {
+    fn judge(&mut self, _: &mut EngineState, _: GroupedClass, _: Key, _: f64) -> Verdict {
         Verdict::Pending(Cause::Unfit)
     }
 
-    fn admit(&mut self, _: &Books, _: (GroupId, ClassId), _: f64, _: &Allocation) {}
+    fn admit(&mut self, _: &EngineState, _: GroupedClass, _: f64, _: &Allocation) {}
 }

@@ -1,22 +1,25 @@
-//! Hybrid backfill: the first jobs in queue order that have to wait get reservations, up to a given
-//! number; others start if they delay none.
+//! Hybrid backfill: the first blocked jobs in queue order get reservations, up to a given number;
+//! other jobs start if they delay none of these.
 //!
-//! Reservations are made anew in every pass, in order. Those of the former pass tell where they
-//! should be: a job takes what a later one has reserved only if nothing else fits at that time.
+//! Every pass recomputes the reservations, in queue order. It prefers the nodes of the former pass:
+//! a job takes resources that were reserved for a later one only if no others fit at that time.
 
-use super::walk::{Backfill, Later};
-use crate::books::Books;
-use crate::ids::{ClassId, GroupId};
+use penstock_jobspec::job_id::JobId;
+
+use super::queue_pass::{Backfill, Later};
+use crate::ids::{GroupId, GroupedClass, QueueId};
+use crate::interval::Interval;
 use crate::job::JobState;
 use crate::machine::Allocation;
 use crate::plan::{Footprint, Plan, length};
-use crate::queue::{Key, QueueId};
+use crate::queue::Key;
 use crate::quotas::Quotas;
+use crate::state::EngineState;
 use crate::verdict::{Cause, Verdict};
 
 #[derive(Clone, Debug)]
 struct Reservation {
-    job: u64,
+    job: JobId,
     start: f64,
     end: f64,
     footprint: Footprint,
@@ -25,18 +28,18 @@ struct Reservation {
 /// The reservations of a group.
 #[derive(Clone, Debug, Default)]
 struct Ahead {
-    /// The reservations of the former pass, of jobs that this one has not reached.
+    /// The reservations of the former pass, for jobs that this pass has not reached.
     before: Vec<Reservation>,
     /// The reserved starts as of the former pass.
-    told: Vec<(u64, f64)>,
+    told: Vec<(JobId, f64)>,
     /// The former reservation of the job that is visited.
     own: Option<Reservation>,
     made: Vec<Reservation>,
-    /// The number of jobs that have to wait so far.
+    /// The number of blocked jobs so far.
     waiting: u32,
-    /// The plan of running jobs and reservations, once a job has to wait.
+    /// The plan of running jobs and reservations, once a job is blocked.
     plan: Option<Plan>,
-    /// What the limits of queues leave beside them.
+    /// The quotas of queues left beside them.
     quotas: Option<Quotas>,
     /// The plan with the former reservations in addition.
     with_before: Option<Plan>,
@@ -48,52 +51,58 @@ pub(crate) struct Hybrid {
     groups: Vec<Ahead>,
     depth: u32,
     now: f64,
-    /// The counters of the books at the last pass.
+    /// `changes` of the state at the last pass.
     changes: u64,
 }
 
 impl Hybrid {
-    /// The start that the last pass has reserved for a job.
-    pub fn start(&self, id: u64) -> Option<f64> {
-        self.find(id).map(|it| it.start)
+    /// The reserved start of a job as of the last pass.
+    pub fn start(&self, id: JobId) -> Option<f64> {
+        self.find(id).map(|reservation| reservation.start)
     }
 
-    /// The job of a group whose reservation begins at a time, and when just that is. `queue` is for
-    /// jobs of one queue only.
+    /// The job of a group whose reservation begins at a time, and its exact start. `queue`
+    /// restricts the search to one queue.
     pub fn reservation_at(
         &self,
-        books: &Books,
+        state: &EngineState,
         group: GroupId,
         (time, queue): (f64, Option<QueueId>),
-    ) -> Option<(u64, f64)> {
-        let is_in = |job: u64| {
-            let class = books.jobs.find(job).and_then(|handle| books.waits(handle));
-            class.is_some_and(|it| Some(books.queue.classes[it.0.index()].queue) == queue)
+    ) -> Option<(JobId, f64)> {
+        let is_in = |job: JobId| {
+            let class = state
+                .jobs
+                .find(job)
+                .and_then(|handle| state.pending_class(handle));
+            class.is_some_and(|(class, _)| Some(state.queue.classes[class.index()].queue) == queue)
         };
         let made = self.groups.get(group.index())?.made.iter();
-        let made = made.filter(|it| queue.is_none() || is_in(it.job));
-        let distance = |it: &Reservation| (it.start - time).abs();
+        let made = made.filter(|reservation| queue.is_none() || is_in(reservation.job));
+        let distance = |reservation: &Reservation| (reservation.start - time).abs();
         let nearest = made.min_by(|a, b| distance(a).total_cmp(&distance(b)));
-        nearest.map(|it| (it.job, it.start))
+        nearest.map(|reservation| (reservation.job, reservation.start))
     }
 
-    fn find(&self, id: u64) -> Option<&Reservation> {
-        let mut made = self.groups.iter().flat_map(|it| &it.made);
-        made.find(|it| it.job == id)
+    fn find(&self, id: JobId) -> Option<&Reservation> {
+        let mut made = self.groups.iter().flat_map(|group| &group.made);
+        made.find(|reservation| reservation.job == id)
     }
 
     /// Prepares a pass.
-    pub fn begin(&mut self, books: &Books, depth: u32, now: f64) {
-        let steady = self.changes == books.changes;
+    pub fn begin(&mut self, state: &EngineState, depth: u32, now: f64) {
+        let steady = self.changes == state.changes;
         self.groups
-            .resize_with(books.queue.groups.len(), Ahead::default);
+            .resize_with(state.queue.groups.len(), Ahead::default);
         for ahead in &mut self.groups {
             ahead.before = std::mem::take(&mut ahead.made);
-            let told = ahead.before.iter().map(|it| (it.job, it.start));
-            ahead.told = told.collect();
-            ahead
+            let told = ahead
                 .before
-                .retain(|it| steady && it.end > now && waits(books, it.job));
+                .iter()
+                .map(|reservation| (reservation.job, reservation.start));
+            ahead.told = told.collect();
+            ahead.before.retain(|reservation| {
+                steady && reservation.end > now && waits(state, reservation.job)
+            });
             ahead.own = None;
             ahead.waiting = 0;
             ahead.plan = None;
@@ -102,65 +111,82 @@ impl Hybrid {
         }
         self.depth = depth;
         self.now = now;
-        self.changes = books.changes;
+        self.changes = state.changes;
     }
 }
 
 /// Whether a job is pending and not held.
-fn waits(books: &Books, id: u64) -> bool {
-    let known = books.jobs.find(id).map(|handle| books.jobs.at(handle));
-    known.is_some_and(|it| it.effective_priority > 0 && matches!(it.state, JobState::Pending(_)))
+fn waits(state: &EngineState, id: JobId) -> bool {
+    let known = state.jobs.find(id).map(|handle| state.jobs.at(handle));
+    known.is_some_and(|job| job.effective_priority > 0 && matches!(job.state, JobState::Pending(_)))
 }
 
 impl Ahead {
-    /// Notes that the pass has reached a job: its former reservation no longer excludes it.
-    fn come_to(&mut self, job: u64, now: f64) {
-        self.own.take_if(|it| it.job != job);
-        let Some(at) = self.before.iter().position(|it| it.job == job) else {
+    /// Records that the pass has reached a job: its former reservation no longer excludes it.
+    fn come_to(&mut self, job: JobId, now: f64) {
+        self.own.take_if(|reservation| reservation.job != job);
+        let Some(at) = self
+            .before
+            .iter()
+            .position(|reservation| reservation.job == job)
+        else {
             return;
         };
-        let it = self.own.insert(self.before.remove(at));
+        let reservation = self.own.insert(self.before.remove(at));
         if self.before.is_empty() {
             self.with_before = None;
         } else if let Some(plan) = &mut self.with_before {
-            let span = (it.start.max(now), it.end);
-            plan.release(&it.footprint, span);
+            let during = Interval::new(reservation.start.max(now), reservation.end);
+            plan.release(&reservation.footprint, during);
         }
     }
 
     /// The plan with the former reservations, if there are any.
-    fn with_before(&mut self, books: &mut Books, group: GroupId, now: f64) -> Option<&mut Plan> {
+    fn with_before(
+        &mut self,
+        state: &mut EngineState,
+        group: GroupId,
+        now: f64,
+    ) -> Option<&mut Plan> {
         if self.before.is_empty() {
             return None;
         }
         if self.with_before.is_none() {
             let known = self.plan.clone();
-            let mut plan = known.unwrap_or_else(|| Plan::of(books, group, now));
-            // In order of start: if their resources have to be found anew, they still fit.
-            let own = self.own.as_ref().map(|it| it.job);
+            let mut plan = known.unwrap_or_else(|| Plan::of(state, group, now));
+            // In order of start: if a reservation needs other resources, it still fits.
+            let own = self.own.as_ref().map(|reservation| reservation.job);
             self.before.extend(self.own.take());
             self.before.sort_by(|a, b| a.start.total_cmp(&b.start));
-            self.before.retain_mut(|it| {
-                let span = (it.start.max(now), it.end);
-                if !plan.can_reserve(&it.footprint) {
-                    let handle = books.jobs.find(it.job);
-                    let class = handle.and_then(|handle| books.waits(handle));
+            self.before.retain_mut(|reservation| {
+                let during = Interval::new(reservation.start.max(now), reservation.end);
+                if !plan.can_reserve(&reservation.footprint) {
+                    let handle = state.jobs.find(reservation.job);
+                    let class = handle.and_then(|handle| state.pending_class(handle));
                     let footprint = class.and_then(|(class, _)| {
-                        let shape = books.queue.classes[class.index()].shape;
-                        plan.footprint_at(&books.machine, shape, span.0, span.1 - span.0)
+                        let shape = state.queue.classes[class.index()].shape;
+                        plan.footprint_at(
+                            &state.machine,
+                            shape,
+                            during.start,
+                            during.end - during.start,
+                        )
                     });
                     let Some(footprint) = footprint else {
                         return false;
                     };
-                    it.footprint = footprint;
+                    reservation.footprint = footprint;
                 }
-                plan.reserve(&it.footprint, span);
+                plan.reserve(&reservation.footprint, during);
                 true
             });
-            let own = self.before.iter().position(|it| Some(it.job) == own);
+            let own = self
+                .before
+                .iter()
+                .position(|reservation| Some(reservation.job) == own);
             if let Some(own) = own.map(|at| self.before.remove(at)) {
-                let span = (own.start.max(now), own.end);
-                plan.release(&own.footprint, span);
+                let during = Interval::new(own.start.max(now), own.end);
+                plan.release(&own.footprint, during);
                 self.own = Some(own);
             }
             self.with_before = Some(plan);
@@ -168,68 +194,77 @@ impl Ahead {
         self.with_before.as_mut()
     }
 
-    /// Places a class now on nothing that was reserved in the former pass.
+    /// Places a class now, without resources that were reserved in the former pass.
     fn place(
         &mut self,
-        books: &mut Books,
-        (group, class): (GroupId, ClassId),
+        state: &mut EngineState,
+        GroupedClass { group, class }: GroupedClass,
         now: f64,
         limit: f64,
     ) -> Option<Allocation> {
-        let it = &books.queue.classes[class.index()];
+        let known = &state.queue.classes[class.index()];
         let in_units = matches!(self.before.first()?.footprint, Footprint::Units(_));
-        if in_units && books.machine.request(it.shape).is_exact() {
-            // It takes as much wherever it is placed.
+        if in_units && state.machine.request(known.shape).is_exact() {
+            // It takes the same amount on any nodes.
             return None;
         }
-        let plan = self.with_before(books, group, now)?;
-        let shares = plan.place(books, class, now, length(limit)).ok();
-        let queue = books.queue.classes[class.index()].queue;
-        shares.filter(|shares| books.may_take(queue, shares))
+        let plan = self.with_before(state, group, now)?;
+        let shares = plan.place(state, class, now, length(limit)).ok();
+        let queue = state.queue.classes[class.index()].queue;
+        shares.filter(|shares| state.may_take(queue, shares))
     }
 
-    /// The earliest start of a class, and what it would reserve.
+    /// The earliest start of a class, and its footprint.
     fn earliest(
         &mut self,
-        books: &mut Books,
-        (group, class): (GroupId, ClassId),
+        state: &mut EngineState,
+        GroupedClass { group, class }: GroupedClass,
         now: f64,
         limit: f64,
     ) -> (f64, Footprint) {
-        let shape = books.queue.classes[class.index()].shape;
+        let shape = state.queue.classes[class.index()].shape;
         if self.plan.is_none() {
-            let plan = Plan::of(books, group, now);
-            let other = self.before.first().map(|it| &it.footprint);
-            let other = other.is_some_and(|it| !plan.can_reserve(it));
+            let plan = Plan::of(state, group, now);
+            let other = self
+                .before
+                .first()
+                .map(|reservation| &reservation.footprint);
+            let other = other.is_some_and(|footprint| !plan.can_reserve(footprint));
             self.plan = Some(plan);
             if other {
                 self.with_before = None;
-                self.with_before(books, group, now);
+                self.with_before(state, group, now);
             }
         }
         let Some(plan) = &mut self.plan else {
             return (f64::INFINITY, Footprint::Units(0));
         };
         let quotas = self.quotas.get_or_insert_with(|| Quotas::new(now));
-        let (start, footprint) =
-            quotas.earliest_in(plan, books, class, (now, f64::INFINITY), limit);
+        let (start, footprint) = quotas.earliest_in(plan, state, class, Interval::from(now), limit);
         // Its former reservation, if that is as early.
-        if let Some(own) = self.own.take().filter(|it| it.start <= start)
-            && plan.has_room(&books.machine, &own.footprint, (start, start + limit))
+        if let Some(own) = self
+            .own
+            .take()
+            .filter(|reservation| reservation.start <= start)
+            && plan.has_room(
+                &state.machine,
+                &own.footprint,
+                Interval::lasting(start, limit),
+            )
         {
             return (start, own.footprint);
         }
         let undisturbed = self
-            .with_before(books, group, now)
+            .with_before(state, group, now)
             .filter(|_| start.is_finite())
-            .map(|plan| plan.footprint_at(&books.machine, shape, start, limit));
+            .map(|plan| plan.footprint_at(&state.machine, shape, start, limit));
         (start, undisturbed.flatten().unwrap_or(footprint))
     }
 
     /// Reserves resources in both plans.
-    fn reserve(&mut self, footprint: &Footprint, span: (f64, f64)) {
+    fn reserve(&mut self, footprint: &Footprint, during: Interval) {
         for plan in self.plan.iter_mut().chain(&mut self.with_before) {
-            plan.reserve(footprint, span);
+            plan.reserve(footprint, during);
         }
     }
 }
@@ -237,44 +272,51 @@ impl Ahead {
 impl Backfill for Hybrid {
     fn place(
         &mut self,
-        books: &mut Books,
-        (group, class): (GroupId, ClassId),
+        state: &mut EngineState,
+        GroupedClass { group, class }: GroupedClass,
         key: Key,
         limit: f64,
     ) -> Option<Allocation> {
         let ahead = &mut self.groups[group.index()];
         ahead.come_to(key.id(), self.now);
-        let shares = books.place(class)?;
-        let beside = ahead.place(books, (group, class), self.now, limit);
+        let shares = state.place(class)?;
+        let beside = ahead.place(state, GroupedClass { group, class }, self.now, limit);
         Some(beside.unwrap_or(shares))
     }
 
-    fn keeps(&mut self, books: &mut Books, (group, class): (GroupId, ClassId), key: Key) -> bool {
+    fn keeps(
+        &mut self,
+        state: &mut EngineState,
+        GroupedClass { group, class }: GroupedClass,
+        key: Key,
+    ) -> bool {
         let ahead = &mut self.groups[group.index()];
-        let Some((_, at)) = ahead.told.iter().find(|it| it.0 == key.id()) else {
+        let Some((_, at)) = ahead.told.iter().find(|(id, _)| *id == key.id()) else {
             return false;
         };
         let quotas = &mut ahead.quotas;
         let quotas = quotas.get_or_insert_with(|| Quotas::new(self.now));
-        quotas.leaves_by(books, class, *at)
+        quotas.leaves_by(state, class, *at)
     }
 
     fn wait(
         &mut self,
-        books: &mut Books,
-        (group, class): (GroupId, ClassId),
+        state: &mut EngineState,
+        GroupedClass { group, class }: GroupedClass,
         key: Key,
         limit: f64,
     ) -> Later {
         let ahead = &mut self.groups[group.index()];
         ahead.come_to(key.id(), self.now);
         let limit = length(limit);
-        let (start, footprint) = ahead.earliest(books, (group, class), self.now, limit);
+        let (start, footprint) =
+            ahead.earliest(state, GroupedClass { group, class }, self.now, limit);
         if start.is_finite() {
             let end = start + limit;
-            ahead.reserve(&footprint, (start, end));
+            let during = Interval::new(start, end);
+            ahead.reserve(&footprint, during);
             if let Some(quotas) = &mut ahead.quotas {
-                quotas.reserve(books, class, &footprint, (start, end));
+                quotas.reserve(state, class, &footprint, during);
             }
             ahead.made.push(Reservation {
                 job: key.id(),
@@ -295,8 +337,8 @@ impl Backfill for Hybrid {
 
     fn judge(
         &mut self,
-        books: &mut Books,
-        (group, class): (GroupId, ClassId),
+        state: &mut EngineState,
+        GroupedClass { group, class }: GroupedClass,
         key: Key,
         limit: f64,
     ) -> Verdict {
@@ -306,11 +348,11 @@ impl Backfill for Hybrid {
             return Verdict::Pending(Cause::Unfit);
         };
         let mut quotas = ahead.quotas.take().unwrap_or_else(|| Quotas::new(self.now));
-        let placed = quotas.place_in(plan, books, class, length(limit));
+        let placed = quotas.place_in(plan, state, class, length(limit));
         let verdict = match placed {
             Ok(shares) => {
-                let beside = quotas.place(books, class, length(limit), |books| {
-                    ahead.place(books, (group, class), self.now, limit)
+                let beside = quotas.place(state, class, length(limit), |state| {
+                    ahead.place(state, GroupedClass { group, class }, self.now, limit)
                 });
                 let beside = beside.and_then(Result::ok);
                 Verdict::Start(beside.unwrap_or(shares))
@@ -327,19 +369,19 @@ impl Backfill for Hybrid {
 
     fn admit(
         &mut self,
-        books: &Books,
-        (group, class): (GroupId, ClassId),
+        state: &EngineState,
+        GroupedClass { group, class }: GroupedClass,
         limit: f64,
         shares: &Allocation,
     ) {
         let ahead = &mut self.groups[group.index()];
-        let class = &books.queue.classes[class.index()];
+        let class = &state.queue.classes[class.index()];
         let plan = ahead.plan.as_ref().or(ahead.with_before.as_ref());
         if let Some(footprint) = plan.map(|plan| plan.footprint_of(shares)) {
-            let span = (self.now, self.now + length(limit));
-            ahead.reserve(&footprint, span);
+            let during = Interval::lasting(self.now, length(limit));
+            ahead.reserve(&footprint, during);
             if let Some(quotas) = &mut ahead.quotas {
-                quotas.take(class.queue, shares, span);
+                quotas.take(class.queue, shares, during);
             }
         }
     }

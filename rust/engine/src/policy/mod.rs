@@ -4,18 +4,19 @@ mod conservative;
 mod easy;
 mod fcfs;
 mod hybrid;
+mod queue_pass;
 mod shadow;
-mod walk;
 
+use penstock_jobspec::job_id::JobId;
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Error;
-use crate::books::Books;
 use crate::decision::Decision;
-use crate::ids::{ClassId, GroupId};
+use crate::ids::{GroupId, GroupedClass, QueueId};
 use crate::machine::{Allocation, Relocation};
-use crate::queue::{Key, QueueId};
+use crate::queue::Key;
+use crate::state::EngineState;
 use crate::verdict::Cause;
 
 /// A queue policy.
@@ -28,7 +29,7 @@ pub enum Policy {
     Easy,
     /// Conservative backfill: every pending job has a reservation.
     Conservative,
-    /// Hybrid backfill: the first `depth` jobs that have to wait get reservations.
+    /// Hybrid backfill: the first `depth` blocked jobs get reservations.
     Hybrid {
         /// The number of reservations.
         depth: u32,
@@ -50,7 +51,7 @@ impl FromStr for Policy {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let depth = |it: &str| it.parse().ok().filter(|depth| *depth > 0);
+        let depth = |number: &str| number.parse().ok().filter(|depth| *depth > 0);
         match text {
             "fcfs" => Ok(Self::Fcfs),
             "easy" => Ok(Self::Easy),
@@ -68,16 +69,16 @@ impl FromStr for Policy {
 
 /// The state of all policies, from pass to pass.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Scratch {
-    walker: walk::Walker,
+pub(crate) struct PolicyState {
+    queue_pass: queue_pass::QueuePass,
     easy: easy::Easy,
     conservative: conservative::Conservative,
     hybrid: hybrid::Hybrid,
 }
 
-impl Scratch {
-    /// When a job that waits is to start, where the policy has a reservation for it.
-    pub fn reserved(&self, policy: Policy, id: u64) -> Option<f64> {
+impl PolicyState {
+    /// The reserved start of a pending job, if the policy has a reservation for it.
+    pub fn reserved(&self, policy: Policy, id: JobId) -> Option<f64> {
         match policy {
             Policy::Fcfs | Policy::Easy => None,
             Policy::Conservative => self.conservative.start(id),
@@ -94,24 +95,28 @@ impl Scratch {
     pub fn head(&self, policy: Policy, group: GroupId) -> Option<Key> {
         match policy {
             Policy::Conservative => self.conservative.head(group),
-            _ => self.walker.head(group),
+            _ => self.queue_pass.head(group),
         }
     }
 
-    /// Why the last pass left a job of a class pending; `None` if it would have let it start.
-    /// Nothing has changed since.
+    /// Why the last pass left a job of a class pending; `None` if the pass would have started it.
+    /// The state must be unchanged since.
     pub fn cause(
         &self,
         policy: Policy,
-        books: &mut Books,
-        (group, class): (GroupId, ClassId),
+        state: &mut EngineState,
+        GroupedClass { group, class }: GroupedClass,
         key: Key,
     ) -> Option<Cause> {
-        let (walker, limit) = (&self.walker, books.limit(key.handle()));
+        let (queue_pass, limit) = (&self.queue_pass, state.limit(key.handle()));
         let reserved = match policy {
-            Policy::Conservative => return self.conservative.cause(books, (group, class), key),
-            Policy::Easy if walker.head(group) == Some(key) => {
-                let at = self.easy.start_of_head(books, group);
+            Policy::Conservative => {
+                return self
+                    .conservative
+                    .cause(state, GroupedClass { group, class }, key);
+            }
+            Policy::Easy if queue_pass.head(group) == Some(key) => {
+                let at = self.easy.start_of_head(state, group);
                 Some(at.filter(|at| at.is_finite()).unwrap_or(f64::INFINITY))
             }
             Policy::Hybrid { .. } => self.hybrid.start(key.id()),
@@ -122,41 +127,41 @@ impl Scratch {
             Some(_) => return Some(Cause::Unfit),
             None => {}
         }
-        walker.cause((group, class), |by| match policy {
-            Policy::Hybrid { .. } => walker.ends_by(&self.hybrid, limit, by),
-            _ => walker.ends_by(&self.easy, limit, by),
+        queue_pass.cause(GroupedClass { group, class }, |by| match policy {
+            Policy::Hybrid { .. } => queue_pass.ends_by(&self.hybrid, limit, by),
+            _ => queue_pass.ends_by(&self.easy, limit, by),
         })
     }
 
-    /// The job whose reservation begins at a time, and when just that is; infinite if nobody knows.
-    /// `queue` is for jobs of one queue only.
+    /// The job whose reservation begins at a time, and the exact start; infinite if unknown.
+    /// `queue` restricts the search to one queue.
     pub fn reservation_at(
         &self,
         policy: Policy,
-        books: &mut Books,
+        state: &mut EngineState,
         group: GroupId,
         (by, queue): (f64, Option<QueueId>),
-    ) -> Option<(u64, f64)> {
+    ) -> Option<(JobId, f64)> {
         match policy {
             Policy::Fcfs => None,
             Policy::Easy => {
-                let head = self.walker.head(group)?;
-                Some((head.id(), self.easy.start_of_head(books, group)?))
+                let head = self.queue_pass.head(group)?;
+                Some((head.id(), self.easy.start_of_head(state, group)?))
             }
-            Policy::Hybrid { .. } => self.hybrid.reservation_at(books, group, (by, queue)),
+            Policy::Hybrid { .. } => self.hybrid.reservation_at(state, group, (by, queue)),
             Policy::Conservative => self.conservative.reservation_at(group, (by, queue)),
         }
     }
 
-    /// Under EASY backfill, how many units of the blocked head's shape shares would take away when
-    /// that can start, and how many can be spared then.
+    /// Under EASY backfill, the number of units of the blocked head's shape that shares would take
+    /// at its shadow time, and the number that is spare then.
     pub fn interference(
         &self,
-        books: &Books,
+        state: &EngineState,
         group: GroupId,
         shares: &Allocation,
     ) -> Option<(u64, u64)> {
-        self.easy.interference(books, group, shares)
+        self.easy.interference(state, group, shares)
     }
 
     /// Renumbers the nodes of all reservations.
@@ -168,23 +173,23 @@ impl Scratch {
     pub fn run(
         &mut self,
         policy: Policy,
-        books: &mut Books,
+        state: &mut EngineState,
         now: f64,
         max: usize,
         out: &mut Vec<Decision>,
     ) {
         match policy {
             Policy::Fcfs => {
-                self.walker.pass(books, &mut fcfs::Fcfs, now, max, out);
+                self.queue_pass.pass(state, &mut fcfs::Fcfs, now, max, out);
             }
             Policy::Easy => {
-                self.easy.begin(books, now);
-                self.walker.pass(books, &mut self.easy, now, max, out);
+                self.easy.begin(state, now);
+                self.queue_pass.pass(state, &mut self.easy, now, max, out);
             }
-            Policy::Conservative => self.conservative.run(books, now, max, out),
+            Policy::Conservative => self.conservative.run(state, now, max, out),
             Policy::Hybrid { depth } => {
-                self.hybrid.begin(books, depth, now);
-                self.walker.pass(books, &mut self.hybrid, now, max, out);
+                self.hybrid.begin(state, depth, now);
+                self.queue_pass.pass(state, &mut self.hybrid, now, max, out);
             }
         }
     }

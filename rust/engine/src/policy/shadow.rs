@@ -1,14 +1,14 @@
-//! Shadow times: when the blocked head can start as planned, and what is spare then.
+//! Shadow times: when the blocked head can start as planned, and the units that are spare then.
 
 #[cfg(test)]
 mod tests;
 
-use crate::books::{Books, amount};
 use crate::ids::{ClassId, NodeIndex, RunId};
 use crate::machine::{Allocation, Machine, NodeAmount, NodeResources, NodeShare, ShapeId};
 use crate::quotas::Quotas;
+use crate::state::{EngineState, amount};
 
-/// What nodes will have free at the shadow time, if that differs from what they have now.
+/// The free resources of nodes at the shadow time, if they differ from the free resources now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overlay {
     round: u32,
@@ -18,13 +18,13 @@ pub(crate) struct Overlay {
     room: Room,
 }
 
-/// Cores that can be taken now without delaying the blocked head; updated when they are asked for.
+/// Cores that can be taken now without delaying the blocked head; updated on use.
 #[derive(Debug, Default)]
 struct Room {
     /// The changes of the machine that it reflects; `None` if it has to be rebuilt.
     seen: Option<u64>,
     by_node: Vec<u32>,
-    /// How many nodes have so many.
+    /// By number of cores, the number of nodes with that many.
     counts: Vec<u64>,
     cores: u64,
 }
@@ -46,7 +46,7 @@ impl Room {
         self.counts = vec![u64::from(places)];
     }
 
-    /// The most units that there is room for: with so many cores each, one or more on a node.
+    /// The maximum number of units of `cores` cores each that fit; with `is_node`, one per node.
     fn units(&self, cores: u32, is_node: bool) -> u64 {
         let cores = cores.max(1);
         let counts = (0_u64..).zip(&self.counts).skip(cores as usize);
@@ -108,7 +108,7 @@ impl Overlay {
     }
 }
 
-/// What is left of a node's resources without so many cores and gpus.
+/// The free resources of a node after taking these cores and gpus.
 fn without(free: NodeResources, cores: u32, gpus: u32) -> NodeResources {
     NodeResources {
         cores: free.cores.saturating_sub(cores),
@@ -123,7 +123,7 @@ pub(crate) struct Shadow {
     pub shape: ShapeId,
     /// Whether its units are any cores.
     pub fungible: bool,
-    /// The shadow time: when it can start; infinite if no planned end lets it.
+    /// The shadow time; infinite if the blocked head cannot start after any planned end.
     pub time: f64,
     /// Units that are spare then; if the time is unknown, once all jobs have ended.
     pub spare: u64,
@@ -131,14 +131,14 @@ pub(crate) struct Shadow {
 
 impl Shadow {
     /// The shadow of a job with this shape, which does not fit now. For a shape that is not
-    /// fungible, the overlay gets what is free at that time.
-    pub fn of(books: &mut Books, shape: ShapeId, now: f64, overlay: &mut Overlay) -> Self {
-        let need = books.machine.need(shape);
-        let fungible = books.machine.is_fungible(shape);
-        let free = books.machine.units_now(shape);
+    /// fungible, the overlay is set to the free resources at that time.
+    pub fn of(state: &mut EngineState, shape: ShapeId, now: f64, overlay: &mut Overlay) -> Self {
+        let need = state.machine.need(shape);
+        let fungible = state.machine.is_fungible(shape);
+        let free = state.machine.units_now(shape);
         let reached = if fungible {
             let lacking = need.saturating_sub(free);
-            let timeline = books.timeline();
+            let timeline = state.timeline();
             match timeline.when(now, lacking) {
                 Some(reached) => Some((reached.time, free + reached.cores)),
                 // Jobs without a limit end at an unknown time, but they do end.
@@ -146,8 +146,8 @@ impl Shadow {
                     .filter(|(_, units)| *units >= need),
             }
         } else {
-            overlay.clear(books.machine.node_count());
-            walk(books, shape, need, free, now, overlay)
+            overlay.clear(state.machine.node_count());
+            walk(state, shape, need, free, now, overlay)
         };
         let (time, units) = reached.unwrap_or((f64::INFINITY, need));
         Self {
@@ -166,10 +166,10 @@ impl Shadow {
     }
 
     /// The quotas left for later jobs if the job, of a class, starts at the shadow time.
-    pub fn quotas(&self, books: &mut Books, class: ClassId, now: f64) -> Quotas {
+    pub fn quotas(&self, state: &mut EngineState, class: ClassId, now: f64) -> Quotas {
         let mut quotas = Quotas::new(now);
-        let start = quotas.earliest(books, class, self.bound(), f64::INFINITY);
-        quotas.reserve_most(books, class, start);
+        let start = quotas.earliest(state, class, self.bound(), f64::INFINITY);
+        quotas.reserve_most(state, class, start);
         quotas
     }
 
@@ -178,10 +178,10 @@ impl Shadow {
         self.time.min(f64::MAX)
     }
 
-    /// The units of the shadow's shape that an allocation takes away at the shadow time.
+    /// The units of the shadow's shape that an allocation takes at the shadow time.
     pub fn cost(&self, machine: &Machine, overlay: &Overlay, shares: &[NodeShare]) -> u64 {
         if self.fungible {
-            return shares.iter().map(|it| u64::from(it.ncores())).sum();
+            return shares.iter().map(|share| u64::from(share.ncores())).sum();
         }
         let cost = |share: &NodeShare| {
             let (cores, gpus) = (share.ncores(), share.ngpus());
@@ -190,7 +190,7 @@ impl Shadow {
         shares.iter().map(cost).sum()
     }
 
-    /// As [`cost`](Self::cost), for so much of one node.
+    /// As [`cost`](Self::cost), for these cores and gpus of one node.
     pub fn harm(
         &self,
         machine: &Machine,
@@ -294,27 +294,30 @@ impl Shadow {
 /// Ends running jobs as planned until the shape fits. Returns that time, and the units provided
 /// then.
 fn walk(
-    books: &mut Books,
+    state: &mut EngineState,
     shape: ShapeId,
     need: u64,
     mut units: u64,
     now: f64,
     overlay: &mut Overlay,
 ) -> Option<(f64, u64)> {
-    books.timeline();
-    let (machine, runs) = (&books.machine, &books.runs);
-    let timeline = books.timeline.as_ref()?;
+    state.timeline();
+    let (machine, runs) = (&state.machine, &state.running_jobs);
+    let timeline = state.timeline.as_ref()?;
     let mut end = |run: RunId, units: &mut u64| {
-        for share in runs.at(run).map_or(&[][..], |it| &it.shares) {
+        for share in runs.at(run).map_or(&[][..], |running| &running.shares) {
             let (before, after) = overlay.give(machine, shape, share);
             *units += u64::from(after);
             *units -= u64::from(before);
         }
     };
-    let mut overdue = timeline.iter().take_while(|it| it.end <= now).peekable();
+    let mut overdue = timeline
+        .iter()
+        .take_while(|ending| ending.end <= now)
+        .peekable();
     let mut later = timeline.after(now).peekable();
     loop {
-        let mut time = later.peek().map_or(f64::INFINITY, |it| it.end);
+        let mut time = later.peek().map_or(f64::INFINITY, |ending| ending.end);
         if overdue.peek().is_some() && time >= now + 1.0 {
             time = now + 1.0;
             for ending in overdue.by_ref() {
@@ -324,7 +327,7 @@ fn walk(
         if !time.is_finite() && later.peek().is_none() {
             return None;
         }
-        while let Some(ending) = later.next_if(|it| it.end <= time) {
+        while let Some(ending) = later.next_if(|ending| ending.end <= time) {
             end(ending.run, &mut units);
         }
         if units >= need {

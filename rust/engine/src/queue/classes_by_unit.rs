@@ -29,7 +29,7 @@ impl SameUnit {
         self.members.first().map(|member| member.need)
     }
 
-    /// The slots of the members that need no more than so many units.
+    /// The slots of the members that need at most `units` units.
     pub fn within(&self, units: u64) -> impl Iterator<Item = u32> + '_ {
         self.members
             .iter()

@@ -1,5 +1,7 @@
 //! Keys: the order of jobs by descending effective priority, then ascending id.
 
+use penstock_jobspec::job_id::JobId;
+
 use crate::ids::JobHandle;
 
 /// A job's key in the order, with its handle; the least key comes first.
@@ -10,8 +12,8 @@ impl Key {
     /// The key after all jobs.
     pub const NONE: Self = Self(u128::MAX);
 
-    pub fn new(priority: u32, id: u64, handle: JobHandle) -> Self {
-        Self(u128::from(!priority) << 96 | u128::from(id) << 32 | u128::from(handle.get()))
+    pub fn new(priority: u32, id: JobId, handle: JobHandle) -> Self {
+        Self(u128::from(!priority) << 96 | u128::from(id.get()) << 32 | u128::from(handle.get()))
     }
 
     pub fn priority(self) -> u32 {
@@ -19,8 +21,8 @@ impl Key {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "takes the fields apart")]
-    pub fn id(self) -> u64 {
-        (self.0 >> 32) as u64
+    pub fn id(self) -> JobId {
+        JobId::new((self.0 >> 32) as u64)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "takes the fields apart")]
@@ -28,7 +30,8 @@ impl Key {
         JobHandle::new(self.0 as u32)
     }
 
-    pub fn is_none(self) -> bool {
+    /// Whether it is [`NONE`](Self::NONE), no job.
+    pub fn is_absent(self) -> bool {
         self == Self::NONE
     }
 }

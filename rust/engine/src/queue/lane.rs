@@ -18,7 +18,7 @@ pub(crate) struct Lane {
     pub limit: f64,
     /// The number of its jobs, held ones included.
     pub jobs: u32,
-    /// The first job, as its class knows it.
+    /// The first job, as recorded in its class.
     pub first: Key,
     /// Ascending.
     sorted: VecDeque<Key>,
@@ -93,7 +93,7 @@ impl Lane {
         self.first < key && self.keys() <= self.most_keys()
     }
 
-    /// The number of keys above which stale ones are dropped, so that they are never the majority.
+    /// The number of keys above which stale keys are dropped, so that they are never the majority.
     pub fn most_keys(&self) -> usize {
         2 * self.jobs as usize + 64
     }
@@ -112,7 +112,7 @@ impl Lane {
             let sorted = self.sorted.front().copied().unwrap_or(Key::NONE);
             let other = self.others.peek().map_or(Key::NONE, |key| key.0);
             let key = sorted.min(other);
-            if key.is_none() || is_live(jobs, lane, key) {
+            if key.is_absent() || is_live(jobs, lane, key) {
                 return key;
             }
             if sorted <= other {

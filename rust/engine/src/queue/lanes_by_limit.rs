@@ -3,7 +3,7 @@
 use super::key::Key;
 use crate::ids::LaneId;
 
-/// The most lanes in a block; a full block is split in two.
+/// Maximum number of lanes in a block; a full block is split in two.
 const MAX_LANES: usize = 64;
 
 /// A lane with its time limit and its first job.
@@ -41,15 +41,15 @@ fn first_of(blocks: &[Block]) -> Key {
 
 /// Whether the limits of all lanes of some blocks are within a bound.
 fn is_within(blocks: &[Block], within: impl Fn(f64) -> bool) -> bool {
-    let least = blocks.first().and_then(|it| it.lanes.first());
-    let most = blocks.last().and_then(|it| it.lanes.last());
+    let least = blocks.first().and_then(|block| block.lanes.first());
+    let most = blocks.last().and_then(|block| block.lanes.last());
     [least, most]
         .into_iter()
         .flatten()
         .all(|lane| within(lane.limit))
 }
 
-/// Lanes by ascending limit, in blocks that know their first job. A block is empty only if it is
+/// Lanes by ascending limit, in blocks that record their first job. A block is empty only if it is
 /// the only one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LanesByLimit {
@@ -59,18 +59,18 @@ pub(crate) struct LanesByLimit {
 }
 
 impl LanesByLimit {
-    /// The block that has a limit, or is to have it, and the index in it.
+    /// The block that has a limit, or into which it would be inserted, and the index in the block.
     fn locate(&self, limit: f64) -> (usize, Result<usize, usize>) {
         // Fast path: many classes have a single limit.
-        if let Some(first) = self.blocks.first().and_then(|it| it.lanes.first())
+        if let Some(first) = self.blocks.first().and_then(|block| block.lanes.first())
             && first.limit.total_cmp(&limit).is_eq()
         {
             return (0, Ok(0));
         }
-        let block = self.blocks.partition_point(|it| !it.reaches(limit));
+        let block = self.blocks.partition_point(|block| !block.reaches(limit));
         let block = block.min(self.blocks.len().saturating_sub(1));
         let index = match self.blocks.get(block) {
-            Some(it) => it
+            Some(block) => block
                 .lanes
                 .binary_search_by(|lane| lane.limit.total_cmp(&limit)),
             None => Err(0),
@@ -114,7 +114,7 @@ impl LanesByLimit {
         }
     }
 
-    /// Finds the first job of each 64 blocks anew, after blocks were added or removed.
+    /// Recomputes the first job of each 64 blocks, after blocks were added or removed.
     fn update_tops(&mut self) {
         self.tops.clear();
         if self.blocks.len() > MAX_LANES {
@@ -198,7 +198,7 @@ impl LanesByLimit {
 
     /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
-        let lanes: usize = self.blocks.iter().map(|it| it.lanes.capacity()).sum();
+        let lanes: usize = self.blocks.iter().map(|block| block.lanes.capacity()).sum();
         self.blocks.capacity() * size_of::<Block>()
             + self.tops.capacity() * size_of::<Key>()
             + lanes * size_of::<LaneHead>()
@@ -213,6 +213,7 @@ impl LanesByLimit {
 mod tests {
     use std::collections::BTreeMap;
 
+    use penstock_jobspec::job_id::JobId;
     use proptest::prelude::*;
 
     use super::{LaneHead, LanesByLimit};
@@ -230,9 +231,9 @@ mod tests {
         ) {
             let mut lanes_by_limit = LanesByLimit::default();
             let mut plain = BTreeMap::new();
-            let key = |id: u64| Key::new(1, id, JobHandle::new(0));
+            let key = |id: u64| Key::new(1, JobId::new(id), JobHandle::new(0));
             // Many lanes first, not in the order of their limits.
-            let many = (0..lanes).map(|it| (it * 7919 % lanes, u64::from(it % 977), 0));
+            let many = (0..lanes).map(|number| (number * 7919 % lanes, u64::from(number % 977), 0));
             for (limit, id, what) in many.chain(steps) {
                 let time = f64::from(limit);
                 let known = plain.contains_key(&limit);
@@ -258,7 +259,7 @@ mod tests {
             let first = plain.values().copied().min().unwrap_or(Key::NONE);
             prop_assert_eq!(lanes_by_limit.first(), first);
             for bound in bounds {
-                let within = plain.range(..=bound).map(|it| *it.1).min();
+                let within = plain.range(..=bound).map(|entry| *entry.1).min();
                 let found = lanes_by_limit.first_within(|limit| limit <= f64::from(bound));
                 prop_assert_eq!(found, within.unwrap_or(Key::NONE));
             }

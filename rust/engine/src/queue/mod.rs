@@ -1,8 +1,8 @@
 //! The queue of pending jobs, in the [`Order`] of their queues, then by ascending id.
 //!
 //! Jobs with the same shape, time limit and queue share a *lane*; lanes with the same shape and
-//! queue share a *class*. A pass visits the heads of classes only: what is decided about a shape
-//! holds for the class, and the cost does not grow with the number of jobs.
+//! queue share a *class*. A pass visits the heads of classes only: a decision about a shape holds
+//! for the class, and the cost does not grow with the number of jobs.
 
 mod classes_by_unit;
 mod key;
@@ -19,13 +19,9 @@ use lanes_by_limit::{LaneHead, LanesByLimit};
 pub use order::Order;
 
 use crate::chunked_vec::ChunkedVec;
-use crate::ids::{ClassId, GroupId, JobHandle, LaneId};
+use crate::ids::{ClassId, GroupId, JobHandle, LaneId, QueueId};
 use crate::job::{JobState, Jobs};
 use crate::machine::{ShapeId, Unit};
-
-/// A named queue, by number; the default one has no name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct QueueId(pub(crate) u32);
 
 /// The pending jobs with the same shape and queue.
 #[derive(Clone, Debug)]
@@ -35,11 +31,11 @@ pub(crate) struct Class {
     /// Its group of queues, and its slot in the group.
     pub group: GroupId,
     pub slot: u32,
-    /// The units that a job of it needs.
+    /// The number of units that a job needs.
     pub need: u64,
     /// Whether a unit is any one core.
     pub fungible: bool,
-    /// The cores that a job of it needs at least.
+    /// The minimum number of cores of a job.
     pub cores: u64,
     order: Order,
     /// The properties of unit.
@@ -82,7 +78,7 @@ pub(crate) struct Group {
 impl Group {
     /// Whether it has pending jobs that are not held.
     pub fn has_jobs(&self) -> bool {
-        !self.heads.first().is_none()
+        !self.heads.first().is_absent()
     }
 }
 
@@ -122,7 +118,7 @@ impl Queue {
         self.len
     }
 
-    /// How often jobs have come, gone or moved so far.
+    /// The number of jobs added, removed and moved so far.
     pub fn changes(&self) -> u64 {
         self.changes
     }
@@ -213,7 +209,7 @@ impl Queue {
         index
     }
 
-    /// Makes clones share the present lanes from now on; classes are copied.
+    /// Makes clones share the current lanes from now on; classes are copied.
     pub fn share(&mut self) {
         self.lanes.share();
     }
@@ -265,11 +261,11 @@ impl Queue {
             known.effective_priority,
             Key::new(known.effective_priority, known.id, handle),
         );
-        let it = &mut self.lanes[lane.index()];
-        it.jobs += 1;
-        if effective_priority > 0 && it.is_behind(key) {
+        let known = &mut self.lanes[lane.index()];
+        known.jobs += 1;
+        if effective_priority > 0 && known.is_behind(key) {
             // The head of the lane does not change.
-            it.push(key);
+            known.push(key);
         } else {
             self.enter(jobs, handle, lane);
         }
@@ -384,11 +380,19 @@ impl Queue {
         first
     }
 
-    /// Bytes on the heap; of classes only their lanes are counted.
+    /// Bytes on the heap; of classes, only their lanes are counted.
     pub fn heap_bytes(&self) -> usize {
         let lanes: usize = self.lanes.iter().map(Lane::heap_bytes).sum();
-        let ladders: usize = self.classes.iter().map(|it| it.lanes.heap_bytes()).sum();
-        let heads: usize = self.groups.iter().map(|it| it.heads.heap_bytes()).sum();
+        let ladders: usize = self
+            .classes
+            .iter()
+            .map(|class| class.lanes.heap_bytes())
+            .sum();
+        let heads: usize = self
+            .groups
+            .iter()
+            .map(|group| group.heads.heap_bytes())
+            .sum();
         self.classes.capacity() * size_of::<Class>() + self.lanes.bytes() + lanes + ladders + heads
     }
 
@@ -411,6 +415,7 @@ impl Queue {
 mod tests {
     use penstock_idset::IdSet;
     use penstock_jobspec::Request;
+    use penstock_jobspec::job_id::JobId;
     use penstock_rset::ResourceSet;
 
     use crate::{Engine, Job};
@@ -433,7 +438,7 @@ mod tests {
                 constraint: None,
             };
             let job = Job {
-                id,
+                id: JobId::new(id),
                 priority: 16,
                 request,
                 queue: queues[queue],
@@ -442,11 +447,11 @@ mod tests {
         }
         engine.schedule(0.0, usize::MAX);
         // The third job is alone in its class, which becomes empty without it.
-        assert!(engine.cancel(3));
+        assert!(engine.cancel(JobId::new(3)));
         for _ in 0..2 {
-            engine.books.queue.uncheck();
-            let queue = &engine.books.queue;
-            assert!(queue.classes.iter().all(|it| !it.possible));
+            engine.state.queue.uncheck();
+            let queue = &engine.state.queue;
+            assert!(queue.classes.iter().all(|class| !class.possible));
             let unknown = queue.groups.iter().map(|group| {
                 let needs = group.unchecked.iter().map(|class| {
                     let class = &queue.classes[class.index()];
@@ -455,7 +460,7 @@ mod tests {
                 });
                 needs.collect::<Vec<_>>()
             });
-            let unknown: Vec<Vec<u64>> = unknown.filter(|it| !it.is_empty()).collect();
+            let unknown: Vec<Vec<u64>> = unknown.filter(|classes| !classes.is_empty()).collect();
             assert_eq!(unknown, [vec![4], vec![3, 2]]);
         }
     }

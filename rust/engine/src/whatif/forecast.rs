@@ -1,8 +1,9 @@
-//! Forecasts: when and where pending jobs start, if all goes as planned.
+//! Forecasts: the starts and ranks of pending jobs, if all jobs end as planned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 
 use crate::decision::Decision;
 use crate::estimate::Forecast;
@@ -19,14 +20,14 @@ pub enum Start {
         /// On which ranks.
         ranks: IdSet,
     },
-    /// No planned end lets it start.
+    /// It cannot start after any planned end.
     Never {
         /// Why it is pending once every job with a time limit has ended.
         reason: Reason,
     },
     /// It is denied.
     Denied {
-        /// What is impossible, and the most there is.
+        /// The note: which requirement is impossible, and the available maximum.
         note: String,
     },
 }
@@ -46,10 +47,10 @@ impl Start {
 pub(super) fn run(
     engine: Engine,
     now: f64,
-    watched: impl IntoIterator<Item = u64>,
-) -> Result<BTreeMap<u64, Start>, Error> {
+    watched: impl IntoIterator<Item = JobId>,
+) -> Result<BTreeMap<JobId, Start>, Error> {
     let watched = watched.into_iter();
-    let pending: BTreeSet<u64> = watched.filter(|id| engine.is_queued(*id)).collect();
+    let pending: BTreeSet<JobId> = watched.filter(|id| engine.is_queued(*id)).collect();
     let mut ahead = Forecast::new(engine, now);
     let mut left = ahead.can_start(pending.iter().copied());
     let mut starts = BTreeMap::new();
@@ -76,9 +77,12 @@ pub(super) fn run(
 
 impl Engine {
     /// The ranks on which a job is running.
-    fn run_ranks(&self, id: u64) -> Result<IdSet, Error> {
-        let machine = &self.books.machine;
+    fn run_ranks(&self, id: JobId) -> Result<IdSet, Error> {
+        let machine = &self.state.machine;
         let shares = &self.run(id)?.shares;
-        Ok(shares.iter().map(|it| machine.rank(it.node)).collect())
+        Ok(shares
+            .iter()
+            .map(|share| machine.rank(share.node))
+            .collect())
     }
 }

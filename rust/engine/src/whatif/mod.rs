@@ -1,10 +1,11 @@
-//! What-if queries: the effect of a change, found on a snapshot.
+//! Effects of a change ("what if"), computed on a snapshot.
 
 mod forecast;
 
 use std::collections::BTreeMap;
 
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Count, Request};
 
 pub use forecast::Start;
@@ -19,18 +20,18 @@ pub enum Change {
     /// largest id puts it last, for a job that has none yet.
     Submit(Job),
     /// This job, pending or running, is cancelled.
-    Cancel(u64),
+    Cancel(JobId),
     /// A pending job has another request.
     Request {
         /// The job.
-        id: u64,
+        id: JobId,
         /// Its request instead.
         request: Request,
     },
     /// A pending job gets another priority.
     Priority {
         /// The job.
-        id: u64,
+        id: JobId,
         /// Its priority; 0 holds it.
         priority: u32,
     },
@@ -41,8 +42,8 @@ pub enum Change {
 }
 
 impl Change {
-    /// The job that the change is about, if it is pending afterwards.
-    fn job(&self) -> Option<u64> {
+    /// The job to which the change applies, if it is pending afterwards.
+    fn job(&self) -> Option<JobId> {
         match self {
             Self::Submit(job) => Some(job.id),
             Self::Request { id, .. } | Self::Priority { id, .. } => Some(*id),
@@ -55,7 +56,7 @@ impl Change {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moved {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Its start without the change.
     pub before: Start,
     /// Its start with the change.
@@ -78,7 +79,7 @@ impl Moved {
 /// The effect of a change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effect {
-    /// The start of the job that the change is about, without the change; `None` if that is not
+    /// The start of the job to which the change applies, without the change; `None` if it is not
     /// pending.
     pub before: Option<Start>,
     /// Its start with the change; `None` if it is not pending then.
@@ -88,8 +89,8 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// The effect as a sentence without its full stop: the new start of the job that the change is
-    /// about, and how many others it moves. Times are relative to `now`.
+    /// The effect as a sentence without its full stop: the new start of the job to which the change
+    /// applies, and the number of other jobs that move. Times are relative to `now`.
     pub fn sentence(&self, now: f64) -> String {
         let when = |start: &Start| match start {
             Start::At { time, .. } if *time <= now => "would start now".to_owned(),
@@ -112,7 +113,7 @@ impl Effect {
         };
         let count = |sooner: bool| {
             let moved = self.moved.iter();
-            moved.filter(|it| (it.earlier() > 0.0) == sooner).count()
+            moved.filter(|job| (job.earlier() > 0.0) == sooner).count()
         };
         for (count, how) in [(count(true), "earlier"), (count(false), "later")] {
             if count > 0 {
@@ -128,26 +129,26 @@ impl Effect {
     }
 }
 
-/// With how many units a pending job would start now.
+/// The number of units with which a pending job would start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fit {
-    /// Nodes, or slots, that it requests; the least of a range.
+    /// Nodes, or slots, that it requests; the minimum of a range.
     pub asked: u32,
-    /// The most with which it would start now; `None` if it would with none.
+    /// The largest number with which it would start now; `None` if it would start with no number.
     pub largest: Option<u32>,
 }
 
 impl Engine {
     /// The effect of a change, if all jobs end as planned and no others are submitted.
     ///
-    /// Compares the starts of the job that the change is about, and of the first `max_compared`
-    /// others in the queue, held ones left out. Costs, without the change and with it, a snapshot and
-    /// a pass for each planned end until all of these have started.
+    /// Compares the starts of the job to which the change applies, and of the first `max_compared`
+    /// others in the queue, except held jobs. The cost, without the change and again with it, is a
+    /// snapshot and a pass for each planned end until all of these have started.
     ///
     /// # Errors
     ///
-    /// The job that the change is about is not pending, or, to be cancelled, not running either; or
-    /// the job to be submitted is known already.
+    /// The job to which the change applies is not pending (or, if it is to be cancelled, neither
+    /// pending nor running), or the job to be submitted is already known.
     pub fn what_if(&self, change: &Change, now: f64, max_compared: usize) -> Result<Effect, Error> {
         let mut changed = self.clone();
         changed.apply(change)?;
@@ -185,12 +186,12 @@ impl Engine {
     /// # Errors
     ///
     /// A job that starts in the forecast is not running after it, which is a bug.
-    pub fn forecast(&self, now: f64, max_jobs: usize) -> Result<Vec<(u64, Start)>, Error> {
+    pub fn forecast(&self, now: f64, max_jobs: usize) -> Result<Vec<(JobId, Start)>, Error> {
         let mut snapshot = self.clone();
         let mut ids = snapshot.queued();
         ids.truncate(max_jobs);
         let mut starts = forecast::run(snapshot, now, ids.iter().copied())?;
-        let found = |id: u64| starts.remove(&id).map(|start| (id, start));
+        let found = |id: JobId| starts.remove(&id).map(|start| (id, start));
         Ok(ids.into_iter().filter_map(found).collect())
     }
 
@@ -199,7 +200,7 @@ impl Engine {
     /// # Errors
     ///
     /// The job is not pending.
-    pub fn with_units(&self, id: u64, units: u32) -> Result<Request, Error> {
+    pub fn with_units(&self, id: JobId, units: u32) -> Result<Request, Error> {
         let mut request = self.pending(id)?.request;
         let count = Count::exactly(units);
         match &mut request.nnodes {
@@ -214,19 +215,19 @@ impl Engine {
     /// # Errors
     ///
     /// The job is not pending.
-    pub fn with_limit(&self, id: u64, duration: f64) -> Result<Request, Error> {
+    pub fn with_limit(&self, id: JobId, duration: f64) -> Result<Request, Error> {
         let mut request = self.pending(id)?.request;
         request.duration = duration;
         Ok(request)
     }
 
-    /// The start of a pending job with each of these numbers of nodes, or of slots if it requests no
-    /// nodes. Each costs as much as half of [`what_if`](Self::what_if).
+    /// The start of a pending job with each of these numbers of nodes, or of slots if it requests
+    /// no nodes. Each number costs half as much as [`what_if`](Self::what_if).
     ///
     /// # Errors
     ///
     /// The job is not pending.
-    pub fn alternatives(&self, id: u64, units: &[u32], now: f64) -> Result<Vec<Start>, Error> {
+    pub fn alternatives(&self, id: JobId, units: &[u32], now: f64) -> Result<Vec<Start>, Error> {
         let alternative = |units: &u32| {
             let request = self.with_units(id, *units)?;
             let mut snapshot = self.clone();
@@ -238,19 +239,19 @@ impl Engine {
     }
 
     /// The most nodes, or slots if it requests no nodes, with which a pending job would start now.
-    /// A binary search over what is free: each step costs a snapshot and a pass.
+    /// This is a binary search over the free units: each step costs a snapshot and a pass.
     ///
-    /// Assumes that a job that starts with some number starts with fewer, too.
+    /// It assumes that a job that starts with some number also starts with a smaller one.
     ///
     /// # Errors
     ///
     /// The job is not pending.
-    pub fn fit_now(&self, id: u64, now: f64) -> Result<Fit, Error> {
+    pub fn fit_now(&self, id: JobId, now: f64) -> Result<Fit, Error> {
         let request = self.pending(id)?.request;
         let asked = request.nnodes.as_ref().unwrap_or(&request.slots).min();
         let mut snapshot = self.clone();
         let one = snapshot.shape(&self.with_units(id, 1)?);
-        let free = snapshot.books.machine.units_now(one);
+        let free = snapshot.state.machine.units_now(one);
         let free = u32::try_from(free).unwrap_or(u32::MAX);
         let starts = |units: u32| -> Result<bool, Error> {
             let request = self.with_units(id, units)?;
@@ -273,7 +274,7 @@ impl Engine {
         Ok(Fit { asked, largest })
     }
 
-    fn pending(&self, id: u64) -> Result<Job, Error> {
+    fn pending(&self, id: JobId) -> Result<Job, Error> {
         let job = self.job(id).filter(|_| self.is_queued(id));
         job.ok_or_else(|| unknown(id))
     }
@@ -284,7 +285,8 @@ impl Engine {
             Change::Cancel(id) => {
                 if !self.cancel(*id) && self.free(*id, None).is_err() {
                     return Err(Error::unknown_job(format!(
-                        "job {id} is neither pending nor running"
+                        "job {} is neither pending nor running",
+                        id.get()
                     )));
                 }
             }
@@ -308,6 +310,6 @@ impl Engine {
     }
 }
 
-fn unknown(id: u64) -> Error {
-    Error::unknown_job(format!("job {id} is not pending"))
+fn unknown(id: JobId) -> Error {
+    Error::unknown_job(format!("job {} is not pending", id.get()))
 }

@@ -3,12 +3,13 @@
 
 use penstock_engine::{Decision, Engine, Job, Options, Policy, QueueId};
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Constraint, Request};
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Nodes with so many cores and gpus; those at odd places have the property `odd`.
+/// An inventory of nodes with these cores and gpus; nodes with odd indices have the property `odd`.
 pub fn inventory(nodes: &[(u32, u32)]) -> ResourceSet {
     let all = |count: u32| (0..count).collect::<IdSet>().to_string();
     let entry = |(rank, (cores, gpus)): (usize, &(u32, u32))| {
@@ -19,7 +20,7 @@ pub fn inventory(nodes: &[(u32, u32)]) -> ResourceSet {
         json!({"rank": rank.to_string(), "children": children})
     };
     let entries: Vec<Value> = nodes.iter().enumerate().map(entry).collect();
-    let hosts: Vec<String> = (0..nodes.len()).map(|it| format!("node{it}")).collect();
+    let hosts: Vec<String> = (0..nodes.len()).map(|rank| format!("node{rank}")).collect();
     let odd: IdSet = (0..u32::try_from(nodes.len()).unwrap())
         .filter(|rank| rank % 2 == 1)
         .collect();
@@ -44,7 +45,7 @@ pub fn engine(policy: Policy, nodes: &[(u32, u32)]) -> Engine {
     engine
 }
 
-/// A request for slots of so many cores and gpus.
+/// A request for slots of `cores` cores and `gpus` gpus.
 pub fn slots(slots: u32, cores: u32, gpus: u32, duration: f64) -> Request {
     Request {
         nnodes: None,
@@ -73,7 +74,7 @@ pub fn whole(nnodes: u32, duration: f64) -> Request {
     }
 }
 
-/// Submits a job with the usual priority.
+/// Submits a job with the default priority.
 pub fn submit(engine: &mut Engine, id: u64, request: Request) {
     submit_to(engine, id, QueueId::default(), request);
 }
@@ -83,7 +84,7 @@ pub fn submit_to(engine: &mut Engine, id: u64, queue: QueueId, request: Request)
     let priority = 16;
     engine
         .submit(Job {
-            id,
+            id: JobId::new(id),
             priority,
             request,
             queue,
@@ -91,17 +92,17 @@ pub fn submit_to(engine: &mut Engine, id: u64, queue: QueueId, request: Request)
         .unwrap();
 }
 
-/// What starts now, and whether as backfill.
+/// The jobs that start now, and whether they are backfilled.
 pub fn allocs(engine: &mut Engine, now: f64) -> Vec<(u64, bool)> {
     let decisions = engine.schedule(now, usize::MAX).into_iter();
     let allocs = decisions.map(|decision| match decision {
-        Decision::Alloc { id, backfilled } => (id, backfilled),
-        Decision::Deny { id, note } => panic!("job {id} is denied: {note}"),
+        Decision::Alloc { id, backfilled } => (id.get(), backfilled),
+        Decision::Deny { id, note } => panic!("job {} is denied: {note}", id.get()),
     });
     allocs.collect()
 }
 
-/// What starts now.
+/// The jobs that start now.
 pub fn started(engine: &mut Engine, now: f64) -> Vec<u64> {
     let allocs = allocs(engine, now).into_iter();
     allocs.map(|(id, _)| id).collect()
@@ -136,7 +137,7 @@ pub fn random_request() -> impl Strategy<Value = Request> {
                     cores_per_slot: cores.into(),
                     gpus_per_slot: gpus.into(),
                     duration,
-                    constraint: constraint.map(|it| Constraint::from_value(&it).unwrap()),
+                    constraint: constraint.map(|value| Constraint::from_value(&value).unwrap()),
                 }
             },
         )

@@ -1,10 +1,11 @@
-//! What a policy starts in small cases that are worked out by hand.
+//! The starts of each policy in small cases that are worked out by hand.
 
 use penstock_engine::{Engine, Policy, QueueId, QueueOptions};
+use penstock_jobspec::job_id::JobId;
 
 use crate::machines::{self, allocs, slots};
 
-/// An engine with one node of so many cores.
+/// An engine with one node of `cores` cores.
 fn pool(cores: u32, policy: Policy) -> Engine {
     machines::engine(policy, &[(cores, 0)])
 }
@@ -49,18 +50,18 @@ fn estimates_follow_the_policy_and_leave_the_engine_alone() {
         submit(&mut engine, 2, 4, 10.0);
         submit(&mut engine, 3, 1, 10.0);
         submit(&mut engine, 4, 1, 20.0);
-        // For ever on all cores: what comes behind it never starts as planned.
+        // All cores without limit: later jobs never start as planned.
         submit(&mut engine, 5, 4, 0.0);
         submit(&mut engine, 6, 4, 1.0);
         let before = format!("{engine:?}");
         let estimates = engine.estimate(100.0);
         assert_eq!(format!("{engine:?}"), before);
-        let found: Vec<Option<f64>> = estimates.iter().map(|it| it.start).collect();
+        let found: Vec<Option<f64>> = estimates.iter().map(|estimate| estimate.start).collect();
         assert_eq!(found[..3], expected[..3], "{policy}");
         assert_eq!(estimates[4].start, None, "{policy}");
-        assert_eq!(engine.estimate_of(100.0, &[3]), estimates[1..2]);
+        assert_eq!(engine.estimate_of(100.0, &[JobId::new(3)]), estimates[1..2]);
         // Long overdue: job 1 ends a second from now.
-        let late = engine.estimate_of(500.0, &[2, 7]);
+        let late = engine.estimate_of(500.0, &[JobId::new(2), JobId::new(7)]);
         assert_eq!(
             (late[0].start, late[1].start),
             (Some(501.0), None),
@@ -87,20 +88,24 @@ fn a_job_is_backfilled_when_an_earlier_one_of_its_group_stays_waiting() {
             };
             engine.set_queue(queue, options);
         }
-        // Two in `a`, of which one may run; one behind them in its group, one in another.
+        // Two jobs in `a`, of which one may run; one behind them in the same group, one in another
+        // group.
         for (id, queue) in [(1, 0), (2, 0), (3, 1), (4, 2)] {
             submit_to(&mut engine, id, 1, 10.0, queues[queue]);
         }
         let mut found = allocs(&mut engine, 100.0);
         found.sort_unstable();
         assert_eq!(found, [(1, false), (3, true), (4, false)], "{policy}");
-        // One waits for cores in a group: those of another are not behind it.
+        // A job is blocked in one group: jobs of another group are not behind it.
         submit_to(&mut engine, 5, 8, 10.0, queues[1]);
         submit_to(&mut engine, 6, 1, 10.0, queues[2]);
         submit_to(&mut engine, 7, 1, 10.0, queues[1]);
         let found = allocs(&mut engine, 100.0);
-        let past = found.iter().find(|it| it.0 == 7);
-        assert_eq!(past.map(|it| it.1), (policy != "fcfs").then_some(true));
+        let past = found.iter().find(|(id, _)| *id == 7);
+        assert_eq!(
+            past.map(|(_, backfilled)| *backfilled),
+            (policy != "fcfs").then_some(true)
+        );
         assert!(found.contains(&(6, false)), "{policy}");
     }
 }
@@ -116,7 +121,7 @@ fn a_queue_that_has_become_empty_takes_no_job_from_another() {
         };
         engine.set_queue(limited, options);
         submit_to(&mut engine, 1, 1, 10.0, limited);
-        assert!(engine.cancel(1));
+        assert!(engine.cancel(JobId::new(1)));
         submit(&mut engine, 2, 1, 10.0);
         assert_eq!(allocs(&mut engine, 100.0), [(2, false)], "{policy}");
     }

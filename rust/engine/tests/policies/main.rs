@@ -1,4 +1,4 @@
-//! Queue policies against slow models that look at one job after the other, and by example.
+//! Queue policies compared with slow models that examine one job after the other, and by example.
 
 mod examples;
 #[path = "../machines/mod.rs"]

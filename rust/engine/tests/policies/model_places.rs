@@ -1,19 +1,20 @@
-//! First come first served and EASY against a walk over a plain list that places one job after
-//! the other, on machines with gpus, whole nodes and constraints.
+//! First come first served and EASY compared with a model that places the jobs of a plain list one
+//! after the other, on machines with gpus, whole nodes and constraints.
 
 use std::collections::BTreeMap;
 
 use penstock_engine::{Engine, Job, Options, Policy, QueueId};
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
 use crate::machines::allocs;
 use crate::steps::{Node, Step, Want, nodes, step};
 
-/// What is free of each node: cores, gpus.
+/// The free resources of each node: cores, gpus.
 type Free = Vec<(u32, u32)>;
-/// What a job holds: cores and gpus by node.
+/// The allocation of a job: cores and gpus by node.
 type Held = BTreeMap<usize, (u32, u32)>;
 
 #[derive(Clone, Debug)]
@@ -62,7 +63,7 @@ impl Model {
         (want.cores * slots, want.gpus * slots)
     }
 
-    /// First fit, on nodes that `accept` takes.
+    /// Places a job by first fit, on nodes that `accept` accepts.
     fn place(&self, want: Want, accept: impl Fn(usize, (u32, u32)) -> bool) -> Option<Held> {
         let mut left = Self::need(want);
         let mut held = Held::new();
@@ -109,17 +110,21 @@ impl Model {
         self.units(first, place, before) - self.units(first, place, after)
     }
 
-    /// Whether the nodes that are up would do, if nothing ran.
+    /// Whether the job fits on the nodes that are up if no job is running.
     fn is_reachable(&self, want: Want) -> bool {
         let nodes = self.nodes.iter();
-        let free = nodes.map(|it| (it.cores, it.gpus)).collect();
+        let free = nodes.map(|node| (node.cores, node.gpus)).collect();
         self.all_units(want, &free) >= Self::need(want)
     }
 
-    /// When the job can start as planned, and what is free then.
+    /// The time at which the job can start as planned, and the free resources then.
     fn shadow(&self, want: Want, now: f64) -> (f64, Free) {
         let planned = |end: f64| if end <= now { now + 1.0 } else { end };
-        let mut ends: Vec<f64> = self.running.values().map(|it| planned(it.1)).collect();
+        let mut ends: Vec<f64> = self
+            .running
+            .values()
+            .map(|(_, end)| planned(*end))
+            .collect();
         ends.sort_by(f64::total_cmp);
         let mut free = self.free.clone();
         for time in ends {
@@ -139,7 +144,7 @@ impl Model {
         (f64::INFINITY, free)
     }
 
-    /// One pass. Returns what started, and whether as backfill.
+    /// Makes one pass. Returns the jobs that started, and whether they are backfilled.
     fn pass(&mut self, now: f64, policy: Policy) -> Vec<(u64, bool)> {
         let mut started = Vec::new();
         let mut blocked: Option<(Want, f64, Free, u32)> = None;
@@ -171,7 +176,7 @@ impl Model {
             let pool =
                 first.nnodes.is_none() && (first.cores, first.gpus, first.big) == (1, 0, false);
             let mut chosen = held;
-            // One without a limit never ends as planned.
+            // A job without a limit has no planned end.
             if end > time || end.is_infinite() {
                 let harm = |place, amount| self.cost(first, &free, place, amount);
                 let mut cost: u32 = chosen
@@ -258,7 +263,7 @@ fn check(nodes: Vec<Node>, steps: Vec<Step>, policy: Policy, each: bool) {
                     continue;
                 }
                 let job = Job {
-                    id: next,
+                    id: JobId::new(next),
                     priority: want.priority,
                     request: want.request(),
                     queue: QueueId::default(),
@@ -271,27 +276,28 @@ fn check(nodes: Vec<Node>, steps: Vec<Step>, policy: Policy, each: bool) {
             Step::Finish(index) => {
                 let ids: Vec<u64> = model.running.keys().copied().collect();
                 if let Some(id) = ids.get(index % ids.len().max(1)) {
-                    engine.free(*id, None).expect("it runs");
+                    engine.free(JobId::new(*id), None).expect("it runs");
                     model.finish(*id);
                 }
             }
             Step::Due => {
-                let ends = model.running.values().map(|it| it.1);
+                let ends = model.running.values().map(|(_, end)| *end);
                 now = ends.fold(f64::INFINITY, f64::min).clamp(now, now + 100.0);
-                let due = model.running.iter().filter(|it| it.1.1 <= now);
-                let due: Vec<u64> = due.map(|it| *it.0).collect();
+                let due = model.running.iter().filter(|(_, (_, end))| *end <= now);
+                let due: Vec<JobId> = due.map(|(id, _)| JobId::new(*id)).collect();
                 assert_eq!(engine.finish(&due), due.len());
                 for id in due {
-                    model.finish(id);
+                    model.finish(id.get());
                 }
             }
             Step::Cancel(index) => {
                 let id = index as u64;
-                assert_eq!(engine.cancel(id), model.queue.remove(&id).is_some());
+                let was_queued = model.queue.remove(&id).is_some();
+                assert_eq!(engine.cancel(JobId::new(id)), was_queued);
             }
             Step::Prioritize(index, priority) => {
                 let id = index as u64;
-                let found = engine.prioritize(&[(id, priority)]);
+                let found = engine.prioritize(&[(JobId::new(id), priority)]);
                 assert_eq!(found, usize::from(model.queue.contains_key(&id)));
                 if let Some(want) = model.queue.get_mut(&id) {
                     want.priority = priority;
@@ -316,7 +322,7 @@ fn check(nodes: Vec<Node>, steps: Vec<Step>, policy: Policy, each: bool) {
         let found = allocs(&mut engine, now);
         assert_eq!(found, expected);
         for (id, _) in found {
-            let r = engine.r(id).expect("it runs");
+            let r = engine.r(JobId::new(id)).expect("it runs");
             let held: Held = r
                 .nodes()
                 .map(|node| {
@@ -327,10 +333,16 @@ fn check(nodes: Vec<Node>, steps: Vec<Step>, policy: Policy, each: bool) {
                 .collect();
             assert_eq!(held, model.running[&id].0, "job {id}");
         }
-        assert_eq!(engine.queue_len(), model.queue.len());
-        assert_eq!(engine.queued(), model.order());
-        assert_eq!(engine.head(), model.order().first().copied());
+        check_queue(&mut engine, &model);
     }
+}
+
+/// Checks that the pending jobs are those of the model, in its order.
+fn check_queue(engine: &mut Engine, model: &Model) {
+    let order: Vec<JobId> = model.order().into_iter().map(JobId::new).collect();
+    assert_eq!(engine.queue_len(), model.queue.len());
+    assert_eq!(engine.queued(), order);
+    assert_eq!(engine.head(), order.first().copied());
 }
 
 proptest! {

@@ -1,18 +1,19 @@
-//! Conservative and hybrid backfill against a plan that is a plain list of who holds how many
-//! cores and when.
+//! Conservative and hybrid backfill compared with a model whose plan is a plain list of intervals
+//! and core counts.
 
 use std::collections::BTreeMap;
 
 use penstock_engine::{Engine, Job, Options, Policy, QueueId};
 use penstock_idset::IdSet;
 use penstock_jobspec::Count;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
 use crate::machines::allocs;
 use crate::steps::{Step, Want, step};
 
-/// A machine of equal cores on which jobs ask for any of them, with a plan that is a plain list.
+/// A machine of equal cores on which jobs request any cores, with a plan that is a plain list.
 #[derive(Clone, Debug, Default)]
 struct Pool {
     cores: i64,
@@ -21,7 +22,7 @@ struct Pool {
     reserved: BTreeMap<u64, f64>,
 }
 
-/// Who holds how many cores from when until before when.
+/// The plan: start, end (excluded) and number of cores of each use.
 type Plan = Vec<(f64, f64, i64)>;
 
 impl Pool {
@@ -47,25 +48,27 @@ impl Pool {
     fn fits(&self, plan: &Plan, start: f64, id: u64) -> bool {
         let end = start + self.queue[&id].limit();
         let used = |at: f64| -> i64 {
-            let held = plan.iter().filter(|it| it.0 <= at && at < it.1);
-            held.map(|it| it.2).sum()
+            let held = plan
+                .iter()
+                .filter(|(start, end, _)| *start <= at && at < *end);
+            held.map(|(.., cores)| cores).sum()
         };
         let begins = plan
             .iter()
-            .map(|it| it.0)
-            .filter(|it| start < *it && *it < end);
+            .map(|(start, ..)| *start)
+            .filter(|begin| start < *begin && *begin < end);
         let mut times = begins.chain([start]);
         times.all(|at| used(at) + self.size(id) <= self.cores)
     }
 
     fn earliest(&self, plan: &Plan, not_before: f64, id: u64) -> f64 {
-        let ends = plan.iter().map(|it| it.1);
+        let ends = plan.iter().map(|(_, end, _)| *end);
         let mut times: Vec<f64> = ends
-            .filter(|it| *it > not_before && it.is_finite())
+            .filter(|time| *time > not_before && time.is_finite())
             .collect();
         times.push(not_before);
         times.sort_by(f64::total_cmp);
-        let found = times.into_iter().find(|it| self.fits(plan, *it, id));
+        let found = times.into_iter().find(|time| self.fits(plan, *time, id));
         found.unwrap_or(f64::INFINITY)
     }
 
@@ -132,7 +135,7 @@ impl Pool {
                 .iter()
                 .filter_map(|id| Some((*self.reserved.get(id)?, id)));
             let mut starts: Vec<_> = starts.collect();
-            // Those that have found no time yet come first.
+            // Jobs without a reserved time come first.
             let rank = |start: f64| if start.is_finite() { start } else { 0.0 };
             starts.sort_by(|a, b| rank(a.0).total_cmp(&rank(b.0)));
             for (_, id) in starts {
@@ -167,7 +170,8 @@ impl Pool {
     }
 }
 
-/// As many cores on one node, or as many nodes of two cores that are given out whole.
+/// Checks a policy on one node of `cores` cores or, with `whole`, on as many nodes of two cores,
+/// allocated whole.
 fn check_plan(cores: u32, whole: bool, steps: Vec<Step>, policy: Policy) {
     let mut pool = Pool {
         cores: i64::from(cores),
@@ -202,7 +206,7 @@ fn check_plan(cores: u32, whole: bool, steps: Vec<Step>, policy: Policy) {
                     request.exclusive = true;
                 }
                 let job = Job {
-                    id: next,
+                    id: JobId::new(next),
                     priority: want.priority,
                     request,
                     queue: QueueId::default(),
@@ -215,25 +219,28 @@ fn check_plan(cores: u32, whole: bool, steps: Vec<Step>, policy: Policy) {
             Step::Finish(index) => {
                 let ids: Vec<u64> = pool.running.keys().copied().collect();
                 if let Some(id) = ids.get(index % ids.len().max(1)) {
-                    engine.free(*id, None).expect("it runs");
+                    engine.free(JobId::new(*id), None).expect("it runs");
                     pool.running.remove(id);
                 }
             }
             Step::Due => {
-                let ends = pool.running.values().map(|it| it.1);
+                let ends = pool.running.values().map(|(_, end)| *end);
                 now = ends.fold(f64::INFINITY, f64::min).clamp(now, now + 100.0);
-                let due = pool.running.iter().filter(|it| it.1.1 <= now);
-                let due: Vec<u64> = due.map(|it| *it.0).collect();
+                let due = pool.running.iter().filter(|(_, (_, end))| *end <= now);
+                let due: Vec<JobId> = due.map(|(id, _)| JobId::new(*id)).collect();
                 assert_eq!(engine.finish(&due), due.len());
-                pool.running.retain(|id, _| !due.contains(id));
+                pool.running.retain(|id, _| !due.contains(&JobId::new(*id)));
             }
             Step::Cancel(index) => {
                 let id = index as u64;
-                assert_eq!(engine.cancel(id), pool.queue.remove(&id).is_some());
+                assert_eq!(
+                    engine.cancel(JobId::new(id)),
+                    pool.queue.remove(&id).is_some()
+                );
             }
             Step::Prioritize(index, priority) => {
                 let id = index as u64;
-                engine.prioritize(&[(id, priority)]);
+                engine.prioritize(&[(JobId::new(id), priority)]);
                 if let Some(want) = pool.queue.get_mut(&id) {
                     want.priority = priority;
                 }

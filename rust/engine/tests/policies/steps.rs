@@ -1,4 +1,4 @@
-//! What is done to an engine and to the model beside it: random machines, jobs and steps.
+//! Operations on an engine and its model: random machines, jobs and steps.
 
 use penstock_jobspec::{Constraint, Count, Request};
 use proptest::prelude::*;
@@ -54,7 +54,7 @@ pub(crate) enum Step {
     Cancel(usize),
     Prioritize(usize, u32),
     Mark(usize, bool),
-    /// On to the next planned end, at which all that are due end.
+    /// Advances to the next planned end, and ends all jobs that are due.
     Due,
 }
 

@@ -50,7 +50,7 @@ impl<'a> Arbitrary<'a> for Number {
     }
 }
 
-/// What stands around a number.
+/// The text before and after a number.
 #[derive(Clone, Copy, Debug)]
 struct Stem {
     prefix: &'static str,
@@ -165,7 +165,7 @@ const HOSTS: usize = 1000;
 ///
 /// # Panics
 ///
-/// Where a list and its model part.
+/// Panics if a list and its model differ.
 pub fn check(data: &[u8]) {
     let mut twins: [Twin; 3] = Default::default();
     for op in operations(data) {

@@ -7,11 +7,11 @@ use crate::hash;
 /// Up to so many hosts are looked at one by one.
 const FEW: u64 = 4096;
 
-/// Reads the bytes as a hostlist, and holds what comes of it against a second reader.
+/// Reads the bytes as a hostlist, and compares the result with that of a second reader.
 ///
 /// # Panics
 ///
-/// Where the list or the error is wrong.
+/// Panics if the list or the error is wrong.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -28,15 +28,15 @@ pub fn check(data: &[u8]) {
                 assert_eq!(again.len(), list.len());
             }
         }
-        (Err(error), None) => refused(text, &error),
+        (Err(error), None) => check_error(text, &error),
         // Lists have a limit, which the second reader does not know.
-        (Err(error), Some(hosts)) if hosts.count() > 1 << 20 => refused(text, &error),
+        (Err(error), Some(hosts)) if hosts.count() > 1 << 20 => check_error(text, &error),
         (Ok(list), None) => panic!("{text:?} was read as {list}"),
         (Err(error), Some(_)) => panic!("{error}"),
     }
 }
 
-fn refused(text: &str, error: &penstock_hostlist::Error) {
+fn check_error(text: &str, error: &penstock_hostlist::Error) {
     assert!(text.is_char_boundary(error.offset()), "{error}");
     assert!(error.is_in_text(), "{error}");
     assert!(
@@ -86,7 +86,7 @@ impl Part<'_> {
     }
 }
 
-/// What a second reader found, which keeps to the letter of the RFC and of the crate's documentation: items, each the
+/// The result of a second reader, which follows the RFC and the crate's documentation literally: items, each the
 /// product of its parts.
 pub(crate) struct Hosts<'a>(Vec<Vec<Part<'a>>>);
 
@@ -193,7 +193,7 @@ pub fn same(list: &Hostlist, names: &[String]) {
 ///
 /// # Panics
 ///
-/// Where that gives another list or another text.
+/// Panics if the result is a different list or text.
 pub fn written(list: &Hostlist) {
     let text = list.to_string();
     let again: Hostlist = text.parse().expect("what was written can be read");
@@ -218,7 +218,7 @@ fn settled(list: &Hostlist) {
     assert_eq!(again.to_string(), text);
 }
 
-/// Holds lists that should be equal against each other.
+/// Checks that lists are equal.
 ///
 /// # Panics
 ///

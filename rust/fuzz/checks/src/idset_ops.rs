@@ -12,7 +12,7 @@ use crate::{Few, operations};
 /// Where forms change: word and inline borders, bitmaps, 16 and 32 bits, the greatest id. Few, so that ids meet.
 const ANCHORS: [u32; 8] = [64, 4096, 65_536, 65_536, 65_536, 65_536, 1 << 31, u32::MAX];
 
-/// An id near an anchor, 4294967295 among them, which is none.
+/// A number near an anchor: an id, or 4294967295, which is too large for one.
 #[derive(Clone, Copy, Debug)]
 struct Id(u32);
 
@@ -169,7 +169,7 @@ struct Twin {
 ///
 /// # Panics
 ///
-/// Where a set and its model part.
+/// Panics if a set and its model differ.
 pub fn check(data: &[u8]) {
     let mut twins: [Twin; 3] = Default::default();
     for op in operations(data).map(Step::op) {
@@ -243,7 +243,7 @@ fn apply(twins: &mut [Twin; 3], op: Op) -> Option<At> {
     }
 }
 
-/// Does one operation that makes a set anew, takes sets as a whole, or changes none.
+/// Does one operation that replaces a set, combines whole sets, or only reads.
 fn apply_whole(twins: &mut [Twin; 3], op: Op) -> Option<At> {
     match op {
         Op::Range(at, span) => {
@@ -348,7 +348,7 @@ fn apply_whole(twins: &mut [Twin; 3], op: Op) -> Option<At> {
     }
 }
 
-/// Ids in any order; 4294967295 is none.
+/// Ids in any order, without 4294967295.
 fn ids(ids: impl IntoIterator<Item = u32>) -> Intervals {
     Intervals::of(ids.into_iter().map(u64::from).filter(|&id| id < END))
 }
@@ -365,7 +365,7 @@ fn combine(left: &Twin, right: &Twin, pair: Pair) -> Twin {
     Twin { set, model }
 }
 
-/// Takes out the lowest id, or the greatest.
+/// Removes the lowest id, or the greatest.
 fn pop(twin: &mut Twin, first: bool) {
     let Twin { set, model } = twin;
     let (expected, popped) = if first {
@@ -391,7 +391,7 @@ fn split(twin: &Twin, parts: u64) {
     }
 }
 
-/// What is at an id, and around it.
+/// Checks the lookups at an id and around it.
 fn look(twin: &Twin, at: u32) {
     let Twin { set, model } = twin;
     let wide = u64::from(at);
@@ -405,7 +405,7 @@ fn look(twin: &Twin, at: u32) {
     assert_eq!(set.prev(at), before.map(id));
 }
 
-/// What is in a range: all of it from the front, and the ends of it from the back.
+/// Checks the iteration over a range: all of it from the front, and its ends from the back.
 fn look_in(twin: &Twin, span: Span) {
     let Twin { set, model } = twin;
     let part = model.intersection(&span.model());

@@ -8,11 +8,11 @@ use crate::intervals::Intervals;
 /// Up to so many ids are looked at one by one.
 const FEW: u64 = 4096;
 
-/// Reads the bytes as an idset, and holds what comes of it against a second reader.
+/// Reads the bytes as an idset, and compares the result with that of a second reader.
 ///
 /// # Panics
 ///
-/// Where the set or the error is wrong.
+/// Panics if the set or the error is wrong.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -33,7 +33,8 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// What the lenient reader reads can be written, and it mends nothing in what the strict one reads.
+/// Checks that results of the lenient reader can be written, and that it corrects nothing in text that the strict
+/// reader accepts.
 fn lenient(text: &str) {
     match (IdSet::parse_lenient(text), text.parse::<IdSet>()) {
         (Ok((set, mended)), Ok(strict)) => {
@@ -51,7 +52,7 @@ fn lenient(text: &str) {
     }
 }
 
-/// A second reader, which keeps to the letter of the RFC. None if the text is no idset.
+/// A second reader, which follows the RFC literally. `None` if the text is not an idset.
 fn read(text: &str) -> Option<Intervals> {
     let text = match text.strip_prefix('[') {
         Some(rest) => rest.strip_suffix(']')?,
@@ -86,7 +87,7 @@ fn number(text: &str) -> Option<u64> {
     (number <= u64::from(IdSet::MAX_ID)).then_some(number)
 }
 
-/// Holds a set against its model: counts, ranges and, if there are few, ids from both ends.
+/// Compares a set with its model: counts, ranges and, if there are few, ids from both ends.
 ///
 /// # Panics
 ///
@@ -119,7 +120,7 @@ pub(crate) fn id(id: u64) -> u32 {
 ///
 /// # Panics
 ///
-/// Where that gives another set or another text.
+/// Panics if the result is a different set or text.
 pub fn written(set: &IdSet) {
     let text = set.to_string();
     let bracketed = set.format_with(true);
@@ -136,7 +137,7 @@ pub fn written(set: &IdSet) {
     }
 }
 
-/// Holds sets that should be equal against each other.
+/// Checks that sets are equal.
 ///
 /// # Panics
 ///

@@ -2,7 +2,7 @@
 
 /// Ids as disjoint ascending intervals `start..end` with gaps between them.
 ///
-/// Slower than what it is a model of, but of one form only, and at home with four billion ids.
+/// The model is slower than an idset, but has only one form, and handles four billion ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intervals(Vec<(u64, u64)>);
 
@@ -40,7 +40,7 @@ impl Intervals {
         }
     }
 
-    /// The ids of which `keep(in this, in other)` is true; `keep(false, false)` is not asked.
+    /// The ids for which `keep(in this, in other)` is true; `keep(false, false)` is not called.
     #[must_use]
     pub fn combine(&self, other: &Self, keep: impl Fn(bool, bool) -> bool) -> Self {
         let both = || self.0.iter().chain(&other.0);

@@ -1,7 +1,7 @@
-//! What holds for idsets, hostlists and resource sets whatever bytes come in.
+//! Invariants of idsets, hostlists and resource sets for arbitrary input.
 //!
-//! Each check takes any bytes, and panics where a crate breaks its word. The fuzz targets beside this crate look for
-//! such bytes; `tests/corpus.rs` replays the ones that are kept in `corpus/`, on any toolchain.
+//! Each check takes any bytes, and panics if an invariant is violated. The fuzz targets beside this crate search for
+//! such bytes; `tests/corpus.rs` replays the inputs in `corpus/`, on any toolchain.
 
 pub mod hostlist_ops;
 pub mod hostlist_text;

@@ -6,11 +6,11 @@ use penstock_rset::ResourceSet;
 /// Up to so many nodes are looked at one by one.
 const FEW: usize = 256;
 
-/// Reads the bytes as an R, writes and reads it again, and takes it apart and puts it together.
+/// Reads the bytes as an R, writes and rereads it, splits it and combines its parts.
 ///
 /// # Panics
 ///
-/// Where the set or the error is wrong.
+/// Panics if the set or the error is wrong.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -70,7 +70,7 @@ fn written(set: &ResourceSet) {
     assert_eq!(third.to_json(), text);
 }
 
-/// What belongs together of a set and of parts of it.
+/// Checks the relations between a set and its parts.
 fn parts(set: &ResourceSet) {
     let ranks = set.ranks();
     assert!(set.is_subset(set));

@@ -1,4 +1,4 @@
-//! Replays what the fuzz targets found worth keeping.
+//! Replays the inputs that the fuzz targets have found.
 
 use std::path::{Path, PathBuf};
 

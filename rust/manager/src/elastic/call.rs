@@ -1,12 +1,12 @@
-//! Who makes a PMIx request, and the request while it begins.
+//! The requester of a PMIx request, and the request while it begins.
 
 use penstock_elastic::Request;
 
 use crate::effect::RequestKey;
 
-/// The job that requests and, if known, the task of it.
+/// The job that makes a request and, if known, its task.
 #[derive(Clone, Debug)]
-pub(super) struct Asker {
+pub(super) struct Requester {
     pub(super) job: u64,
     /// The rank of the task; `None` for the job as a whole.
     pub(super) rank: Option<u32>,
@@ -18,6 +18,6 @@ pub(super) struct Asker {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
     pub(super) key: RequestKey,
-    pub(super) asker: &'a Asker,
+    pub(super) requester: &'a Requester,
     pub(super) request: &'a Request,
 }

@@ -1,19 +1,21 @@
-//! `pmix.alloc` and `pmix.cancel`: authorization, and how a request begins.
+//! `pmix.alloc` and `pmix.cancel`: authorization, and the begin of a request.
 
 use penstock_elastic::{
     Account, Attribute, Demand, Denial, Directive, Entry, Flagged, Request, Status,
 };
 use penstock_flux::errno::EPERM;
 use penstock_flux::{RequestError, Text, pmix};
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::call::{Asker, Call};
+use super::call::{Call, Requester};
 use super::naming::find;
-use super::peer::{Elastic, End, answer_call, outcome};
+use super::peer::{Elastic, End, end_response, respond_finally};
 use super::request_job::time_left;
+use super::tables::Amount;
 use super::target::{Target, own_allocation};
+use crate::authorize;
 use crate::context::Context;
 use crate::effect::RequestKey;
 use crate::event::Event;
@@ -57,7 +59,7 @@ pub(super) fn visible<'a>(
     request: rpc::Request<'_>,
     job: u64,
 ) -> Result<&'a Job, Denial> {
-    cx.jobs.visible(job, request.sender).map_err(|error| {
+    authorize::job(&cx.jobs, request.sender, job).map_err(|error| {
         let status = if error.errnum == EPERM {
             Status::NO_PERMISSION
         } else {
@@ -68,11 +70,11 @@ pub(super) fn visible<'a>(
 }
 
 /// Checks that the sender may request for this job: its owner or the instance owner, while it runs.
-fn check_asker(cx: &Context, request: rpc::Request<'_>, job: u64) -> Result<(), Denial> {
+fn check_requester(cx: &Context, request: rpc::Request<'_>, job: u64) -> Result<(), Denial> {
     if visible(cx, request, job)?.record.state() == State::Run {
         return Ok(());
     }
-    let reason = format!("job {} is not running", Fluid(job));
+    let reason = format!("job {} is not running", JobId::new(job));
     Err(Denial::new(Status::NOT_FOUND, reason))
 }
 
@@ -83,68 +85,67 @@ impl Elastic {
         let message = request.message;
         let call: pmix::AllocRequest<'_> = request.payload()?;
         let attributes = read_attributes(&call.attributes)?;
-        let asker = Asker {
+        let requester = Requester {
             job: call.job,
             rank: call.rank,
             host: call.host.map(Text::into_string),
         };
-        if let Err(denial) = check_asker(cx, request, call.job) {
-            answer_denial(cx, message, &denial);
+        if let Err(denial) = check_requester(cx, request, call.job) {
+            respond_denial(cx, message, &denial);
             return Ok(Reply::Deferred);
         }
         let directive = match read_directive(&call.directive) {
             Ok(directive) => directive,
             Err(denial) => {
                 let Some(number) = call.directive.as_u64() else {
-                    answer_denial(cx, message, &denial);
+                    respond_denial(cx, message, &denial);
                     return Ok(Reply::Deferred);
                 };
                 let names = Request::ids_of(Directive::New, &attributes);
                 let directive = Some(number);
                 let early = EarlyDenial { denial, directive };
-                self.begin(cx, message, &asker, names, Some(early));
+                self.begin(cx, message, &requester, names, Some(early));
                 return Ok(Reply::Deferred);
             }
         };
         match Request::read(directive, &attributes) {
             Ok(cancel) if directive == Directive::Cancel => {
                 let id = cancel.id.or(cancel.alloc);
-                let done = self.cancel_requests(cx, &asker, id.as_deref());
-                answer_call(cx, message, &canceled(done));
+                let done = self.cancel_requests(cx, &requester, id.as_deref());
+                respond_finally(cx, message, &canceled(done));
             }
-            Ok(read) => self.begin(cx, message, &asker, read, None),
+            Ok(read) => self.begin(cx, message, &requester, read, None),
             // The names in a cancel are those of another request.
-            Err(denial) if directive == Directive::Cancel => answer_denial(cx, message, &denial),
+            Err(denial) if directive == Directive::Cancel => respond_denial(cx, message, &denial),
             Err(denial) => {
                 let names = Request::ids_of(directive, &attributes);
                 let early = EarlyDenial {
                     denial,
                     directive: None,
                 };
-                self.begin(cx, message, &asker, names, Some(early));
+                self.begin(cx, message, &requester, names, Some(early));
             }
         }
         Ok(Reply::Deferred)
     }
 
-    /// Begins a request. One that was denied before is logged all the same, so that
-    /// watches report it.
+    /// Begins a request. A request that was denied before is logged too, so that watches report it.
     fn begin(
         &mut self,
         cx: &mut Context,
         message: &Message,
-        asker: &Asker,
+        requester: &Requester,
         mut request: Request,
         early: Option<EarlyDenial>,
     ) {
-        let key = (asker.job, self.next_seq(asker.job));
+        let key = self.next_key(requester.job);
         if !message.is_noresponse() {
-            self.callers.insert(key, message.clone());
+            self.listeners.await_end(key, message.clone());
         }
-        let target = self.resolve_target(cx, asker.job, &mut request);
+        let target = self.resolve_target(cx, requester.job, &mut request);
         let call = Call {
             key,
-            asker,
+            requester,
             request: &request,
         };
         let mut entry = Entry::default();
@@ -161,33 +162,30 @@ impl Elastic {
                 self.log_request(cx, &call, entry);
             }
             self.end_request(cx, key, &End::denied(denial));
-        } else if message.is_streaming() && self.callers.contains_key(&key) {
+        } else if message.is_streaming() && self.listeners.is_awaited(key) {
             let alloc = self.entry(key).and_then(|entry| entry.alloc);
-            let queued = json!({
-                "status": Status::QUEUED.0,
-                "queued": true,
-                "id": request.id,
-                "alloc": alloc.map(|alloc| Fluid(alloc).to_string()),
-            });
-            cx.respond(message, Some(&queued));
+            let queued = pmix::QueuedResponse {
+                status: Status::QUEUED.0,
+                queued: true,
+                id: request.id.as_deref().map(Text::from),
+                alloc: alloc.map(|alloc| JobId::new(alloc).to_string().into()),
+            };
+            cx.answer(message, &queued);
         }
     }
 
-    /// The number of a job's next request.
-    pub(super) fn next_seq(&self, job: u64) -> u32 {
-        self.ledger.account(job).map_or(1, Account::next)
+    /// The identity of a job's next request.
+    pub(super) fn next_key(&self, job: u64) -> RequestKey {
+        let seq = self.ledger.account(job).map_or(1, Account::next);
+        RequestKey { job, seq }
     }
 
-    fn entry(&self, (job, seq): RequestKey) -> Option<&Entry> {
-        self.ledger.account(job)?.entry(seq)
-    }
-
-    /// Logs the begin of a request. `entry` has what is not the same for all.
+    /// Logs the begin of a request. `entry` has the fields that differ between requests.
     pub(super) fn log_request(&mut self, cx: &mut Context, call: &Call<'_>, entry: Entry) {
         fn value<T: Copy + Default>(wish: Option<&Flagged<T>>) -> T {
             wish.map(|wish| wish.value).unwrap_or_default()
         }
-        let (job, seq) = call.key;
+        let RequestKey { job, seq } = call.key;
         let request = call.request;
         let deadline = request.timeout.map(|timeout| cx.now + timeout);
         let directive = if entry.directive.is_empty() {
@@ -199,7 +197,7 @@ impl Elastic {
             seq,
             id: request.id.clone(),
             directive,
-            rank: call.asker.rank,
+            rank: call.requester.rank,
             time: value(request.time.as_ref()),
             required: request.required,
             deadline,
@@ -210,20 +208,20 @@ impl Elastic {
         let event = Event::with(cx.now, "penstock.alloc-request", context);
         self.log(cx, job, event);
         if let Some(deadline) = deadline {
-            self.at(deadline, job);
+            self.timers.set(deadline, job);
         }
     }
 
     fn start(&mut self, cx: &mut Context, call: &Call<'_>, target: Target) -> Result<(), Denial> {
-        let (asker, request) = (call.asker, call.request);
+        let (requester, request) = (call.requester, call.request);
         let allocation = match target {
-            Target::Own | Target::Grant(_) => asker.job,
+            Target::Own | Target::Grant(_) => requester.job,
             Target::Allocation(id) => id,
         };
         match request.directive {
             Directive::New => {
                 let demand = Demand::of(request)?;
-                let record = cx.jobs.record(asker.job);
+                let record = cx.jobs.record(requester.job);
                 let own = record.map(|record| record.spec().duration);
                 let time = request.time.as_ref().map(|time| f64::from(time.value));
                 let duration = time.or(own).unwrap_or(0.0);
@@ -235,12 +233,12 @@ impl Elastic {
             }
             Directive::Extend if request.time.is_some() => {
                 let entry = Entry {
-                    target: own_allocation(asker.job, allocation),
+                    target: own_allocation(requester.job, allocation),
                     dropped: request.without_effect(),
                     ..Entry::default()
                 };
                 self.log_request(cx, call, entry);
-                self.request_time(cx, call.key, false);
+                self.request_time(cx, call.key, Amount::Whole);
                 Ok(())
             }
             Directive::Extend => {
@@ -261,56 +259,65 @@ impl Elastic {
         request: rpc::Request<'_>,
     ) -> Handled {
         let call: pmix::CancelRequest<'_> = request.payload()?;
-        let asker = Asker {
+        let requester = Requester {
             job: call.job,
             rank: call.rank,
             host: None,
         };
         let seen = visible(cx, request, call.job).map(|_| ());
-        let done = seen.and_then(|()| self.cancel_requests(cx, &asker, call.id.as_deref()));
-        Ok(canceled(done).into())
+        let done = seen.and_then(|()| self.cancel_requests(cx, &requester, call.id.as_deref()));
+        Ok(Reply::of(&canceled(done)))
     }
 
     fn cancel_requests(
         &mut self,
         cx: &mut Context,
-        asker: &Asker,
+        requester: &Requester,
         id: Option<&str>,
     ) -> Result<Vec<String>, Denial> {
-        let account = self.ledger.account(asker.job);
+        let account = self.ledger.account(requester.job);
         let open: Vec<Entry> = if let Some(id) = id {
             let named = account.and_then(|account| find(account, id));
             let open = named.filter(|entry| entry.is_open());
             let Some(entry) = open else {
-                let reason = format!("no request `{}` waits", id.escape_debug());
+                let reason = format!("no request `{}` is pending", id.escape_debug());
                 return Err(Denial::new(Status::NOT_FOUND, reason));
             };
             vec![entry.clone()]
         } else {
             let open = account.into_iter().flat_map(Account::open);
-            let is_own = |entry: &&Entry| asker.rank.is_none() || entry.rank == asker.rank;
+            let is_own = |entry: &&Entry| requester.rank.is_none() || entry.rank == requester.rank;
             open.filter(is_own).cloned().collect()
         };
         let mut names = Vec::new();
         for entry in open {
             let denial = Denial::new(Status::CANCELLED, "cancelled by its job");
-            self.end_request(cx, (asker.job, entry.seq), &End::denied(denial));
-            let alloc = entry.alloc.map(|alloc| Fluid(alloc).to_string());
+            let key = RequestKey {
+                job: requester.job,
+                seq: entry.seq,
+            };
+            self.end_request(cx, key, &End::denied(denial));
+            let alloc = entry.alloc.map(|alloc| JobId::new(alloc).to_string());
             names.extend(entry.id.or(alloc));
         }
         Ok(names)
     }
 }
 
-fn answer_denial(cx: &mut Context, message: &Message, denial: &Denial) {
-    let answer = outcome(denial.status.0, &denial.reason, &[]);
-    answer_call(cx, message, &answer);
+fn respond_denial(cx: &mut Context, message: &Message, denial: &Denial) {
+    let response = end_response(denial.status.0, &denial.reason, &[]);
+    respond_finally(cx, message, &response);
 }
 
-fn canceled(done: Result<Vec<String>, Denial>) -> Value {
+fn canceled(done: Result<Vec<String>, Denial>) -> pmix::OutcomeResponse {
     let (status, reason, names) = match done {
         Ok(names) => (0, String::new(), names),
         Err(denial) => (denial.status.0, denial.reason, Vec::new()),
     };
-    json!({"status": status, "reason": reason, "results": [], "cancelled": names})
+    pmix::OutcomeResponse {
+        status,
+        reason,
+        results: Vec::new(),
+        cancelled: Some(names),
+    }
 }

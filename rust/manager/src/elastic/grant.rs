@@ -22,7 +22,7 @@ fn has_grant(record: &Record, id: u64) -> bool {
 }
 
 impl Elastic {
-    /// A request job has resources: they are granted, unless that is logged already.
+    /// Grants the resources of a request job, unless the grant is logged already.
     pub(crate) fn allocated(&mut self, cx: &mut Context, id: u64) {
         let Some(record) = cx.jobs.record(id) else {
             return;
@@ -31,11 +31,11 @@ impl Elastic {
             return;
         };
         let expiration = record.expiration();
-        self.decide_by.remove(&id);
+        self.probes.decided(id);
         if let Some(end) = expiration {
-            self.at(end, id);
+            self.timers.set(end, id);
         }
-        let key: RequestKey = (request.job, request.seq);
+        let key = request.key();
         if let Some(target) = request.joins {
             let target = cx.jobs.record(target);
             if target.is_none_or(|target| target.state() != State::Run) {
@@ -116,7 +116,7 @@ impl Elastic {
         let end = first_r.expiration().unwrap_or(0.0);
         let mut start = first_r.starttime().unwrap_or(0.0);
         if parts.len() > 1 {
-            // Its time went on while the other parts were pending.
+            // Its time limit has been running while the other parts were pending.
             start = start.max(cx.now);
         }
         if first.joins.is_none() && end > start {
@@ -127,9 +127,7 @@ impl Elastic {
         reasons.extend(first.demand.partial_note(&all));
         if first.demand.elsewhere > 0 {
             let nodes = first.demand.elsewhere;
-            reasons.push(format!(
-                "asked back by other requests: {nodes} of the nodes"
-            ));
+            reasons.push(format!("reclaimed by other requests: {nodes} of the nodes"));
         }
         let mut unmet: Vec<String> = Vec::new();
         let mut nodes: u32 = 0;
@@ -148,10 +146,10 @@ impl Elastic {
             nodes,
             ..End::default()
         };
-        self.end_request(cx, (last.job, last.seq), &end);
+        self.end_request(cx, last.key(), &end);
     }
 
-    /// Ends a grant with its job: it was requested when that had more time left, or less.
+    /// Sets the expiration of a grant to that of its job, which may have changed since the request.
     fn align_expiration(&mut self, cx: &mut Context, id: u64, target: u64) {
         let expiration = |id| cx.jobs.record(id).and_then(Record::expiration);
         if let (Some(own), Some(theirs)) = (expiration(id), expiration(target))
@@ -161,8 +159,8 @@ impl Elastic {
         }
     }
 
-    /// A job is in CLEANUP: its requests end. If it is a request job, its request ends, and its grant
-    /// is its job's no longer.
+    /// Ends the requests of a job that has entered CLEANUP. If it is a request job, ends the request
+    /// that it carries, and its grant to the requesting job.
     pub(crate) fn job_ended(&mut self, cx: &mut Context, id: u64) {
         let account = self.ledger.account(id);
         let open = account
@@ -171,7 +169,7 @@ impl Elastic {
         let open: Vec<u32> = open.map(|entry| entry.seq).collect();
         for seq in open {
             let denial = Denial::new(Status::CANCELLED, "the job has ended");
-            self.end_request(cx, (id, seq), &End::denied(denial));
+            self.end_request(cx, RequestKey { job: id, seq }, &End::denied(denial));
         }
         let Some(request) = request_of(cx, id).cloned() else {
             return;
@@ -180,7 +178,7 @@ impl Elastic {
         if request.joins.is_none() {
             self.end_loans_of(cx, id);
         }
-        let key = (request.job, request.seq);
+        let key = request.key();
         if self.is_carried_by(cx, key, id) {
             let fatal = cx.jobs.record(id).and_then(Record::fatal_exception);
             let denial = match fatal {
@@ -196,7 +194,7 @@ impl Elastic {
             self.end_request(cx, key, &End::denied(denial));
         }
         let target = request.joins.and_then(|target| cx.jobs.record(target));
-        let target = target.filter(|it| it.state() == State::Run && has_grant(it, id));
+        let target = target.filter(|target| target.state() == State::Run && has_grant(target, id));
         let unfreed = cx.jobs.record(id).and_then(Record::unfreed);
         if let Some((target, r)) = target.map(Record::id).zip(unfreed) {
             let context = json!({"R": document(&r), "ranks": "", "ended": [id]});
@@ -231,12 +229,12 @@ impl Elastic {
         } else {
             "alloc"
         };
-        for part in self.all_parts(id) {
+        for part in self.parts.all(id) {
             end_part(cx, part, kind, &end.reason);
         }
     }
 
-    /// Makes the grants of a job end with it: its expiration has changed.
+    /// Applies the changed expiration of a job to its grants.
     pub(crate) fn follow_expiration(&mut self, cx: &mut Context, id: u64, expiration: f64) {
         for grant in grants_of(cx, id) {
             let record = cx.jobs.record(grant);
@@ -257,7 +255,7 @@ impl Elastic {
             });
         }
         if expiration > 0.0 && request_of(cx, id).is_some() {
-            self.at(expiration, id);
+            self.timers.set(expiration, id);
         }
     }
 }

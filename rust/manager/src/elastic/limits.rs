@@ -13,6 +13,15 @@ use crate::policy;
 use crate::record::Record;
 use crate::settings::ElasticLimits;
 
+/// The least share of a request that the inventory must be able to provide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Satisfiable {
+    /// All of it.
+    Whole,
+    /// A part: the caller accepts a part at its timeout.
+    Part,
+}
+
 impl Elastic {
     fn recount(&mut self, cx: &Context) {
         self.usage.recount(&cx.jobs, &cx.claims);
@@ -35,18 +44,19 @@ impl Elastic {
         check_amount(&asked, &self.usage.of_user(user), &limits.user, "user")
     }
 
-    /// Checks whether the allocations that a request is to join may grow by it and, with `must_fit`,
-    /// whether they can. Without `joins` the request is for an allocation of its own.
+    /// Checks whether the policy allows the allocation that a request joins to grow by it and, if the
+    /// request is satisfiable only as a whole, whether the inventory is large enough. Without `joins`
+    /// the request is for an allocation of its own.
     pub(super) fn check_growth(
         &mut self,
         cx: &Context,
         job: u64,
         joins: Option<u64>,
         demand: &Demand,
-        must_fit: bool,
+        satisfiable: Satisfiable,
     ) -> Result<(), Denial> {
         let Some(joins) = joins else {
-            // A request of one part is held to the limits as a jobspec.
+            // The limits of a request of one part are checked on its jobspec.
             if demand.rest.is_empty() {
                 return Ok(());
             }
@@ -71,15 +81,15 @@ impl Elastic {
         for (target, asked) in targets {
             self.check_policy(cx, target, asked)
                 .map_err(out_of_resource)?;
-            if must_fit {
+            if satisfiable == Satisfiable::Whole {
                 check_fit(cx, target, demand, &asked)?;
             }
         }
         Ok(())
     }
 
-    /// Checks whether the policy allows an allocation, with its grants and pending requests, so much
-    /// more.
+    /// Checks whether the policy allows an allocation, with its grants and pending requests, to grow by
+    /// `asked`.
     fn check_policy(&self, cx: &Context, target: u64, asked: Amount) -> Result<(), RequestError> {
         let Some(record) = cx.jobs.record(target) else {
             return Ok(());
@@ -94,8 +104,8 @@ impl Elastic {
     }
 }
 
-/// Checks whether the instance has so much beside what an allocation never releases: one of its
-/// nodes.
+/// Checks whether the instance has `asked` in addition to the one node that an allocation never
+/// releases.
 fn check_fit(cx: &Context, target: u64, demand: &Demand, asked: &Amount) -> Result<(), Denial> {
     let extent = cx.jobs.record(target).and_then(Record::extent);
     let (Some(extent), Some((nodes, cores))) = (extent, cx.claims.size()) else {
@@ -108,14 +118,15 @@ fn check_fit(cx: &Context, target: u64, demand: &Demand, asked: &Amount) -> Resu
         ("cores", asked.cores, smallest.unwrap_or(0), cores)
     };
     if more.saturating_add(kept) > all {
-        let reason =
-            format!("{more} {what} more can never be: there are {all}, of which it keeps {kept}");
+        let reason = format!(
+            "{more} more {what} can never be granted: there are {all}, of which the allocation keeps {kept}"
+        );
         return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
     }
     Ok(())
 }
 
-/// Checks an amount against limits, beside what is there already.
+/// Checks an amount against limits, in addition to the amount in use.
 fn check_amount(
     asked: &Amount,
     used: &Amount,
@@ -124,7 +135,7 @@ fn check_amount(
 ) -> Result<(), Denial> {
     let amounts = [
         (
-            "requests that wait",
+            "pending requests",
             asked.requests,
             used.requests,
             limits.requests,

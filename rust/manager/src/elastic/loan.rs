@@ -1,33 +1,25 @@
-//! Loans: what is requested back, by whom and when. A loan returns as it was lent, node for node and
-//! cpu for cpu.
+//! Loans: reclaiming lent resources. A loan returns as it was lent, node for node and cpu for cpu.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use penstock_elastic::{
-    Account, Demand, Denial, Directive, Entry, Loan, ReleasedPart, Request, Status,
+    Account, Demand, Denial, Directive, Entry, Loan, ReleasedPart, Request, Return, Status,
 };
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use serde_json::json;
 
-use super::call::{Asker, Call};
+use super::call::{Call, Requester};
 use super::naming::name_of;
-use super::peer::{Elastic, End, PostponedReturn};
+use super::peer::{Elastic, End};
 use super::request_job::{request_of, time_left};
+use super::tables::LoanKey;
 use crate::context::Context;
 use crate::effect::RequestKey;
 use crate::event::Event;
 use crate::state::State;
-
-/// Seconds until a denied or canceled return is requested again. The interval doubles each time.
-const RETRY_INTERVAL_S: f64 = 60.0;
-/// The longest interval.
-const MAX_RETRY_INTERVAL_S: f64 = 3600.0;
-
-/// Loans by number, and how many nodes of each.
-type Returns = Vec<(u32, u32)>;
 
 fn out_of_resource(reason: impl Into<String>) -> Denial {
     Denial::new(Status::OUT_OF_RESOURCE, reason)
@@ -79,20 +71,20 @@ pub(super) fn lends_of(
 }
 
 impl Elastic {
-    /// What a request wants back, by kinds of nodes: a request job asks for nodes of one kind.
-    fn returns_of(&self, job: u64, request: &Request) -> Vec<Returns> {
+    /// The loans that a request reclaims, by kind of node: one request job requests nodes of one kind.
+    fn returns_of(&self, job: u64, request: &Request) -> Vec<Vec<Return>> {
         let Some(account) = self.ledger.account(job) else {
             return Vec::new();
         };
         let max = request.nodes.as_ref().map(|nodes| nodes.value);
-        let mut kinds: Vec<(&Loan, Returns)> = Vec::new();
-        for (number, nodes) in account.to_reclaim(request.alloc.as_deref(), max) {
-            let Some(lend) = account.loan(number) else {
+        let mut kinds: Vec<(&Loan, Vec<Return>)> = Vec::new();
+        for due in account.to_reclaim(request.alloc.as_deref(), max) {
+            let Some(lend) = account.loan(due.loan) else {
                 continue;
             };
             match kinds.iter_mut().find(|(kind, _)| kind.is_like(lend)) {
-                Some((_, returns)) => returns.push((number, nodes)),
-                None => kinds.push((lend, vec![(number, nodes)])),
+                Some((_, returns)) => returns.push(due),
+                None => kinds.push((lend, vec![due])),
             }
         }
         kinds.into_iter().map(|(_, returns)| returns).collect()
@@ -101,13 +93,13 @@ impl Elastic {
     /// REACQUIRE: as much as was lent, on the same hosts if they are free. Nodes of different kinds
     /// are requested separately; the first request is the caller's.
     pub(super) fn reacquire(&mut self, cx: &mut Context, call: &Call<'_>) -> Result<(), Denial> {
-        let (job, request) = (call.asker.job, call.request);
+        let (job, request) = (call.requester.job, call.request);
         let kinds = self.returns_of(job, request);
-        let nodes: u32 = kinds.iter().flatten().map(|(_, nodes)| nodes).sum();
+        let nodes: u32 = kinds.iter().flatten().map(|due| due.nodes).sum();
         let max = request.nodes.as_ref().map(|nodes| nodes.value);
         let is_short = max.is_some_and(|max| max > nodes);
         if nodes == 0 || (is_short && request.required) {
-            let reason = format!("{nodes} nodes are lent and not asked for yet");
+            let reason = format!("{nodes} nodes are lent and not requested yet");
             let status = if nodes == 0 {
                 Status::NOT_FOUND
             } else {
@@ -120,10 +112,10 @@ impl Elastic {
         }
         let mut kinds = kinds.into_iter();
         let first = kinds.next().unwrap_or_default();
-        let elsewhere = nodes - first.iter().map(|(_, nodes)| nodes).sum::<u32>();
+        let elsewhere = nodes - first.iter().map(|due| due.nodes).sum::<u32>();
         self.request_return(cx, call, first, elsewhere)?;
         for returns in kinds {
-            let key = (job, self.next_seq(job));
+            let key = self.next_key(job);
             let call = Call { key, ..*call };
             if let Err(denial) = self.request_return(cx, &call, returns, 0) {
                 self.log_request(cx, &call, Entry::default());
@@ -138,7 +130,7 @@ impl Elastic {
         &mut self,
         cx: &mut Context,
         call: &Call<'_>,
-        returns: Returns,
+        returns: Vec<Return>,
         elsewhere: u32,
     ) -> Result<(), Denial> {
         let Some((demand, target)) = self.ask_for(cx, call, &returns)? else {
@@ -157,12 +149,12 @@ impl Elastic {
         &mut self,
         cx: &mut Context,
         call: &Call<'_>,
-        kinds: &[Returns],
+        kinds: &[Vec<Return>],
     ) -> Result<(), Denial> {
         if kinds.len() > Demand::MAX_PARTS {
             let (kinds, max) = (kinds.len(), Demand::MAX_PARTS);
             let reason = format!(
-                "what was lent is of {kinds} kinds of nodes: at most {max} come back together"
+                "the loans are of {kinds} kinds of nodes: one request reclaims at most {max}"
             );
             return Err(Denial::new(Status::NOT_SUPPORTED, reason));
         }
@@ -179,7 +171,7 @@ impl Elastic {
         let Some(first) = parts.next() else {
             return Ok(());
         };
-        let target = first.joins.unwrap_or(call.asker.job);
+        let target = first.joins.unwrap_or(call.requester.job);
         let demand = Demand {
             rest: parts.collect(),
             ..first
@@ -188,19 +180,19 @@ impl Elastic {
         self.submit(cx, call, demand, Some(target), left, kinds.concat())
     }
 
-    /// The request for these loans, which are of one kind, and the allocation that it is to join.
+    /// The request for these loans, which are of one kind, and the allocation that it joins.
     fn ask_for(
         &self,
         cx: &Context,
         call: &Call<'_>,
-        returns: &Returns,
+        returns: &[Return],
     ) -> Result<Option<(Demand, u64)>, Denial> {
-        let (job, request) = (call.asker.job, call.request);
+        let (job, request) = (call.requester.job, call.request);
         let Some(account) = self.ledger.account(job) else {
             return Ok(None);
         };
         let lends = returns.iter();
-        let lends = lends.filter_map(|(loan, nodes)| Some((account.loan(*loan)?, *nodes)));
+        let lends = lends.filter_map(|due| Some((account.loan(due.loan)?, due.nodes)));
         let lends: Vec<(&Loan, u32)> = lends.collect();
         let Some((kind, _)) = lends.first().copied() else {
             return Ok(None);
@@ -233,75 +225,70 @@ impl Elastic {
             return;
         };
         let request = Request::new(Directive::Reacquire);
-        let asker = Asker {
+        let requester = Requester {
             job,
             rank: None,
             host: None,
         };
         let call = Call {
-            key: (job, self.next_seq(job)),
-            asker: &asker,
+            key: self.next_key(job),
+            requester: &requester,
             request: &request,
         };
-        if let Err(denial) = self.request_return(cx, &call, vec![(loan, outstanding)], 0) {
+        let due = Return {
+            loan,
+            nodes: outstanding,
+        };
+        if let Err(denial) = self.request_return(cx, &call, vec![due], 0) {
             let name = name_of(job);
             cx.note(format!("loan of job {name}: {}", denial.reason));
-            self.postpone_return(cx, (job, loan), &denial.reason);
+            self.postpone_return(cx, LoanKey { job, loan }, &denial.reason);
         }
     }
 
-    fn postpone_return(&mut self, cx: &Context, loan: RequestKey, reason: &str) {
-        let before = self.postponed.get(&loan);
-        let interval = before.map_or(RETRY_INTERVAL_S, |before| {
-            (before.interval * 2.0).min(MAX_RETRY_INTERVAL_S)
-        });
-        let until = cx.now + interval;
-        let postponed = PostponedReturn {
-            until,
-            interval,
-            reason: reason.to_owned(),
-        };
-        self.postponed.insert(loan, postponed);
-        self.at(until, loan.0);
+    fn postpone_return(&mut self, cx: &Context, loan: LoanKey, reason: &str) {
+        let until = self.postponed.postpone(loan, cx.now, reason);
+        self.timers.set(until, loan.job);
     }
 
-    /// A request for these loans has ended: what has not returned is requested again in time.
-    pub(super) fn await_returns(
-        &mut self,
-        cx: &Context,
-        job: u64,
-        returns: &[(u32, u32)],
-        end: &End,
-    ) {
+    /// Schedules another request for those of these loans that have not returned, after the end of a
+    /// request for them.
+    pub(super) fn await_returns(&mut self, cx: &Context, job: u64, returns: &[Return], end: &End) {
         let was_granted = end.nodes > 0;
-        for (loan, _) in returns {
+        for Return { loan, .. } in returns {
+            let key = LoanKey { job, loan: *loan };
             let account = self.ledger.account(job);
             let lend = account.and_then(|account| account.loan(*loan));
             let until = lend.map(|lend| lend.until);
             if was_granted || until.is_none() {
-                self.postponed.remove(&(job, *loan));
+                self.postponed.forget(key);
             }
             match until.flatten() {
-                Some(until) if until > cx.now => self.at(until, job),
-                Some(_) => self.postpone_return(cx, (job, *loan), &end.reason),
+                Some(until) if until > cx.now => self.timers.set(until, job),
+                Some(_) => self.postpone_return(cx, key, &end.reason),
                 None => {}
             }
         }
     }
 
-    /// Requests postponed returns now: the reason of the denial may be gone.
+    /// Requests postponed returns now: the reason of the denial may no longer hold.
     pub(crate) fn retry_postponed_returns(&mut self, cx: &Context) {
-        for (job, _) in std::mem::take(&mut self.postponed).into_keys() {
-            self.at(cx.now, job);
+        for loan in self.postponed.take() {
+            self.timers.set(cx.now, loan.job);
         }
     }
 
-    /// An allocation has ended: so have the requests for it, and the loans of it.
+    /// Ends the requests for an allocation that has ended, and its loans.
     pub(super) fn end_loans_of(&mut self, cx: &mut Context, target: u64) {
         let accounts = self.ledger.about(target);
-        let open = accounts.flat_map(|(job, account)| account.open().map(move |it| (job, it)));
+        let open = accounts.flat_map(|(job, account)| account.open().map(move |loan| (job, loan)));
         let open = open.filter(|(_, entry)| entry.target == Some(target));
-        let open: Vec<RequestKey> = open.map(|(job, entry)| (job, entry.seq)).collect();
+        let open: Vec<RequestKey> = open
+            .map(|(job, entry)| RequestKey {
+                job,
+                seq: entry.seq,
+            })
+            .collect();
         for key in open {
             let denial = Denial::new(Status::CANCELLED, "the allocation has ended");
             self.end_request(cx, key, &End::denied(denial));

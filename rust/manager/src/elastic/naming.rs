@@ -1,12 +1,13 @@
 //! Names of requests: the user's id, or the id of the request job.
 
 use penstock_elastic::{Account, Entry, Key};
-use penstock_jobspec::fluid::Fluid;
-use serde_json::{Value, json};
+use penstock_flux::pmix::EventResponse;
+use penstock_jobspec::job_id::JobId;
+use serde_json::Value;
 
 /// A job's name in results.
 pub(super) fn name_of(id: u64) -> String {
-    Fluid(id).to_string()
+    JobId::new(id).to_string()
 }
 
 /// Whether a name is that of a request; `None` is the name of every request.
@@ -14,14 +15,14 @@ pub(super) fn is_named(entry: &Entry, name: Option<&str>) -> bool {
     let Some(name) = name else {
         return true;
     };
-    let alloc = name.parse::<Fluid>().ok().map(|id| id.0);
+    let alloc = name.parse::<JobId>().ok().map(JobId::get);
     entry.id.as_deref() == Some(name) || (alloc.is_some() && entry.alloc == alloc)
 }
 
 /// The newest request with this name.
 pub(super) fn find<'a>(account: &'a Account, name: &str) -> Option<&'a Entry> {
-    let alloc = name.parse::<Fluid>().ok();
-    let by_job = alloc.and_then(|id| account.represented_by(id.0));
+    let alloc = name.parse::<JobId>().ok();
+    let by_job = alloc.and_then(|id| account.represented_by(id.get()));
     let both = [account.named(name), by_job];
     both.into_iter().flatten().max_by_key(|entry| entry.seq)
 }
@@ -35,13 +36,13 @@ pub(super) fn alloc_of(entry: &Entry) -> Option<String> {
 }
 
 /// A request that has ended, as `pmix.events` reports it.
-pub(super) fn report(entry: &Entry) -> Value {
-    json!({
-        "id": entry.id,
-        "alloc": alloc_of(entry),
-        "directive": entry.directive,
-        "status": entry.status.map_or(0, |status| status.0),
-        "reason": entry.reason,
-        "results": entry.results,
-    })
+pub(super) fn report(entry: &Entry) -> EventResponse {
+    EventResponse {
+        id: entry.id.clone(),
+        alloc: alloc_of(entry),
+        directive: entry.directive.clone(),
+        status: entry.status.map_or(0, |status| status.0),
+        reason: entry.reason.clone(),
+        results: entry.results.clone(),
+    }
 }

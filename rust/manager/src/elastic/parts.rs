@@ -3,8 +3,6 @@
 //! The parts are requested one after the other, the largest first. An allocated part is held for
 //! the rest, but not for long, and joins the requesting job when all parts are allocated.
 
-use std::collections::BTreeSet;
-
 use penstock_elastic::Attempt;
 use penstock_hostlist::Hostlist;
 use serde_json::json;
@@ -20,32 +18,28 @@ use crate::flex::ElasticRequest;
 use crate::record::Record;
 use crate::state::State;
 
-/// Seconds that a part is held for the others: two requests that wait for what the other one holds
-/// must not do so forever.
+/// Maximum time in seconds that a part is held for the others: it ends the deadlock of two requests of
+/// which each waits for resources that the other one holds.
 const MAX_PART_HOLD_S: f64 = 300.0;
 
+/// Which part a request begins with when it is requested again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FirstPart {
+    /// The largest, as at first.
+    Largest,
+    /// The missing part, so that no resources are held while it is pending.
+    Missing,
+}
+
 impl Elastic {
-    /// The request job of the last part requested so far, given that of the first.
-    pub(super) fn last_part(&self, first: u64) -> u64 {
-        let parts = self.parts.get(&first);
-        parts.and_then(BTreeSet::last).copied().unwrap_or(first)
-    }
-
-    /// The request jobs of all parts requested so far, given that of the first.
-    pub(super) fn all_parts(&self, first: u64) -> Vec<u64> {
-        let others = self.parts.get(&first).into_iter().flatten();
-        std::iter::once(first).chain(others.copied()).collect()
-    }
-
     /// Whether a request is open and this is the request job of it, or of one of its parts.
-    pub(super) fn is_carried_by(&self, cx: &Context, (job, seq): RequestKey, id: u64) -> bool {
+    pub(super) fn is_carried_by(&self, cx: &Context, key: RequestKey, id: u64) -> bool {
         let first = request_of(cx, id).map(|request| request.first(id));
-        let account = self.ledger.account(job);
-        let entry = account.and_then(|account| account.entry(seq));
+        let entry = self.entry(key);
         entry.is_some_and(|entry| entry.is_open() && entry.alloc == first)
     }
 
-    /// A part is allocated: requests the next one, unless that is done.
+    /// Requests the part after one that was allocated, unless it is requested already.
     pub(super) fn request_next_part(
         &mut self,
         cx: &mut Context,
@@ -53,14 +47,14 @@ impl Elastic {
         id: u64,
     ) {
         let first = request.first(id);
-        if self.last_part(first) != id {
+        if self.parts.last(first) != id {
             return;
         }
         let r = cx.jobs.record(id).and_then(Record::r);
         let hosts = r.map_or_else(Hostlist::default, |r| r.nodelist());
         // Parts of the same node may have been lent separately.
-        let is_apart = request.directive != "reacquire";
-        let Some(demand) = request.demand.next(&hosts, is_apart) else {
+        let granted = Some(&hosts).filter(|_| request.directive != "reacquire");
+        let Some(demand) = request.demand.next(granted) else {
             return;
         };
         let joins = demand.joins.or(request.joins).unwrap_or(first);
@@ -76,10 +70,10 @@ impl Elastic {
             Ok(checked) => {
                 let id = cx.next_id();
                 self.add_request_job(cx, id, &next, checked);
-                self.at(cx.now + MAX_PART_HOLD_S, id);
+                self.timers.set(cx.now + MAX_PART_HOLD_S, id);
             }
             Err(denial) => {
-                let key = (request.job, request.seq);
+                let key = request.key();
                 self.end_request(cx, key, &End::denied(denial));
             }
         }
@@ -97,21 +91,20 @@ impl Elastic {
         }
         let until = record.t_submit() + MAX_PART_HOLD_S;
         if until > cx.now {
-            self.at(until, id);
+            self.timers.set(until, id);
         } else {
-            // The missing part is requested first, so that nothing is held meanwhile.
-            self.start_over(cx, id, Attempt::Full, true);
+            self.start_over(cx, id, Attempt::Full, FirstPart::Missing);
         }
     }
 
-    /// Ends the parts of a request and requests all of it again. `id` is the request job of one part;
-    /// with `comes_first`, that part is the first from now on.
+    /// Ends the parts of a request and requests all of it again. `id` is the request job of the part
+    /// that is missing.
     pub(super) fn start_over(
         &mut self,
         cx: &mut Context,
         id: u64,
         attempt: Attempt,
-        comes_first: bool,
+        begin_with: FirstPart,
     ) {
         let Some(part) = request_of(cx, id) else {
             return;
@@ -124,11 +117,14 @@ impl Elastic {
             return;
         };
         let duration = record.spec().duration;
-        let key = (request.job, request.seq);
+        let key = request.key();
         if !self.is_carried_by(cx, key, id) {
             return;
         }
-        let index = if comes_first { index } else { 0 };
+        let index = match begin_with {
+            FirstPart::Largest => 0,
+            FirstPart::Missing => index,
+        };
         let demand = request.demand.beginning_with(index);
         let again = ElasticRequest {
             demand,
@@ -144,11 +140,11 @@ impl Elastic {
             Err(denial) => return self.end_request(cx, key, &End::denied(denial)),
         };
         let id = cx.next_id();
-        let context = json!({"seq": key.1, "alloc": id});
+        let context = json!({"seq": key.seq, "alloc": id});
         let event = Event::with(cx.now, "penstock.alloc-again", context);
-        self.log(cx, key.0, event);
-        let note = format!("asked for again as {}", name_of(id));
-        for part in self.all_parts(first) {
+        self.log(cx, key.job, event);
+        let note = format!("requested again as {}", name_of(id));
+        for part in self.parts.all(first) {
             end_part(cx, part, "cancel", &note);
         }
         self.add_request_job(cx, id, &again, checked);

@@ -1,60 +1,29 @@
 //! The state of all PMIx requests, and how a request ends.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use penstock_elastic::{Denial, Ledger, Loan, Status};
+use penstock_elastic::{Denial, Entry, Ledger, Loan, Status};
+use penstock_flux::pmix::OutcomeResponse;
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
+use super::tables::{Listeners, Parts, PostponedReturns, Probes, TimeRequests, Timers};
 use super::usage::Usage;
-use crate::context::{Context, milliseconds, seconds};
+use crate::context::Context;
 use crate::effect::RequestKey;
 use crate::event::Event;
-
-/// A loan whose return was denied or canceled.
-#[derive(Clone, Debug)]
-pub(super) struct PostponedReturn {
-    /// When it is requested again, seconds since the epoch.
-    pub(super) until: f64,
-    /// The interval before that, in seconds.
-    pub(super) interval: f64,
-    /// Why the last request failed.
-    pub(super) reason: String,
-}
-
-/// A `pmix.events` stream: requests that have ended, of one job.
-#[derive(Debug)]
-pub(super) struct Watch {
-    pub(super) message: Message,
-    pub(super) job: u64,
-    /// The name of the one request that it is about; `None` for all.
-    pub(super) id: Option<String>,
-}
 
 /// The PMIx requests of all jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Elastic {
-    /// Requests and loans, as the eventlogs tell them.
+    /// Requests and loans, as recorded in the eventlogs.
     pub(super) ledger: Ledger,
     /// Request jobs and what they use, for the site's limits.
     pub(super) usage: Usage,
-    /// By the request job of a request's first part, those of the other parts.
-    pub(super) parts: BTreeMap<u64, BTreeSet<u64>>,
-    /// The outstanding `pmix.alloc` of each request.
-    pub(super) callers: BTreeMap<RequestKey, Message>,
-    pub(super) watches: Vec<Watch>,
-    /// When to look again at which job, in milliseconds since the epoch.
-    pub(super) timers: BTreeSet<(u64, u64)>,
-    /// Requests for time that the scheduler has denied and that wait for their timeout.
-    pub(super) denied_times: BTreeSet<RequestKey>,
-    /// Request jobs to be decided at once, about which the scheduler is still to be probed.
-    pub(super) unprobed: BTreeSet<u64>,
-    /// When request jobs that are decided at once count as denied, seconds since the epoch.
-    pub(super) decide_by: BTreeMap<u64, f64>,
-    /// Outstanding probes by matchtag, with their request jobs.
-    pub(super) probes: BTreeMap<u32, BTreeSet<u64>>,
-    /// Postponed returns, by job and loan.
-    pub(super) postponed: BTreeMap<RequestKey, PostponedReturn>,
+    pub(super) parts: Parts,
+    pub(super) listeners: Listeners,
+    pub(super) timers: Timers,
+    pub(super) time_requests: TimeRequests,
+    pub(super) probes: Probes,
+    pub(super) postponed: PostponedReturns,
 }
 
 /// How a request ended.
@@ -79,33 +48,31 @@ impl End {
 }
 
 /// The response that says how a request ended.
-pub(super) fn outcome(status: i32, reason: &str, results: &[Value]) -> Value {
-    json!({"status": status, "reason": reason, "results": results})
+pub(super) fn end_response(status: i32, reason: &str, results: &[Value]) -> OutcomeResponse {
+    OutcomeResponse {
+        status,
+        reason: reason.to_owned(),
+        results: results.to_vec(),
+        cancelled: None,
+    }
 }
 
-/// Ends a `pmix.alloc`: its last response and, for a stream, the end of it.
-pub(super) fn answer_call(cx: &mut Context, caller: &Message, answer: &Value) {
-    cx.respond(caller, Some(answer));
+/// Sends the last response to a `pmix.alloc` and, to a stream, its end.
+pub(super) fn respond_finally(cx: &mut Context, caller: &Message, response: &OutcomeResponse) {
+    cx.answer(caller, response);
     if caller.is_streaming() {
         cx.end_stream(caller);
     }
 }
 
 impl Elastic {
-    /// Looks at a job again at this time.
-    pub(super) fn at(&mut self, time: f64, job: u64) {
-        // Rounded up, so that what is due then is due when it is looked at.
-        let due = milliseconds(time).saturating_add(1);
-        self.timers.insert((due, job));
-    }
-
-    /// Logs an event of a flexible allocation: the ledger has it at once.
+    /// Logs an event of a flexible allocation and applies it to the ledger.
     pub(super) fn log(&mut self, cx: &mut Context, id: u64, event: Event) {
         self.apply(id, &event);
         cx.log(id, event);
     }
 
-    /// Takes note of any event of a job.
+    /// Marks a job for recounting after any event of it.
     pub(crate) fn observe(&mut self, id: u64) {
         self.usage.touch(id);
     }
@@ -118,6 +85,20 @@ impl Elastic {
         }
     }
 
+    /// The jobs with requests or loans.
+    #[cfg(debug_assertions)]
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = u64> {
+        self.ledger.jobs()
+    }
+
+    /// Whether the facts of a job agree with `replayed`, which has them from the job's events alone: the
+    /// requests and loans, and the position among the parts of a request.
+    #[cfg(debug_assertions)]
+    pub(crate) fn agrees_on(&self, id: u64, replayed: &Self) -> bool {
+        self.ledger.account(id) == replayed.ledger.account(id)
+            && self.parts.agrees_with(&replayed.parts)
+    }
+
     fn apply(&mut self, id: u64, event: &Event) {
         if event.name == "penstock.request" {
             self.usage.insert(id);
@@ -125,55 +106,55 @@ impl Elastic {
             let before = context.and_then(|context| context.get("before"));
             let first = before.and_then(|before| before.get(0));
             if let Some(first) = first.and_then(Value::as_u64) {
-                self.parts.entry(first).or_default().insert(id);
+                self.parts.insert(first, id);
             }
         }
         self.ledger.apply(id, &event.name, event.context.as_ref());
     }
 
-    /// When [`advance`](Self::advance) next has something to do, seconds since the epoch.
+    /// When [`advance`](Self::advance) is due next, seconds since the epoch.
     pub(crate) fn deadline(&self) -> Option<f64> {
-        self.timers.first().map(|(time, _)| seconds(*time))
+        self.timers.deadline()
     }
 
     /// Forgets a purged job.
     pub(crate) fn forget(&mut self, id: u64) {
         self.ledger.forget(id);
-        self.parts.remove(&id);
-        self.postponed.retain(|(job, _), _| *job != id);
+        self.parts.forget(id);
+        self.postponed.forget_job(id);
         self.request_ended(id);
     }
 
-    /// Forgets the probes of a scheduler that is gone.
-    pub(crate) fn forget_probes(&mut self) {
-        self.unprobed.clear();
-        self.probes.clear();
+    /// Forgets the probes of a scheduler that has gone.
+    pub(crate) fn forget_probes(&mut self, cx: &mut Context) {
+        self.probes.clear(cx);
     }
 
     /// Resources were requested for a request job.
     pub(crate) fn resources_requested(&mut self, id: u64) {
-        self.unprobed.insert(id);
+        self.probes.resources_requested(id);
     }
 
     /// A request job has ended.
     pub(crate) fn request_ended(&mut self, id: u64) {
         self.usage.remove(id);
-        self.decide_by.remove(&id);
+        self.probes.decided(id);
     }
 
-    /// Drops the calls and streams of a peer that has disconnected. Its requests go on.
+    /// Drops the calls and streams of a peer that has disconnected. Its requests stay open.
     pub(crate) fn disconnect(&mut self, origin: &[u8]) {
-        let is_theirs = |message: &Message| crate::rpc::origin(message) == Some(origin);
-        self.watches.retain(|watch| !is_theirs(&watch.message));
-        self.callers.retain(|_, caller| !is_theirs(caller));
+        self.listeners.disconnect(origin);
+    }
+
+    /// The entry of a request in the ledger.
+    pub(super) fn entry(&self, key: RequestKey) -> Option<&Entry> {
+        self.ledger.account(key.job)?.entry(key.seq)
     }
 
     /// Ends a request: in the log of its job, for its caller, and for the watches.
     pub(super) fn end_request(&mut self, cx: &mut Context, key: RequestKey, end: &End) {
-        let (job, seq) = key;
-        let account = self.ledger.account(job);
-        let entry = account.and_then(|account| account.entry(seq));
-        let Some(entry) = entry.filter(|entry| entry.is_open()) else {
+        let RequestKey { job, seq } = key;
+        let Some(entry) = self.entry(key).filter(|entry| entry.is_open()) else {
             return;
         };
         let (request_job, returns) = (entry.alloc, entry.returns.clone());
@@ -191,17 +172,19 @@ impl Elastic {
             context["lent"] = serde_json::to_value(&end.lent).unwrap_or_default();
         }
         for until in end.lent.iter().filter_map(|lend| lend.until) {
-            self.at(until, job);
+            self.timers.set(until, job);
         }
         let event = Event::with(cx.now, "penstock.alloc-end", context);
         self.log(cx, job, event);
         self.await_returns(cx, job, &returns, end);
-        if let Some(caller) = self.callers.remove(&key) {
-            let answer = outcome(end.status, &end.reason, &end.results);
-            answer_call(cx, &caller, &answer);
+        if let Some(caller) = self.listeners.take_caller(key) {
+            let response = end_response(end.status, &end.reason, &end.results);
+            respond_finally(cx, &caller, &response);
         }
-        self.denied_times.remove(&key);
-        self.notify_watches(cx, key);
+        self.time_requests.ended(key);
+        if let Some(entry) = self.entry(key) {
+            self.listeners.notify(cx, job, entry);
+        }
         if end.status != Status::SUCCESS.0
             && let Some(request_job) = request_job
         {

@@ -1,19 +1,25 @@
 //! `pmix.query`: the requests and loans of a job.
 
 use penstock_elastic::{Account, Entry, Key, Progress, Status};
-use penstock_flux::pmix::JobRequest;
+use penstock_flux::pmix::{JobRequest, LoanRow, QueryResponse, RequestRow};
 use penstock_hostlist::Hostlist;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::calls::visible;
 use super::naming::{alloc_of, find};
 use super::peer::Elastic;
+use super::tables::LoanKey;
 use crate::context::Context;
-use crate::rpc::{Handled, Request};
+use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
-fn denied(status: Status, reason: &str) -> Value {
-    json!({"status": status.0, "reason": reason, "requests": []})
+fn denied(status: Status, reason: &str) -> Reply {
+    Reply::of(&QueryResponse {
+        status: status.0,
+        reason: reason.to_owned(),
+        requests: Vec::new(),
+        lent: Vec::new(),
+    })
 }
 
 impl Elastic {
@@ -22,43 +28,49 @@ impl Elastic {
         let query: JobRequest<'_> = request.payload()?;
         let job = match visible(cx, request, query.job) {
             Ok(job) => job,
-            Err(denial) => return Ok(denied(denial.status, &denial.reason).into()),
+            Err(denial) => return Ok(denied(denial.status, &denial.reason)),
         };
         let account = self.ledger.account(query.job);
         let entries: Vec<&Entry> = match query.id.as_deref() {
             Some(id) => {
                 let Some(newest) = account.and_then(|account| find(account, id)) else {
                     let reason = format!("no request `{}` of this job", id.escape_debug());
-                    return Ok(denied(Status::NOT_FOUND, &reason).into());
+                    return Ok(denied(Status::NOT_FOUND, &reason));
                 };
                 vec![newest]
             }
             None => account.into_iter().flat_map(Account::entries).collect(),
         };
-        let rows: Vec<Value> = entries.iter().map(|entry| self.row(cx, entry)).collect();
         // The loans of a job end with it.
         let is_running = job.record.state() == State::Run;
         let account = account.filter(|_| is_running);
         let lends = account.into_iter().flat_map(Account::loans);
         let lent = lends.map(|(number, lend)| {
-            let postponed = self.postponed.get(&(query.job, number));
+            let postponed = self.postponed.of(LoanKey {
+                job: query.job,
+                loan: number,
+            });
             let until = postponed.map(|postponed| postponed.until).or(lend.until);
-            json!({
-                "id": lend.id,
-                "nodes": lend.nodes - lend.returned,
-                "hosts": lend.hosts,
-                "cpus": lend.cpus,
-                "returning": lend.returning,
-                "until": until,
-                "reason": postponed.map_or("", |postponed| postponed.reason.as_str()),
-            })
+            LoanRow {
+                id: lend.id.clone(),
+                nodes: (lend.nodes - lend.returned).into(),
+                hosts: lend.hosts.clone(),
+                cpus: lend.cpus,
+                returning: lend.returning,
+                until,
+                reason: postponed.map_or_else(String::new, |postponed| postponed.reason.clone()),
+            }
         });
-        let lent: Vec<Value> = lent.collect();
-        Ok(json!({"status": 0, "reason": "", "requests": rows, "lent": lent}).into())
+        Ok(Reply::of(&QueryResponse {
+            status: 0,
+            reason: String::new(),
+            requests: entries.iter().map(|entry| self.row(cx, entry)).collect(),
+            lent: lent.collect(),
+        }))
     }
 
-    fn row(&self, cx: &Context, entry: &Entry) -> Value {
-        let last = entry.alloc.map(|id| self.last_part(id));
+    fn row(&self, cx: &Context, entry: &Entry) -> RequestRow {
+        let last = entry.alloc.map(|id| self.parts.last(id));
         let job = last.and_then(|id| cx.jobs.get(id));
         let sched = job.and_then(|job| job.annotations().get("sched"));
         let annotation = |key: &str| sched.and_then(|sched| sched.get(key)).cloned();
@@ -72,24 +84,24 @@ impl Elastic {
         };
         let status = entry.status.unwrap_or(Status::QUEUED).0;
         let (nodes, cores, time) = amounts(entry);
-        json!({
-            "id": entry.id,
-            "alloc": alloc_of(entry),
-            "directive": entry.directive,
-            "rank": entry.rank,
-            "status": status,
-            "state": entry.progress().name(),
-            "reason": reason,
-            "nodes": nodes,
-            "cores": cores,
-            "time": time,
-            "estimate": annotation("t_estimate").filter(|_| is_open),
-            "results": entry.results,
-        })
+        RequestRow {
+            id: entry.id.clone(),
+            alloc: alloc_of(entry),
+            directive: entry.directive.clone(),
+            rank: entry.rank,
+            status,
+            state: entry.progress().name().to_owned(),
+            reason,
+            nodes,
+            cores,
+            time,
+            estimate: annotation("t_estimate").filter(|_| is_open),
+            results: entry.results.clone(),
+        }
     }
 }
 
-/// Nodes, cores and seconds that a request asks for or, once granted, that it was granted.
+/// Nodes, cores and seconds of a request: the granted amounts or, before the grant, the requested ones.
 fn amounts(entry: &Entry) -> (u64, u64, u64) {
     if entry.progress() != Progress::Granted {
         return (entry.nodes.into(), entry.cpus.into(), entry.time.into());

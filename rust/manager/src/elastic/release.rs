@@ -1,4 +1,4 @@
-//! RELEASE: what a job releases before its end, and what of it is lent.
+//! RELEASE: the resources that a job releases before its end, for good or as a loan.
 
 use penstock_elastic::{
     Attribute, Data, Denial, Entry, Holding, Key, Loan, ReleasedPart, Request, Status,
@@ -8,7 +8,7 @@ use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use serde_json::json;
 
-use super::call::{Asker, Call};
+use super::call::{Call, Requester};
 use super::loan::{lends_of, own_ranks};
 use super::naming::name_of;
 use super::peer::{Elastic, End};
@@ -58,7 +58,7 @@ fn resources_of(cx: &Context, parts: &[ReleasedPart]) -> Result<ResourceSet, Den
     Ok(sum)
 }
 
-/// What a release chooses.
+/// The parts of an allocation that a release returns.
 struct Choice {
     parts: Vec<ReleasedPart>,
     /// Why named hosts are not among them.
@@ -66,21 +66,21 @@ struct Choice {
 }
 
 impl Elastic {
-    /// RELEASE, which is done at once.
+    /// Performs a RELEASE, which is never queued.
     pub(super) fn release(
         &mut self,
         cx: &mut Context,
         call: &Call<'_>,
         target: Target,
     ) -> Result<(), Denial> {
-        let (job, request) = (call.asker.job, call.request);
+        let (job, request) = (call.requester.job, call.request);
         let (allocation, grant) = match target {
             Target::Own => (job, None),
             Target::Allocation(id) => (id, None),
             Target::Grant(id) => (job, Some(id)),
         };
         if request.cpus.is_some() || request.cpu_counts.is_some() || request.cpu_list.is_some() {
-            let reason = "nodes go back as a whole: expected nodes to release, found cpus";
+            let reason = "only whole nodes can be released: expected nodes, found cpus";
             return Err(Denial::new(Status::NOT_SUPPORTED, reason));
         }
         if target == Target::Own && request.nodes.is_none() && request.hosts.is_none() {
@@ -90,12 +90,12 @@ impl Elastic {
         let Choice { parts, reasons } = self.choose(cx, call, allocation, grant)?;
         let released = resources_of(cx, &parts)?;
         if request.time.is_some() && is_all(cx, allocation, &parts) {
-            let reason = "an allocation cannot be lent as a whole: something has to stay";
+            let reason = "an allocation cannot be lent as a whole: a part has to stay";
             return Err(Denial::new(Status::BAD_PARAM, reason));
         }
         let is_withheld = parts.iter().any(|part| !part.all) && !cx.scheduler.takes_parts;
         if is_withheld && request.time.is_some() {
-            let reason = "the scheduler takes back whole allocations only: a part cannot be lent";
+            let reason = "the scheduler accepts the release of whole allocations only: a part cannot be lent";
             return Err(Denial::new(Status::NOT_SUPPORTED, reason));
         }
         let entry = Entry {
@@ -123,7 +123,7 @@ impl Elastic {
         Ok(())
     }
 
-    /// Chooses what is released, never the requesting task's own node.
+    /// Chooses the parts to release, never the requesting task's own node.
     fn choose(
         &self,
         cx: &mut Context,
@@ -131,11 +131,11 @@ impl Elastic {
         target: u64,
         grant: Option<u64>,
     ) -> Result<Choice, Denial> {
-        let (asker, request) = (call.asker, call.request);
+        let (requester, request) = (call.requester, call.request);
         let mut holdings = holdings(cx, target);
-        let (mut keep, mut kept) = kept_ranks(cx, asker, target, &holdings);
+        let (mut keep, mut kept) = kept_ranks(cx, requester, target, &holdings);
         if let Some(grant) = grant {
-            let parts = self.all_parts(grant);
+            let parts = self.parts.all(grant);
             holdings.retain(|holding| parts.contains(&holding.alloc));
             // A grant on the requester's own node is released, the node itself stays.
             keep = IdSet::new();
@@ -149,7 +149,7 @@ impl Elastic {
         if let Some(hosts) = &request.hosts {
             let extent = cx.jobs.record(target).and_then(Record::extent);
             let extent = extent.ok_or_else(|| out_of_resource("the allocation has no nodes"))?;
-            let whose = match (grant, target == asker.job) {
+            let whose = match (grant, target == requester.job) {
                 (Some(_), _) => "the grant's",
                 (None, true) => "the job's",
                 (None, false) => "the allocation's",
@@ -184,7 +184,7 @@ impl Elastic {
                 Some(count) => format!("{count} nodes"),
                 None => "nodes".to_owned(),
             };
-            reasons.insert(0, format!("{what} to release: {max} can go back"));
+            reasons.insert(0, format!("{what} to release: {max} can be released"));
             return Err(out_of_resource(reasons.join("; ")));
         }
         let parts = select_released(&holdings, named.as_ref(), count, &keep);
@@ -252,16 +252,16 @@ impl Elastic {
 /// grant, one of those that the job began with.
 fn kept_ranks(
     cx: &mut Context,
-    asker: &Asker,
+    requester: &Requester,
     target: u64,
     holdings: &[Holding],
 ) -> (IdSet, &'static str) {
-    let mut keep = if target == asker.job {
-        own_node(cx, asker)
+    let mut keep = if target == requester.job {
+        own_node(cx, requester)
     } else {
         IdSet::new()
     };
-    let own = holdings.first().filter(|own| own.alloc == asker.job);
+    let own = holdings.first().filter(|own| own.alloc == requester.job);
     if let Some(own) = own.filter(|own| own.ranks.is_disjoint(&keep)) {
         keep.extend(own.ranks.iter().take(1));
         return (keep, "one of the nodes that the job began with stays");
@@ -269,7 +269,7 @@ fn kept_ranks(
     (keep, "the requester's own node stays")
 }
 
-/// How a release ended.
+/// The result of a release.
 fn report(
     request: &Request,
     target: u64,
@@ -296,7 +296,9 @@ fn report(
     }
     if is_withheld {
         let when = "not free for others before the allocation ends";
-        reasons.push(format!("{when}: the scheduler takes back whole ones only"));
+        reasons.push(format!(
+            "{when}: the scheduler accepts the release of whole ones only"
+        ));
     }
     add_dropped(request.without_effect(), &mut results, &mut reasons);
     End {

@@ -1,14 +1,11 @@
-//! Request jobs on their way through the queue: first with every wish, then whole, then in part.
+//! Submission of request jobs: attempts with every wish met, then whole, then in part.
 
-use std::collections::BTreeSet;
-
-use penstock_elastic::{Attempt, Demand, Denial, Entry, Status};
-use penstock_flux::sched::JobsRequest;
-use penstock_flux::topic;
-use penstock_wire::Message;
+use penstock_elastic::{Attempt, Demand, Denial, Entry, Return, Status};
 use serde_json::json;
 
 use super::call::Call;
+use super::limits::Satisfiable;
+use super::parts::FirstPart;
 use super::peer::{Elastic, End};
 use super::request_job::{check_jobspec, first_ask, time_left};
 use crate::context::Context;
@@ -18,21 +15,16 @@ use crate::flex::ElasticRequest;
 use crate::jobs::Job;
 use crate::jobspecs::{self, Checked};
 use crate::record::Record;
-use crate::rpc;
 use crate::state::State;
 
-/// Seconds after which a scheduler that does not answer probes counts as having nothing free.
-/// Penstock's answers at once.
-const DECISION_TIMEOUT_S: f64 = 2.0;
-
 /// Whether the request is to be decided at once.
-fn is_decided_at_once(record: &Record) -> bool {
+pub(super) fn is_decided_at_once(record: &Record) -> bool {
     let request = record.elastic_request();
     request.is_some_and(|request| request.attempt != Attempt::Full || request.demand.required)
 }
 
 impl Elastic {
-    /// Submits the request job of a request. `returns` are the loans that it requests back.
+    /// Submits the request job of a request. `returns` are the loans that it reclaims.
     pub(super) fn submit(
         &mut self,
         cx: &mut Context,
@@ -40,21 +32,25 @@ impl Elastic {
         mut demand: Demand,
         joins: Option<u64>,
         duration: f64,
-        returns: Vec<(u32, u32)>,
+        returns: Vec<Return>,
     ) -> Result<(), Denial> {
-        let (job, request) = (call.asker.job, call.request);
+        let (job, request) = (call.requester.job, call.request);
         demand.required = request.required;
         self.check_limits(cx, job, &demand)?;
         // An unsatisfiable request may still be granted in part at its timeout.
-        let must_fit = request.timeout.is_none() || !demand.may_be_partial();
-        self.check_growth(cx, job, joins, &demand, must_fit)?;
+        let satisfiable = if request.timeout.is_some() && demand.may_be_partial() {
+            Satisfiable::Part
+        } else {
+            Satisfiable::Whole
+        };
+        self.check_growth(cx, job, joins, &demand, satisfiable)?;
         if demand.required && !cx.scheduler.is_ready {
             let reason = "not available now: no scheduler is ready";
             return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
         }
         let mut request_job = ElasticRequest {
             job,
-            seq: call.key.1,
+            seq: call.key.seq,
             directive: request.directive.name().to_owned(),
             id: request.id.clone(),
             joins,
@@ -73,7 +69,7 @@ impl Elastic {
             reason.map(|reason| format!("not available now: {reason}"))
         };
         if request_job.attempt == Attempt::Preferred && stop_reason(cx, &checked).is_some() {
-            // Nothing of it is available now.
+            // No part of the request is available now.
             request_job.attempt = Attempt::Full;
             checked = check_jobspec(cx, &request_job, duration)?;
         }
@@ -125,42 +121,9 @@ impl Elastic {
         self.decide_soon(cx, id);
     }
 
-    /// Probes the scheduler once for all requests that are to be decided at once: the response comes
-    /// after a pass, and what that pass allocated is committed by then.
-    pub(crate) fn send_probe(&mut self, cx: &mut Context) {
-        if self.unprobed.is_empty() || !cx.scheduler.is_ready {
-            return;
-        }
-        let unprobed = std::mem::take(&mut self.unprobed);
-        let is_due = |id: &u64| cx.jobs.record(*id).is_some_and(is_decided_at_once);
-        let due: BTreeSet<u64> = unprobed.into_iter().filter(is_due).collect();
-        if due.is_empty() {
-            return;
-        }
-        let matchtag = cx.next_matchtag();
-        self.probes.insert(matchtag, due);
-        let nothing = JobsRequest {
-            ids: Some(Vec::new()),
-            ..JobsRequest::default()
-        };
-        let probe = rpc::request(topic::sched::EXPLAIN, &nothing);
-        cx.send(probe.with_matchtag(matchtag));
-    }
-
-    /// The response to a probe. A scheduler that does not know the question decides nothing.
-    pub(crate) fn probe_response(&mut self, cx: &mut Context, response: &Message) {
-        let due = self.probes.remove(&response.matchtag);
-        if response.errnum() != 0 {
-            return;
-        }
-        for id in due.into_iter().flatten() {
-            self.decide(cx, id);
-        }
-    }
-
     /// Decides a request for which nothing was allocated at once: it continues with its next attempt, or
     /// is denied.
-    fn decide(&mut self, cx: &mut Context, id: u64) {
+    pub(super) fn decide(&mut self, cx: &mut Context, id: u64) {
         let is_pending = |job: &&Job| job.record.state() < State::Run && job.r().is_none();
         let job = cx.jobs.get(id).filter(is_pending);
         let record = job.map(|job| &job.record);
@@ -177,7 +140,7 @@ impl Elastic {
             }
             Attempt::Partial => {
                 let reason = format!(
-                    "no part of {asked} is free and not reserved, and the caller waits no longer"
+                    "no part of {asked} is free and not reserved, and the timeout has expired"
                 );
                 self.deny(cx, id, Status::TIMEOUT, &reason);
             }
@@ -193,7 +156,7 @@ impl Elastic {
             return;
         };
         if !request.before.is_empty() {
-            return self.start_over(cx, id, attempt, false);
+            return self.start_over(cx, id, attempt, FirstPart::Largest);
         }
         let owner = cx.jobs.record(request.job).unwrap_or(record);
         let queue = owner.spec().queue.as_deref();
@@ -203,14 +166,12 @@ impl Elastic {
         };
         let name = &record.spec().name;
         let jobspec = request.demand.jobspec(attempt, queue, duration, name);
-        let checked = match jobspecs::parse(cx, jobspec.to_string()) {
+        let checked = match jobspecs::parse(cx, &jobspec.to_string()) {
             Ok(checked) => checked,
             Err(error) => return self.deny(cx, id, Status::OUT_OF_RESOURCE, &error.text),
         };
         // The scheduler was probed about the attempt before.
-        for probed in self.probes.values_mut() {
-            probed.remove(&id);
-        }
+        self.probes.withdraw(id);
         let context = json!({ "form": attempt });
         let event = Event::with(cx.now, "penstock.request-update", context);
         self.observe(id);
@@ -221,21 +182,21 @@ impl Elastic {
         cx.revisit(id);
     }
 
-    /// The scheduler denies the resources of a job for good. Returns whether it is a request job: then
-    /// that is dealt with.
+    /// Handles the scheduler's denial of the resources of a job. Returns whether it is a request job; if
+    /// not, nothing is done.
     pub(crate) fn denied(&mut self, cx: &mut Context, id: u64, note: &str) -> bool {
         let record = cx.jobs.record(id);
         let Some(request) = record.and_then(Record::elastic_request) else {
             return false;
         };
         let (attempt, has_parts) = (request.attempt, first_ask(cx, id).may_be_partial());
-        let timeout = self.timeout_of((request.job, request.seq));
+        let timeout = self.timeout_of(request.key());
         match attempt {
             Attempt::Preferred => self.continue_as(cx, id, Attempt::Full),
             Attempt::Full if timeout.is_some() && has_parts => {
                 self.continue_as(cx, id, Attempt::Partial);
             }
-            // Not even a part, or a scheduler that does not know what a part is.
+            // Not even a part is satisfiable, or the scheduler does not support partial requests.
             Attempt::Partial if timeout.is_some_and(|timeout| timeout <= cx.now) => {
                 self.deny(cx, id, Status::TIMEOUT, note);
             }
@@ -245,8 +206,8 @@ impl Elastic {
     }
 
     /// When an open request times out, seconds since the epoch.
-    fn timeout_of(&self, (job, seq): RequestKey) -> Option<f64> {
-        let entry = self.ledger.account(job)?.entry(seq)?;
+    fn timeout_of(&self, key: RequestKey) -> Option<f64> {
+        let entry = self.entry(key)?;
         entry.deadline.filter(|_| entry.is_open())
     }
 
@@ -254,13 +215,13 @@ impl Elastic {
     fn deny(&mut self, cx: &mut Context, id: u64, status: Status, reason: &str) {
         let record = cx.jobs.record(id);
         if let Some(request) = record.and_then(Record::elastic_request) {
-            let key = (request.job, request.seq);
+            let key = request.key();
             let end = End::denied(Denial::new(status, reason));
             self.end_request(cx, key, &end);
         }
     }
 
-    /// Looks at a pending request job whose timer is due.
+    /// Handles the due timer of a pending request job.
     pub(super) fn request_job_due(&mut self, cx: &mut Context, id: u64) {
         let Some(job) = cx.jobs.get(id) else {
             return;
@@ -269,25 +230,25 @@ impl Elastic {
             self.timeout_due(cx, id);
             return self.hold_due(cx, id);
         }
-        let by = self.decide_by.get(&id).copied().unwrap_or(cx.now);
+        let by = self.probes.decide_by(id).unwrap_or(cx.now);
         if by > cx.now || job.dialogue.committed().is_some() {
-            // A request whose R is committed is as good as granted.
-            self.at(by.max(cx.now + 0.1), id);
+            // R is committed: the grant is about to follow.
+            self.timers.set(by.max(cx.now + 0.1), id);
         } else {
             self.decide(cx, id);
         }
     }
 
-    /// Continues a request whose timeout is reached with what is free of it, or denies it.
+    /// Continues a request whose timeout has expired with its free part, or denies it.
     pub(super) fn timeout_due(&mut self, cx: &mut Context, id: u64) {
-        let id = self.last_part(id);
+        let id = self.parts.last(id);
         let record = cx.jobs.record(id);
         let pending =
             record.filter(|record| record.state() < State::Run && !is_decided_at_once(record));
         let Some(request) = pending.and_then(Record::elastic_request) else {
             return;
         };
-        let timeout = self.timeout_of((request.job, request.seq));
+        let timeout = self.timeout_of(request.key());
         if timeout.is_none_or(|timeout| timeout > cx.now) {
             return;
         }
@@ -303,8 +264,7 @@ impl Elastic {
 
     /// Begins the time in which the scheduler is to decide about a request job.
     pub(super) fn decide_soon(&mut self, cx: &Context, id: u64) {
-        let by = cx.now + DECISION_TIMEOUT_S;
-        self.decide_by.insert(id, by);
-        self.at(by, id);
+        let by = self.probes.await_decision(id, cx.now);
+        self.timers.set(by, id);
     }
 }

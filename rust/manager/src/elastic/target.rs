@@ -2,10 +2,10 @@
 
 use penstock_elastic::{Account, Denial, Directive, Entry, Progress, Request, Status};
 use penstock_idset::IdSet;
-use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Jobspec, Layout};
 
-use super::call::Asker;
+use super::call::Requester;
 use super::peer::Elastic;
 use crate::context::Context;
 use crate::state::State;
@@ -21,7 +21,7 @@ pub(super) enum Target {
     Grant(u64),
 }
 
-/// The allocation that an entry of the ledger names: none for the requesting job's own.
+/// The allocation that an entry of the ledger names; `None` for the requesting job's own.
 pub(super) fn own_allocation(job: u64, allocation: u64) -> Option<u64> {
     Some(allocation).filter(|allocation| *allocation != job)
 }
@@ -62,7 +62,7 @@ impl Elastic {
                 .is_some_and(Entry::is_open)
         {
             let id = id.escape_debug();
-            let reason = format!("a request `{id}` of this job waits already");
+            let reason = format!("a request `{id}` of this job is pending already");
             request.id = None;
             return Err(Denial::new(Status::BAD_PARAM, reason));
         }
@@ -73,7 +73,9 @@ impl Elastic {
         let is_known = self.allocation(cx, job, name, Directive::Extend).is_some();
         let name = name.escape_debug();
         if is_known && directive == Directive::New {
-            let reason = format!("`pmix.alloc.id`: `{name}` is there, a new allocation is another");
+            let reason = format!(
+                "`pmix.alloc.id`: `{name}` exists already: expected another name for a new allocation"
+            );
             return Denial::new(Status::BAD_PARAM, reason);
         }
         let what = match directive {
@@ -95,16 +97,18 @@ impl Elastic {
         if directive == Directive::New {
             return None;
         }
-        let named = name.parse::<Fluid>().ok().map(|id| id.0);
+        let named = name.parse::<JobId>().ok().map(JobId::get);
         let account = self.ledger.account(job);
-        let requests = account.into_iter().flat_map(|it| it.all_named(name));
+        let requests = account
+            .into_iter()
+            .flat_map(|account| account.all_named(name));
         let granted = requests.filter(|entry| entry.progress() == Progress::Granted);
         let granted = granted.filter_map(|entry| entry.alloc);
         let mut ids = named.into_iter().chain(granted);
         ids.find_map(|id| self.active_allocation(cx, job, id))
     }
 
-    /// What a job is to a requesting one of the same owner; `None` if it has no resources.
+    /// The relation of job `id` to the requesting `job` of the same owner; `None` if it has no resources.
     fn active_allocation(&self, cx: &Context, job: u64, id: u64) -> Option<Target> {
         if id == job {
             return Some(Target::Own);
@@ -115,7 +119,7 @@ impl Elastic {
             let record = cx.jobs.record(*id);
             record.is_some_and(|record| record.state() == State::Run)
         };
-        if found.userid() != owner || !self.all_parts(id).iter().any(is_running) {
+        if found.userid() != owner || !self.parts.all(id).iter().any(is_running) {
             return None;
         }
         match found.elastic_request()?.joins {
@@ -127,10 +131,10 @@ impl Elastic {
 }
 
 /// Whether `pmix.alloc.id`, which names no allocation, may be the user's id of this request: not if
-/// that would cost the job nodes that it did not name, nor if it is the id of an allocation that has
-/// ended.
+/// the job would then lose nodes that it did not name, and not if it is the id of an allocation that
+/// has ended.
 fn may_be_new(cx: &Context, name: &str, request: &Request) -> bool {
-    let job = name.parse::<Fluid>().ok().map(|id| id.0);
+    let job = name.parse::<JobId>().ok().map(JobId::get);
     match request.directive {
         Directive::New => !request.alloc_required,
         Directive::Release => false,
@@ -138,16 +142,16 @@ fn may_be_new(cx: &Context, name: &str, request: &Request) -> bool {
     }
 }
 
-/// The ranks of a job on which the requesting task runs; none for the job as a whole, and all of
-/// the job's own if it is unknown.
-pub(super) fn own_node(cx: &mut Context, asker: &Asker) -> IdSet {
-    let Some(record) = cx.jobs.record(asker.job) else {
+/// The ranks of a job on which the requesting task runs: empty for the job as a whole, all of the
+/// job's own if the task's node is unknown.
+pub(super) fn own_node(cx: &mut Context, requester: &Requester) -> IdSet {
+    let Some(record) = cx.jobs.record(requester.job) else {
         return IdSet::new();
     };
     let (Some(r), key) = (record.r().cloned(), record.spec().key) else {
         return IdSet::new();
     };
-    if let Some(host) = &asker.host
+    if let Some(host) = &requester.host
         && let Ok(hosts) = host.parse()
     {
         let ranks = r.ranks_on(&hosts);
@@ -155,7 +159,7 @@ pub(super) fn own_node(cx: &mut Context, asker: &Asker) -> IdSet {
             return ranks;
         }
     }
-    let Some(task) = asker.rank else {
+    let Some(task) = requester.rank else {
         return IdSet::new();
     };
     let text = cx.storage.run(|store| store.jobspec(key));

@@ -8,26 +8,27 @@ use penstock_flux::errno::EAGAIN;
 use super::naming::name_of;
 use super::peer::{Elastic, End};
 use super::result::{add_dropped, to_json, whole_seconds};
+use super::tables::Amount;
 use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause, RequestKey};
 use crate::policy;
 
 impl Elastic {
     /// An open request for time, and the job that it is about.
-    fn time_request(&self, (job, seq): RequestKey) -> Option<(Entry, u64)> {
-        let entry = self.ledger.account(job)?.entry(seq)?;
+    fn time_request(&self, key: RequestKey) -> Option<(Entry, u64)> {
+        let entry = self.entry(key)?;
         let is_for_time = entry.directive() == Some(Directive::Extend) && entry.alloc.is_none();
         let entry = Some(entry).filter(|entry| entry.is_open() && is_for_time)?;
-        Some((entry.clone(), entry.target.unwrap_or(job)))
+        Some((entry.clone(), entry.target.unwrap_or(key.job)))
     }
 
-    /// Requests the time that a request asks for, or as much of it as there is if that `will_do`.
+    /// Requests the time of a request from the scheduler, as much of it as `amount` says.
     /// Returns whether the scheduler is to decide.
     pub(super) fn request_time(
         &mut self,
         cx: &mut Context,
         key: RequestKey,
-        will_do: bool,
+        amount: Amount,
     ) -> bool {
         let Some((entry, target)) = self.time_request(key) else {
             return false;
@@ -45,11 +46,11 @@ impl Elastic {
         let latest = latest_expiration(cx, target, began);
         let (until, granted) = match latest.filter(|latest| *latest < requested) {
             None => (requested, entry.time),
-            Some(latest) if will_do && latest >= expiration + 1.0 => {
+            Some(latest) if amount == Amount::Available && latest >= expiration + 1.0 => {
                 let seconds = whole_seconds((latest - expiration).floor());
                 (latest, u32::try_from(seconds).unwrap_or(u32::MAX))
             }
-            Some(_) if will_do => {
+            Some(_) if amount == Amount::Available => {
                 let denial = Denial::new(Status::TIMEOUT, "no more time became available in time");
                 self.end_request(cx, key, &End::denied(denial));
                 return false;
@@ -75,7 +76,7 @@ impl Elastic {
         true
     }
 
-    /// The scheduler has agreed to more time, or not.
+    /// Handles the scheduler's decision about a request for time.
     pub(crate) fn time_decided(
         &mut self,
         cx: &mut Context,
@@ -91,14 +92,14 @@ impl Elastic {
                 let end = report(entry, target, granted);
                 return self.end_request(cx, key, &end);
             }
-            // The scheduler is gone: the next try decides.
+            // The scheduler has gone: the next attempt decides.
             Err(error) if error.errnum == EAGAIN => return,
             Err(error) => error,
         };
         let may_wait = !entry.required;
         let is_pending = entry.deadline.is_some_and(|deadline| deadline > cx.now);
         if is_pending && may_wait {
-            self.denied_times.insert(key);
+            self.time_requests.denied.insert(key);
         } else {
             let status = if entry.deadline.is_some() && may_wait {
                 Status::TIMEOUT
@@ -110,8 +111,8 @@ impl Elastic {
         }
     }
 
-    /// The expiration of a job has been decided: the next request for its time has its turn. One
-    /// that the scheduler has denied waits for its timeout.
+    /// Makes the next request for the time of a job whose expiration has been decided. A request that
+    /// the scheduler has denied waits for its timeout.
     pub(crate) fn retry_times(&mut self, cx: &mut Context, target: u64) {
         let ledger = &self.ledger;
         let own = ledger.account(target).map(|account| (target, account));
@@ -121,15 +122,21 @@ impl Elastic {
             entries.map(move |entry| (job, entry))
         });
         let due = open.filter(|(job, entry)| entry.target.unwrap_or(*job) == target);
-        let due: Vec<(RequestKey, bool)> = due
+        let due: Vec<(RequestKey, Amount)> = due
             .map(|(job, entry)| {
                 let is_late = entry.deadline.is_some_and(|deadline| deadline <= cx.now);
-                ((job, entry.seq), is_late && !entry.required)
+                let amount = if is_late && !entry.required {
+                    Amount::Available
+                } else {
+                    Amount::Whole
+                };
+                let seq = entry.seq;
+                (RequestKey { job, seq }, amount)
             })
             .collect();
-        for (key, will_do) in due {
-            // The decision about one request comes back here for the next one.
-            if !self.denied_times.contains(&key) && self.request_time(cx, key, will_do) {
+        for (key, amount) in due {
+            // The decision about this request calls this function again for the next one.
+            if !self.time_requests.denied.contains(&key) && self.request_time(cx, key, amount) {
                 return;
             }
         }
@@ -149,7 +156,7 @@ fn latest_expiration(cx: &Context, id: u64, began: f64) -> Option<f64> {
     both.min_by(f64::total_cmp)
 }
 
-/// How a request that was granted time ended.
+/// The result of a request that was granted time.
 fn report(entry: Entry, target: u64, granted: u32) -> End {
     let mut results = vec![Attribute::result(Key::AllocId, Data::Text(name_of(target)))];
     if let Some(id) = entry.id {

@@ -1,22 +1,18 @@
-//! What is due by time, and what a restart finds.
+//! Timers of jobs with requests or loans: handling due ones, and setting them after a restart.
 
 use penstock_elastic::{Account, Loan};
 
 use super::peer::Elastic;
-use crate::context::{Context, milliseconds};
+use super::tables::{Amount, LoanKey};
+use crate::context::Context;
 use crate::effect::RequestKey;
 use crate::state::State;
 
 impl Elastic {
-    /// Looks at the jobs whose timers are due.
+    /// Handles the jobs whose timers are due.
     pub(crate) fn advance(&mut self, cx: &mut Context) {
-        let now = milliseconds(cx.now);
-        while let Some((time, id)) = self.timers.first().copied() {
-            if time > now {
-                return;
-            }
-            self.timers.pop_first();
-            self.job_due(cx, id);
+        while let Some(job) = self.timers.pop_due(cx.now) {
+            self.job_due(cx, job);
         }
     }
 
@@ -41,21 +37,36 @@ impl Elastic {
         let late = account
             .into_iter()
             .flat_map(|account| account.expired(cx.now));
-        let late: Vec<(RequestKey, Option<u64>)> =
-            late.map(|entry| ((id, entry.seq), entry.alloc)).collect();
+        let late: Vec<(RequestKey, Option<u64>)> = late
+            .map(|entry| {
+                (
+                    RequestKey {
+                        job: id,
+                        seq: entry.seq,
+                    },
+                    entry.alloc,
+                )
+            })
+            .collect();
         let returns: Vec<u32> = account
             .into_iter()
             .flat_map(Account::loans)
-            .filter(|(loan, lend)| self.is_return_due(cx.now, (id, *loan), lend))
+            .filter(|(loan, lend)| {
+                let key = LoanKey {
+                    job: id,
+                    loan: *loan,
+                };
+                self.is_return_due(cx.now, key, lend)
+            })
             .map(|(loan, _)| loan)
             .collect();
         let mut has_requested_time = false;
         for (key, alloc) in late {
             match alloc {
                 Some(alloc) => self.timeout_due(cx, alloc),
-                // The decision about one request for time brings about the next one.
+                // The decision about one request for time triggers the next one.
                 None if has_requested_time => {}
-                None => has_requested_time = self.request_time(cx, key, true),
+                None => has_requested_time = self.request_time(cx, key, Amount::Available),
             }
         }
         for loan in returns {
@@ -63,9 +74,9 @@ impl Elastic {
         }
     }
 
-    fn is_return_due(&self, now: f64, loan: RequestKey, lend: &Loan) -> bool {
+    fn is_return_due(&self, now: f64, loan: LoanKey, lend: &Loan) -> bool {
         let is_over = lend.until.is_some_and(|until| until <= now);
-        let postponed = self.postponed.get(&loan);
+        let postponed = self.postponed.of(loan);
         let is_postponed = postponed.is_some_and(|postponed| postponed.until > now);
         is_over && lend.outstanding() > 0 && !is_postponed
     }
@@ -81,7 +92,7 @@ impl Elastic {
                 self.decide_soon(cx, id);
             }
             if let Some(end) = expiration.filter(|_| state == State::Run) {
-                self.at(end, id);
+                self.timers.set(end, id);
             }
         }
         let Some(account) = self.ledger.account(id) else {
@@ -94,9 +105,9 @@ impl Elastic {
         let ends: Vec<f64> = account.loans().filter_map(|(_, lend)| lend.until).collect();
         let deadlines = open.iter().filter_map(|(deadline, _)| *deadline);
         for time in deadlines.chain(ends) {
-            self.at(time, id);
+            self.timers.set(time, id);
         }
-        // What was requested of the scheduler for them is forgotten.
+        // The restart has forgotten their requests to the scheduler.
         if open.iter().any(|(_, is_for_time)| *is_for_time) {
             self.retry_times(cx, id);
         }

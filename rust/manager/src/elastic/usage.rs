@@ -9,7 +9,7 @@ use crate::jobs::Jobs;
 use crate::record::Record;
 use crate::state::State;
 
-/// Amounts that requests hold or ask for.
+/// Amounts that requests hold or request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Amount {
     pub(super) requests: u64,
@@ -18,7 +18,7 @@ pub(super) struct Amount {
 }
 
 impl Amount {
-    /// The amount that a request job holds or, while pending, asks for.
+    /// The amount that a request job holds or, while pending, requests.
     fn of(record: &Record, claims: &Claims) -> Self {
         let demand = record.elastic_request().map(|request| &request.demand);
         if record.state() < State::Run {
@@ -34,8 +34,8 @@ impl Amount {
         held
     }
 
-    /// The amount asked for as the limits count it: whole nodes with all cores that they can have,
-    /// and nothing for what was the job's own.
+    /// The requested amount as the limits count it: whole nodes with all cores that they can have, and
+    /// nothing for resources that were the job's own.
     pub(super) fn asked(demand: &Demand, claims: &Claims) -> Self {
         let mut sum = Self::default();
         for part in demand.parts().filter(|part| !part.own) {
@@ -92,13 +92,13 @@ impl Amount {
     }
 }
 
-/// What was counted for one request job, and where.
+/// The amount counted for one request job, and the sums that include it.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     job: u64,
     user: u32,
     amount: Amount,
-    /// The allocation that a pending request job is to join.
+    /// The allocation that a pending request job will join.
     joins: Option<u64>,
     pending: Amount,
 }
@@ -121,12 +121,12 @@ impl Counted {
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     ids: BTreeSet<u64>,
-    /// Those to be counted again.
+    /// Request jobs to be counted again.
     stale: BTreeSet<u64>,
     counted: HashMap<u64, Counted>,
     by_job: HashMap<u64, Amount>,
     by_user: HashMap<u32, Amount>,
-    /// Pending amounts, by the allocation that they are to join.
+    /// Pending amounts, by the allocation that they will join.
     pending: HashMap<u64, Amount>,
 }
 
@@ -144,7 +144,7 @@ impl Usage {
         }
     }
 
-    /// Takes note that a job has changed.
+    /// Marks a changed job to be counted again.
     pub(super) fn touch(&mut self, id: u64) {
         if self.ids.contains(&id) {
             self.stale.insert(id);

@@ -1,4 +1,5 @@
-//! `sched.expiration`: whether the scheduler agrees to another end of a running job (RFC 27).
+//! `sched.expiration`: requests for the scheduler's agreement to another expiration of a running job
+//! (RFC 27).
 
 use penstock_flux::alloc::ExpirationRequest;
 use penstock_flux::errno::ENOSYS;
@@ -11,9 +12,9 @@ use crate::effect::{Effect, ExpirationCause, ExpirationChange};
 use crate::rpc;
 
 impl SchedulerPeer {
-    /// Asks the scheduler to agree that a running job ends `duration` seconds after its begin; 0 is
-    /// never. What comes of it is an [`Effect::ExpirationDecided`], at once if no scheduler is ready:
-    /// none is there to object.
+    /// Requests the scheduler's agreement that a running job ends `duration` seconds after its begin; 0
+    /// is never. The result is an [`Effect::ExpirationDecided`]. If no scheduler is ready, the change is
+    /// accepted at once: there is no scheduler that could object.
     pub(crate) fn request_expiration(
         &mut self,
         cx: &mut Context,
@@ -46,8 +47,8 @@ impl SchedulerPeer {
         cx.send(message);
     }
 
-    /// Tells a scheduler that has been greeted and is not ready an expiration that was changed
-    /// without it.
+    /// Sends an expiration that was changed without the scheduler to one that has been greeted and is
+    /// not ready yet.
     pub(crate) fn correct_expiration(&mut self, cx: &mut Context, id: u64, expiration: f64) {
         if !self.is_ready() {
             let (_, message) = make_request(cx, id, expiration);
@@ -55,8 +56,8 @@ impl SchedulerPeer {
         }
     }
 
-    /// A response to `sched.expiration`: an error leaves the job as it is. A scheduler that does
-    /// not know the method does not object (RFC 27).
+    /// Handles a response to `sched.expiration`: an error leaves the job as it is. A scheduler that
+    /// does not know the method does not object (RFC 27).
     pub(crate) fn expiration_response(&mut self, cx: &mut Context, response: &Message) {
         let Some(change) = self.expirations.remove(&response.matchtag) else {
             return;

@@ -1,4 +1,4 @@
-//! How a scheduler arrives (`sched-hello`, `sched-ready`) and leaves.
+//! The handshake of a scheduler (`sched-hello`, `sched-ready`), and its disconnect.
 
 use penstock_flux::alloc::{HelloRequest, HelloResponse, ReadyMode, ReadyRequest, ReadyResponse};
 use penstock_flux::errno::{EAGAIN, EBUSY};
@@ -7,7 +7,7 @@ use penstock_wire::Message;
 
 use super::peer::{Handshake, SchedulerPeer};
 use crate::context::Context;
-use crate::dialogue::AllocInput;
+use crate::dialogue::{Alloc, AllocInput};
 use crate::effect::Effect;
 use crate::rpc::{Handled, Reply, Request};
 
@@ -17,15 +17,16 @@ const MAX_LIMIT: usize = 0x7fff_ffff;
 impl SchedulerPeer {
     /// `sched-hello`: one response for every job that holds resources, then ENODATA.
     ///
-    /// A scheduler that does not say `partial-ok` is told a job's free ranks too, but the rest of
-    /// that allocation is freed in one piece: it never has more than one `sched.free` of a job to
-    /// answer.
+    /// A scheduler without `partial-ok` also receives a job's free ranks, but the rest of that
+    /// allocation is freed in one piece: such a scheduler never receives more than one `sched.free` of
+    /// a job.
     ///
-    /// No scheduler replaces one that is ready: that one would not learn of it.
+    /// Rejects the request while another scheduler is ready: that one could not be notified of its
+    /// replacement.
     pub(crate) fn hello(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
         let message = request.message;
         if message.is_noresponse() {
-            cx.complain("sched-hello that wants no response: ignored".to_owned());
+            cx.complain("sched-hello marked as without response: ignored".to_owned());
             return Ok(Reply::Deferred);
         }
         let hello: HelloRequest = request.payload()?;
@@ -68,7 +69,7 @@ impl SchedulerPeer {
         Err(RequestError::end_of_stream())
     }
 
-    /// `sched-ready`: from now on `sched.alloc` requests are sent.
+    /// `sched-ready`: enables `sched.alloc` requests.
     pub(crate) fn ready(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
         let limit = self.accept_ready(request)?;
         self.set_handshake(cx, Handshake::Ready(limit));
@@ -107,14 +108,14 @@ impl SchedulerPeer {
         }
     }
 
-    /// A peer has disconnected: it may be the scheduler.
+    /// Handles the disconnect of a peer, which may be the scheduler.
     pub(crate) fn disconnect(&mut self, cx: &mut Context, origin: &[u8]) {
         if self.origin.as_deref() == Some(origin) {
             self.suspend(cx, "the scheduler disconnected");
         }
     }
 
-    /// Sends no requests until the next hello and ready. Outstanding requests are void: they are
+    /// Stops sending requests until the next hello and ready. Outstanding requests become void and are
     /// sent again to the next scheduler.
     pub(super) fn suspend(&mut self, cx: &mut Context, why: &str) {
         if self.handshake() == Handshake::Suspended {
@@ -128,29 +129,31 @@ impl SchedulerPeer {
         self.bytes_this_turn = lost.bytes_this_turn;
         self.set_handshake(cx, Handshake::Suspended);
         cx.effect(Effect::SchedulerLost);
-        for change in lost.expirations.into_values() {
-            let text = "the scheduler went away before it agreed: try again";
+        for (matchtag, change) in lost.expirations {
+            cx.release_matchtag(matchtag);
+            let text = "the scheduler disconnected before it agreed: try again";
             let error = RequestError::new(EAGAIN, text);
             cx.effect(Effect::ExpirationDecided(change, Err(error)));
         }
         let mut orphans = Vec::new();
         for (record, dialogue) in cx.jobs.iter_split() {
             if dialogue.alloc().is_outstanding() {
-                orphans.push((record.id(), dialogue.void_commit()));
+                orphans.push((record.id(), dialogue.alloc()));
                 dialogue.advance_alloc(AllocInput::SchedulerLost);
             }
         }
-        for (id, had_r) in orphans {
-            void_r(cx, id, had_r);
+        for (id, request) in orphans {
+            void_r(cx, id, request);
             cx.revisit(id);
         }
     }
 }
 
-/// Undoes the commit of R for a request that ends without an allocation.
-pub(super) fn void_r(cx: &mut Context, id: u64, had_r: bool) {
+/// Undoes the commit of R for a request that ends without an allocation. `request` is the request
+/// before its end.
+pub(super) fn void_r(cx: &mut Context, id: u64, request: Alloc) {
     cx.claims.drop(id);
-    if had_r {
+    if request.is_committed() {
         cx.storage.run(|store| store.clear_r(id));
     }
 }

@@ -13,10 +13,10 @@ use crate::effect::ExpirationChange;
 /// Queue order: priority descending, then id ascending.
 pub(super) type Position = (Reverse<u32>, u64);
 
-/// Where the scheduler is in its handshake.
+/// The state of the scheduler's handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Handshake {
-    /// No scheduler has said hello, or it is gone.
+    /// No scheduler has said hello, or it has gone.
     #[default]
     Suspended,
     /// Hello was answered, ready is awaited.
@@ -35,11 +35,11 @@ pub(crate) struct SchedulerPeer {
     pub(super) is_partial_ok: bool,
     /// Free ranks of jobs whose allocations are freed only as a whole.
     pub(super) withheld: BTreeMap<u64, IdSet>,
-    /// Requests that correct what hello said, for a scheduler that is not ready yet.
+    /// Requests that correct the responses to hello, for a scheduler that is not ready yet.
     pub(super) belated: Vec<Message>,
-    /// Outstanding jobs whose priority has changed since the scheduler was told.
+    /// Jobs with outstanding requests whose priority has changed since it was last sent to the scheduler.
     pub(super) reprioritized: BTreeSet<u64>,
-    /// Those of them whose requests are to be canceled and sent again.
+    /// The jobs in `reprioritized` whose requests are to be canceled and sent again.
     pub(super) displaced: Vec<u64>,
     /// Jobs to request resources for.
     pub(super) queued: BTreeSet<Position>,
@@ -47,7 +47,7 @@ pub(crate) struct SchedulerPeer {
     pub(super) requested: BTreeSet<Position>,
     /// Number of canceled requests; they count against the limit until the scheduler answers.
     pub(super) canceling: usize,
-    /// Bytes of alloc requests made in this turn.
+    /// Bytes of the alloc requests of this turn.
     pub(super) bytes_this_turn: usize,
     /// Whether the instance is about to end: nothing is requested, and no allocation accepted.
     pub(super) is_stopped: bool,
@@ -71,12 +71,12 @@ impl SchedulerPeer {
         matches!(self.handshake, Handshake::Ready(_))
     }
 
-    /// Where the scheduler is in its handshake.
+    /// The state of the scheduler's handshake.
     pub(super) fn handshake(&self) -> Handshake {
         self.handshake
     }
 
-    /// Moves the handshake on, and tells the others.
+    /// Sets the state of the handshake, here and in the context.
     pub(super) fn set_handshake(&mut self, cx: &mut Context, handshake: Handshake) {
         self.handshake = handshake;
         cx.scheduler = SchedulerState {
@@ -125,8 +125,8 @@ mod tests {
     use crate::settings::Settings;
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD as BASE64;
-    use penstock_flux::Attachment;
-    use penstock_jobspec::fluid::Fluid;
+    use penstock_flux::TypedPayload;
+    use penstock_jobspec::job_id::JobId;
 
     fn greet(scheduler: &mut SchedulerPeer, cx: &mut Context) {
         let hello = message("job-manager.sched-hello", "sched", r#"{"partial-ok":true}"#);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn commit(cx: &mut Context, id: u64) {
-        let key = format!("job.{}.R", Fluid(id).dothex());
+        let key = format!("job.{}.R", JobId::new(id).dothex());
         let data = BASE64.encode(R);
         let payload =
             format!(r#"{{"ops":[{{"key":"{key}","dirent":{{"type":"val","data":"{data}"}}}}]}}"#);
@@ -170,7 +170,7 @@ mod tests {
             panic!("expected a request: {sent:?}");
         };
         assert_eq!(alloc.topic(), "sched.alloc");
-        assert!(matches!(alloc.attachment(), Some(Attachment::Alloc(_))));
+        assert!(matches!(alloc.typed(), Some(TypedPayload::Alloc(_))));
         let success = format!(r#"{{"id":{id},"type":0}}"#);
         let early = respond(&mut scheduler, &mut cx, &success);
         assert!(

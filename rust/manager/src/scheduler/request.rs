@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use penstock_flux::alloc::{AllocRequest, CancelRequest, FreeRequest, PrioritizeRequest};
-use penstock_flux::{Attachment, Json, topic};
+use penstock_flux::alloc::{CancelRequest, PrioritizeRequest};
+use penstock_flux::{FreedResources, PendingJob, TypedPayload, topic};
 use penstock_idset::IdSet;
 use penstock_wire::Message;
 
@@ -14,8 +14,11 @@ use crate::dialogue::{Alloc, AllocInput};
 use crate::effect::Effect;
 use crate::rpc;
 
-/// Bytes of alloc requests made in one turn: some thousand jobs of the usual size.
+/// Bytes of alloc requests in one turn: some thousand jobs of the usual size.
 const MAX_ALLOC_BYTES_PER_TURN: usize = 4 * 1024 * 1024;
+
+/// Approximate size of an alloc request without its jobspec, in bytes.
+const ALLOC_OVERHEAD_BYTES: usize = 80;
 
 impl SchedulerPeer {
     /// Queues a job in SCHED for resources.
@@ -27,7 +30,7 @@ impl SchedulerPeer {
         }
     }
 
-    /// Ends the wish of a job for resources, if it has one. Returns whether a request is still
+    /// Withdraws a job's request for resources, if it has one. Returns whether the request is still
     /// outstanding: it ends with CANCEL or SUCCESS.
     pub(crate) fn withdraw(&mut self, cx: &mut Context, id: u64) -> bool {
         let Some((record, dialogue)) = cx.jobs.split(id) else {
@@ -39,21 +42,21 @@ impl SchedulerPeer {
                 dialogue.advance_alloc(AllocInput::Dequeue);
                 self.queued.remove(&position);
             }
-            Alloc::Requested => {
+            Alloc::Requested(_) => {
                 dialogue.advance_alloc(AllocInput::Cancel);
                 self.requested.remove(&position);
                 self.canceling += 1;
                 send_cancel(cx, id);
                 return true;
             }
-            Alloc::Canceling => return true,
-            Alloc::Idle | Alloc::Surplus => {}
+            Alloc::Canceling(_) => return true,
+            Alloc::Idle | Alloc::Outdated | Alloc::Surplus => {}
         }
         false
     }
 
-    /// Sends alloc requests as far as mode and turn allow, in queue order. A scheduler whose send
-    /// buffer is full gets no more.
+    /// Sends alloc requests in queue order, up to the limits of mode and turn. Stops when the
+    /// scheduler's send buffer is full.
     pub(crate) fn send_allocs(&mut self, cx: &mut Context) {
         let Handshake::Ready(limit) = self.handshake() else {
             return;
@@ -77,22 +80,20 @@ impl SchedulerPeer {
             };
             dialogue.advance_alloc(AllocInput::Request);
             let is_elastic = record.elastic_request().is_some();
-            let jobspec = dialogue.request();
-            let request = AllocRequest {
+            let jobspec = Arc::clone(dialogue.request());
+            self.bytes_this_turn += jobspec.text().len() + ALLOC_OVERHEAD_BYTES;
+            let job = TypedPayload::Alloc(PendingJob {
                 id,
                 priority: record.priority(),
-                userid: Some(record.userid()),
-                t_submit: Some(record.t_submit()),
-                jobspec: Json(&jobspec.text),
-            };
-            let requested = Attachment::Alloc(Arc::clone(&jobspec.requested));
-            let message = rpc::request(topic::sched::ALLOC, &request).with_attachment(requested);
+                userid: record.userid(),
+                t_submit: record.t_submit(),
+                jobspec,
+            });
             self.requested.insert(position);
-            self.bytes_this_turn += message.payload.as_ref().map_or(0, Vec::len);
             if is_elastic {
                 cx.effect(Effect::ElasticRequested(id));
             }
-            cx.send(message);
+            cx.send(rpc::typed_request(topic::sched::ALLOC, job));
         }
     }
 
@@ -130,12 +131,11 @@ impl SchedulerPeer {
         }
     }
 
-    /// Takes note of a job's new priority; `old` is the one before.
-    pub(crate) fn reprioritize(&mut self, cx: &mut Context, id: u64, old: u32) {
-        let Some((record, dialogue)) = cx.jobs.split(id) else {
+    /// Moves a job from the position of its old priority to that of its new one.
+    pub(crate) fn reprioritize(&mut self, cx: &mut Context, id: u64, old: u32, new: u32) {
+        let Some(dialogue) = cx.jobs.dialogue(id) else {
             return;
         };
-        let new = record.priority();
         if old == new {
             return;
         }
@@ -148,7 +148,7 @@ impl SchedulerPeer {
                     dialogue.advance_alloc(AllocInput::Dequeue);
                 }
             }
-            Alloc::Requested => {
+            Alloc::Requested(_) => {
                 self.requested.remove(&(Reverse(old), id));
                 if new > 0 {
                     self.reprioritized.insert(id);
@@ -160,19 +160,19 @@ impl SchedulerPeer {
                 dialogue.advance_alloc(AllocInput::Cancel);
                 self.canceling += 1;
                 if new > 0 {
-                    // With a limit it is requested again at its new position in the queue.
+                    // In limited mode the job is requested again at its new position in the queue.
                     self.displaced.push(id);
                 } else {
-                    // Held: it is not requested again until it is released.
+                    // A held job is not requested again until it is released.
                     send_cancel(cx, id);
                 }
             }
             Alloc::Idle => cx.revisit(id),
-            Alloc::Canceling | Alloc::Surplus => {}
+            Alloc::Canceling(_) | Alloc::Outdated | Alloc::Surplus => {}
         }
     }
 
-    /// Tells the scheduler all priorities that have changed, in one request.
+    /// Sends the scheduler all changed priorities, in one request.
     pub(crate) fn send_priorities(&mut self, cx: &mut Context) {
         if self.reprioritized.is_empty() {
             return;
@@ -192,9 +192,9 @@ impl SchedulerPeer {
         }
     }
 
-    /// Tells the scheduler that ranks of a job are free; `is_final` if they are its last.
+    /// Frees ranks of a job (`sched.free`); `is_final` if they are its last.
     pub(crate) fn free(&mut self, cx: &mut Context, id: u64, ranks: IdSet, is_final: bool) {
-        // A scheduler that arrives later is told at hello.
+        // The next scheduler receives the free ranks in the response to its hello.
         if self.handshake() == Handshake::Suspended {
             return;
         }
@@ -211,21 +211,22 @@ impl SchedulerPeer {
             ranks = std::mem::take(withheld);
             self.withheld.remove(&id);
         }
-        let part = if is_final && r.ranks() == ranks {
-            cx.claims.text(id, r)
-        } else {
-            r.restrict(&ranks).to_json().into()
-        };
-        let request = FreeRequest {
+        let is_whole = is_final && r.ranks() == ranks;
+        let freed = TypedPayload::Free(FreedResources {
             id,
-            r: Some(Json(&part)),
+            r: if is_whole {
+                Arc::clone(r)
+            } else {
+                Arc::new(r.restrict(&ranks))
+            },
+            text: cx.claims.committed_text(id, r).filter(|_| is_whole),
             is_final,
-        };
-        let message = rpc::request(topic::sched::FREE, &request);
+        });
+        let message = rpc::typed_request(topic::sched::FREE, freed);
         self.send_correction(cx, message);
     }
 
-    /// Sends a request that corrects what hello said; the response to ready comes before it.
+    /// Sends a request that corrects the responses to hello, after the response to ready.
     pub(super) fn send_correction(&mut self, cx: &mut Context, request: Message) {
         match self.handshake() {
             Handshake::Suspended => {}

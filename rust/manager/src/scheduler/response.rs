@@ -1,23 +1,25 @@
-//! Responses of the scheduler: accepted where one is due, logged and ignored where not.
+//! Responses of the scheduler: accepted if one is due, else logged and ignored.
 
 use std::cmp::Reverse;
 
 use penstock_flux::alloc::{AllocResponse, AllocResponseType};
-use penstock_jobspec::fluid::Fluid;
+use penstock_flux::{Allocation, TypedPayload};
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Map, Value, json};
 
 use super::handshake::void_r;
 use super::peer::SchedulerPeer;
+use crate::annotations;
 use crate::context::Context;
-use crate::dialogue::{Alloc, AllocInput, Dialogue};
+use crate::dialogue::{Alloc, AllocInput};
 use crate::effect::Effect;
 use crate::event::{Document, Event};
 use crate::rpc;
 use crate::state::State;
 
 impl SchedulerPeer {
-    /// A response to `sched.alloc`.
+    /// Handles a response to `sched.alloc`.
     pub(crate) fn alloc_response(&mut self, cx: &mut Context, response: &Message) {
         let errnum = response.errnum();
         if errnum != 0 {
@@ -26,27 +28,35 @@ impl SchedulerPeer {
         if !self.is_ready() {
             return cx.complain("alloc response before sched-ready: ignored".to_owned());
         }
+        if let Some(TypedPayload::Allocated(allocated)) = response.typed() {
+            let Allocation { id, r, .. } = &allocated.allocation;
+            if let Some((_, state)) = due(cx, *id) {
+                let is_same_r = cx.claims.is_committed(*id, r);
+                let update = annotations::of(&allocated.annotations);
+                self.succeed(cx, *id, is_same_r, Some(&update), state);
+            }
+            return;
+        }
         let alloc: AllocResponse<'_> = match rpc::payload(response) {
             Ok(alloc) => alloc,
             Err(error) => return cx.complain(format!("alloc response ignored: {}", error.text)),
         };
         let id = alloc.id;
-        let job = cx.jobs.get(id);
-        let job = job.filter(|job| job.dialogue.alloc().is_outstanding());
-        let Some((request, state)) = job.map(|job| (job.dialogue.alloc(), job.record.state()))
-        else {
-            let name = Fluid(id);
-            return cx.complain(format!("alloc response for {name} ignored: none is due"));
+        let Some((request, state)) = due(cx, id) else {
+            return;
         };
         match alloc.kind {
-            AllocResponseType::Success => self.succeed(cx, &alloc, state),
+            AllocResponseType::Success => {
+                let is_same_r = cx.claims.agrees(id, alloc.r.map(|r| r.0));
+                self.succeed(cx, id, is_same_r, alloc.annotations.as_ref(), state);
+            }
             AllocResponseType::Annotate => match (cx.jobs.dialogue(id), &alloc.annotations) {
                 (Some(dialogue), Some(update)) if state == State::Sched => {
                     dialogue.annotate(update);
                 }
                 (_, Some(_)) => {}
                 (_, None) => {
-                    let name = Fluid(id);
+                    let name = JobId::new(id);
                     cx.complain(format!("alloc annotate for {name} ignored: no annotations"));
                 }
             },
@@ -59,13 +69,13 @@ impl SchedulerPeer {
                 }
                 cx.revisit(id);
             }
-            AllocResponseType::Cancel if request == Alloc::Canceling => {
+            AllocResponseType::Cancel if matches!(request, Alloc::Canceling(_)) => {
                 check_cancel(cx, response, id);
                 self.end_request(cx, id, AllocInput::Canceled);
                 cx.revisit(id);
             }
             AllocResponseType::Cancel => {
-                let name = Fluid(id);
+                let name = JobId::new(id);
                 cx.complain(format!(
                     "alloc cancel for {name} ignored: it was not requested"
                 ));
@@ -75,10 +85,10 @@ impl SchedulerPeer {
 
     /// Ends a request without an allocation.
     fn end_request(&mut self, cx: &mut Context, id: u64, input: AllocInput) {
-        let dialogue = cx.jobs.dialogue(id);
-        let had_r = dialogue.is_some_and(Dialogue::void_commit);
+        let job = cx.jobs.get(id);
+        let request = job.map_or(Alloc::Idle, |job| job.dialogue.alloc());
         self.advance(cx, id, input);
-        void_r(cx, id, had_r);
+        void_r(cx, id, request);
     }
 
     fn advance(&mut self, cx: &mut Context, id: u64, input: AllocInput) {
@@ -90,27 +100,33 @@ impl SchedulerPeer {
             return;
         }
         match before {
-            Alloc::Canceling => self.canceling -= 1,
-            Alloc::Requested => {
+            Alloc::Canceling(_) => self.canceling -= 1,
+            Alloc::Requested(_) => {
                 self.requested.remove(&(Reverse(record.priority()), id));
             }
-            Alloc::Idle | Alloc::Queued | Alloc::Surplus => {}
+            Alloc::Idle | Alloc::Queued | Alloc::Outdated | Alloc::Surplus => {}
         }
     }
 
-    /// SUCCESS. Without a commit of the same R the request stays open: the fault is the
-    /// scheduler's, not the job's.
-    fn succeed(&mut self, cx: &mut Context, alloc: &AllocResponse<'_>, state: State) {
-        let id = alloc.id;
+    /// Handles SUCCESS. Without a commit of the same R (`is_same_r`) the request stays open: the fault
+    /// is the scheduler's, not the job's.
+    fn succeed(
+        &mut self,
+        cx: &mut Context,
+        id: u64,
+        is_same_r: bool,
+        annotations: Option<&Map<String, Value>>,
+        state: State,
+    ) {
         let committed = cx.jobs.get(id).and_then(|job| job.dialogue.committed());
         let Some(r) = committed.cloned() else {
-            let name = Fluid(id);
+            let name = JobId::new(id);
             return cx.complain(format!(
                 "alloc success for {name} without committing R: ignored"
             ));
         };
-        if !cx.claims.agrees(id, alloc.r.map(|r| r.0)) {
-            let name = Fluid(id);
+        if !is_same_r {
+            let name = JobId::new(id);
             return cx.complain(format!(
                 "alloc success for {name} with another R than was committed: ignored"
             ));
@@ -121,14 +137,14 @@ impl SchedulerPeer {
             return cx.revisit(id);
         }
         if self.is_stopped {
-            self.end_request(cx, id, AllocInput::Success);
+            self.end_request(cx, id, AllocInput::Deny);
             return cx.revisit(id);
         }
         self.advance(cx, id, AllocInput::Success);
         let Some(dialogue) = cx.jobs.dialogue(id) else {
             return;
         };
-        if let Some(update) = &alloc.annotations {
+        if let Some(update) = annotations {
             dialogue.annotate(update);
         }
         let context = json!({ "annotations": dialogue.take_annotations() });
@@ -136,13 +152,26 @@ impl SchedulerPeer {
         cx.log(id, event.with_document(Document::R(r)));
     }
 
-    /// A response to `sched.free`: not awaited, but an error means that the scheduler is gone.
+    /// Handles a response to `sched.free`: no step waits for it, but an error means that the scheduler
+    /// has gone.
     pub(crate) fn free_response(&mut self, cx: &mut Context, response: &Message) {
         let errnum = response.errnum();
         if errnum != 0 {
             self.suspend(cx, &format!("sched.free failed with errnum {errnum}"));
         }
     }
+}
+
+/// The state of the conversation about a job for which a response is due, and the job's state.
+fn due(cx: &mut Context, id: u64) -> Option<(Alloc, State)> {
+    let job = cx.jobs.get(id);
+    let job = job.filter(|job| job.dialogue.alloc().is_outstanding());
+    let due = job.map(|job| (job.dialogue.alloc(), job.record.state()));
+    if due.is_none() {
+        let name = JobId::new(id);
+        cx.complain(format!("alloc response for {name} ignored: none is due"));
+    }
+    due
 }
 
 /// RFC 27 allows CANCEL no other keys. They do no harm, but the log mentions them.
@@ -154,7 +183,7 @@ fn check_cancel(cx: &mut Context, response: &Message, id: u64) {
         .filter(|key| !matches!(*key, "id" | "type"))
         .collect();
     if !others.is_empty() {
-        let (name, others) = (Fluid(id), others.join(", "));
+        let (name, others) = (JobId::new(id), others.join(", "));
         cx.complain(format!(
             "alloc cancel for {name} has keys that it must not have: {others}"
         ));

@@ -1,4 +1,4 @@
-//! A scheduler of nodes and cores, which gives the first that fit.
+//! A scheduler of nodes and cores, which allocates the first that fit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,8 +26,8 @@ pub fn ranks_of(cores: &Cores) -> IdSet {
 pub fn r_of(cores: &Cores) -> String {
     let ranks = ranks_of(cores);
     let entries = ranks.iter().map(|rank| {
-        let own = cores.iter().filter(|it| it.0 == rank);
-        let ids: IdSet = own.map(|it| it.1).collect();
+        let own = cores.iter().filter(|core| core.0 == rank);
+        let ids: IdSet = own.map(|core| core.1).collect();
         format!(r#"{{"rank":"{rank}","children":{{"core":"{ids}"}}}}"#)
     });
     let entries: Vec<String> = entries.collect();
@@ -38,7 +38,7 @@ pub fn r_of(cores: &Cores) -> String {
 }
 
 pub fn cores_in(r: &Value) -> Cores {
-    let ids = |it: &Value| it.as_str().unwrap().parse::<IdSet>().unwrap();
+    let ids = |value: &Value| value.as_str().unwrap().parse::<IdSet>().unwrap();
     let mut all = Cores::new();
     for entry in r["execution"]["R_lite"].as_array().unwrap() {
         for rank in &ids(&entry["rank"]) {
@@ -55,19 +55,19 @@ pub fn cores_in(r: &Value) -> Cores {
 /// A request to the scheduler.
 #[derive(Clone)]
 pub struct Asked {
-    /// Least and most nodes, or cores where those may be anywhere.
+    /// Least and most nodes, or cores if `each` is `None`.
     pub least: u32,
     pub most: u32,
-    /// Cores of each node; none where they may be anywhere.
+    /// Cores of each node; `None` for cores on any nodes.
     pub each: Option<u32>,
-    /// The only ranks that will do.
+    /// The only acceptable ranks.
     pub only: Option<BTreeSet<u32>>,
 }
 
 impl Asked {
     pub fn of(jobspec: &Value) -> Self {
         let resource = &jobspec["resources"][0];
-        let number = |it: &Value| u32::try_from(it.as_u64().unwrap()).unwrap();
+        let number = |value: &Value| u32::try_from(value.as_u64().unwrap()).unwrap();
         let (least, most) = match &resource["count"] {
             Value::String(range) => {
                 let (least, most) = range.split_once('-').unwrap();
@@ -94,21 +94,21 @@ impl Asked {
         }
     }
 
-    /// What of the free cores is given, if that is enough.
+    /// The free cores to be allocated; `None` if there are too few.
     pub fn fit(&self, mut free: Cores) -> Option<Cores> {
         if let Some(only) = &self.only {
             free.retain(|(rank, _)| only.contains(rank));
         }
         let most = self.most as usize;
         let given: Vec<Cores> = match self.each {
-            None => free.into_iter().map(|it| Cores::from([it])).collect(),
+            None => free.into_iter().map(|core| Cores::from([core])).collect(),
             Some(each) => {
                 let nodes = (0..NODES).map(|rank| {
-                    let own = free.iter().filter(|it| it.0 == rank);
+                    let own = free.iter().filter(|core| core.0 == rank);
                     own.take(each as usize).copied().collect()
                 });
                 nodes
-                    .filter(|it: &Cores| it.len() == each as usize)
+                    .filter(|cores: &Cores| cores.len() == each as usize)
                     .collect()
             }
         };
@@ -127,7 +127,7 @@ fn meets(constraint: &Value, rank: u32) -> bool {
             hosts.contains(&format!("n{rank}"))
         }
         "not" => !meets(&values[0], rank),
-        "and" => values.iter().all(|it| meets(it, rank)),
+        "and" => values.iter().all(|condition| meets(condition, rank)),
         other => panic!("{other}"),
     }
 }
@@ -142,7 +142,7 @@ pub struct Scheduler {
 impl Scheduler {
     pub fn free(&self) -> Cores {
         let mut free = whole(0..NODES);
-        free.retain(|it| !self.holds.values().any(|held| held.contains(it)));
+        free.retain(|core| !self.holds.values().any(|held| held.contains(core)));
         free
     }
 }

@@ -39,7 +39,7 @@ pub fn give(bench: &mut Bench, job: u64, ranks: &str) -> Vec<Message> {
     bench.answer("sched.alloc", &json!({"id": job, "type": 0}))
 }
 
-/// Gives these cores of ranks.
+/// Allocates these cores of ranks.
 pub fn give_cores(bench: &mut Bench, job: u64, ranks: &str, cores: &str) {
     let r = r_of(ranks).replace("\"0-3\"", &format!("\"{cores}\""));
     let committed = bench.commit_r(job, &r);
@@ -71,7 +71,7 @@ pub fn reqid(id: &str) -> Value {
     json!({"key": "pmix.alloc.reqid", "value": id})
 }
 
-/// An allocation that has to be there.
+/// The required attribute that names an existing allocation.
 pub fn existing(id: &str) -> Value {
     json!({"key": "pmix.alloc.id", "required": true, "value": id})
 }
@@ -80,39 +80,46 @@ pub fn limit(seconds: u32) -> Value {
     json!({"key": "pmix.timeout", "value": seconds})
 }
 
-/// The job of the alloc request among what came out.
+/// The job of the alloc request among the sent messages.
 pub fn asked(out: &[Message]) -> u64 {
-    let request = out.iter().find(|it| it.topic() == "sched.alloc");
+    let request = out.iter().find(|message| message.topic() == "sched.alloc");
     body(request.expect("a request for resources"))["id"]
         .as_u64()
         .unwrap()
 }
 
 pub fn jobspec(out: &[Message]) -> Value {
-    let request = out.iter().find(|it| it.topic() == "sched.alloc").unwrap();
+    let request = out
+        .iter()
+        .find(|message| message.topic() == "sched.alloc")
+        .unwrap();
     body(request)["jobspec"].clone()
 }
 
 /// The last answer to a `pmix` call, and its status.
 pub fn answer(out: &[Message]) -> (i64, Value) {
-    let is_it = |it: &&Message| it.kind == Kind::Response && it.topic().starts_with("pmix.");
-    let mut answers = out.iter().filter(is_it).filter(|it| it.errnum() == 0);
+    let is_answer =
+        |message: &&Message| message.kind == Kind::Response && message.topic().starts_with("pmix.");
+    let mut answers = out
+        .iter()
+        .filter(is_answer)
+        .filter(|message| message.errnum() == 0);
     let answer = body(answers.next_back().expect("an answer"));
     (answer["status"].as_i64().unwrap(), answer)
 }
 
 pub fn unanswered(out: &[Message]) -> bool {
     !out.iter()
-        .any(|it| it.kind == Kind::Response && it.topic().starts_with("pmix."))
+        .any(|message| message.kind == Kind::Response && message.topic().starts_with("pmix."))
 }
 
 pub fn result(answer: &Value, key: &str) -> Value {
     let mut results = answer["results"].as_array().unwrap().iter();
-    let found = results.rfind(|it| it["key"] == key);
-    found.map_or(Value::Null, |it| it["value"].clone())
+    let found = results.rfind(|result| result["key"] == key);
+    found.map_or(Value::Null, |result| result["value"].clone())
 }
 
-/// The scheduler has looked, and has nothing.
+/// Responds to a probe: the scheduler has no free resources.
 pub fn looked(bench: &mut Bench, out: &[Message]) -> Vec<Message> {
     bench.reply(out, "sched.explain", &json!({"jobs": [], "errors": {}}))
 }
@@ -127,10 +134,10 @@ pub fn query(bench: &mut Bench, job: u64) -> Vec<Value> {
 }
 
 pub fn freed(out: &[Message]) -> Vec<(u64, String, bool)> {
-    let frees = out.iter().filter(|it| it.topic() == "sched.free");
+    let frees = out.iter().filter(|message| message.topic() == "sched.free");
     frees
-        .map(|it| {
-            let free = body(it);
+        .map(|message| {
+            let free = body(message);
             let ranks = free["R"]["execution"]["R_lite"][0]["rank"]
                 .as_str()
                 .unwrap();

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 pub const OWNER: u32 = 1000;
 pub const R: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"0-1","children":{"core":"0-3"}}],"nodelist":["n[0-1]"],"starttime":0.0,"expiration":0.0}}"#;
 
-/// Messages in the words of a test: `topic` and payload.
+/// A job manager under test, with helpers that send messages by topic and payload.
 pub struct Bench {
     pub manager: Manager,
     pub now: f64,
@@ -58,7 +58,7 @@ impl Bench {
         }
     }
 
-    /// Sends a request as `userid` from peer `from`; returns everything that comes out.
+    /// Sends a request as `userid` from peer `from`; returns all messages that the manager sends.
     pub fn request_as(
         &mut self,
         from: &str,
@@ -87,7 +87,7 @@ impl Bench {
         self.tag
     }
 
-    /// What is sent in the turns after this one.
+    /// The messages of the following turns, until none is left.
     pub fn rest(&mut self) -> Vec<Message> {
         let mut out = Vec::new();
         while self.manager.has_more() {
@@ -110,7 +110,7 @@ impl Bench {
         (id, out)
     }
 
-    /// A scheduler says hello and ready; returns what follows.
+    /// Sends a scheduler's hello and ready; returns the messages that follow.
     pub fn scheduler(&mut self, limit: Option<u32>) -> Vec<Message> {
         let hello = json!({"partial-ok": true});
         let mut out = self.request_as("sched", OWNER, "job-manager.sched-hello", &hello, STREAMING);
@@ -138,26 +138,26 @@ impl Bench {
         self.manager.flush().unwrap()
     }
 
-    /// A response to a request that came out, found by its topic.
+    /// Responds to a request in `out`, found by its topic.
     pub fn reply(&mut self, out: &[Message], topic: &str, payload: &Value) -> Vec<Message> {
-        let request = out.iter().find(|it| it.topic() == topic).unwrap();
+        let request = out.iter().find(|message| message.topic() == topic).unwrap();
         let payload = Some(Message::json_payload(&payload.to_string()));
         let response = Message::response_to(request, 0, payload);
         self.respond(response)
     }
 
-    /// An error in response to a request that came out, found by its topic.
+    /// Responds with an error to a request in `out`, found by its topic.
     pub fn deny(&mut self, out: &[Message], topic: &str, errnum: u32, text: &str) -> Vec<Message> {
-        let request = out.iter().find(|it| it.topic() == topic).unwrap();
+        let request = out.iter().find(|message| message.topic() == topic).unwrap();
         self.respond(Message::error_to(request, errnum, text))
     }
 
-    /// Sends a response of the owner's.
+    /// Sends a response as the instance owner.
     pub fn send(&mut self, response: Message) -> Vec<Message> {
         self.respond(response)
     }
 
-    /// Goes on numbering after another one.
+    /// Continues numbering after the matchtag of another bench.
     pub fn with_tag(self, tag: u32) -> Self {
         Self { tag, ..self }
     }
@@ -169,7 +169,7 @@ impl Bench {
         self.manager.flush().unwrap()
     }
 
-    /// A job that runs.
+    /// Submits a job and starts it.
     pub fn running(&mut self, system: &Value) -> u64 {
         let (id, _) = self.submit(system);
         self.allocate(id);
@@ -177,7 +177,7 @@ impl Bench {
         id
     }
 
-    /// Ends a job that runs.
+    /// Ends a running job.
     pub fn end(&mut self, id: u64, status: i32) -> Vec<Message> {
         self.exec(id, "finish", &json!({ "status": status }));
         self.exec(id, "release", &json!({"ranks": "all", "final": true}))
@@ -216,7 +216,10 @@ impl Bench {
         use base64::Engine as _;
         let op = |(id, r): &(u64, &str)| {
             let data = base64::engine::general_purpose::STANDARD.encode(r);
-            let key = format!("job.{}.R", penstock_jobspec::fluid::Fluid(*id).dothex());
+            let key = format!(
+                "job.{}.R",
+                penstock_jobspec::job_id::JobId::new(*id).dothex()
+            );
             json!({"key": key, "flags": 0, "dirent": {"ver": 1, "type": "val", "data": data}})
         };
         let ops: Vec<Value> = documents.iter().map(op).collect();
@@ -273,15 +276,18 @@ pub fn body(message: &Message) -> Value {
         .map_or(Value::Null, |json| serde_json::from_slice(json).unwrap())
 }
 
-/// The topics of the requests and events among what came out, in order.
+/// The topics of the requests and events in `out`, in order.
 pub fn topics(out: &[Message]) -> Vec<&str> {
-    let sent = out.iter().filter(|it| it.kind != Kind::Response);
+    let sent = out.iter().filter(|message| message.kind != Kind::Response);
     sent.map(Message::topic).collect()
 }
 
 /// The errnum and text of the first response.
 pub fn rejection(out: &[Message]) -> (u32, String) {
-    let response = out.iter().find(|it| it.kind == Kind::Response).unwrap();
+    let response = out
+        .iter()
+        .find(|message| message.kind == Kind::Response)
+        .unwrap();
     let text = response.error_text().unwrap_or_default().into_owned();
     (response.errnum(), text)
 }

@@ -15,8 +15,8 @@ use super::{ffi, library};
 /// The time for which libpmix waits for each part of a task's handshake.
 const HANDSHAKE: Duration = Duration::from_secs(3);
 
-/// Replaces the C library's `accept` for libpmix: connections of other users are closed at once, and libpmix is told
-/// that there is none (`EAGAIN`), since other errors would end its listening (5.0).
+/// Replaces the C library's `accept` for libpmix: closes connections of other users at once and
+/// reports no connection (`EAGAIN`), because after any other error libpmix 5.0 stops listening.
 ///
 /// # Safety
 /// As `accept(2)`: `address` is null, or points to as many bytes as `length` says.
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn accept(socket: c_int, address: *mut c_void, length: *mu
     if fd < 0 {
         return fd;
     }
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     let stream = unsafe { TcpStream::from_raw_fd(fd) };
     // libpmix removes the timeout once it knows the task; 5.0 ignores it.
     if is_own_user(&stream)

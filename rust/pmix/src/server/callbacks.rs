@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use penstock_pmix::response::Response;
 use penstock_pmix::status;
@@ -34,7 +34,7 @@ pub enum Callback {
     /// Takes a status and the data of a fence.
     Modex(ffi::ModexCallback, CallbackData, Vec<u8>),
     /// Sends this response to the instance, which checks that libpmix's thread runs.
-    Ping(Vec<u8>),
+    Ping(Sender<Vec<u8>>, Vec<u8>),
     /// Wakes a thread of this server that checks the same.
     Thread(Sender<()>),
 }
@@ -65,16 +65,23 @@ pub struct Counts {
 /// The calls that wait for libpmix's thread.
 pub struct Callbacks {
     /// An unknown process, by which libpmix's thread is reached.
-    nobody: ffi::Proc,
+    no_process: ffi::Proc,
     queue: Mutex<Queue>,
     /// The counts so far.
     pub counts: Counts,
 }
 
+static CALLBACKS: LazyLock<Callbacks> = LazyLock::new(Callbacks::default);
+
+/// The calls of this process, for functions that C calls.
+pub fn callbacks() -> &'static Callbacks {
+    &CALLBACKS
+}
+
 impl Default for Callbacks {
     fn default() -> Self {
         Self {
-            nobody: proc(c"penstock.nobody", 0),
+            no_process: proc(c"penstock.no-process", 0),
             queue: Mutex::default(),
             counts: Counts::default(),
         }
@@ -105,7 +112,7 @@ impl Callbacks {
         // SAFETY: the process is copied; `run_queue` uses this object only, which lives as long as the process.
         unsafe {
             ffi::PMIx_server_deregister_client(
-                &raw const self.nobody,
+                &raw const self.no_process,
                 Some(run_queue),
                 ptr::from_ref(self).cast_mut().cast(),
             );
@@ -118,11 +125,11 @@ impl Callbacks {
         Box::into_raw(Box::new(infos))
     }
 
-    /// Takes a lent array back.
+    /// Frees a lent array.
     ///
     /// # Safety
-    /// `infos` came from [`Self::lend`], and is taken back once.
-    pub unsafe fn take_back(&self, infos: *mut Infos) {
+    /// `infos` came from [`Self::lend`], and is freed once.
+    pub unsafe fn free_lent(&self, infos: *mut Infos) {
         // SAFETY: as the caller promises.
         drop(unsafe { Box::from_raw(infos) });
         self.counts.back.fetch_add(1, Ordering::Relaxed);
@@ -142,7 +149,8 @@ impl Callbacks {
     fn call(&'static self, callback: Callback, response: &Response) {
         self.counts.answered.fetch_add(1, Ordering::Relaxed);
         match callback {
-            Callback::Ping(frame) => super::server().send(frame),
+            // Without the writing thread the server is ending.
+            Callback::Ping(outgoing, frame) => drop(outgoing.send(frame)),
             // A thread that has stopped waiting needs no wake-up.
             Callback::Thread(waker) => drop(waker.send(())),
             Callback::Op(Some(callback), CallbackData(cbdata)) => {
@@ -216,7 +224,7 @@ impl Callbacks {
                 eprintln!("penstock-pmix: event not sent: status {code}");
             }
             // SAFETY: the library will not call `notified`.
-            unsafe { self.take_back(lent) };
+            unsafe { self.free_lent(lent) };
         }
     }
 }
@@ -237,19 +245,19 @@ unsafe extern "C" fn run_queue(status: c_int, cbdata: *mut c_void) {
 /// Takes the attributes of a response back from libpmix.
 unsafe extern "C" fn release(cbdata: *mut c_void) {
     // SAFETY: `call` hands over what `lend` made, and the library calls this once for it.
-    unsafe { super::server().callbacks.take_back(cbdata.cast()) };
+    unsafe { callbacks().free_lent(cbdata.cast()) };
 }
 
 /// Takes the data of a fence back from libpmix.
 unsafe extern "C" fn release_data(cbdata: *mut c_void) {
     // SAFETY: `call` hands over a boxed vector, and the library calls this once for it.
     drop(unsafe { Box::from_raw(cbdata.cast::<Vec<u8>>()) });
-    let counts = &super::server().callbacks.counts;
+    let counts = &callbacks().counts;
     counts.back.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Takes the attributes of an event back from libpmix.
 unsafe extern "C" fn notified(_status: c_int, cbdata: *mut c_void) {
     // SAFETY: `notify` hands over what `lend` made, and the library calls this once for it.
-    unsafe { super::server().callbacks.take_back(cbdata.cast()) };
+    unsafe { callbacks().free_lent(cbdata.cast()) };
 }

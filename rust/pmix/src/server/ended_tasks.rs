@@ -14,28 +14,16 @@ use std::time::{Duration, Instant};
 use penstock_pmix::response::Response;
 use penstock_pmix::status;
 
-use super::callbacks::Callback;
+use super::callbacks::{Callback, callbacks};
+use super::clients;
 use super::library::{self, Environment};
-use super::{clients, server};
+use super::server::{TaskEvent, server};
 
 /// The option that starts this program as a stand-in for a task.
 pub const STAND_IN: &str = "--stand-in";
 
 /// The time in which libpmix is expected to see that a connection is closed.
 const DISCONNECT_LIMIT: Duration = Duration::from_secs(5);
-
-/// A change of a task.
-pub enum TaskEvent {
-    /// A task has connected.
-    Connected,
-    /// A task has ended; the frame of the response is sent when libpmix no longer counts the task.
-    Ended {
-        /// The task's rank.
-        rank: u32,
-        /// The frame.
-        response: Vec<u8>,
-    },
-}
 
 /// Handles the changes of tasks, until the process ends.
 pub fn run(
@@ -74,9 +62,7 @@ fn wait_for_library() {
         // libpmix's event loop runs at least once in between.
         let (waker, woken) = channel();
         let response = Response::of_status(status::SUCCESS);
-        server()
-            .callbacks
-            .enqueue(Callback::Thread(waker), response);
+        callbacks().enqueue(Callback::Thread(waker), response);
         if woken.recv().is_err() || !clients::any_closed() {
             return;
         }

@@ -1,23 +1,23 @@
-//! What of libpmix's interface is used, as `pmix_common.h` and `pmix_server.h` (4.2) declare it.
+//! The part of libpmix's interface in use, as `pmix_common.h` and `pmix_server.h` (4.2) declare it.
 //!
 //! Later versions keep these layouts and add to the end of the module struct.
 
-#![expect(unsafe_code, reason = "declares what is C")]
+#![expect(unsafe_code, reason = "declares C functions")]
 
 use std::ffi::{c_char, c_int, c_short, c_uint, c_ulong, c_void};
 
 pub const MAX_NAMESPACE: usize = 255;
 pub const MAX_KEY: usize = 511;
 
-/// Flag of an [`Info`]: the request is to be refused where this cannot be met.
+/// Flag of an [`Info`]: the request is to be denied if this cannot be met.
 pub const REQUIRED: u32 = 1;
-/// What an upcall returns that is answered later.
+/// Returned by an upcall that is answered later.
 pub const SUCCESS: c_int = 0;
-/// What a function returns that has done its work and will not call back.
+/// Returned by a function that has done its work and will not call back.
 pub const OPERATION_SUCCEEDED: c_int = -157;
 /// To every process on this node.
 pub const RANGE_LOCAL: u8 = 2;
-/// A rank that is none.
+/// No rank.
 pub const RANK_UNDEF: u32 = u32::MAX;
 /// The ranks below are those of processes.
 pub const RANK_VALID: u32 = u32::MAX - 50;
@@ -87,7 +87,7 @@ pub const POLLNVAL: c_short = 0x20;
 /// The descriptor is not for programs that this one starts (Linux).
 pub const SOCK_CLOEXEC: c_int = 0o2_000_000;
 
-/// Nobody has come (errno).
+/// No connection is pending (errno).
 pub const EAGAIN: c_int = 11;
 
 const _: () = assert!(size_of::<Poll>() == 8);

@@ -7,7 +7,7 @@ use std::env;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
-use penstock_pmix::{Info, StartRequest, Value, nodes_regex, ranks_regex};
+use penstock_pmix::{Error, Info, Job, Value, nodes_regex, ranks_regex};
 
 use super::native::{Infos, proc, read_text};
 use super::{ffi, upcalls};
@@ -62,30 +62,26 @@ pub fn version() -> String {
 ///
 /// # Safety
 /// Called once, after `server()` is set for the upcalls.
-pub unsafe fn start(
-    start: &StartRequest,
-    namespace: &CStr,
-) -> Result<BTreeMap<u32, Environment>, String> {
-    let (here, _) = start.served().next().ok_or("no node has the local ranks")?;
-    let directory = start
-        .directory
-        .to_str()
-        .ok_or("`directory`: expected UTF-8")?;
-    let own = [
-        string("pmix.srv.nspace", &format!("{}.server", start.namespace)),
+pub unsafe fn start(job: &Job, namespace: &CStr) -> Result<BTreeMap<u32, Environment>, Error> {
+    let mut own = vec![
+        string("pmix.srv.nspace", &format!("{}.server", job.namespace)),
         Info::new("pmix.srv.rank", Value::Rank(0)),
-        string("pmix.srvr.tmpdir", directory),
-        string("pmix.sys.tmpdir", directory),
-        string("pmix.hname", here),
+        string("pmix.srvr.tmpdir", &job.directory),
+        string("pmix.sys.tmpdir", &job.directory),
     ];
+    own.extend(
+        job.served()
+            .next()
+            .map(|(here, _)| string("pmix.hname", here)),
+    );
     let infos = to_native(&own)?;
     let mut module = upcalls::module();
     // SAFETY: both live until the call returns, which copies them; the upcalls have their server.
     check("PMIx_server_init", unsafe {
         ffi::PMIx_server_init(&raw mut module, infos.first(), infos.count())
     })?;
-    let local = c_int::try_from(start.local.len()).map_err(|error| error.to_string())?;
-    let infos = to_native(&job_data(start))?;
+    let local = c_int::try_from(job.local.len()).unwrap_or(c_int::MAX);
+    let infos = to_native(&job_data(job))?;
     // SAFETY: without a callback libpmix does not use them after the call.
     check("PMIx_server_register_nspace", unsafe {
         ffi::PMIx_server_register_nspace(
@@ -98,7 +94,7 @@ pub unsafe fn start(
         )
     })?;
     let (uid, gid) = user();
-    for &rank in &start.local {
+    for &rank in &job.local {
         let proc = proc(namespace, rank);
         // SAFETY: as above.
         check("PMIx_server_register_client", unsafe {
@@ -112,14 +108,13 @@ pub unsafe fn start(
             )
         })?;
     }
-    start
-        .local
+    job.local
         .iter()
         .map(|&rank| {
             let mut variables = environment(&proc(namespace, rank))?;
-            if let Some((node, _)) = start.position(rank) {
+            if let Some((node, _)) = job.position(rank) {
                 // libpmix sets this machine's name, or that of the first of several nodes.
-                variables.insert("PMIX_HOSTNAME".to_owned(), start.nodes[node].clone());
+                variables.insert("PMIX_HOSTNAME".to_owned(), job.nodes[node].clone());
             }
             Ok((rank, variables))
         })
@@ -149,7 +144,7 @@ pub fn deregister(namespace: &CStr, rank: u32) {
 unsafe extern "C" fn deregistered(_status: c_int, _cbdata: *mut c_void) {}
 
 /// The job data that PMIx offers to every task.
-fn job_data(start: &StartRequest) -> Vec<Info> {
+fn job_data(job: &Job) -> Vec<Info> {
     let list = |ranks: &[u32]| {
         ranks
             .iter()
@@ -160,17 +155,17 @@ fn job_data(start: &StartRequest) -> Vec<Info> {
     let size =
         |key, count: usize| Info::new(key, Value::Uint32(u32::try_from(count).unwrap_or(u32::MAX)));
     let mut infos = vec![
-        string("pmix.jobid", &start.job),
-        Info::new("pmix.univ.size", Value::Uint32(start.universe)),
-        Info::new("pmix.job.size", Value::Uint32(start.size)),
-        Info::new("pmix.max.size", Value::Uint32(start.size)),
-        size("pmix.num.nodes", start.nodes.len()),
-        string("pmix.nmap", &nodes_regex(&start.nodes)),
-        string("pmix.pmap", &ranks_regex(&start.ranks_per_node)),
+        string("pmix.jobid", &job.job),
+        Info::new("pmix.univ.size", Value::Uint32(job.universe)),
+        Info::new("pmix.job.size", Value::Uint32(job.size)),
+        Info::new("pmix.max.size", Value::Uint32(job.size)),
+        size("pmix.num.nodes", job.nodes.len()),
+        string("pmix.nmap", &nodes_regex(&job.nodes)),
+        string("pmix.pmap", &ranks_regex(&job.ranks_per_node)),
     ];
     infos.extend(
         (0_u32..)
-            .zip(start.nodes.iter().zip(&start.ranks_per_node))
+            .zip(job.nodes.iter().zip(&job.ranks_per_node))
             .map(|(number, (node, ranks))| {
                 let about = vec![
                     string("pmix.hname", node),
@@ -186,8 +181,8 @@ fn job_data(start: &StartRequest) -> Vec<Info> {
                 Info::new("pmix.node.arr", Value::Infos(about))
             }),
     );
-    infos.extend((0..start.size).filter_map(|rank| {
-        let (node, position) = start.position(rank)?;
+    infos.extend((0..job.size).filter_map(|rank| {
+        let (node, position) = job.position(rank)?;
         let local_rank = u16::try_from(position).unwrap_or(u16::MAX);
         Some(Info::new(
             "pmix.pdata",
@@ -201,7 +196,7 @@ fn job_data(start: &StartRequest) -> Vec<Info> {
                     "pmix.nodeid",
                     Value::Uint32(u32::try_from(node).unwrap_or(u32::MAX)),
                 ),
-                string("pmix.hname", &start.nodes[node]),
+                string("pmix.hname", &job.nodes[node]),
             ]),
         ))
     }));
@@ -213,28 +208,28 @@ fn string(key: &str, text: &str) -> Info {
 }
 
 /// The attributes in libpmix's form; the error names those that have none.
-fn to_native(infos: &[Info]) -> Result<Infos, String> {
+fn to_native(infos: &[Info]) -> Result<Infos, Error> {
     let mut errors = Vec::new();
     let infos = Infos::new(infos, &mut errors);
     if errors.is_empty() {
         Ok(infos)
     } else {
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        Err(errors.join("; "))
+        Err(Error::library(errors.join("; ")))
     }
 }
 
-fn check(function: &str, code: c_int) -> Result<(), String> {
+fn check(function: &str, code: c_int) -> Result<(), Error> {
     if code == ffi::SUCCESS || code == ffi::OPERATION_SUCCEEDED {
         return Ok(());
     }
     // SAFETY: text that ends in NUL and lives as long as the process.
     let text = unsafe { read_text(ffi::PMIx_Error_string(code)) }.unwrap_or_default();
-    Err(format!("{function}: {text} ({code})"))
+    Err(Error::library(format!("{function}: {text} ({code})")))
 }
 
 /// The environment variables by which a task finds its server.
-fn environment(proc: &ffi::Proc) -> Result<Environment, String> {
+fn environment(proc: &ffi::Proc) -> Result<Environment, Error> {
     let mut list: *mut *mut c_char = ptr::null_mut();
     // SAFETY: libpmix makes the list, of text that ends in NUL, with null at its end.
     check("PMIx_server_setup_fork", unsafe {
@@ -251,7 +246,9 @@ fn environment(proc: &ffi::Proc) -> Result<Environment, String> {
             (text, next.add(1))
         };
         next = after;
-        let text = text.into_string().map_err(|error| error.to_string())?;
+        let text = text
+            .into_string()
+            .map_err(|error| Error::library(format!("environment: {error}")))?;
         if let Some((name, value)) = text.split_once('=') {
             variables.insert(name.to_owned(), value.to_owned());
         }

@@ -91,7 +91,9 @@ unsafe fn read_array(array: &ffi::DataArray, depth: usize) -> Result<Value, Inva
             // SAFETY: an array of this type holds `count` values.
             let values = unsafe { slice(first.cast::<ffi::Value>(), count) };
             // SAFETY: they are valid with all they point to.
-            let values = values.iter().map(|it| unsafe { read_value(it, depth) });
+            let values = values
+                .iter()
+                .map(|value| unsafe { read_value(value, depth) });
             values.collect::<Result<_, _>>().map(Value::Values)
         }
         types::STRING => {
@@ -100,7 +102,7 @@ unsafe fn read_array(array: &ffi::DataArray, depth: usize) -> Result<Value, Inva
             // SAFETY: null, or text that ends in NUL.
             let texts = texts
                 .iter()
-                .map(|&it| unsafe { read_text(it) }.map(Value::String));
+                .map(|&text| unsafe { read_text(text) }.map(Value::String));
             texts.collect::<Result<_, _>>().map(Value::Values)
         }
         types::PROC => {
@@ -238,7 +240,7 @@ impl Infos {
 impl Drop for Infos {
     fn drop(&mut self) {
         for piece in self.pieces.drain(..) {
-            // SAFETY: each piece came from `into_raw` of its type, and is taken back here only.
+            // SAFETY: each piece came from `into_raw` of its type, and is freed here only.
             unsafe {
                 match piece {
                     Piece::Text(text) => drop(CString::from_raw(text)),
@@ -265,8 +267,8 @@ fn make_infos(
         .iter()
         .filter_map(|info| match make_info(info, pieces, errors) {
             Ok(info) => Some(info),
-            Err(text) => {
-                errors.push(Error::attribute(&info.key, &text));
+            Err(error) => {
+                errors.push(error);
                 None
             }
         })
@@ -281,40 +283,47 @@ fn make_info(
     info: &Info,
     pieces: &mut Vec<Piece>,
     errors: &mut Vec<Error>,
-) -> Result<ffi::Info, String> {
+) -> Result<ffi::Info, Error> {
+    let invalid = |text: &str| Error::attribute(&info.key, text);
     let bytes = info.key.as_bytes();
     if bytes.len() > ffi::MAX_KEY || bytes.contains(&0) {
-        return Err(format!(
+        let expected = format!(
             "expected a key of at most {} bytes without NUL",
             ffi::MAX_KEY
-        ));
+        );
+        return Err(invalid(&expected));
     }
     let mut key = [0; ffi::MAX_KEY + 1];
     fill(&mut key, bytes);
     Ok(ffi::Info {
         key,
         flags: if info.required { ffi::REQUIRED } else { 0 },
-        value: make_value(&info.value, pieces, errors)?,
+        value: make_value(&info.value, pieces, errors).map_err(|NoForm(text)| invalid(&text))?,
     })
 }
+
+/// Why a value has no form in libpmix.
+struct NoForm(String);
 
 fn make_value(
     value: &Value,
     pieces: &mut Vec<Piece>,
     errors: &mut Vec<Error>,
-) -> Result<ffi::Value, String> {
+) -> Result<ffi::Value, NoForm> {
     // Zeroed, since libpmix may copy the whole union.
     let mut data = ffi::Data { words: [0; 3] };
     let kind = match value {
         Value::String(text) => {
-            let text = CString::new(text.as_str()).map_err(|_| "expected a text without NUL")?;
+            let text = CString::new(text.as_str())
+                .map_err(|_| NoForm("expected a text without NUL".to_owned()))?;
             data.string = text.into_raw();
             // SAFETY: written in the line above.
             pieces.push(Piece::Text(unsafe { data.string }));
             types::STRING
         }
         Value::Proc(namespace, rank) => {
-            let name = CString::new(namespace.as_str()).map_err(|_| "expected no NUL")?;
+            let name = CString::new(namespace.as_str())
+                .map_err(|_| NoForm("expected no NUL".to_owned()))?;
             let made = Box::into_raw(Box::new(proc(&name, *rank)));
             pieces.push(Piece::Proc(made));
             data.proc = made;
@@ -328,7 +337,7 @@ fn make_value(
         Value::Values(values) => {
             let made: Result<Box<[_]>, _> = values
                 .iter()
-                .map(|it| make_value(it, pieces, errors))
+                .map(|value| make_value(value, pieces, errors))
                 .collect();
             let made = made?;
             let count = made.len();
@@ -340,7 +349,7 @@ fn make_value(
         scalar => {
             let (kind, word) = scalar
                 .word()
-                .ok_or_else(|| format!("no value of {}", scalar.type_name()))?;
+                .ok_or_else(|| NoForm(format!("no value of {}", scalar.type_name())))?;
             data.words = [word, 0, 0];
             kind
         }

@@ -5,12 +5,14 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
+use penstock_flux::topic;
 use penstock_pmix::response::Response;
 use penstock_pmix::{Info, request, status};
 
-use super::callbacks::{Callback, CallbackData};
+use super::callbacks::{Callback, CallbackData, callbacks};
+use super::ffi;
 use super::native::{InvalidInfo, read_infos, read_text};
-use super::{TaskRequest, ffi, server};
+use super::server::{TaskRequest, server};
 
 /// The table of upcalls; libpmix rejects those that are not in it.
 pub fn module() -> ffi::Module {
@@ -36,7 +38,7 @@ pub fn module() -> ffi::Module {
 fn succeed(callback: ffi::OpCallback, cbdata: *mut c_void) -> c_int {
     let callback = Callback::Op(callback, CallbackData(cbdata));
     let response = Response::of_status(status::SUCCESS);
-    server().callbacks.enqueue(callback, response);
+    callbacks().enqueue(callback, response);
     ffi::SUCCESS
 }
 
@@ -119,7 +121,7 @@ unsafe extern "C" fn fence(
     };
     let callback = Callback::Modex(callback, CallbackData(cbdata), copy);
     let response = Response::of_status(status::SUCCESS);
-    server().callbacks.enqueue(callback, response);
+    callbacks().enqueue(callback, response);
     ffi::SUCCESS
 }
 
@@ -139,7 +141,7 @@ unsafe extern "C" fn abort(
     let text = unsafe { read_text(message) }.unwrap_or_default();
     let callback = Callback::Op(callback, CallbackData(cbdata));
     server().send_request(
-        "pmix.abort",
+        topic::pmix::ABORT,
         &request::abort(rank, code, &text),
         TaskRequest::Plain(callback),
     );
@@ -160,7 +162,7 @@ unsafe extern "C" fn allocate(
     // SAFETY: libpmix gives `ndata` attributes, valid until our callback.
     match unsafe { read_infos(data, ndata) } {
         Ok(infos) => server().send_request(
-            "pmix.alloc",
+            topic::pmix::ALLOC,
             &request::alloc(rank, directive, &infos),
             TaskRequest::Alloc(callback),
         ),
@@ -218,5 +220,5 @@ unsafe fn read_queries(
 fn reject(callback: Callback, InvalidInfo(text): &InvalidInfo) {
     eprintln!("penstock-pmix: request rejected: {text}");
     let response = Response::of_status(status::BAD_PARAM);
-    server().callbacks.enqueue(callback, response);
+    callbacks().enqueue(callback, response);
 }

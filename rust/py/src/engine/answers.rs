@@ -2,25 +2,26 @@
 
 use penstock_engine::{Change, Effect, Estimate, Field, Job, Reason, Start};
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::columns::{self, view};
+use super::core_state::{CoreState, EngineCore};
 use super::jobs::time;
-use super::{Books, EngineCore};
 use crate::errors::{EngineError, NotFoundError, raised};
 use crate::idset::PyIdSet;
 use crate::resource::convert;
 
 /// The kind of a reason, its facts, and the sentence.
 type Explained<'py> = (u64, &'static str, Bound<'py, PyDict>, String);
-/// When and where a job starts, or why it never does.
+/// The time and ranks of a start, or the reason why the job never starts.
 type When = (Option<f64>, Option<PyIdSet>, Option<String>);
 /// The start before and after a change, the other jobs that it moves, and the sentence.
 type Changed = (Option<When>, Option<When>, Vec<(u64, When, When)>, String);
 
-fn called(id: u64) -> String {
-    format!("job {id}")
+fn called(id: JobId) -> String {
+    format!("job {}", id.get())
 }
 
 fn when(start: Start, now: f64) -> When {
@@ -34,7 +35,7 @@ fn when(start: Start, now: f64) -> When {
 fn changed(effect: Effect, now: f64) -> Changed {
     let sentence = effect.sentence(now);
     let moved = effect.moved.into_iter();
-    let moved = moved.map(|it| (it.id, when(it.before, now), when(it.after, now)));
+    let moved = moved.map(|job| (job.id.get(), when(job.before, now), when(job.after, now)));
     (
         effect.before.map(|start| when(start, now)),
         effect.after.map(|start| when(start, now)),
@@ -43,11 +44,11 @@ fn changed(effect: Effect, now: f64) -> Changed {
     )
 }
 
-impl Books {
+impl CoreState {
     fn explained<'py>(
         &self,
         py: Python<'py>,
-        id: u64,
+        id: JobId,
         reason: &Reason,
         now: f64,
     ) -> PyResult<Explained<'py>> {
@@ -57,18 +58,24 @@ impl Books {
         let facts = PyDict::new(py);
         for (name, field) in reason.fields() {
             match field {
-                Field::Job(number) | Field::Count(number) => facts.set_item(name, number)?,
+                Field::Job(id) => facts.set_item(name, id.get())?,
+                Field::Count(count) => facts.set_item(name, count)?,
                 Field::Time(seconds) => facts.set_item(name, seconds)?,
                 Field::Text(text) => facts.set_item(name, text)?,
                 Field::Queue(queue) => facts.set_item(name, self.engine.queue_name(queue))?,
             }
         }
-        Ok((id, reason.kind(), facts, reason.sentence(now, &called)))
+        Ok((
+            id.get(),
+            reason.kind(),
+            facts,
+            reason.sentence(now, &called),
+        ))
     }
 
-    fn left_out_of_order(py: Python<'_>, id: u64) -> Explained<'_> {
+    fn left_out_of_order(py: Python<'_>, id: JobId) -> Explained<'_> {
         let sentence = "left out: the order of the last pass does not have it".to_owned();
-        (id, "left-out", PyDict::new(py), sentence)
+        (id.get(), "left-out", PyDict::new(py), sentence)
     }
 }
 
@@ -78,12 +85,12 @@ impl EngineCore {
         py: Python<'_>,
         now: f64,
         look: usize,
-        change: impl FnOnce(&mut Books) -> PyResult<Change>,
+        change: impl FnOnce(&mut CoreState) -> PyResult<Change>,
     ) -> PyResult<Changed> {
         let now = time(now)?;
-        let mut books = self.books()?;
-        let change = change(&mut books)?;
-        let engine = &mut books.engine;
+        let mut state = self.lock()?;
+        let change = change(&mut state)?;
+        let engine = &mut state.engine;
         let effect = py.detach(|| {
             engine.share();
             engine.what_if(&change, now, look)
@@ -96,12 +103,12 @@ impl EngineCore {
 impl EngineCore {
     fn explain<'py>(&self, py: Python<'py>, job: u64, now: f64) -> PyResult<Explained<'py>> {
         let now = time(now)?;
-        let mut books = self.books()?;
-        let engine = &mut books.engine;
-        let Some(reason) = py.detach(|| engine.explain(job, now)) else {
+        let mut state = self.lock()?;
+        let engine = &mut state.engine;
+        let Some(reason) = py.detach(|| engine.explain(JobId::new(job), now)) else {
             return Err(NotFoundError::new_err(format!("job {job} is not pending")));
         };
-        books.explained(py, job, &reason, now)
+        state.explained(py, JobId::new(job), &reason, now)
     }
 
     /// The columns of `Estimates`.
@@ -113,40 +120,47 @@ impl EngineCore {
     ) -> PyResult<Bound<'py, PyDict>> {
         let now = time(now)?;
         let ids = ids.map(columns::ids).transpose()?;
-        let mut books = self.books()?;
-        let books = &mut *books;
-        let engine = &books.engine;
-        let strange = |id: &&u64| !engine.is_queued(**id) && !engine.is_running(**id);
+        let mut state = self.lock()?;
+        let state = &mut *state;
+        let engine = &state.engine;
+        let strange = |id: &&JobId| !engine.is_queued(**id) && !engine.is_running(**id);
         if let Some(id) = ids.iter().flatten().find(strange) {
-            let problem = format!("job {id} is neither pending nor running");
+            let problem = format!("job {} is neither pending nor running", id.get());
             return Err(NotFoundError::new_err(problem));
         }
         let estimates = py.detach(|| {
-            books.engine.share();
+            state.engine.share();
             let estimates = if let Some(ids) = &ids {
-                books.engine.estimate_of(now, ids)
+                state.engine.estimate_of(now, ids)
             } else {
-                let mut estimates = books.engine.estimate(now);
-                let left_out = books.left_out().into_iter();
+                let mut estimates = state.engine.estimate(now);
+                let left_out = state.left_out().into_iter();
                 estimates.extend(left_out.map(|id| Estimate { id, start: None }));
                 estimates
             };
-            for it in &estimates {
-                if let Some(start) = it.start {
-                    books.accuracy.expect(it.id, now, start);
+            for estimate in &estimates {
+                if let Some(start) = estimate.start {
+                    state.accuracy.expect(estimate.id, now, start);
                 }
             }
             estimates
         });
-        let band = books.accuracy.band();
-        let bounds = |start: f64| band.and_then(|it| it.around(now, start));
-        let starts = || estimates.iter().map(|it| it.start.unwrap_or(f64::NAN));
+        let band = state.accuracy.band();
+        let bounds = |start: f64| band.and_then(|band| band.around(now, start));
+        let starts = || {
+            estimates
+                .iter()
+                .map(|estimate| estimate.start.unwrap_or(f64::NAN))
+        };
         let columns = PyDict::new(py);
-        columns.set_item("ids", view(py, estimates.iter().map(|it| it.id))?)?;
+        columns.set_item(
+            "ids",
+            view(py, estimates.iter().map(|estimate| estimate.id.get()))?,
+        )?;
         columns.set_item("starts", view(py, starts())?)?;
-        let earliest = starts().map(|it| bounds(it).map_or(it, |it| it.0));
+        let earliest = starts().map(|start| bounds(start).map_or(start, |bounds| bounds.0));
         columns.set_item("earliest", view(py, earliest)?)?;
-        let latest = starts().map(|it| bounds(it).map_or(it, |it| it.1));
+        let latest = starts().map(|start| bounds(start).map_or(start, |bounds| bounds.1));
         columns.set_item("latest", view(py, latest)?)?;
         Ok(columns)
     }
@@ -158,15 +172,15 @@ impl EngineCore {
         limit: Option<usize>,
     ) -> PyResult<Vec<Explained<'py>>> {
         let now = time(now)?;
-        let mut books = self.books()?;
-        let engine = &mut books.engine;
+        let mut state = self.lock()?;
+        let engine = &mut state.engine;
         let limit = limit.unwrap_or(usize::MAX);
         let reasons = py.detach(|| engine.explain_all(now, limit));
         let rest = limit - reasons.len();
         let reasons = reasons.iter();
-        let explained = reasons.map(|(id, reason)| books.explained(py, *id, reason, now));
-        let left_out = books.left_out().into_iter().take(rest);
-        let left_out = left_out.map(|id| Ok(Books::left_out_of_order(py, id)));
+        let explained = reasons.map(|(id, reason)| state.explained(py, *id, reason, now));
+        let left_out = state.left_out().into_iter().take(rest);
+        let left_out = left_out.map(|id| Ok(CoreState::left_out_of_order(py, id)));
         explained.chain(left_out).collect()
     }
 
@@ -180,15 +194,15 @@ impl EngineCore {
         job: (f64, u32, Option<String>),
     ) -> PyResult<Changed> {
         let (duration, priority, queue) = job;
-        self.effect(py, now, look, |books| {
-            let (_, request) = books.shape_at("shape", shape)?;
+        self.effect(py, now, look, |state| {
+            let (_, request) = state.shape_at("shape", shape)?;
             let mut request = request.clone();
             request.duration = seconds(duration)?;
             Ok(Change::Submit(Job {
-                id: u64::MAX,
+                id: JobId::new(u64::MAX),
                 priority,
                 request,
-                queue: books.engine.queue(&queue.unwrap_or_default()),
+                queue: state.engine.queue(&queue.unwrap_or_default()),
             }))
         })
     }
@@ -200,7 +214,7 @@ impl EngineCore {
         look: usize,
         job: u64,
     ) -> PyResult<Changed> {
-        self.effect(py, now, look, |_| Ok(Change::Cancel(job)))
+        self.effect(py, now, look, |_| Ok(Change::Cancel(JobId::new(job))))
     }
 
     fn what_if_prioritized(
@@ -212,7 +226,10 @@ impl EngineCore {
         priority: u32,
     ) -> PyResult<Changed> {
         self.effect(py, now, look, |_| {
-            Ok(Change::Priority { id: job, priority })
+            Ok(Change::Priority {
+                id: JobId::new(job),
+                priority,
+            })
         })
     }
 
@@ -226,8 +243,9 @@ impl EngineCore {
         units: Option<u32>,
         duration: Option<f64>,
     ) -> PyResult<Changed> {
-        self.effect(py, now, look, |books| {
-            let known = books.engine.job(job).map(|it| it.request.duration);
+        let job = JobId::new(job);
+        self.effect(py, now, look, |state| {
+            let known = state.engine.job(job).map(|job| job.request.duration);
             let kept = known.unwrap_or_default();
             let limit = duration.map_or(Ok(kept), seconds)?;
             let request = match units {
@@ -235,8 +253,8 @@ impl EngineCore {
                     let problem = "units: expected at least 1, found 0";
                     return Err(EngineError::new_err(problem));
                 }
-                Some(units) => books.engine.with_units(job, units),
-                None => books.engine.with_limit(job, limit),
+                Some(units) => state.engine.with_units(job, units),
+                None => state.engine.with_limit(job, limit),
             };
             let mut request = request.map_err(raised)?;
             request.duration = limit;
@@ -253,8 +271,8 @@ impl EngineCore {
         up: bool,
     ) -> PyResult<Changed> {
         let ranks = convert::ids(ranks)?;
-        self.effect(py, now, look, |books| {
-            books.know(&ranks, &IdSet::new())?;
+        self.effect(py, now, look, |state| {
+            state.know(&ranks, &IdSet::new())?;
             Ok(if up {
                 Change::Up(ranks)
             } else {
@@ -266,11 +284,11 @@ impl EngineCore {
     /// The units that a job requests, and the most with which it would start now.
     fn fit_now(&self, py: Python<'_>, job: u64, now: f64) -> PyResult<(u32, Option<u32>)> {
         let now = time(now)?;
-        let mut books = self.books()?;
-        let engine = &mut books.engine;
+        let mut state = self.lock()?;
+        let engine = &mut state.engine;
         let fit = py.detach(|| {
             engine.share();
-            engine.fit_now(job, now)
+            engine.fit_now(JobId::new(job), now)
         });
         let fit = fit.map_err(raised)?;
         Ok((fit.asked, fit.largest))

@@ -3,10 +3,11 @@
 use std::cmp::Ordering;
 
 use penstock_engine::{Order, QueueOptions};
+use penstock_jobspec::job_id::JobId;
 use pyo3::prelude::*;
 
 use super::columns::{self, ColumnType};
-use super::{Books, EngineCore};
+use super::core_state::{CoreState, EngineCore};
 use crate::errors::EngineError;
 
 const ORDER: ColumnType<u64> = ColumnType {
@@ -20,17 +21,20 @@ const SCORES: ColumnType<f64> = ColumnType {
     accepts: |score| !score.is_nan(),
 };
 
-/// The highest priority that an order gives.
+/// The highest priority that an order assigns.
 const TOP: u32 = u32::MAX - 1;
 
-/// Priorities that fall along an order, given those that jobs have of the last order: as many as
-/// possible stay what they are. `None` if all must change.
+/// Descending priorities along an order, given those from the last order, of which as many as
+/// possible are kept. `None` if all must change.
 fn between(kept: &[Option<u32>]) -> Option<Vec<u32>> {
     let mut priorities = Vec::with_capacity(kept.len());
     let mut above = u32::MAX;
     let mut rest = kept;
     while !rest.is_empty() {
-        let new = rest.iter().take_while(|it| it.is_none()).count();
+        let new = rest
+            .iter()
+            .take_while(|priority| priority.is_none())
+            .count();
         let below = rest.get(new).copied().flatten();
         if below.is_some_and(|below| below >= above) {
             return None;
@@ -63,7 +67,7 @@ fn apart(count: usize) -> Vec<u32> {
     places.map(|place| TOP - place * step.max(1)).collect()
 }
 
-impl Books {
+impl CoreState {
     /// Orders all queues by priority, or by their own orders.
     fn order_by_priority(&mut self, by_priority: bool) {
         if std::mem::replace(&mut self.by_priority, by_priority) == by_priority {
@@ -88,13 +92,13 @@ impl Books {
     }
 
     /// Whether a job waits only because the last order does not have it.
-    pub(super) fn is_left_out(&self, id: u64) -> bool {
+    pub(super) fn is_left_out(&self, id: JobId) -> bool {
         let own = self.arranged.get(&id);
         own.is_some_and(|own| *own > 0) && self.engine.priority(id) == Some(0)
     }
 
     /// The jobs that the last order does not have, by ascending id.
-    pub(super) fn left_out(&self) -> Vec<u64> {
+    pub(super) fn left_out(&self) -> Vec<JobId> {
         let ids = self.arranged.keys().copied();
         let mut ids: Vec<_> = ids.filter(|id| self.is_left_out(*id)).collect();
         ids.sort_unstable();
@@ -102,14 +106,15 @@ impl Books {
     }
 
     /// Puts jobs of the queue in this order, and all others behind, held.
-    fn arrange(&mut self, order: &[u64], others: &[u64]) -> Result<(), String> {
+    fn arrange(&mut self, order: &[JobId], others: &[JobId]) -> PyResult<()> {
         self.order_by_priority(true);
         let mut kept = Vec::with_capacity(order.len());
         for id in order.iter().chain(others) {
             let Some(priority) = self.engine.priority(*id) else {
-                return Err(format!(
-                    "job {id} has left the queue while it was put in order"
-                ));
+                return Err(EngineError::new_err(format!(
+                    "job {} has left the queue while it was put in order",
+                    id.get()
+                )));
             };
             let is_new = !self.arranged.contains_key(id);
             self.arranged.entry(*id).or_insert(priority);
@@ -132,7 +137,7 @@ impl Books {
 
 #[pymethods]
 impl EngineCore {
-    /// Puts the jobs in the order of these positions in `ids`; those left out wait.
+    /// Orders the jobs by positions in `ids`; jobs left out are held.
     fn arrange(
         &self,
         py: Python<'_>,
@@ -161,13 +166,12 @@ impl EngineCore {
         }
         let others = ids.iter().zip(&used).filter(|(_, used)| !**used);
         let others: Vec<_> = others.map(|(id, _)| *id).collect();
-        let mut books = self.books()?;
-        let books = &mut *books;
-        py.detach(|| books.arrange(&first, &others))
-            .map_err(EngineError::new_err)
+        let mut state = self.lock()?;
+        let state = &mut *state;
+        py.detach(|| state.arrange(&first, &others))
     }
 
-    /// Puts the jobs in the order of these numbers, the highest first.
+    /// Orders the jobs by score, the highest first.
     fn arrange_by_score(
         &self,
         py: Python<'_>,
@@ -182,8 +186,8 @@ impl EngineCore {
                 "score: expected {expected} numbers, one for each job, found {found}"
             )));
         }
-        let mut books = self.books()?;
-        let books = &mut *books;
+        let mut state = self.lock()?;
+        let state = &mut *state;
         let arrange = || {
             let mut order: Vec<_> = (0..ids.len()).collect();
             order.sort_by(|a, b| {
@@ -192,17 +196,17 @@ impl EngineCore {
                     .unwrap_or(Ordering::Equal)
             });
             let order: Vec<_> = order.into_iter().map(|at| ids[at]).collect();
-            books.arrange(&order, &[])
+            state.arrange(&order, &[])
         };
-        py.detach(arrange).map_err(EngineError::new_err)
+        py.detach(arrange)
     }
 
-    /// Gives the jobs their own priorities again.
+    /// Restores the jobs' own priorities.
     fn disarrange(&self) -> PyResult<()> {
-        let mut books = self.books()?;
-        let changes: Vec<_> = books.arranged.drain().collect();
-        books.engine.prioritize(&changes);
-        books.order_by_priority(false);
+        let mut state = self.lock()?;
+        let changes: Vec<_> = state.arranged.drain().collect();
+        state.engine.prioritize(&changes);
+        state.order_by_priority(false);
         Ok(())
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use penstock_jobspec::job_id::JobId;
+
 use pyo3::buffer::{Element, ElementType, PyBuffer, PyUntypedBuffer};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
@@ -95,7 +97,7 @@ impl<T: Copy> Column<T> {
 }
 
 impl<T: Number> Column<T> {
-    /// Reads a column that goes with `rows` ids.
+    /// Reads a column for `rows` ids.
     pub fn read(source: &Bound<'_, PyAny>, kind: ColumnType<T>, rows: usize) -> PyResult<Self> {
         let column = Self::any(source, kind)?;
         if let Self::Each(values) = &column
@@ -157,10 +159,10 @@ impl<T: Number> Column<T> {
 }
 
 /// The ids of a call: a number alone is one id.
-pub(super) fn ids(source: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
+pub(super) fn ids(source: &Bound<'_, PyAny>) -> PyResult<Vec<JobId>> {
     Ok(match Column::any(source, IDS)? {
-        Column::All(id) => vec![id],
-        Column::Each(ids) => ids,
+        Column::All(id) => vec![JobId::new(id)],
+        Column::Each(ids) => ids.into_iter().map(JobId::new).collect(),
     })
 }
 
@@ -227,36 +229,36 @@ fn array<T: Number>(
     let read = match element {
         _ if !native => None,
         ElementType::SignedInteger { bytes: 8 } => {
-            numbers::<i64, T>(source, kind, |it| T::from_int(it.into()))
+            numbers::<i64, T>(source, kind, |number| T::from_int(number.into()))
         }
         ElementType::UnsignedInteger { bytes: 8 } => {
-            numbers::<u64, T>(source, kind, |it| T::from_int(it.into()))
+            numbers::<u64, T>(source, kind, |number| T::from_int(number.into()))
         }
         ElementType::SignedInteger { bytes: 4 } => {
-            numbers::<i32, T>(source, kind, |it| T::from_int(it.into()))
+            numbers::<i32, T>(source, kind, |number| T::from_int(number.into()))
         }
         ElementType::UnsignedInteger { bytes: 4 } => {
-            numbers::<u32, T>(source, kind, |it| T::from_int(it.into()))
+            numbers::<u32, T>(source, kind, |number| T::from_int(number.into()))
         }
         ElementType::SignedInteger { bytes: 2 } => {
-            numbers::<i16, T>(source, kind, |it| T::from_int(it.into()))
+            numbers::<i16, T>(source, kind, |number| T::from_int(number.into()))
         }
         ElementType::UnsignedInteger { bytes: 2 } => {
-            numbers::<u16, T>(source, kind, |it| T::from_int(it.into()))
+            numbers::<u16, T>(source, kind, |number| T::from_int(number.into()))
         }
         ElementType::SignedInteger { bytes: 1 } => {
-            numbers::<i8, T>(source, kind, |it| T::from_int(it.into()))
+            numbers::<i8, T>(source, kind, |number| T::from_int(number.into()))
         }
         ElementType::UnsignedInteger { bytes: 1 } => {
-            numbers::<u8, T>(source, kind, |it| T::from_int(it.into()))
+            numbers::<u8, T>(source, kind, |number| T::from_int(number.into()))
         }
         ElementType::Float { bytes: 8 } => numbers::<f64, T>(source, kind, T::from_float),
         ElementType::Float { bytes: 4 } => {
-            numbers::<f32, T>(source, kind, |it| T::from_float(it.into()))
+            numbers::<f32, T>(source, kind, |number| T::from_float(number.into()))
         }
         _ => None,
     };
-    // What has another byte order or form is read one by one, by whoever made it.
+    // Other byte orders and layouts: converted item by item.
     read.unwrap_or_else(|| items(source, kind))
 }
 

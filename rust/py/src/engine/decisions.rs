@@ -1,24 +1,25 @@
-//! `Decisions`: what a pass has decided, as columns.
+//! `Decisions`: the decisions of a pass, as columns.
 #![expect(
     clippy::doc_markdown,
     reason = "what documents a class documents it to Python"
 )]
 
 use penstock_engine::Decision;
+use penstock_jobspec::job_id::JobId;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PySlice};
 
 use super::columns::view;
+use super::core_state::{CoreState, EngineCore};
 use super::jobs::time;
-use super::{Books, EngineCore};
 use crate::resource::PyResourceSet;
 use crate::shared::{Stride, position};
 
-/// What a pass has decided: the jobs that start, as columns in the order of the decisions, and those denied.
+/// The decisions of a pass: the jobs that start, as columns in the order of the decisions, and the denied jobs.
 ///
-/// Columns are read-only `memoryview`s: `numpy.asarray(decisions.ids)` copies nothing. `len` and iteration are about
-/// the jobs that start; a slice is a list of them. A set of decisions is true if there is any, or any denial.
+/// Columns are read-only `memoryview`s: `numpy.asarray(decisions.ids)` copies nothing. `len` and iteration cover
+/// the jobs that start; a slice is a list of them. The object is true if it has a start or a denial.
 #[pyclass(module = "penstock.engine", frozen)]
 pub(super) struct Decisions {
     engine: Py<EngineCore>,
@@ -39,7 +40,7 @@ struct Started {
     backfilled: Vec<bool>,
 }
 
-impl Books {
+impl CoreState {
     fn decide(&mut self, now: f64, limit: usize) -> (Started, Vec<(u64, String)>) {
         let decisions = self.engine.schedule(now, limit);
         let mut started = Started::default();
@@ -51,7 +52,7 @@ impl Books {
                     let Some(held) = self.engine.allocation_summary(id) else {
                         continue;
                     };
-                    started.ids.push(id);
+                    started.ids.push(id.get());
                     started
                         .expirations
                         .push(held.expiration.unwrap_or(f64::NAN));
@@ -60,14 +61,14 @@ impl Books {
                     started.gpus.push(held.gpus);
                     started.backfilled.push(backfilled);
                 }
-                Decision::Deny { id, note } => denied.push((id, note)),
+                Decision::Deny { id, note } => denied.push((id.get(), note)),
             }
         }
         for id in &started.ids {
-            self.accuracy.started(*id, now);
+            self.accuracy.started(JobId::new(*id), now);
         }
-        self.forget(started.ids.iter().copied());
-        self.forget(denied.iter().map(|(id, _)| *id));
+        self.forget(started.ids.iter().copied().map(JobId::new));
+        self.forget(denied.iter().map(|(id, _)| JobId::new(*id)));
         (started, denied)
     }
 }
@@ -76,10 +77,10 @@ impl Books {
 impl EngineCore {
     fn schedule(slf: &Bound<'_, Self>, now: f64, limit: Option<usize>) -> PyResult<Decisions> {
         let now = time(now)?;
-        let mut books = slf.get().books()?;
-        let books = &mut *books;
+        let mut state = slf.get().lock()?;
+        let state = &mut *state;
         let limit = limit.unwrap_or(usize::MAX);
-        let (started, denied) = slf.py().detach(|| books.decide(now, limit));
+        let (started, denied) = slf.py().detach(|| state.decide(now, limit));
         Ok(Decisions {
             engine: slf.clone().unbind(),
             now,
@@ -103,14 +104,14 @@ impl Decisions {
 
     fn tuple<'py>(&self, py: Python<'py>, at: usize) -> PyResult<Bound<'py, PyAny>> {
         static DECISION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let it = &self.started;
+        let started = &self.started;
         let row = (
-            it.ids[at],
+            started.ids[at],
             self.now,
-            it.nodes[at],
-            it.cores[at],
-            it.gpus[at],
-            it.backfilled[at],
+            started.nodes[at],
+            started.cores[at],
+            started.gpus[at],
+            started.backfilled[at],
         );
         class(py, &DECISION, "Decision")?.call1(row)
     }
@@ -133,43 +134,49 @@ impl Decisions {
     /// uint64: the jobs that start.
     #[getter]
     fn ids(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.column(py, 0, |it| view(py, it.ids.iter().copied()))
+        self.column(py, 0, |started| view(py, started.ids.iter().copied()))
     }
 
     /// float64: when they start: the `now` of the pass, in seconds.
     #[getter]
     fn starts(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.column(py, 1, |it| view(py, it.ids.iter().map(|_| self.now)))
+        self.column(py, 1, |started| {
+            view(py, started.ids.iter().map(|_| self.now))
+        })
     }
 
     /// float64: when they end at the latest, in seconds; NaN for jobs without a limit.
     #[getter]
     fn expirations(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.column(py, 2, |it| view(py, it.expirations.iter().copied()))
+        self.column(py, 2, |started| {
+            view(py, started.expirations.iter().copied())
+        })
     }
 
     /// uint32: nodes that they hold a part of.
     #[getter]
     fn nodes(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.column(py, 3, |it| view(py, it.nodes.iter().copied()))
+        self.column(py, 3, |started| view(py, started.nodes.iter().copied()))
     }
 
     /// uint64: cores that they hold.
     #[getter]
     fn cores(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.column(py, 4, |it| view(py, it.cores.iter().copied()))
+        self.column(py, 4, |started| view(py, started.cores.iter().copied()))
     }
 
     /// uint64: gpus that they hold.
     #[getter]
     fn gpus(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.column(py, 5, |it| view(py, it.gpus.iter().copied()))
+        self.column(py, 5, |started| view(py, started.gpus.iter().copied()))
     }
 
-    /// bool: whether they start before a job that is earlier in line.
+    /// bool: whether they start before a job that is earlier in the queue.
     #[getter]
     fn backfilled(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.column(py, 6, |it| view(py, it.backfilled.iter().copied()))
+        self.column(py, 6, |started| {
+            view(py, started.backfilled.iter().copied())
+        })
     }
 
     /// The jobs that can never run here, as `Denial`s; they have left the queue.
@@ -182,25 +189,25 @@ impl Decisions {
         PyList::new(py, denied.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// What a job holds, by its position; its start, expiration and number of slots are in it.
+    /// The resources of the job at a position, with its start, expiration and number of slots.
     ///
     /// Raises:
-    ///     EngineError: The job has ended meanwhile.
-    ///     IndexError: There is no such position.
+    ///     EngineError: The job has ended since the pass.
+    ///     IndexError: The position is out of range.
     fn r(&self, py: Python<'_>, index: &Bound<'_, PyAny>) -> PyResult<PyResourceSet> {
         let at = position(index, self.started.ids.len(), "decision")?;
-        let books = self.engine.bind(py).get().books()?;
-        books.resources_of(self.started.ids[at])
+        let state = self.engine.bind(py).get().lock()?;
+        state.resources_of(JobId::new(self.started.ids[at]))
     }
 
-    /// What all the jobs hold, in the order of the columns.
+    /// The resources of all jobs that start, in the order of the columns.
     ///
     /// Raises:
-    ///     EngineError: One of them has ended meanwhile.
+    ///     EngineError: One of them has ended since the pass.
     fn rs(&self, py: Python<'_>) -> PyResult<Vec<PyResourceSet>> {
-        let books = self.engine.bind(py).get().books()?;
+        let state = self.engine.bind(py).get().lock()?;
         let ids = self.started.ids.iter();
-        ids.map(|id| books.resources_of(*id)).collect()
+        ids.map(|id| state.resources_of(JobId::new(*id))).collect()
     }
 
     fn __len__(&self) -> usize {

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use penstock_engine::{QueueId, QueueOptions, ShapeId};
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use rustc_hash::FxHashSet;
 
 use super::columns::{self, Column, DURATIONS, Names, PRIORITIES, SHAPES};
-use super::{Books, EngineCore};
+use super::core_state::{CoreState, EngineCore};
 use crate::errors::{EngineError, JobspecError, raised};
 use crate::idset::PyIdSet;
 use crate::jobspec::jobspec;
@@ -24,7 +25,7 @@ struct Row {
     queue: QueueId,
 }
 
-impl Books {
+impl CoreState {
     /// The queue with this name, or the one without a name.
     fn queue_named(&mut self, name: Option<&str>) -> QueueId {
         self.engine.queue(name.unwrap_or_default())
@@ -33,10 +34,10 @@ impl Books {
     /// Queues a batch, all or nothing: the error names the row.
     fn queue(
         &mut self,
-        ids: &[u64],
+        ids: &[JobId],
         now: Option<f64>,
         row: impl Fn(usize) -> Row,
-    ) -> Result<(), String> {
+    ) -> PyResult<()> {
         let mut failed = None;
         for (place, id) in ids.iter().enumerate() {
             let job = row(place);
@@ -52,11 +53,12 @@ impl Books {
             for id in &ids[..place] {
                 self.engine.cancel(*id);
             }
-            return Err(if ids[..place].contains(&ids[place]) {
-                format!("ids[{place}]: job {} is in the batch twice", ids[place])
+            let reason = if ids[..place].contains(&ids[place]) {
+                format!("job {} is in the batch twice", ids[place].get())
             } else {
-                format!("ids[{place}]: {error}")
-            });
+                error.to_string()
+            };
+            return Err(EngineError::new_err(format!("ids[{place}]: {reason}")));
         }
         if let Some(now) = now {
             self.submitted.extend(ids.iter().map(|id| (*id, now)));
@@ -93,29 +95,29 @@ impl EngineCore {
         let durations = Column::read(durations, DURATIONS, rows)?;
         let priorities = Column::read(priorities, PRIORITIES, rows)?;
         let queues = Names::read(queues, "queues", rows)?;
-        let mut books = self.books()?;
-        let books = &mut *books;
+        let mut state = self.lock()?;
+        let state = &mut *state;
         let shapes = match shapes {
-            Column::All(number) => Column::All(books.shape_at("shapes", number)?.0),
+            Column::All(number) => Column::All(state.shape_at("shapes", number)?.0),
             Column::Each(numbers) => {
                 let rows = numbers.into_iter().enumerate();
                 let shapes = rows.map(|(row, number)| {
-                    if let Some((shape, _)) = books.shapes.at(number) {
+                    if let Some((shape, _)) = state.shapes.at(number) {
                         return Ok(*shape);
                     }
                     let place = columns::place("shapes", Some(row));
-                    books.shape_at(&place, number).map(|(shape, _)| *shape)
+                    state.shape_at(&place, number).map(|(shape, _)| *shape)
                 });
                 Column::Each(shapes.collect::<PyResult<Vec<_>>>()?)
             }
         };
         let queues = match queues {
-            Names::All(name) => Column::All(books.queue_named(name.as_deref())),
+            Names::All(name) => Column::All(state.queue_named(name.as_deref())),
             Names::Each(names) => {
                 let mut known = HashMap::new();
                 let queues = names.iter().map(|name| {
                     let name = name.as_deref();
-                    *known.entry(name).or_insert_with(|| books.queue_named(name))
+                    *known.entry(name).or_insert_with(|| state.queue_named(name))
                 });
                 Column::Each(queues.collect())
             }
@@ -126,8 +128,7 @@ impl EngineCore {
             priority: priorities.at(row),
             queue: queues.at(row),
         };
-        py.detach(|| books.queue(&ids, now, row))
-            .map_err(EngineError::new_err)
+        py.detach(|| state.queue(&ids, now, row))
     }
 
     fn submit_jobspecs(
@@ -166,13 +167,13 @@ impl EngineCore {
             };
             kinds.push(kind);
         }
-        let mut books = self.books()?;
-        let books = &mut *books;
+        let mut state = self.lock()?;
+        let state = &mut *state;
         let parsed: Vec<_> = parsed
             .iter()
             .map(|jobspec| {
-                let (shape, _) = books.name(jobspec.request());
-                let queue = books.queue_named(jobspec.queue());
+                let (shape, _) = state.name(jobspec.request());
+                let queue = state.queue_named(jobspec.queue());
                 (shape, jobspec.request().duration, queue)
             })
             .collect();
@@ -185,11 +186,10 @@ impl EngineCore {
                 queue,
             }
         };
-        py.detach(|| books.queue(&ids, now, row))
-            .map_err(EngineError::new_err)
+        py.detach(|| state.queue(&ids, now, row))
     }
 
-    /// Says what a queue is to be like.
+    /// Sets the options of a queue.
     fn set_queue(
         &self,
         name: &str,
@@ -200,8 +200,8 @@ impl EngineCore {
         max_cores: Option<u64>,
     ) -> PyResult<()> {
         let order = order.parse().map_err(raised)?;
-        let mut books = self.books()?;
-        let queue = books.engine.queue(name);
+        let mut state = self.lock()?;
+        let queue = state.engine.queue(name);
         let options = QueueOptions {
             group,
             order,
@@ -209,27 +209,27 @@ impl EngineCore {
             max_nodes,
             max_cores,
         };
-        let effective = books.effective(&options);
-        books.engine.set_queue(queue, effective);
-        books.queues.insert(name.to_owned(), options);
+        let effective = state.effective(&options);
+        state.engine.set_queue(queue, effective);
+        state.queues.insert(name.to_owned(), options);
         Ok(())
     }
 
-    /// Says when jobs of the queue were submitted, as far as that is known.
+    /// Sets the submission times of pending jobs, where known.
     fn set_submitted(&self, ids: Vec<u64>, times: Vec<Option<f64>>) -> PyResult<()> {
         let known = ids.into_iter().zip(times);
-        let known = known.filter_map(|(id, time)| Some((id, time?)));
-        self.books()?.submitted.extend(known);
+        let known = known.filter_map(|(id, time)| Some((JobId::new(id), time?)));
+        self.lock()?.submitted.extend(known);
         Ok(())
     }
 
     fn cancel(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<usize> {
         let ids = columns::ids(ids)?;
-        let mut books = self.books()?;
-        let books = &mut *books;
+        let mut state = self.lock()?;
+        let state = &mut *state;
         Ok(py.detach(|| {
-            let cancelled = ids.iter().filter(|id| books.engine.cancel(**id)).count();
-            books.forget(ids.iter().copied());
+            let cancelled = ids.iter().filter(|id| state.engine.cancel(**id)).count();
+            state.forget(ids.iter().copied());
             cancelled
         }))
     }
@@ -242,17 +242,17 @@ impl EngineCore {
     ) -> PyResult<usize> {
         let ids = columns::ids(ids)?;
         let priorities = Column::read(priorities, PRIORITIES, ids.len())?;
-        let mut books = self.books()?;
-        let books = &mut *books;
+        let mut state = self.lock()?;
+        let state = &mut *state;
         Ok(py.detach(|| {
             let rows = ids.iter().enumerate();
             let changes: Vec<_> = rows.map(|(row, id)| (*id, priorities.at(row))).collect();
             for (id, priority) in &changes {
-                if let Some(given) = books.arranged.get_mut(id) {
+                if let Some(given) = state.arranged.get_mut(id) {
                     *given = *priority;
                 }
             }
-            books.engine.prioritize(&changes)
+            state.engine.prioritize(&changes)
         }))
     }
 
@@ -265,11 +265,11 @@ impl EngineCore {
     ) -> PyResult<()> {
         let ids = columns::ids(ids)?;
         let ranks = ranks.map(convert::ids).transpose()?;
-        let mut books = self.books()?;
-        let books = &mut *books;
+        let mut state = self.lock()?;
+        let state = &mut *state;
         if let Some(ranks) = &ranks {
-            let gone = ids.iter().flat_map(|id| books.engine.outside(*id));
-            books.know(ranks, &gone.map(|it| it.0).collect())?;
+            let gone = ids.iter().flat_map(|id| state.engine.outside(*id));
+            state.know(ranks, &gone.map(|(rank, ..)| rank).collect())?;
         }
         let free = || {
             let mut seen = FxHashSet::default();
@@ -277,61 +277,68 @@ impl EngineCore {
                 seen.reserve(ids.len());
             }
             for (row, id) in ids.iter().enumerate() {
-                if !books.engine.is_running(*id) {
-                    return Err(format!("ids[{row}]: job {id} holds no resources"));
+                if !state.engine.is_running(*id) {
+                    let text = format!("ids[{row}]: job {} holds no resources", id.get());
+                    return Err(EngineError::new_err(text));
                 }
                 if ids.len() > 1 && !seen.insert(*id) {
-                    return Err(format!("ids[{row}]: job {id} is in the batch twice"));
+                    let text = format!("ids[{row}]: job {} is in the batch twice", id.get());
+                    return Err(EngineError::new_err(text));
                 }
             }
             for id in &ids {
-                let freed = books.engine.free(*id, ranks.as_ref());
-                freed.map_err(|error| error.to_string())?;
+                state.engine.free(*id, ranks.as_ref()).map_err(raised)?;
             }
             Ok(())
         };
-        py.detach(free).map_err(EngineError::new_err)
+        py.detach(free)
     }
 
     fn requeue(&self, job: u64) -> PyResult<()> {
-        self.books()?.engine.requeue(job).map_err(raised)
+        self.lock()?.engine.requeue(JobId::new(job)).map_err(raised)
     }
 
     fn r(&self, job: u64) -> PyResult<PyResourceSet> {
-        self.books()?.resources_of(job)
+        self.lock()?.resources_of(JobId::new(job))
     }
 
     fn allocate(&self, job: u64, r: &Bound<'_, PyAny>) -> PyResult<()> {
         let r = convert::extract(r)?;
-        self.books()?.engine.allocate(job, &r).map_err(raised)
+        self.lock()?
+            .engine
+            .allocate(JobId::new(job), &r)
+            .map_err(raised)
     }
 
     fn adopt(&self, job: u64, r: &Bound<'_, PyAny>) -> PyResult<PyIdSet> {
         let r = convert::extract(r)?;
-        let strange = self.books()?.engine.adopt(job, &r);
+        let strange = self.lock()?.engine.adopt(JobId::new(job), &r);
         strange.map(PyIdSet::new).map_err(raised)
     }
 
-    /// What a job holds on ranks that are not in the inventory: rank, cores, gpus.
+    /// The resources of a job on ranks outside the inventory: rank, cores, gpus.
     fn outside(&self, job: u64) -> PyResult<Vec<(u32, String, String)>> {
-        let books = self.books()?;
-        let outside = books.engine.outside(job);
+        let state = self.lock()?;
+        let outside = state.engine.outside(JobId::new(job));
         let outside =
             outside.map(|(rank, cores, gpus)| (rank, cores.to_string(), gpus.to_string()));
         Ok(outside.collect())
     }
 
-    /// Says what a running job holds on ranks that are not in the inventory.
+    /// Sets the resources of a running job on ranks outside the inventory.
     fn set_outside(&self, job: u64, outside: Vec<(u32, String, String)>) -> PyResult<()> {
         let ids = |text: &String| -> PyResult<IdSet> { text.parse().map_err(raised) };
         let outside = outside.iter();
         let outside = outside.map(|(rank, cores, gpus)| Ok((*rank, (ids(cores)?, ids(gpus)?))));
         let outside = outside.collect::<PyResult<_>>()?;
-        let mut books = self.books()?;
-        books.engine.set_outside(job, outside).map_err(raised)
+        let mut state = self.lock()?;
+        state
+            .engine
+            .set_outside(JobId::new(job), outside)
+            .map_err(raised)
     }
 
-    /// Gives a running job more: as a shape asks for it, or just these resources.
+    /// Adds resources to a running job: as a shape requests them, or the given set.
     fn grow_job(
         &self,
         py: Python<'_>,
@@ -341,15 +348,15 @@ impl EngineCore {
         now: f64,
     ) -> PyResult<PyResourceSet> {
         let (now, r) = (time(now)?, r.map(convert::extract).transpose()?);
-        let mut books = self.books()?;
-        let books = &mut *books;
+        let mut state = self.lock()?;
+        let state = &mut *state;
         let added = match (shape, r) {
             (Some(shape), None) => {
-                let (_, request) = books.shape_at("shape", shape)?;
+                let (_, request) = state.shape_at("shape", shape)?;
                 let request = request.clone();
-                py.detach(|| books.engine.extend(job, &request, now))
+                py.detach(|| state.engine.extend(JobId::new(job), &request, now))
             }
-            (None, Some(r)) => books.engine.extend_with(job, &r, now),
+            (None, Some(r)) => state.engine.extend_with(JobId::new(job), &r, now),
             _ => {
                 return Err(EngineError::new_err(
                     "shape, r: expected one of them, found both or none",
@@ -359,31 +366,31 @@ impl EngineCore {
         added.map(PyResourceSet::new).map_err(raised)
     }
 
-    /// Takes a part of what a running job holds.
+    /// Removes a part of the resources of a running job.
     fn shrink_job(&self, job: u64, r: &Bound<'_, PyAny>) -> PyResult<()> {
         let r = convert::extract(r)?;
-        let mut books = self.books()?;
-        let done = books.engine.shrink_allocation(job, &r);
+        let mut state = self.lock()?;
+        let done = state.engine.shrink_allocation(JobId::new(job), &r);
         done.map_err(raised)
     }
 
     fn set_expiration(&self, job: u64, expiration: Option<f64>) -> PyResult<()> {
-        let known = |it: f64| it > 0.0 && it.is_finite();
-        if let Some(found) = expiration.filter(|it| !known(*it)) {
+        let known = |time: f64| time > 0.0 && time.is_finite();
+        if let Some(found) = expiration.filter(|time| !known(*time)) {
             return Err(EngineError::new_err(format!(
                 "expiration: expected a time after 0, or None for no limit, found {found}"
             )));
         }
-        let mut books = self.books()?;
+        let mut state = self.lock()?;
         let expiration = expiration.unwrap_or(0.0);
-        let done = books.engine.set_expiration(job, expiration);
+        let done = state.engine.set_expiration(JobId::new(job), expiration);
         done.map_err(raised)
     }
 }
 
-impl Books {
-    /// What a job holds.
-    pub(super) fn resources_of(&self, id: u64) -> PyResult<PyResourceSet> {
+impl CoreState {
+    /// The resources of a job.
+    pub(super) fn resources_of(&self, id: JobId) -> PyResult<PyResourceSet> {
         let r = self.engine.r(id);
         r.map(PyResourceSet::new).map_err(raised)
     }

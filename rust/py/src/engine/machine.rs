@@ -9,14 +9,13 @@ use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 use serde_json::json;
 
-use super::shapes::Shapes;
-use super::{Books, EngineCore};
+use super::core_state::{CoreState, EngineCore, Shapes};
 use crate::errors::{EngineError, raised};
 use crate::idset::PyIdSet;
 use crate::resource::{PyResourceSet, convert};
 
-impl Books {
-    /// Fails where there is a rank that is neither in the inventory nor among some others.
+impl CoreState {
+    /// Fails if a rank is neither in the inventory nor among `others`.
     pub(super) fn know(&self, ranks: &IdSet, others: &IdSet) -> PyResult<()> {
         let known = self.engine.ranks();
         let strange = ranks.difference(known).difference(others);
@@ -73,7 +72,7 @@ impl EngineCore {
         let engine = py.detach(|| Engine::with_options(&r, options));
         let engine = engine.map_err(raised)?;
         let ranks = engine.ranks().clone();
-        let mut books = Books {
+        let mut state = CoreState {
             engine,
             inventory: (*r).clone(),
             down: if up { IdSet::new() } else { ranks.clone() },
@@ -85,56 +84,56 @@ impl EngineCore {
             shapes: Shapes::default(),
             queues: BTreeMap::new(),
         };
-        books.tell(&ranks);
-        Ok(Self::of(books))
+        state.tell(&ranks);
+        Ok(Self::of(state))
     }
 
     fn snapshot(&self, py: Python<'_>) -> PyResult<Self> {
-        let mut books = self.books()?;
-        let books = &mut *books;
+        let mut state = self.lock()?;
+        let state = &mut *state;
         Ok(Self::of(py.detach(|| {
-            books.engine.share();
-            books.clone()
+            state.engine.share();
+            state.clone()
         })))
     }
 
     #[getter]
     fn up(&self) -> PyResult<PyIdSet> {
-        Ok(PyIdSet::new(self.books()?.engine.up()))
+        Ok(PyIdSet::new(self.lock()?.engine.up()))
     }
 
     #[getter]
     fn ranks(&self) -> PyResult<PyIdSet> {
-        Ok(PyIdSet::new(self.books()?.engine.ranks().clone()))
+        Ok(PyIdSet::new(self.lock()?.engine.ranks().clone()))
     }
 
     #[getter]
     fn drained(&self) -> PyResult<PyIdSet> {
-        Ok(PyIdSet::new(self.books()?.drained.clone()))
+        Ok(PyIdSet::new(self.lock()?.drained.clone()))
     }
 
-    /// Everything there is.
+    /// All resources, whatever their state.
     #[getter]
     fn inventory(&self) -> PyResult<PyResourceSet> {
-        Ok(PyResourceSet::new(self.books()?.inventory.clone()))
+        Ok(PyResourceSet::new(self.lock()?.inventory.clone()))
     }
 
     /// Policy, selection and so on, as JSON.
     #[getter]
     fn options(&self) -> PyResult<String> {
-        let books = self.books()?;
-        let options = books.engine.options();
-        let queue = |(name, it): (&String, &QueueOptions)| {
+        let state = self.lock()?;
+        let options = state.engine.options();
+        let queue = |(name, options): (&String, &QueueOptions)| {
             let options = json!({
-                "group": it.group,
-                "order": it.order.to_string(),
-                "max_jobs": it.max_jobs,
-                "max_nodes": it.max_nodes,
-                "max_cores": it.max_cores,
+                "group": options.group,
+                "order": options.order.to_string(),
+                "max_jobs": options.max_jobs,
+                "max_nodes": options.max_nodes,
+                "max_cores": options.max_cores,
             });
             (name.clone(), options)
         };
-        let queues: serde_json::Map<_, _> = books.queues.iter().map(queue).collect();
+        let queues: serde_json::Map<_, _> = state.queues.iter().map(queue).collect();
         let options = json!({
             "policy": options.policy.to_string(),
             "selection": options.selection.to_string(),
@@ -149,91 +148,91 @@ impl EngineCore {
 
     #[getter]
     fn down(&self) -> PyResult<PyIdSet> {
-        Ok(PyIdSet::new(self.books()?.down.clone()))
+        Ok(PyIdSet::new(self.lock()?.down.clone()))
     }
 
     #[getter]
     fn allocated(&self) -> PyResult<PyResourceSet> {
-        let allocated = self.books()?.engine.allocated().map_err(raised)?;
+        let allocated = self.lock()?.engine.allocated().map_err(raised)?;
         Ok(PyResourceSet::new(allocated))
     }
 
     fn mark_up(&self, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (ranks, mut books) = (convert::ids(ranks)?, self.books()?);
-        books.know(&ranks, &IdSet::new())?;
-        books.down = books.down.difference(&ranks);
-        books.tell(&ranks);
+        let (ranks, mut state) = (convert::ids(ranks)?, self.lock()?);
+        state.know(&ranks, &IdSet::new())?;
+        state.down = state.down.difference(&ranks);
+        state.tell(&ranks);
         Ok(())
     }
 
     fn mark_down(&self, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (ranks, mut books) = (convert::ids(ranks)?, self.books()?);
-        books.know(&ranks, &IdSet::new())?;
-        books.down = books.down.union(&ranks);
-        books.tell(&ranks);
+        let (ranks, mut state) = (convert::ids(ranks)?, self.lock()?);
+        state.know(&ranks, &IdSet::new())?;
+        state.down = state.down.union(&ranks);
+        state.tell(&ranks);
         Ok(())
     }
 
     fn drain(&self, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (ranks, mut books) = (convert::ids(ranks)?, self.books()?);
-        books.know(&ranks, &IdSet::new())?;
-        books.drained = books.drained.union(&ranks);
-        books.tell(&ranks);
+        let (ranks, mut state) = (convert::ids(ranks)?, self.lock()?);
+        state.know(&ranks, &IdSet::new())?;
+        state.drained = state.drained.union(&ranks);
+        state.tell(&ranks);
         Ok(())
     }
 
     fn undrain(&self, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (ranks, mut books) = (convert::ids(ranks)?, self.books()?);
-        books.know(&ranks, &IdSet::new())?;
-        books.drained = books.drained.difference(&ranks);
-        books.tell(&ranks);
+        let (ranks, mut state) = (convert::ids(ranks)?, self.lock()?);
+        state.know(&ranks, &IdSet::new())?;
+        state.drained = state.drained.difference(&ranks);
+        state.tell(&ranks);
         Ok(())
     }
 
     fn grow(&self, r: &Bound<'_, PyAny>, up: bool) -> PyResult<()> {
-        let (r, mut books) = (convert::extract(r)?, self.books()?);
-        let inventory = grown(&books.inventory, &r);
+        let (r, mut state) = (convert::extract(r)?, self.lock()?);
+        let inventory = grown(&state.inventory, &r);
         let inventory = inventory.map_err(raised)?;
-        books.engine.grow(&r).map_err(raised)?;
-        books.inventory = inventory;
+        state.engine.grow(&r).map_err(raised)?;
+        state.inventory = inventory;
         let ranks = r.ranks();
         if !up {
-            books.down = books.down.union(&ranks);
+            state.down = state.down.union(&ranks);
         }
-        books.tell(&ranks);
+        state.tell(&ranks);
         Ok(())
     }
 
     fn shrink(&self, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (ranks, mut books) = (convert::ids(ranks)?, self.books()?);
-        books.know(&ranks, &IdSet::new())?;
-        books.engine.shrink(&ranks);
-        books.inventory.remove_ranks(&ranks);
-        books.down = books.down.difference(&ranks);
-        books.drained = books.drained.difference(&ranks);
+        let (ranks, mut state) = (convert::ids(ranks)?, self.lock()?);
+        state.know(&ranks, &IdSet::new())?;
+        state.engine.shrink(&ranks);
+        state.inventory.remove_ranks(&ranks);
+        state.down = state.down.difference(&ranks);
+        state.drained = state.drained.difference(&ranks);
         Ok(())
     }
 
     fn add_property(&self, name: &str, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (ranks, mut books) = (convert::ids(ranks)?, self.books()?);
-        let done = books.engine.add_property(name, &ranks);
+        let (ranks, mut state) = (convert::ids(ranks)?, self.lock()?);
+        let done = state.engine.add_property(name, &ranks);
         done.map_err(raised)?;
-        let done = books.inventory.add_property(name, &ranks);
+        let done = state.inventory.add_property(name, &ranks);
         done.map_err(raised)
     }
 
     fn remove_property(&self, name: &str, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (ranks, mut books) = (convert::ids(ranks)?, self.books()?);
-        books.engine.remove_property(name, &ranks);
-        books.inventory.remove_property(name, &ranks);
+        let (ranks, mut state) = (convert::ids(ranks)?, self.lock()?);
+        state.engine.remove_property(name, &ranks);
+        state.inventory.remove_property(name, &ranks);
         Ok(())
     }
 
     fn set_inventory_expiration(&self, expiration: Option<f64>) -> PyResult<()> {
-        let mut books = self.books()?;
-        let done = books.inventory.set_expiration(expiration);
+        let mut state = self.lock()?;
+        let done = state.inventory.set_expiration(expiration);
         done.map_err(raised)?;
-        books.engine.set_inventory_expiration(expiration);
+        state.engine.set_inventory_expiration(expiration);
         Ok(())
     }
 }

@@ -1,16 +1,13 @@
-//! Shapes: what jobs ask for, named once.
-
-use std::sync::Arc;
+//! Shapes: requests of jobs, interned by number.
 
 use penstock_engine::ShapeId;
 use penstock_jobspec::{Constraint, Count, Request};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
-use rustc_hash::FxHashMap;
 use serde_json::json;
 
-use super::{Books, EngineCore};
+use super::core_state::{CoreState, EngineCore};
 use crate::errors::{EngineError, JobspecError};
 use crate::jobspec::jobspec;
 use crate::resource::constraint;
@@ -44,55 +41,14 @@ fn count(source: &Bound<'_, PyAny>, name: &str, least: u32) -> PyResult<Count> {
     Ok(count)
 }
 
-/// Shapes by the numbers that Python has for them.
-#[derive(Clone, Default)]
-pub(super) struct Shapes(Arc<Named>);
-
-#[derive(Clone, Default)]
-struct Named {
-    shapes: Vec<(ShapeId, Request)>,
-    numbers: FxHashMap<ShapeId, u32>,
-}
-
-impl Shapes {
-    /// How many there are.
-    pub fn count(&self) -> u32 {
-        u32::try_from(self.0.shapes.len()).unwrap_or(u32::MAX)
-    }
-
-    /// The number of a shape; a new one if it has none.
-    fn name(&mut self, shape: ShapeId, request: &Request) -> u32 {
-        if let Some(number) = self.number(shape) {
-            return number;
-        }
-        let number = self.count();
-        let named = Arc::make_mut(&mut self.0);
-        let mut request = request.clone();
-        request.duration = 0.0;
-        named.shapes.push((shape, request));
-        named.numbers.insert(shape, number);
-        number
-    }
-
-    /// The number of a shape that has one.
-    pub fn number(&self, shape: ShapeId) -> Option<u32> {
-        self.0.numbers.get(&shape).copied()
-    }
-
-    /// The shape with a number.
-    pub fn at(&self, number: u32) -> Option<&(ShapeId, Request)> {
-        self.0.shapes.get(number as usize)
-    }
-}
-
-impl Books {
+impl CoreState {
     /// Names a request's shape.
     pub(super) fn name(&mut self, request: &Request) -> (ShapeId, u32) {
         let shape = self.engine.shape(request);
         (shape, self.shapes.name(shape, request))
     }
 
-    /// The shape of a number that Python gives.
+    /// The shape of a number from Python.
     pub(super) fn shape_at(&self, place: &str, number: u32) -> PyResult<&(ShapeId, Request)> {
         self.shapes.at(number).ok_or_else(|| {
             let expected = match self.shapes.count() {
@@ -128,23 +84,23 @@ impl EngineCore {
             duration: 0.0,
             constraint: constraint.map(constraint::extract).transpose()?,
         };
-        Ok(self.books()?.name(&request).1)
+        Ok(self.lock()?.name(&request).1)
     }
 
     fn jobspec_shape(&self, text: &str) -> PyResult<u32> {
         let jobspec = jobspec(text)?;
-        Ok(self.books()?.name(jobspec.request()).1)
+        Ok(self.lock()?.name(jobspec.request()).1)
     }
 
     #[getter]
     fn nshapes(&self) -> PyResult<u32> {
-        Ok(self.books()?.shapes.count())
+        Ok(self.lock()?.shapes.count())
     }
 
     /// The arguments that make a shape, as JSON.
     fn shape_request(&self, shape: u32) -> PyResult<String> {
-        let books = self.books()?;
-        let (_, request) = books.shape_at("shape", shape)?;
+        let state = self.lock()?;
+        let (_, request) = state.shape_at("shape", shape)?;
         let request = json!({
             "nodes": request.nnodes.as_ref().map(argument),
             "slots": argument(&request.slots),
@@ -156,11 +112,11 @@ impl EngineCore {
         Ok(request.to_string())
     }
 
-    /// Why a shape can never be had here, or `None`.
+    /// The reason why a shape is infeasible here, or `None`.
     fn infeasible(&self, shape: u32) -> PyResult<Option<String>> {
-        let mut books = self.books()?;
-        let (_, request) = books.shape_at("shape", shape)?.clone();
-        let reason = books.engine.feasible(&request).err();
+        let mut state = self.lock()?;
+        let (_, request) = state.shape_at("shape", shape)?.clone();
+        let reason = state.engine.feasible(&request).err();
         Ok(reason.map(|reason| reason.to_string()))
     }
 }

@@ -3,7 +3,7 @@ use penstock_hostlist::Iter;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
-use super::Hostlist;
+use super::list::Hostlist;
 
 /// Hosts of the first block that an iterator reads ahead; each block doubles.
 const MIN_BLOCK_HOSTS: usize = 8;
@@ -47,7 +47,7 @@ impl ExactSizeIterator for Strings<'_, '_, '_> {}
 
 /// Iterator over a list, one way or the other.
 ///
-/// If the list is changed meanwhile, it goes on with what is then at the next position, as that of any list does.
+/// If the list changes during the iteration, it continues with the host at the next position, as with `list`.
 #[pyclass(module = "penstock.hostlist", name = "HostlistIterator")]
 #[derive(Debug)]
 pub(super) struct HostlistIterator {
@@ -62,7 +62,7 @@ pub(super) struct HostlistIterator {
 }
 
 impl HostlistIterator {
-    /// Counts down from behind `last` where that is given.
+    /// Counts down from behind `last` if that is set.
     pub(super) fn new(owner: Py<Hostlist>, last: Option<usize>) -> Self {
         Self {
             owner: Some(owner),
@@ -104,7 +104,7 @@ impl HostlistIterator {
 
     fn __next__(&mut self, py: Python<'_>) -> Option<Py<PyString>> {
         let state = &self.owner.as_ref()?.get().0;
-        // What was read ahead counts only as long as the list stays as it was.
+        // Hosts that were read ahead are valid until the list changes.
         let current = (self.ahead.len() > 0).then_some(self.generation);
         if let Some((list, generation)) = state.newer(current) {
             self.generation = generation;

@@ -1,14 +1,14 @@
-//! Reading what is not quite RFC 29.
+//! Lenient parsing of hostlists.
 use penstock_hostlist as hostlist;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use super::list::{Hostlist, MIN_DETACHED_SIZE};
 use super::operand::{required, text};
-use super::{Hostlist, MIN_DETACHED_SIZE};
 use crate::errors::{raised, warn_mended};
 use crate::shared::detached;
 
-/// The list of a text, and what was put right in it.
+/// Parses a text leniently; returns the list and the corrections.
 pub(super) fn read(text: &Bound<'_, PyString>) -> PyResult<(hostlist::Hostlist, Vec<String>)> {
     let py = text.py();
     let text = text.to_string_lossy();
@@ -18,14 +18,14 @@ pub(super) fn read(text: &Bound<'_, PyString>) -> PyResult<(hostlist::Hostlist, 
     Ok((list, mended.iter().map(ToString::to_string).collect()))
 }
 
-/// Reads a text; warns of what was put right.
+/// Parses a text leniently; warns of corrections.
 fn read_aloud(text: &Bound<'_, PyString>) -> PyResult<hostlist::Hostlist> {
     let (list, mended) = read(text)?;
     warn_mended(text, &mended)?;
     Ok(list)
 }
 
-/// What can be made a list of, its texts read leniently.
+/// Converts an argument to a list, with lenient parsing of its texts.
 pub(super) fn list(hosts: &Bound<'_, PyAny>) -> PyResult<hostlist::Hostlist> {
     if let Ok(text) = hosts.cast::<PyString>() {
         return read_aloud(text);

@@ -1,4 +1,4 @@
-//! What Python hands to a `Hostlist`: names, texts, iterables.
+//! Conversion of the Python arguments of a `Hostlist`: names, texts, iterables.
 use std::sync::Arc;
 
 use penstock_hostlist as hostlist;
@@ -6,11 +6,11 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
-use super::{Hostlist, MIN_DETACHED_SIZE};
+use super::list::{Hostlist, MIN_DETACHED_SIZE};
 use crate::errors::raised;
 use crate::shared::{detached, type_name};
 
-/// The object as a string, which is what names and texts are.
+/// The object as a string: a name or a text.
 pub(super) fn text<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyString>> {
     object.cast::<PyString>().map_err(|_| {
         let kind = type_name(object);
@@ -18,7 +18,7 @@ pub(super) fn text<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound
     })
 }
 
-/// A host name or text of Python's, read where it lies.
+/// A host name or text of a Python string, without a copy.
 enum Host<'py> {
     Text(Bound<'py, PyString>),
     /// A lone surrogate is shown by its replacement character, and rejected like any other invalid character.
@@ -39,7 +39,7 @@ impl<'py> Host<'py> {
 
 /// The hosts of an iterable, up to the first error.
 ///
-/// Some are looked at before the first of them is read: the processor then fetches their strings side by side.
+/// Visits several objects before it reads the first one, so that the processor fetches their strings in parallel.
 struct Hosts<'py, I> {
     items: I,
     ahead: std::vec::IntoIter<Host<'py>>,
@@ -102,7 +102,7 @@ impl AsRef<str> for Host<'_> {
     }
 }
 
-/// The list of one host, which is what the object names.
+/// The list of the one host that an object names.
 pub(super) fn name(object: &Bound<'_, PyAny>) -> PyResult<hostlist::Hostlist> {
     let mut list = hostlist::Hostlist::new();
     let pushed = list.push(Host::new(object.clone())?.as_ref());
@@ -110,7 +110,7 @@ pub(super) fn name(object: &Bound<'_, PyAny>) -> PyResult<hostlist::Hostlist> {
     Ok(list)
 }
 
-/// What can stand beside an operator: a list, its text, an iterable of names or texts. None for anything else.
+/// Converts the other operand of an operator: a list, its text, an iterable of names or texts. `None` for other types.
 pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<Arc<hostlist::Hostlist>>> {
     let py = other.py();
     if let Ok(list) = other.cast::<Hostlist>() {

@@ -1,14 +1,14 @@
-//! What a `Hostlist` does with another one, all with one signature, and changes of scattered positions.
+//! Binary operations of a `Hostlist`, all with one signature, and changes at scattered positions.
 use penstock_hostlist::{Error, Hostlist};
 use pyo3::prelude::*;
 
-use super::MIN_DETACHED_SIZE;
+use super::list::MIN_DETACHED_SIZE;
 use crate::errors::raised;
 use crate::shared::detached;
 
 pub(super) type Operation = fn(&Hostlist, &Hostlist) -> Result<Hostlist, Error>;
 
-/// Those that cannot fail, as if they could.
+/// Infallible operations wrapped in `Ok`, for a uniform signature.
 pub(super) const INTERSECTION: Operation = |left, right| Ok(left.intersection(right));
 pub(super) const DIFFERENCE: Operation = |left, right| Ok(left.difference(right));
 
@@ -44,7 +44,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Goes on up to a position, and puts others in place of the host there.
+    /// Copies the hosts up to a position and replaces the host there by others.
     pub(super) fn replace(&mut self, position: usize, with: &Hostlist) -> Result<(), Error> {
         self.to.append(&self.from.slice(self.done..position))?;
         self.to.append(with)?;

@@ -4,9 +4,9 @@ use penstock_hostlist as hostlist;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use super::list::{Hostlist, MIN_DETACHED_SIZE};
 use super::operand::required;
 use super::operations::{DIFFERENCE, INTERSECTION, apply};
-use super::{Hostlist, MIN_DETACHED_SIZE};
 use crate::shared::detached;
 
 #[pymethods]

@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyBufferError, PyMemoryError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use super::invalid;
+use super::classes::invalid;
 use crate::shared::type_name;
 
 /// The memory of a view, freed when the view is released.

@@ -1,54 +1,19 @@
 //! `FrozenIDset`: a set of ids that does not change, and so has a hash.
 #![expect(clippy::doc_markdown, reason = "docstrings are Python's")]
 
-use std::sync::OnceLock;
-
 use penstock_idset::IdSet;
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyRange, PySlice, PyString, PyTuple, PyType};
 
+use super::classes::{Ids, PyFrozenIdSet};
 use super::operand::{self, constructed, required, valid_id};
+use super::operation::{apply, compared, operate, operate_all, sliced, text};
 use super::reading::reading_methods;
-use super::{Ids, apply, buffer, compared, iterator, operate, operate_all, sliced, text};
+use super::{buffer, iterator};
 use crate::errors::NotFoundError;
 use crate::shared::{self, check_parts, position};
-
-/// A set of ids (RFC 22) that does not change and has a hash: a `collections.abc.Set` of int. See `penstock.idset`.
-///
-/// It equals an IDset, a set or a frozenset of the same ids, and has the hash of that frozenset.
-///
-/// Args:
-///     ids: An id, the text of a set, an iterable of ids or another set of ids; nothing for the empty set.
-///     lenient: Whether to mend a text that is not as RFC 22 wants it, with a warning that says what was mended.
-///
-/// Raises:
-///     IdsetError: A text is no idset, or a number is not from 0 to 4294967294.
-///     TypeError: It is something else.
-#[pyclass(module = "penstock.idset", name = "FrozenIDset", frozen)]
-#[derive(Debug)]
-pub(crate) struct PyFrozenIdSet {
-    set: IdSet,
-    hash: OnceLock<u64>,
-}
-
-impl Ids for PyFrozenIdSet {
-    fn of(set: IdSet) -> Self {
-        Self {
-            set,
-            hash: OnceLock::new(),
-        }
-    }
-
-    fn snapshot(&self, _: Python<'_>) -> IdSet {
-        self.set.clone()
-    }
-
-    fn with<R>(&self, _: Python<'_>, question: impl FnOnce(&IdSet) -> R) -> R {
-        question(&self.set)
-    }
-}
 
 reading_methods!(PyFrozenIdSet);
 

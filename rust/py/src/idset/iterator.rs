@@ -1,21 +1,21 @@
-//! Iteration: chunks of ids, made one after the other and chained by Python itself.
+//! Iteration: chunks of ids, built one at a time and chained by `itertools.chain`.
 use penstock_idset::IdSet;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyRange};
 
-/// Ids of the first chunk, and at most.
+/// Number of ids in the first chunk, and the maximum.
 const SIZES: (usize, usize) = (16, 1024);
-/// A run of so many ids is handed over as a `range`.
+/// A run of at least this many ids is yielded as a `range`.
 const LONG_RUN: u32 = 64;
 
-/// Iterator over the ids of a set as it was: lists of ids, and ranges where there are long runs.
+/// Iterator over the ids of a snapshot: lists of ids, and ranges for long runs.
 #[pyclass(module = "penstock.idset", name = "IDsetChunks")]
 #[derive(Debug)]
 pub(super) struct Chunks {
     set: IdSet,
     reverse: bool,
-    /// The ids that are still to come lie in this range; none at the end.
+    /// The remaining ids lie in this range; `None` at the end.
     left: Option<(u32, u32)>,
     size: usize,
 }
@@ -87,7 +87,7 @@ impl Chunks {
     }
 }
 
-/// What is left of a range behind an id.
+/// The part of a range that follows an id, in the direction of the iteration.
 fn rest((lo, hi): (u32, u32), reverse: bool, end: u32) -> Option<(u32, u32)> {
     let left = if reverse {
         (lo, end.checked_sub(1)?)

@@ -1,12 +1,12 @@
-//! What Python hands to an `IDset`: ids, texts, iterables, other sets.
+//! Conversion of the Python arguments of an `IDset`: ids, texts, iterables, other sets.
 use penstock_idset::IdSet;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyByteArray, PyBytes, PyFrozenSet, PyInt, PyRange, PySet, PyString, PyType};
 
-use super::Ids as _;
-use super::{LONG_TEXT, PyFrozenIdSet, PyIdSet, buffer, invalid};
+use super::buffer;
+use super::classes::{Ids as _, LONG_TEXT, PyFrozenIdSet, PyIdSet, invalid};
 use crate::errors::{raised, warn_mended};
 use crate::shared::{detached, type_name};
 
@@ -18,7 +18,7 @@ fn parse(text: &Bound<'_, PyString>) -> PyResult<IdSet> {
     parsed.map_err(raised)
 }
 
-/// Reads a text that other systems have written; with what was mended in it.
+/// Parses a text leniently; returns the set and the corrections.
 pub(super) fn parse_lenient(text: &Bound<'_, PyString>) -> PyResult<(IdSet, Vec<String>)> {
     let py = text.py();
     let text = text.to_string_lossy();
@@ -27,7 +27,7 @@ pub(super) fn parse_lenient(text: &Bound<'_, PyString>) -> PyResult<(IdSet, Vec<
     Ok((set, mended.iter().map(ToString::to_string).collect()))
 }
 
-/// What a constructor makes of its arguments.
+/// Builds the set of a constructor from its arguments.
 pub(super) fn constructed(ids: Option<&Bound<'_, PyAny>>, lenient: bool) -> PyResult<IdSet> {
     let Some(ids) = ids else {
         return Ok(IdSet::new());
@@ -44,7 +44,7 @@ pub(super) fn constructed(ids: Option<&Bound<'_, PyAny>>, lenient: bool) -> PyRe
     if let Some(set) = operand(ids)? {
         return Ok(set);
     }
-    // What is no int but stands for one, such as an integer of numpy's.
+    // Converts integer types other than int, such as those of numpy.
     if ids.hasattr("__index__")? {
         let id = valid_id(ids)?;
         return Ok(IdSet::with_range(id..=id));
@@ -78,14 +78,14 @@ pub(super) fn valid_id(object: &Bound<'_, PyAny>) -> PyResult<u32> {
 
 /// The numbers of a `range`, in ascending order.
 pub(super) struct Numbers {
-    /// None where there is no number; what is beyond 64 bits is as good as out of range.
+    /// The smallest and the largest number, saturated to 64 bits; `None` if the range is empty.
     ends: Option<(i64, i64)>,
     step: usize,
 }
 
 impl Numbers {
     pub(super) fn of(range: &Bound<'_, PyRange>) -> Self {
-        // What does not fit lies far beyond all ids: the sign is enough.
+        // Numbers beyond 64 bits lie far outside the ids: their sign is enough.
         let saturated = |name: &str| {
             let Ok(number) = range.getattr(name) else {
                 return 0;
@@ -122,7 +122,7 @@ impl Numbers {
         }
     }
 
-    /// Those of the numbers that are ids, and none above `most`.
+    /// The numbers that are ids, up to `most`.
     pub(super) fn ids_up_to(&self, most: u32) -> IdSet {
         let Some((first, last)) = self.ends else {
             return IdSet::new();
@@ -139,7 +139,7 @@ impl Numbers {
     }
 }
 
-/// What can stand beside an operator: an idset, its text, an iterable of ids. None for anything else.
+/// Converts the other operand of an operator: an idset, its text, an iterable of ids. `None` for other types.
 pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<IdSet>> {
     if let Ok(set) = other.cast::<PyIdSet>() {
         return Ok(Some(set.get().snapshot(other.py())));
@@ -180,7 +180,7 @@ pub(super) fn required(other: &Bound<'_, PyAny>) -> PyResult<IdSet> {
     })
 }
 
-/// The ids of a Python set of anything, and whether there is something in it that is no id.
+/// The ids in a Python set, and whether it has other elements.
 pub(super) fn set_of_ids(other: &Bound<'_, PyAny>) -> PyResult<Option<(IdSet, bool)>> {
     static SET: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     if let Ok(set) = other.cast::<PyIdSet>() {

@@ -1,6 +1,6 @@
-//! What an `IDset` and a `FrozenIDset` have in common: everything that only looks.
+//! Read-only methods, common to `IDset` and `FrozenIDset`.
 
-/// The methods of a class that implements [`super::Ids`].
+/// The methods of a class that implements [`super::classes::Ids`].
 macro_rules! reading_methods {
     ($class:ident) => {
         #[pymethods]
@@ -269,10 +269,10 @@ macro_rules! reading_methods {
                 PyList::new(py, self.snapshot(py).iter())
             }
 
-            /// Split into parts, lower ids first, whose sizes differ by one at most, the greater ones first.
+            /// Split into parts, lower ids first, whose sizes differ by at most one, larger parts first.
             ///
             /// Args:
-            ///     parts: How many; there are fewer where there are fewer ids, so that none is empty.
+            ///     parts: Number of parts; at most the number of ids, so that no part is empty.
             ///
             /// Raises:
             ///     ValueError: The number is negative, or there would be more than 16777216 parts.
@@ -287,18 +287,18 @@ macro_rules! reading_methods {
             /// Return the canonical text (RFC 22): ascending, ranges folded.
             ///
             /// Args:
-            ///     brackets: Whether to put it in brackets; the empty set is `[]` then.
+            ///     brackets: Whether to put the text in brackets; the empty set is `[]` then.
             #[pyo3(signature = (*, brackets = false))]
             fn encode(&self, py: Python<'_>, brackets: bool) -> PyResult<String> {
                 text(py, &self.snapshot(py), brackets)
             }
 
-            /// Return the ids as a numpy array of uint32, ascending; it is the caller's own.
+            /// Return the ids as a numpy array of uint32, ascending. The caller owns it.
             ///
             /// Without numpy, `memoryview(ids)` gives the same numbers, read-only.
             ///
             /// Raises:
-            ///     ImportError: There is no numpy.
+            ///     ImportError: numpy is not installed.
             fn to_numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
                 let view = pyo3::types::PyMemoryView::from(slf.as_any())?;
                 slf.py().import("numpy")?.call_method1("array", (view,))
@@ -311,23 +311,23 @@ macro_rules! reading_methods {
             ///
             /// Raises:
             ///     IdsetError: A number is not from 0 to 4294967294.
-            ///     TypeError: The object holds something else, or has more dimensions.
+            ///     TypeError: The elements are not integers, or there are more dimensions.
             #[staticmethod]
             #[pyo3(signature = (array, /))]
             fn from_numpy(array: &Bound<'_, PyAny>) -> PyResult<Self> {
                 buffer::required(array).map(Self::of)
             }
 
-            /// Read a text that other systems have written, and tell what was mended in it.
+            /// Read a text that does not quite follow RFC 22, and report the corrections.
             ///
             /// Args:
             ///     text: Ids and ranges in any order, with blanks, leading zeroes, repeats or empty items.
             ///
             /// Returns:
-            ///     The set, and the first hundred things that RFC 22 does not allow, each with its byte.
+            ///     The set, and the first hundred corrections, each with its byte.
             ///
             /// Raises:
-            ///     IdsetError: It cannot be read at all.
+            ///     IdsetError: The text cannot be corrected.
             #[staticmethod]
             #[pyo3(signature = (text, /))]
             fn parse_lenient(text: &Bound<'_, PyString>) -> PyResult<(Self, Vec<String>)> {

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::constraint;
 use super::convert::{self, ids, scheduling};
-use super::{MIN_DETACHED_SIZE, PyResourceSet};
+use super::set::{MIN_DETACHED_SIZE, PyResourceSet};
 use crate::errors::raised;
 use crate::shared::detached;
 
@@ -25,7 +25,7 @@ impl PyResourceSet {
         result.map(Self::new).map_err(raised)
     }
 
-    /// What an operator gives: `NotImplemented` unless beside another set.
+    /// The result of an operator; `NotImplemented` if the other operand is not a set.
     fn operator<'py>(
         &self,
         other: &Bound<'py, PyAny>,
@@ -41,20 +41,20 @@ impl PyResourceSet {
 
 #[pymethods]
 impl PyResourceSet {
-    /// Makes the set of what is in either set.
+    /// Returns the cores and gpus that are in either set.
     ///
     /// Times are this set's. `nslots` is the sum if both have it and share nothing.
     ///
     /// Args:
     ///     other: the other set.
-    ///     scheduling: what becomes of `scheduling` and `attributes`, which are not understood here. None: they are
+    ///     scheduling: how to combine `scheduling` and `attributes`, which are opaque. None: they are
     ///         those of the set that has them, and it is an error if both have different ones. "left": they are this
-    ///         set's, or the other's if this one has none. "drop": the result has none.
+    ///         set's, or the other's if this set has none. "drop": the result has none.
     ///
     /// Raises:
     ///     ResourceSetError: a rank has different hosts in the sets, a set has no ranks because it has `scheduling`
     ///         alone, or both sets have a different `scheduling` or `attributes`.
-    ///     ValueError: `scheduling` is something else.
+    ///     ValueError: `scheduling` has another value.
     ///
     /// >>> from penstock import ResourceSet
     /// >>> r = ResourceSet.uniform("0-1", "n[0-1]", cores="0-3")
@@ -65,9 +65,9 @@ impl PyResourceSet {
         self.combine(other, Operation::Union, scheduling)
     }
 
-    /// Makes the set of the cores and gpus that are in both sets.
+    /// Returns the cores and gpus that are in both sets.
     ///
-    /// A rank of which nothing is left is left out. The set starts with the later of both, and ends with the
+    /// Ranks without remaining resources are omitted. The set starts with the later of both, and ends with the
     /// earlier. Properties are this set's. The arguments are those of `union`.
     ///
     /// Raises:
@@ -77,9 +77,9 @@ impl PyResourceSet {
         self.combine(other, Operation::Intersection, scheduling)
     }
 
-    /// Makes the set of the cores and gpus that are in this set but not in the other.
+    /// Returns the cores and gpus that are in this set but not in the other.
     ///
-    /// A rank of which nothing is left is left out. Times and properties are this set's. The arguments are those of
+    /// Ranks without remaining resources are omitted. Times and properties are this set's. The arguments are those of
     /// `union`.
     ///
     /// Raises:
@@ -89,7 +89,7 @@ impl PyResourceSet {
         self.combine(other, Operation::Difference, scheduling)
     }
 
-    /// Makes the set of the cores and gpus that are in exactly one of the sets.
+    /// Returns the cores and gpus that are in exactly one of the sets.
     ///
     /// It is the union of the two differences. The arguments are those of `union`.
     ///
@@ -124,7 +124,7 @@ impl PyResourceSet {
         }
     }
 
-    /// Makes a set of this one's nodes and the other's, which get the ranks after this set's last.
+    /// Returns this set's nodes and the other's, renumbered to follow this set's last rank.
     ///
     /// Times are this set's; `nslots` is the sum if both have it. The arguments are those of `union`.
     ///
@@ -135,30 +135,30 @@ impl PyResourceSet {
         self.combine(other, Operation::Append, scheduling)
     }
 
-    /// Says whether every rank, core and gpu of this set is in the other; hosts do not matter.
+    /// Returns whether every rank, core and gpu of this set is in the other; hosts are not compared.
     fn issubset(&self, other: &Bound<'_, Self>) -> bool {
         self.snapshot().is_subset(&other.get().snapshot())
     }
 
-    /// Says whether the sets share no core and no gpu; hosts do not matter.
+    /// Returns whether the sets share no core and no gpu; hosts are not compared.
     fn isdisjoint(&self, other: &Bound<'_, Self>) -> bool {
         self.snapshot().is_disjoint(&other.get().snapshot())
     }
 
-    /// Makes the set of some of the nodes: those that meet all that is given.
+    /// Returns the nodes that match all arguments.
     ///
     /// Args:
-    ///     ranks: their ranks; those that are not in the set do not matter.
+    ///     ranks: their ranks; ranks outside the set are ignored.
     ///     hosts: their hosts.
     ///     constraint: a constraint (RFC 31) as a dict or as JSON text, or the short text of RFC 35: properties
-    ///         (with `^` in front, those that must be absent), host names, ranks, and, or, not. Hosts in it that are
-    ///         not in the set do not matter.
+    ///         (with `^` in front: must be absent), host names, ranks, and, or, not. Hosts outside
+    ///         the set are ignored.
     ///
     /// Raises:
-    ///     NotFoundError: a host of `hosts` is not in the set; the text names all that are not.
-    ///     JobspecError: `constraint` is no constraint.
+    ///     NotFoundError: a host of `hosts` is not in the set; the text names all missing hosts.
+    ///     JobspecError: `constraint` is invalid.
     ///     ResourceSetError: the set has `scheduling` alone.
-    ///     TypeError: nothing is given.
+    ///     TypeError: no argument is given.
     ///
     /// >>> from penstock import ResourceSet
     /// >>> r = ResourceSet.uniform("0-9", "node[0-9]", cores="0-3")

@@ -12,7 +12,7 @@ use crate::errors::{JobspecError, raised};
 use crate::json::{self, JsonError};
 use crate::shared::type_name;
 
-/// The constraint that an object stands for: a mapping, JSON text, or the short text of RFC 35.
+/// Converts an argument to a constraint: a mapping, JSON text, or the short text of RFC 35.
 pub(crate) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Constraint> {
     if let Ok(text) = source.cast::<PyString>() {
         let text = text.to_str()?;

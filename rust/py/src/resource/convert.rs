@@ -1,4 +1,4 @@
-//! What Python hands to a `ResourceSet`, and the exceptions it gets back.
+//! Conversion of the Python arguments of a `ResourceSet`, and of errors to exceptions.
 use std::sync::Arc;
 
 use penstock_hostlist::Hostlist;
@@ -10,7 +10,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyMapping, PyString};
 use serde_json::value::RawValue;
 
-use super::{MIN_DETACHED_SIZE, PyResourceSet};
+use super::set::{MIN_DETACHED_SIZE, PyResourceSet};
 use crate::errors::{ResourceSetError, raised, with_attribute};
 use crate::hostlist::Hostlist as PyHostlist;
 use crate::idset::PyIdSet;
@@ -37,7 +37,7 @@ pub(super) fn object<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, Py
     json::decode(py, text).map_err(json_error)
 }
 
-/// The set that an object stands for: a set, JSON as text or UTF-8, or a mapping.
+/// Converts an argument to a resource set: a set, JSON as text or UTF-8, or a mapping.
 pub(crate) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Arc<ResourceSet>> {
     let py = source.py();
     if let Ok(set) = source.cast::<PyResourceSet>() {
@@ -51,7 +51,7 @@ pub(crate) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Arc<ResourceSet>> {
     })
 }
 
-/// Texts of all that is wrong with what should stand for a set.
+/// The problems of an argument that should be a resource set.
 pub(super) fn problems(source: &Bound<'_, PyAny>, with_graph: bool) -> PyResult<Vec<String>> {
     let py = source.py();
     let texts = |problems: Vec<Error>| problems.iter().map(Error::to_string).collect();
@@ -132,7 +132,7 @@ pub(super) fn raise_all(py: Python<'_>, problems: &[Error]) -> PyResult<()> {
     Err(raised)
 }
 
-/// What the argument `scheduling` of an operation stands for.
+/// Converts the argument `scheduling` of an operation.
 pub(super) fn scheduling(argument: Option<&str>) -> PyResult<Scheduling> {
     match argument {
         None => Ok(Scheduling::Same),
@@ -144,7 +144,7 @@ pub(super) fn scheduling(argument: Option<&str>) -> PyResult<Scheduling> {
     }
 }
 
-/// The ids of an `IDset`, or of what makes one.
+/// The ids of an `IDset`, or of an argument of its constructor.
 pub(crate) fn ids(source: &Bound<'_, PyAny>) -> PyResult<IdSet> {
     let py = source.py();
     if let Ok(set) = source.cast::<PyIdSet>() {
@@ -154,7 +154,7 @@ pub(crate) fn ids(source: &Bound<'_, PyAny>) -> PyResult<IdSet> {
     Ok(made.cast::<PyIdSet>()?.get().snapshot(py))
 }
 
-/// The hosts of a `Hostlist`, or of what makes one.
+/// The hosts of a `Hostlist`, or of an argument of its constructor.
 pub(super) fn hosts(source: &Bound<'_, PyAny>) -> PyResult<Arc<Hostlist>> {
     if let Ok(list) = source.cast::<PyHostlist>() {
         return Ok(list.get().snapshot());

@@ -30,7 +30,7 @@ pub(super) fn make_node<'py>(
         .call1((rank, host, PyIdSet::new(cores), PyIdSet::new(gpus)))
 }
 
-/// Goes through the nodes of a set as it was when the iterator was made.
+/// Iterates over the nodes of a snapshot of a set.
 #[pyclass(module = "penstock.resource")]
 pub(super) struct NodeIterator {
     set: Arc<ResourceSet>,

@@ -35,7 +35,7 @@ impl Watch {
         }
     }
 
-    /// Records the end of a step. Returns whether to go on.
+    /// Records the end of a step. Returns whether to continue.
     pub fn step(&self, done: u64, now: f64) -> bool {
         self.done.store(done, Relaxed);
         self.now.store(now.to_bits(), Relaxed);

@@ -1,4 +1,4 @@
-//! `SimResult`: what became of the jobs of a simulation.
+//! `SimResult`: the results of the jobs of a simulation.
 
 use std::sync::OnceLock;
 
@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyMemoryView};
 
 use super::simulation::Simulation;
 
-/// What became of the jobs of a simulation: a view of it, in the order of the file.
+/// The jobs of a simulation and how they ended: a view of the simulation, in the order of the file.
 #[pyclass(module = "penstock._core", frozen)]
 pub(crate) struct SimResult {
     simulation: Py<Simulation>,
@@ -41,7 +41,7 @@ fn view<'py, const N: usize>(
 
 /// A number, or `None` for NaN.
 fn known(value: f64) -> Option<f64> {
-    Some(value).filter(|it| !it.is_nan())
+    Some(value).filter(|number| !number.is_nan())
 }
 
 fn spread(summary: &Bound<'_, PyDict>, name: &str, spread: Spread) -> PyResult<()> {
@@ -69,14 +69,16 @@ impl SimResult {
         let simulation = simulation.inner()?;
         let (workload, results) = (simulation.workload(), simulation.results());
         let indices = || (0..workload.len()).map(|number| workload.index_from_file(number));
-        let floats = |column: &[f64]| view(py, "d", indices().map(|it| column[it].to_ne_bytes()));
-        let words = |column: &[u32]| view(py, "I", indices().map(|it| column[it].to_ne_bytes()));
+        let floats =
+            |column: &[f64]| view(py, "d", indices().map(|index| column[index].to_ne_bytes()));
+        let words =
+            |column: &[u32]| view(py, "I", indices().map(|index| column[index].to_ne_bytes()));
         let over = |fate: JobResult| matches!(fate, JobResult::Killed | JobResult::Lost);
         let columns = PyDict::new(py);
         let ids = workload.ids();
         columns.set_item(
             "id",
-            view(py, "Q", indices().map(|it| ids[it].to_ne_bytes()))?,
+            view(py, "Q", indices().map(|index| ids[index].to_ne_bytes()))?,
         )?;
         let (submit, start) = (workload.submits(), results.start());
         columns.set_item("submit", floats(submit)?)?;
@@ -85,17 +87,17 @@ impl SimResult {
         columns.set_item("cores", words(results.cores())?)?;
         columns.set_item("nodes", words(results.nodes())?)?;
         columns.set_item("first_rank", words(results.first_rank())?)?;
-        let waits = indices().map(|it| (start[it] - submit[it]).to_ne_bytes());
+        let waits = indices().map(|index| (start[index] - submit[index]).to_ne_bytes());
         columns.set_item("wait", view(py, "d", waits)?)?;
-        let backfilled = indices().map(|it| [u8::from(results.backfilled()[it])]);
+        let backfilled = indices().map(|index| [u8::from(results.backfilled()[index])]);
         columns.set_item("backfilled", view(py, "B", backfilled)?)?;
-        let killed = indices().map(|it| [u8::from(over(results.job_results()[it]))]);
+        let killed = indices().map(|index| [u8::from(over(results.job_results()[index]))]);
         columns.set_item("killed", view(py, "B", killed)?)?;
-        let state = indices().map(|it| [results.job_results()[it] as u8]);
+        let state = indices().map(|index| [results.job_results()[index] as u8]);
         columns.set_item("state", view(py, "B", state)?)?;
         let none = f64::NAN;
         let estimate = results.estimate();
-        let estimates = indices().map(|it| estimate.get(it).unwrap_or(&none).to_ne_bytes());
+        let estimates = indices().map(|index| estimate.get(index).unwrap_or(&none).to_ne_bytes());
         columns.set_item("estimate_start", view(py, "d", estimates)?)?;
         Ok(columns)
     }
@@ -121,11 +123,11 @@ impl SimResult {
         let simulation = simulation.inner()?;
         let series = simulation.series();
         let columns = PyDict::new(py);
-        let time = series.time().iter().map(|it| it.to_ne_bytes());
+        let time = series.time().iter().map(|time| time.to_ne_bytes());
         columns.set_item("time", view(py, "d", time)?)?;
-        let used = series.used().iter().map(|it| it.to_ne_bytes());
+        let used = series.used().iter().map(|used| used.to_ne_bytes());
         columns.set_item("used_cores", view(py, "Q", used)?)?;
-        let queued = series.queued().iter().map(|it| it.to_ne_bytes());
+        let queued = series.queued().iter().map(|queued| queued.to_ne_bytes());
         columns.set_item("queued", view(py, "I", queued)?)?;
         Ok(columns)
     }
@@ -202,7 +204,7 @@ impl SimResult {
         let simulation = self.simulation.borrow(py);
         let simulation = simulation.inner()?;
         let denials = simulation.denials().iter();
-        let denials = denials.map(|it| (it.reason.clone(), it.jobs, it.first));
+        let denials = denials.map(|denial| (denial.reason.clone(), denial.jobs, denial.first));
         Ok(denials.collect())
     }
 }

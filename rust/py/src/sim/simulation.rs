@@ -9,8 +9,7 @@ use penstock_sim::{Failure, Machine, RandomFailures, Setup};
 use pyo3::prelude::*;
 
 use super::away::{self, Watch};
-use super::parse;
-use super::workload::Workload;
+use super::workload::{Workload, parse};
 use crate::errors::{WorkloadError, raised};
 
 /// A workload on its way through a machine, in virtual time: `inventory` is the text of an R, or `None` for one pool of
@@ -25,12 +24,12 @@ pub(crate) struct Simulation {
 }
 
 impl Simulation {
-    /// The simulation, unless it was stopped within a step that still goes on.
+    /// The simulation, unless it was stopped within a step that has not ended.
     pub fn inner(&self) -> PyResult<RwLockReadGuard<'_, penstock_sim::Simulation>> {
         let fail = |text| WorkloadError::new_err(text);
         self.inner.try_read().map_err(|error| match error {
             TryLockError::WouldBlock => fail(
-                "the simulation was stopped within a pass of the scheduler, which still goes on\n\
+                "the simulation was stopped within a pass of the scheduler, which is still running\n\
                  hint: advance it again, which waits for the end of that pass",
             ),
             TryLockError::Poisoned(_) => fail("the simulation has failed: begin a new one"),

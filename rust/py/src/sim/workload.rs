@@ -1,5 +1,6 @@
 //! `Workload`: the jobs of a trace or a model.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use penstock_sim::{Estimates, JobKinds, Lublin, Mix, jsonl, swf};
@@ -7,8 +8,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::away::{self, Watch};
-use super::parse;
 use crate::errors::raised;
+
+/// Parses a setting of a workload or a simulation.
+pub(super) fn parse<T: FromStr<Err: Into<penstock_sim::Error>>>(text: &str) -> PyResult<T> {
+    text.parse().map_err(|error: T::Err| raised(error.into()))
+}
 
 /// Jobs in the order of their submit times, equal ones in file order (see the Rust crate `penstock-sim`).
 #[pyclass(module = "penstock._core", frozen)]
@@ -22,8 +27,8 @@ impl Workload {
         Ok(Self(Arc::new(workload)))
     }
 
-    /// One that takes a while: signals are heeded meanwhile.
-    fn made_up(
+    /// Generates a workload in another thread, so that signals interrupt it.
+    fn generated(
         py: Python<'_>,
         make: impl FnOnce(&mut dyn FnMut() -> bool) -> Made + Send + 'static,
     ) -> PyResult<Self> {
@@ -68,7 +73,7 @@ impl Workload {
             estimates: parse::<Estimates>(estimates)?,
             kinds: parse::<JobKinds>(kinds)?,
         };
-        Self::made_up(py, move |go_on| model.draw_while(go_on))
+        Self::generated(py, move |go_on| model.draw_while(go_on))
     }
 
     #[staticmethod]
@@ -95,7 +100,7 @@ impl Workload {
             load,
             estimates: parse::<Estimates>(estimates)?,
         };
-        Self::made_up(py, move |go_on| mix.draw_while(go_on))
+        Self::generated(py, move |go_on| mix.draw_while(go_on))
     }
 
     #[pyo3(signature = (*, pace = 1.0, estimates = None, seed = 0))]

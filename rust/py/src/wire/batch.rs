@@ -11,8 +11,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PySlice};
 
-use super::error_at;
-use super::message::Message;
+use super::message::{Message, error_at};
 use crate::errors::{raised, with_attribute};
 use crate::shared::position;
 

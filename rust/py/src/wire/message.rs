@@ -13,8 +13,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyMapping};
 
-use super::error_at;
-use crate::errors::{WireError, raised};
+use crate::errors::{WireError, raised, with_attribute};
 use crate::json::{self, JsonError};
 
 /// The Python object of a JSON text; malformed text is a `WireError` that names the byte.
@@ -49,6 +48,11 @@ fn payload_bytes(payload: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<u8>>
         JsonError::Other(error) => error,
     })?;
     Ok(Some(wire::Message::json_payload(&text)))
+}
+
+/// An error at a byte of the input.
+pub(super) fn error_at(py: Python<'_>, text: String, offset: usize) -> PyErr {
+    with_attribute(py, WireError::new_err(text), "offset", offset)
 }
 
 /// One message of the wire (RFC 3); it cannot be changed.
@@ -230,10 +234,8 @@ impl Message {
         });
         let message = normalised.transpose().map_err(raised)?;
         let message = message.as_ref().unwrap_or(&self.0);
-        match penstock_flux::document(message.payload_json(), key) {
-            Ok(document) => Ok(document.map(|document| document.as_str().to_owned())),
-            Err(error) => Err(WireError::new_err(error.to_string())),
-        }
+        let document = penstock_flux::document(message.payload_json(), key).map_err(raised)?;
+        Ok(document.map(|document| document.as_str().to_owned()))
     }
 
     /// The kind: `request`, `response`, `event` or `control`.
@@ -346,7 +348,7 @@ impl Message {
             wire::Kind::Event => format!(" sequence={}", message.sequence()),
             _ => String::new(),
         };
-        let payload = message.payload.as_ref().map_or(0, Vec::len);
+        let payload = message.payload.as_ref().map_or(0, |payload| payload.len());
         let (kind, topic, matchtag) = (message.kind.name(), message.topic(), message.matchtag);
         format!("<Message {kind} {topic:?} matchtag={matchtag}{word} payload={payload} bytes>")
     }

@@ -55,13 +55,16 @@ impl Bench {
         self.respond(&Message::response_to(&request, 0, payload));
     }
 
-    pub fn refuse(&mut self, topic: &str, errnum: u32) {
+    pub fn reject(&mut self, topic: &str, errnum: u32) {
         let request = self.question(topic);
         self.respond(&Message::error_to(&request, errnum, "because"));
     }
 
     pub fn question(&mut self, topic: &str) -> Message {
-        let place = self.asked.iter().position(|it| it.topic() == topic);
+        let place = self
+            .asked
+            .iter()
+            .position(|message| message.topic() == topic);
         let place = place.unwrap_or_else(|| panic!("no question on {topic}: {:?}", self.asked));
         if self.asked[place].is_streaming() {
             self.asked[place].clone()
@@ -90,7 +93,7 @@ impl Bench {
             .scheduler
             .take_out()
             .into_iter()
-            .partition(|it| it.kind == Kind::Response);
+            .partition(|message| message.kind == Kind::Response);
         self.asked.extend::<Vec<Message>>(asked);
         responses
     }
@@ -108,7 +111,7 @@ impl Bench {
             let val = json!({"ver": 1, "type": "val", "data": BASE64.encode(r)});
             bench.answer("kvs.lookup", &json!({ "val": val }));
         }
-        bench.refuse("job-manager.sched-hello", ENODATA);
+        bench.reject("job-manager.sched-hello", ENODATA);
         bench
     }
 
@@ -134,7 +137,7 @@ impl Bench {
     pub fn told(&mut self) -> Vec<Message> {
         let (responses, asked) = std::mem::take(&mut self.asked)
             .into_iter()
-            .partition(|it| it.kind == Kind::Response);
+            .partition(|message| message.kind == Kind::Response);
         self.asked = asked;
         responses
     }

@@ -1,12 +1,12 @@
-//! Estimates of the starts of jobs that come and have to wait.
+//! Estimates of the starts of jobs that cannot start on arrival.
 
 use super::{Simulation, id, job_of};
 use crate::results::JobResult;
 use crate::workload::JobIndex;
 
 impl Simulation {
-    /// Selects jobs for an estimate: of the jobs from index `from` on, which came now, some of
-    /// those that are pending.
+    /// Selects jobs for an estimate: of the jobs from index `from` on, which have just arrived,
+    /// some of the pending ones.
     pub(super) fn select_for_estimates(&mut self, from: usize) {
         let every = u64::from(self.setup.estimate_every);
         if every == 0 {

@@ -57,7 +57,7 @@ pub fn starts(simulation: &Simulation) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Nodes with so many cores each, named `n0`, `n1` and so on.
+/// Nodes with this number of cores each, named `n0`, `n1` and so on.
 pub fn nodes(count: u32, cores: u32) -> Machine {
     let ids = |count: u32| IdSet::with_range(0..=count - 1).to_string();
     let text = format!(

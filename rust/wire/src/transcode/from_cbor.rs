@@ -10,13 +10,13 @@ fn error<T>(offset: usize, detail: String) -> Result<T, Error> {
     Err(Error::new(Subject::Cbor, offset, detail))
 }
 
-/// The JSON text of one CBOR item, compact, keys in the order they come.
+/// Converts one CBOR item to compact JSON text, keys in their order in the item.
 ///
 /// # Errors
 ///
-/// Fails on malformed or truncated CBOR, bytes after the item, and what JSON cannot represent: byte
-/// strings, tags, keys that are not text, `undefined` and other simple values, NaN and infinities, integers below
-/// `i64::MIN`, nesting beyond [`MAX_DEPTH`].
+/// Fails on malformed or truncated CBOR, bytes after the item, nesting beyond [`MAX_DEPTH`], and values that JSON
+/// cannot represent: byte strings, tags, keys that are not text, `undefined` and other simple values, NaN and
+/// infinities, integers below `i64::MIN`.
 pub fn cbor_to_json(cbor: &[u8]) -> Result<String, Error> {
     let mut reader = Reader {
         cbor,
@@ -36,7 +36,7 @@ struct Reader<'a> {
     json: String,
 }
 
-/// The first byte of an item and its argument; `None` is an indefinite length.
+/// The first byte of an item and its argument, which is `None` for an indefinite length.
 struct Head {
     at: usize,
     major: u8,
@@ -240,7 +240,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether another element follows: counts down, or looks for the break.
+    /// Moves to the next element: counts down, or looks for the break. Returns whether there is one.
     fn more(&mut self, left: &mut Option<u64>) -> bool {
         if let Some(left) = left {
             let more = *left > 0;

@@ -12,11 +12,12 @@ fn error<T>(offset: usize, detail: String) -> Result<T, Error> {
     Err(Error::new(Subject::Json, offset, detail))
 }
 
-/// The CBOR of one JSON text, with definite lengths, integers and lengths as short as they go, floats in 64 bits.
+/// Converts one JSON text to CBOR, with definite lengths, integers and lengths in their shortest form, and floats in 64
+/// bits.
 ///
 /// # Errors
 ///
-/// Fails on what is not JSON (RFC 8259), integers beyond `i64::MIN` to `u64::MAX`, floats beyond
+/// Fails on text that is not JSON (RFC 8259), integers outside `i64::MIN` to `u64::MAX`, floats beyond
 /// 64 bits, lone surrogates, nesting beyond [`MAX_DEPTH`].
 pub fn json_to_cbor(json: &str) -> Result<Vec<u8>, Error> {
     let mut reader = Reader {
@@ -174,7 +175,7 @@ impl<'a> Reader<'a> {
         self.cbor.extend_from_slice(&bytes[..len]);
     }
 
-    /// The text at the opening quote, written as CBOR.
+    /// Converts the string at the opening quote to CBOR.
     fn text(&mut self) -> Result<(), Error> {
         self.at += 1;
         let plain = self.plain()?;
@@ -341,7 +342,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// An item's first bytes: the major type and its argument, as short as it goes.
+/// Encodes an item's head: the major type and its argument in the shortest form.
 fn head(major: u8, argument: u64) -> ([u8; 9], usize) {
     let mut bytes = [0; 9];
     let (info, len) = match argument {
@@ -356,7 +357,7 @@ fn head(major: u8, argument: u64) -> ([u8; 9], usize) {
     (bytes, len + 1)
 }
 
-/// A number of any length as an error shows it.
+/// Shortens a number of any length for an error.
 fn abridged(number: &str) -> String {
     match number.get(..40) {
         Some(start) if number.len() > 40 => format!("{start}…"),

@@ -1,10 +1,10 @@
-//! Payloads between JSON and CBOR (RFC 8949), in one pass, without a tree in between.
+//! Conversion of payloads between JSON and CBOR (RFC 8949) in one pass, without an intermediate tree.
 //!
-//! Only values that both can represent pass: null, booleans, integers from `i64::MIN` to `u64::MAX`, finite floats, text,
-//! arrays, and maps with text keys. An integer stays an integer and a float a float. Duplicate keys are
-//! kept. Everything else is rejected with its offset. The codec is written out here, and not left to
-//! a serde crate, because those build a tree, read JSON integers beyond 64 bits as floats, and say less about the
-//! place of an error; the tests hold it against `serde_json` and `ciborium`.
+//! It accepts the values that both formats represent: null, booleans, integers from `i64::MIN` to `u64::MAX`, finite
+//! floats, text, arrays, and maps with text keys. Integers remain integers, and floats remain floats. Duplicate keys
+//! are kept. Everything else is rejected with its offset. The codec is hand-written because serde crates build a tree,
+//! read JSON integers beyond 64 bits as floats, and locate errors less precisely; the tests compare it with
+//! `serde_json` and `ciborium`.
 
 mod from_cbor;
 mod from_json;
@@ -12,7 +12,7 @@ mod from_json;
 pub use from_cbor::cbor_to_json;
 pub use from_json::json_to_cbor;
 
-/// How deep arrays and maps may lie within each other: as deep as `serde_json` reads.
+/// The greatest nesting depth of arrays and maps, which is also that of `serde_json`.
 pub const MAX_DEPTH: usize = 127;
 
 /// Whether a payload is CBOR: a CBOR map starts with `A0` to `BF`, which neither JSON nor UTF-8 text does.

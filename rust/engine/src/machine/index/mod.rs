@@ -43,12 +43,12 @@ fn block<T>(items: &[T], number: usize) -> &[T; WIDTH] {
         .expect("levels are padded to whole blocks")
 }
 
-/// Those of an entry's `bits` that another entry of its block has too.
+/// The subset of an entry's `bits` that another entry of its block has too.
 #[inline]
 fn others(siblings: &[u64; WIDTH], at: usize, bits: u64) -> u64 {
     if bits.is_power_of_two() {
         let shift = bits.trailing_zeros();
-        let having: u64 = siblings.iter().map(|it| it >> shift & 1).sum();
+        let having: u64 = siblings.iter().map(|word| word >> shift & 1).sum();
         return if having > 1 { bits } else { 0 };
     }
     let siblings = siblings.iter().enumerate();
@@ -67,19 +67,23 @@ impl Tree {
         for number in &leaves {
             counts[*number as usize] += 1;
         }
-        let sum = leaves.iter().map(|it| u64::from(*it)).sum();
+        let sum = leaves.iter().map(|number| u64::from(*number)).sum();
         leaves.resize(leaves.len().next_multiple_of(WIDTH).max(WIDTH), 0);
         let scale = Scale::new(max);
         let blocks = leaves.chunks_exact(WIDTH);
         let mut level: Vec<u64> = blocks
-            .map(|block| block.iter().fold(0, |all, it| all | scale.mask(*it)))
+            .map(|block| {
+                block
+                    .iter()
+                    .fold(0, |all, number| all | scale.mask(*number))
+            })
             .collect();
         let mut levels = Vec::new();
         while level.len() > 1 {
             level.resize(level.len().next_multiple_of(WIDTH), 0);
             let blocks = level.chunks_exact(WIDTH);
             let next = blocks
-                .map(|block| block.iter().fold(0, |all, it| all | it))
+                .map(|block| block.iter().fold(0, |all, mask| all | mask))
                 .collect();
             levels.push(std::mem::replace(&mut level, next));
         }
@@ -136,7 +140,7 @@ impl Tree {
         let at = number as usize;
         let scale = &self.scale;
         let leaves = block(&self.leaves, at).iter();
-        let mask = leaves.fold(0, |all, it| all | scale.mask(*it));
+        let mask = leaves.fold(0, |all, number| all | scale.mask(*number));
         self.climb(at, mask);
     }
 
@@ -156,10 +160,10 @@ impl Tree {
             // smaller write.
             let block = block(&self.leaves, at);
             let siblings: u32 = if low == high {
-                block.iter().map(|it| u32::from(*it == low)).sum()
+                block.iter().map(|number| u32::from(*number == low)).sum()
             } else {
-                let among = |it: u32| u32::from(it >= low && it <= high);
-                block.iter().map(|it| among(*it)).sum()
+                let among = |number: u32| u32::from(number >= low && number <= high);
+                block.iter().map(|number| among(*number)).sum()
             };
             if siblings == 1 {
                 mask &= !removed;
@@ -255,7 +259,9 @@ impl Tree {
     fn find_in(&self, at: usize, skip: usize, query: Query) -> Option<u32> {
         let (low, span) = (query.low, query.high - query.low);
         let leaves = &block(&self.leaves, at)[skip..];
-        let found = leaves.iter().position(|it| it.wrapping_sub(low) <= span)?;
+        let found = leaves
+            .iter()
+            .position(|number| number.wrapping_sub(low) <= span)?;
         u32::try_from(at * WIDTH + skip + found).ok()
     }
 
@@ -267,7 +273,7 @@ impl Tree {
         loop {
             let entries = self.levels.get(level).filter(|level| level.len() > 1)?;
             let right = &block(entries, at / WIDTH)[at % WIDTH + 1..];
-            if let Some(found) = right.iter().position(|it| it & mask != 0) {
+            if let Some(found) = right.iter().position(|entry| entry & mask != 0) {
                 at += found + 1;
                 break;
             }
@@ -283,7 +289,7 @@ impl Tree {
         let mut at = entry;
         for level in self.levels[..level].iter().rev() {
             let mut children = block(level, at).iter();
-            let found = children.position(|it| it & mask != 0);
+            let found = children.position(|entry| entry & mask != 0);
             at = at * WIDTH + found.unwrap_or_default();
         }
         at
@@ -292,12 +298,14 @@ impl Tree {
     /// The largest number from `low` to `from` that a leaf has.
     pub fn last_count(&self, from: u32, low: u32) -> Option<u32> {
         let from = from.min(self.max);
-        (low..=from).rev().find(|it| self.counts[*it as usize] > 0)
+        (low..=from)
+            .rev()
+            .find(|number| self.counts[*number as usize] > 0)
     }
 
     /// The smallest number from `from` on that a leaf has.
     pub fn first_count(&self, from: u32) -> Option<u32> {
-        (from..=self.max).find(|it| self.counts[*it as usize] > 0)
+        (from..=self.max).find(|number| self.counts[*number as usize] > 0)
     }
 
     /// How many leaves have at least `low`.
@@ -306,9 +314,13 @@ impl Tree {
             return 0;
         };
         if counts.len() > self.leaves.len() {
-            return self.leaves.iter().map(|it| u64::from(*it >= low)).sum();
+            return self
+                .leaves
+                .iter()
+                .map(|number| u64::from(*number >= low))
+                .sum();
         }
-        counts.iter().map(|it| u64::from(*it)).sum()
+        counts.iter().map(|count| u64::from(*count)).sum()
     }
 
     /// The sum of the leaves' numbers each divided by `divisor`, which is not 0, and rounded down.
@@ -323,7 +335,7 @@ impl Tree {
         let chunks = self.counts.chunks(divisor as usize).zip(0_u64..);
         chunks
             .map(|(counts, quotient)| {
-                quotient * counts.iter().map(|it| u64::from(*it)).sum::<u64>()
+                quotient * counts.iter().map(|count| u64::from(*count)).sum::<u64>()
             })
             .sum()
     }
@@ -391,16 +403,16 @@ mod tests {
                 let all: Vec<_> = all.take(if seen.len() < 100 { 600 } else { seen.len() }).collect();
                 prop_assert_eq!(all, seen);
             }
-            let at_least = plain.iter().filter(|it| **it >= low).count() as u64;
+            let at_least = plain.iter().filter(|number| **number >= low).count() as u64;
             prop_assert_eq!(tree.at_least(low), at_least);
             let quotients: u64 = plain.iter().map(|number| u64::from(number / low)).sum();
             prop_assert_eq!(tree.quotients(low), quotients);
             prop_assert_eq!(tree.sum(), tree.quotients(1));
-            let largest = plain.iter().copied().filter(|it| *it > 0).max();
+            let largest = plain.iter().copied().filter(|number| *number > 0).max();
             prop_assert_eq!(tree.last_count(u32::MAX, 1), largest);
-            let next = plain.iter().copied().filter(|it| *it >= low).min();
+            let next = plain.iter().copied().filter(|number| *number >= low).min();
             prop_assert_eq!(tree.first_count(low), next);
-            let last = plain.iter().copied().filter(|it| (1..=low).contains(it)).max();
+            let last = plain.iter().copied().filter(|number| (1..=low).contains(number)).max();
             prop_assert_eq!(tree.last_count(low, 1), last);
         }
     }

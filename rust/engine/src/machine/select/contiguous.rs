@@ -4,14 +4,14 @@ use std::ops::ControlFlow;
 
 use crate::machine::index::Tree;
 
-/// How many leaves that fit are examined, for each unit wanted and at least: a span beyond them is
-/// not found.
+/// Number of fitting leaves that are examined, per requested unit and at least: a span beyond them
+/// is not found.
 const EXAMINED_PER_UNIT: usize = 8;
 const MIN_EXAMINED: usize = 64;
 
-/// The first leaf of the smallest span of ranks with so many units; of equal spans the first.
+/// The first leaf of the smallest span of ranks with enough units; of equal spans the first.
 ///
-/// `units` tells how many units a leaf provides, `rank` its rank. No span is shorter than
+/// `units` returns how many units a leaf provides, `rank` its rank. No span is shorter than
 /// `shortest`.
 pub(in super::super) fn smallest_span(
     tree: &Tree,

@@ -21,24 +21,24 @@ pub(super) use thrifty::waste;
 use super::index::Tree;
 use crate::Error;
 
-/// Which of the nodes that fit a job gets.
+/// Which of the nodes that fit are allocated to a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Selection {
-    /// Those with the lowest ranks.
+    /// The nodes with the lowest ranks.
     #[default]
     First,
-    /// The fullest: those with the fewest free cores (or, where a slot has gpus, with room for
-    /// the fewest such slots); of equal ones the lowest ranks.
+    /// The fullest nodes: with the fewest free cores (or, if a slot has gpus, with room for the
+    /// fewest such slots); of equal ones the lowest ranks.
     Pack,
-    /// The emptiest: those with the most free cores (or slots, as above); of equal ones the
-    /// lowest ranks.
+    /// The emptiest nodes: with the most free cores (or slots, as above); of equal ones the lowest
+    /// ranks.
     Spread,
-    /// Those with the fewest gpus, if none are requested, then with the fewest properties that the
-    /// constraint does not name; of equal ones the lowest ranks.
+    /// The nodes with the fewest gpus, if none are requested, then with the fewest properties that
+    /// the constraint does not name; of equal ones the lowest ranks.
     Thrifty,
-    /// If several nodes are needed, those that span the fewest ranks: of the first nodes that fit,
-    /// eight for each node or slot requested and at least 64, the first smallest span. Otherwise
-    /// those with the lowest ranks.
+    /// If several nodes are needed, the nodes that span the fewest ranks: the first smallest span
+    /// among the first nodes that fit, eight for each node or slot requested and at least 64.
+    /// Otherwise the nodes with the lowest ranks.
     Contiguous,
 }
 

@@ -8,7 +8,7 @@ use crate::machine::directory::NodeDirectory;
 use crate::machine::nodes::Nodes;
 use crate::machine::shape::Shape;
 
-/// What a shape wastes of a node: gpus, if it requests none, and properties that it does not name.
+/// The waste of a shape on a node: gpus, if it requests none, and properties that it does not name.
 pub(in super::super) fn waste<'a>(
     nodes: &'a Nodes,
     directory: &'a NodeDirectory,

@@ -41,10 +41,12 @@ impl Node {
                 parts.is_empty() || parts.iter().any(|part| self.meets(rank, part))
             }
             Constraint::Not(parts) => !parts.iter().all(|part| self.meets(rank, part)),
-            Constraint::Properties(names) => names.iter().all(|it| match it.strip_prefix('^') {
-                Some(name) => !self.has_property(name),
-                None => self.has_property(it),
-            }),
+            Constraint::Properties(names) => {
+                names.iter().all(|name| match name.strip_prefix('^') {
+                    Some(name) => !self.has_property(name),
+                    None => self.has_property(name),
+                })
+            }
             Constraint::Hostlist(hosts) => hosts.contains(&self.host),
             Constraint::Ranks(ranks) => ranks.contains(rank),
         }
@@ -75,7 +77,7 @@ impl Naive {
     pub(super) fn units(&self, rank: u32, request: &Request, free: NodeResources) -> u32 {
         let node = &self.nodes[&rank];
         let allowed = request.constraint.as_ref();
-        if !node.up || allowed.is_some_and(|it| !node.meets(rank, it)) {
+        if !node.up || allowed.is_some_and(|constraint| !node.meets(rank, constraint)) {
             return 0;
         }
         let (cores, gpus) = (request.cores_per_slot.min(), request.gpus_per_slot.min());
@@ -112,9 +114,9 @@ impl Naive {
                 if let Some(constraint) = &request.constraint {
                     asked(constraint, &mut names);
                 }
-                let unasked = node.properties.iter().filter(|it| {
-                    let bare = it.split('@').next().unwrap();
-                    !names.contains(&it.as_str()) && !names.contains(&bare)
+                let unasked = node.properties.iter().filter(|property| {
+                    let bare = property.split('@').next().unwrap();
+                    !names.contains(&property.as_str()) && !names.contains(&bare)
                 });
                 let gpus = if request.gpus_per_slot.min() > 0 {
                     0
@@ -171,7 +173,9 @@ impl Naive {
             left -= take;
         }
         let largest = |count: &Count, fits: &dyn Fn(u32) -> bool| {
-            (0..=200).rev().find(|it| count.contains(*it) && fits(*it))
+            (0..=200)
+                .rev()
+                .find(|number| count.contains(*number) && fits(*number))
         };
         let frees: Vec<(NodeResources, u32)> = picks
             .iter()

@@ -1,4 +1,4 @@
-//! A machine and its naive model, which are driven together.
+//! A machine and its naive model, to which the same operations are applied.
 
 use penstock_idset::IdSet;
 use penstock_jobspec::Request;
@@ -12,7 +12,7 @@ use crate::machine::{
     Allocation, Machine, NodeResources, NodeShare, Relocation, Selection, ShapeId,
 };
 
-/// A machine and its model, with what is allocated on both.
+/// A machine and its model, with the allocations on both.
 pub(super) struct Pair {
     pub(super) machine: Machine,
     pub(super) naive: Naive,
@@ -38,7 +38,7 @@ impl Pair {
         let r = self.machine.r(shares).unwrap();
         let nodes = r.nodes();
         nodes
-            .map(|it| (it.rank, (it.cores.clone(), it.gpus.clone())))
+            .map(|node| (node.rank, (node.cores.clone(), node.gpus.clone())))
             .collect()
     }
 
@@ -60,9 +60,9 @@ impl Pair {
         self.check_units(shape, request)?;
         let expected = self.naive.place(request, self.selection);
         let found = self.machine.place(shape);
-        let allocated = found.as_ref().map(|it| {
-            let slots = u32::try_from(it.slots()).unwrap();
-            (self.allocated(it), slots)
+        let allocated = found.as_ref().map(|allocation| {
+            let slots = u32::try_from(allocation.slots()).unwrap();
+            (self.allocated(allocation), slots)
         });
         prop_assert_eq!(&allocated, &expected, "{:?} by {}", request, self.selection);
         self.check_where(shape, request)?;
@@ -134,7 +134,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Rejects every other node: what is placed is on the others, as much as needed, and free.
+    /// Rejects every other node, and checks that an allocation uses only the others, is large
+    /// enough, and was free.
     pub(super) fn check_where(
         &mut self,
         shape: ShapeId,
@@ -164,7 +165,7 @@ impl Pair {
         prop_assert_eq!(found.is_some(), there >= need, "{:?}", request);
         if let Some(shares) = found {
             prop_assert_eq!(seen, need);
-            prop_assert!(shares.iter().all(|it| odd(&self.machine, it.node)));
+            prop_assert!(shares.iter().all(|share| odd(&self.machine, share.node)));
             let mut naive = self.naive.clone();
             naive.allocate(&self.allocated(&shares));
         }
@@ -180,7 +181,7 @@ impl Pair {
         self.naive.release(&allocated);
     }
 
-    /// Releases what is held on some ranks, and reads it back from its R.
+    /// Releases the part of an allocation on some ranks, and parses its R again.
     pub(super) fn free_part(&mut self, which: Index, ranks: &IdSet) -> Result<(), TestCaseError> {
         if self.held.is_empty() {
             return Ok(());
@@ -233,7 +234,7 @@ impl Pair {
     pub(super) fn grow(&mut self, nodes: &[(u32, Node)]) {
         let known: Vec<u32> = nodes.iter().map(|(rank, _)| *rank).collect();
         let set = resources(nodes);
-        if known.iter().any(|it| self.naive.nodes.contains_key(it)) {
+        if known.iter().any(|rank| self.naive.nodes.contains_key(rank)) {
             assert!(self.machine.grow(&set).is_err());
             return;
         }

@@ -8,13 +8,13 @@ use smallvec::SmallVec;
 
 use super::free_intervals::FreeIntervals;
 use super::start_bounds::StartBounds;
-use crate::books::amount;
 use crate::ids::NodeIndex;
 use crate::interval::Interval;
 use crate::machine::{Machine, NodeAmount, NodeResources, NodeShare, ShapeId};
+use crate::state::amount;
 
-/// From a time on, until the next step, so much of a node is free. Less than nothing is free if
-/// more is planned than there is.
+/// The free resources of a node from a time until the next step; negative if more is planned than
+/// exists.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     time: f64,
@@ -35,7 +35,7 @@ enum Resource {
 impl Resource {
     const ALL: [Self; 2] = [Self::Cores, Self::Gpus];
 
-    /// Its place in arrays.
+    /// Its index in arrays.
     const fn index(self) -> usize {
         self as usize
     }
@@ -49,7 +49,7 @@ impl Resource {
 }
 
 impl Step {
-    /// The free amount of a resource; none if more is planned than there is.
+    /// The free amount of a resource; 0 if more is planned than exists.
     fn amount(&self, resource: Resource) -> u32 {
         let amount = match resource {
             Resource::Cores => self.cores,
@@ -73,7 +73,7 @@ impl Event {
     }
 }
 
-/// So many units of a shape.
+/// A number of units of a shape.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Units {
     pub shape: ShapeId,
@@ -93,10 +93,10 @@ pub(crate) struct NodePlans {
     now: f64,
     /// When the plan was made: the first steps begin then.
     begun: f64,
-    /// By node, one step at least. Steps that are past are dropped when a node is next changed.
+    /// By node, at least one step. Past steps are dropped at the next change of the node.
     steps: Vec<Steps>,
-    /// Nodes with free cores now. The others provide nothing now, whatever is reserved or released
-    /// in the plan.
+    /// Nodes with free cores now. Other nodes provide no units now, whatever is reserved or
+    /// released in the plan.
     idle: Vec<NodeIndex>,
     /// When the profiles change, until free intervals are indexed instead; the first `sorted` of
     /// them are in order.
@@ -107,7 +107,7 @@ pub(crate) struct NodePlans {
     /// The free intervals of each resource, once an index is worth its cost.
     intervals: [Option<FreeIntervals>; 2],
     pub(super) start_bounds: StartBounds,
-    /// Whether more may be planned on some node than it has.
+    /// Whether more may be planned on some node than exists there.
     may_be_overfull: bool,
 }
 
@@ -138,7 +138,7 @@ fn resources(machine: &Machine, node: NodeIndex, cores: i64, gpus: i64) -> NodeR
 }
 
 impl NodePlans {
-    /// A plan in which what is free now stays free.
+    /// A plan in which the resources that are free now stay free.
     pub fn new(machine: &Machine, now: f64) -> Self {
         let first_steps = machine
             .node_indices()
@@ -187,19 +187,19 @@ impl NodePlans {
         }
     }
 
-    /// Takes cores and gpus of a node during an interval.
+    /// Reserves cores and gpus of a node during an interval.
     pub fn reserve(&mut self, amount: &NodeAmount, during: Interval) {
         let (cores, gpus) = (i64::from(amount.cores), i64::from(amount.gpus));
         self.add(amount.node, during, -cores, -gpus);
     }
 
-    /// Returns cores and gpus of a node that were reserved during an interval.
+    /// Releases cores and gpus of a node that were reserved during an interval.
     pub fn release(&mut self, amount: &NodeAmount, during: Interval) {
         let (cores, gpus) = (i64::from(amount.cores), i64::from(amount.gpus));
         self.add(amount.node, during, cores, gpus);
     }
 
-    /// Adds to what is free on a node during an interval.
+    /// Adds to the free resources of a node during an interval.
     fn add(&mut self, node: NodeIndex, during: Interval, cores: i64, gpus: i64) {
         let indexed = self.intervals.iter().any(Option::is_some);
         let steps = &self.steps[node.index()];
@@ -249,8 +249,9 @@ impl NodePlans {
         }
     }
 
-    /// What of a node is free all through an interval. If the interval begins now, it is no more
-    /// than what is actually free: jobs of other groups may have started since the plan was made.
+    /// The resources of a node that are free throughout an interval. If the interval begins now,
+    /// they are limited to the resources that are actually free: jobs of other groups may have
+    /// started since the plan was computed.
     pub fn window(&self, machine: &Machine, node: NodeIndex, during: Interval) -> NodeResources {
         let Interval { start, end } = during;
         let steps = &self.steps[node.index()];
@@ -274,7 +275,8 @@ impl NodePlans {
         machine.units(shape, node, self.window(machine, node, during))
     }
 
-    /// Nodes that may provide units to a job that starts at a time, and perhaps others.
+    /// Nodes that may provide units to a job that starts at a time; the list may include other
+    /// nodes.
     fn candidates(&self, start: f64) -> impl Iterator<Item = NodeIndex> + '_ {
         let all = if start <= self.now {
             0
@@ -306,7 +308,7 @@ impl NodePlans {
         self.steps.iter().map(next).fold(f64::INFINITY, f64::min)
     }
 
-    /// Whether more is planned on some node, from now on, than it has.
+    /// Whether more is planned on some node, from now on, than exists there.
     pub fn is_overfull(&mut self) -> bool {
         if self.may_be_overfull {
             let now = self.now;
@@ -351,7 +353,7 @@ impl NodePlans {
         self.choose_of(machine, wanted, during, nodes)
     }
 
-    /// As [`choose`](Self::choose), of some nodes, in their order.
+    /// As [`choose`](Self::choose), from the given nodes, in their order.
     fn choose_of(
         &self,
         machine: &Machine,
@@ -375,7 +377,8 @@ impl NodePlans {
         None
     }
 
-    /// As [`choose`](Self::choose), but the fewest nodes, or if nodes are requested, the smallest.
+    /// As [`choose`](Self::choose), but with the fewest nodes, or if nodes are requested, the
+    /// smallest.
     pub fn choose_sparingly(
         &self,
         machine: &Machine,

@@ -16,7 +16,7 @@ use crate::plan::free_intervals::{
     FreeInterval, FreeIntervals, IntervalQuery, NodeIntervals, intervals_around,
 };
 
-/// An index of free intervals costs about as much as visiting each node and event so many times.
+/// The cost of an index of free intervals, in visits of all nodes and events.
 const INDEX_COST: usize = 8;
 
 impl NodePlans {

@@ -1,66 +1,78 @@
-//! Intervals in which something has become free since reservations were last examined.
+//! Freed intervals: the times at which resources have become free since reservations were last
+//! examined.
 
-/// Disjoint intervals in which something has become free, in order.
+use crate::interval::Interval;
+
+/// Disjoint intervals in which resources have become free, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FreedIntervals {
-    spans: Vec<(f64, f64)>,
+    intervals: Vec<Interval>,
 }
 
 impl FreedIntervals {
-    /// All of time: anything may have become free at any time.
+    /// The interval without beginning and end: any resources may have become free at any time.
     pub fn all() -> Self {
         Self {
-            spans: vec![(f64::NEG_INFINITY, f64::INFINITY)],
+            intervals: vec![Interval::ALWAYS],
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.spans.is_empty()
+        self.intervals.is_empty()
     }
 
-    /// Adds an interval in which something has become free.
-    pub fn add(&mut self, (start, end): (f64, f64)) {
+    /// Adds an interval in which resources have become free.
+    pub fn add(&mut self, Interval { start, end }: Interval) {
         if start >= end {
             return;
         }
-        let first = self.spans.partition_point(|it| it.1 < start);
-        let last = self.spans.partition_point(|it| it.0 <= end);
-        let touched = &self.spans[first..last];
-        let start = touched.first().map_or(start, |it| it.0.min(start));
-        let end = touched.last().map_or(end, |it| it.1.max(end));
-        self.spans.splice(first..last, [(start, end)]);
+        let intervals = &mut self.intervals;
+        let first = intervals.partition_point(|interval| interval.end < start);
+        let last = intervals.partition_point(|interval| interval.start <= end);
+        let touched = &intervals[first..last];
+        let merged = Interval {
+            start: touched
+                .first()
+                .map_or(start, |first| first.start.min(start)),
+            end: touched.last().map_or(end, |last| last.end.max(end)),
+        };
+        intervals.splice(first..last, [merged]);
     }
 
-    /// The start times, within a range, at which a job that runs for `limit` seconds uses some of
-    /// what has become free: intervals of starts, in order.
-    pub fn starts(
-        &self,
-        (from, before): (f64, f64),
-        limit: f64,
-    ) -> impl Iterator<Item = (f64, f64)> {
-        let mut from = from;
-        let spans = self
-            .spans
+    /// The start times, within an interval, at which a job that runs for `limit` seconds overlaps a
+    /// freed interval: intervals of starts, in order.
+    pub fn starts(&self, within: Interval, limit: f64) -> impl Iterator<Item = Interval> {
+        let mut from = within.start;
+        self.intervals
             .iter()
-            .take_while(move |it| it.0 < before + limit);
-        spans.filter_map(move |(start, end)| {
-            // The ends of windows are rounded.
-            let first = (start - limit).next_down().next_down();
-            let span = (first.max(from), end.min(before));
-            from = from.max(span.1);
-            (span.0 < span.1).then_some(span)
-        })
+            .take_while(move |freed| freed.start < within.end + limit)
+            .filter_map(move |freed| {
+                // The ends of windows are rounded.
+                let first = (freed.start - limit).next_down().next_down();
+                let starts = Interval::new(first.max(from), freed.end.min(within.end));
+                from = from.max(starts.end);
+                (starts.start < starts.end).then_some(starts)
+            })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::FreedIntervals;
+    use crate::interval::Interval;
+
+    /// The intervals as pairs of start and end.
+    fn pairs(intervals: impl IntoIterator<Item = Interval>) -> Vec<(f64, f64)> {
+        let intervals = intervals.into_iter();
+        intervals
+            .map(|interval| (interval.start, interval.end))
+            .collect()
+    }
 
     #[test]
     fn intervals_that_touch_are_merged() {
         let mut freed = FreedIntervals::default();
-        for span in [
+        for (start, end) in [
             (5.0, 6.0),
             (1.0, 2.0),
             (8.0, 9.0),
@@ -68,36 +80,37 @@ mod tests {
             (5.5, 7.0),
             (2.0, 3.0),
         ] {
-            freed.add(span);
+            freed.add(Interval::new(start, end));
         }
-        assert_eq!(freed.spans, [(1.0, 3.0), (5.0, 7.0), (8.0, 9.0)]);
-        freed.add((0.0, 8.0));
-        assert_eq!(freed.spans, [(0.0, 9.0)]);
+        assert_eq!(
+            pairs(freed.intervals.clone()),
+            [(1.0, 3.0), (5.0, 7.0), (8.0, 9.0)]
+        );
+        freed.add(Interval::new(0.0, 8.0));
+        assert_eq!(pairs(freed.intervals.clone()), [(0.0, 9.0)]);
     }
 
     #[test]
     fn starts_reach_into_the_freed_intervals() {
         let mut freed = FreedIntervals::default();
         assert!(freed.is_empty());
-        freed.add((10.0, 11.0));
-        freed.add((20.0, 30.0));
-        let starts = |within, limit| freed.starts(within, limit).collect::<Vec<_>>();
+        freed.add(Interval::new(10.0, 11.0));
+        freed.add(Interval::new(20.0, 30.0));
+        let starts = |(start, end), limit| pairs(freed.starts(Interval::new(start, end), limit));
         let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
         let [(a, b), (c, d)] = starts((0.0, 25.0), 4.0)[..] else {
-            panic!("two spans");
+            panic!("two intervals");
         };
         assert!(close(a, 6.0) && close(b, 11.0) && close(c, 16.0) && close(d, 25.0));
         assert!(a <= 6.0 && c <= 16.0);
         // With a limit of twelve seconds, they touch.
         let [(a, b), (c, d)] = starts((5.0, 100.0), 12.0)[..] else {
-            panic!("two spans");
+            panic!("two intervals");
         };
         assert_eq!((a, b, c, d), (5.0, 11.0, 11.0, 30.0));
         assert!(starts((12.0, 14.0), 5.0).is_empty());
         assert_eq!(
-            FreedIntervals::all()
-                .starts((1.0, 2.0), 5.0)
-                .collect::<Vec<_>>(),
+            pairs(FreedIntervals::all().starts(Interval::new(1.0, 2.0), 5.0)),
             [(1.0, 2.0)]
         );
     }

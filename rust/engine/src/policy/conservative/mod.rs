@@ -1,15 +1,15 @@
 //! Conservative backfill: every pending job has a reservation, made at the earliest time that
-//! delays no earlier reservation. When something becomes free earlier than planned, the next
+//! delays no earlier reservation. When resources become free earlier than planned, the next
 //! reservations, in the order of their starts, are each moved to the earliest time with all others
-//! kept, until none moves; of those farther away, the ones that can start at once. A reservation
-//! moves later only if running jobs outrun their limits, or nodes are lost. If a job starts less
-//! than a quarter of a second late because its nodes were not free on time, others are moved only
-//! if it is still running when its planned end has passed.
+//! kept, until none moves; of the later reservations, only those that can start at once are moved.
+//! A reservation moves later only if running jobs exceed their limits, or nodes are lost. If a job
+//! starts less than a quarter of a second late because its nodes were not free on time, others are
+//! moved only if it is still running when its planned end has passed.
 //!
-//! A job that starts gets what the selection policy picks, as far as no other job has reserved it.
-//! What it had reserved itself is then free, as if a job had ended early.
+//! A job that starts gets the nodes that the selection policy picks, except resources that other
+//! jobs have reserved. Its own reservation is then free, as if a job had ended early.
 //!
-//! The plan is updated from pass to pass. A reservation can only move to where something has become
+//! The plan is updated from pass to pass. A reservation can only move to resources that have become
 //! free since it was last examined, so most are not examined.
 
 mod freed_intervals;
@@ -19,24 +19,25 @@ mod reservations;
 #[cfg(test)]
 mod tests;
 
+use penstock_jobspec::job_id::JobId;
 use std::sync::Arc;
 
-use self::pass::{JobDecision, Waiting};
-use self::reservations::Reserved;
-use crate::books::Books;
+use self::pass::{JobDecision, PendingJob};
+use self::reservations::GroupReservations;
 use crate::decision::Decision;
-use crate::ids::{ClassId, GroupId};
+use crate::ids::{GroupId, GroupedClass, QueueId};
 use crate::machine::Relocation;
 use crate::plan::{IncrementalPlan, length};
-use crate::queue::{Key, QueueId};
+use crate::queue::Key;
 use crate::quotas::Quotas;
+use crate::state::EngineState;
 use crate::verdict::Cause;
 
 /// The reservations of all groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conservative {
     /// Shared with snapshots until either side makes a pass.
-    groups: Vec<Arc<Reserved>>,
+    groups: Vec<Arc<GroupReservations>>,
     /// The time of the last pass.
     now: f64,
     /// When the first reservation is due.
@@ -45,9 +46,12 @@ pub(crate) struct Conservative {
 
 impl Conservative {
     /// The reserved start of a job.
-    pub fn start(&self, id: u64) -> Option<f64> {
-        let found = self.groups.iter().find_map(|it| it.by_id.get(&id));
-        found.map(|it| it.start)
+    pub fn start(&self, id: JobId) -> Option<f64> {
+        let found = self
+            .groups
+            .iter()
+            .find_map(|reserved| reserved.by_id.get(&id));
+        found.map(|reservation| reservation.start)
     }
 
     /// Whether no reservation of the last pass is due by a time.
@@ -61,11 +65,11 @@ impl Conservative {
         self.groups.get(group.index())?.head
     }
 
-    /// Why the last pass left a job of a class pending; `None` if it would have let it start.
+    /// Why the last pass left a job of a class pending; `None` if the pass would have started it.
     pub fn cause(
         &self,
-        books: &mut Books,
-        (group, class): (GroupId, ClassId),
+        state: &mut EngineState,
+        GroupedClass { group, class }: GroupedClass,
         key: Key,
     ) -> Option<Cause> {
         let reserved = self.groups.get(group.index())?;
@@ -77,10 +81,10 @@ impl Conservative {
                 at: reservation.start,
             });
         }
-        // No time fits as planned: others have reserved what is free now.
+        // No time fits as planned: the resources that are free now are reserved for other jobs.
         let plan = &reserved.kept.as_ref()?.plan;
         Some(
-            match plan.place(books, class, self.now, reservation.limit) {
+            match plan.place(state, class, self.now, reservation.limit) {
                 Err(by) if by <= self.now => Cause::Unfit,
                 Err(by) => Cause::Delays {
                     by,
@@ -97,13 +101,17 @@ impl Conservative {
         &self,
         group: GroupId,
         (time, queue): (f64, Option<QueueId>),
-    ) -> Option<(u64, f64)> {
+    ) -> Option<(JobId, f64)> {
+        let distance = |start: f64| (start - time).abs();
         let reserved = self.groups.get(group.index())?.by_id.iter();
-        let reserved = reserved.filter(|(_, it)| queue.is_none_or(|queue| it.asked.1 == queue));
-        let starts = reserved.map(|(id, it)| (*id, it.start));
-        let distance = |it: &(u64, f64)| (it.1 - time).abs();
-        let starts = starts.filter(|it| it.1.is_finite());
-        starts.min_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.0.cmp(&b.0)))
+        reserved
+            .filter(|(_, reservation)| queue.is_none_or(|queue| reservation.asked.1 == queue))
+            .map(|(id, reservation)| (*id, reservation.start))
+            .filter(|(_, start)| start.is_finite())
+            .min_by(|(id, start), (other, its_start)| {
+                let by_distance = distance(*start).total_cmp(&distance(*its_start));
+                by_distance.then(id.cmp(other))
+            })
     }
 
     /// Renumbers the nodes of all reservations.
@@ -114,35 +122,38 @@ impl Conservative {
     }
 
     /// Makes one pass.
-    pub fn run(&mut self, books: &mut Books, now: f64, max: usize, out: &mut Vec<Decision>) {
-        let groups = books.queue.groups.len();
+    pub fn run(&mut self, state: &mut EngineState, now: f64, max: usize, out: &mut Vec<Decision>) {
+        let groups = state.queue.groups.len();
         self.groups.resize_with(groups, Arc::default);
         self.now = now;
         self.next = f64::INFINITY;
-        let mut lines: Vec<Vec<Waiting>> = vec![Vec::new(); groups];
+        let mut lines: Vec<Vec<PendingJob>> = vec![Vec::new(); groups];
         // By group, the first job that its queue has no room for.
         let mut stopped = vec![Key::NONE; groups];
         let mut quotas = Quotas::new(now);
-        for key in books.queue.in_order(&books.jobs) {
+        for key in state.queue.in_order(&state.jobs) {
             if out.len() >= max {
                 return;
             }
-            let Some((class, limit)) = books.waits(key.handle()) else {
+            let Some((class, limit)) = state.pending_class(key.handle()) else {
                 continue;
             };
-            if let Err(reason) = books.possible(class) {
-                out.push(books.deny(key, &reason));
+            if let Err(reason) = state.possible(class) {
+                out.push(state.deny(key, &reason));
                 continue;
             }
-            let it = &books.queue.classes[class.index()];
-            let group = it.group.index();
-            let reserved = self.groups[group].by_id.get(&key.id()).map(|it| it.start);
+            let known = &state.queue.classes[class.index()];
+            let group = known.group.index();
+            let reserved = self.groups[group]
+                .by_id
+                .get(&key.id())
+                .map(|known| known.start);
             // It keeps its reservation if the limits of its queue admit it by then.
-            if books.may_run(it.shape, it.queue)
-                || reserved.is_some_and(|start| quotas.leaves_by(books, class, start))
+            if state.may_run(known.shape, known.queue)
+                || reserved.is_some_and(|start| quotas.leaves_by(state, class, start))
             {
                 let limit = length(limit);
-                lines[group].push(Waiting {
+                lines[group].push(PendingJob {
                     key,
                     class,
                     limit,
@@ -162,45 +173,45 @@ impl Conservative {
                 reserved.head = None;
                 continue;
             }
-            let mut pass = reserved.begin(books, (group, now), line, quotas.clone());
+            let mut pass = reserved.begin(state, (group, now), line, quotas.clone());
             pass.left = max.saturating_sub(out.len());
-            reserved.compress(books, &mut pass);
-            while reserved.start_due(books, &mut pass) {
-                reserved.compress(books, &mut pass);
+            reserved.compress(state, &mut pass);
+            while reserved.start_due(state, &mut pass) {
+                reserved.compress(state, &mut pass);
             }
-            for index in 0..pass.line.len() {
-                reserved.come(books, &mut pass, index);
+            for index in 0..pass.jobs.len() {
+                reserved.admit_new(state, &mut pass, index);
             }
-            pass.kept.finish(books);
+            pass.kept.finish(state);
             reserved.kept = Some(pass.kept);
             let ahead = stopped[group.index()];
             let mut behind = false;
             reserved.head = None;
-            for (it, outcome) in pass.line.iter().zip(pass.decisions) {
+            for (job, outcome) in pass.jobs.iter().zip(pass.decisions) {
                 match outcome {
                     JobDecision::Pending => {
                         behind = true;
-                        let Some(start) = it.start else {
+                        let Some(start) = job.start else {
                             continue;
                         };
                         self.next = self.next.min(start);
-                        let shape = books.queue.classes[it.class.index()].shape;
-                        if reserved.head.is_none() && books.is_reachable(shape) {
-                            reserved.head = Some(it.key);
+                        let shape = state.queue.classes[job.class.index()].shape;
+                        if reserved.head.is_none() && state.is_reachable(shape) {
+                            reserved.head = Some(job.key);
                         }
                     }
                     JobDecision::Stopped => behind = true,
                     JobDecision::Decided(Decision::Alloc { id, .. }) => out.push(Decision::Alloc {
                         id,
-                        backfilled: behind || it.key > ahead,
+                        backfilled: behind || job.key > ahead,
                     }),
                     JobDecision::Decided(denial) => out.push(denial),
                 }
             }
         }
-        let kept = self.groups.iter().filter_map(|it| it.kept.as_ref());
+        let kept = self.groups.iter().filter_map(|group| group.kept.as_ref());
         let followed = kept.map(IncrementalPlan::next_change).min();
-        books
+        state
             .allocation_log
             .drop_before(followed.unwrap_or(usize::MAX));
     }

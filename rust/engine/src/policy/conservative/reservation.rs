@@ -1,8 +1,9 @@
 //! Reservations of pending jobs.
 
+use crate::ids::QueueId;
+use crate::interval::Interval;
 use crate::machine::ShapeId;
 use crate::plan::Footprint;
-use crate::queue::QueueId;
 
 /// Resources and a start time set aside for a pending job.
 #[derive(Clone, Debug)]
@@ -13,11 +14,12 @@ pub(super) struct Reservation {
     /// The shape and queue of its job.
     pub asked: (ShapeId, QueueId),
     /// The round in which it was last examined.
-    pub looked: u64,
+    pub examined_in: u64,
 }
 
 impl Reservation {
-    pub fn span(&self) -> (f64, f64) {
-        (self.start, self.start + self.limit)
+    /// When its resources are reserved.
+    pub fn interval(&self) -> Interval {
+        Interval::lasting(self.start, self.limit)
     }
 }

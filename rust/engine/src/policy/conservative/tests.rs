@@ -1,19 +1,20 @@
-//! The plan that is kept, and reservations of which only some are moved up at once, in random
+//! The incremental plan, and reservations of which only some are moved up at once, in random
 //! histories.
 
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
 use penstock_jobspec::Request;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
 use super::reservation::Reservation;
 use super::reservations::MOVED_AT_ONCE;
-use crate::books::Books;
 use crate::ids::{GroupId, NodeIndex};
 use crate::interval::Interval;
 use crate::plan::{Plan, length};
+use crate::state::EngineState;
 use crate::{Engine, Job, Options, Policy, QueueId, QueueOptions};
 
 const NODES: u32 = 3;
@@ -23,16 +24,16 @@ const CORES: u32 = 4;
 enum Deed {
     Submit(Request, bool),
     Cancel(usize),
-    /// As another job with the same id.
+    /// Cancels a job and submits another one with the same id.
     Replace(usize, Request),
     End(usize),
-    /// One of the jobs that run gives up its cores on the first of its nodes.
+    /// A running job releases its cores on the first of its nodes.
     Part(usize),
-    /// Or one core.
+    /// A running job releases one core.
     Core(usize),
     Extend(usize, Request),
     Expire(usize, u32),
-    /// Somebody comes who holds this core.
+    /// A running job that has this core is registered.
     Hello(u32, u32, u32),
     Mark(u32, bool),
     Wait(f64),
@@ -56,19 +57,19 @@ fn request() -> impl Strategy<Value = Request> {
 /// Jobs of any cores alone, of whole nodes alone, or of any kind.
 fn request_of(kind: u32) -> BoxedStrategy<Request> {
     request()
-        .prop_map(move |it| match kind {
+        .prop_map(move |request| match kind {
             0 => Request {
                 nnodes: None,
                 exclusive: false,
                 cores_per_slot: 1.into(),
-                ..it
+                ..request
             },
             1 => Request {
-                nnodes: Some(it.nnodes.unwrap_or(1.into())),
+                nnodes: Some(request.nnodes.unwrap_or(1.into())),
                 exclusive: true,
-                ..it
+                ..request
             },
-            _ => it,
+            _ => request,
         })
         .boxed()
 }
@@ -76,28 +77,28 @@ fn request_of(kind: u32) -> BoxedStrategy<Request> {
 fn deed(kind: u32) -> impl Strategy<Value = Deed> {
     let which = 0_usize..1000;
     prop_oneof![
-        8 => (request_of(kind), any::<bool>()).prop_map(|(it, other)| Deed::Submit(it, other)),
+        8 => (request_of(kind), any::<bool>()).prop_map(|(request, other)| Deed::Submit(request, other)),
         1 => which.clone().prop_map(Deed::Cancel),
-        1 => (which.clone(), request_of(kind)).prop_map(|(at, it)| Deed::Replace(at, it)),
+        1 => (which.clone(), request_of(kind)).prop_map(|(at, request)| Deed::Replace(at, request)),
         4 => which.clone().prop_map(Deed::End),
         1 => which.clone().prop_map(Deed::Part),
         1 => which.clone().prop_map(Deed::Core),
-        1 => (which.clone(), request_of(kind)).prop_map(|(at, it)| Deed::Extend(at, it)),
+        1 => (which.clone(), request_of(kind)).prop_map(|(at, request)| Deed::Extend(at, request)),
         1 => (which, 0_u32..90).prop_map(|(at, end)| Deed::Expire(at, end)),
         1 => (0..NODES, 0..CORES, 0_u32..90).prop_map(|(rank, core, end)| Deed::Hello(rank, core, end)),
         1 => (0..NODES, any::<bool>()).prop_map(|(rank, up)| Deed::Mark(rank, up)),
-        6 => (0_u32..25).prop_map(|it| Deed::Wait(f64::from(it))),
-        3 => (1_u32..8).prop_map(|it| Deed::Wait(f64::from(it) / 8.0)),
+        6 => (0_u32..25).prop_map(|time| Deed::Wait(f64::from(time))),
+        3 => (1_u32..8).prop_map(|time| Deed::Wait(f64::from(time) / 8.0)),
     ]
 }
 
-/// An engine, and what has been done to it.
+/// An engine with the state that the test tracks.
 struct History {
     engine: Engine,
     other: QueueId,
     now: f64,
     next: u64,
-    running: Vec<u64>,
+    running: Vec<JobId>,
 }
 
 impl History {
@@ -124,7 +125,7 @@ impl History {
                 engine.set_queue(queue, options);
             }
         }
-        let groups = &mut engine.scratch.conservative.groups;
+        let groups = &mut engine.policy_state.conservative.groups;
         groups.resize_with(4, Arc::default);
         for group in groups {
             Arc::make_mut(group).near = near;
@@ -138,7 +139,7 @@ impl History {
         }
     }
 
-    fn submit(&mut self, id: u64, request: Request, other: bool) {
+    fn submit(&mut self, id: JobId, request: Request, other: bool) {
         let queue = if other {
             self.other
         } else {
@@ -153,25 +154,25 @@ impl History {
         self.engine.submit(job).unwrap();
     }
 
-    fn one_running(&self, at: usize) -> Option<u64> {
+    fn one_running(&self, at: usize) -> Option<JobId> {
         let some = !self.running.is_empty();
         some.then(|| self.running[at % self.running.len()])
     }
 
-    fn one_waiting(&mut self, at: usize) -> Option<u64> {
+    fn one_waiting(&mut self, at: usize) -> Option<JobId> {
         let waiting = self.engine.queued();
         let some = !waiting.is_empty();
         some.then(|| waiting[at % waiting.len()])
     }
 
-    /// Returns whether reservations may get later by it.
+    /// Performs an operation. Returns whether it may make reservations later.
     fn act(&mut self, deed: Deed) -> bool {
         let engine = &self.engine;
         self.running.retain(|id| engine.is_running(*id));
         match deed {
             Deed::Submit(request, other) => {
                 self.next += 1;
-                self.submit(self.next, request, other);
+                self.submit(JobId::new(self.next), request, other);
             }
             Deed::Cancel(at) => {
                 if let Some(id) = self.one_waiting(at) {
@@ -211,7 +212,7 @@ impl History {
             }
             Deed::Extend(at, request) => {
                 if let Some(id) = self.one_running(at) {
-                    // It may be late, or nothing may be free.
+                    // The job may be overdue, or no resources may be free.
                     let _ = self.engine.extend(id, &request, self.now);
                 }
                 return true;
@@ -235,8 +236,8 @@ impl History {
                 r.set_expiration((after > 0).then(|| self.now + f64::from(after)))
                     .unwrap();
                 self.next += 1;
-                if self.engine.allocate(self.next, &r).is_ok() {
-                    self.running.push(self.next);
+                if self.engine.allocate(JobId::new(self.next), &r).is_ok() {
+                    self.running.push(JobId::new(self.next));
                 }
                 return true;
             }
@@ -265,62 +266,72 @@ impl History {
         }
     }
 
-    /// When each job is to start, of those that wait.
-    fn starts(&self) -> Vec<(u64, f64)> {
-        let groups = self.engine.scratch.conservative.groups.iter();
-        let starts = groups.flat_map(|it| it.by_id.iter().map(|(id, it)| (*id, it.start)));
+    /// The reserved start of each pending job.
+    fn starts(&self) -> Vec<(JobId, f64)> {
+        let groups = self.engine.policy_state.conservative.groups.iter();
+        let starts = groups.flat_map(|group| {
+            let reserved = group.by_id.iter();
+            reserved.map(|(id, reservation)| (*id, reservation.start))
+        });
         starts.collect()
     }
 
-    /// Cores that are free of a node at a time, by a plan; of all, where sums decide.
+    /// The free cores of each node at a time in a plan; a single sum in an aggregate plan.
     fn free(&self, plan: &mut Plan, time: f64) -> Vec<i64> {
-        let machine = &self.engine.books.machine;
+        let machine = &self.engine.state.machine;
         match plan {
             Plan::Aggregate(sums) => vec![sums.profile.least_during(Interval::lasting(time, 0.0))],
             Plan::PerNode(places) => {
-                let free = (0..NODES).map(|it| {
-                    places.window(machine, NodeIndex::new(it), Interval::lasting(time, 0.0))
+                let free = (0..NODES).map(|node| {
+                    places.window(machine, NodeIndex::new(node), Interval::lasting(time, 0.0))
                 });
-                free.map(|it| it.cores.into()).collect()
+                free.map(|amount| amount.cores.into()).collect()
             }
         }
     }
 
-    /// The plan that is kept is as one that is made anew; and nobody who waits could start now, with
-    /// all others kept.
+    /// The incremental plan equals a recomputed one; and no pending job could start now without
+    /// delaying another reservation.
     fn check(&mut self) -> Result<(), TestCaseError> {
-        let all = self.engine.scratch.conservative.groups.clone();
+        let all = self.engine.policy_state.conservative.groups.clone();
         for (group, reserved) in (0_u32..).zip(&all) {
             let Some(kept) = &reserved.kept else {
                 continue;
             };
-            let anew = |without: Option<u64>, books: &mut Books| {
-                let mut plan = Plan::of(books, GroupId::new(group), self.now);
-                // Those that have started a little late are to end when they were to.
+            let anew = |without: Option<JobId>, state: &mut EngineState| {
+                let mut plan = Plan::of(state, GroupId::new(group), self.now);
+                // Jobs that have started a little late keep their planned end.
                 for (handle, until) in kept.until() {
-                    let running = books.running(handle).unwrap();
+                    let running = state.running(handle).unwrap();
                     let footprint = plan.footprint_of(&running.shares);
-                    plan.release(&footprint, (until, running.end.max(until)));
+                    plan.release(&footprint, Interval::new(until, running.end.max(until)));
                 }
-                for (id, it) in &reserved.by_id {
+                for (id, reservation) in &reserved.by_id {
                     if Some(*id) != without {
-                        plan.reserve(&it.footprint, it.span());
+                        plan.reserve(&reservation.footprint, reservation.interval());
                     }
                 }
                 plan
             };
-            let books = &mut self.engine.books;
-            let mut other = anew(None, books);
-            if !kept.is_in_step(books) || other.is_aggregate() != kept.plan.is_aggregate() {
-                // Jobs of another group have started since, or the last job of a kind.
+            let state = &mut self.engine.state;
+            let mut other = anew(None, state);
+            if !kept.is_in_step(state) || other.is_aggregate() != kept.plan.is_aggregate() {
+                // Jobs of another group have started since, or the last job of a kind has.
                 continue;
             }
             prop_assert!(!other.is_overfull());
             let mut plan = kept.plan.clone();
-            let ends = reserved.by_id.values().map(Reservation::span);
-            let times = ends.flat_map(|it| [it.0, it.1]).filter(|it| it.is_finite());
-            let runs = self.engine.books.runs.iter().map(|(_, it)| it.end);
-            let runs = runs.filter(|it| it.is_finite() && *it >= self.now);
+            let ends = reserved.by_id.values().map(Reservation::interval);
+            let times = ends
+                .flat_map(|interval| [interval.start, interval.end])
+                .filter(|time| time.is_finite());
+            let runs = self
+                .engine
+                .state
+                .running_jobs
+                .iter()
+                .map(|(_, running)| running.end);
+            let runs = runs.filter(|end| end.is_finite() && *end >= self.now);
             let times: Vec<f64> = times
                 .chain(runs)
                 .chain([self.now, self.now + 1.0])
@@ -330,22 +341,22 @@ impl History {
                 prop_assert_eq!(kept, other, "at {} of {}", time, self.now);
             }
             for id in reserved.by_id.keys() {
-                let books = &mut self.engine.books;
-                let mut without = anew(Some(*id), books);
-                let handle = books.jobs.find(*id).unwrap();
-                let (class, limit) = books.waits(handle).unwrap();
-                let shape = books.queue.classes[class.index()].shape;
-                let now = (self.now, self.now.next_up());
-                let found = without.earliest(&books.machine, shape, now, length(limit));
-                prop_assert!(found.0.is_infinite(), "job {} can start now", id);
+                let state = &mut self.engine.state;
+                let mut without = anew(Some(*id), state);
+                let handle = state.jobs.find(*id).unwrap();
+                let (class, limit) = state.pending_class(handle).unwrap();
+                let shape = state.queue.classes[class.index()].shape;
+                let now = Interval::new(self.now, self.now.next_up());
+                let found = without.earliest(&state.machine, shape, now, length(limit));
+                prop_assert!(found.0.is_infinite(), "job {} can start now", id.get());
             }
         }
         Ok(())
     }
 }
 
-/// How many reservations are near, whether the queues are apart, and what is done, mostly with a
-/// pass after it.
+/// The number of near reservations, whether the queues are separate groups, and the operations,
+/// most of them followed by a pass.
 fn histories() -> impl Strategy<Value = (usize, bool, Vec<(Deed, bool)>)> {
     let near = prop_oneof![Just(1), Just(2), Just(MOVED_AT_ONCE)];
     let deeds = (0_u32..4).prop_flat_map(|kind| {
@@ -357,7 +368,7 @@ fn histories() -> impl Strategy<Value = (usize, bool, Vec<(Deed, bool)>)> {
 
 proptest! {
     #[test]
-    fn a_plan_that_is_kept_is_as_one_that_is_made_anew((near, apart, deeds) in histories()) {
+    fn an_incremental_plan_equals_a_recomputed_one((near, apart, deeds) in histories()) {
         let mut history = History::new(near, apart);
         let mut disturbed = false;
         for (deed, passes) in deeds {
@@ -372,10 +383,10 @@ proptest! {
             if !disturbs && !apart {
                 let after = history.starts();
                 for (id, start) in before {
-                    let now = after.iter().find(|it| it.0 == id);
-                    let kept = now.is_none_or(|it| it.1 <= start);
-                    // One that was late when it was looked at is put off by a second.
-                    prop_assert!(kept || start <= history.now + 1.0, "job {} is put off", id);
+                    let now = after.iter().find(|(other, _)| *other == id);
+                    let kept = now.is_none_or(|(_, now)| *now <= start);
+                    // A running job that was overdue is planned to end a second later.
+                    prop_assert!(kept || start <= history.now + 1.0, "job {} is delayed", id.get());
                 }
             }
         }
@@ -394,22 +405,22 @@ fn a_job_with_the_id_of_another_gets_what_it_asks_for_itself() {
         constraint: None,
     };
     let mut history = History::new(MOVED_AT_ONCE, false);
-    history.submit(1, job(6, 10.0), false);
+    history.submit(JobId::new(1), job(6, 10.0), false);
     history.pass();
-    history.submit(2, job(1, 10.0), false);
-    history.submit(3, job(5, 10.0), false);
+    history.submit(JobId::new(2), job(1, 10.0), false);
+    history.submit(JobId::new(3), job(5, 10.0), false);
     history.pass();
-    assert_eq!(history.engine.reservation(2), Some(110.0));
-    history.engine.cancel(2);
-    history.submit(2, job(4, 10.0), false);
+    assert_eq!(history.engine.reservation(JobId::new(2)), Some(110.0));
+    history.engine.cancel(JobId::new(2));
+    history.submit(JobId::new(2), job(4, 10.0), false);
     history.pass();
     // Beside the third there is room for one slot.
-    assert_eq!(history.engine.reservation(3), Some(110.0));
-    assert_eq!(history.engine.reservation(2), Some(120.0));
-    history.engine.free(1, None).unwrap();
+    assert_eq!(history.engine.reservation(JobId::new(3)), Some(110.0));
+    assert_eq!(history.engine.reservation(JobId::new(2)), Some(120.0));
+    history.engine.free(JobId::new(1), None).unwrap();
     history.now = 110.0;
     history.pass();
-    history.engine.free(3, None).unwrap();
+    history.engine.free(JobId::new(3), None).unwrap();
     history.pass();
-    assert_eq!(history.engine.r(2).unwrap().ncores(), 8);
+    assert_eq!(history.engine.r(JobId::new(2)).unwrap().ncores(), 8);
 }

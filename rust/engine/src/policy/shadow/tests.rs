@@ -1,5 +1,6 @@
 use penstock_idset::IdSet;
 use penstock_jobspec::Request;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 use super::{Overlay, Shadow};
@@ -32,7 +33,7 @@ fn engine() -> Engine {
     let mut engine = Engine::new(&r).unwrap();
     engine.mark_up(&r.ranks());
     let job = Job {
-        id: 1,
+        id: JobId::new(1),
         priority: 16,
         request: request(Some(2), 1, 8, 10.0),
         queue: QueueId::default(),
@@ -45,23 +46,26 @@ fn engine() -> Engine {
 #[test]
 fn room_is_what_can_go_without_harm_and_follows_the_machine() {
     let mut engine = engine();
-    // Of three nodes with four cores each, one is spare then; none may go now without a loss.
+    // Of three nodes with four cores each, one is spare then; none can be taken now at no cost.
     let first = engine.shape(&request(Some(3), 1, 4, 5.0));
     let mut overlay = Overlay::default();
-    let shadow = Shadow::of(&mut engine.books, first, 0.0, &mut overlay);
+    let shadow = Shadow::of(&mut engine.state, first, 0.0, &mut overlay);
     assert_eq!((shadow.time, shadow.spare), (10.0, 1));
-    // n2 has one core more than that takes; n3 none; the others have none now.
-    assert_eq!(shadow.room(&engine.books.machine, &mut overlay), 1);
+    // n2 has one core more than needed, n3 none; the other nodes have no free core now.
+    assert_eq!(shadow.room(&engine.state.machine, &mut overlay), 1);
     assert_eq!(overlay.room.units(1, false), 1);
     assert_eq!(overlay.room.units(1, true), 1);
     assert_eq!(overlay.room.units(2, false), 0);
 
-    // That core goes, and does not come back by then.
+    // That core is allocated, and not released by then.
     let one = engine.shape(&request(None, 1, 1, 100.0));
-    let machine = &mut engine.books.machine;
+    let machine = &mut engine.state.machine;
     let shares = shadow.place_beside(machine, &mut overlay, one).unwrap();
     assert_eq!(
-        shares.iter().map(|it| it.node.get()).collect::<Vec<_>>(),
+        shares
+            .iter()
+            .map(|share| share.node.get())
+            .collect::<Vec<_>>(),
         [2]
     );
     shadow.settle(machine, &mut overlay, &shares, false);
@@ -69,7 +73,7 @@ fn room_is_what_can_go_without_harm_and_follows_the_machine() {
     assert_eq!(shadow.room(machine, &mut overlay), 0);
     assert_eq!(shadow.place_beside(machine, &mut overlay, one), None);
 
-    // What is down has no room; where nodes are up, it is as before.
+    // Nodes that are down have no room; on nodes that are up, the result is unchanged.
     let mut other = self::engine();
     let mut overlay = Overlay::default();
     let first = other.shape(&request(Some(2), 1, 2, 5.0));
@@ -80,7 +84,7 @@ fn room_is_what_can_go_without_harm_and_follows_the_machine() {
         spare: 0,
     };
     overlay.clear(4);
-    let room = |engine: &Engine, overlay: &mut Overlay| shadow.room(&engine.books.machine, overlay);
+    let room = |engine: &Engine, overlay: &mut Overlay| shadow.room(&engine.state.machine, overlay);
     assert_eq!(room(&other, &mut overlay), 3 + 2);
     other.mark_down(&IdSet::from_iter([2]));
     assert_eq!(room(&other, &mut overlay), 2);

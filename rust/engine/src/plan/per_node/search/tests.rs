@@ -41,7 +41,7 @@ fn request() -> impl Strategy<Value = Request> {
     )
 }
 
-/// A step of a test: a job comes, or an earlier reservation is released.
+/// A step of a test: a job is added, or an earlier reservation is released.
 #[derive(Clone, Debug)]
 struct Step {
     request: Request,
@@ -73,7 +73,7 @@ fn sweep(
     (start, chosen.unwrap_or_default())
 }
 
-/// What a job has reserved.
+/// The reservation of a job.
 struct Reserved {
     amounts: Vec<NodeAmount>,
     during: Interval,

@@ -1,0 +1,66 @@
+"""A client within the daemon: requests to the daemon's own services."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import trio
+
+from penstock.client.calls import payload_of
+from penstock.client.outstanding import Outstanding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock._core import Batch, Message
+    from penstock.client.calls import Call, StreamCall
+    from penstock.instance.broker import Broker
+
+T = TypeVar("T")
+
+
+class InternalClient:
+    """A peer of the broker that sends requests, with the owner's credentials.
+
+    Args:
+        broker: the broker.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._outstanding: Outstanding[Callable[[Message], None]] = Outstanding()
+        self._peer = broker.attach(self)
+
+    def send(
+        self, call: Call[Any] | StreamCall[Any], take: Callable[[Message], None] | None = None
+    ) -> None:
+        """Sends a request; calls `take`, if given, with each response."""
+        request = self._outstanding.request(take or _ignore, call)
+        self._broker.post_messages(self._peer, [request])
+
+    def stream(self, call: StreamCall[T], rows: list[T]) -> trio.Event:
+        """Sends a streaming request and adds its rows to a list; returns the event of its end."""
+        ended = trio.Event()
+
+        def take(response: Message) -> None:
+            if response.errnum:
+                ended.set()
+            else:
+                rows.extend(call.read(payload_of(response)))
+
+        self.send(call, take)
+        return ended
+
+    def deliver(self, batch: Batch) -> None:
+        """Reads responses."""
+        for message in batch:
+            take = self._outstanding.deliver(message) if message.kind == "response" else None
+            if take is not None:
+                take(message)
+
+    def settle(self, now: float) -> None:
+        """Does nothing: requests are posted at once."""
+
+
+def _ignore(_response: Message) -> None:
+    pass

@@ -1,0 +1,492 @@
+//! The pass over the pending jobs in queue order; the policy decides which jobs may pass a blocked
+//! head.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use crate::decision::Decision;
+use crate::ids::{ClassId, GroupId, GroupedClass};
+use crate::machine::Allocation;
+use crate::queue::Key;
+use crate::state::EngineState;
+use crate::verdict::{Cause, Verdict};
+
+/// Which later jobs a pass visits once a job is blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Later {
+    /// No later job of the group.
+    Nothing,
+    /// Later jobs, except jobs that are known not to start.
+    Fitting,
+    /// Every later job: the policy has to see each blocked job.
+    Everything,
+}
+
+/// A queue policy. Jobs are identified by their group and class.
+pub(crate) trait Backfill {
+    /// Whether the pass skips a job that could not start even if all running jobs had ended.
+    const PASSES_UNREACHABLE: bool = true;
+
+    /// Places a job when no earlier job of its group is blocked.
+    fn place(
+        &mut self,
+        state: &mut EngineState,
+        GroupedClass { class, .. }: GroupedClass,
+        _key: Key,
+        _limit: f64,
+    ) -> Option<Allocation> {
+        state.place(class)
+    }
+
+    /// Whether a job keeps its reservation although the limits of its queue exclude it now, because
+    /// they admit it by then.
+    fn keeps(&mut self, _: &mut EngineState, _: GroupedClass, _: Key) -> bool {
+        false
+    }
+
+    /// Records that a job is blocked, as the blocked head of its group or behind it. Returns which
+    /// later jobs to visit.
+    fn wait(&mut self, state: &mut EngineState, of: GroupedClass, key: Key, limit: f64) -> Later;
+
+    /// Decides whether a job of a class may start behind the blocked head.
+    fn judge(&mut self, state: &mut EngineState, of: GroupedClass, key: Key, limit: f64)
+    -> Verdict;
+
+    /// The planned run time of a job with this time limit, in seconds.
+    fn length(&self, limit: f64) -> f64 {
+        limit
+    }
+
+    /// Records that a job is about to start with this allocation.
+    fn admit(&mut self, state: &EngineState, of: GroupedClass, limit: f64, shares: &Allocation);
+}
+
+/// How the next job of a class is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Mode {
+    /// The first one: every job so far has started.
+    #[default]
+    All,
+    /// The first one that ends by a time.
+    Short(f64),
+    /// The one after the last one visited.
+    Behind,
+}
+
+/// The state of a class in the pass.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    pass: u64,
+    mode: Mode,
+    /// Its valid entry in the heap; other entries are stale.
+    entry: Option<Key>,
+    /// Why the last visited job of the class has not started; `None` if it has.
+    cause: Option<Cause>,
+}
+
+/// A job to be visited, the first of its class; the greatest offer is the first in queue order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Offer {
+    key: Key,
+    class: ClassId,
+}
+
+impl Ord for Offer {
+    /// Compares keys only: a job has one class.
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key.cmp(&self.key)
+    }
+}
+
+impl PartialOrd for Offer {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The state of a pass, kept to reuse its memory and for explanations.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct QueuePass {
+    /// An offer before all in the heap, if known: mostly there is a single class to offer.
+    next: Option<Offer>,
+    heap: BinaryHeap<Offer>,
+    pass: u64,
+    seen: Vec<Seen>,
+    /// By group: which later jobs are visited, once a job is blocked.
+    blocked: Vec<Option<Later>>,
+    /// By group: the blocked head, once a job is blocked.
+    heads: Vec<Key>,
+    /// By group: whether a job has been skipped because its queue is at a limit, or because it
+    /// needs nodes that are down.
+    stopped: Vec<bool>,
+    /// By group: whether the heads of all classes are offered.
+    open: Vec<bool>,
+    /// Classes that fit but would delay a reservation, for now.
+    harmful: Vec<ClassId>,
+    /// Whether any queue has a limit.
+    limited: bool,
+    /// The longest possible run time of a job that starts now.
+    longest: f64,
+    /// The time of the pass.
+    now: f64,
+}
+
+impl QueuePass {
+    /// The blocked head of a group in the last pass: the first job that did not fit.
+    pub fn head(&self, group: GroupId) -> Option<Key> {
+        let is_blocked = (*self.blocked.get(group.index())?).is_some();
+        let head = self.heads.get(group.index()).copied();
+        head.filter(|_| is_blocked)
+    }
+
+    /// Why the last pass left a job of a class pending; `None` if the pass would have started it.
+    /// `ends_by` returns whether the job is planned to end by a time.
+    pub fn cause(
+        &self,
+        GroupedClass { group, class }: GroupedClass,
+        ends_by: impl Fn(f64) -> bool,
+    ) -> Option<Cause> {
+        let seen = self.seen.get(class.index());
+        let seen = seen.filter(|seen| seen.pass == self.pass);
+        match seen.and_then(|seen| seen.cause) {
+            Some(Cause::Delays { by, .. } | Cause::DelaysByLimit { by }) if ends_by(by) => None,
+            Some(cause) => Some(cause),
+            None => match self.blocked.get(group.index())?.as_ref()? {
+                Later::Nothing => Some(Cause::Behind),
+                // Only classes that may fit have been offered.
+                Later::Fitting | Later::Everything => Some(Cause::Unfit),
+            },
+        }
+    }
+
+    /// Whether a job with a time limit that started in the last pass would end by a time.
+    pub fn ends_by(&self, policy: &impl Backfill, limit: f64, by: f64) -> bool {
+        self.now + policy.length(limit.min(self.longest)) <= by
+    }
+
+    fn seen(&mut self, class: ClassId) -> &mut Seen {
+        let class = class.index();
+        if class >= self.seen.len() {
+            self.seen.resize(class + 1, Seen::default());
+        }
+        let seen = &mut self.seen[class];
+        if seen.pass != self.pass {
+            *seen = Seen {
+                pass: self.pass,
+                ..Seen::default()
+            };
+        }
+        seen
+    }
+
+    fn offer(&mut self, class: ClassId, key: Key) {
+        let entry = Some(key).filter(|key| !key.is_absent());
+        self.seen(class).entry = entry;
+        if entry.is_some() {
+            self.put(Offer { key, class });
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, mut offer: Offer) {
+        let is_first = match &self.next {
+            Some(next) => offer.key < next.key,
+            None => self.heap.peek().is_none_or(|first| offer.key < first.key),
+        };
+        if is_first {
+            match self.next.replace(offer) {
+                Some(next) => offer = next,
+                None => return,
+            }
+        }
+        self.heap.push(offer);
+    }
+
+    /// Removes the first offer.
+    #[inline]
+    fn take(&mut self) -> Option<Offer> {
+        let next = self.next.take();
+        next.or_else(|| self.heap.pop())
+    }
+
+    /// Offers the head of a group.
+    fn enter_first(&mut self, state: &EngineState, group: GroupId) {
+        let known = &state.queue.groups[group.index()];
+        let key = known.heads.first();
+        if !key.is_absent() {
+            let class = known.classes[known.heads.slot() as usize];
+            self.offer(class, key);
+        }
+    }
+
+    /// Offers the heads of all classes of a group.
+    fn enter_all(&mut self, state: &EngineState, group: GroupId) {
+        let known = &state.queue.groups[group.index()];
+        for (key, class) in known.heads.all().iter().zip(&known.classes) {
+            // The class of an unused slot may belong to another slot by now.
+            if !key.is_absent() {
+                self.offer(*class, *key);
+            }
+        }
+    }
+
+    /// Offers the heads of the classes of a group that may fit, and of the classes to be denied.
+    fn enter_fitting(&mut self, state: &mut EngineState, group: GroupId) {
+        let mut unknown = std::mem::take(&mut state.queue.groups[group.index()].unchecked);
+        unknown.retain(|class| {
+            let known = &state.queue.classes[class.index()];
+            let key = known.first_within(|_| true);
+            if known.group != group || !known.has_jobs() || state.possible(*class).is_ok() {
+                return false;
+            }
+            self.offer(*class, key);
+            true
+        });
+        let generation = state.machine.generation();
+        let of_group = &mut state.queue.groups[group.index()];
+        of_group.unchecked = unknown;
+        for alike in of_group.classes_by_unit.iter() {
+            let least = alike.least();
+            if least.is_none_or(|need| !state.machine.may_have(alike.shape, need)) {
+                continue;
+            }
+            for slot in alike.within(state.machine.units_now(alike.shape)) {
+                let (key, class) = (of_group.heads.get(slot), of_group.classes[slot as usize]);
+                let known = &state.queue.classes[class.index()];
+                if !key.is_absent() && known.failed != Some(generation) {
+                    self.offer(class, key);
+                }
+            }
+        }
+    }
+
+    /// Makes one pass. Returns whether a job has started or been denied.
+    pub fn pass<P: Backfill>(
+        &mut self,
+        state: &mut EngineState,
+        policy: &mut P,
+        now: f64,
+        max: usize,
+        out: &mut Vec<Decision>,
+    ) -> bool {
+        let before = out.len();
+        self.pass += 1;
+        self.next = None;
+        self.heap.clear();
+        self.harmful.clear();
+        self.blocked.clear();
+        self.blocked.resize(state.queue.groups.len(), None);
+        self.heads.resize(state.queue.groups.len(), Key::NONE);
+        self.stopped.clear();
+        self.stopped.resize(state.queue.groups.len(), false);
+        self.limited = state.queues.any_limited();
+        self.longest = state.longest(now);
+        self.now = now;
+        self.open.clear();
+        self.open.resize(state.queue.groups.len(), self.limited);
+        for group in (0..self.blocked.len()).map(GroupId::from_usize) {
+            if self.limited {
+                self.enter_all(state, group);
+            } else {
+                self.enter_first(state, group);
+            }
+        }
+        while out.len() < max {
+            let Some(Offer { key, class }) = self.take() else {
+                break;
+            };
+            if self.seen(class).entry != Some(key) {
+                continue;
+            }
+            self.seen(class).entry = None;
+            if let Err(reason) = state.possible(class) {
+                let group = state.queue.classes[class.index()].group;
+                out.push(state.deny(key, &reason));
+                self.next(state, policy, group, class, key, now);
+                continue;
+            }
+            self.visit(state, policy, Offer { key, class }, now, out);
+        }
+        out.len() > before
+    }
+
+    /// Visits one job.
+    fn visit<P: Backfill>(
+        &mut self,
+        state: &mut EngineState,
+        policy: &mut P,
+        Offer { key, class }: Offer,
+        now: f64,
+        out: &mut Vec<Decision>,
+    ) {
+        let known = &state.queue.classes[class.index()];
+        let (group, queue, shape) = (known.group, known.queue, known.shape);
+        let behind = self.blocked[group.index()];
+        if behind == Some(Later::Nothing) {
+            return;
+        }
+        let asked = state.limit(key.handle());
+        let limit = asked.min(self.longest);
+        if self.limited && !state.may_run(shape, queue) {
+            if behind != Some(Later::Fitting)
+                && policy.keeps(state, GroupedClass { group, class }, key)
+            {
+                self.wait(state, policy, Offer { key, class }, limit);
+            } else {
+                self.stopped[group.index()] = true;
+                self.seen(class).cause = Some(Cause::QueueFull);
+            }
+            return;
+        }
+        let verdict = if behind.is_some() {
+            policy.judge(state, GroupedClass { group, class }, key, limit)
+        } else {
+            match policy.place(state, GroupedClass { group, class }, key, limit) {
+                Some(shares) => Verdict::Start(shares),
+                None => Verdict::Pending(Cause::Unfit),
+            }
+        };
+        let shares = match verdict {
+            Verdict::Start(shares) => shares,
+            Verdict::Pending(cause) => {
+                let (by, transient) = match cause {
+                    Cause::Delays { by, transient } => (by, transient),
+                    Cause::DelaysByLimit { by } => (by, false),
+                    _ => {
+                        let passes = P::PASSES_UNREACHABLE && behind != Some(Later::Fitting);
+                        if passes && !state.is_reachable(shape) {
+                            return self.pass_over(state, group, class);
+                        }
+                        self.seen(class).cause = Some(cause);
+                        self.wait(state, policy, Offer { key, class }, limit);
+                        return;
+                    }
+                };
+                self.seen(class).cause = Some(cause);
+                if !self.wait(state, policy, Offer { key, class }, limit) {
+                    self.seen(class).mode = Mode::Short(by);
+                    if transient {
+                        self.harmful.push(class);
+                    }
+                    self.next(state, policy, group, class, key, now);
+                }
+                return;
+            }
+        };
+        if self.limited && !state.may_take(queue, &shares) {
+            self.stopped[group.index()] = true;
+            self.seen(class).cause = Some(Cause::QueueFull);
+            return;
+        }
+        match state.end_after(asked, now) {
+            Ok(end) => {
+                policy.admit(state, GroupedClass { group, class }, limit, &shares);
+                state.start(key.handle(), shares, now, end);
+                out.push(Decision::Alloc {
+                    id: key.id(),
+                    backfilled: behind.is_some() || self.stopped[group.index()],
+                });
+                if behind.is_some() {
+                    self.soften(state, policy, key);
+                }
+            }
+            Err(reason) => out.push(state.deny(key, &reason)),
+        }
+        self.next(state, policy, group, class, key, now);
+    }
+
+    /// Skips a class that needs nodes that are down; it blocks no other.
+    fn pass_over(&mut self, state: &EngineState, group: GroupId, class: ClassId) {
+        self.stopped[group.index()] = true;
+        self.seen(class).cause = Some(Cause::Unreachable);
+        if !std::mem::replace(&mut self.open[group.index()], true)
+            && self.blocked[group.index()].is_none()
+        {
+            self.enter_all(state, group);
+            self.seen(class).entry = None;
+        }
+    }
+
+    /// Leaves a job blocked. Returns whether the next job of its class has been offered.
+    fn wait<P: Backfill>(
+        &mut self,
+        state: &mut EngineState,
+        policy: &mut P,
+        Offer { key, class }: Offer,
+        limit: f64,
+    ) -> bool {
+        let group = state.queue.classes[class.index()].group;
+        let before = self.blocked[group.index()];
+        if before == Some(Later::Fitting) {
+            return false;
+        }
+        let later = policy.wait(state, GroupedClass { group, class }, key, limit);
+        self.blocked[group.index()] = Some(later);
+        if before.is_none() {
+            self.heads[group.index()] = key;
+        }
+        if before.is_none() && !self.open[group.index()] {
+            match later {
+                Later::Nothing => {}
+                Later::Fitting => self.enter_fitting(state, group),
+                Later::Everything => self.enter_all(state, group),
+            }
+        }
+        if later != Later::Everything {
+            return false;
+        }
+        self.seen(class).mode = Mode::Behind;
+        let next = state.queue.after(&state.jobs, class, key, |_| true);
+        self.offer(class, next);
+        true
+    }
+
+    /// Offers the next job after one of this class has been visited.
+    fn next<P: Backfill>(
+        &mut self,
+        state: &mut EngineState,
+        policy: &P,
+        group: GroupId,
+        class: ClassId,
+        key: Key,
+        now: f64,
+    ) {
+        if self.blocked[group.index()].is_none() && !self.open[group.index()] {
+            return self.enter_first(state, group);
+        }
+        let longest = self.longest;
+        let queue = &mut state.queue;
+        let known = &queue.classes[class.index()];
+        let next = match self.seen(class).mode {
+            Mode::All => known.first_within(|_| true),
+            Mode::Short(by) => {
+                known.first_within(|limit| now + policy.length(limit.min(longest)) <= by)
+            }
+            Mode::Behind => queue.after(&state.jobs, class, key, |_| true),
+        };
+        self.offer(class, next);
+    }
+
+    /// Judges the classes that would have delayed a reservation again, after a job has started.
+    fn soften<P: Backfill>(&mut self, state: &mut EngineState, policy: &mut P, key: Key) {
+        let mut index = 0;
+        while let Some(class) = self.harmful.get(index).copied() {
+            let group = state.queue.classes[class.index()].group;
+            match policy.judge(state, GroupedClass { group, class }, key, f64::INFINITY) {
+                Verdict::Pending(Cause::Delays { .. } | Cause::DelaysByLimit { .. }) => {
+                    index += 1;
+                    continue;
+                }
+                Verdict::Pending(_) => {}
+                Verdict::Start(_) => {
+                    self.seen(class).mode = Mode::Behind;
+                    let next = state.queue.after(&state.jobs, class, key, |_| true);
+                    self.offer(class, next);
+                }
+            }
+            self.harmful.swap_remove(index);
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! The state of the engine: the machine, the pending jobs, the running jobs and their planned ends.
+
+use std::fmt;
+
+use crate::allocation_log::AllocationLog;
+use crate::decision::{Decision, Overlong};
+use crate::denial::{Impossible, PastExpiration};
+use crate::ids::{ClassId, JobHandle, NodeIndex, QueueId, RunId};
+use crate::job::{JobState, Jobs};
+use crate::machine::{Allocation, Machine, NodeAmount, ShapeId, Size};
+use crate::queue::{ClassProperties, Key, Queue};
+use crate::queues::Queues;
+use crate::running_jobs::{RunningJob, RunningJobs, RunningRequest};
+use crate::timeline::{Ending, Timeline};
+
+/// A job with a shorter time limit, in seconds, is planned to end as it starts.
+pub(crate) const INSTANT: f64 = 1e-9;
+
+/// The state of the engine that queue policies read and change: nodes, pending jobs, running jobs.
+#[derive(Clone, Debug)]
+pub(crate) struct EngineState {
+    pub machine: Machine,
+    pub jobs: Jobs,
+    pub queue: Queue,
+    pub queues: Queues,
+    pub running_jobs: RunningJobs,
+    /// Running jobs by planned end; built on first use, and updated from then on.
+    pub timeline: Option<Timeline>,
+    pub overlong: Overlong,
+    /// The number of running jobs whose allocation includes a part of a node.
+    pub partial: usize,
+    /// The first and the last planned end of the jobs that have released resources since a policy
+    /// last read this.
+    pub freed: Option<(f64, f64)>,
+    /// Counts changes of nodes, changes of planned ends other than by starts and ends of jobs, and
+    /// jobs that are already running when they are registered.
+    pub changes: u64,
+    /// How many of these changes are in the log of allocations.
+    pub logged_changes: u64,
+    /// The allocations and releases of running jobs.
+    pub allocation_log: AllocationLog,
+    /// The number of jobs started so far.
+    pub starts: u64,
+    /// By shape, whether a unit is any idle node, if known (see [`takes_any_node`]).
+    pub any_node: Vec<Option<bool>>,
+    /// By shape, whether it is reachable (see [`Self::is_reachable`]), if known since nodes have
+    /// changed.
+    pub reachable: Vec<Option<bool>>,
+}
+
+impl EngineState {
+    /// Running jobs by planned end.
+    pub fn timeline(&mut self) -> &mut Timeline {
+        let (machine, runs) = (&self.machine, &self.running_jobs);
+        self.timeline.get_or_insert_with(|| {
+            let ending = |(run, running): (RunId, &RunningJob)| Ending {
+                end: running.end,
+                run,
+                cores: cores_up(machine, &running.shares),
+            };
+            Timeline::new(runs.iter().map(ending).collect())
+        })
+    }
+
+    /// The first planned end of a running job.
+    pub fn first_end(&self) -> Option<f64> {
+        match &self.timeline {
+            Some(timeline) => timeline.first().map(|ending| ending.end),
+            None => self
+                .running_jobs
+                .iter()
+                .map(|(_, running)| running.end)
+                .min_by(f64::total_cmp),
+        }
+    }
+
+    /// The cores that a running job releases on nodes that are up.
+    pub fn cores_up(&self, run: RunId) -> u32 {
+        let running = self.running_jobs.at(run);
+        running.map_or(0, |running| cores_up(&self.machine, &running.shares))
+    }
+
+    /// Whether a unit of a shape is any idle node.
+    pub fn takes_any_node(&mut self, shape: ShapeId) -> bool {
+        let index = shape.0 as usize;
+        if index >= self.any_node.len() {
+            self.any_node.resize(index + 1, None);
+        }
+        let machine = &self.machine;
+        *self.any_node[index].get_or_insert_with(|| takes_any_node(machine, shape))
+    }
+
+    /// Whether a shape could start if all running jobs had ended, on the nodes that are up.
+    pub fn is_reachable(&mut self, shape: ShapeId) -> bool {
+        let known = &mut self.reachable;
+        let index = shape.0 as usize;
+        if index >= known.len() {
+            known.resize(index + 1, None);
+        }
+        let machine = &self.machine;
+        *known[index].get_or_insert_with(|| machine.is_reachable(shape))
+    }
+
+    /// The running job of a handle.
+    pub fn running(&self, handle: JobHandle) -> Option<&RunningJob> {
+        match self.jobs.at(handle).state {
+            JobState::Running(run) => self.running_jobs.at(run),
+            _ => None,
+        }
+    }
+
+    /// Removes a pending job.
+    pub fn remove_pending(&mut self, handle: JobHandle) {
+        if let JobState::Pending(lane) = self.jobs.at(handle).state {
+            self.queue.remove(&mut self.jobs, handle, lane);
+            self.jobs.remove(handle);
+        }
+    }
+
+    /// The class and the time limit of a pending job.
+    pub fn pending_class(&self, handle: JobHandle) -> Option<(ClassId, f64)> {
+        match self.jobs.at(handle).state {
+            JobState::Pending(lane) => Some((self.queue.class_of(lane), self.queue.lane(lane).1)),
+            _ => None,
+        }
+    }
+
+    /// The time limit of a pending job, infinite for none.
+    pub fn limit(&self, handle: JobHandle) -> f64 {
+        match self.jobs.at(handle).state {
+            JobState::Pending(lane) => self.queue.lane(lane).1,
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// Checks whether the whole machine and the limits of the queue allow a class at all. The error
+    /// is boxed: passes check every class, and seldom fail.
+    pub fn possible(&mut self, class: ClassId) -> Result<(), Box<Impossible>> {
+        let class = &mut self.queue.classes[class.index()];
+        if class.possible {
+            return Ok(());
+        }
+        self.machine
+            .feasible(class.shape)
+            .map_err(Impossible::from)?;
+        if self.queues.is_limited(class.queue) {
+            let least = self.machine.min_size(class.shape);
+            self.queues
+                .may_ever(class.queue, least)
+                .map_err(Impossible::from)?;
+        }
+        class.possible = true;
+        Ok(())
+    }
+
+    /// Finds an allocation for a class now: of a count range as much as the limits of its queue
+    /// admit. If they admit no allocation that fits, the returned one exceeds them.
+    pub fn place(&mut self, class: ClassId) -> Option<Allocation> {
+        let generation = self.machine.generation();
+        let class = &mut self.queue.classes[class.index()];
+        if class.failed == Some(generation) {
+            return None;
+        }
+        let (shape, queue) = (class.shape, class.queue);
+        let Some(allocation) = self.machine.place(shape) else {
+            class.failed = Some(generation);
+            return None;
+        };
+        let room = self.queues.room(queue);
+        if room == Size::UNLIMITED || room.admits(&allocation) {
+            return Some(allocation);
+        }
+        let within = self.machine.place_within(shape, room);
+        within.or(Some(allocation))
+    }
+
+    /// Finds an allocation for a class now, within a limit and those of its queue.
+    pub fn place_within(&mut self, class: ClassId, limit: Size) -> Option<Allocation> {
+        let class = &self.queue.classes[class.index()];
+        let room = self.queues.room(class.queue);
+        self.machine.place_within(class.shape, limit.min(room))
+    }
+
+    /// The end of a pending job if it started now.
+    pub fn end(&self, handle: JobHandle, now: f64) -> Result<f64, PastExpiration> {
+        self.end_after(self.limit(handle), now)
+    }
+
+    /// The end of a job with this time limit if it started now.
+    #[inline]
+    pub fn end_after(&self, limit: f64, now: f64) -> Result<f64, PastExpiration> {
+        let expiration = self.machine.expiration().unwrap_or(f64::INFINITY);
+        let end = if limit < INSTANT { now } else { now + limit };
+        if end > expiration && limit.is_finite() && self.overlong == Overlong::Deny {
+            return Err(PastExpiration::Ends {
+                limit,
+                now,
+                end,
+                expiration,
+            });
+        }
+        let end = end.min(expiration);
+        if expiration <= now {
+            return Err(PastExpiration::Expired);
+        }
+        Ok(end)
+    }
+
+    /// The longest possible run time of a job that starts now; infinite if the resources do not
+    /// expire.
+    pub fn longest(&self, now: f64) -> f64 {
+        let expiration = self.machine.expiration().filter(|end| *end > now);
+        let Some(end) = expiration.filter(|_| self.overlong == Overlong::Shorten) else {
+            return f64::INFINITY;
+        };
+        let mut longest = end - now;
+        while now + longest > end {
+            longest = longest.next_down();
+        }
+        longest
+    }
+
+    /// Whether the limits of a queue admit one more job of a shape, as far as its request tells.
+    pub fn may_run(&self, shape: ShapeId, queue: QueueId) -> bool {
+        let (nodes, cores) = self.least(shape);
+        self.queues.admits(queue, nodes, cores).is_ok()
+    }
+
+    /// The fewest nodes and cores that a shape takes, as far as they follow from the shape.
+    pub fn least(&self, shape: ShapeId) -> (u64, u64) {
+        let request = self.machine.request(shape);
+        let nodes = u64::from(request.least_nodes().unwrap_or(1));
+        (nodes, request.total_cores())
+    }
+
+    /// Whether the limits of a queue admit one more job with this allocation.
+    pub fn may_take(&self, queue: QueueId, shares: &Allocation) -> bool {
+        let size = shares.size();
+        self.queues.admits(queue, size.nodes, size.cores).is_ok()
+    }
+
+    /// Starts a pending job with this allocation; it ends at `end`.
+    pub fn start(&mut self, handle: JobHandle, shares: Allocation, now: f64, end: f64) {
+        let JobState::Pending(lane) = self.jobs.at(handle).state else {
+            return;
+        };
+        let (class, limit) = self.queue.lane(lane);
+        let (shape, queue) = (class.shape, class.queue);
+        self.starts += 1;
+        self.queue.remove(&mut self.jobs, handle, lane);
+        self.machine.allocate(&shares);
+        let running = RunningJob {
+            handle,
+            queue,
+            asked: Some(RunningRequest { shape, limit }),
+            counted: shares.size(),
+            shares,
+            outside: None,
+            start: now,
+            end,
+        };
+        let run = self.add_running(running);
+        self.jobs.at_mut(handle).state = JobState::Running(run);
+    }
+
+    /// Registers a running job, whose resources are allocated already. Returns its index.
+    #[inline]
+    pub fn add_running(&mut self, running: RunningJob) -> RunId {
+        self.queues.count_start(running.queue, running.counted);
+        self.partial += usize::from(!is_whole(&self.machine, &running.shares));
+        let end = running.end;
+        let up = self
+            .timeline
+            .is_some()
+            .then(|| cores_up(&self.machine, &running.shares));
+        let allocation_log = &mut self.allocation_log;
+        allocation_log.record(running.handle, &running.shares, f64::NEG_INFINITY, end);
+        let run = self.running_jobs.insert(running);
+        if let (Some(timeline), Some(cores)) = (&mut self.timeline, up) {
+            timeline.insert(Ending { end, run, cores });
+        }
+        run
+    }
+
+    /// Removes a running job. The caller frees its resources.
+    pub fn remove_running(&mut self, run: RunId) -> Option<RunningJob> {
+        let running = self.running_jobs.remove(run)?;
+        self.queues.count_end(running.queue, running.counted);
+        self.partial -= usize::from(!is_whole(&self.machine, &running.shares));
+        let end = running.end;
+        let allocation_log = &mut self.allocation_log;
+        allocation_log.record(running.handle, &running.shares, end, f64::NEG_INFINITY);
+        let (first, last) = self.freed.unwrap_or((end, end));
+        self.freed = Some((first.min(end), last.max(end)));
+        if let Some(timeline) = &mut self.timeline {
+            timeline.remove(end, run);
+        }
+        Some(running)
+    }
+
+    /// Ends the jobs with the next planned end. Returns that time.
+    pub fn end_next(&mut self) -> Option<f64> {
+        let time = self.timeline().first()?.end;
+        if !time.is_finite() {
+            return None;
+        }
+        while let Some(ending) = self.timeline().first().filter(|ending| ending.end <= time) {
+            let running = self.remove_running(ending.run)?;
+            self.machine.release(&running.shares);
+            self.jobs.remove(running.handle);
+        }
+        Some(time)
+    }
+
+    /// Sets the planned end of all jobs that are overdue at `now`.
+    pub fn end_overdue(&mut self, end: f64, now: f64) {
+        let overdue: Vec<RunId> = self
+            .running_jobs
+            .iter()
+            .filter(|(_, running)| running.end <= now)
+            .map(|(run, _)| run)
+            .collect();
+        for run in &overdue {
+            if let Some(running) = self.running_jobs.at_mut(*run) {
+                running.end = end;
+            }
+        }
+        if !overdue.is_empty() {
+            self.timeline = None;
+            self.changes += 1;
+        }
+    }
+
+    /// Queues a job whose state is not set yet.
+    pub fn enqueue(&mut self, handle: JobHandle, shape: ShapeId, queue: QueueId, limit: f64) {
+        let (machine, queues) = (&self.machine, &self.queues);
+        let properties = || class_properties(machine, queues, shape, queue);
+        self.queue
+            .push(&mut self.jobs, handle, (shape, queue), limit, properties);
+    }
+
+    /// Denies a pending job. Returns the decision, whose note is the text of the reason.
+    pub fn deny(&mut self, key: Key, reason: &dyn fmt::Display) -> Decision {
+        self.remove_pending(key.handle());
+        Decision::Deny {
+            id: key.id(),
+            note: reason.to_string(),
+        }
+    }
+}
+
+/// The properties of the class of a shape in a queue.
+fn class_properties(
+    machine: &Machine,
+    queues: &Queues,
+    shape: ShapeId,
+    queue: QueueId,
+) -> ClassProperties {
+    ClassProperties {
+        shape,
+        queue,
+        group: queues.group(queue),
+        unit: machine.unit(shape),
+        need: machine.need(shape),
+        fungible: machine.is_fungible(shape),
+        cores: machine.request(shape).total_cores(),
+        order: queues.order(queue),
+    }
+}
+
+/// The cores and gpus that `units` units of a shape take on a node, which has them free.
+pub(crate) fn amount(machine: &Machine, shape: ShapeId, node: NodeIndex, units: u32) -> NodeAmount {
+    let request = machine.request(shape);
+    if request.exclusive {
+        let total = machine.total(node);
+        return NodeAmount {
+            node,
+            cores: total.cores,
+            gpus: total.gpus,
+        };
+    }
+    let slots = match request.nnodes {
+        Some(_) => request.slots.min(),
+        None => units,
+    };
+    NodeAmount {
+        node,
+        cores: request.cores_per_slot.min().saturating_mul(slots),
+        gpus: request.gpus_per_slot.min().saturating_mul(slots),
+    }
+}
+
+/// Whether any node of the machine, if idle, is a unit of a shape.
+fn takes_any_node(machine: &Machine, shape: ShapeId) -> bool {
+    let request = machine.request(shape);
+    request.exclusive
+        && request.nnodes.is_some()
+        && request.is_exact()
+        && request.constraint.is_none()
+        && machine.node_indices().all(|node| {
+            let total = machine.total(node);
+            let slots = request.slots.min();
+            let cores = request.cores_per_slot.min().saturating_mul(slots);
+            let gpus = request.gpus_per_slot.min().saturating_mul(slots);
+            cores <= total.cores && gpus <= total.gpus
+        })
+}
+
+/// Whether every share is a whole node.
+#[inline]
+pub(crate) fn is_whole(machine: &Machine, shares: &Allocation) -> bool {
+    let mut shares = shares.iter();
+    shares.all(|share| machine.is_whole_node(share.node, share.ncores(), share.ngpus()))
+}
+
+/// The cores of an allocation on nodes that are up.
+fn cores_up(machine: &Machine, shares: &Allocation) -> u32 {
+    let up = shares.iter().filter(|share| machine.is_up(share.node));
+    up.fold(0, |sum, share| sum.saturating_add(share.ncores()))
+}

@@ -1,0 +1,101 @@
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use crate::linux;
+use crate::protocol::{FrameDecoder, Hello, Message, Request, VERSION};
+
+const READ_LEN: usize = 64 << 10;
+
+/// The service's end of a connection to a reaper, blocking.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    decoder: FrameDecoder,
+    hello: Hello,
+    last_id: u32,
+}
+
+impl Client {
+    /// Connects to the reaper of a runtime directory, and sends hello.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no reaper listens there, or if it speaks another version.
+    pub fn connect(directory: &Path) -> io::Result<Self> {
+        let mut stream = linux::connect(directory)?;
+        let mut decoder = FrameDecoder::default();
+        let mut frame = Vec::new();
+        Request::Hello { version: VERSION }
+            .encode(0, &mut frame)
+            .map_err(io::Error::other)?;
+        stream.write_all(&frame)?;
+        let hello = match receive(&mut stream, &mut decoder)? {
+            Message::Hello(hello) if hello.version == VERSION => hello,
+            Message::Hello(hello) => {
+                let found = hello.version;
+                let text = format!("the reaper speaks version {found}: expected {VERSION}");
+                return Err(io::Error::other(text));
+            }
+            _ => return Err(io::Error::other("the reaper did not say hello")),
+        };
+        match receive(&mut stream, &mut decoder)? {
+            Message::Done { id: 0, errno: 0 } => {}
+            _ => return Err(io::Error::other("the reaper did not accept hello")),
+        }
+        Ok(Self {
+            stream,
+            decoder,
+            hello,
+            last_id: 0,
+        })
+    }
+
+    /// The reaper's response to hello.
+    pub fn hello(&self) -> Hello {
+        self.hello
+    }
+
+    /// The socket, for time-outs and for polling.
+    pub fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// Sends a request. Returns its id, which its [`Message::Done`] carries.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request is too long, or if the connection is lost.
+    pub fn send(&mut self, request: &Request) -> io::Result<u32> {
+        self.last_id = self.last_id.wrapping_add(1);
+        let mut frame = Vec::new();
+        request
+            .encode(self.last_id, &mut frame)
+            .map_err(io::Error::other)?;
+        self.stream.write_all(&frame)?;
+        Ok(self.last_id)
+    }
+
+    /// Waits for the next message.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the connection is lost, or if a message is malformed.
+    pub fn receive(&mut self) -> io::Result<Message> {
+        receive(&mut self.stream, &mut self.decoder)
+    }
+}
+
+fn receive(stream: &mut UnixStream, decoder: &mut FrameDecoder) -> io::Result<Message> {
+    let mut bytes = vec![0; READ_LEN];
+    loop {
+        if let Some(payload) = decoder.next_payload().map_err(io::Error::other)? {
+            return Message::decode(payload).map_err(io::Error::other);
+        }
+        let length = stream.read(&mut bytes)?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        decoder.push(bytes.get(..length).unwrap_or_default());
+    }
+}

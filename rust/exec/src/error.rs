@@ -1,0 +1,62 @@
+use std::fmt;
+use std::io;
+
+/// The error of a reaper that cannot start, of its directory, or of malformed bytes.
+#[derive(Debug)]
+pub struct Error {
+    text: String,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Occupied,
+    Format,
+    System,
+}
+
+impl Error {
+    /// Another reaper holds the directory's lock.
+    pub(crate) fn occupied(text: String) -> Self {
+        let kind = Kind::Occupied;
+        Self { text, kind }
+    }
+
+    /// An error of bytes that are not a frame of the protocol, or not a log.
+    pub(crate) fn format(text: String) -> Self {
+        let kind = Kind::Format;
+        Self { text, kind }
+    }
+
+    /// An error of a failed action, with the system's error.
+    pub(crate) fn system(action: &str, source: &io::Error) -> Self {
+        Self {
+            text: format!("{action}: {source}"),
+            kind: Kind::System,
+        }
+    }
+
+    /// An error of an unsuitable directory, with the reason.
+    pub(crate) fn directory(text: String) -> Self {
+        let kind = Kind::System;
+        Self { text, kind }
+    }
+
+    /// Whether another reaper uses the directory.
+    pub fn is_occupied(&self) -> bool {
+        self.kind == Kind::Occupied
+    }
+
+    /// Whether bytes violate the format of the protocol or of the log.
+    pub fn is_format(&self) -> bool {
+        self.kind == Kind::Format
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,78 @@
+use std::io;
+
+use crate::protocol::TaskSpec;
+use crate::types::{Pid, ProcessId, SpawnFailure, Usage, WaitStatus};
+
+/// The end of a child process, as `wait4` reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exit {
+    /// The process.
+    pub pid: Pid,
+    /// Its wait status.
+    pub status: WaitStatus,
+    /// Its resource usage.
+    pub usage: Usage,
+}
+
+/// The evidence that a pid has not been reused by another process, so that a signal reaches the right one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// A child of the reaper that has not been reaped: its pid cannot be reused.
+    Child,
+    /// The group of such a child, which it leads.
+    ChildGroup,
+    /// A process with this parent.
+    ChildOf(Pid),
+    /// A process with this start time.
+    StartTime(u64),
+}
+
+/// Facts about a process from `/proc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessInfo {
+    /// Its session.
+    pub session: Pid,
+    /// The hard limit of `RLIMIT_LOCKS`.
+    pub mark: u64,
+}
+
+/// The operating system as [`Reaper`](crate::Reaper) uses it.
+pub trait Kernel {
+    /// Starts a task. The record of its start is in the log before the task executes its program.
+    ///
+    /// # Errors
+    ///
+    /// Returns the step that failed, and why. No process is left. If the step is [`Step::Limit`](crate::Step::Limit) or
+    /// [`Step::Exec`](crate::Step::Exec), the log has a record of the start.
+    fn spawn(&mut self, task: &TaskSpec, mark: Option<u64>) -> Result<ProcessId, SpawnFailure>;
+
+    /// Appends records to the log atomically: all or none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file system is full or fails.
+    fn append(&mut self, records: &[u8]) -> io::Result<()>;
+
+    /// Replaces the log's contents, atomically.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file system is full or fails; the log is unchanged.
+    fn rewrite(&mut self, log: &[u8]) -> io::Result<()>;
+
+    /// Sends a signal. Returns whether the process exists.
+    fn signal(&mut self, pid: Pid, identity: Identity, signal: u32) -> bool;
+
+    /// The children of a process, or of the reaper itself.
+    fn children(&mut self, parent: Option<Pid>) -> Vec<Pid>;
+
+    /// Reads the facts about a process; `None` if it has been reaped.
+    fn inspect(&mut self, pid: Pid) -> Option<ProcessInfo>;
+
+    /// Begins to watch a process that is not a child. Returns whether it is running. Its end is reported to
+    /// [`Reaper::orphan_ended`](crate::Reaper::orphan_ended).
+    fn watch(&mut self, process: ProcessId) -> bool;
+
+    /// The time, in nanoseconds since the epoch.
+    fn now_ns(&self) -> u64;
+}

@@ -1,0 +1,171 @@
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::event::epoll;
+use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open};
+
+use super::directory::Directory;
+use super::syscalls::ChildStack;
+use super::{procfs, spawn, syscalls};
+use crate::kernel::{Identity, Kernel, ProcessInfo};
+use crate::protocol::TaskSpec;
+use crate::types::{Pid, ProcessId, SpawnFailure, Step};
+
+/// The bit that tells a watched process's event from others; the rest is its pid.
+pub(super) const WATCHED: u64 = 1 << 63;
+
+/// The Linux kernel as one reaper uses it.
+#[derive(Debug)]
+pub(super) struct LinuxKernel {
+    directory: Directory,
+    log: File,
+    log_len: u64,
+    /// Whether a failed write may have left a part of a record behind `log_len`.
+    is_torn: bool,
+    null: File,
+    stack: ChildStack,
+    has_children_files: bool,
+    epoll: Rc<OwnedFd>,
+    /// The descriptors of watched processes.
+    watched: BTreeMap<Pid, OwnedFd>,
+}
+
+impl LinuxKernel {
+    pub(super) fn new(directory: Directory, epoll: Rc<OwnedFd>) -> io::Result<Self> {
+        Ok(Self {
+            log: directory.open_log()?,
+            log_len: 0,
+            is_torn: false,
+            directory,
+            null: File::options().read(true).write(true).open("/dev/null")?,
+            stack: ChildStack::new(),
+            has_children_files: procfs::has_children_files(),
+            epoll,
+            watched: BTreeMap::new(),
+        })
+    }
+
+    pub(super) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    pub(super) fn null(&self) -> &File {
+        &self.null
+    }
+
+    /// Ends watching a process that has ended.
+    pub(super) fn unwatch(&mut self, pid: Pid) {
+        self.watched.remove(&pid);
+    }
+
+    /// Removes the partial record of a failed write: records after it could not be read.
+    fn cut_off_log(&mut self) -> io::Result<()> {
+        if self.is_torn {
+            self.log.set_len(self.log_len)?;
+            self.is_torn = false;
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for LinuxKernel {
+    fn spawn(&mut self, task: &TaskSpec, mark: Option<u64>) -> Result<ProcessId, SpawnFailure> {
+        self.cut_off_log().map_err(|error| SpawnFailure {
+            step: Step::Record,
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+        })?;
+        let (log, null) = (self.log.as_fd(), self.null.as_fd());
+        let result = spawn::spawn(task, mark, log, null, &mut self.stack);
+        match result.map_err(|failure| failure.step) {
+            Ok(_) | Err(Step::Limit | Step::Exec) => {
+                self.log_len += crate::log::STARTED_LEN as u64;
+            }
+            // A killed child may have left a partial record, too.
+            Err(_) => self.is_torn = true,
+        }
+        result
+    }
+
+    fn append(&mut self, records: &[u8]) -> io::Result<()> {
+        self.cut_off_log()?;
+        self.is_torn = true;
+        self.log.write_all(records)?;
+        self.is_torn = false;
+        self.log_len += records.len() as u64;
+        Ok(())
+    }
+
+    fn rewrite(&mut self, log: &[u8]) -> io::Result<()> {
+        self.log = self.directory.replace_log(log)?;
+        self.log_len = log.len() as u64;
+        self.is_torn = false;
+        Ok(())
+    }
+
+    fn signal(&mut self, pid: Pid, identity: Identity, signal: u32) -> bool {
+        let (Ok(raw), Ok(signal)) = (i32::try_from(pid.0), i32::try_from(signal)) else {
+            return false;
+        };
+        match identity {
+            Identity::Child => syscalls::kill(raw, signal),
+            Identity::ChildGroup => syscalls::kill(-raw, signal),
+            Identity::ChildOf(_) | Identity::StartTime(_) => {
+                // The descriptor is opened first: if `stat` then describes the right process, the descriptor refers
+                // to the same one, or to one that has ended and receives no signal.
+                let Some(fd) = open_process(pid) else {
+                    return false;
+                };
+                let is_right = procfs::stat(pid).is_some_and(|stat| match identity {
+                    Identity::ChildOf(parent) => stat.parent == parent,
+                    Identity::StartTime(time) => stat.start_time == time && !stat.is_zombie,
+                    Identity::Child | Identity::ChildGroup => false,
+                });
+                is_right && syscalls::pidfd_kill(fd.as_fd(), signal)
+            }
+        }
+    }
+
+    fn children(&mut self, parent: Option<Pid>) -> Vec<Pid> {
+        let parent = parent.unwrap_or_else(|| Pid(std::process::id()));
+        if self.has_children_files {
+            procfs::listed_children(parent)
+        } else {
+            procfs::searched_children(parent)
+        }
+    }
+
+    fn inspect(&mut self, pid: Pid) -> Option<ProcessInfo> {
+        procfs::inspect(pid)
+    }
+
+    fn watch(&mut self, process: ProcessId) -> bool {
+        let Some(fd) = open_process(process.pid) else {
+            return false;
+        };
+        let is_same = procfs::stat(process.pid)
+            .is_some_and(|stat| !stat.is_zombie && stat.start_time == process.start_time);
+        let data = epoll::EventData::new_u64(WATCHED | u64::from(process.pid.0));
+        let is_watched =
+            is_same && epoll::add(&*self.epoll, &fd, data, epoll::EventFlags::IN).is_ok();
+        if is_watched {
+            self.watched.insert(process.pid, fd);
+        }
+        is_watched
+    }
+
+    fn now_ns(&self) -> u64 {
+        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
+        elapsed.map_or(0, |elapsed| {
+            u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+        })
+    }
+}
+
+fn open_process(pid: Pid) -> Option<OwnedFd> {
+    let pid = RawPid::from_raw(i32::try_from(pid.0).ok()?)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}

@@ -1,0 +1,37 @@
+//! The Linux implementation of the reaper's kernel: processes, the log file, the socket and the event loop.
+
+mod directory;
+mod kernel;
+mod procfs;
+mod serve;
+mod spawn;
+mod syscalls;
+
+use std::path::Path;
+
+use crate::Error;
+use crate::log::LogContents;
+use crate::types::{BootId, ProcessId};
+
+pub use serve::{Options, serve};
+
+pub(crate) use directory::connect;
+
+/// Reads the log of a reaper's runtime directory, whether the reaper runs or not.
+///
+/// # Errors
+///
+/// Fails if there is no log, or if it cannot be read.
+pub fn read_log(directory: &Path) -> Result<LogContents, Error> {
+    let path = directory.join(directory::LOG);
+    let bytes = std::fs::read(&path)
+        .map_err(|error| Error::system(&format!("cannot read `{}`", path.display()), &error))?;
+    LogContents::decode(&bytes)
+}
+
+/// Whether a process that was recorded in a boot is still running. A zombie is not running.
+pub fn is_running(process: ProcessId, boot: BootId) -> bool {
+    procfs::boot_id().is_ok_and(|current| current == boot)
+        && procfs::stat(process.pid)
+            .is_some_and(|stat| !stat.is_zombie && stat.start_time == process.start_time)
+}

@@ -1,0 +1,368 @@
+//! The event loop of a reaper.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{
+    Resource, chdir, geteuid, getpid, getrlimit, getsid, set_child_subreaper, setsid,
+};
+
+use super::directory::Directory;
+use super::kernel::{LinuxKernel, WATCHED};
+use super::{procfs, syscalls};
+use crate::kernel::Kernel;
+use crate::mark::MarkSpace;
+use crate::protocol::{FrameDecoder, Hello, Message, Request, VERSION};
+use crate::types::Pid;
+use crate::{ConnectionId, Error, Reaper};
+
+const LISTENER: u64 = 0;
+const CHILD_SIGNAL: u64 = 1;
+const FIRST_CONNECTION: u64 = 2;
+
+/// Connections at a time; a service needs one.
+const MAX_CONNECTIONS: usize = 64;
+/// Unread bytes at which a connection is closed. Its service can reconnect and request everything that is known.
+const MAX_UNSENT: usize = 64 << 20;
+const READ_LEN: usize = 64 << 10;
+/// Delay before a failed write of the log is retried.
+const LOG_RETRY: Duration = Duration::from_secs(1);
+
+/// The settings of a reaper.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The runtime directory: it must belong to the user and be inaccessible to others.
+    pub directory: PathBuf,
+    /// Time after which a reaper without processes, statuses and connections exits; never if `None`.
+    pub idle_timeout: Option<Duration>,
+}
+
+/// Runs a reaper in this process until it has been idle for the configured time, or a service requests its end.
+///
+/// The process must do nothing else: all descriptors except the standard streams are closed, it becomes a session
+/// leader and a child subreaper, and it blocks all signals. When the socket listens, the reaper writes the line
+/// `listening` to standard output and closes the standard streams; later errors go to the file `errors` of the
+/// directory.
+///
+/// # Errors
+///
+/// Fails if the directory is unsuitable or used by another reaper, or if an indispensable system call fails.
+pub fn serve(options: &Options) -> Result<(), Error> {
+    syscalls::block_signals();
+    syscalls::close_inherited()
+        .map_err(|error| Error::system("cannot close inherited descriptors", &error))?;
+    lead_session()?;
+    let directory = Directory::open(&options.directory)?;
+    let recorded = directory.read_log()?;
+    start(directory, recorded, options.idle_timeout)
+        .and_then(|mut event_loop| event_loop.run())
+        .map_err(|error| Error::system("the reaper failed", &error))
+}
+
+fn lead_session() -> Result<(), Error> {
+    if getsid(None).is_ok_and(|leader| leader == getpid()) {
+        return Ok(());
+    }
+    let hint = "cannot become a session leader (hint: start it by `setsid penstock-reaper`)";
+    setsid()
+        .map(drop)
+        .map_err(|errno| Error::system(hint, &errno.into()))
+}
+
+fn start(
+    directory: Directory,
+    recorded: Option<crate::log::LogContents>,
+    idle_timeout: Option<Duration>,
+) -> io::Result<EventLoop> {
+    // The starter's working directory may be removed or unmounted.
+    chdir("/")?;
+    set_child_subreaper(Some(getpid()))?;
+    let epoll = Rc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+    let child_signal = syscalls::child_signal_fd()?;
+    add(&epoll, &child_signal, CHILD_SIGNAL)?;
+    let errors = directory.open_errors()?;
+    let mut kernel = LinuxKernel::new(directory, Rc::clone(&epoll))?;
+    let hello = Hello {
+        version: VERSION,
+        boot: procfs::boot_id()?,
+        process: procfs::current_process()?,
+    };
+    let hard_limit = getrlimit(Resource::Locks).maximum.unwrap_or(u64::MAX);
+    let marks = MarkSpace::below(hard_limit);
+    let reaper = Reaper::restore(hello, marks, recorded, &mut kernel)?;
+    let listener = kernel.directory().listen()?;
+    add(&epoll, &listener, LISTENER)?;
+
+    // A starter that has gone is no error.
+    let _ = writeln!(io::stdout(), "listening");
+    rustix::stdio::dup2_stdin(kernel.null())?;
+    rustix::stdio::dup2_stdout(kernel.null())?;
+    rustix::stdio::dup2_stderr(&errors)?;
+    Ok(EventLoop {
+        epoll,
+        child_signal,
+        listener,
+        kernel,
+        reaper,
+        connections: BTreeMap::new(),
+        next_connection: FIRST_CONNECTION,
+        idle_timeout,
+        idle_since: None,
+    })
+}
+
+fn add(epoll: &OwnedFd, source: impl AsFd, token: u64) -> io::Result<()> {
+    let data = epoll::EventData::new_u64(token);
+    Ok(epoll::add(epoll, source, data, epoll::EventFlags::IN)?)
+}
+
+struct EventLoop {
+    epoll: Rc<OwnedFd>,
+    child_signal: OwnedFd,
+    listener: UnixListener,
+    kernel: LinuxKernel,
+    reaper: Reaper,
+    connections: BTreeMap<ConnectionId, Connection>,
+    next_connection: u64,
+    idle_timeout: Option<Duration>,
+    idle_since: Option<Instant>,
+}
+
+struct Connection {
+    stream: UnixStream,
+    decoder: FrameDecoder,
+    unsent: Vec<u8>,
+    /// Whether the loop waits until the socket is writable.
+    is_blocked: bool,
+}
+
+impl EventLoop {
+    fn run(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(256);
+        let mut is_logged = true;
+        loop {
+            events.clear();
+            let timeout = self.timeout(is_logged);
+            if timeout.is_some_and(|timeout| timeout.is_zero()) && self.is_idle_for_long() {
+                break;
+            }
+            self.wait(&mut events, timeout)?;
+            for event in events.drain(..) {
+                self.dispatch(event.data.u64(), event.flags);
+            }
+            self.reaper.step(&mut self.kernel);
+            is_logged = self.reaper.settle(&mut self.kernel);
+            self.send();
+            let is_sent = |connection: &Connection| connection.unsent.is_empty();
+            if self.reaper.is_finished() && is_logged && self.connections.values().all(is_sent) {
+                break;
+            }
+        }
+        self.kernel.directory().remove_socket()
+    }
+
+    /// The timeout of the next wait.
+    fn timeout(&mut self, is_logged: bool) -> Option<Duration> {
+        let is_idle = self.reaper.is_idle() && self.connections.is_empty();
+        if !is_idle {
+            self.idle_since = None;
+        }
+        if self.reaper.has_queued_tasks() {
+            Some(Duration::ZERO)
+        } else if !is_logged {
+            Some(LOG_RETRY)
+        } else if is_idle {
+            let since = *self.idle_since.get_or_insert_with(Instant::now);
+            self.idle_timeout
+                .map(|timeout| timeout.saturating_sub(since.elapsed()))
+        } else {
+            None
+        }
+    }
+
+    fn is_idle_for_long(&self) -> bool {
+        self.idle_since
+            .zip(self.idle_timeout)
+            .is_some_and(|(since, timeout)| since.elapsed() >= timeout)
+    }
+
+    fn wait(&self, events: &mut Vec<epoll::Event>, timeout: Option<Duration>) -> io::Result<()> {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        let buffer = rustix::buffer::spare_capacity(events);
+        match epoll::wait(&*self.epoll, buffer, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn dispatch(&mut self, token: u64, flags: epoll::EventFlags) {
+        match token {
+            LISTENER => self.accept(),
+            CHILD_SIGNAL => self.reap(),
+            token if token & WATCHED != 0 => {
+                let Ok(pid) = u32::try_from(token & !WATCHED) else {
+                    return;
+                };
+                self.kernel.unwatch(Pid(pid));
+                self.reaper.orphan_ended(Pid(pid), self.kernel.now_ns());
+            }
+            token => {
+                let id = ConnectionId(token);
+                let is_readable = flags.intersects(
+                    epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
+                );
+                if is_readable && let Err(error) = self.receive(id) {
+                    self.drop_connection(id, &error);
+                }
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        // Signals of one number are merged: only `wait4` shows how many children have ended.
+        let mut signal = [0; size_of::<libc::signalfd_siginfo>()];
+        let _ = rustix::io::read(&self.child_signal, &mut signal);
+        let exits: Vec<_> = std::iter::from_fn(|| syscalls::reap(None)).collect();
+        self.reaper.reap(&exits, self.kernel.now_ns());
+    }
+
+    fn accept(&mut self) {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    if let Err(error) = self.add_connection(stream) {
+                        eprintln!("penstock-reaper: connection rejected: {error}");
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if error.kind() != ErrorKind::WouldBlock {
+                        eprintln!("penstock-reaper: cannot accept a connection: {error}");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn add_connection(&mut self, stream: UnixStream) -> io::Result<()> {
+        let uid = socket_peercred(&stream)?.uid;
+        if !uid.is_root() && uid != geteuid() {
+            let text = format!("user {} is not the owner", uid.as_raw());
+            return Err(io::Error::new(ErrorKind::PermissionDenied, text));
+        }
+        if self.connections.len() >= MAX_CONNECTIONS {
+            let text = format!("more than {MAX_CONNECTIONS} connections");
+            return Err(io::Error::other(text));
+        }
+        stream.set_nonblocking(true)?;
+        add(&self.epoll, &stream, self.next_connection)?;
+        let connection = Connection {
+            stream,
+            decoder: FrameDecoder::default(),
+            unsent: Vec::new(),
+            is_blocked: false,
+        };
+        let id = ConnectionId(self.next_connection);
+        self.connections.insert(id, connection);
+        self.next_connection += 1;
+        Ok(())
+    }
+
+    fn receive(&mut self, id: ConnectionId) -> io::Result<()> {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return Ok(());
+        };
+        let mut bytes = vec![0; READ_LEN];
+        let length = match connection.stream.read(&mut bytes) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(length) => length,
+            Err(error) if is_temporary(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        connection
+            .decoder
+            .push(bytes.get(..length).unwrap_or_default());
+        while let Some(payload) = connection
+            .decoder
+            .next_payload()
+            .map_err(io::Error::other)?
+        {
+            let (request_id, request) = Request::decode(payload).map_err(io::Error::other)?;
+            self.reaper
+                .handle(id, request_id, request, &mut self.kernel);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self) {
+        let mut failed = Vec::new();
+        for (id, message) in self.reaper.drain() {
+            if let Some(connection) = self.connections.get_mut(&id)
+                && let Err(error) = connection.push(&message)
+            {
+                failed.push((id, error));
+            }
+        }
+        for (id, connection) in &mut self.connections {
+            if let Err(error) = connection.flush(&self.epoll, *id) {
+                failed.push((*id, error));
+            }
+        }
+        for (id, error) in failed {
+            self.drop_connection(id, &error);
+        }
+    }
+
+    fn drop_connection(&mut self, id: ConnectionId, error: &io::Error) {
+        if error.kind() != ErrorKind::UnexpectedEof {
+            eprintln!("penstock-reaper: connection closed: {error}");
+        }
+        self.connections.remove(&id);
+        self.reaper.disconnect(id);
+    }
+}
+
+impl Connection {
+    fn push(&mut self, message: &Message) -> io::Result<()> {
+        message.encode(&mut self.unsent).map_err(io::Error::other)?;
+        if self.unsent.len() > MAX_UNSENT {
+            return Err(io::Error::other("the service does not read"));
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, epoll: &OwnedFd, id: ConnectionId) -> io::Result<()> {
+        let mut sent = 0;
+        while let Some(rest) = self.unsent.get(sent..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(length) => sent += length,
+                Err(error) if is_temporary(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.unsent.drain(..sent);
+        let is_blocked = !self.unsent.is_empty();
+        if is_blocked != self.is_blocked {
+            self.is_blocked = is_blocked;
+            let mut flags = epoll::EventFlags::IN;
+            flags.set(epoll::EventFlags::OUT, is_blocked);
+            epoll::modify(epoll, &self.stream, epoll::EventData::new_u64(id.0), flags)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

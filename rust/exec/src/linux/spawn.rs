@@ -1,0 +1,276 @@
+//! The start of a task: preparation in the parent, and the steps of the child until it executes the program.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, chdir, getpid, setpgid, setrlimit, setsid, umask};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::procfs::Stat;
+use super::syscalls::{self, ChildStack, ChildWork, StringArray};
+use crate::log::{self, STARTED_LEN};
+use crate::protocol::{Group, Input, Output, TaskSpec};
+use crate::types::{Pid, ProcessId, SpawnFailure, Step};
+
+const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
+const RESOURCES: [Resource; 16] = [
+    Resource::Cpu,
+    Resource::Fsize,
+    Resource::Data,
+    Resource::Stack,
+    Resource::Core,
+    Resource::Rss,
+    Resource::Nproc,
+    Resource::Nofile,
+    Resource::Memlock,
+    Resource::As,
+    Resource::Locks,
+    Resource::Sigpending,
+    Resource::Msgqueue,
+    Resource::Nice,
+    Resource::Rtprio,
+    Resource::Rttime,
+];
+
+/// The child's data, prepared before it exists because it must not allocate.
+struct Plan<'a> {
+    spec: &'a TaskSpec,
+    programs: &'a [CString],
+    arguments: StringArray<'a>,
+    environment: StringArray<'a>,
+    cpus: Option<CpuSet>,
+    limits: Vec<(Resource, Rlimit)>,
+    log: BorrowedFd<'a>,
+    null: BorrowedFd<'a>,
+    outcome: Outcome,
+}
+
+/// The child's progress. It is written by the child and read by the parent, in the memory that they share.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Created,
+    Recorded(ProcessId),
+    Failed(SpawnFailure),
+}
+
+/// Starts a task. The log's file must be opened for appending.
+pub(super) fn spawn(
+    spec: &TaskSpec,
+    mark: Option<u64>,
+    log: BorrowedFd<'_>,
+    null: BorrowedFd<'_>,
+    stack: &mut ChildStack,
+) -> Result<ProcessId, SpawnFailure> {
+    let programs = candidates(spec);
+    let mut plan = Plan {
+        spec,
+        programs: &programs,
+        arguments: StringArray::new(&spec.arguments),
+        environment: StringArray::new(&spec.environment),
+        cpus: cpu_set(&spec.cpus)?,
+        limits: limits(spec, mark)?,
+        log,
+        null,
+        outcome: Outcome::Created,
+    };
+    let failure = match syscalls::spawn(stack, &mut plan) {
+        Err(error) => {
+            return Err(SpawnFailure {
+                step: Step::Clone,
+                errno: error.raw_os_error().unwrap_or(libc::EIO),
+            });
+        }
+        Ok(pid) => match plan.outcome {
+            Outcome::Recorded(process) => return Ok(process),
+            Outcome::Failed(failure) => {
+                syscalls::reap(Some(pid));
+                failure
+            }
+            Outcome::Created => {
+                // The child was killed before it could record its start.
+                syscalls::reap(Some(pid));
+                SpawnFailure {
+                    step: Step::Clone,
+                    errno: libc::EINTR,
+                }
+            }
+        },
+    };
+    Err(failure)
+}
+
+/// The files to try to execute, in order.
+fn candidates(spec: &TaskSpec) -> Vec<CString> {
+    let Some(program) = spec.arguments.first() else {
+        return Vec::new();
+    };
+    let name = program.as_bytes();
+    if name.is_empty() || name.contains(&b'/') {
+        return vec![program.clone()];
+    }
+    let variables = spec.environment.iter().map(CString::as_bytes);
+    let path = variables
+        .filter_map(|variable| variable.strip_prefix(b"PATH="))
+        .next_back()
+        .unwrap_or(DEFAULT_PATH);
+    let candidate = |folder: &[u8]| {
+        let folder = if folder.is_empty() { b"." } else { folder };
+        CString::new([folder, b"/", name].concat()).ok()
+    };
+    path.split(|byte| *byte == b':')
+        .filter_map(candidate)
+        .collect()
+}
+
+fn cpu_set(cpus: &[u32]) -> Result<Option<CpuSet>, SpawnFailure> {
+    if cpus.is_empty() {
+        return Ok(None);
+    }
+    let mut set = CpuSet::new();
+    for cpu in cpus {
+        let cpu = usize::try_from(*cpu).unwrap_or(usize::MAX);
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(invalid(Step::Bind));
+        }
+        set.set(cpu);
+    }
+    Ok(Some(set))
+}
+
+fn limits(spec: &TaskSpec, mark: Option<u64>) -> Result<Vec<(Resource, Rlimit)>, SpawnFailure> {
+    let finite = |value: u64| (value != u64::MAX).then_some(value);
+    let limit = |soft, hard| Rlimit {
+        current: finite(soft),
+        maximum: finite(hard),
+    };
+    let mut limits = Vec::with_capacity(spec.limits.len() + 1);
+    for wanted in &spec.limits {
+        let is_wanted = |resource: &&Resource| **resource as u32 == wanted.resource;
+        let resource = RESOURCES.iter().find(is_wanted);
+        let resource = resource.filter(|resource| **resource != Resource::Locks);
+        let resource = *resource.ok_or_else(|| invalid(Step::Limit))?;
+        limits.push((resource, limit(wanted.soft, wanted.hard)));
+    }
+    limits.extend(mark.map(|mark| (Resource::Locks, limit(mark, mark))));
+    Ok(limits)
+}
+
+fn invalid(step: Step) -> SpawnFailure {
+    let errno = libc::EINVAL;
+    SpawnFailure { step, errno }
+}
+
+impl ChildWork for Plan<'_> {
+    fn run(&mut self) {
+        let failure = match self.prepare() {
+            Ok(()) => SpawnFailure {
+                step: Step::Exec,
+                errno: self.execute(),
+            },
+            Err(failure) => failure,
+        };
+        self.outcome = Outcome::Failed(failure);
+    }
+}
+
+impl Plan<'_> {
+    fn prepare(&mut self) -> Result<(), SpawnFailure> {
+        match self.spec.group {
+            Group::Session => setsid().map(drop),
+            Group::Group => setpgid(None, None),
+        }
+        .map_err(at(Step::Group))?;
+        umask(Mode::from_raw_mode(self.spec.umask & 0o777));
+        chdir(self.spec.directory.as_c_str()).map_err(at(Step::Chdir))?;
+        self.open_streams()?;
+        if let Some(cpus) = &self.cpus {
+            sched_setaffinity(None, cpus).map_err(at(Step::Bind))?;
+        }
+        let process = self.record().map_err(at(Step::Record))?;
+        self.outcome = Outcome::Recorded(process);
+        // After the record: a limit on file sizes would hold for the log too.
+        for (resource, limit) in &self.limits {
+            setrlimit(*resource, *limit).map_err(at(Step::Limit))?;
+        }
+        syscalls::unblock_signals();
+        Ok(())
+    }
+
+    fn open_streams(&self) -> Result<(), SpawnFailure> {
+        match &self.spec.stdin {
+            Input::Null => dup2_stdin(self.null),
+            Input::File(path) => open_stream(path, OFlags::RDONLY).and_then(dup2_stdin),
+        }
+        .map_err(at(Step::Stdin))?;
+        match &self.spec.stdout {
+            Output::Null | Output::SameAsStdout => dup2_stdout(self.null),
+            Output::Append(path) => open_stream(path, APPEND).and_then(dup2_stdout),
+            Output::Truncate(path) => open_stream(path, TRUNCATE).and_then(dup2_stdout),
+        }
+        .map_err(at(Step::Stdout))?;
+        match &self.spec.stderr {
+            Output::Null => dup2_stderr(self.null),
+            Output::Append(path) => open_stream(path, APPEND).and_then(dup2_stderr),
+            Output::Truncate(path) => open_stream(path, TRUNCATE).and_then(dup2_stderr),
+            Output::SameAsStdout => dup2_stderr(rustix::stdio::stdout()),
+        }
+        .map_err(at(Step::Stderr))
+    }
+
+    /// Writes the record of the start to the log, in one piece.
+    fn record(&self) -> Result<ProcessId, Errno> {
+        let stat = open(
+            c"/proc/self/stat",
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let mut line = [0; 1024];
+        let length = rustix::io::read(&stat, &mut line)?;
+        let stat = line.get(..length).and_then(Stat::parse).ok_or(Errno::IO)?;
+        let process = ProcessId {
+            pid: Pid(getpid().as_raw_nonzero().get().cast_unsigned()),
+            start_time: stat.start_time,
+        };
+        let written = rustix::io::write(self.log, &log::started(self.spec.task, process))?;
+        if written == STARTED_LEN {
+            Ok(process)
+        } else {
+            Err(Errno::NOSPC)
+        }
+    }
+
+    fn execute(&self) -> i32 {
+        // As `execvp`: a missing or inaccessible file is skipped; the error of an inaccessible one is reported.
+        let mut errno = libc::ENOENT;
+        for program in self.programs {
+            match syscalls::execute(program, &self.arguments, &self.environment) {
+                libc::ENOENT | libc::ENOTDIR => {}
+                libc::EACCES => errno = libc::EACCES,
+                other => return other,
+            }
+        }
+        errno
+    }
+}
+
+const APPEND: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::APPEND);
+const TRUNCATE: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::TRUNC);
+
+/// Opens a file without waiting for the other end of a FIFO: the reaper is suspended during the call.
+fn open_stream(path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let mode = Mode::from_raw_mode(0o666);
+    let extra = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let fd = open(path, flags | extra, mode)?;
+    fcntl_setfl(fd.as_fd(), flags & OFlags::APPEND)?;
+    Ok(fd)
+}
+
+fn at(step: Step) -> impl Fn(Errno) -> SpawnFailure {
+    move |errno| SpawnFailure {
+        step,
+        errno: errno.raw_os_error(),
+    }
+}

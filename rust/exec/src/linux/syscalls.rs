@@ -1,0 +1,201 @@
+//! The system calls that have no safe interface. No other module of this crate has unsafe code.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use crate::kernel::Exit;
+use crate::types::{Pid, Usage, WaitStatus};
+
+const STACK_LEN: usize = 64 << 10;
+
+/// The stack of a child until it executes its program.
+#[derive(Debug)]
+pub(super) struct ChildStack(Box<[MaybeUninit<u128>]>);
+
+impl ChildStack {
+    pub(super) fn new() -> Self {
+        Self(Box::new_uninit_slice(STACK_LEN / size_of::<u128>()))
+    }
+}
+
+/// A null-terminated array of strings, for `execve`.
+pub(super) struct StringArray<'a> {
+    pointers: Vec<*const c_char>,
+    // The strings that the pointers refer to.
+    _strings: &'a [CString],
+}
+
+impl<'a> StringArray<'a> {
+    pub(super) fn new(strings: &'a [CString]) -> Self {
+        let pointers = strings.iter().map(|string| string.as_ptr());
+        Self {
+            pointers: pointers.chain([ptr::null()]).collect(),
+            _strings: strings,
+        }
+    }
+}
+
+/// Work that a child does before it executes a program.
+pub(super) trait ChildWork {
+    /// Runs in the child, which shares the memory of the suspended parent. It must neither allocate nor panic, and
+    /// returns only if it fails.
+    fn run(&mut self);
+}
+
+/// Starts a child that shares this process's memory until it executes a program or exits; until then this process is
+/// suspended. The child has its own descriptors, working directory, umask and signal mask.
+///
+/// Every signal must be blocked, so that no handler runs in the child.
+pub(super) fn spawn<W: ChildWork>(stack: &mut ChildStack, work: &mut W) -> io::Result<Pid> {
+    extern "C" fn child<W: ChildWork>(work: *mut c_void) -> c_int {
+        // SAFETY: `work` is the exclusive reference passed to `clone` below, which outlives the child's use of it: the
+        // parent is suspended until the child has executed a program or exited.
+        let work = unsafe { &mut *work.cast::<W>() };
+        work.run();
+        // SAFETY: ends the child at once, without destructors of the memory that it shares.
+        unsafe { libc::_exit(127) }
+    }
+
+    let top = stack.0.as_mut_ptr_range().end;
+    let work = ptr::from_mut(work).cast::<c_void>();
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the stack is writable memory that grows down from `top`, aligned to 16 bytes, used by no other child,
+    // since this process is suspended while the child uses it. The child allocates nothing and takes no lock
+    // (`ChildWork`), and does not return into frames of the parent.
+    let pid = unsafe { libc::clone(child::<W>, top.cast(), flags, work) };
+    match u32::try_from(pid) {
+        Ok(pid) => Ok(Pid(pid)),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Executes a program. Returns only if that fails.
+pub(super) fn execute(
+    program: &CStr,
+    arguments: &StringArray<'_>,
+    environment: &StringArray<'_>,
+) -> i32 {
+    let (arguments, environment) = (&arguments.pointers, &environment.pointers);
+    // SAFETY: both arrays end with a null pointer, and their strings live as long as they do.
+    unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
+    // SAFETY: reads the error number of the call above.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Unblocks all signals, for a program that is about to be executed.
+pub(super) fn unblock_signals() {
+    let mut none = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` initializes the set that `sigprocmask` then reads.
+    unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
+    }
+}
+
+/// Resets every signal to its default action, which tasks inherit, and blocks it in this process.
+pub(super) fn block_signals() {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    // The kernel's `sigaction`, all zero: the default action, no flags, an empty mask.
+    let default = [0u64; 4];
+    let no_old = ptr::null_mut::<u64>();
+    // SAFETY: `sigfillset` initializes the set that `sigprocmask` then reads. `default` is as long as the structure
+    // that the kernel reads. The system call is made directly, because the C library rejects the two signals that it
+    // keeps for itself, and a parent may have left them ignored.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), ptr::null_mut());
+        for signal in 1..=libc::SIGRTMAX() {
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), no_old, 8);
+        }
+    }
+}
+
+/// Closes all descriptors but the standard streams: a starter may wait until a pipe has no other end.
+///
+/// No object of this process may own such a descriptor.
+pub(super) fn close_inherited() -> io::Result<()> {
+    // SAFETY: takes numbers only. The caller ensures that no object owns a closed descriptor, by calling this before
+    // the process has opened any.
+    match unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A descriptor that is readable while SIGCHLD is pending.
+pub(super) fn child_signal_fd() -> io::Result<OwnedFd> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` initializes the set that the calls after it use.
+    let fd = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);
+        libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new, and owned by nothing else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sends a signal to a process, or to a group if the number is negative. Returns whether it exists.
+pub(super) fn kill(target: i32, signal: i32) -> bool {
+    // SAFETY: takes numbers only.
+    unsafe { libc::kill(target, signal) == 0 }
+}
+
+/// Sends a signal to the process of a descriptor. Returns whether it exists.
+pub(super) fn pidfd_kill(process: BorrowedFd<'_>, signal: i32) -> bool {
+    let no_info = ptr::null::<libc::siginfo_t>();
+    // SAFETY: the descriptor is open, and a null pointer stands for the information that `kill` would send.
+    unsafe {
+        let fd = process.as_raw_fd();
+        libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, no_info, 0) == 0
+    }
+}
+
+/// Reaps an ended child: any, or this one, for which it waits.
+pub(super) fn reap(child: Option<Pid>) -> Option<Exit> {
+    let (target, options) = match child {
+        Some(pid) => (i32::try_from(pid.0).ok()?, 0),
+        None => (-1, libc::WNOHANG),
+    };
+    let mut status = 0;
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: both pointers refer to local variables that outlive the call.
+    let pid = unsafe { libc::wait4(target, &raw mut status, options, usage.as_mut_ptr()) };
+    let pid = Pid(u32::try_from(pid).ok().filter(|pid| *pid > 0)?);
+    // SAFETY: all-zero bytes are a valid `rusage`, and `wait4` has written one over them.
+    let usage = unsafe { usage.assume_init() };
+    Some(Exit {
+        pid,
+        status: wait_status(status),
+        usage: Usage {
+            max_rss_kib: u64::try_from(usage.ru_maxrss).unwrap_or(0),
+            user_us: microseconds(usage.ru_utime),
+            system_us: microseconds(usage.ru_stime),
+        },
+    })
+}
+
+fn wait_status(status: c_int) -> WaitStatus {
+    // Both fields have eight bits (`wait(2)`).
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    if libc::WIFSIGNALED(status) {
+        WaitStatus::Signaled {
+            signal: libc::WTERMSIG(status) as u8,
+            core: libc::WCOREDUMP(status),
+        }
+    } else {
+        WaitStatus::Exited(libc::WEXITSTATUS(status) as u8)
+    }
+}
+
+fn microseconds(time: libc::timeval) -> u64 {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000 + u64::try_from(time.tv_usec).unwrap_or(0)
+}

@@ -1,0 +1,520 @@
+//! The protocol between a service and a reaper: frames over a Unix stream socket.
+//!
+//! A frame is a length (four bytes) and a payload of that many bytes. All integers are little-endian; a string is its
+//! length and its bytes; a list is its length and its items. The first request is [`Request::Hello`], whose layout and
+//! response are the same in every version. Descriptors are not passed: the reaper opens the files that a request names.
+//!
+//! Every request has an id. [`Message::Done`] with that id is its last response; the events that the request caused
+//! come before it. Events go to every connection that has said hello.
+
+use std::ffi::CString;
+
+use crate::Error;
+use crate::codec::{Reader, Write};
+use crate::types::{BootId, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId};
+
+/// The version of the protocol.
+pub const VERSION: u32 = 1;
+
+/// The greatest length of a payload, in bytes.
+pub const MAX_FRAME: usize = 16 << 20;
+
+/// A task's standard input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// `/dev/null`.
+    Null,
+    /// A file, relative to the working directory.
+    File(CString),
+}
+
+/// A task's standard output or error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// `/dev/null`.
+    Null,
+    /// A file, created if it does not exist, and appended to.
+    Append(CString),
+    /// A file, created if it does not exist, and truncated.
+    Truncate(CString),
+    /// The open file of standard output; for standard error.
+    SameAsStdout,
+}
+
+/// The process group that a task leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// A session and a process group of its own.
+    Session,
+    /// A process group of its own in the reaper's session.
+    Group,
+}
+
+/// A resource limit (`setrlimit`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// The resource's number in Linux, for instance 7 for `RLIMIT_NOFILE`. `RLIMIT_LOCKS` (10) marks jobs and is
+    /// rejected with EINVAL.
+    pub resource: u32,
+    /// The soft limit; `u64::MAX` for no limit.
+    pub soft: u64,
+    /// The hard limit; `u64::MAX` for no limit.
+    pub hard: u64,
+}
+
+/// A task to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskSpec {
+    /// The job and the rank.
+    pub task: TaskId,
+    /// The program and its arguments. A program without a slash is searched in the `PATH` of `environment`.
+    pub arguments: Vec<CString>,
+    /// The whole environment: `NAME=value`.
+    pub environment: Vec<CString>,
+    /// The working directory.
+    pub directory: CString,
+    /// Standard input.
+    pub stdin: Input,
+    /// Standard output.
+    pub stdout: Output,
+    /// Standard error.
+    pub stderr: Output,
+    /// The cpus to run on; empty for those of the reaper.
+    pub cpus: Vec<u32>,
+    /// Resource limits; others are those of the reaper.
+    pub limits: Vec<Limit>,
+    /// The file mode creation mask, for the output files too.
+    pub umask: u32,
+    /// Its session or process group.
+    pub group: Group,
+}
+
+/// The target of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The process group of one task.
+    Task(TaskId),
+    /// Every process of a job, whatever group or session it is in.
+    Job(JobId),
+}
+
+/// A request of a service to a reaper.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// The first request of a connection. EPROTONOSUPPORT if the reaper speaks another version.
+    Hello {
+        /// The version that the service speaks.
+        version: u32,
+    },
+    /// Starts tasks. A known task is not started again: its known events are the response.
+    Spawn(Vec<TaskSpec>),
+    /// Sends a signal. ESRCH if the target has no process.
+    Signal {
+        /// The processes to signal.
+        target: Target,
+        /// The signal's number.
+        signal: u32,
+    },
+    /// Kills every process of some jobs, including those that they start meanwhile, and cancels their tasks that have
+    /// not started. ESRCH if a job is unknown: the others are killed nevertheless.
+    Kill(Vec<JobId>),
+    /// Acknowledges all statuses of jobs, and forgets the jobs. EBUSY if a job still has a process: that job remains.
+    Forget(Vec<JobId>),
+    /// Requests the state of all tasks and jobs, as events to this connection.
+    List,
+    /// Ends the reaper. EBUSY if a job has a process.
+    Shutdown,
+}
+
+/// A change of a task or job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The task has started.
+    Started {
+        /// The task.
+        task: TaskId,
+        /// Its process.
+        process: ProcessId,
+    },
+    /// The task could not be started.
+    Failed {
+        /// The task.
+        task: TaskId,
+        /// The step and the error.
+        failure: SpawnFailure,
+    },
+    /// The task has ended.
+    Ended {
+        /// The task.
+        task: TaskId,
+        /// Its status and usage.
+        end: TaskEnd,
+    },
+    /// No process of the job is left, its tasks' descendants included.
+    Empty {
+        /// The job.
+        job: JobId,
+    },
+}
+
+/// A reaper's response to hello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hello {
+    /// The version that the reaper speaks.
+    pub version: u32,
+    /// The boot in which it runs.
+    pub boot: BootId,
+    /// Its process.
+    pub process: ProcessId,
+}
+
+/// A message from a reaper to a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// The response to hello.
+    Hello(Hello),
+    /// Events, in the order in which they occurred.
+    Events(Vec<Event>),
+    /// The end of a request.
+    Done {
+        /// The request's id.
+        id: u32,
+        /// 0, or the error number.
+        errno: i32,
+    },
+}
+
+impl Request {
+    /// Appends the frame of this request.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the payload is longer than [`MAX_FRAME`]; nothing is appended.
+    pub fn encode(&self, id: u32, into: &mut Vec<u8>) -> Result<(), Error> {
+        frame(into, |out| {
+            out.u32(id);
+            match self {
+                Self::Hello { version } => {
+                    out.u8(0);
+                    out.u32(*version);
+                }
+                Self::Spawn(tasks) => {
+                    out.u8(1);
+                    out.list(tasks, write_spec);
+                }
+                Self::Signal { target, signal } => {
+                    out.u8(2);
+                    match target {
+                        Target::Task(task) => {
+                            out.u8(0);
+                            out.task(*task);
+                        }
+                        Target::Job(job) => {
+                            out.u8(1);
+                            out.u64(job.0);
+                        }
+                    }
+                    out.u32(*signal);
+                }
+                Self::Kill(jobs) => {
+                    out.u8(3);
+                    out.list(jobs, |out, job| out.u64(job.0));
+                }
+                Self::Forget(jobs) => {
+                    out.u8(4);
+                    out.list(jobs, |out, job| out.u64(job.0));
+                }
+                Self::List => out.u8(5),
+                Self::Shutdown => out.u8(6),
+            }
+        })
+    }
+
+    /// Reads the payload of a frame: the request's id, and the request.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the payload is not a request; the error says what was expected at which byte.
+    pub fn decode(payload: &[u8]) -> Result<(u32, Self), Error> {
+        let mut reader = Reader::new(payload);
+        let id = reader.u32("a request id")?;
+        let request = match reader.u8("a kind of request")? {
+            0 => Self::Hello {
+                version: reader.u32("a version")?,
+            },
+            1 => Self::Spawn(reader.list("a number of tasks", read_spec)?),
+            2 => {
+                let target = match reader.u8("a kind of target")? {
+                    0 => Target::Task(reader.task()?),
+                    1 => Target::Job(reader.job()?),
+                    _ => return Err(reader.error("a kind of target")),
+                };
+                let signal = reader.u32("a signal")?;
+                Self::Signal { target, signal }
+            }
+            3 => Self::Kill(reader.list("a number of jobs", Reader::job)?),
+            4 => Self::Forget(reader.list("a number of jobs", Reader::job)?),
+            5 => Self::List,
+            6 => Self::Shutdown,
+            _ => return Err(reader.error("a kind of request")),
+        };
+        reader.finish()?;
+        Ok((id, request))
+    }
+}
+
+impl Message {
+    /// Appends the frame of this message.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the payload is longer than [`MAX_FRAME`]; nothing is appended.
+    pub fn encode(&self, into: &mut Vec<u8>) -> Result<(), Error> {
+        frame(into, |out| match self {
+            Self::Hello(hello) => {
+                out.u8(0);
+                out.u32(hello.version);
+                out.u128(hello.boot.0);
+                out.process(hello.process);
+            }
+            Self::Events(events) => {
+                out.u8(1);
+                out.list(events, write_event);
+            }
+            Self::Done { id, errno } => {
+                out.u8(2);
+                out.u32(*id);
+                out.i32(*errno);
+            }
+        })
+    }
+
+    /// Reads the payload of a frame.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the payload is not a message; the error says what was expected at which byte.
+    pub fn decode(payload: &[u8]) -> Result<Self, Error> {
+        let mut reader = Reader::new(payload);
+        let message = match reader.u8("a kind of message")? {
+            0 => Self::Hello(Hello {
+                version: reader.u32("a version")?,
+                boot: BootId(reader.u128("a boot id")?),
+                process: reader.process()?,
+            }),
+            1 => Self::Events(reader.list("a number of events", read_event)?),
+            2 => Self::Done {
+                id: reader.u32("a request id")?,
+                errno: reader.i32("an errno")?,
+            },
+            _ => return Err(reader.error("a kind of message")),
+        };
+        reader.finish()?;
+        Ok(message)
+    }
+}
+
+fn frame(into: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Error> {
+    let start = into.len();
+    into.u32(0);
+    write(into);
+    let length = into.len() - start - 4;
+    match u32::try_from(length) {
+        Ok(prefix) if length <= MAX_FRAME => {
+            let bytes = prefix.to_le_bytes();
+            into.splice(start..start + 4, bytes);
+            Ok(())
+        }
+        _ => {
+            into.truncate(start);
+            Err(Error::format(format!(
+                "message of {length} bytes: expected at most {MAX_FRAME}"
+            )))
+        }
+    }
+}
+
+fn write_spec(out: &mut Vec<u8>, spec: &TaskSpec) {
+    out.task(spec.task);
+    out.list(&spec.arguments, Vec::string);
+    out.list(&spec.environment, Vec::string);
+    out.string(&spec.directory);
+    match &spec.stdin {
+        Input::Null => out.u8(0),
+        Input::File(path) => {
+            out.u8(1);
+            out.string(path);
+        }
+    }
+    for output in [&spec.stdout, &spec.stderr] {
+        match output {
+            Output::Null => out.u8(0),
+            Output::Append(path) => {
+                out.u8(1);
+                out.string(path);
+            }
+            Output::Truncate(path) => {
+                out.u8(2);
+                out.string(path);
+            }
+            Output::SameAsStdout => out.u8(3),
+        }
+    }
+    out.list(&spec.cpus, |out, cpu| out.u32(*cpu));
+    out.list(&spec.limits, |out, limit| {
+        out.u32(limit.resource);
+        out.u64(limit.soft);
+        out.u64(limit.hard);
+    });
+    out.u32(spec.umask);
+    out.u8(match spec.group {
+        Group::Session => 0,
+        Group::Group => 1,
+    });
+}
+
+fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
+    let task = reader.task()?;
+    let arguments = reader.list("a number of arguments", |reader| {
+        reader.string("an argument")
+    })?;
+    if arguments.is_empty() {
+        return Err(reader.error("a program before this place"));
+    }
+    let environment = reader.list("a number of variables", |reader| {
+        reader.string("a variable")
+    })?;
+    let directory = reader.string("a working directory")?;
+    let stdin = match reader.u8("a kind of input")? {
+        0 => Input::Null,
+        1 => Input::File(reader.string("an input file")?),
+        _ => return Err(reader.error("a kind of input")),
+    };
+    let stdout = read_output(reader)?;
+    if stdout == Output::SameAsStdout {
+        return Err(reader.error("a kind of standard output before this place"));
+    }
+    let stderr = read_output(reader)?;
+    let cpus = reader.list("a number of cpus", |reader| reader.u32("a cpu"))?;
+    let limits = reader.list("a number of limits", |reader| {
+        Ok(Limit {
+            resource: reader.u32("a resource")?,
+            soft: reader.u64("a soft limit")?,
+            hard: reader.u64("a hard limit")?,
+        })
+    })?;
+    let umask = reader.u32("a umask")?;
+    let group = match reader.u8("a kind of process group")? {
+        0 => Group::Session,
+        1 => Group::Group,
+        _ => return Err(reader.error("a kind of process group")),
+    };
+    Ok(TaskSpec {
+        task,
+        arguments,
+        environment,
+        directory,
+        stdin,
+        stdout,
+        stderr,
+        cpus,
+        limits,
+        umask,
+        group,
+    })
+}
+
+fn read_output(reader: &mut Reader<'_>) -> Result<Output, Error> {
+    Ok(match reader.u8("a kind of output")? {
+        0 => Output::Null,
+        1 => Output::Append(reader.string("an output file")?),
+        2 => Output::Truncate(reader.string("an output file")?),
+        3 => Output::SameAsStdout,
+        _ => return Err(reader.error("a kind of output")),
+    })
+}
+
+fn write_event(out: &mut Vec<u8>, event: &Event) {
+    match event {
+        Event::Started { task, process } => {
+            out.u8(0);
+            out.task(*task);
+            out.process(*process);
+        }
+        Event::Failed { task, failure } => {
+            out.u8(1);
+            out.task(*task);
+            out.failure(*failure);
+        }
+        Event::Ended { task, end } => {
+            out.u8(2);
+            out.task(*task);
+            out.end(end);
+        }
+        Event::Empty { job } => {
+            out.u8(3);
+            out.u64(job.0);
+        }
+    }
+}
+
+fn read_event(reader: &mut Reader<'_>) -> Result<Event, Error> {
+    Ok(match reader.u8("a kind of event")? {
+        0 => Event::Started {
+            task: reader.task()?,
+            process: reader.process()?,
+        },
+        1 => Event::Failed {
+            task: reader.task()?,
+            failure: reader.failure()?,
+        },
+        2 => Event::Ended {
+            task: reader.task()?,
+            end: reader.end()?,
+        },
+        3 => Event::Empty { job: reader.job()? },
+        _ => return Err(reader.error("a kind of event")),
+    })
+}
+
+/// Cuts a byte stream into the payloads of its frames.
+#[derive(Debug, Default)]
+pub struct FrameDecoder {
+    buffer: Vec<u8>,
+    consumed: usize,
+}
+
+impl FrameDecoder {
+    /// Appends bytes of the stream.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.consumed > 0 {
+            self.buffer.drain(..self.consumed);
+            self.consumed = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Removes and returns the next complete payload, if any.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a frame announces more than [`MAX_FRAME`] bytes: the rest of the stream cannot be read.
+    pub fn next_payload(&mut self) -> Result<Option<&[u8]>, Error> {
+        let rest = self.buffer.get(self.consumed..).unwrap_or_default();
+        let Some((prefix, rest)) = rest.split_first_chunk::<4>() else {
+            return Ok(None);
+        };
+        let length = u32::from_le_bytes(*prefix) as usize;
+        if length > MAX_FRAME {
+            return Err(Error::format(format!(
+                "frame of {length} bytes: expected at most {MAX_FRAME}"
+            )));
+        }
+        if rest.len() < length {
+            return Ok(None);
+        }
+        let start = self.consumed + 4;
+        self.consumed = start + length;
+        Ok(self.buffer.get(start..start + length))
+    }
+}

@@ -1,0 +1,760 @@
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::mem;
+
+use crate::kernel::{Exit, Identity, Kernel, ProcessInfo};
+use crate::log::{self, LogContents, Record};
+use crate::mark::{MAX_SLOTS, MarkSpace};
+use crate::protocol::{Event, Hello, Message, Request, Target, TaskSpec, VERSION};
+use crate::types::{
+    JobId, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd, TaskId, Usage, WaitStatus,
+};
+
+/// Tasks started in one step, before exits and requests are handled again.
+const SPAWNS_PER_TURN: usize = 32;
+/// Passes over a job's processes that must find no new one before the job counts as stopped.
+const QUIET_PASSES: usize = 2;
+/// Passes after which a job is killed although it still forks: processes left over are killed when the reaper adopts
+/// them.
+const MAX_PASSES: usize = 1000;
+/// Events in one message.
+const MAX_EVENTS: usize = 1 << 16;
+/// Bytes of log below which it is not compacted.
+const MIN_COMPACTED_LEN: usize = 256 << 10;
+const MAX_SIGNAL: u32 = 64;
+const SIGKILL: u32 = libc::SIGKILL as u32;
+const SIGSTOP: u32 = libc::SIGSTOP as u32;
+
+/// A connection of a service, numbered by the event loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// The state machine of a reaper.
+///
+/// The event loop passes in requests ([`handle`](Self::handle)), exits ([`reap`](Self::reap)) and lost connections,
+/// calls [`step`](Self::step) and [`settle`](Self::settle) in every turn, and sends the messages of
+/// [`drain`](Self::drain). No status is in a message before it is in the log.
+#[derive(Debug)]
+pub struct Reaper {
+    hello: Hello,
+    marks: Option<MarkSpace>,
+    jobs: BTreeMap<JobId, Job>,
+    /// The jobs by the slot of their mark.
+    slots: BTreeMap<u32, JobId>,
+    free_slots: Vec<u32>,
+    /// The jobs by the sessions of their tasks.
+    sessions: BTreeMap<Pid, JobId>,
+    children: BTreeMap<Pid, Child>,
+    /// Tasks started by an earlier reaper of this directory.
+    orphans: BTreeMap<Pid, TaskId>,
+    queue: VecDeque<Batch>,
+    connections: BTreeSet<ConnectionId>,
+    outgoing: Vec<Outgoing>,
+    /// Records that are not in the log yet. Messages are held until the log is written.
+    records: Vec<u8>,
+    log_len: usize,
+    compact_at: usize,
+    /// Jobs that may have become empty.
+    drained: BTreeSet<JobId>,
+    /// Whether the reaper may have children that are not in `children`.
+    is_scan_due: bool,
+    is_finished: bool,
+}
+
+#[derive(Debug, Default)]
+struct Job {
+    tasks: BTreeMap<Rank, TaskState>,
+    slot: Option<u32>,
+    /// Tasks that have not been started.
+    queued: usize,
+    /// Descendants of tasks that are children of the reaper.
+    adopted: BTreeSet<Pid>,
+    /// The number of its running tasks and adopted descendants.
+    processes: usize,
+    is_killed: bool,
+    /// Whether it has no process and the event has been emitted.
+    is_empty: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum TaskState {
+    Queued,
+    Running(ProcessId),
+    Orphan(ProcessId),
+    Failed(SpawnFailure),
+    Ended(ProcessId, TaskEnd),
+}
+
+/// The role of a child of the reaper.
+#[derive(Debug, Clone, Copy)]
+enum Child {
+    Task(TaskId),
+    /// A descendant of a task, whose parent has ended.
+    Adopted(JobId),
+    /// A descendant of a task of an unknown job.
+    Stray,
+}
+
+/// A spawn request.
+#[derive(Debug)]
+struct Batch {
+    connection: ConnectionId,
+    id: u32,
+    tasks: VecDeque<TaskSpec>,
+}
+
+#[derive(Debug)]
+enum Outgoing {
+    Event(ConnectionId, Event),
+    Reply(ConnectionId, Message),
+}
+
+impl Reaper {
+    /// Creates a reaper from the log of an earlier one, and starts a new log with its contents.
+    ///
+    /// Running tasks of the earlier reaper are watched until they end; their statuses are unknown.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be written.
+    pub fn restore<K: Kernel>(
+        hello: Hello,
+        marks: Option<MarkSpace>,
+        recorded: Option<LogContents>,
+        kernel: &mut K,
+    ) -> io::Result<Self> {
+        let mut reaper = Self {
+            hello,
+            marks,
+            jobs: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            free_slots: Vec::new(),
+            sessions: BTreeMap::new(),
+            children: BTreeMap::new(),
+            orphans: BTreeMap::new(),
+            queue: VecDeque::new(),
+            connections: BTreeSet::new(),
+            outgoing: Vec::new(),
+            records: Vec::new(),
+            log_len: 0,
+            compact_at: MIN_COMPACTED_LEN,
+            drained: BTreeSet::new(),
+            is_scan_due: true,
+            is_finished: false,
+        };
+        if let Some(recorded) = recorded {
+            let same_boot = recorded.boot == hello.boot;
+            for (job, tasks) in recorded.jobs {
+                for (task, state) in tasks {
+                    reaper.restore_task(task, state, same_boot, kernel);
+                }
+                reaper.drained.insert(job);
+            }
+        }
+        reaper.compact(kernel)?;
+        Ok(reaper)
+    }
+
+    fn restore_task<K: Kernel>(
+        &mut self,
+        task: TaskId,
+        state: log::TaskState,
+        same_boot: bool,
+        kernel: &mut K,
+    ) {
+        let state = match state {
+            log::TaskState::Failed(failure) => TaskState::Failed(failure),
+            log::TaskState::Ended(process, end) => TaskState::Ended(process, end),
+            log::TaskState::Started(process) if same_boot && kernel.watch(process) => {
+                self.orphans.insert(process.pid, task);
+                TaskState::Orphan(process)
+            }
+            log::TaskState::Started(process) => {
+                TaskState::Ended(process, unknown_end(kernel.now_ns()))
+            }
+        };
+        if !self.jobs.contains_key(&task.job) {
+            self.add_job(task.job);
+        }
+        if let Some(job) = self.jobs.get_mut(&task.job) {
+            job.processes += usize::from(matches!(state, TaskState::Orphan(_)));
+            job.tasks.insert(task.rank, state);
+        }
+    }
+
+    /// Handles a request of a connection.
+    pub fn handle<K: Kernel>(
+        &mut self,
+        connection: ConnectionId,
+        id: u32,
+        request: Request,
+        kernel: &mut K,
+    ) {
+        let errno = match request {
+            Request::Hello { version } => {
+                self.reply(connection, Message::Hello(self.hello));
+                if version == VERSION {
+                    self.connections.insert(connection);
+                    0
+                } else {
+                    libc::EPROTONOSUPPORT
+                }
+            }
+            _ if !self.connections.contains(&connection) => libc::EPROTO,
+            _ if self.is_finished => libc::ESHUTDOWN,
+            Request::Spawn(tasks) => {
+                self.enqueue(connection, id, tasks);
+                return;
+            }
+            Request::Signal { signal, .. } if signal > MAX_SIGNAL => libc::EINVAL,
+            Request::Signal { target, signal } => self.signal(target, signal, kernel),
+            Request::Kill(jobs) => self.kill(&jobs, kernel),
+            Request::Forget(jobs) => self.forget(&jobs),
+            Request::List => {
+                self.list(connection);
+                0
+            }
+            Request::Shutdown if self.has_process() => libc::EBUSY,
+            Request::Shutdown => {
+                self.is_finished = true;
+                0
+            }
+        };
+        self.reply(connection, Message::Done { id, errno });
+    }
+
+    /// Removes a lost connection. Its requests are still carried out.
+    pub fn disconnect(&mut self, connection: ConnectionId) {
+        self.connections.remove(&connection);
+    }
+
+    /// Handles the exits of children that have been waited for.
+    pub fn reap(&mut self, exits: &[Exit], time_ns: u64) {
+        for exit in exits {
+            match self.children.remove(&exit.pid) {
+                Some(Child::Task(task)) => {
+                    let end = TaskEnd {
+                        status: exit.status,
+                        usage: exit.usage,
+                        time_ns,
+                    };
+                    self.end_task(task, end);
+                }
+                Some(Child::Adopted(id)) => {
+                    self.is_scan_due = true;
+                    if let Some(job) = self.jobs.get_mut(&id) {
+                        job.adopted.remove(&exit.pid);
+                    }
+                    self.remove_process(id);
+                }
+                Some(Child::Stray) | None => self.is_scan_due = true,
+            }
+        }
+    }
+
+    /// Handles the end of a process that [`Kernel::watch`] watches.
+    pub fn orphan_ended(&mut self, pid: Pid, time_ns: u64) {
+        if let Some(task) = self.orphans.remove(&pid) {
+            self.end_task(task, unknown_end(time_ns));
+        }
+    }
+
+    /// Starts some of the requested tasks.
+    pub fn step<K: Kernel>(&mut self, kernel: &mut K) {
+        for _ in 0..SPAWNS_PER_TURN {
+            let Some(batch) = self.queue.front_mut() else {
+                return;
+            };
+            if let Some(spec) = batch.tasks.pop_front() {
+                self.spawn(&spec, kernel);
+            } else {
+                let (connection, id) = (batch.connection, batch.id);
+                self.queue.pop_front();
+                self.reply(connection, Message::Done { id, errno: 0 });
+            }
+        }
+    }
+
+    /// Detects empty jobs, and writes the log. Returns whether the log has been written; otherwise the
+    /// messages are held, and the next call retries.
+    pub fn settle<K: Kernel>(&mut self, kernel: &mut K) -> bool {
+        if mem::take(&mut self.is_scan_due) {
+            self.discover(kernel);
+        }
+        for job in mem::take(&mut self.drained) {
+            self.report_if_empty(job);
+        }
+        self.kill_strays(kernel);
+        if !self.records.is_empty() {
+            if kernel.append(&self.records).is_err() {
+                return false;
+            }
+            self.log_len += self.records.len();
+            self.records.clear();
+        }
+        if self.log_len > self.compact_at && self.compact(kernel).is_err() {
+            // The log is unchanged, only longer than necessary.
+            self.compact_at = self.log_len.saturating_mul(2);
+        }
+        true
+    }
+
+    /// Removes and returns the messages to send, in order for each connection.
+    pub fn drain(&mut self) -> Vec<(ConnectionId, Message)> {
+        if !self.records.is_empty() {
+            return Vec::new();
+        }
+        let mut outbox = BTreeMap::<ConnectionId, Vec<Message>>::new();
+        for outgoing in mem::take(&mut self.outgoing) {
+            match outgoing {
+                Outgoing::Event(connection, event) => {
+                    push_event(outbox.entry(connection).or_default(), event);
+                }
+                Outgoing::Reply(connection, message) => {
+                    outbox.entry(connection).or_default().push(message);
+                }
+            }
+        }
+        let messages = |(connection, messages): (ConnectionId, Vec<Message>)| {
+            messages
+                .into_iter()
+                .map(move |message| (connection, message))
+        };
+        outbox.into_iter().flat_map(messages).collect()
+    }
+
+    /// Whether tasks are waiting to be started by [`step`](Self::step).
+    pub fn has_queued_tasks(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Whether it has neither processes nor statuses to report nor connections.
+    pub fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+            && self.queue.is_empty()
+            && self.children.is_empty()
+            && self.connections.is_empty()
+    }
+
+    /// Whether a service has requested its end.
+    pub fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    // --- tasks
+
+    fn enqueue(&mut self, connection: ConnectionId, id: u32, tasks: Vec<TaskSpec>) {
+        let mut batch = VecDeque::with_capacity(tasks.len());
+        for spec in tasks {
+            let task = spec.task;
+            let known = self.jobs.get(&task.job);
+            if let Some(state) = known.and_then(|job| job.tasks.get(&task.rank)) {
+                let events = task_events(task, *state);
+                self.outgoing
+                    .extend(events.map(|event| Outgoing::Event(connection, event)));
+                continue;
+            }
+            if known.is_none() {
+                self.add_job(task.job);
+            }
+            let Some(job) = self.jobs.get_mut(&task.job) else {
+                continue;
+            };
+            job.tasks.insert(task.rank, TaskState::Queued);
+            job.queued += 1;
+            job.is_empty = false;
+            if job.is_killed {
+                self.fail(task, CANCELLED);
+            } else {
+                batch.push_back(spec);
+            }
+        }
+        self.queue.push_back(Batch {
+            connection,
+            id,
+            tasks: batch,
+        });
+    }
+
+    fn add_job(&mut self, id: JobId) {
+        let slot = self.marks.and_then(|_| {
+            let unused = u32::try_from(self.slots.len()).unwrap_or(MAX_SLOTS);
+            self.free_slots
+                .pop()
+                .or_else(|| (unused < MAX_SLOTS).then_some(unused))
+        });
+        if let Some(slot) = slot {
+            self.slots.insert(slot, id);
+        }
+        let job = Job {
+            slot,
+            ..Job::default()
+        };
+        self.jobs.insert(id, job);
+    }
+
+    fn spawn<K: Kernel>(&mut self, spec: &TaskSpec, kernel: &mut K) {
+        let task = spec.task;
+        let Some(job) = self.jobs.get_mut(&task.job) else {
+            return;
+        };
+        let mark = self
+            .marks
+            .zip(job.slot)
+            .map(|(marks, slot)| marks.mark(slot));
+        match kernel.spawn(spec, mark) {
+            Ok(process) => {
+                job.tasks.insert(task.rank, TaskState::Running(process));
+                job.queued -= 1;
+                job.processes += 1;
+                self.log_len += log::STARTED_LEN;
+                self.children.insert(process.pid, Child::Task(task));
+                self.sessions.insert(process.pid, task.job);
+                self.broadcast(Event::Started { task, process });
+            }
+            Err(failure) => {
+                if matches!(failure.step, Step::Limit | Step::Exec) {
+                    self.log_len += log::STARTED_LEN;
+                }
+                self.fail(task, failure);
+            }
+        }
+    }
+
+    fn fail(&mut self, task: TaskId, failure: SpawnFailure) {
+        if let Some(job) = self.jobs.get_mut(&task.job) {
+            job.tasks.insert(task.rank, TaskState::Failed(failure));
+            job.queued -= 1;
+            self.drained.insert(task.job);
+        }
+        Record::Failed(task, failure).encode(&mut self.records);
+        self.broadcast(Event::Failed { task, failure });
+    }
+
+    fn end_task(&mut self, task: TaskId, end: TaskEnd) {
+        let Some(job) = self.jobs.get_mut(&task.job) else {
+            return;
+        };
+        let state = job.tasks.get_mut(&task.rank);
+        if let Some(state) = state
+            && let TaskState::Running(process) | TaskState::Orphan(process) = *state
+        {
+            *state = TaskState::Ended(process, end);
+        }
+        // The job is not empty while other tasks of it run, whether or not this one left descendants.
+        self.is_scan_due |= job.processes == 1 || job.is_killed;
+        Record::Ended(task, end).encode(&mut self.records);
+        self.broadcast(Event::Ended { task, end });
+        self.remove_process(task.job);
+    }
+
+    // --- processes
+
+    fn remove_process(&mut self, job: JobId) {
+        if let Some(state) = self.jobs.get_mut(&job) {
+            state.processes -= 1;
+            self.drained.insert(job);
+        }
+    }
+
+    fn report_if_empty(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get_mut(&id)
+            && job.queued == 0
+            && job.processes == 0
+            && !job.is_empty
+        {
+            job.is_empty = true;
+            self.broadcast(Event::Empty { job: id });
+        }
+    }
+
+    /// Adopts the children that the reaper did not start. Returns whether it found any.
+    ///
+    /// The kernel lists all children, at about half a microsecond for each.
+    fn discover<K: Kernel>(&mut self, kernel: &mut K) -> bool {
+        let known = self.children.len();
+        for pid in kernel.children(None) {
+            if self.children.contains_key(&pid) {
+                continue;
+            }
+            let job = kernel.inspect(pid).and_then(|info| self.attribute(info));
+            let Some((id, job)) = job.and_then(|id| Some((id, self.jobs.get_mut(&id)?))) else {
+                self.children.insert(pid, Child::Stray);
+                continue;
+            };
+            job.processes += 1;
+            job.adopted.insert(pid);
+            job.is_empty = false;
+            self.children.insert(pid, Child::Adopted(id));
+            if job.is_killed {
+                kernel.signal(pid, Identity::Child, SIGKILL);
+            }
+        }
+        self.children.len() > known
+    }
+
+    fn attribute(&self, info: ProcessInfo) -> Option<JobId> {
+        let slot = self.marks.and_then(|marks| marks.slot(info.mark));
+        slot.and_then(|slot| self.slots.get(&slot))
+            .or_else(|| self.sessions.get(&info.session))
+            .copied()
+    }
+
+    fn kill_strays<K: Kernel>(&mut self, kernel: &mut K) {
+        let strays = || {
+            let is_stray =
+                |(pid, child): (&Pid, &Child)| matches!(child, Child::Stray).then_some(*pid);
+            self.children.iter().filter_map(is_stray)
+        };
+        if strays().next().is_some() && !self.has_process() {
+            for pid in strays() {
+                kernel.signal(pid, Identity::Child, SIGKILL);
+            }
+        }
+    }
+
+    fn has_process(&self) -> bool {
+        let has_process = |job: &Job| job.processes > 0 || job.queued > 0;
+        self.jobs.values().any(has_process)
+    }
+
+    /// The job's processes that are not descendants of other processes of the job.
+    fn roots(&self, id: JobId) -> Vec<(Pid, Identity)> {
+        let Some(job) = self.jobs.get(&id) else {
+            return Vec::new();
+        };
+        let tasks = job.tasks.values().filter_map(|state| match state {
+            TaskState::Running(process) => Some((process.pid, Identity::Child)),
+            TaskState::Orphan(process) => {
+                Some((process.pid, Identity::StartTime(process.start_time)))
+            }
+            _ => None,
+        });
+        let adopted = job.adopted.iter().map(|pid| (*pid, Identity::Child));
+        tasks.chain(adopted).collect()
+    }
+
+    /// Walks over the jobs' processes, parents first, and signals those that are not in `members`. Returns whether it
+    /// found any.
+    fn signal_new_members<K: Kernel>(
+        &self,
+        jobs: &[JobId],
+        signal: u32,
+        members: &mut Members,
+        kernel: &mut K,
+    ) -> bool {
+        let mut is_new = false;
+        let mut unvisited: Vec<_> = jobs.iter().flat_map(|job| self.roots(*job)).collect();
+        while let Some((pid, identity)) = unvisited.pop() {
+            if !members.pids.contains(&pid) {
+                if !kernel.signal(pid, identity, signal) {
+                    continue;
+                }
+                is_new = true;
+                members.pids.insert(pid);
+                members.parents_first.push((pid, identity));
+            }
+            let children = kernel.children(Some(pid)).into_iter();
+            unvisited.extend(children.map(|child| (child, Identity::ChildOf(pid))));
+        }
+        is_new
+    }
+
+    fn signal<K: Kernel>(&mut self, target: Target, signal: u32, kernel: &mut K) -> i32 {
+        let is_sent = match target {
+            Target::Job(job) => {
+                self.discover(kernel);
+                self.signal_new_members(&[job], signal, &mut Members::default(), kernel)
+            }
+            Target::Task(task) => {
+                let job = self.jobs.get(&task.job);
+                match job.and_then(|job| job.tasks.get(&task.rank)) {
+                    Some(TaskState::Running(process)) => {
+                        kernel.signal(process.pid, Identity::ChildGroup, signal)
+                    }
+                    Some(TaskState::Orphan(process)) => {
+                        let identity = Identity::StartTime(process.start_time);
+                        kernel.signal(process.pid, identity, signal)
+                    }
+                    _ => false,
+                }
+            }
+        };
+        if is_sent { 0 } else { libc::ESRCH }
+    }
+
+    fn kill<K: Kernel>(&mut self, jobs: &[JobId], kernel: &mut K) -> i32 {
+        let mut errno = 0;
+        for id in jobs {
+            match self.jobs.get_mut(id) {
+                Some(job) => job.is_killed = true,
+                None => errno = libc::ESRCH,
+            }
+        }
+        self.cancel_killed();
+        self.discover(kernel);
+        // A stopped process cannot fork: when passes find no running process, all are stopped, except those whose
+        // parent has ended meanwhile.
+        let mut members = Members::default();
+        let mut quiet_passes = 0;
+        for _ in 0..MAX_PASSES {
+            let is_new = self.signal_new_members(jobs, SIGSTOP, &mut members, kernel)
+                || (quiet_passes + 1 == QUIET_PASSES && self.discover(kernel));
+            quiet_passes = if is_new { 0 } else { quiet_passes + 1 };
+            if quiet_passes == QUIET_PASSES {
+                break;
+            }
+        }
+        // Children first: a child whose parent has ended is no longer recognized by its parent.
+        for (pid, identity) in members.parents_first.into_iter().rev() {
+            kernel.signal(pid, identity, SIGKILL);
+        }
+        errno
+    }
+
+    /// Cancels the queued tasks of killed jobs.
+    fn cancel_killed(&mut self) {
+        let mut cancelled = Vec::new();
+        for batch in &mut self.queue {
+            batch.tasks.retain(|spec| {
+                let job = self.jobs.get(&spec.task.job);
+                let is_cancelled = job.is_some_and(|job| job.is_killed);
+                cancelled.extend(is_cancelled.then_some(spec.task));
+                !is_cancelled
+            });
+        }
+        for task in cancelled {
+            self.fail(task, CANCELLED);
+        }
+    }
+
+    // --- statuses
+
+    fn forget(&mut self, jobs: &[JobId]) -> i32 {
+        let mut errno = 0;
+        for id in jobs {
+            match self.jobs.get(id) {
+                Some(job) if job.is_empty => {}
+                Some(_) => {
+                    errno = libc::EBUSY;
+                    continue;
+                }
+                None => continue,
+            }
+            let Some(job) = self.jobs.remove(id) else {
+                continue;
+            };
+            if let Some(slot) = job.slot {
+                self.slots.remove(&slot);
+                self.free_slots.push(slot);
+            }
+            for state in job.tasks.values() {
+                if let TaskState::Ended(process, _) = state
+                    && self.sessions.get(&process.pid) == Some(id)
+                {
+                    self.sessions.remove(&process.pid);
+                }
+            }
+            Record::Forgotten(*id).encode(&mut self.records);
+        }
+        errno
+    }
+
+    fn list(&mut self, connection: ConnectionId) {
+        for (id, job) in &self.jobs {
+            for (rank, state) in &job.tasks {
+                let task = TaskId {
+                    job: *id,
+                    rank: *rank,
+                };
+                let events = task_events(task, *state);
+                self.outgoing
+                    .extend(events.map(|event| Outgoing::Event(connection, event)));
+            }
+            if job.is_empty {
+                let event = Event::Empty { job: *id };
+                self.outgoing.push(Outgoing::Event(connection, event));
+            }
+        }
+    }
+
+    /// Compacts the log: drops forgotten jobs.
+    fn compact<K: Kernel>(&mut self, kernel: &mut K) -> io::Result<()> {
+        let mut bytes = log::header(self.hello.boot, self.hello.process);
+        for (id, job) in &self.jobs {
+            for (rank, state) in &job.tasks {
+                let task = TaskId {
+                    job: *id,
+                    rank: *rank,
+                };
+                for event in task_events(task, *state) {
+                    match event {
+                        Event::Started { task, process } => Record::Started(task, process),
+                        Event::Failed { task, failure } => Record::Failed(task, failure),
+                        Event::Ended { task, end } => Record::Ended(task, end),
+                        Event::Empty { .. } => continue,
+                    }
+                    .encode(&mut bytes);
+                }
+            }
+        }
+        kernel.rewrite(&bytes)?;
+        self.log_len = bytes.len();
+        self.compact_at = bytes.len().saturating_mul(4).max(MIN_COMPACTED_LEN);
+        Ok(())
+    }
+
+    // --- messages
+
+    /// Sends an event to every service. One that says hello later requests what is known.
+    fn broadcast(&mut self, event: Event) {
+        let connections = self.connections.iter();
+        let events = connections.map(|connection| Outgoing::Event(*connection, event));
+        self.outgoing.extend(events);
+    }
+
+    fn reply(&mut self, connection: ConnectionId, message: Message) {
+        self.outgoing.push(Outgoing::Reply(connection, message));
+    }
+}
+
+/// The processes of a job that a walk has signalled.
+#[derive(Default)]
+struct Members {
+    pids: BTreeSet<Pid>,
+    parents_first: Vec<(Pid, Identity)>,
+}
+
+const CANCELLED: SpawnFailure = SpawnFailure {
+    step: Step::Cancelled,
+    errno: libc::ECANCELED,
+};
+
+fn unknown_end(time_ns: u64) -> TaskEnd {
+    TaskEnd {
+        status: WaitStatus::Unknown,
+        usage: Usage::default(),
+        time_ns,
+    }
+}
+
+/// The events that result in a state.
+fn task_events(task: TaskId, state: TaskState) -> impl Iterator<Item = Event> {
+    let started = |process| Event::Started { task, process };
+    let (first, second) = match state {
+        TaskState::Queued => (None, None),
+        TaskState::Running(process) | TaskState::Orphan(process) => (Some(started(process)), None),
+        TaskState::Failed(failure) => (Some(Event::Failed { task, failure }), None),
+        TaskState::Ended(process, end) => {
+            (Some(started(process)), Some(Event::Ended { task, end }))
+        }
+    };
+    first.into_iter().chain(second)
+}
+
+fn push_event(messages: &mut Vec<Message>, event: Event) {
+    match messages.last_mut() {
+        Some(Message::Events(events)) if events.len() < MAX_EVENTS => events.push(event),
+        _ => messages.push(Message::Events(vec![event])),
+    }
+}

@@ -1,0 +1,622 @@
+//! The state machine over a virtual kernel: no process, file or clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+use std::io;
+
+use penstock_exec::log::{LogContents, TaskState};
+use penstock_exec::mark::MarkSpace;
+use penstock_exec::protocol::{
+    Event, Group, Hello, Input, Message, Output, Request, Target, TaskSpec, VERSION,
+};
+use penstock_exec::{
+    BootId, ConnectionId, Exit, Identity, JobId, Kernel, Pid, ProcessId, ProcessInfo, Rank, Reaper,
+    SpawnFailure, Step, TaskId, Usage, WaitStatus,
+};
+
+const REAPER: Pid = Pid(1);
+const BOOT: BootId = BootId(42);
+const SERVICE: ConnectionId = ConnectionId(7);
+const EXITED: WaitStatus = WaitStatus::Exited(0);
+
+/// A process of the virtual kernel.
+#[derive(Debug, Clone, Copy)]
+struct Process {
+    parent: Pid,
+    session: Pid,
+    mark: u64,
+    start_time: u64,
+    is_stopped: bool,
+    /// Processes that it forks, one each time that the reaper lists its children, until it is stopped.
+    forks: u32,
+}
+
+/// Processes in a table, the log in a buffer.
+#[derive(Debug, Default)]
+struct VirtualKernel {
+    processes: BTreeMap<Pid, Process>,
+    last_pid: u32,
+    log: Vec<u8>,
+    ended: Vec<Exit>,
+    watched: BTreeSet<Pid>,
+    is_full: bool,
+    fails: BTreeMap<Rank, SpawnFailure>,
+    rewrites: usize,
+}
+
+impl VirtualKernel {
+    fn fork(&mut self, parent: Pid) -> Pid {
+        self.last_pid += 1;
+        let pid = Pid(100 + self.last_pid);
+        let template = self.processes.get(&parent).copied();
+        let process = Process {
+            parent,
+            session: template.map_or(pid, |parent| parent.session),
+            mark: template.map_or(u64::MAX, |parent| parent.mark),
+            start_time: u64::from(self.last_pid),
+            is_stopped: false,
+            forks: 0,
+        };
+        self.processes.insert(pid, process);
+        pid
+    }
+
+    /// Ends a process: its children become the reaper's.
+    fn end(&mut self, pid: Pid, status: WaitStatus) {
+        let Some(process) = self.processes.remove(&pid) else {
+            return;
+        };
+        for child in self.processes.values_mut() {
+            if child.parent == pid {
+                child.parent = REAPER;
+            }
+        }
+        if process.parent == REAPER {
+            self.ended.push(Exit {
+                pid,
+                status,
+                usage: Usage::default(),
+            });
+        }
+    }
+
+    fn leave_session(&mut self, pid: Pid) {
+        self.processes.get_mut(&pid).expect("it runs").session = pid;
+    }
+
+    fn log(&self) -> LogContents {
+        LogContents::decode(&self.log).expect("valid")
+    }
+}
+
+impl Kernel for VirtualKernel {
+    fn spawn(&mut self, task: &TaskSpec, mark: Option<u64>) -> Result<ProcessId, SpawnFailure> {
+        if let Some(failure) = self.fails.get(&task.task.rank) {
+            return Err(*failure);
+        }
+        let pid = self.fork(REAPER);
+        let process = self.processes.get_mut(&pid).expect("new");
+        process.mark = mark.unwrap_or(u64::MAX);
+        let id = ProcessId {
+            pid,
+            start_time: process.start_time,
+        };
+        penstock_exec::log::Record::Started(task.task, id).encode(&mut self.log);
+        Ok(id)
+    }
+
+    fn append(&mut self, records: &[u8]) -> io::Result<()> {
+        if self.is_full {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        self.log.extend_from_slice(records);
+        Ok(())
+    }
+
+    fn rewrite(&mut self, log: &[u8]) -> io::Result<()> {
+        self.rewrites += 1;
+        self.log = log.to_vec();
+        Ok(())
+    }
+
+    fn signal(&mut self, pid: Pid, identity: Identity, signal: u32) -> bool {
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return false;
+        };
+        let is_right = match identity {
+            Identity::Child | Identity::ChildGroup => process.parent == REAPER,
+            Identity::ChildOf(parent) => process.parent == parent,
+            Identity::StartTime(time) => process.start_time == time,
+        };
+        match signal {
+            _ if !is_right => {}
+            19 => process.is_stopped = true,
+            9 | 15 => {
+                let signal = u8::try_from(signal).expect("small");
+                let core = false;
+                self.end(pid, WaitStatus::Signaled { signal, core });
+            }
+            _ => {}
+        }
+        is_right
+    }
+
+    fn children(&mut self, parent: Option<Pid>) -> Vec<Pid> {
+        let parent = parent.unwrap_or(REAPER);
+        let children = |kernel: &Self| {
+            let is_child =
+                |(pid, process): (&Pid, &Process)| (process.parent == parent).then_some(*pid);
+            kernel.processes.iter().filter_map(is_child).collect()
+        };
+        let listed = children(self);
+        let forks = self
+            .processes
+            .get_mut(&parent)
+            .filter(|process| !process.is_stopped && process.forks > 0);
+        if let Some(process) = forks {
+            process.forks -= 1;
+            let forks = process.forks;
+            let child = self.fork(parent);
+            self.processes.get_mut(&child).expect("new").forks = forks;
+        }
+        listed
+    }
+
+    fn inspect(&mut self, pid: Pid) -> Option<ProcessInfo> {
+        let process = self.processes.get(&pid)?;
+        Some(ProcessInfo {
+            session: process.session,
+            mark: process.mark,
+        })
+    }
+
+    fn watch(&mut self, process: ProcessId) -> bool {
+        let is_same = self
+            .processes
+            .get(&process.pid)
+            .is_some_and(|found| found.start_time == process.start_time);
+        if is_same {
+            self.watched.insert(process.pid);
+        }
+        is_same
+    }
+
+    fn now_ns(&self) -> u64 {
+        1_000
+    }
+}
+
+/// A reaper over a virtual kernel, and a service that is connected to it.
+struct World {
+    kernel: VirtualKernel,
+    reaper: Reaper,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::with_marks(MarkSpace::below(u64::MAX))
+    }
+
+    fn with_marks(marks: Option<MarkSpace>) -> Self {
+        Self::over(VirtualKernel::default(), marks)
+    }
+
+    fn over(mut kernel: VirtualKernel, marks: Option<MarkSpace>) -> Self {
+        let hello = Hello {
+            version: VERSION,
+            boot: BOOT,
+            process: ProcessId {
+                pid: REAPER,
+                start_time: 0,
+            },
+        };
+        let recorded = (!kernel.log.is_empty()).then(|| kernel.log());
+        let reaper = Reaper::restore(hello, marks, recorded, &mut kernel).expect("not full");
+        let mut world = Self { kernel, reaper };
+        world.request(Request::Hello { version: VERSION });
+        world
+    }
+
+    /// Passes a request in, and returns the events and the error number that come out.
+    fn request(&mut self, request: Request) -> (Vec<Event>, i32) {
+        self.reaper.handle(SERVICE, 1, request, &mut self.kernel);
+        let mut events = Vec::new();
+        let mut result = None;
+        for message in self.turn() {
+            match message {
+                Message::Events(more) => events.extend(more),
+                Message::Done { errno, .. } => result = Some(errno),
+                Message::Hello(_) => {}
+            }
+        }
+        (events, result.expect("every request ends"))
+    }
+
+    /// Turns until nothing is left to do.
+    fn turn(&mut self) -> Vec<Message> {
+        let mut messages = Vec::new();
+        loop {
+            let exits = std::mem::take(&mut self.kernel.ended);
+            self.reaper.reap(&exits, 2_000);
+            self.reaper.step(&mut self.kernel);
+            self.reaper.settle(&mut self.kernel);
+            let drained = self.reaper.drain().into_iter();
+            messages.extend(drained.map(|(_, message)| message));
+            if !self.reaper.has_queued_tasks() && self.kernel.ended.is_empty() {
+                return messages;
+            }
+        }
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        let events = |message| match message {
+            Message::Events(events) => events,
+            _ => Vec::new(),
+        };
+        self.turn().into_iter().flat_map(events).collect()
+    }
+
+    fn start(&mut self, job: u64, rank: u32) -> Pid {
+        let (events, errno) = self.request(Request::Spawn(vec![spec(job, rank)]));
+        assert_eq!(errno, 0);
+        match events.as_slice() {
+            [Event::Started { process, .. }] => process.pid,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn task(job: u64, rank: u32) -> TaskId {
+    TaskId {
+        job: JobId(job),
+        rank: Rank(rank),
+    }
+}
+
+fn spec(job: u64, rank: u32) -> TaskSpec {
+    TaskSpec {
+        task: task(job, rank),
+        arguments: vec![CString::from(c"true")],
+        environment: Vec::new(),
+        directory: CString::from(c"/"),
+        stdin: Input::Null,
+        stdout: Output::Null,
+        stderr: Output::Null,
+        cpus: Vec::new(),
+        limits: Vec::new(),
+        umask: 0,
+        group: Group::Session,
+    }
+}
+
+fn empty(job: u64) -> Event {
+    Event::Empty { job: JobId(job) }
+}
+
+#[test]
+fn a_status_is_sent_after_it_is_logged() {
+    let mut world = World::new();
+    let pid = world.start(1, 0);
+    world.kernel.is_full = true;
+    world.kernel.end(pid, EXITED);
+    assert_eq!(world.turn(), []);
+    assert!(!world.reaper.settle(&mut world.kernel));
+    world.kernel.is_full = false;
+    let events = world.events();
+    assert!(matches!(events.as_slice(), [Event::Ended { .. }, last] if *last == empty(1)));
+    let log = world.kernel.log();
+    let state = log
+        .jobs
+        .get(&JobId(1))
+        .and_then(|tasks| tasks.get(&task(1, 0)));
+    assert!(matches!(state, Some(TaskState::Ended(..))));
+}
+
+#[test]
+fn requests_before_hello_are_rejected() {
+    let mut world = World::new();
+    let stranger = ConnectionId(8);
+    world
+        .reaper
+        .handle(stranger, 5, Request::List, &mut world.kernel);
+    let errno = libc::EPROTO;
+    let expected = (stranger, Message::Done { id: 5, errno });
+    world.reaper.settle(&mut world.kernel);
+    assert_eq!(world.reaper.drain(), [expected]);
+    let other_version = Request::Hello {
+        version: VERSION + 1,
+    };
+    world.reaper.disconnect(SERVICE);
+    assert_eq!(world.request(other_version).1, libc::EPROTONOSUPPORT);
+    assert_eq!(world.request(Request::List).1, libc::EPROTO);
+}
+
+#[test]
+fn a_job_is_empty_when_its_last_descendant_has_ended() {
+    let mut world = World::new();
+    let pid = world.start(1, 0);
+    let child = world.kernel.fork(pid);
+    let grandchild = world.kernel.fork(child);
+    world.kernel.leave_session(grandchild);
+    world.kernel.end(pid, EXITED);
+    assert!(matches!(world.events().as_slice(), [Event::Ended { .. }]));
+    assert_eq!(
+        world.request(Request::Forget(vec![JobId(1)])).1,
+        libc::EBUSY
+    );
+    world.kernel.end(child, EXITED);
+    assert_eq!(world.events(), []);
+    world.kernel.end(grandchild, EXITED);
+    assert_eq!(world.events(), [empty(1)]);
+    assert_eq!(world.request(Request::Forget(vec![JobId(1)])).1, 0);
+    assert_eq!(world.request(Request::List), (vec![], 0));
+    assert!(world.kernel.log().jobs.is_empty());
+}
+
+#[test]
+fn a_kill_overtakes_forks() {
+    let mut world = World::new();
+    let pid = world.start(1, 0);
+    let other = world.start(2, 0);
+    world.kernel.processes.get_mut(&pid).expect("it runs").forks = 6;
+    let child = world.kernel.fork(pid);
+    world.kernel.leave_session(child);
+    let (events, errno) = world.request(Request::Kill(vec![JobId(1)]));
+    assert_eq!(errno, 0);
+    assert_eq!(events.last(), Some(&empty(1)));
+    let left: Vec<_> = world.kernel.processes.keys().copied().collect();
+    assert_eq!(left, [other]);
+}
+
+#[test]
+fn one_request_kills_several_jobs() {
+    let mut world = World::new();
+    for job in 1..=3 {
+        world.start(job, 0);
+    }
+    let jobs = vec![JobId(1), JobId(99), JobId(3)];
+    let (events, errno) = world.request(Request::Kill(jobs));
+    assert_eq!(errno, libc::ESRCH);
+    assert!(events.contains(&empty(1)) && events.contains(&empty(3)));
+    assert_eq!(world.kernel.processes.len(), 1);
+}
+
+#[test]
+fn a_killed_job_gets_no_new_task() {
+    let mut world = World::new();
+    world.start(1, 0);
+    world.request(Request::Kill(vec![JobId(1)]));
+    let (events, _) = world.request(Request::Spawn(vec![spec(1, 1)]));
+    let failure = SpawnFailure {
+        step: Step::Cancelled,
+        errno: libc::ECANCELED,
+    };
+    let id = task(1, 1);
+    assert_eq!(events.first(), Some(&Event::Failed { task: id, failure }));
+    assert!(world.kernel.processes.is_empty());
+}
+
+#[test]
+fn a_descendant_without_a_mark_is_found_by_its_session() {
+    let mut world = World::with_marks(None);
+    let pid = world.start(1, 0);
+    world.start(2, 0);
+    let child = world.kernel.fork(pid);
+    world.kernel.end(pid, EXITED);
+    assert!(matches!(world.events().as_slice(), [Event::Ended { .. }]));
+    let (events, _) = world.request(Request::Kill(vec![JobId(1)]));
+    assert_eq!(events, [empty(1)]);
+    assert!(!world.kernel.processes.contains_key(&child));
+}
+
+#[test]
+fn a_descendant_of_no_known_job_ends_with_the_last_job() {
+    let mut world = World::new();
+    let (first, second) = (world.start(1, 0), world.start(2, 0));
+    let child = world.kernel.fork(first);
+    world.kernel.leave_session(child);
+    world
+        .kernel
+        .processes
+        .get_mut(&child)
+        .expect("it runs")
+        .mark = 3;
+    world.kernel.end(first, EXITED);
+    assert_eq!(world.events().last(), Some(&empty(1)));
+    assert!(world.kernel.processes.contains_key(&child));
+    assert!(!world.reaper.is_idle());
+    world.kernel.end(second, EXITED);
+    world.events();
+    assert!(world.kernel.processes.is_empty());
+}
+
+#[test]
+fn a_failed_start_is_remembered() {
+    for step in [Step::Chdir, Step::Record] {
+        let mut world = World::new();
+        let failure = SpawnFailure { step, errno: 28 };
+        world.kernel.fails.insert(Rank(0), failure);
+        let expected = Event::Failed {
+            task: task(1, 0),
+            failure,
+        };
+        let (events, _) = world.request(Request::Spawn(vec![spec(1, 0)]));
+        assert_eq!(events, [expected, empty(1)]);
+        world.kernel.fails.clear();
+        let (events, _) = world.request(Request::Spawn(vec![spec(1, 0)]));
+        assert_eq!(events, [expected]);
+        assert!(world.kernel.processes.is_empty());
+    }
+}
+
+#[test]
+fn a_large_batch_leaves_turns_for_others() {
+    let mut world = World::new();
+    let batch: Vec<_> = (0..100).map(|rank| spec(1, rank)).collect();
+    world
+        .reaper
+        .handle(SERVICE, 1, Request::Spawn(batch), &mut world.kernel);
+    world.reaper.step(&mut world.kernel);
+    assert!(world.reaper.has_queued_tasks());
+    let started = world.kernel.processes.len();
+    assert!(started > 0 && started < 100);
+    let (events, _) = world.request(Request::Kill(vec![JobId(1)]));
+    let cancelled = |event: &&Event| matches!(event, Event::Failed { .. });
+    assert_eq!(events.iter().filter(cancelled).count(), 100 - started);
+    assert_eq!(events.last(), Some(&empty(1)));
+}
+
+#[test]
+fn another_reaper_knows_what_was_recorded() {
+    let mut world = World::new();
+    let (running, lost) = (world.start(1, 0), world.start(1, 1));
+    let ended = world.start(2, 0);
+    world.kernel.end(ended, WaitStatus::Exited(9));
+    world.events();
+    // The reaper is killed; one of its tasks ends before the next one begins.
+    let mut kernel = std::mem::take(&mut world.kernel);
+    kernel.processes.remove(&lost);
+    kernel.processes.get_mut(&running).expect("it runs").parent = Pid(0);
+
+    let mut world = World::over(kernel, MarkSpace::below(u64::MAX));
+    assert_eq!(world.kernel.watched, BTreeSet::from([running]));
+    let (events, _) = world.request(Request::List);
+    let status = |events: &[Event], id| {
+        events.iter().find_map(|event| match event {
+            Event::Ended { task, end } if *task == id => Some(end.status),
+            _ => None,
+        })
+    };
+    assert_eq!(status(&events, task(1, 0)), None);
+    assert_eq!(status(&events, task(1, 1)), Some(WaitStatus::Unknown));
+    assert_eq!(status(&events, task(2, 0)), Some(WaitStatus::Exited(9)));
+    assert_eq!(
+        world.request(Request::Forget(vec![JobId(1)])).1,
+        libc::EBUSY
+    );
+    world.reaper.orphan_ended(running, 3_000);
+    let events = world.events();
+    assert_eq!(status(&events, task(1, 0)), Some(WaitStatus::Unknown));
+    assert_eq!(events.last(), Some(&empty(1)));
+}
+
+#[test]
+fn after_a_reboot_no_task_runs() {
+    let mut world = World::new();
+    let pid = world.start(1, 0);
+    let mut kernel = std::mem::take(&mut world.kernel);
+    let mut contents = kernel.log();
+    contents.boot = BootId(BOOT.0 + 1);
+    let hello = Hello {
+        version: VERSION,
+        boot: BOOT,
+        process: contents.reaper,
+    };
+    // A process of the same pid and start time runs, and it is another one.
+    assert!(kernel.processes.contains_key(&pid));
+    let reaper = Reaper::restore(hello, None, Some(contents), &mut kernel).expect("not full");
+    let mut world = World { kernel, reaper };
+    world.request(Request::Hello { version: VERSION });
+    assert!(world.kernel.watched.is_empty());
+    let state = world.kernel.log().jobs[&JobId(1)][&task(1, 0)];
+    assert!(matches!(state, TaskState::Ended(_, end) if end.status == WaitStatus::Unknown));
+}
+
+#[test]
+fn a_log_of_forgotten_jobs_is_compacted() {
+    let mut world = World::new();
+    let kept = world.start(0, 0);
+    for job in 1..5_000 {
+        let pid = world.start(job, 0);
+        world.kernel.end(pid, EXITED);
+        world.events();
+        assert_eq!(world.request(Request::Forget(vec![JobId(job)])).1, 0);
+    }
+    // Once at the start.
+    assert!(world.kernel.rewrites > 1);
+    assert!(world.kernel.log.len() < 400 << 10);
+    let log = world.kernel.log();
+    assert!(!log.is_torn);
+    assert_eq!(log.jobs.len(), 1);
+    assert!(world.kernel.processes.contains_key(&kept));
+}
+
+#[test]
+fn events_go_to_every_service_and_answers_to_the_one() {
+    let mut world = World::new();
+    let second = ConnectionId(9);
+    let hello = Request::Hello { version: VERSION };
+    world.reaper.handle(second, 0, hello, &mut world.kernel);
+    world.turn();
+    let pid = world.start_quietly(1, 0);
+    world.kernel.end(pid, EXITED);
+    let exits = std::mem::take(&mut world.kernel.ended);
+    world.reaper.reap(&exits, 0);
+    world.reaper.settle(&mut world.kernel);
+    let receivers: Vec<_> = world.reaper.drain().into_iter().map(|(to, _)| to).collect();
+    assert_eq!(receivers, [SERVICE, second]);
+    world
+        .reaper
+        .handle(second, 3, Request::List, &mut world.kernel);
+    world.reaper.settle(&mut world.kernel);
+    assert!(world.reaper.drain().iter().all(|(to, _)| *to == second));
+}
+
+#[test]
+fn hello_is_answered_before_any_event() {
+    let mut world = World::new();
+    let pid = world.start(1, 0);
+    world.kernel.end(pid, EXITED);
+    let exits = std::mem::take(&mut world.kernel.ended);
+    world.reaper.reap(&exits, 0);
+    let second = ConnectionId(9);
+    let hello = Request::Hello { version: VERSION };
+    world.reaper.handle(second, 0, hello, &mut world.kernel);
+    world.reaper.settle(&mut world.kernel);
+    let sent = world.reaper.drain().into_iter();
+    let sent: Vec<_> = sent.filter(|(to, _)| *to == second).collect();
+    assert!(matches!(
+        sent.as_slice(),
+        [
+            (_, Message::Hello(_)),
+            (_, Message::Done { id: 0, errno: 0 }),
+            ..
+        ]
+    ));
+}
+
+impl World {
+    fn start_quietly(&mut self, job: u64, rank: u32) -> Pid {
+        self.request(Request::Spawn(vec![spec(job, rank)]));
+        *self.kernel.processes.keys().last().expect("one")
+    }
+}
+
+#[test]
+fn a_signal_to_a_job_reaches_every_session() {
+    let mut world = World::new();
+    let pid = world.start(1, 0);
+    let child = world.kernel.fork(pid);
+    world.kernel.leave_session(child);
+    let target = Target::Job(JobId(1));
+    let request = |signal| Request::Signal { target, signal };
+    assert_eq!(world.request(request(19)).1, 0);
+    assert!(
+        world
+            .kernel
+            .processes
+            .values()
+            .all(|process| process.is_stopped)
+    );
+    assert_eq!(world.request(request(99)).1, libc::EINVAL);
+}
+
+#[test]
+fn nothing_starts_after_a_shutdown() {
+    let mut world = World::new();
+    assert_eq!(world.request(Request::Shutdown).1, 0);
+    assert!(world.reaper.is_finished());
+    let late = Request::Spawn(vec![spec(1, 0)]);
+    assert_eq!(world.request(late), (vec![], libc::ESHUTDOWN));
+    assert!(world.kernel.processes.is_empty());
+}

@@ -1,0 +1,679 @@
+//! The program `penstock-reaper` with real processes.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+use penstock_exec::log::TaskState;
+use penstock_exec::protocol::{Event, Group, Input, Limit, Output, Request, Target};
+use penstock_exec::{BootId, JobId, ProcessId, Step, WaitStatus, is_running, read_log};
+use support::{Reaper, command, fifo, file, read_fifo, shell, spec, task, text};
+
+const SIGKILL: WaitStatus = WaitStatus::Signaled {
+    signal: 9,
+    core: false,
+};
+
+fn boot() -> BootId {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("Linux has one");
+    BootId::parse(&text).expect("it is an UUID")
+}
+
+fn runs(process: ProcessId) -> bool {
+    is_running(process, boot())
+}
+
+/// The pids that tasks have written to a file, a line each.
+fn pids(text: &str) -> Vec<u32> {
+    let parse = |line: &str| line.trim().parse().expect("a pid");
+    text.lines().map(parse).collect()
+}
+
+fn exists(pid: u32) -> bool {
+    fs::exists(format!("/proc/{pid}")).expect("/proc is readable")
+}
+
+#[test]
+fn exit_codes_and_signals_are_reported() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    assert_eq!(
+        service.run(shell(task(1, 0), "exit 0")),
+        WaitStatus::Exited(0)
+    );
+    assert_eq!(
+        service.run(shell(task(1, 1), "exit 7")),
+        WaitStatus::Exited(7)
+    );
+    let killed = service.run(shell(task(1, 2), "kill -9 $$"));
+    assert_eq!(killed, SIGKILL);
+    service.empty(1);
+    assert_eq!(service.request(&Request::Forget(vec![JobId(1)])), 0);
+    service.shut_down(reaper);
+}
+
+#[test]
+fn usage_and_time_are_reported() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    service.run(shell(task(1, 0), busy));
+    let end = service.ended(task(1, 0));
+    assert!(end.usage.user_us + end.usage.system_us > 0);
+    assert!(end.usage.max_rss_kib > 100);
+    // Later than the year 2020, in nanoseconds.
+    assert!(end.time_ns > 1_577_836_800_000_000_000);
+}
+
+#[test]
+fn output_goes_to_files() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let (out, both) = (reaper.path("out"), reaper.path("both"));
+    fs::write(&out, "before\n").expect("writable");
+    let mut append = shell(task(1, 0), "echo appended");
+    append.stdout = Output::Append(file(&out));
+    service.run(append);
+    assert_eq!(
+        fs::read_to_string(&out).expect("there"),
+        "before\nappended\n"
+    );
+
+    let mut truncate = shell(task(1, 1), "echo alone");
+    truncate.stdout = Output::Truncate(file(&out));
+    service.run(truncate);
+    assert_eq!(fs::read_to_string(&out).expect("there"), "alone\n");
+
+    let mut merged = shell(task(1, 2), "echo first; echo second >&2; echo third");
+    merged.stdout = Output::Truncate(file(&both));
+    merged.stderr = Output::SameAsStdout;
+    service.run(merged);
+    assert_eq!(
+        fs::read_to_string(&both).expect("there"),
+        "first\nsecond\nthird\n"
+    );
+}
+
+#[test]
+fn a_task_gets_its_environment_input_directory_umask_and_limits() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let (input, output) = (reaper.path("input"), reaper.path("output"));
+    fs::write(&input, "from the file\n").expect("writable");
+    let script = "cat; pwd; umask; ulimit -n; ulimit -Hn; echo $WORD; env | grep -c ^WORD=";
+    let mut spec = shell(task(1, 0), script);
+    spec.environment.push(text("WORD=a b"));
+    spec.directory = text("/usr");
+    spec.stdin = Input::File(file(&input));
+    spec.stdout = Output::Truncate(file(&output));
+    spec.umask = 0o027;
+    spec.limits = vec![Limit {
+        resource: 7,
+        soft: 100,
+        hard: 200,
+    }];
+    assert_eq!(service.run(spec), WaitStatus::Exited(0));
+    let lines = fs::read_to_string(&output).expect("there");
+    assert_eq!(lines, "from the file\n/usr\n0027\n100\n200\na b\n1\n");
+    let mode = fs::metadata(&output).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+}
+
+#[test]
+fn a_task_has_default_signals_and_no_descriptor_of_the_reaper() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let output = reaper.path("output");
+    let script = "grep -E '^Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd";
+    let mut spec = shell(task(1, 0), script);
+    spec.stdout = Output::Truncate(file(&output));
+    service.run(spec);
+    let lines = fs::read_to_string(&output).expect("there");
+    // The fourth descriptor is that of `ls` itself, for the folder.
+    assert_eq!(
+        lines,
+        "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n0\n1\n2\n3\n"
+    );
+}
+
+#[test]
+fn a_task_runs_on_its_cpus() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let allowed = fs::read_to_string("/proc/self/status").expect("readable");
+    let allowed = allowed
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        .expect("Linux lists them");
+    let last = allowed.rsplit([',', '-']).next().expect("a cpu").trim();
+    let output = reaper.path("output");
+    let mut spec = shell(task(1, 0), "grep Cpus_allowed_list /proc/self/status");
+    spec.stdout = Output::Truncate(file(&output));
+    spec.cpus = vec![last.parse().expect("a number")];
+    service.run(spec);
+    let seen = fs::read_to_string(&output).expect("there");
+    assert_eq!(seen, format!("Cpus_allowed_list:\t{last}\n"));
+}
+
+#[test]
+fn a_session_or_a_group_is_the_tasks_own() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let output = reaper.path("output");
+    for (rank, group) in [(0, Group::Session), (1, Group::Group)] {
+        // Fields 5 and 6: the process group and the session.
+        let mut spec = shell(task(1, rank), "cut -d ' ' -f 5,6 /proc/$$/stat");
+        spec.stdout = Output::Truncate(file(&output));
+        spec.group = group;
+        service.run(spec);
+        let pid = service.started(task(1, rank)).pid.0;
+        let session = match group {
+            Group::Session => pid,
+            Group::Group => reaper.process.id(),
+        };
+        let seen = fs::read_to_string(&output).expect("there");
+        assert_eq!(seen, format!("{pid} {session}\n"));
+    }
+}
+
+#[test]
+fn a_failed_start_names_its_step() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let mut rank = 0;
+    let mut failure = |change: &dyn Fn(&mut penstock_exec::protocol::TaskSpec)| {
+        let mut spec = spec(task(1, rank), &["true"]);
+        change(&mut spec);
+        service.spawn(spec);
+        rank += 1;
+        let failure = service.failed(task(1, rank - 1));
+        (failure.step, failure.errno)
+    };
+    let missing = || text("/does/not/exist");
+    assert_eq!(
+        failure(&|spec| spec.arguments = vec![text("no-such-program")]),
+        (Step::Exec, libc::ENOENT)
+    );
+    assert_eq!(
+        failure(&|spec| spec.arguments = vec![text("/etc/passwd")]),
+        (Step::Exec, libc::EACCES)
+    );
+    assert_eq!(
+        failure(&|spec| spec.directory = missing()),
+        (Step::Chdir, libc::ENOENT)
+    );
+    assert_eq!(
+        failure(&|spec| spec.stdin = Input::File(missing())),
+        (Step::Stdin, libc::ENOENT)
+    );
+    assert_eq!(
+        failure(&|spec| spec.stdout = Output::Truncate(text("/"))),
+        (Step::Stdout, libc::EISDIR)
+    );
+    assert_eq!(
+        failure(&|spec| spec.stderr = Output::Append(missing())),
+        (Step::Stderr, libc::ENOENT)
+    );
+    assert_eq!(
+        failure(&|spec| spec.cpus = vec![1 << 20]),
+        (Step::Bind, libc::EINVAL)
+    );
+    let locks = Limit {
+        resource: 10,
+        soft: 1,
+        hard: 1,
+    };
+    assert_eq!(
+        failure(&|spec| spec.limits = vec![locks]),
+        (Step::Limit, libc::EINVAL)
+    );
+    service.empty(1);
+    let log = read_log(&reaper.directory).expect("valid");
+    let states: Vec<_> = log.jobs.get(&JobId(1)).expect("known").values().collect();
+    assert_eq!(states.len(), 8);
+    for state in states {
+        assert!(matches!(state, TaskState::Failed(_)));
+    }
+}
+
+#[test]
+fn a_fifo_without_a_reader_does_not_block_the_reaper() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let path = reaper.path("fifo");
+    fifo(&path);
+    let mut blocked = spec(task(1, 0), &["true"]);
+    blocked.stdout = Output::Append(file(&path));
+    service.spawn(blocked);
+    let failure = service.failed(task(1, 0));
+    assert_eq!((failure.step, failure.errno), (Step::Stdout, libc::ENXIO));
+}
+
+#[test]
+fn a_task_is_never_started_twice() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let output = reaper.path("output");
+    let mut once = shell(task(1, 0), "echo ran");
+    once.stdout = Output::Append(file(&output));
+    service.spawn(once.clone());
+    service.ended(task(1, 0));
+    service.events.clear();
+    service.spawn(once.clone());
+    assert!(matches!(
+        service.events.as_slice(),
+        [Event::Started { .. }, Event::Ended { .. }, ..]
+    ));
+    let same_batch = vec![shell(task(1, 1), "exit 3"), shell(task(1, 1), "exit 4")];
+    assert_eq!(service.request(&Request::Spawn(same_batch)), 0);
+    assert_eq!(service.ended(task(1, 1)).status, WaitStatus::Exited(3));
+    assert_eq!(fs::read_to_string(&output).expect("there"), "ran\n");
+}
+
+#[test]
+fn a_signal_reaches_one_tasks_group_or_the_whole_job() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    service.spawn(spec(task(1, 0), &["sleep", "1000"]));
+    service.spawn(spec(task(1, 1), &["sleep", "1000"]));
+    let signal = |target, signal| Request::Signal { target, signal };
+    assert_eq!(service.request(&signal(Target::Task(task(1, 0)), 0)), 0);
+    assert_eq!(service.request(&signal(Target::Task(task(1, 0)), 15)), 0);
+    let terminated = |signal| WaitStatus::Signaled {
+        signal,
+        core: false,
+    };
+    assert_eq!(service.ended(task(1, 0)).status, terminated(15));
+    let request = signal(Target::Task(task(1, 0)), 15);
+    assert_eq!(service.request(&request), libc::ESRCH);
+    assert_eq!(service.request(&signal(Target::Job(JobId(1)), 10)), 0);
+    assert_eq!(service.ended(task(1, 1)).status, terminated(10));
+    assert_eq!(
+        service.request(&signal(Target::Job(JobId(9)), 10)),
+        libc::ESRCH
+    );
+    assert_eq!(
+        service.request(&signal(Target::Job(JobId(1)), 65)),
+        libc::EINVAL
+    );
+}
+
+/// Starts a task that leaves a process behind: forked twice, in a session of its own, without an environment, stopped,
+/// and child of the reaper. Returns the pids of all its processes.
+fn start_escape(reaper: &Reaper, service: &mut support::Service, job: u64) -> Vec<u32> {
+    let path = reaper.path(&format!("pids{job}"));
+    fifo(&path);
+    let script = format!(
+        "exec 3>{path}; \
+         env -i setsid sh -c '(sleep 1000 & echo $! >&3); echo $$ >&3; exec 3>&-; exec sleep 1000' & \
+         env -i setsid sh -c 'echo $$ >&3; exec 3>&-; kill -STOP $$' & \
+         echo $$ >&3; exec 3>&-; exec sleep 1000",
+        path = path.display()
+    );
+    // The last `sleep` of the first line holds descriptor 3 too: it is closed before it.
+    let script = script.replace("(sleep 1000 &", "(sleep 1000 3>&- &");
+    service.spawn(shell(task(job, 0), &script));
+    pids(&read_fifo(&path))
+}
+
+#[test]
+fn a_killed_job_leaves_nothing() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    service.spawn(spec(task(2, 0), &["sleep", "1000"]));
+    let other = service.started(task(2, 0));
+    let members = start_escape(&reaper, &mut service, 1);
+    assert_eq!(members.len(), 4);
+    assert!(members.iter().all(|pid| exists(*pid)));
+
+    assert_eq!(service.request(&Request::Kill(vec![JobId(1)])), 0);
+    service.empty(1);
+    assert!(!members.iter().any(|pid| exists(*pid)));
+    assert_eq!(service.ended(task(1, 0)).status, SIGKILL);
+    assert!(runs(other));
+
+    assert_eq!(
+        service.request(&Request::Forget(vec![JobId(2)])),
+        libc::EBUSY
+    );
+    assert_eq!(service.request(&Request::Kill(vec![JobId(2)])), 0);
+    service.empty(2);
+    assert_eq!(service.request(&Request::Kill(vec![JobId(3)])), libc::ESRCH);
+}
+
+#[test]
+fn what_an_ended_task_leaves_belongs_to_its_job() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    // A job of another task that runs all the time, so that there are two to choose from.
+    service.spawn(spec(task(2, 0), &["sleep", "1000"]));
+    let path = reaper.path("pids");
+    fifo(&path);
+    let script = format!(
+        "exec 3>{}; env -i setsid sh -c 'sleep 1000 3>&- & echo $! >&3'; exit 5",
+        path.display()
+    );
+    service.spawn(shell(task(1, 0), &script));
+    let left = pids(&read_fifo(&path));
+    assert_eq!(service.ended(task(1, 0)).status, WaitStatus::Exited(5));
+    let request = Request::Forget(vec![JobId(1)]);
+    assert_eq!(service.request(&request), libc::EBUSY);
+    assert!(!service.events.contains(&Event::Empty { job: JobId(1) }));
+    assert!(left.iter().all(|pid| exists(*pid)));
+    assert_eq!(service.request(&Request::Kill(vec![JobId(1)])), 0);
+    service.empty(1);
+    assert!(!left.iter().any(|pid| exists(*pid)));
+    assert_eq!(service.request(&request), 0);
+    service.request(&Request::Kill(vec![JobId(2)]));
+    service.empty(2);
+}
+
+#[test]
+fn a_fork_bomb_is_killed() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let path = reaper.path("forked");
+    fifo(&path);
+    // A tree of 256 leaves, each of which forks without end. The script itself limits the tree: RLIMIT_NPROC does not
+    // hold for root.
+    let script = format!(
+        "exec 3>{}; \
+         bomb() {{ [ $1 -gt 7 ] && {{ echo x >&3; exec 3>&-; while :; do sh -c : & wait; done; }}; \
+         bomb $(($1+1)) & bomb $(($1+1)) & wait; }}; \
+         bomb 0 & exec 3>&-; wait",
+        path.display()
+    );
+    service.spawn(shell(task(1, 0), &script));
+    // With the first line the tree has begun to fork without end.
+    let mut lines = std::io::BufReader::new(fs::File::open(&path).expect("a FIFO"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut lines, &mut line).expect("readable");
+    assert_eq!(service.request(&Request::Kill(vec![JobId(1)])), 0);
+    service.empty(1);
+    let children = format!("/proc/{0}/task/{0}/children", reaper.process.id());
+    assert_eq!(fs::read_to_string(children).unwrap_or_default(), "");
+    service.request(&Request::Forget(vec![JobId(1)]));
+    service.shut_down(reaper);
+}
+
+#[test]
+fn tasks_that_were_not_started_are_cancelled_with_their_job() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let tasks = (0..500).map(|rank| spec(task(1, rank), &["sleep", "1000"]));
+    let spawn = Request::Spawn(tasks.collect());
+    service.client.send(&spawn).expect("connected");
+    service.request_after_others(&Request::Kill(vec![JobId(1)]));
+    service.empty(1);
+    for rank in 0..500 {
+        let is_settled = |event: &Event| match event {
+            Event::Failed { task: id, failure } if *id == task(1, rank) => {
+                Some(failure.step == Step::Cancelled)
+            }
+            Event::Ended { task: id, end } if *id == task(1, rank) => Some(end.status == SIGKILL),
+            _ => None,
+        };
+        assert!(service.wait(is_settled));
+    }
+    service.spawn(spec(task(1, 500), &["true"]));
+    assert_eq!(service.failed(task(1, 500)).step, Step::Cancelled);
+}
+
+#[test]
+fn a_new_service_gets_what_ended_meanwhile() {
+    let reaper = Reaper::start();
+    let mut first = reaper.connect();
+    let gate = reaper.path("gate");
+    fifo(&gate);
+    let waiting = format!("read line < {}; exit 4", gate.display());
+    first.spawn(shell(task(1, 0), &waiting));
+    let process = first.started(task(1, 0));
+    drop(first);
+    fs::write(&gate, "go\n").expect("the task reads");
+
+    let mut second = reaper.connect();
+    assert_eq!(second.client.hello().process.pid.0, reaper.process.id());
+    assert_eq!(second.client.hello().boot, boot());
+    assert_eq!(second.request(&Request::List), 0);
+    assert_eq!(second.started(task(1, 0)), process);
+    assert_eq!(second.ended(task(1, 0)).status, WaitStatus::Exited(4));
+    second.empty(1);
+
+    assert_eq!(second.request(&Request::Forget(vec![JobId(1)])), 0);
+    second.events.clear();
+    assert_eq!(second.request(&Request::List), 0);
+    assert_eq!(second.events, []);
+}
+
+/// The service of `a_killed_service_takes_nothing_with_it`, in a process of its own.
+#[test]
+fn service_that_is_killed() {
+    let Ok(directory) = std::env::var("PENSTOCK_TEST_REAPER") else {
+        return;
+    };
+    let client = penstock_exec::Client::connect(directory.as_ref()).expect("it listens");
+    let mut service = support::Service::new(client);
+    service.spawn(spec(task(1, 0), &["sleep", "1000"]));
+    println!("pid {}", service.started(task(1, 0)).pid.0);
+    loop {
+        service.receive();
+    }
+}
+
+#[test]
+fn a_killed_service_takes_nothing_with_it() {
+    let reaper = Reaper::start();
+    let program = std::env::current_exe().expect("this program");
+    let mut service = Command::new(program)
+        .args(["--exact", "service_that_is_killed", "--nocapture"])
+        .env("PENSTOCK_TEST_REAPER", &reaper.directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let output = std::io::BufReader::new(service.stdout.take().expect("piped"));
+    let pid = std::io::BufRead::lines(output)
+        .map(|line| line.expect("UTF-8"))
+        .find_map(|line| line.split_once("pid ").map(|(_, pid)| pid.to_owned()))
+        .expect("the task has started");
+    service.kill().expect("it runs");
+    service.wait().expect("it was killed");
+
+    let mut second = reaper.connect();
+    second.request(&Request::List);
+    let process = second.started(task(1, 0));
+    assert_eq!(process.pid.0.to_string(), pid);
+    assert!(runs(process));
+    second.request(&Request::Kill(vec![JobId(1)]));
+    assert_eq!(second.ended(task(1, 0)).status, SIGKILL);
+}
+
+#[test]
+fn a_second_reaper_is_rejected() {
+    let reaper = Reaper::start();
+    let output = command(&reaper.directory).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1));
+    let expected = format!(
+        "penstock-reaper: another reaper (pid {}) uses directory `{}`\n",
+        reaper.process.id(),
+        reaper.directory.display()
+    );
+    assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
+    reaper.connect();
+}
+
+#[test]
+fn an_accessible_directory_is_rejected() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o750)).expect("the test owns it");
+    let output = command(path).output().expect("it starts");
+    let expected = format!(
+        "penstock-reaper: directory `{}` has mode 750: expected 700\n",
+        path.display()
+    );
+    assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn after_a_crash_the_log_tells_which_tasks_run() {
+    let mut reaper = Reaper::start();
+    let mut service = reaper.connect();
+    service.spawn(spec(task(1, 0), &["sleep", "1000"]));
+    service.spawn(shell(task(1, 1), "exit 3"));
+    let (running, end) = (service.started(task(1, 0)), service.ended(task(1, 1)));
+    reaper.crash();
+
+    let log = read_log(&reaper.directory).expect("valid");
+    assert!(!log.is_torn);
+    let tasks = log.jobs.get(&JobId(1)).expect("known");
+    assert_eq!(tasks.get(&task(1, 0)), Some(&TaskState::Started(running)));
+    let ended = tasks.get(&task(1, 1));
+    assert!(matches!(ended, Some(TaskState::Ended(_, found)) if *found == end));
+    assert!(is_running(running, log.boot));
+    assert!(!is_running(running, BootId(1)));
+    let mut reused = running;
+    reused.start_time += 1;
+    assert!(!is_running(reused, log.boot));
+
+    // A new reaper knows the orphan, does not start it again, and watches it.
+    let second = Reaper::start_in(&reaper.directory, &[]);
+    let mut service = second.connect();
+    service.request(&Request::List);
+    assert_eq!(service.started(task(1, 0)), running);
+    assert_eq!(service.ended(task(1, 1)), end);
+    service.events.clear();
+    service.spawn(spec(task(1, 0), &["sleep", "1000"]));
+    assert_eq!(service.started(task(1, 0)), running);
+    assert_eq!(service.request(&Request::Kill(vec![JobId(1)])), 0);
+    assert_eq!(service.ended(task(1, 0)).status, WaitStatus::Unknown);
+    service.empty(1);
+    assert!(!runs(running));
+    service.request(&Request::Forget(vec![JobId(1)]));
+    service.shut_down(second);
+}
+
+#[test]
+fn a_torn_tail_of_the_log_is_cut_off() {
+    let mut reaper = Reaper::start();
+    let mut service = reaper.connect();
+    service.run(shell(task(1, 0), "exit 3"));
+    let intact = read_log(&reaper.directory).expect("valid");
+    service.run(shell(task(1, 1), "exit 4"));
+    reaper.crash();
+    let path = reaper.path("log");
+    let bytes = fs::read(&path).expect("there");
+    fs::write(&path, &bytes[..bytes.len() - 1]).expect("writable");
+    let torn = read_log(&reaper.directory).expect("valid but for its tail");
+    assert!(torn.is_torn);
+    assert!(torn.valid_len > intact.valid_len);
+
+    let second = Reaper::start_in(&reaper.directory, &[]);
+    let mut service = second.connect();
+    service.request(&Request::List);
+    assert_eq!(service.ended(task(1, 0)).status, WaitStatus::Exited(3));
+    // Its start was recorded; its status is lost, and that is said.
+    assert_eq!(service.ended(task(1, 1)).status, WaitStatus::Unknown);
+    assert!(!read_log(&second.directory).expect("valid").is_torn);
+}
+
+#[test]
+fn an_idle_reaper_ends() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).expect("the test owns it");
+    let mut reaper = Reaper::start_in(path, &["--idle-timeout", "1"]);
+    let mut service = reaper.connect();
+    service.run(spec(task(1, 0), &["true"]));
+    service.empty(1);
+    service.request(&Request::Forget(vec![JobId(1)]));
+    drop(service);
+    assert!(reaper.process.wait().expect("it ends").success());
+    assert!(!fs::exists(path.join("socket")).expect("readable"));
+}
+
+#[test]
+fn a_reaper_with_a_process_does_not_shut_down() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    service.spawn(spec(task(1, 0), &["sleep", "1000"]));
+    assert_eq!(service.request(&Request::Shutdown), libc::EBUSY);
+    service.request(&Request::Kill(vec![JobId(1)]));
+    service.empty(1);
+    service.shut_down(reaper);
+}
+
+#[test]
+fn a_reaper_within_a_reaper_tells_its_jobs_apart() {
+    let outer = Reaper::start();
+    let mut outer_service = outer.connect();
+    let inner_directory = outer.path("inner");
+    fs::create_dir(&inner_directory).expect("writable");
+    let permissions = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(&inner_directory, permissions).expect("the test owns it");
+    let ready = outer.path("ready");
+    fifo(&ready);
+    let script = format!(
+        "exec {} --directory {} > {}",
+        env!("CARGO_BIN_EXE_penstock-reaper"),
+        inner_directory.display(),
+        ready.display()
+    );
+    outer_service.spawn(shell(task(5, 0), &script));
+    assert_eq!(read_fifo(&ready), "listening\n");
+
+    let client = penstock_exec::Client::connect(&inner_directory).expect("it listens");
+    let mut inner = support::Service::new(client);
+    let mut members = Vec::new();
+    for job in [1, 2] {
+        let path = outer.path(&format!("inner{job}"));
+        fifo(&path);
+        let script = format!(
+            "exec 3>{}; env -i setsid sh -c 'sleep 1000 3>&- & echo $! >&3'",
+            path.display()
+        );
+        inner.spawn(shell(task(job, 0), &script));
+        members.push(pids(&read_fifo(&path)));
+        inner.ended(task(job, 0));
+    }
+    assert_eq!(inner.request(&Request::Kill(vec![JobId(1)])), 0);
+    inner.empty(1);
+    assert!(!exists(members[0][0]));
+    assert!(exists(members[1][0]));
+    // The outer job takes all with it.
+    assert_eq!(outer_service.request(&Request::Kill(vec![JobId(5)])), 0);
+    outer_service.empty(5);
+    assert!(!exists(members[1][0]));
+}
+
+#[test]
+fn no_zombie_is_left() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let tasks = (0..200).map(|rank| spec(task(1, rank), &["true"]));
+    assert_eq!(service.request(&Request::Spawn(tasks.collect())), 0);
+    service.empty(1);
+    for rank in 0..200 {
+        let pid = service.started(task(1, rank)).pid.0;
+        assert_eq!(service.ended(task(1, rank)).status, WaitStatus::Exited(0));
+        assert!(!exists(pid));
+    }
+}
+
+#[test]
+fn bytes_that_are_no_request_end_the_connection_alone() {
+    let reaper = Reaper::start();
+    let client = penstock_exec::Client::connect(&reaper.directory).expect("it listens");
+    let mut stream = client.stream().try_clone().expect("a socket");
+    std::io::Write::write_all(&mut stream, &[1, 0, 0, 0, 77]).expect("connected");
+    let mut rest = Vec::new();
+    std::io::Read::read_to_end(&mut stream, &mut rest).expect("closed by the reaper");
+    assert_eq!(rest, []);
+    let mut service = reaper.connect();
+    assert_eq!(
+        service.run(shell(task(1, 0), "exit 2")),
+        WaitStatus::Exited(2)
+    );
+}

@@ -1,0 +1,246 @@
+//! A reaper in a temporary directory, and a service that talks to it.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::ffi::CString;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use penstock_exec::protocol::{Event, Group, Input, Message, Output, Request, TaskSpec};
+use penstock_exec::{Client, JobId, ProcessId, Rank, SpawnFailure, TaskEnd, TaskId, WaitStatus};
+
+/// After this long without a message a test fails instead of hanging.
+const HANG: Duration = Duration::from_secs(120);
+
+/// A reaper's process and its runtime directory.
+pub struct Reaper {
+    pub process: Child,
+    pub directory: PathBuf,
+    /// Removes the directory with the reaper.
+    folder: Option<tempfile::TempDir>,
+}
+
+impl Reaper {
+    pub fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let permissions = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(folder.path(), permissions).expect("the test owns it");
+        let mut reaper = Self::start_in(folder.path(), &[]);
+        reaper.folder = Some(folder);
+        reaper
+    }
+
+    pub fn start_in(directory: &Path, arguments: &[&str]) -> Self {
+        let mut process = command(directory)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the reaper starts");
+        let mut line = String::new();
+        let output = process.stdout.as_mut().expect("piped");
+        BufReader::new(output)
+            .read_line(&mut line)
+            .expect("the reaper writes a line");
+        assert_eq!(line, "listening\n");
+        Self {
+            process,
+            directory: directory.to_owned(),
+            folder: None,
+        }
+    }
+
+    pub fn connect(&self) -> Service {
+        Service::new(Client::connect(&self.directory).expect("the reaper listens"))
+    }
+
+    /// Kills the reaper as a crash would: its tasks live on.
+    pub fn crash(&mut self) {
+        self.process.kill().expect("it runs");
+        self.process.wait().expect("it was killed");
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        // The reaper ends at once if it has no process: the tests that leave some have failed.
+        if self.process.try_wait().is_ok_and(|status| status.is_none()) {
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+        }
+    }
+}
+
+pub fn command(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock-reaper"));
+    command
+        .arg("--directory")
+        .arg(directory)
+        .stdin(Stdio::null());
+    command
+}
+
+/// A service's connection, and the events that it has received.
+pub struct Service {
+    pub client: Client,
+    pub events: Vec<Event>,
+}
+
+impl Service {
+    pub fn new(client: Client) -> Self {
+        client
+            .stream()
+            .set_read_timeout(Some(HANG))
+            .expect("not zero");
+        Self {
+            client,
+            events: Vec::new(),
+        }
+    }
+
+    /// Sends a request and waits for its end. Returns the error number.
+    pub fn request(&mut self, request: &Request) -> i32 {
+        let sent = self.client.send(request).expect("connected");
+        loop {
+            match self.client.receive().expect("connected") {
+                Message::Done { id, errno } if id == sent => return errno,
+                Message::Events(events) => self.events.extend(events),
+                message => panic!("{message:?} instead of the end of {sent}"),
+            }
+        }
+    }
+
+    /// As `request`, when earlier requests may end meanwhile.
+    pub fn request_after_others(&mut self, request: &Request) -> i32 {
+        let sent = self.client.send(request).expect("connected");
+        loop {
+            match self.client.receive().expect("connected") {
+                Message::Done { id, errno } if id == sent => return errno,
+                Message::Events(events) => self.events.extend(events),
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits for the first event, old or new, of which the function makes something.
+    pub fn wait<T>(&mut self, matches: impl Fn(&Event) -> Option<T>) -> T {
+        let mut next = 0;
+        loop {
+            if let Some(event) = self.events.get(next) {
+                next += 1;
+                if let Some(value) = matches(event) {
+                    return value;
+                }
+            } else {
+                self.receive();
+            }
+        }
+    }
+
+    pub fn receive(&mut self) {
+        match self.client.receive().expect("connected") {
+            Message::Events(events) => self.events.extend(events),
+            Message::Done { .. } => {}
+            message @ Message::Hello(_) => panic!("{message:?} instead of events"),
+        }
+    }
+
+    pub fn spawn(&mut self, spec: TaskSpec) {
+        assert_eq!(self.request(&Request::Spawn(vec![spec])), 0);
+    }
+
+    pub fn started(&mut self, wanted: TaskId) -> ProcessId {
+        self.wait(|event| match event {
+            Event::Started { task, process } if *task == wanted => Some(*process),
+            Event::Failed { task, failure } if *task == wanted => panic!("{task:?}: {failure:?}"),
+            _ => None,
+        })
+    }
+
+    pub fn failed(&mut self, wanted: TaskId) -> SpawnFailure {
+        self.wait(|event| match event {
+            Event::Failed { task, failure } if *task == wanted => Some(*failure),
+            _ => None,
+        })
+    }
+
+    pub fn ended(&mut self, wanted: TaskId) -> TaskEnd {
+        self.wait(|event| match event {
+            Event::Ended { task, end } if *task == wanted => Some(*end),
+            _ => None,
+        })
+    }
+
+    pub fn empty(&mut self, wanted: u64) {
+        self.wait(|event| (*event == Event::Empty { job: JobId(wanted) }).then_some(()));
+    }
+
+    /// Runs a task to its end.
+    pub fn run(&mut self, spec: TaskSpec) -> WaitStatus {
+        let task = spec.task;
+        self.spawn(spec);
+        self.ended(task).status
+    }
+
+    /// Ends the reaper, which must have no process.
+    pub fn shut_down(mut self, mut reaper: Reaper) {
+        assert_eq!(self.request(&Request::Shutdown), 0);
+        assert!(reaper.process.wait().expect("it ends").success());
+    }
+}
+
+pub fn task(job: u64, rank: u32) -> TaskId {
+    TaskId {
+        job: JobId(job),
+        rank: Rank(rank),
+    }
+}
+
+pub fn text(text: &str) -> CString {
+    CString::new(text).expect("no zero byte")
+}
+
+pub fn file(path: &Path) -> CString {
+    text(path.to_str().expect("UTF-8"))
+}
+
+/// A task with the standard streams of `/dev/null`.
+pub fn spec(id: TaskId, arguments: &[&str]) -> TaskSpec {
+    TaskSpec {
+        task: id,
+        arguments: arguments.iter().map(|argument| text(argument)).collect(),
+        environment: vec![text("PATH=/usr/bin:/bin")],
+        directory: text("/"),
+        stdin: Input::Null,
+        stdout: Output::Null,
+        stderr: Output::Null,
+        cpus: Vec::new(),
+        limits: Vec::new(),
+        umask: 0o022,
+        group: Group::Session,
+    }
+}
+
+pub fn shell(id: TaskId, script: &str) -> TaskSpec {
+    spec(id, &["sh", "-c", script])
+}
+
+/// A FIFO: a test and a task meet at it without waiting for a time.
+pub fn fifo(path: &Path) {
+    let status = Command::new("mkfifo").arg(path).status().expect("mkfifo");
+    assert!(status.success());
+}
+
+/// Waits until all writers of a FIFO have closed it, and returns what they wrote.
+pub fn read_fifo(path: &Path) -> String {
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|mut fifo| fifo.read_to_string(&mut text))
+        .expect("a FIFO");
+    text
+}

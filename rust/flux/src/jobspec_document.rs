@@ -1,0 +1,151 @@
+//! The text of a jobspec with what execution services in the same process need of it.
+
+use std::sync::{Arc, OnceLock};
+
+use penstock_jobspec::Jobspec;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::payload::{object, read};
+
+/// A jobspec as its JSON text. What simulated execution needs of it is parsed at most once.
+#[derive(Clone, Debug)]
+pub struct JobspecDocument {
+    text: Arc<str>,
+    simulation: OnceLock<Result<Simulation, crate::Error>>,
+}
+
+impl JobspecDocument {
+    /// The document of a text that is not parsed yet.
+    pub fn new(text: Arc<str>) -> Self {
+        Self {
+            text,
+            simulation: OnceLock::new(),
+        }
+    }
+
+    /// The document of a text and the jobspec that it was parsed to, or was made from.
+    pub fn parsed(text: Arc<str>, jobspec: &Jobspec) -> Self {
+        let document = Self::new(text);
+        // An invalid `exec` is left to the parser of the text, whose error names the place.
+        if let Ok(simulation) = Simulation::of(jobspec) {
+            let _ = document.simulation.set(Ok(simulation));
+        }
+        document
+    }
+
+    /// The JSON text.
+    pub fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// How long the job takes under simulated execution.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Simulation::from_json`] does.
+    pub fn simulation(&self) -> Result<&Simulation, &crate::Error> {
+        let simulation = || Simulation::from_json(&self.text);
+        self.simulation.get_or_init(simulation).as_ref()
+    }
+}
+
+/// The part of a jobspec that decides how long the job takes under simulated execution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Simulation {
+    /// The time limit in seconds; 0 for none.
+    pub duration: f64,
+    /// `attributes.system.exec.test.run_duration`, if the jobspec has it.
+    pub run_duration: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    #[serde(deserialize_with = "object")]
+    attributes: Attributes,
+}
+
+#[derive(Deserialize)]
+struct Attributes {
+    #[serde(deserialize_with = "object")]
+    system: System,
+}
+
+#[derive(Deserialize)]
+struct System {
+    #[serde(default)]
+    duration: f64,
+    exec: Option<Exec>,
+}
+
+#[derive(Deserialize)]
+struct Exec {
+    test: Option<Test>,
+}
+
+#[derive(Deserialize)]
+struct Test {
+    run_duration: Option<Value>,
+}
+
+impl Simulation {
+    /// Reads it from the text of a jobspec; the rest of the text need not be a valid jobspec.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is malformed, or has no such attributes.
+    pub fn from_json(text: &str) -> Result<Self, crate::Error> {
+        let Document { attributes } = read(Some(text.as_bytes()))?;
+        let System { duration, exec } = attributes.system;
+        Ok(Self::new(duration, exec))
+    }
+
+    fn of(jobspec: &Jobspec) -> Result<Self, serde_json::Error> {
+        let exec = jobspec.attribute("system.exec");
+        let exec = exec.map(Option::<Exec>::deserialize).transpose()?;
+        Ok(Self::new(jobspec.duration(), exec.flatten()))
+    }
+
+    fn new(duration: f64, exec: Option<Exec>) -> Self {
+        Self {
+            duration,
+            run_duration: exec
+                .and_then(|exec| exec.test)
+                .and_then(|test| test.run_duration),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{JobspecDocument, Simulation};
+    use penstock_jobspec::Jobspec;
+    use serde_json::json;
+
+    #[test]
+    fn a_parsed_jobspec_gives_the_simulation_that_its_text_gives() {
+        for exec in [
+            json!(null),
+            json!({}),
+            json!({"test": null}),
+            json!({"test": {"run_duration": "2s"}}),
+            json!({"test": {"run_duration": 2.5, "mock_exception": "init"}}),
+            json!({"test": [3]}),
+            json!({"test": 5}),
+            json!("exec"),
+        ] {
+            let text = json!({
+                "version": 1,
+                "resources": [{"type": "slot", "count": 1, "label": "task",
+                    "with": [{"type": "core", "count": 1}]}],
+                "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
+                "attributes": {"system": {"duration": 60.5, "exec": exec}},
+            })
+            .to_string();
+            let jobspec = Jobspec::from_json(&text).unwrap();
+            let document = JobspecDocument::parsed(text.as_str().into(), &jobspec);
+            let parsed = Simulation::from_json(&text);
+            assert_eq!(document.simulation(), parsed.as_ref(), "{text}");
+        }
+    }
+}

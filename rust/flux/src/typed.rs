@@ -1,0 +1,270 @@
+//! Payloads passed as values to receivers in the same process.
+
+use std::sync::Arc;
+
+use penstock_jobspec::{Jobspec, Request};
+use penstock_rset::ResourceSet;
+use serde::Serialize;
+
+use crate::alloc::{AllocRequest, AllocResponse, AllocResponseType, Annotations, FreeRequest};
+use crate::exec::{ExecEvent, NoData, StartRequest, StartResponse, StartResponseType};
+use crate::jobspec_document::JobspecDocument;
+use crate::kvs::{self, CommitRequest, Dirent, Operation};
+use crate::payload::{Json, Payload};
+
+/// A payload that is a value at its sender.
+///
+/// A receiver in the same process takes the value; any other reads its JSON text.
+#[derive(Clone, Debug)]
+pub enum TypedPayload {
+    /// `sched.alloc`.
+    Alloc(PendingJob),
+    /// A SUCCESS response to `sched.alloc`.
+    Allocated(Allocated),
+    /// `kvs.commit` of R: an operation for each allocation.
+    Commit(Arc<[Allocation]>),
+    /// `sched.free`.
+    Free(FreedResources),
+    /// `<service>.start`.
+    Start(StartingJob),
+    /// A response to `<service>.start`.
+    StartResponse(StartReport),
+}
+
+impl TypedPayload {
+    /// Encodes the payload for the wire: JSON text and a NUL.
+    pub fn to_payload(&self) -> Vec<u8> {
+        match self {
+            Self::Alloc(job) => job.wire().to_payload(),
+            Self::Allocated(allocated) => allocated.wire().to_payload(),
+            Self::Commit(allocations) => commit_request(allocations).to_payload(),
+            Self::Free(freed) => freed.to_payload(),
+            Self::Start(job) => job.wire().to_payload(),
+            Self::StartResponse(report) => report.to_payload(),
+        }
+    }
+}
+
+/// Resources, time limit and queue that a jobspec requests of a scheduler.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestedResources {
+    /// The resources and the time limit.
+    pub request: Request,
+    /// The queue; `None` for the one without a name.
+    pub queue: Option<String>,
+}
+
+impl RequestedResources {
+    /// Returns the request of `jobspec`.
+    pub fn of(jobspec: &Jobspec) -> Self {
+        Self {
+            request: jobspec.request().clone(),
+            queue: jobspec.queue().map(str::to_owned),
+        }
+    }
+}
+
+/// A jobspec as sent to the scheduler.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RedactedJobspec {
+    text: String,
+    requested: RequestedResources,
+}
+
+impl RedactedJobspec {
+    /// Returns the scheduler's form of a jobspec that is already redacted.
+    pub fn new(redacted: &Jobspec) -> Self {
+        Self {
+            text: redacted.to_text(),
+            requested: RequestedResources::of(redacted),
+        }
+    }
+
+    /// The JSON text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The resources, time limit and queue that it requests.
+    pub fn requested(&self) -> &RequestedResources {
+        &self.requested
+    }
+}
+
+/// A pending job: the value of [`AllocRequest`].
+#[derive(Clone, Debug)]
+pub struct PendingJob {
+    /// The job.
+    pub id: u64,
+    /// Its priority: greater starts first.
+    pub priority: u32,
+    /// Its owner.
+    pub userid: u32,
+    /// When it was submitted, seconds since the epoch.
+    pub t_submit: f64,
+    /// Its jobspec.
+    pub jobspec: Arc<RedactedJobspec>,
+}
+
+impl PendingJob {
+    fn wire(&self) -> AllocRequest<'_> {
+        AllocRequest {
+            id: self.id,
+            priority: self.priority,
+            userid: Some(self.userid),
+            t_submit: Some(self.t_submit),
+            jobspec: Json(self.jobspec.text()),
+        }
+    }
+}
+
+/// The resources that a scheduler allocates to a job.
+#[derive(Clone, Debug)]
+pub struct Allocation {
+    /// The job.
+    pub id: u64,
+    /// The resources.
+    pub r: Arc<ResourceSet>,
+    /// Their JSON text, which is committed.
+    pub text: Arc<str>,
+}
+
+/// The value of a SUCCESS [`AllocResponse`].
+#[derive(Clone, Debug)]
+pub struct Allocated {
+    /// The allocation that was committed.
+    pub allocation: Allocation,
+    /// The annotations of the running job.
+    pub annotations: Annotations<'static>,
+}
+
+impl Allocated {
+    fn wire(&self) -> AllocResponse<'_, &Annotations<'static>> {
+        AllocResponse {
+            r: Some(Json(&self.allocation.text)),
+            annotations: Some(&self.annotations),
+            ..AllocResponse::new(self.allocation.id, AllocResponseType::Success)
+        }
+    }
+}
+
+fn commit_request(allocations: &[Allocation]) -> CommitRequest<'static> {
+    let operation = |allocation: &Allocation| Operation {
+        key: kvs::r_key(allocation.id).into(),
+        flags: 0,
+        dirent: Some(Dirent::of(allocation.text.as_bytes())),
+    };
+    CommitRequest {
+        namespace: Some(kvs::PRIMARY.into()),
+        flags: 0,
+        ops: allocations.iter().map(operation).collect(),
+    }
+}
+
+/// Resources that a job has released: the value of [`FreeRequest`].
+#[derive(Clone, Debug)]
+pub struct FreedResources {
+    /// The job.
+    pub id: u64,
+    /// The resources.
+    pub r: Arc<ResourceSet>,
+    /// Their JSON text, if it has been written already.
+    pub text: Option<Arc<str>>,
+    /// Whether this is the last release of the job.
+    pub is_final: bool,
+}
+
+impl FreedResources {
+    fn to_payload(&self) -> Vec<u8> {
+        let made = self.text.is_none().then(|| self.r.to_json());
+        let text = self.text.as_deref().or(made.as_deref());
+        let request = FreeRequest {
+            id: self.id,
+            r: text.map(Json),
+            is_final: self.is_final,
+        };
+        request.to_payload()
+    }
+}
+
+/// A job to be started: the value of [`StartRequest`].
+#[derive(Clone, Debug)]
+pub struct StartingJob {
+    /// The job.
+    pub id: u64,
+    /// Its owner.
+    pub userid: u32,
+    /// Its jobspec.
+    pub jobspec: Arc<JobspecDocument>,
+    /// Whether the job may be running already, started by an earlier service.
+    pub reattach: bool,
+    /// Its resources.
+    pub r: Arc<ResourceSet>,
+    /// Their JSON text.
+    pub r_text: Arc<str>,
+}
+
+impl StartingJob {
+    fn wire(&self) -> StartRequest<'_> {
+        StartRequest {
+            id: self.id,
+            userid: self.userid,
+            jobspec: Json(self.jobspec.text()),
+            reattach: self.reattach,
+            r: Some(Json(&self.r_text)),
+        }
+    }
+}
+
+/// A report of an execution service about a job: the value of a [`StartResponse`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartReport {
+    /// The job.
+    pub id: u64,
+    /// The reported event.
+    pub event: ExecEvent<'static>,
+}
+
+impl StartReport {
+    fn to_payload(&self) -> Vec<u8> {
+        fn write<D: Serialize>(id: u64, kind: StartResponseType, data: D) -> Vec<u8> {
+            let data = Some(data);
+            StartResponse { id, kind, data }.to_payload()
+        }
+
+        let kind = self.event.kind();
+        match &self.event {
+            ExecEvent::Start | ExecEvent::Reattached => write(self.id, kind, NoData {}),
+            ExecEvent::Release(release) => write(self.id, kind, release),
+            ExecEvent::Exception(exception) => write(self.id, kind, exception),
+            ExecEvent::Finish(finish) => write(self.id, kind, finish),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RedactedJobspec;
+    use penstock_jobspec::Jobspec;
+    use serde_json::json;
+
+    #[test]
+    fn a_scheduler_in_the_process_gets_what_another_parses() {
+        let mut jobspec = Jobspec::from_json(
+            r#"{"version":1,
+            "resources":[{"type":"node","count":2,"with":[{"type":"slot","count":1,"label":"task",
+                "with":[{"type":"core","count":3}]}]}],
+            "tasks":[{"command":["true"],"slot":"task","count":{"per_slot":1}}],
+            "attributes":{"system":{"duration":7,"queue":"batch","environment":{"A":"b"},
+                "constraints":{"hostlist":["n[0-7]"]}}}}"#,
+        )
+        .unwrap();
+        jobspec.set_duration(60.0);
+        for constraints in [vec![], vec![json!({"properties": ["fast"]})]] {
+            let redacted = RedactedJobspec::new(&jobspec.redacted(constraints).unwrap());
+            let parsed = Jobspec::from_json(redacted.text()).unwrap();
+            assert_eq!(redacted.requested().request, *parsed.request());
+            assert_eq!(redacted.requested().queue.as_deref(), parsed.queue());
+        }
+    }
+}

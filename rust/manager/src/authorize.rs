@@ -1,0 +1,187 @@
+//! Authorization: the role that each method requires, and the rules that depend on a value in the
+//! request. The [router](crate::router) applies the roles; no other module checks the sender.
+
+use penstock_flux::role::owner_only;
+use penstock_flux::{Credentials, RequestError};
+use penstock_jobspec::job_id::JobId;
+use serde::Deserialize;
+
+use crate::jobs::{Job, Jobs};
+use crate::record::Record;
+use crate::rpc::Request;
+use crate::settings::Settings;
+use crate::state::State;
+
+/// The highest urgency of a guest's job (RFC 30).
+const GUEST_URGENCY: i64 = 16;
+
+/// The role that a method requires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// Every user.
+    Anyone,
+    /// The owner of the one job that the payload names, or the instance owner.
+    JobOwner(JobKey),
+    /// Depends on values in the request: the handler calls the rule in this file. Methods for several
+    /// jobs reject single jobs, and the `pmix` methods answer with a PMIx status.
+    ByValue,
+    /// The instance owner.
+    Owner,
+}
+
+/// The key of the job in a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobKey {
+    /// `id`.
+    Id,
+    /// `job`.
+    Job,
+}
+
+#[derive(Deserialize)]
+struct IdOnly {
+    id: u64,
+}
+
+#[derive(Deserialize)]
+struct JobOnly {
+    job: u64,
+}
+
+/// Checks that the sender of a request has the role that its method requires.
+pub(crate) fn check(caller: Caller, jobs: &Jobs, request: Request<'_>) -> Result<(), RequestError> {
+    let id = match caller {
+        Caller::Anyone | Caller::ByValue => return Ok(()),
+        Caller::Owner => return request.sender.require_owner(request.message.topic()),
+        Caller::JobOwner(JobKey::Id) => request.payload::<IdOnly>()?.id,
+        Caller::JobOwner(JobKey::Job) => request.payload::<JobOnly>()?.job,
+    };
+    job(jobs, request.sender, id).map(drop)
+}
+
+/// The job, if the sender may see and change it: its owner or the instance owner.
+pub(crate) fn job(jobs: &Jobs, sender: Credentials, id: u64) -> Result<&Job, RequestError> {
+    let job = jobs.known(id)?;
+    if sender.may_act_for(job.record.userid()) {
+        return Ok(job);
+    }
+    let text = format!("job {} belongs to another user", JobId::new(id));
+    Err(RequestError::not_permitted(text))
+}
+
+/// Submissions: guests may have jobs only if the settings say so.
+pub(crate) fn submit(settings: &Settings, sender: Credentials) -> Result<(), RequestError> {
+    if settings.guests {
+        return Ok(());
+    }
+    sender.require_owner("a submission to an instance without guests")
+}
+
+/// A job's urgency: above the default it is the instance owner's (RFC 30).
+pub(crate) fn urgency(sender: Credentials, urgency: i64) -> Result<(), RequestError> {
+    if urgency <= GUEST_URGENCY {
+        return Ok(());
+    }
+    sender.require_owner(&format!("urgency {urgency}, above {GUEST_URGENCY}"))
+}
+
+/// Another time limit: of a running job it is the instance owner's.
+pub(crate) fn duration(sender: Credentials, state: State) -> Result<(), RequestError> {
+    if state <= State::Sched {
+        return Ok(());
+    }
+    sender.require_owner("another duration for a running job")
+}
+
+/// Whether the site's limits hold for a later change of a job: for guests.
+pub(crate) fn is_limited(sender: Credentials) -> bool {
+    !sender.is_owner()
+}
+
+/// The jobs of a user: that user's and the instance owner's to list.
+pub(crate) fn jobs_of(sender: Credentials, userid: u32) -> Result<(), RequestError> {
+    if sender.may_act_for(userid) {
+        return Ok(());
+    }
+    Err(owner_only(&format!("the jobs of user {userid}")))
+}
+
+/// The user whose jobs are meant if a request names none: a guest's own; `None` for all users.
+pub(crate) fn default_user(sender: Credentials) -> Option<u32> {
+    (!sender.is_owner()).then_some(sender.userid)
+}
+
+/// A key of the store that is no document of a job.
+pub(crate) fn store_key(sender: Credentials, key: &str) -> Result<(), RequestError> {
+    sender.require_owner(&format!("key `{key}`"))
+}
+
+/// A dependency on a job: its owner's and the instance owner's.
+pub(crate) fn dependency(settings: &Settings, userid: u32, antecedent: &Record) -> bool {
+    userid == settings.owner || userid == antecedent.userid()
+}
+
+/// A signed jobspec: the signer is the sender; root may sign for the instance owner.
+pub(crate) fn signer(owner: u32, sender: u32, signer: i64) -> Result<(), RequestError> {
+    if signer == i64::from(sender) || (signer == 0 && sender == owner) {
+        return Ok(());
+    }
+    let text = format!("J is signed by user {signer}, but sent by user {sender}");
+    Err(RequestError::not_permitted(text))
+}
+
+/// A response: the services that the manager sends requests to are the instance owner's.
+pub(crate) fn is_owners_response(settings: &Settings, userid: u32) -> bool {
+    userid == settings.owner
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_flux::{Credentials, RequestError, errno, role};
+
+    use super::{Caller, JobKey, check, signer, urgency};
+    use crate::fixture::{OWNER, add_pending_job, context, message};
+    use crate::rpc::Request;
+    use crate::settings::Settings;
+
+    const GUEST: u32 = 1001;
+
+    fn errnum(result: Result<(), RequestError>) -> u32 {
+        result.map_or_else(|error| error.errnum, |()| 0)
+    }
+
+    #[test]
+    fn the_role_of_a_sender_decides() {
+        let mut cx = context(Settings::default());
+        let id = add_pending_job(&mut cx);
+        let checked = |userid: u32, caller: Caller, payload: &str| {
+            let mut message = message("job-manager.x", "client", payload);
+            message.userid = userid;
+            errnum(check(caller, &cx.jobs, Request::new(&message, OWNER)))
+        };
+        let (by_id, by_job) = (format!(r#"{{"id":{id}}}"#), format!(r#"{{"job":{id}}}"#));
+        let (of_id, of_job) = (Caller::JobOwner(JobKey::Id), Caller::JobOwner(JobKey::Job));
+        for userid in [OWNER, GUEST] {
+            let denied = if userid == OWNER { 0 } else { errno::EPERM };
+            assert_eq!(checked(userid, Caller::Anyone, ""), 0);
+            assert_eq!(checked(userid, Caller::Owner, ""), denied);
+            assert_eq!(checked(userid, of_id, &by_id), denied);
+            assert_eq!(checked(userid, of_job, &by_job), denied);
+            assert_eq!(checked(userid, of_id, &by_job), errno::EPROTO);
+            assert_eq!(checked(userid, of_id, r#"{"id":1}"#), errno::ENOENT);
+        }
+    }
+
+    #[test]
+    fn values_decide_for_guests() {
+        let guest = Credentials {
+            userid: GUEST,
+            rolemask: role::USER,
+        };
+        assert_eq!(errnum(urgency(guest, 16)), 0);
+        assert_eq!(errnum(urgency(guest, 17)), errno::EPERM);
+        assert_eq!(errnum(urgency(Credentials::owner(OWNER), 31)), 0);
+        assert_eq!(errnum(signer(OWNER, OWNER, 0)), 0);
+        assert_eq!(errnum(signer(OWNER, GUEST, 0)), errno::EPERM);
+    }
+}

@@ -1,0 +1,242 @@
+//! The state of the server, the requests of tasks to the instance, and their responses.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use penstock_flux::errno::ENOSYS;
+use penstock_flux::pmix_server::{QueryRequest, StatsResponse};
+use penstock_flux::{Payload, Text, topic};
+use penstock_pmix::response::Response;
+use penstock_pmix::{Outstanding, Tasks, status};
+use penstock_wire::Message;
+
+use super::callbacks::{Callback, callbacks};
+use super::{clients, ffi};
+
+/// The time for which tasks may stay connected after the instance has gone: to read the last responses and finalize.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// The longest request that the instance accepts, in bytes.
+const MAX_REQUEST_BYTES: usize = 1 << 20;
+
+/// A change of a task.
+pub enum TaskEvent {
+    /// A task has connected.
+    Connected,
+    /// A task has ended; the frame of the response is sent when libpmix no longer counts the task.
+    Ended {
+        /// The task's rank.
+        rank: u32,
+        /// The frame.
+        response: Vec<u8>,
+    },
+}
+
+pub static SERVER: OnceLock<Server> = OnceLock::new();
+
+/// The server, for functions that C calls: it is set before the library starts.
+pub fn server() -> &'static Server {
+    SERVER.get().expect("set before the library is started")
+}
+
+/// A task's request that is outstanding at the instance.
+pub enum TaskRequest {
+    /// Its response is a status.
+    Plain(Callback),
+    /// Its response is a grant.
+    Alloc(Callback),
+    /// Its response is the state of requests.
+    Query(Query),
+}
+
+/// A query for the state of several requests, which are sent one after another.
+pub struct Query {
+    callback: Callback,
+    /// The id in flight; `None` for all requests.
+    id: Option<String>,
+    rest: VecDeque<Option<String>>,
+    response: Response,
+    /// Whether the query for one of them has succeeded.
+    has_success: bool,
+}
+
+impl TaskRequest {
+    fn into_callback(self) -> Callback {
+        match self {
+            Self::Plain(callback) | Self::Alloc(callback) => callback,
+            Self::Query(query) => query.callback,
+        }
+    }
+}
+
+/// The server of a job.
+pub struct Server {
+    pub source: ffi::Proc,
+    pub directory: PathBuf,
+    pub outgoing: Sender<Vec<u8>>,
+    pub outstanding: Mutex<Outstanding<TaskRequest>>,
+    pub tasks: Mutex<Tasks>,
+    pub task_events: Sender<TaskEvent>,
+}
+
+impl Server {
+    pub fn outstanding(&self) -> MutexGuard<'_, Outstanding<TaskRequest>> {
+        self.outstanding
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn tasks(&self) -> MutexGuard<'_, Tasks> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that a task has connected.
+    pub fn connected(&self, rank: u32) {
+        self.tasks().connected(rank);
+        // The receiving thread ends with the process.
+        let _ = self.task_events.send(TaskEvent::Connected);
+    }
+
+    /// Hands a frame to the writing thread.
+    pub fn send(&self, frame: Vec<u8>) {
+        // Without that thread the server is ending.
+        let _ = self.outgoing.send(frame);
+    }
+
+    /// Sends a request to the instance, on behalf of a task.
+    pub fn send_request(&'static self, topic: &str, payload: &impl Payload, request: TaskRequest) {
+        let inserted = self.outstanding().insert(request);
+        let tag = match inserted {
+            Ok(tag) => tag,
+            Err(request) => {
+                let response = Response::of_status(status::UNREACHABLE);
+                return callbacks().enqueue(request.into_callback(), response);
+            }
+        };
+        let message = Message::request(topic, "")
+            .with_payload(payload)
+            .with_matchtag(tag);
+        let mut frame = Vec::new();
+        message.encode(&mut frame);
+        // A message that is too long for a frame has none.
+        let code = if frame.is_empty() || frame.len() > MAX_REQUEST_BYTES {
+            let size = frame
+                .len()
+                .max(message.payload_json().unwrap_or_default().len());
+            eprintln!(
+                "penstock-pmix: {topic} rejected: {size} bytes, expected at most {MAX_REQUEST_BYTES}"
+            );
+            status::BAD_PARAM
+        } else if self.outgoing.send(frame).is_err() {
+            status::UNREACHABLE
+        } else {
+            return;
+        };
+        let request = self.outstanding().remove(tag);
+        if let Some(request) = request {
+            let response = Response::of_status(code);
+            callbacks().enqueue(request.into_callback(), response);
+        }
+    }
+
+    /// Queries the state of requests, each by its id or all of them, one after another.
+    pub fn query(
+        &'static self,
+        callback: Callback,
+        ids: Vec<Option<String>>,
+        has_unsupported: bool,
+    ) {
+        let response = Response::of_status(if has_unsupported {
+            status::NOT_SUPPORTED
+        } else {
+            status::SUCCESS
+        });
+        let query = Query {
+            callback,
+            id: None,
+            rest: ids.into(),
+            response,
+            has_success: false,
+        };
+        self.query_next(query);
+    }
+
+    fn query_next(&'static self, mut query: Query) {
+        if let Some(id) = query.rest.pop_front() {
+            query.id.clone_from(&id);
+            let payload = QueryRequest {
+                id: id.map(Text::from),
+            };
+            return self.send_request(topic::pmix::QUERY, &payload, TaskRequest::Query(query));
+        }
+        let mut response = query.response;
+        if query.has_success && response.status != status::SUCCESS {
+            response.status = status::QUERY_PARTIAL_SUCCESS;
+        }
+        callbacks().enqueue(query.callback, response);
+    }
+
+    /// Handles a response of the instance, or an event of its stream `pmix.events`.
+    pub fn handle_response(&'static self, response: &Message) {
+        let payload = response.payload_json();
+        if response.topic() == topic::pmix::EVENTS {
+            match response.errnum() {
+                0 => callbacks().notify(&self.source, &Response::from_event(payload)),
+                // An instance without the service `pmix` has no events.
+                ENOSYS => {}
+                errnum => eprintln!("penstock-pmix: pmix.events: error {errnum}"),
+            }
+            return;
+        }
+        let request = self.outstanding().remove(response.matchtag);
+        match request {
+            Some(TaskRequest::Plain(callback)) => {
+                let code = status::of_errnum(response.errnum());
+                callbacks().enqueue(callback, Response::of_status(code));
+            }
+            Some(TaskRequest::Alloc(callback)) => {
+                let response = Response::from_alloc(response.errnum(), payload);
+                callbacks().enqueue(callback, response);
+            }
+            Some(TaskRequest::Query(mut query)) => {
+                let one = query.id.is_some();
+                let part = Response::from_query(response.errnum(), payload, one);
+                query.has_success |= part.status == status::SUCCESS;
+                if query.response.status == status::SUCCESS {
+                    query.response.status = part.status;
+                }
+                query.response.infos.extend(part.infos);
+                query.response.errors.extend(part.errors);
+                self.query_next(query);
+            }
+            None => eprintln!("penstock-pmix: unknown matchtag {}", response.matchtag),
+        }
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> StatsResponse {
+        let counts = &callbacks().counts;
+        StatsResponse {
+            parked: self.outstanding().len(),
+            answered: counts.answered.load(Ordering::Relaxed),
+            lent: counts.lent.load(Ordering::Relaxed),
+            back: counts.back.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Fails the outstanding requests, lets the tasks read that, and removes the directory.
+    pub fn close(&'static self) {
+        for request in self.outstanding().close() {
+            let response = Response::of_status(status::UNREACHABLE);
+            callbacks().enqueue(request.into_callback(), response);
+        }
+        clients::wait_for_disconnects(LINGER);
+        // An instance that is still there removes it, too.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}

@@ -1,0 +1,264 @@
+//! The requests that services in Python serve: payloads, read and checked as Rust services do, as classes.
+
+use std::borrow::Cow;
+
+use penstock_flux::{AnyRequest, Json, RequestError, Text, broker, exec, hooks, log, pmix};
+use penstock_idset::IdSet;
+use penstock_wire as wire;
+use pyo3::prelude::*;
+use serde::Deserialize;
+
+use crate::errors::raised;
+use crate::idset::PyIdSet;
+use crate::json::{self, JsonError};
+use crate::wire::Message;
+
+/// A value of a payload as one for Python.
+trait Export<T> {
+    fn export(self, py: Python<'_>) -> Result<T, JsonError>;
+}
+
+/// Numbers and booleans are exported as they are.
+macro_rules! plain {
+    ($($type:ty),*) => {
+        $(impl Export<$type> for $type {
+            fn export(self, _: Python<'_>) -> Result<$type, JsonError> {
+                Ok(self)
+            }
+        })*
+    };
+}
+
+plain!(bool, i32, i64, u32, u64, f64);
+
+impl Export<String> for Text<'_> {
+    fn export(self, _: Python<'_>) -> Result<String, JsonError> {
+        Ok(self.into_string())
+    }
+}
+
+/// The text of a document, for a reader of its own.
+impl Export<String> for Json<'_> {
+    fn export(self, _: Python<'_>) -> Result<String, JsonError> {
+        Ok(self.0.to_owned())
+    }
+}
+
+impl Export<Py<PyAny>> for Json<'_> {
+    fn export(self, py: Python<'_>) -> Result<Py<PyAny>, JsonError> {
+        json::decode(py, self.0).map(Bound::unbind)
+    }
+}
+
+impl Export<Py<PyIdSet>> for IdSet {
+    fn export(self, py: Python<'_>) -> Result<Py<PyIdSet>, JsonError> {
+        Py::new(py, PyIdSet::new(self)).map_err(JsonError::Other)
+    }
+}
+
+impl<T, U: Export<T>> Export<Option<T>> for Option<U> {
+    fn export(self, py: Python<'_>) -> Result<Option<T>, JsonError> {
+        self.map(|value| value.export(py)).transpose()
+    }
+}
+
+impl<T, U: Export<T>> Export<Vec<T>> for Vec<U> {
+    fn export(self, py: Python<'_>) -> Result<Vec<T>, JsonError> {
+        self.into_iter().map(|value| value.export(py)).collect()
+    }
+}
+
+/// A structure of `penstock_flux` as a class of Python.
+trait Request: Sized {
+    type Payload<'a>: Deserialize<'a>;
+
+    fn export(payload: Self::Payload<'_>, py: Python<'_>) -> Result<Self, JsonError>;
+}
+
+fn read<T: Request>(py: Python<'_>, message: &wire::Message) -> PyResult<T> {
+    let message = &normalised(message)?;
+    let payload = message.read_request().map_err(raised)?;
+    T::export(payload, py).map_err(|error| json_error(message, error))
+}
+/// The message with its payload as JSON.
+fn normalised(message: &wire::Message) -> PyResult<Cow<'_, wire::Message>> {
+    if !message.has_cbor() {
+        return Ok(Cow::Borrowed(message));
+    }
+    let mut copy = message.clone();
+    match copy.normalise() {
+        Ok(()) => Ok(Cow::Owned(copy)),
+        Err(error) => {
+            let text = format!("{}: {error}", message.topic());
+            Err(raised(RequestError::protocol(text)))
+        }
+    }
+}
+
+fn json_error(message: &wire::Message, error: JsonError) -> PyErr {
+    match error {
+        JsonError::Invalid(problem, _) => {
+            let text = format!("{}: invalid JSON: {problem}", message.topic());
+            raised(RequestError::protocol(text))
+        }
+        JsonError::Other(error) => error,
+    }
+}
+
+/// Reads the payload of a request that may have any keys.
+#[pyfunction]
+fn read_object<'py>(py: Python<'py>, request: &Bound<'py, Message>) -> PyResult<Bound<'py, PyAny>> {
+    let message = normalised(&request.get().0)?;
+    let AnyRequest {} = message.read_request().map_err(raised)?;
+    let payload = message.payload_json().unwrap_or(b"{}");
+    // Checked just now: JSON is UTF-8.
+    json::decode(py, &String::from_utf8_lossy(payload)).map_err(|error| json_error(&message, error))
+}
+
+/// Declares the class of each payload: its attributes, with their types in Python.
+macro_rules! requests {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident = $payload:ty as $path:path { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[pyclass(module = "penstock._core", frozen, get_all)]
+            struct $name {
+                $($(#[$attribute])* $field: $type,)*
+            }
+
+            impl Request for $name {
+                type Payload<'a> = $payload;
+
+                fn export(payload: Self::Payload<'_>, py: Python<'_>) -> Result<Self, JsonError> {
+                    let $path { $($field,)* .. } = payload;
+                    Ok(Self { $($field: $field.export(py)?,)* })
+                }
+            }
+
+            #[pymethods]
+            impl $name {
+                /// Reads a request; a malformed one is the error EPROTO, which names topic and key.
+                #[staticmethod]
+                fn read(py: Python<'_>, request: &Bound<'_, Message>) -> PyResult<Self> {
+                    read(py, &request.get().0)
+                }
+            }
+        )*
+
+        pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(module.add_class::<$name>()?;)*
+            module.add_function(wrap_pyfunction!(read_object, module)?)
+        }
+    };
+}
+
+requests! {
+    /// `*-cancel` of any service: ends an outstanding streaming request of the same peer.
+    StreamCancelRequest = penstock_flux::StreamCancelRequest as penstock_flux::StreamCancelRequest {
+        matchtag: u32,
+    }
+
+    /// `service.add` and `service.remove`.
+    ServiceRequest = broker::ServiceRequest<'a> as broker::ServiceRequest {
+        service: String,
+    }
+
+    /// `event.subscribe` and `event.unsubscribe`.
+    SubscriptionRequest = broker::SubscriptionRequest<'a> as broker::SubscriptionRequest {
+        topic: String,
+    }
+
+    /// `attr.get`.
+    NameRequest = broker::NameRequest<'a> as broker::NameRequest {
+        name: String,
+    }
+
+    /// `config.reload`.
+    ConfigReloadRequest = broker::ConfigReloadRequest<'a> as broker::ConfigReloadRequest {
+        config: Py<PyAny>,
+    }
+
+    /// `log.dmesg`.
+    DmesgRequest = log::DmesgRequest as log::DmesgRequest {
+        follow: bool,
+        nobacklog: bool,
+    }
+
+    /// `log.append`.
+    LogAppendRequest = log::AppendRequest<'a> as log::AppendRequest {
+        level: String,
+        text: String,
+    }
+
+    /// `log.clear`.
+    LogClearRequest = log::ClearRequest as log::ClearRequest {
+        upto: Option<i64>,
+    }
+
+    /// `hooks.prolog` and `hooks.epilog`.
+    HookRequest = hooks::HookRequest<'a> as hooks::HookRequest {
+        id: u64,
+        userid: u32,
+        status: Option<i32>,
+        r: Option<String>,
+    }
+
+    /// `hooks.cancel`.
+    HookCancelRequest = hooks::CancelRequest as hooks::CancelRequest {
+        id: u64,
+    }
+
+    /// `<service>.start`.
+    StartRequest = exec::StartRequest<'a> as exec::StartRequest {
+        id: u64,
+        jobspec: Py<PyAny>,
+        reattach: bool,
+        r: Option<String>,
+    }
+
+    /// `<service>.kill`.
+    KillRequest = exec::KillRequest as exec::KillRequest {
+        id: u64,
+        signum: i32,
+    }
+
+    /// `<service>.expiration`.
+    ExpirationRequest = exec::ExpirationRequest as exec::ExpirationRequest {
+        id: u64,
+        expiration: f64,
+    }
+
+    /// `<service>.shrink`.
+    ShrinkRequest = exec::ShrinkRequest as exec::ShrinkRequest {
+        id: u64,
+        ranks: Py<PyIdSet>,
+    }
+
+    /// `<service>.replaced`.
+    ReplacedRequest = exec::ReplacedRequest<'a> as exec::ReplacedRequest {
+        service: String,
+    }
+
+    /// `<service>.output`.
+    OutputRequest = exec::OutputRequest<'a> as exec::OutputRequest {
+        id: u64,
+        streams: Option<Vec<String>>,
+        follow: Option<bool>,
+    }
+
+    /// The event `job-exception`.
+    JobExceptionEvent = exec::JobExceptionEvent<'a> as exec::JobExceptionEvent {
+        id: u64,
+        severity: i64,
+        wait_status: Option<i32>,
+    }
+
+    /// `pmix.abort`.
+    AbortRequest = pmix::AbortRequest<'a> as pmix::AbortRequest {
+        rank: u32,
+        status: i32,
+        message: String,
+    }
+}
