@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use penstock_exec::log::TaskState;
 use penstock_exec::protocol::{Event, Group, Input, Limit, Output, Request, Target};
 use penstock_exec::{BootId, JobId, ProcessId, Step, WaitStatus, is_running, read_log};
-use support::{Reaper, command, fifo, file, read_fifo, shell, spec, task, text};
+use support::{PROGRAM, Reaper, command, fifo, file, read_fifo, shell, spec, task, text};
 
 const SIGKILL: WaitStatus = WaitStatus::Signaled {
     signal: 9,
@@ -676,4 +676,29 @@ fn bytes_that_are_no_request_end_the_connection_alone() {
         service.run(shell(task(1, 0), "exit 2")),
         WaitStatus::Exited(2)
     );
+}
+
+/// A PID namespace of its own, in which session and process group of the starter have the number 0.
+#[test]
+fn a_reaper_runs_in_a_container() {
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-current-user", "--pid", "--fork"]);
+        command.args(["--mount-proc", "--kill-child"]);
+        command
+    };
+    if !unshare().arg("true").status().is_ok_and(|s| s.success()) {
+        eprintln!("skipped: this user may not create a PID namespace");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let permissions = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(folder.path(), permissions).expect("the test owns it");
+    let mut command = unshare();
+    command.args(["sh", "-c", "\"$@\" & wait", "sh", PROGRAM, "--directory"]);
+    command.arg(folder.path());
+    let reaper = Reaper::start_by(command, folder.path());
+    let mut service = reaper.connect();
+    let status = service.run(shell(task(1, 0), "exit 7"));
+    assert_eq!(status, WaitStatus::Exited(7));
 }

@@ -9,10 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::{
-    Resource, chdir, geteuid, getpid, getrlimit, getsid, set_child_subreaper, setsid,
-};
+use rustix::process::{Resource, chdir, geteuid, getpid, getrlimit, set_child_subreaper, setsid};
 
 use super::directory::Directory;
 use super::kernel::{LinuxKernel, WATCHED};
@@ -67,13 +64,16 @@ pub fn serve(options: &Options) -> Result<(), Error> {
 }
 
 fn lead_session() -> Result<(), Error> {
-    if getsid(None).is_ok_and(|leader| leader == getpid()) {
+    let Err(errno) = setsid() else {
+        return Ok(());
+    };
+    // The call fails for the leader of a process group, which may lead its session, too.
+    let own = Pid(std::process::id());
+    if procfs::stat(own).is_some_and(|stat| stat.session == own) {
         return Ok(());
     }
     let hint = "cannot become a session leader (hint: start it by `setsid penstock-reaper`)";
-    setsid()
-        .map(drop)
-        .map_err(|errno| Error::system(hint, &errno.into()))
+    Err(Error::system(hint, &errno.into()))
 }
 
 fn start(
@@ -256,7 +256,7 @@ impl EventLoop {
     }
 
     fn add_connection(&mut self, stream: UnixStream) -> io::Result<()> {
-        let uid = socket_peercred(&stream)?.uid;
+        let uid = syscalls::peer_uid(&stream)?;
         if !uid.is_root() && uid != geteuid() {
             let text = format!("user {} is not the owner", uid.as_raw());
             return Err(io::Error::new(ErrorKind::PermissionDenied, text));

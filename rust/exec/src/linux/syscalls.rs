@@ -4,8 +4,10 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
+
+use rustix::process::Uid;
 
 use crate::kernel::Exit;
 use crate::types::{Pid, Usage, WaitStatus};
@@ -156,6 +158,29 @@ pub(super) fn pidfd_kill(process: BorrowedFd<'_>, signal: i32) -> bool {
         let fd = process.as_raw_fd();
         libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, no_info, 0) == 0
     }
+}
+
+/// The user at the other end of a socket.
+///
+/// The standard library and `rustix` return the peer's pid with it, which is 0 for a process outside this PID namespace.
+pub(super) fn peer_uid(socket: impl AsFd) -> io::Result<Uid> {
+    let mut peer = MaybeUninit::<libc::ucred>::zeroed();
+    let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).map_err(io::Error::other)?;
+    // SAFETY: the kernel writes at most `len` bytes to `peer`, and both outlive the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            peer.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all-zero bytes are a valid `ucred`, and the kernel has written one over them.
+    Ok(Uid::from_raw(unsafe { peer.assume_init() }.uid))
 }
 
 /// Reaps an ended child: any, or this one, for which it waits.

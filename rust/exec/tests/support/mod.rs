@@ -11,6 +11,8 @@ use std::time::Duration;
 use penstock_exec::protocol::{Event, Group, Input, Message, Output, Request, TaskSpec};
 use penstock_exec::{Client, JobId, ProcessId, Rank, SpawnFailure, TaskEnd, TaskId, WaitStatus};
 
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock-reaper");
+
 /// After this long without a message a test fails instead of hanging.
 const HANG: Duration = Duration::from_secs(120);
 
@@ -33,8 +35,15 @@ impl Reaper {
     }
 
     pub fn start_in(directory: &Path, arguments: &[&str]) -> Self {
-        let mut process = command(directory)
-            .args(arguments)
+        let mut command = command(directory);
+        command.args(arguments);
+        Self::start_by(command, directory)
+    }
+
+    /// Starts the reaper by a command that executes it.
+    pub fn start_by(mut command: Command, directory: &Path) -> Self {
+        let mut process = command
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .expect("the reaper starts");
@@ -77,11 +86,9 @@ impl Drop for Reaper {
 }
 
 pub fn command(directory: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock-reaper"));
-    command
-        .arg("--directory")
-        .arg(directory)
-        .stdin(Stdio::null());
+    let mut command = Command::new(PROGRAM);
+    command.arg("--directory").arg(directory);
+    command.stdin(Stdio::null());
     command
 }
 
