@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -94,7 +95,7 @@ pub struct Demand {
     pub apart: Option<String>,
     /// The allocation that this part joins, if not that of the first part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub joins: Option<u64>,
+    pub joins: Option<JobId>,
 }
 
 impl Demand {

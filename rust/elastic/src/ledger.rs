@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -69,10 +70,10 @@ pub struct Entry {
     pub rank: Option<u32>,
     /// The job that represents the request in the queue, and holds what it is granted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub alloc: Option<u64>,
+    pub alloc: Option<JobId>,
     /// The target allocation, if not the requester's own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub target: Option<u64>,
+    pub target: Option<JobId>,
     /// Requested nodes; 0 if they are not counted.
     pub nodes: u32,
     /// Requested cpus, of each node or in total; 0 for whole nodes.
@@ -168,7 +169,7 @@ pub struct Loan {
     pub hosts: String,
     /// The allocation that they belong to, if not the job's own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub target: Option<u64>,
+    pub target: Option<JobId>,
     /// The time of the automatic reclaim, seconds since the epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<f64>,
@@ -217,7 +218,7 @@ pub struct Account {
     deadlines: BTreeSet<(u64, u32)>,
     /// By the user's id, and by the job that represents them.
     names: HashMap<String, BTreeSet<u32>>,
-    allocs: HashMap<u64, u32>,
+    allocs: HashMap<JobId, u32>,
     loans: BTreeMap<u32, Loan>,
     last: u32,
     /// The number of loans so far.
@@ -252,7 +253,7 @@ impl Account {
     }
 
     /// The request that this job represents.
-    pub fn represented_by(&self, alloc: u64) -> Option<&Entry> {
+    pub fn represented_by(&self, alloc: JobId) -> Option<&Entry> {
         self.entry(*self.allocs.get(&alloc)?)
     }
 
@@ -407,20 +408,20 @@ struct Ended {
 #[derive(Deserialize)]
 struct Again {
     seq: u32,
-    alloc: u64,
+    alloc: JobId,
 }
 
 #[derive(Deserialize)]
 struct LoanEnd {
-    target: u64,
+    target: JobId,
 }
 
 /// The accounts of all jobs with requests.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    accounts: BTreeMap<u64, Account>,
+    accounts: BTreeMap<JobId, Account>,
     /// By allocation, the other jobs with requests or loans for it.
-    about: BTreeMap<u64, BTreeSet<u64>>,
+    about: BTreeMap<JobId, BTreeSet<JobId>>,
 }
 
 impl Ledger {
@@ -428,24 +429,29 @@ impl Ledger {
     pub const PREFIX: &str = "penstock.";
 
     /// A job's account.
-    pub fn account(&self, job: u64) -> Option<&Account> {
+    pub fn account(&self, job: JobId) -> Option<&Account> {
         self.accounts.get(&job)
     }
 
     /// The jobs with an account, in ascending order.
-    pub fn jobs(&self) -> impl Iterator<Item = u64> {
+    pub fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.accounts.keys().copied()
     }
 
     /// The other jobs that may have requests or loans for an allocation.
-    pub fn about(&self, target: u64) -> impl Iterator<Item = (u64, &Account)> {
+    pub fn about(&self, target: JobId) -> impl Iterator<Item = (JobId, &Account)> {
         let jobs = self.about.get(&target).into_iter().flatten();
         jobs.filter_map(|job| Some((*job, self.account(*job)?)))
     }
 
     /// Applies an event of a job, the only way by which the ledger changes, live and in replay. A malformed event changes
     /// nothing.
-    pub fn apply(&mut self, job: u64, name: &str, context: Option<&Map<String, Value>>) -> Change {
+    pub fn apply(
+        &mut self,
+        job: JobId,
+        name: &str,
+        context: Option<&Map<String, Value>>,
+    ) -> Change {
         fn read<T: serde::de::DeserializeOwned>(context: &Map<String, Value>) -> Option<T> {
             serde_json::from_value(Value::Object(context.clone())).ok()
         }
@@ -486,7 +492,7 @@ impl Ledger {
     }
 
     /// Removes a purged job.
-    pub fn forget(&mut self, job: u64) {
+    pub fn forget(&mut self, job: JobId) {
         self.accounts.remove(&job);
         self.about.remove(&job);
     }

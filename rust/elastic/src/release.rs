@@ -1,12 +1,13 @@
 //! The ranks that a release takes from an allocation, by its parts.
 
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 
 /// The ranks that one scheduler allocation contributes to an allocation: the job's own, or a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
     /// The id under which the scheduler has it.
-    pub alloc: u64,
+    pub alloc: JobId,
     /// Its ranks that are not released.
     pub ranks: IdSet,
 }
@@ -15,7 +16,7 @@ pub struct Holding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleasedPart {
     /// The id under which the scheduler has them.
-    pub alloc: u64,
+    pub alloc: JobId,
     /// The ranks.
     pub ranks: IdSet,
     /// Whether these are all of its ranks.
@@ -70,6 +71,7 @@ pub fn select_released(
 mod tests {
     use super::{Holding, select_released};
     use penstock_idset::IdSet;
+    use penstock_jobspec::job_id::JobId;
 
     fn ids(text: &str) -> IdSet {
         text.parse().unwrap()
@@ -79,7 +81,7 @@ mod tests {
         let parts = parts.iter();
         parts
             .map(|(alloc, ranks)| Holding {
-                alloc: *alloc,
+                alloc: JobId::new(*alloc),
                 ranks: ids(ranks),
             })
             .collect()
@@ -91,7 +93,7 @@ mod tests {
         let parts = parts.iter();
         let parts = parts.map(|part| {
             let mark = if part.all { "!" } else { "" };
-            format!("{}:{}{mark}", part.alloc, part.ranks)
+            format!("{}:{}{mark}", part.alloc.get(), part.ranks)
         });
         parts.collect::<Vec<_>>().join(" ")
     }

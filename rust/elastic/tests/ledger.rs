@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use penstock_elastic::{Account, Change, Entry, Ledger, Progress};
+use penstock_jobspec::job_id::JobId;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-const JOB: u64 = 7;
+const JOB: JobId = JobId::new(7);
 
 fn apply(ledger: &mut Ledger, name: &str, context: &Value) -> Change {
     ledger.apply(JOB, name, context.as_object())
@@ -99,7 +100,7 @@ proptest! {
             prop_assert_eq!(late, seqs(all().filter(is_late).collect()));
             let newest = all().rev().find(|entry| entry.id == Some(name.to_string()));
             prop_assert_eq!(account.named(&name.to_string()), newest);
-            for alloc in [1003, 2003, again] {
+            for alloc in [1003, 2003, again].map(JobId::new) {
                 let stands = all().find(|entry| entry.alloc == Some(alloc));
                 prop_assert_eq!(account.represented_by(alloc), stands);
             }

@@ -1,5 +1,6 @@
 //! RFC 27: the conversation of job manager and scheduler about allocations.
 
+use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
@@ -17,7 +18,7 @@ pub struct HelloRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HelloResponse<'a> {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Its priority.
     pub priority: u32,
     /// Its owner.
@@ -60,7 +61,7 @@ pub struct ReadyResponse {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AllocRequest<'a> {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Its priority: greater starts first.
     pub priority: u32,
     /// Its owner.
@@ -114,7 +115,7 @@ impl<'de> Deserialize<'de> for AllocResponseType {
 #[serde(bound(deserialize = "A: Deserialize<'de>"))]
 pub struct AllocResponse<'a, A = Map<String, Value>> {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// The type; any but `Annotate` is the last response.
     #[serde(rename = "type")]
     pub kind: AllocResponseType,
@@ -131,7 +132,7 @@ pub struct AllocResponse<'a, A = Map<String, Value>> {
 
 impl<'a, A> AllocResponse<'a, A> {
     /// Returns a response with an id and a type only.
-    pub fn new(id: u64, kind: AllocResponseType) -> Self {
+    pub fn new(id: JobId, kind: AllocResponseType) -> Self {
         Self {
             id,
             kind,
@@ -142,7 +143,7 @@ impl<'a, A> AllocResponse<'a, A> {
     }
 
     /// Returns a denial with its note.
-    pub fn deny(id: u64, note: impl Into<Text<'a>>) -> Self {
+    pub fn deny(id: JobId, note: impl Into<Text<'a>>) -> Self {
         Self {
             note: Some(note.into()),
             ..Self::new(id, AllocResponseType::Deny)
@@ -176,21 +177,21 @@ pub struct SchedAnnotations<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
 }
 
 /// `sched.prioritize`: the priorities of jobs have changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrioritizeRequest {
     /// Ids and their new priorities.
-    pub jobs: Vec<(u64, u32)>,
+    pub jobs: Vec<(JobId, u32)>,
 }
 
 /// `sched.free`: resources of a job are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FreeRequest<'a> {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// R of the released resources (current version); the whole allocation if absent.
     #[serde(borrow, rename = "R", skip_serializing_if = "Option::is_none")]
     pub r: Option<Json<'a>>,
@@ -203,14 +204,14 @@ pub struct FreeRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FreeResponse {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
 }
 
 /// `sched.expiration` (RFC 27) and `<service>.expiration` (RFC 32): the expiration of a running job changes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExpirationRequest {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Seconds since the epoch; 0 for none.
     pub expiration: f64,
 }

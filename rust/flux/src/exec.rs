@@ -3,6 +3,7 @@
 use std::fmt;
 
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::payload::{InvalidValue, Json, Payload, Text, object_document, parse_str};
@@ -21,7 +22,7 @@ pub struct HelloRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartRequest<'a> {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Its owner.
     pub userid: u32,
     /// Its jobspec, an object.
@@ -100,7 +101,7 @@ impl<'de> Deserialize<'de> for StartResponseType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartResponse<D> {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// The type of the response.
     #[serde(rename = "type")]
     pub kind: StartResponseType,
@@ -234,7 +235,7 @@ pub struct Finish {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillRequest {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// The signal's number.
     pub signum: i32,
 }
@@ -243,7 +244,7 @@ pub struct KillRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShrinkRequest {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// The ranks.
     pub ranks: IdSet,
 }
@@ -261,7 +262,7 @@ pub struct ReplacedRequest<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputRequest<'a> {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// `stdout`, `stderr`; both if absent.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Vec<Text<'a>>>,
@@ -274,7 +275,7 @@ pub struct OutputRequest<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobExceptionEvent<'a> {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// The type, a word.
     #[serde(borrow, rename = "type")]
     pub kind: Text<'a>,

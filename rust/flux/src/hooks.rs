@@ -1,5 +1,6 @@
 //! Prolog and epilog commands of the site, which the job manager requests (Penstock's own).
 
+use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::{Json, Payload, Text};
@@ -8,7 +9,7 @@ use crate::payload::{Json, Payload, Text};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookRequest<'a> {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Its owner.
     pub userid: u32,
     /// The wait status of its tasks, if they have ended.
@@ -23,7 +24,7 @@ pub struct HookRequest<'a> {
 pub struct HookResponse<'a> {
     /// The job.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<u64>,
+    pub id: Option<JobId>,
     /// The command's wait status.
     pub status: i64,
     /// The human-readable reason, if the status is not 0.
@@ -35,7 +36,7 @@ pub struct HookResponse<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
 }
 
 impl Payload for HookRequest<'_> {}

@@ -1,5 +1,6 @@
 //! The service `job-info`: a job's documents and events.
 
+use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -9,7 +10,7 @@ use crate::payload::{Payload, Text};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookupRequest<'a> {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Names of documents: `eventlog`, `jobspec`, `R` (RFC 16).
     #[serde(borrow)]
     pub keys: Vec<Text<'a>>,
@@ -22,7 +23,7 @@ pub struct LookupRequest<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookupResponse {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// The documents by name, each a string.
     #[serde(flatten)]
     pub documents: Map<String, Value>,
@@ -32,7 +33,7 @@ pub struct LookupResponse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventlogWatchRequest<'a> {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Which log: `eventlog` if absent.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub path: Option<Text<'a>>,

@@ -1,5 +1,6 @@
 //! The service `job-ingest`: submission.
 
+use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::{Json, Payload, Text, objects};
@@ -33,14 +34,14 @@ pub struct SubmitRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmitResponse {
     /// The new job's id.
-    pub id: u64,
+    pub id: JobId,
 }
 
 /// The response to a request with `count`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmitCopiesResponse {
     /// The new jobs' ids.
-    pub ids: Vec<u64>,
+    pub ids: Vec<JobId>,
 }
 
 /// The result of one submission in a request with `jobs`.
@@ -48,7 +49,7 @@ pub struct SubmitCopiesResponse {
 #[serde(rename_all = "lowercase")]
 pub enum SubmitResult {
     /// The ids of its jobs.
-    Ids(Vec<u64>),
+    Ids(Vec<JobId>),
     /// The reason why it is rejected.
     Error(String),
 }

@@ -1,5 +1,6 @@
 //! The service `job-list`: jobs as rows of attributes (RFC 43).
 
+use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -25,7 +26,7 @@ pub struct ListRequest<'a> {
     pub constraint: Option<Json<'a>>,
     /// The ids of the jobs to show (Penstock's own).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ids: Option<Vec<u64>>,
+    pub ids: Option<Vec<JobId>>,
 }
 
 /// A response to `list` and `wait`.
@@ -43,7 +44,7 @@ pub struct ListResponse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListIdRequest<'a> {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// The attributes to show; all if empty.
     #[serde(borrow, default)]
     pub attrs: Vec<Text<'a>>,
@@ -69,7 +70,7 @@ pub struct ListAttrsResponse<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitRequest {
     /// The jobs.
-    pub ids: Vec<u64>,
+    pub ids: Vec<JobId>,
 }
 
 /// Numbers of jobs, of a queue or of the instance.

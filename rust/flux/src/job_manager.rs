@@ -2,6 +2,7 @@
 //!
 //! Its ends of RFC 27 and RFC 32 are in [`alloc`](crate::alloc) and [`exec`](crate::exec).
 
+use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -14,10 +15,10 @@ use crate::payload::{Payload, Text, object};
 pub struct RaiseRequest<'a> {
     /// One job.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<u64>,
+    pub id: Option<JobId>,
     /// Several jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ids: Option<Vec<u64>>,
+    pub ids: Option<Vec<JobId>>,
     /// All active jobs.
     #[serde(default)]
     pub all: bool,
@@ -52,10 +53,10 @@ pub struct BulkResponse {
 pub struct KillRequest {
     /// One job.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<u64>,
+    pub id: Option<JobId>,
     /// Several jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ids: Option<Vec<u64>>,
+    pub ids: Option<Vec<JobId>>,
     /// The signal's number.
     pub signum: i32,
 }
@@ -65,10 +66,10 @@ pub struct KillRequest {
 pub struct UrgencyRequest {
     /// One job.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<u64>,
+    pub id: Option<JobId>,
     /// Several jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ids: Option<Vec<u64>>,
+    pub ids: Option<Vec<JobId>>,
     /// 0 (hold) to 31 (expedite) (RFC 30).
     pub urgency: i64,
 }
@@ -84,14 +85,14 @@ pub struct UrgencyResponse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrioritizeRequest {
     /// Ids and priorities.
-    pub jobs: Vec<(u64, i64)>,
+    pub jobs: Vec<(JobId, i64)>,
 }
 
 /// `job-manager.memo`: records a memo of the job's owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoRequest {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Keys and values; null removes a key.
     pub memo: Map<String, Value>,
 }
@@ -100,7 +101,7 @@ pub struct MemoRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdateRequest {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Values by their paths in the jobspec, e.g. `attributes.system.duration`.
     pub updates: Map<String, Value>,
 }
@@ -116,7 +117,7 @@ pub struct PurgeRequest {
     pub num_limit: Option<i64>,
     /// Purges these jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ids: Option<Vec<u64>>,
+    pub ids: Option<Vec<JobId>>,
     /// Whether to purge the jobs; otherwise they are only counted.
     #[serde(default)]
     pub force: bool,
@@ -211,7 +212,7 @@ pub struct HistoryRequest<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryResponse {
     /// Ids.
-    pub jobs: Vec<u64>,
+    pub jobs: Vec<JobId>,
 }
 
 /// The scheduler in the statistics.
@@ -261,7 +262,7 @@ pub struct StatsResponse<'a> {
     /// Active jobs with resources.
     pub running: u64,
     /// The greatest job id.
-    pub max_jobid: u64,
+    pub max_jobid: JobId,
     /// Commits to the store.
     pub commits: u64,
     /// The scheduler.

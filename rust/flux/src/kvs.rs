@@ -11,8 +11,8 @@ use crate::payload::{Payload, Text, object, objects, optional_object};
 pub const PRIMARY: &str = "primary";
 
 /// The key of a job's R (RFC 16).
-pub fn r_key(id: u64) -> String {
-    format!("job.{}.R", JobId::new(id).dothex())
+pub fn r_key(id: JobId) -> String {
+    format!("job.{}.R", id.dothex())
 }
 
 /// `kvs.commit`: applies operations atomically.

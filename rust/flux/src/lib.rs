@@ -9,9 +9,9 @@
 //! The crate keeps no state: roles that a message requires and the order of messages are up to the peers.
 //!
 //! ```
-//! use penstock_flux::{Payload, alloc, read};
+//! use penstock_flux::{JobId, Payload, alloc, read};
 //!
-//! let request = alloc::FreeResponse { id: 7 };
+//! let request = alloc::FreeResponse { id: JobId::new(7) };
 //! let bytes = request.to_payload();
 //! assert_eq!(bytes, b"{\"id\":7}\0");
 //! assert_eq!(read::<alloc::FreeResponse>(bytes.strip_suffix(&[0]))?, request);
@@ -49,6 +49,7 @@ pub use error::Error;
 pub use jobspec_document::{JobspecDocument, Simulation};
 pub use matchtag::Matchtags;
 pub use payload::{Json, Member, Payload, Text, document, object, read};
+pub use penstock_jobspec::job_id::JobId;
 pub use request_error::RequestError;
 pub use role::Credentials;
 pub use typed::{

@@ -24,10 +24,10 @@ use crate::error::Error;
 /// the key and what was expected.
 ///
 /// ```
-/// use penstock_flux::{alloc, read};
+/// use penstock_flux::{JobId, alloc, read};
 ///
 /// let request: alloc::CancelRequest = read(Some(br#"{"id":7,"later":true}"#))?;
-/// assert_eq!(request.id, 7);
+/// assert_eq!(request.id, JobId::new(7));
 /// let error = read::<alloc::CancelRequest>(Some(b"[7]")).unwrap_err();
 /// assert_eq!(error.to_string(), "expected an object, found an array");
 /// # Ok::<(), penstock_flux::Error>(())

@@ -1,5 +1,6 @@
 //! The service `pmix`: requests of running jobs for other resources (PMIx RFC 0005), Penstock's own messages.
 
+use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use crate::payload::{Payload, Text, objects};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AllocRequest<'a> {
     /// The job.
-    pub job: u64,
+    pub job: JobId,
     /// The task rank of the requester; absent if the job as a whole requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
@@ -58,7 +59,7 @@ pub struct QueuedResponse<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest<'a> {
     /// The job.
-    pub job: u64,
+    pub job: JobId,
     /// Only requests of this task; of all tasks if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
@@ -71,7 +72,7 @@ pub struct CancelRequest<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRequest<'a> {
     /// The job.
-    pub job: u64,
+    pub job: JobId,
     /// The requests of this id; all if absent.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub id: Option<Text<'a>>,

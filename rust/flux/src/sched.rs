@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -14,10 +15,10 @@ use crate::payload::{Json, Member, Payload, Text, object, objects};
 pub struct JobsRequest {
     /// Several jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ids: Option<Vec<u64>>,
+    pub ids: Option<Vec<JobId>>,
     /// One job, in place of `ids`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<u64>,
+    pub id: Option<JobId>,
     /// `estimate` without ids: how many jobs, from the first of the queue; 0 for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_entries: Option<u64>,
@@ -25,7 +26,7 @@ pub struct JobsRequest {
 
 impl JobsRequest {
     /// Returns the requested job ids; `None` if the request names no job.
-    pub fn into_ids(self) -> Option<Vec<u64>> {
+    pub fn into_ids(self) -> Option<Vec<JobId>> {
         self.ids.or_else(|| self.id.map(|id| vec![id]))
     }
 }
@@ -47,7 +48,7 @@ pub struct StartEstimate {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation<'a> {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// The kind of reason, a word.
     #[serde(borrow)]
     pub kind: Text<'a>,
@@ -75,7 +76,7 @@ pub struct ExplainResponse<'a> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate<'a> {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Why it is pending, if its start cannot be estimated.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text<'a>>,
@@ -123,7 +124,7 @@ pub struct WhatIfRequest<'a> {
     pub urgency: Option<u64>,
     /// A job to cancel.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cancel: Option<u64>,
+    pub cancel: Option<JobId>,
     /// An idset of ranks that go down.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub down: Option<Text<'a>>,
@@ -132,10 +133,10 @@ pub struct WhatIfRequest<'a> {
     pub up: Option<Text<'a>>,
     /// A pending job: with how many nodes it would start now.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fit: Option<u64>,
+    pub fit: Option<JobId>,
     /// A pending job whose request changes, by `nodes` or `duration`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub job: Option<u64>,
+    pub job: Option<JobId>,
     /// Its changed number of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u64>,
@@ -148,7 +149,7 @@ pub struct WhatIfRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MovedStart {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Its estimated start without the change, seconds since the epoch.
     pub before: Option<f64>,
     /// Its estimated start with the change.

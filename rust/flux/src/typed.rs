@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Jobspec, Request};
 use penstock_rset::ResourceSet;
 use serde::Serialize;
@@ -95,7 +96,7 @@ impl RedactedJobspec {
 #[derive(Clone, Debug)]
 pub struct PendingJob {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Its priority: greater starts first.
     pub priority: u32,
     /// Its owner.
@@ -122,7 +123,7 @@ impl PendingJob {
 #[derive(Clone, Debug)]
 pub struct Allocation {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// The resources.
     pub r: Arc<ResourceSet>,
     /// Their JSON text, which is committed.
@@ -165,7 +166,7 @@ fn commit_request(allocations: &[Allocation]) -> CommitRequest<'static> {
 #[derive(Clone, Debug)]
 pub struct FreedResources {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// The resources.
     pub r: Arc<ResourceSet>,
     /// Their JSON text, if it has been written already.
@@ -191,7 +192,7 @@ impl FreedResources {
 #[derive(Clone, Debug)]
 pub struct StartingJob {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// Its owner.
     pub userid: u32,
     /// Its jobspec.
@@ -220,14 +221,14 @@ impl StartingJob {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartReport {
     /// The job.
-    pub id: u64,
+    pub id: JobId,
     /// The reported event.
     pub event: ExecEvent<'static>,
 }
 
 impl StartReport {
     fn to_payload(&self) -> Vec<u8> {
-        fn write<D: Serialize>(id: u64, kind: StartResponseType, data: D) -> Vec<u8> {
+        fn write<D: Serialize>(id: JobId, kind: StartResponseType, data: D) -> Vec<u8> {
             let data = Some(data);
             StartResponse { id, kind, data }.to_payload()
         }

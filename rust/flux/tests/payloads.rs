@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotations};
 use penstock_flux::{
-    Json, Member, Payload, StreamCancelRequest, Text, acquire, alloc, broker, document, exec,
-    hooks, job_info, job_ingest, job_list, job_manager, kvs, log, pmix, pmix_server, read,
+    JobId, Json, Member, Payload, StreamCancelRequest, Text, acquire, alloc, broker, document,
+    exec, hooks, job_info, job_ingest, job_list, job_manager, kvs, log, pmix, pmix_server, read,
     resource, sched,
 };
 use serde::Deserialize;
@@ -491,7 +491,7 @@ fn an_annotation_is_left_out_removed_or_set() {
     };
     let response = AllocResponse {
         annotations: Some(annotations),
-        ..AllocResponse::new(1, AllocResponseType::Annotate)
+        ..AllocResponse::new(JobId::new(1), AllocResponseType::Annotate)
     };
     assert_eq!(
         response.to_payload(),

@@ -149,8 +149,8 @@ impl FluidGenerator {
     }
 
     /// Records an id from before a restart, so that later ones are greater.
-    pub fn observe(&mut self, id: u64) {
-        let (time, sequence) = (id >> TIME_SHIFT, id & MAX_SEQUENCE);
+    pub fn observe(&mut self, id: JobId) {
+        let (time, sequence) = (id.0 >> TIME_SHIFT, id.0 & MAX_SEQUENCE);
         if !self.begun || (time, sequence) > (self.time, self.sequence) {
             (self.time, self.sequence, self.begun) = (time, sequence, true);
         }
@@ -158,7 +158,7 @@ impl FluidGenerator {
 
     /// Returns the next id. `now` is in milliseconds since the instance's epoch. After the 1024 ids of a
     /// millisecond, those of the next are used.
-    pub fn next(&mut self, now: u64) -> u64 {
+    pub fn next(&mut self, now: u64) -> JobId {
         let now = now.min(MAX_TIME);
         if !self.begun || now > self.time {
             (self.time, self.sequence, self.begun) = (now, 0, true);
@@ -168,7 +168,7 @@ impl FluidGenerator {
             self.time += 1;
             self.sequence = 0;
         }
-        (self.time << TIME_SHIFT) | (self.generator << SEQUENCE_BITS) | self.sequence
+        JobId((self.time << TIME_SHIFT) | (self.generator << SEQUENCE_BITS) | self.sequence)
     }
 }
 

@@ -109,14 +109,14 @@ fn ids_never_repeat_and_never_go_back() {
         for _ in 0..2_000 {
             let id = generator.next(now);
             assert!(last.is_none_or(|last| id > last));
-            assert_eq!((id >> 10) & 0x3fff, 3);
+            assert_eq!((id.get() >> 10) & 0x3fff, 3);
             last = Some(id);
         }
     }
     let mut later = FluidGenerator::new(3);
     later.observe(last.unwrap());
     assert!(later.next(0) > last.unwrap());
-    assert_eq!(FluidGenerator::new(0).next(1), 1 << 24);
+    assert_eq!(FluidGenerator::new(0).next(1), JobId::new(1 << 24));
 }
 
 #[test]

@@ -40,12 +40,12 @@ pub(crate) enum JobKey {
 
 #[derive(Deserialize)]
 struct IdOnly {
-    id: u64,
+    id: JobId,
 }
 
 #[derive(Deserialize)]
 struct JobOnly {
-    job: u64,
+    job: JobId,
 }
 
 /// Checks that the sender of a request has the role that its method requires.
@@ -60,12 +60,12 @@ pub(crate) fn check(caller: Caller, jobs: &Jobs, request: Request<'_>) -> Result
 }
 
 /// The job, if the sender may see and change it: its owner or the instance owner.
-pub(crate) fn job(jobs: &Jobs, sender: Credentials, id: u64) -> Result<&Job, RequestError> {
+pub(crate) fn job(jobs: &Jobs, sender: Credentials, id: JobId) -> Result<&Job, RequestError> {
     let job = jobs.known(id)?;
     if sender.may_act_for(job.record.userid()) {
         return Ok(job);
     }
-    let text = format!("job {} belongs to another user", JobId::new(id));
+    let text = format!("job {id} belongs to another user");
     Err(RequestError::not_permitted(text))
 }
 
@@ -138,6 +138,7 @@ pub(crate) fn is_owners_response(settings: &Settings, userid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use penstock_flux::{Credentials, RequestError, errno, role};
+    use serde_json::json;
 
     use super::{Caller, JobKey, check, signer, urgency};
     use crate::fixture::{OWNER, add_pending_job, context, message};
@@ -159,7 +160,10 @@ mod tests {
             message.userid = userid;
             errnum(check(caller, &cx.jobs, Request::new(&message, OWNER)))
         };
-        let (by_id, by_job) = (format!(r#"{{"id":{id}}}"#), format!(r#"{{"job":{id}}}"#));
+        let (by_id, by_job) = (
+            json!({"id": id}).to_string(),
+            json!({"job": id}).to_string(),
+        );
         let (of_id, of_job) = (Caller::JobOwner(JobKey::Id), Caller::JobOwner(JobKey::Job));
         for userid in [OWNER, GUEST] {
             let denied = if userid == OWNER { 0 } else { errno::EPERM };

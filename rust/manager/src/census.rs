@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_flux::job_list::{JobCounts, JobStatsResponse};
+use penstock_jobspec::job_id::JobId;
 use serde_json::{Map, Value};
 
 use crate::context::milliseconds;
@@ -100,7 +101,7 @@ pub struct Census {
     whole: Tally,
     queues: BTreeMap<String, Tally>,
     /// Inactive jobs as (end in milliseconds, id), oldest first.
-    inactive: BTreeSet<(u64, u64)>,
+    inactive: BTreeSet<(u64, JobId)>,
 }
 
 impl Census {
@@ -159,7 +160,7 @@ impl Census {
     }
 
     /// Inactive jobs as (end in milliseconds, id), oldest first.
-    pub(crate) fn inactive(&self) -> &BTreeSet<(u64, u64)> {
+    pub(crate) fn inactive(&self) -> &BTreeSet<(u64, JobId)> {
         &self.inactive
     }
 

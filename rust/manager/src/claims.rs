@@ -49,7 +49,7 @@ pub(crate) struct Claims {
     /// The resources that may be allocated; if unknown, only overlaps are detected.
     inventory: Option<ResourceSet>,
     used: HashMap<u32, Used>,
-    jobs: HashMap<u64, Claim>,
+    jobs: HashMap<JobId, Claim>,
 }
 
 impl Claims {
@@ -119,7 +119,7 @@ impl Claims {
     /// earlier claim of the same job; of two commits for one job the later counts.
     pub(crate) fn commit(&mut self, commits: &[Allocation]) -> Result<(), ClaimError> {
         // All old claims end first: the jobs of one commit may exchange resources.
-        let old: Vec<(u64, Claim)> = commits
+        let old: Vec<(JobId, Claim)> = commits
             .iter()
             .filter_map(|commit| Some((commit.id, self.take(commit.id)?)))
             .collect();
@@ -145,7 +145,7 @@ impl Claims {
     /// not.
     pub(crate) fn restore(
         &mut self,
-        id: u64,
+        id: JobId,
         r: &Arc<ResourceSet>,
         released: &IdSet,
     ) -> Result<(), ClaimError> {
@@ -160,13 +160,13 @@ impl Claims {
     }
 
     /// Whether this value is the R that was committed for the job.
-    pub(crate) fn is_committed(&self, id: u64, r: &Arc<ResourceSet>) -> bool {
+    pub(crate) fn is_committed(&self, id: JobId, r: &Arc<ResourceSet>) -> bool {
         let claim = self.jobs.get(&id);
         claim.is_some_and(|claim| Arc::ptr_eq(&claim.r, r) || claim.r == *r)
     }
 
     /// Whether R was committed for the job and the response has the same R, or none.
-    pub(crate) fn agrees(&self, id: u64, r: Option<&str>) -> bool {
+    pub(crate) fn agrees(&self, id: JobId, r: Option<&str>) -> bool {
         let Some(claim) = self.jobs.get(&id) else {
             return false;
         };
@@ -178,19 +178,19 @@ impl Claims {
     }
 
     /// The JSON text of a job's R: as committed, unless R has changed since.
-    pub(crate) fn text(&self, id: u64, r: &Arc<ResourceSet>) -> Arc<str> {
+    pub(crate) fn text(&self, id: JobId, r: &Arc<ResourceSet>) -> Arc<str> {
         let committed = self.committed_text(id, r);
         committed.unwrap_or_else(|| r.to_json().into())
     }
 
     /// The JSON text of a job's R as committed; `None` if R has changed since, or is from before a restart.
-    pub(crate) fn committed_text(&self, id: u64, r: &Arc<ResourceSet>) -> Option<Arc<str>> {
+    pub(crate) fn committed_text(&self, id: JobId, r: &Arc<ResourceSet>) -> Option<Arc<str>> {
         let claim = self.jobs.get(&id).filter(|claim| Arc::ptr_eq(&claim.r, r));
         claim.and_then(|claim| claim.text.clone())
     }
 
     /// Ends the claim of a job to some of its ranks.
-    pub(crate) fn release(&mut self, id: u64, ranks: &IdSet) {
+    pub(crate) fn release(&mut self, id: JobId, ranks: &IdSet) {
         let Some(claim) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -203,11 +203,11 @@ impl Claims {
     }
 
     /// Ends the claim of a job.
-    pub(crate) fn drop(&mut self, id: u64) {
+    pub(crate) fn drop(&mut self, id: JobId) {
         self.take(id);
     }
 
-    fn take(&mut self, id: u64) -> Option<Claim> {
+    fn take(&mut self, id: JobId) -> Option<Claim> {
         let claim = self.jobs.remove(&id)?;
         for (ranks, cores, gpus) in claim.r.runs() {
             for rank in ranks {
@@ -219,7 +219,7 @@ impl Claims {
         Some(claim)
     }
 
-    fn put(&mut self, id: u64, r: Arc<ResourceSet>, released: IdSet, text: Option<Arc<str>>) {
+    fn put(&mut self, id: JobId, r: Arc<ResourceSet>, released: IdSet, text: Option<Arc<str>>) {
         for (ranks, cores, gpus) in r.runs() {
             for rank in ranks {
                 if !released.contains(rank) {
@@ -233,23 +233,22 @@ impl Claims {
         self.jobs.insert(id, claim);
     }
 
-    fn check(&self, id: u64, r: &ResourceSet) -> Result<(), ClaimError> {
-        let name = JobId::new(id);
+    fn check(&self, id: JobId, r: &ResourceSet) -> Result<(), ClaimError> {
         if r.nnodes() == 0 {
-            return Err(ClaimError(format!("job {name}: R has no execution target")));
+            return Err(ClaimError(format!("job {id}: R has no execution target")));
         }
         if let Some(inventory) = &self.inventory {
             for (ranks, cores, gpus) in r.runs() {
                 for rank in ranks {
                     let Some((own_cores, own_gpus)) = inventory.resources(rank) else {
-                        let text = format!("job {name}: there is no rank{rank} to allocate");
+                        let text = format!("job {id}: there is no rank{rank} to allocate");
                         return Err(ClaimError(text));
                     };
                     if !(cores.is_subset(own_cores) && gpus.is_subset(own_gpus)) {
                         let (cores, gpus) =
                             (cores.difference(own_cores), gpus.difference(own_gpus));
                         let what = describe(rank, &cores, &gpus);
-                        let text = format!("job {name}: there is no {what} to allocate");
+                        let text = format!("job {id}: there is no {what} to allocate");
                         return Err(ClaimError(text));
                     }
                 }
@@ -258,7 +257,7 @@ impl Claims {
         self.check_overlap(id, r)
     }
 
-    fn check_overlap(&self, id: u64, r: &ResourceSet) -> Result<(), ClaimError> {
+    fn check_overlap(&self, id: JobId, r: &ResourceSet) -> Result<(), ClaimError> {
         for (ranks, cores, gpus) in r.runs() {
             for rank in ranks {
                 let Some(used) = self.used.get(&rank) else {
@@ -274,7 +273,7 @@ impl Claims {
 
     /// Returns the error that names the job whose claim overlaps. Only a rejected commit pays for the
     /// search.
-    fn overlap(&self, id: u64, rank: u32, cores: &IdSet, gpus: &IdSet) -> ClaimError {
+    fn overlap(&self, id: JobId, rank: u32, cores: &IdSet, gpus: &IdSet) -> ClaimError {
         let shared = |claim: &Claim| {
             let (own_cores, own_gpus) = claim.r.resources(rank)?;
             let shared = (own_cores.intersection(cores), own_gpus.intersection(gpus));
@@ -285,14 +284,10 @@ impl Claims {
         let owner = owners.filter_map(|(id, claim)| Some((*id, shared(claim)?)));
         if let Some((owner, (cores, gpus))) = owner.min_by_key(|(id, _)| *id) {
             let what = describe(rank, &cores, &gpus);
-            ClaimError(format!(
-                "job {}: job {} has {what}",
-                JobId::new(id),
-                JobId::new(owner)
-            ))
+            ClaimError(format!("job {id}: job {owner} has {what}"))
         } else {
             let what = describe(rank, cores, gpus);
-            ClaimError(format!("job {}: {what} is not free", JobId::new(id)))
+            ClaimError(format!("job {id}: {what} is not free"))
         }
     }
 }
@@ -327,16 +322,19 @@ mod tests {
     use super::Claims;
     use penstock_flux::Allocation;
     use penstock_idset::IdSet;
+    use penstock_jobspec::job_id::JobId;
     use penstock_rset::ResourceSet;
     use std::sync::Arc;
 
+    const JOB: JobId = JobId::new(7);
+    const OTHER: JobId = JobId::new(8);
     /// R with keys in an order that the library does not write.
     const TEXT: &str = r#"{"execution":{"nodelist":["n0"],"R_lite":[{"children":{"core":"0-1"},"rank":"0"}]},"version":1}"#;
 
     fn committed() -> (Claims, Arc<ResourceSet>) {
         let r = Arc::new(ResourceSet::from_json(TEXT).unwrap());
         let allocation = Allocation {
-            id: 7,
+            id: JOB,
             r: Arc::clone(&r),
             text: TEXT.into(),
         };
@@ -348,39 +346,39 @@ mod tests {
     #[test]
     fn the_text_of_r_is_as_committed_until_r_changes() {
         let (claims, r) = committed();
-        assert_eq!(*claims.text(7, &r), *TEXT);
+        assert_eq!(*claims.text(JOB, &r), *TEXT);
         assert_ne!(r.to_json(), TEXT);
         let mut changed = (*r).clone();
         changed.set_expiration(Some(5.5)).unwrap();
         let changed = Arc::new(changed);
-        assert_eq!(*claims.text(7, &changed), *changed.to_json());
-        assert_eq!(claims.committed_text(7, &changed), None);
-        assert_eq!(*claims.text(8, &r), *r.to_json());
+        assert_eq!(*claims.text(JOB, &changed), *changed.to_json());
+        assert_eq!(claims.committed_text(JOB, &changed), None);
+        assert_eq!(*claims.text(OTHER, &r), *r.to_json());
     }
 
     #[test]
     fn the_text_of_r_is_made_after_a_restart_and_after_a_new_commit_is_the_new_one() {
         let (mut claims, r) = committed();
-        claims.drop(7);
-        claims.restore(7, &r, &IdSet::new()).unwrap();
-        assert_eq!(*claims.text(7, &r), *r.to_json());
+        claims.drop(JOB);
+        claims.restore(JOB, &r, &IdSet::new()).unwrap();
+        assert_eq!(*claims.text(JOB, &r), *r.to_json());
         let other = Arc::new((*r).clone());
         let allocation = Allocation {
-            id: 7,
+            id: JOB,
             r: Arc::clone(&other),
             text: "other".into(),
         };
         claims.commit(&[allocation]).unwrap();
-        assert_eq!(*claims.text(7, &other), *"other");
-        assert_eq!(*claims.text(7, &r), *r.to_json());
+        assert_eq!(*claims.text(JOB, &other), *"other");
+        assert_eq!(*claims.text(JOB, &r), *r.to_json());
     }
 
     #[test]
     fn a_value_is_the_committed_r_if_it_is_equal() {
         let (claims, r) = committed();
-        assert!(claims.is_committed(7, &r));
-        assert!(claims.is_committed(7, &Arc::new((*r).clone())));
-        assert!(!claims.is_committed(8, &r));
-        assert!(!claims.is_committed(7, &Arc::new(ResourceSet::new())));
+        assert!(claims.is_committed(JOB, &r));
+        assert!(claims.is_committed(JOB, &Arc::new((*r).clone())));
+        assert!(!claims.is_committed(OTHER, &r));
+        assert!(!claims.is_committed(JOB, &Arc::new(ResourceSet::new())));
     }
 }

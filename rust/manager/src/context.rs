@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use penstock_flux::exec::JobExceptionEvent;
 use penstock_flux::{Matchtags, Payload, RequestError, flags, topic};
-use penstock_jobspec::job_id::FluidGenerator;
+use penstock_jobspec::job_id::{FluidGenerator, JobId};
 use penstock_store::Store;
 use penstock_wire::Message;
 use serde_json::{Value, json};
@@ -120,8 +120,8 @@ impl Context {
         userid: u32,
         stored: &Stored,
         submit: &Event,
-    ) -> Vec<u64> {
-        let ids: Vec<u64> = (0..count).map(|_| self.next_id()).collect();
+    ) -> Vec<JobId> {
+        let ids: Vec<JobId> = (0..count).map(|_| self.next_id()).collect();
         for id in ids.iter().copied() {
             self.insert_job(id, userid, stored, submit);
         }
@@ -131,12 +131,12 @@ impl Context {
     }
 
     /// Adds a new job, whose id is allotted already, with its `submit` event.
-    pub(crate) fn add_job(&mut self, id: u64, userid: u32, stored: &Stored, submit: &Event) {
+    pub(crate) fn add_job(&mut self, id: JobId, userid: u32, stored: &Stored, submit: &Event) {
         self.insert_job(id, userid, stored, submit);
         self.effects.push(Effect::Submitted(vec![id]));
     }
 
-    fn insert_job(&mut self, id: u64, userid: u32, stored: &Stored, submit: &Event) {
+    fn insert_job(&mut self, id: JobId, userid: u32, stored: &Stored, submit: &Event) {
         let (now, key) = (self.now, stored.spec.key);
         self.storage
             .run(|store| store.add_job(id, userid, now, key));
@@ -147,7 +147,7 @@ impl Context {
     }
 
     /// Logs an event of a job and applies it to the job's record.
-    pub(crate) fn log(&mut self, id: u64, mut event: Event) {
+    pub(crate) fn log(&mut self, id: JobId, mut event: Event) {
         if let Some(before) = self.jobs.log(id, &event) {
             event.document = None;
             let after = self.jobs.record(id).map_or(before, Record::state);
@@ -204,7 +204,7 @@ impl Context {
     }
 
     /// Schedules another check of the steps that are due for a job.
-    pub(crate) fn revisit(&mut self, id: u64) {
+    pub(crate) fn revisit(&mut self, id: JobId) {
         self.effects.push(Effect::Revisit(id));
     }
 
@@ -229,13 +229,13 @@ impl Context {
     }
 
     /// Allots a job id.
-    pub(crate) fn next_id(&mut self) -> u64 {
+    pub(crate) fn next_id(&mut self) -> JobId {
         let since_epoch = milliseconds(self.now).saturating_sub(self.epoch_ms);
         self.ids.next(since_epoch)
     }
 
     /// Reserves all ids up to this one: they are not allotted.
-    pub(crate) fn reserve_id(&mut self, id: u64) {
+    pub(crate) fn reserve_id(&mut self, id: JobId) {
         self.ids.observe(id);
     }
 
@@ -248,7 +248,7 @@ impl Context {
     }
 
     /// Raises an exception: logs it, and announces it to execution services.
-    pub(crate) fn raise(&mut self, id: u64, raise: &Raise<'_>) {
+    pub(crate) fn raise(&mut self, id: JobId, raise: &Raise<'_>) {
         let mut context = json!({
             "type": raise.kind,
             "severity": raise.severity,
@@ -263,7 +263,7 @@ impl Context {
     }
 
     /// Raises a fatal exception on behalf of the instance.
-    pub(crate) fn fail_job(&mut self, id: u64, kind: &str, note: &str) {
+    pub(crate) fn fail_job(&mut self, id: JobId, kind: &str, note: &str) {
         let raise = Raise {
             kind,
             severity: 0,
@@ -276,7 +276,7 @@ impl Context {
 
     /// Announces the fatal exception of a job again, to an execution service that has just received
     /// the job.
-    pub(crate) fn repeat_exception(&mut self, id: u64) {
+    pub(crate) fn repeat_exception(&mut self, id: JobId) {
         let record = self.jobs.record(id);
         let fatal = record.and_then(|record| record.fatal_exception());
         if let Some((kind, status)) = fatal.map(|fatal| (fatal.kind.clone(), fatal.wait_status)) {
@@ -284,7 +284,7 @@ impl Context {
         }
     }
 
-    fn announce_exception(&mut self, id: u64, kind: &str, severity: i64, status: Option<i32>) {
+    fn announce_exception(&mut self, id: JobId, kind: &str, severity: i64, status: Option<i32>) {
         let mut event = Message::event(topic::JOB_EXCEPTION, "", 0);
         let announcement = JobExceptionEvent {
             id,

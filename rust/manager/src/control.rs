@@ -3,6 +3,7 @@
 use penstock_flux::RequestError;
 use penstock_flux::exec::NoData;
 use penstock_flux::job_manager::{BulkResponse, KillRequest, MemoRequest, RaiseRequest};
+use penstock_jobspec::job_id::JobId;
 use serde_json::{Map, Value};
 
 use crate::authorize;
@@ -16,8 +17,8 @@ use crate::state::State;
 /// Applies an operation to several jobs. The response counts them and names those that it failed
 /// for.
 pub(crate) fn for_each(
-    ids: impl IntoIterator<Item = u64>,
-    mut operation: impl FnMut(u64) -> Result<(), RequestError>,
+    ids: impl IntoIterator<Item = JobId>,
+    mut operation: impl FnMut(JobId) -> Result<(), RequestError>,
 ) -> Reply {
     let mut response = BulkResponse {
         count: 0,
@@ -27,7 +28,9 @@ pub(crate) fn for_each(
         match operation(id) {
             Ok(()) => response.count += 1,
             Err(error) => {
-                response.errors.insert(id.to_string(), error.text.into());
+                response
+                    .errors
+                    .insert(id.get().to_string(), error.text.into());
             }
         }
     }
@@ -71,7 +74,7 @@ fn raise_one(
     cx: &mut Context,
     request: Request<'_>,
     raise: &RaiseRequest<'_>,
-    id: u64,
+    id: JobId,
 ) -> Result<(), RequestError> {
     authorize::job(&cx.jobs, request.sender, id)?;
     cx.jobs.active(id)?;

@@ -18,20 +18,20 @@ use crate::state::{JobResult, State};
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Condition {
     /// The antecedent enters RUN.
-    After(u64),
+    After(JobId),
     /// The antecedent ends.
-    AfterAny(u64),
+    AfterAny(JobId),
     /// The antecedent ends with result COMPLETED.
-    AfterOk(u64),
+    AfterOk(JobId),
     /// The antecedent ends with another result.
-    AfterNotOk(u64),
+    AfterNotOk(JobId),
     /// A time is reached, in seconds since the epoch.
     Begin(f64),
 }
 
 impl Condition {
     /// The antecedent; `None` for a time.
-    fn antecedent(self) -> Option<u64> {
+    fn antecedent(self) -> Option<JobId> {
         match self {
             Self::After(id) | Self::AfterAny(id) | Self::AfterOk(id) | Self::AfterNotOk(id) => {
                 Some(id)
@@ -48,7 +48,7 @@ impl Condition {
 }
 
 /// A dependent job, and the description of its dependency.
-type Dependent = (u64, String);
+type Dependent = (JobId, String);
 
 /// The dependents of one antecedent.
 #[derive(Debug, Default)]
@@ -75,9 +75,9 @@ impl Dependents {
 #[derive(Debug, Default)]
 pub(crate) struct Dependencies {
     /// Dependents by antecedent.
-    dependents: BTreeMap<u64, Dependents>,
+    dependents: BTreeMap<JobId, Dependents>,
     /// Begin times: milliseconds since the epoch, job, description.
-    begins: BTreeSet<(u64, u64, String)>,
+    begins: BTreeSet<(u64, JobId, String)>,
 }
 
 /// Reads a dependency of a jobspec.
@@ -85,7 +85,6 @@ fn parse(scheme: &str, value: &str) -> Result<Condition, RequestError> {
     let job = || {
         value
             .parse::<JobId>()
-            .map(JobId::get)
             .map_err(|error| invalid(scheme, value, &error.to_string()))
     };
     match scheme {
@@ -137,7 +136,7 @@ pub(crate) fn check(
 
 impl Dependencies {
     /// Logs the dependencies of a job that has just entered DEPEND, and tests each.
-    pub(crate) fn add(&mut self, cx: &mut Context, id: u64) {
+    pub(crate) fn add(&mut self, cx: &mut Context, id: JobId) {
         let Some(spec) = cx.jobs.record(id).map(|record| Arc::clone(record.spec())) else {
             return;
         };
@@ -153,7 +152,7 @@ impl Dependencies {
     }
 
     /// Waits for each unsatisfied dependency of a job, or settles it at once.
-    pub(crate) fn resume(&mut self, cx: &mut Context, id: u64) {
+    pub(crate) fn resume(&mut self, cx: &mut Context, id: JobId) {
         let record = cx.jobs.record(id);
         let unsatisfied = record.map(|record| record.dependencies().clone());
         for description in unsatisfied.unwrap_or_default() {
@@ -173,7 +172,7 @@ impl Dependencies {
     }
 
     /// Tests the dependencies on a job that has entered RUN or INACTIVE.
-    pub(crate) fn wake_dependents(&mut self, cx: &mut Context, id: u64) {
+    pub(crate) fn wake_dependents(&mut self, cx: &mut Context, id: JobId) {
         let Some(dependents) = self.dependents.get_mut(&id) else {
             return;
         };
@@ -192,7 +191,7 @@ impl Dependencies {
     }
 
     /// Removes a dependency that is satisfied, and fails the job if it never can be.
-    fn settle(&mut self, cx: &mut Context, id: u64, description: &str, condition: Condition) {
+    fn settle(&mut self, cx: &mut Context, id: JobId, description: &str, condition: Condition) {
         let state = cx.jobs.record(id).map(Record::state);
         let Some(other) = condition.antecedent() else {
             return;
@@ -225,10 +224,7 @@ impl Dependencies {
             self.remove_entry(id, description, condition);
             remove(cx, id, description);
         } else if !failure.is_empty() {
-            let note = format!(
-                "{description} cannot be met: {} {failure}",
-                JobId::new(other)
-            );
+            let note = format!("{description} cannot be met: {other} {failure}");
             cx.fail_job(id, "dependency", &note);
         }
     }
@@ -249,7 +245,7 @@ impl Dependencies {
     }
 
     /// Forgets the dependencies of a job that has ended.
-    pub(crate) fn forget(&mut self, cx: &Context, id: u64) {
+    pub(crate) fn forget(&mut self, cx: &Context, id: JobId) {
         let record = cx.jobs.record(id);
         for description in record.into_iter().flat_map(Record::dependencies) {
             if let Some(condition) = Condition::described(description) {
@@ -258,7 +254,7 @@ impl Dependencies {
         }
     }
 
-    fn remove_entry(&mut self, id: u64, description: &str, condition: Condition) {
+    fn remove_entry(&mut self, id: JobId, description: &str, condition: Condition) {
         let description = description.to_owned();
         if let Condition::Begin(time) = condition {
             self.begins.remove(&(milliseconds(time), id, description));
@@ -271,7 +267,7 @@ impl Dependencies {
 }
 
 /// Logs that a dependency is satisfied.
-fn remove(cx: &mut Context, id: u64, description: &str) {
+fn remove(cx: &mut Context, id: JobId, description: &str) {
     let context = json!({ "description": description });
     cx.log(id, Event::with(cx.now, "dependency-remove", context));
     cx.revisit(id);

@@ -2,6 +2,7 @@
 
 use penstock_flux::RequestError;
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use crate::event::Event;
@@ -11,7 +12,7 @@ use crate::state::State;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestKey {
     /// The job that made the request.
-    pub(crate) job: u64,
+    pub(crate) job: JobId,
     /// The number of the request among those of that job.
     pub(crate) seq: u32,
 }
@@ -31,7 +32,7 @@ pub(crate) enum ExpirationCause {
 #[derive(Debug)]
 pub(crate) struct ExpirationChange {
     /// The job.
-    pub(crate) id: u64,
+    pub(crate) id: JobId,
     /// The new time limit in seconds; 0 is unlimited.
     pub(crate) duration: f64,
     /// The new expiration, seconds since the epoch; 0 is unlimited.
@@ -45,10 +46,10 @@ pub(crate) struct ExpirationChange {
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// Jobs were submitted: their `submit` events are logged.
-    Submitted(Vec<u64>),
+    Submitted(Vec<JobId>),
     /// An event was logged and applied: notify the followers of the job's eventlog.
     Logged {
-        id: u64,
+        id: JobId,
         event: Event,
         before: State,
         after: State,
@@ -56,36 +57,36 @@ pub(crate) enum Effect {
     /// Send a message once the changes so far are durable.
     Send(Message),
     /// Check again which steps are due for a job.
-    Revisit(u64),
+    Revisit(JobId),
     /// Write a line to the daemon's log.
     Note(String),
     /// Write a line on a peer's fault to the daemon's log; rate-limited.
     Complain(String),
     /// Free ranks of a job (`sched.free`); `is_final` if they are its last.
     Free {
-        id: u64,
+        id: JobId,
         ranks: IdSet,
         is_final: bool,
     },
     /// Withdraw a job's request for resources: if the job is still pending, the request is made again.
-    Withdraw(u64),
+    Withdraw(JobId),
     /// Move a pending job to the position of its new priority.
-    Reprioritize { id: u64, old: u32, new: u32 },
+    Reprioritize { id: JobId, old: u32, new: u32 },
     /// Request the scheduler's agreement to another time limit of a running job, in seconds from its
     /// begin; 0 is unlimited.
     RequestExpiration {
-        id: u64,
+        id: JobId,
         duration: f64,
         cause: ExpirationCause,
     },
     /// Request that the execution service end a job's tasks on ranks that the job has released.
-    Shrink { id: u64, ranks: IdSet },
+    Shrink { id: JobId, ranks: IdSet },
     /// A job was purged.
-    Purged(u64),
+    Purged(JobId),
     /// Resources were requested for a job that carries a PMIx request.
-    ElasticRequested(u64),
+    ElasticRequested(JobId),
     /// The scheduler has denied the request of a job that is still in SCHED.
-    Denied { id: u64, note: String },
+    Denied { id: JobId, note: String },
     /// The scheduler has disconnected or was suspended.
     SchedulerLost,
     /// The scheduler has accepted or rejected a new expiration, or no scheduler is left to decide.

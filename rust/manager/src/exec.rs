@@ -46,7 +46,7 @@ struct Service {
 pub(crate) struct ExecPeer {
     service: Option<Service>,
     /// Jobs to start as soon as there is a service, the oldest first.
-    waiting: BTreeSet<u64>,
+    waiting: BTreeSet<JobId>,
     /// The route that has registered each service name; `None` if the broker does not say.
     registered: Option<HashMap<String, Vec<u8>>>,
 }
@@ -108,7 +108,7 @@ impl ExecPeer {
     }
 
     /// Queues a job for its start.
-    pub(crate) fn enqueue(&mut self, cx: &mut Context, id: u64) {
+    pub(crate) fn enqueue(&mut self, cx: &mut Context, id: JobId) {
         let dialogue = cx.jobs.dialogue(id);
         if dialogue.is_some_and(|dialogue| dialogue.advance_exec(ExecInput::Enqueue).is_ok()) {
             self.waiting.insert(id);
@@ -116,12 +116,12 @@ impl ExecPeer {
     }
 
     /// Queues a job from before a restart that may be running.
-    pub(crate) fn resume(&mut self, id: u64) {
+    pub(crate) fn resume(&mut self, id: JobId) {
         self.waiting.insert(id);
     }
 
     /// Abandons the start of a job that has ended before it.
-    pub(crate) fn abandon(&mut self, cx: &mut Context, id: u64) {
+    pub(crate) fn abandon(&mut self, cx: &mut Context, id: JobId) {
         let dialogue = cx.jobs.dialogue(id);
         if dialogue.is_some_and(|dialogue| dialogue.advance_exec(ExecInput::Abandon).is_ok()) {
             self.waiting.remove(&id);
@@ -172,7 +172,7 @@ impl ExecPeer {
             service.has_answered = true;
         }
         if let Err(fault) = take_report(cx, id, &report) {
-            let (kind, name) = (report.kind(), JobId::new(id));
+            let (kind, name) = (report.kind(), id);
             cx.complain(format!("`{kind}` response for {name} ignored: {fault}"));
         }
     }
@@ -210,7 +210,12 @@ impl ExecPeer {
     }
 
     /// Sends a signal to the tasks of a job (RFC 32).
-    pub(crate) fn kill(&self, cx: &mut Context, id: u64, signum: i32) -> Result<(), RequestError> {
+    pub(crate) fn kill(
+        &self,
+        cx: &mut Context,
+        id: JobId,
+        signum: i32,
+    ) -> Result<(), RequestError> {
         let state = cx.jobs.record(id).map(Record::state);
         // A job whose prolog is running has no tasks that a signal could reach.
         if state == Some(State::Run)
@@ -218,25 +223,25 @@ impl ExecPeer {
         {
             return Ok(());
         }
-        let text = format!("job {} is not running", JobId::new(id));
+        let text = format!("job {id} is not running");
         Err(RequestError::invalid(text))
     }
 
     /// Requests that the service end the tasks of a job on ranks that the job has released.
-    pub(crate) fn shrink(&self, cx: &mut Context, id: u64, ranks: &IdSet) {
+    pub(crate) fn shrink(&self, cx: &mut Context, id: JobId, ranks: &IdSet) {
         let ranks = ranks.clone();
         self.tell(cx, id, exec_method::SHRINK, &ShrinkRequest { id, ranks });
     }
 
     /// Sends the service the new expiration of a job.
-    pub(crate) fn set_expiration(&self, cx: &mut Context, id: u64, expiration: f64) {
+    pub(crate) fn set_expiration(&self, cx: &mut Context, id: JobId, expiration: f64) {
         let request = ExpirationRequest { id, expiration };
         self.tell(cx, id, exec_method::EXPIRATION, &request);
     }
 
     /// Sends the service a request about a job that it has, without expecting a response. Returns
     /// whether the service has the job.
-    fn tell(&self, cx: &mut Context, id: u64, method: &str, payload: &impl Payload) -> bool {
+    fn tell(&self, cx: &mut Context, id: JobId, method: &str, payload: &impl Payload) -> bool {
         let job = cx.jobs.get(id);
         let is_there = job.is_some_and(|job| job.dialogue.exec().is_outstanding());
         let topic = self.topic(method).filter(|_| is_there);
@@ -262,7 +267,7 @@ impl ExecPeer {
 }
 
 /// Sends the start request of a job.
-fn send_start(cx: &mut Context, id: u64, topic: &str) {
+fn send_start(cx: &mut Context, id: JobId, topic: &str) {
     let Some((record, dialogue)) = cx.jobs.split(id) else {
         return;
     };
@@ -316,7 +321,7 @@ impl<'a> Report<'a> {
 }
 
 /// Takes a response to a start request, if RFC 32 allows it now. The error is the service's fault.
-fn take_report(cx: &mut Context, id: u64, report: &Report<'_>) -> Result<(), Fault> {
+fn take_report(cx: &mut Context, id: JobId, report: &Report<'_>) -> Result<(), Fault> {
     let job = cx.jobs.get(id).ok_or(ExecError::NotDue)?;
     let (has_ended, has_started) = (job.record.has_ended(), job.record.has_started());
     let has_finished = job.record.wait_status().is_some();
@@ -380,13 +385,13 @@ fn take_report(cx: &mut Context, id: u64, report: &Report<'_>) -> Result<(), Fau
 }
 
 /// Whether an input is allowed now.
-fn check(cx: &Context, id: u64, input: ExecInput) -> Result<(), Fault> {
+fn check(cx: &Context, id: JobId, input: ExecInput) -> Result<(), Fault> {
     let exec = cx.jobs.get(id).map(|job| job.dialogue.exec());
     exec.unwrap_or(Exec::Idle).after(input)?;
     Ok(())
 }
 
-fn advance(cx: &mut Context, id: u64, input: ExecInput) -> Result<(), Fault> {
+fn advance(cx: &mut Context, id: JobId, input: ExecInput) -> Result<(), Fault> {
     if let Some(dialogue) = cx.jobs.dialogue(id) {
         dialogue.advance_exec(input)?;
     }
@@ -396,7 +401,7 @@ fn advance(cx: &mut Context, id: u64, input: ExecInput) -> Result<(), Fault> {
 /// Frees the ranks that the execution service has released, or retains them for the epilog.
 ///
 /// The final release frees all remaining ranks, whichever it names: no other release can follow.
-fn take_release(cx: &mut Context, id: u64, release: &Release) -> Result<(), Fault> {
+fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fault> {
     let Some(job) = cx.jobs.get(id) else {
         return Ok(());
     };
@@ -422,7 +427,7 @@ fn take_release(cx: &mut Context, id: u64, release: &Release) -> Result<(), Faul
     let is_failure = is_final && !record.has_ended();
     let is_retained = hooks::retains_release(job, &cx.settings);
     match fault {
-        Some(fault) if is_final => cx.note(format!("final release of {}: {fault}", JobId::new(id))),
+        Some(fault) if is_final => cx.note(format!("final release of {id}: {fault}")),
         Some(fault) => return Err(fault.into()),
         None => {}
     }
@@ -494,6 +499,8 @@ impl From<String> for Fault {
 
 #[cfg(test)]
 mod tests {
+    use penstock_jobspec::job_id::JobId;
+
     use super::ExecPeer;
     use crate::context::Context;
     use crate::dialogue::Exec;
@@ -511,8 +518,8 @@ mod tests {
         exec.hello(cx, request(&hello)).unwrap();
     }
 
-    fn respond(exec: &mut ExecPeer, cx: &mut Context, id: u64, rest: &str) -> Vec<String> {
-        let payload = format!("{{\"id\":{id},{rest}}}");
+    fn respond(exec: &mut ExecPeer, cx: &mut Context, id: JobId, rest: &str) -> Vec<String> {
+        let payload = format!("{{\"id\":{},{rest}}}", id.get());
         exec.start_response(cx, &response("job-exec.start", 0, &payload));
         described(cx)
     }

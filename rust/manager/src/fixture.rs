@@ -5,6 +5,7 @@ use std::sync::Arc;
 use penstock_flux::RedactedJobspec;
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_store::Store;
 use penstock_wire::Message;
@@ -32,7 +33,7 @@ pub(crate) fn context(settings: Settings) -> Context {
 }
 
 /// Adds a job in state SCHED with priority 16.
-pub(crate) fn add_pending_job(cx: &mut Context) -> u64 {
+pub(crate) fn add_pending_job(cx: &mut Context) -> JobId {
     let text = json!({
         "version": 1,
         "resources": [{"type": "slot", "count": 1, "label": "task",
@@ -58,14 +59,14 @@ pub(crate) fn add_pending_job(cx: &mut Context) -> u64 {
 }
 
 /// Adds a job in state RUN.
-pub(crate) fn add_allocated_job(cx: &mut Context) -> u64 {
+pub(crate) fn add_allocated_job(cx: &mut Context) -> JobId {
     let id = add_pending_job(cx);
     allocate(cx, id);
     id
 }
 
 /// Logs the allocation of a job.
-pub(crate) fn allocate(cx: &mut Context, id: u64) {
+pub(crate) fn allocate(cx: &mut Context, id: JobId) {
     let r = Arc::new(ResourceSet::from_json(R).unwrap());
     let event = Event::new(cx.now, "alloc");
     cx.log(id, event.with_document(Document::R(r)));

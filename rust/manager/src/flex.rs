@@ -17,7 +17,7 @@ use crate::event::Event;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct ElasticRequest {
     /// The job that made the request.
-    pub job: u64,
+    pub job: JobId,
     /// The number of the request among that job's.
     pub seq: u32,
     /// `new`, `extend` or `reacquire`.
@@ -25,7 +25,7 @@ pub struct ElasticRequest {
     /// The user's id of the request.
     pub id: Option<String>,
     /// The allocation that its resources join; `None` for an allocation of its own.
-    pub joins: Option<u64>,
+    pub joins: Option<JobId>,
     /// The resources requested.
     #[serde(rename = "ask")]
     pub demand: Demand,
@@ -34,7 +34,7 @@ pub struct ElasticRequest {
     pub attempt: Attempt,
     /// The request jobs of the parts that are allocated already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub before: Vec<u64>,
+    pub before: Vec<JobId>,
 }
 
 impl ElasticRequest {
@@ -55,14 +55,14 @@ pub struct Flex {
     /// All resources of the job, if they are not its own R.
     pub extent: Option<Arc<ResourceSet>>,
     /// The request jobs of its grants.
-    pub grants: BTreeSet<u64>,
+    pub grants: BTreeSet<JobId>,
     /// Its own ranks that it has released itself.
     pub released: IdSet,
 }
 
 #[derive(Deserialize)]
 struct Added {
-    alloc: u64,
+    alloc: JobId,
     #[serde(rename = "R")]
     r: Value,
 }
@@ -74,7 +74,7 @@ struct Removed {
     #[serde(default)]
     ranks: String,
     #[serde(default)]
-    ended: Vec<u64>,
+    ended: Vec<JobId>,
 }
 
 fn read<T: serde::de::DeserializeOwned>(event: &Event) -> Option<T> {
@@ -133,9 +133,9 @@ impl Flex {
         let mut shown = Map::new();
         if let Some(request) = &self.request {
             shown.insert("directive".to_owned(), request.directive.as_str().into());
-            shown.insert("job".to_owned(), JobId::new(request.job).to_string().into());
+            shown.insert("job".to_owned(), request.job.to_string().into());
             if let Some(joined) = request.joins.filter(|joined| *joined != request.job) {
-                let joined = JobId::new(joined).to_string();
+                let joined = joined.to_string();
                 shown.insert("allocation".to_owned(), joined.into());
             }
             if let Some(id) = &request.id {
@@ -143,7 +143,7 @@ impl Flex {
             }
         }
         if !self.grants.is_empty() {
-            let grants = self.grants.iter().map(|id| JobId::new(*id).to_string());
+            let grants = self.grants.iter().map(JobId::to_string);
             shown.insert("grants".to_owned(), json!(grants.collect::<Vec<_>>()));
         }
         if !self.released.is_empty() {

@@ -6,6 +6,7 @@ use penstock_flux::job_manager::{HistoryRequest, HistoryResponse};
 use crate::authorize;
 use crate::context::Context;
 use crate::rpc::{Handled, Reply, Request};
+use penstock_jobspec::job_id::JobId;
 
 /// A Python slice of a list: `[start:stop:step]`, each part optional.
 struct Slice {
@@ -47,7 +48,7 @@ impl Slice {
         }
     }
 
-    fn of(&self, items: &[u64]) -> Vec<u64> {
+    fn of<T: Copy>(&self, items: &[T]) -> Vec<T> {
         let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
         let (low, high) = if self.stride > 0 {
             (0, length)
@@ -92,7 +93,7 @@ pub(crate) fn history(cx: &Context, request: Request<'_>) -> Handled {
         (0.., Some(stop @ 0..)) if slice.stride > 0 => usize::try_from(stop).ok(),
         _ => None,
     };
-    let ids: Vec<u64> = theirs
+    let ids: Vec<JobId> = theirs
         .take(max.unwrap_or(usize::MAX))
         .map(|job| job.record.id())
         .collect();
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn slices_are_pythons() {
         let items = [10, 11, 12, 13, 14];
-        let cases: [(&str, &[u64]); 12] = [
+        let cases: [(&str, &[u8]); 12] = [
             ("[:1]", &[10]),
             ("[:]", &items),
             ("[1:3]", &[11, 12]),

@@ -106,12 +106,12 @@ pub(crate) fn retains_release(job: &Job, settings: &Settings) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Hooks {
     /// Outstanding requests by matchtag.
-    outstanding: BTreeMap<u32, (u64, Hook)>,
+    outstanding: BTreeMap<u32, (JobId, Hook)>,
 }
 
 impl Hooks {
     /// Runs a hook of a job if it is due. Returns whether the job must wait for it.
-    pub(crate) fn run(&mut self, cx: &mut Context, id: u64, hook: Hook) -> bool {
+    pub(crate) fn run(&mut self, cx: &mut Context, id: JobId, hook: Hook) -> bool {
         let Some(job) = cx.jobs.get(id) else {
             return false;
         };
@@ -138,7 +138,7 @@ impl Hooks {
         }
     }
 
-    fn request(&mut self, cx: &mut Context, id: u64, hook: Hook) {
+    fn request(&mut self, cx: &mut Context, id: JobId, hook: Hook) {
         let Some((record, dialogue)) = cx.jobs.split(id) else {
             return;
         };
@@ -173,7 +173,7 @@ impl Hooks {
             finish(cx, id, hook, status);
             return cx.revisit(id);
         }
-        cx.note(format!("{} of job {}: {note}", hook.name(), JobId::new(id)));
+        cx.note(format!("{} of job {id}: {note}", hook.name()));
         match hook {
             Hook::Prolog => {
                 finish(cx, id, hook, status);
@@ -199,7 +199,7 @@ impl Hooks {
 }
 
 /// Cancels the prolog of a job in CLEANUP. Returns whether the job must wait for its end.
-pub(crate) fn cancel_prolog(cx: &mut Context, id: u64) -> bool {
+pub(crate) fn cancel_prolog(cx: &mut Context, id: JobId) -> bool {
     let job = cx.jobs.get(id);
     if !job.is_some_and(|job| job.record.prolog().is_running()) {
         return false;
@@ -217,7 +217,7 @@ pub(crate) fn cancel_prolog(cx: &mut Context, id: u64) -> bool {
 }
 
 /// Logs that a hook has finished.
-fn finish(cx: &mut Context, id: u64, hook: Hook, status: i64) {
+fn finish(cx: &mut Context, id: JobId, hook: Hook, status: i64) {
     let context = json!({"description": hook.name(), "status": status});
     cx.log(id, Event::with(cx.now, hook.finish_event(), context));
 }

@@ -15,7 +15,7 @@ use crate::watch::Watchers;
 /// One of the documents of a job that RFC 16 stores, as text; `None` if the job has none yet.
 pub(crate) fn document(
     cx: &mut Context,
-    id: u64,
+    id: JobId,
     key: &str,
 ) -> Result<Option<String>, RequestError> {
     let Some(job) = cx.jobs.get(id) else {
@@ -56,7 +56,7 @@ pub(crate) fn lookup(cx: &mut Context, request: Request<'_>) -> Handled {
             continue;
         }
         let Some(text) = document(cx, id, &key)? else {
-            let text = format!("job {} has no {key} yet", JobId::new(id));
+            let text = format!("job {id} has no {key} yet");
             return Err(RequestError::not_found(text));
         };
         documents.insert(key.into_string(), text.into());

@@ -4,6 +4,7 @@ use penstock_flux::RequestError;
 use penstock_flux::job_ingest::{
     SubmitCopiesResponse, SubmitManyResponse, SubmitRequest, SubmitResponse, SubmitResult,
 };
+use penstock_jobspec::job_id::JobId;
 use serde_json::json;
 
 use crate::authorize;
@@ -42,7 +43,7 @@ fn accept(
     cx: &mut Context,
     request: Request<'_>,
     submission: &SubmitRequest<'_>,
-) -> Result<Vec<u64>, RequestError> {
+) -> Result<Vec<JobId>, RequestError> {
     let userid = request.sender.userid;
     let urgency = submission.urgency.unwrap_or(16);
     check_submitter(cx, request, urgency)?;

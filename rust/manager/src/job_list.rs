@@ -8,6 +8,7 @@ use std::ops::Bound;
 
 use penstock_flux::job_list::{ListIdRequest, ListIdResponse, ListRequest, ListResponse, Row};
 use penstock_flux::{RequestError, StreamCancelRequest};
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
@@ -27,9 +28,9 @@ const JOBS_PER_TURN: usize = 10_000;
 #[derive(Debug)]
 enum Position {
     /// The jobs with smaller ids, the greatest first.
-    Below(Bound<u64>),
+    Below(Bound<JobId>),
     /// The jobs that the request names.
-    Named(std::vec::IntoIter<u64>),
+    Named(std::vec::IntoIter<JobId>),
 }
 
 /// A request with rows that are still to be sent.

@@ -42,33 +42,33 @@ impl Job {
 /// log.
 #[derive(Debug, Default)]
 pub struct Jobs {
-    by_id: BTreeMap<u64, Job>,
+    by_id: BTreeMap<JobId, Job>,
     /// Per job: sequence number of the first unwritten event, and the lines.
-    unwritten: BTreeMap<u64, (u32, String)>,
-    greatest_purged: u64,
+    unwritten: BTreeMap<JobId, (u32, String)>,
+    greatest_purged: JobId,
     /// Jobs added, changed or removed since the last check of their records.
     #[cfg(debug_assertions)]
-    unchecked: std::collections::BTreeSet<u64>,
+    unchecked: std::collections::BTreeSet<JobId>,
 }
 
 impl Jobs {
     /// The job with this id.
-    pub(crate) fn get(&self, id: u64) -> Option<&Job> {
+    pub(crate) fn get(&self, id: JobId) -> Option<&Job> {
         self.by_id.get(&id)
     }
 
     /// The facts of the job with this id.
-    pub(crate) fn record(&self, id: u64) -> Option<&Record> {
+    pub(crate) fn record(&self, id: JobId) -> Option<&Record> {
         self.by_id.get(&id).map(|job| &job.record)
     }
 
     /// The conversations of the job with this id.
-    pub(crate) fn dialogue(&mut self, id: u64) -> Option<&mut Dialogue> {
+    pub(crate) fn dialogue(&mut self, id: JobId) -> Option<&mut Dialogue> {
         self.by_id.get_mut(&id).map(|job| &mut job.dialogue)
     }
 
     /// The facts of the job with this id, and its conversations for change.
-    pub(crate) fn split(&mut self, id: u64) -> Option<(&Record, &mut Dialogue)> {
+    pub(crate) fn split(&mut self, id: JobId) -> Option<(&Record, &mut Dialogue)> {
         let job = self.by_id.get_mut(&id)?;
         Some((&job.record, &mut job.dialogue))
     }
@@ -85,12 +85,12 @@ impl Jobs {
     }
 
     /// The jobs whose ids are in a range.
-    pub(crate) fn range(&self, ids: impl RangeBounds<u64>) -> btree_map::Range<'_, u64, Job> {
+    pub(crate) fn range(&self, ids: impl RangeBounds<JobId>) -> btree_map::Range<'_, JobId, Job> {
         self.by_id.range(ids)
     }
 
     /// Whether there is a job with this id.
-    pub(crate) fn contains(&self, id: u64) -> bool {
+    pub(crate) fn contains(&self, id: JobId) -> bool {
         self.by_id.contains_key(&id)
     }
 
@@ -102,7 +102,7 @@ impl Jobs {
     }
 
     /// Removes a purged job.
-    pub(crate) fn purge(&mut self, id: u64) -> Option<Job> {
+    pub(crate) fn purge(&mut self, id: JobId) -> Option<Job> {
         let job = self.by_id.remove(&id)?;
         #[cfg(debug_assertions)]
         self.unchecked.insert(id);
@@ -111,24 +111,24 @@ impl Jobs {
     }
 
     /// The greatest id of any purged job.
-    pub(crate) fn greatest_purged(&self) -> u64 {
+    pub(crate) fn greatest_purged(&self) -> JobId {
         self.greatest_purged
     }
 
     /// Restores the greatest id of any purged job.
-    pub(crate) fn set_greatest_purged(&mut self, id: u64) {
+    pub(crate) fn set_greatest_purged(&mut self, id: JobId) {
         self.greatest_purged = id;
     }
 
     /// The greatest id that any job has had.
-    pub(crate) fn greatest_id(&self) -> u64 {
-        let known = self.by_id.last_key_value().map_or(0, |(id, _)| *id);
-        known.max(self.greatest_purged)
+    pub(crate) fn greatest_id(&self) -> JobId {
+        let known = self.by_id.last_key_value().map(|(id, _)| *id);
+        known.unwrap_or_default().max(self.greatest_purged)
     }
 
     /// Logs an event: appends its line and applies it to the record. Returns the state before it;
     /// `None` if there is no such job.
-    pub(crate) fn log(&mut self, id: u64, event: &Event) -> Option<State> {
+    pub(crate) fn log(&mut self, id: JobId, event: &Event) -> Option<State> {
         let job = self.by_id.get_mut(&id)?;
         let before = job.record.state();
         let (_, lines) = self
@@ -144,43 +144,42 @@ impl Jobs {
     }
 
     /// Takes the events that are not in the store yet: job, first sequence number, lines.
-    pub(crate) fn take_unwritten(&mut self) -> BTreeMap<u64, (u32, String)> {
+    pub(crate) fn take_unwritten(&mut self) -> BTreeMap<JobId, (u32, String)> {
         std::mem::take(&mut self.unwritten)
     }
 
     /// The lines of a job that are not in the store yet.
     #[cfg(debug_assertions)]
-    pub(crate) fn unwritten(&self, id: u64) -> &str {
+    pub(crate) fn unwritten(&self, id: JobId) -> &str {
         self.unwritten.get(&id).map_or("", |(_, lines)| lines)
     }
 
     /// Takes the jobs that were added, changed or removed since the last call.
     #[cfg(debug_assertions)]
-    pub(crate) fn take_unchecked(&mut self) -> std::collections::BTreeSet<u64> {
+    pub(crate) fn take_unchecked(&mut self) -> std::collections::BTreeSet<JobId> {
         std::mem::take(&mut self.unchecked)
     }
 
     /// The error for an unknown id: the job never existed, or was purged.
-    pub(crate) fn unknown(&self, id: u64) -> RequestError {
-        let name = JobId::new(id);
+    pub(crate) fn unknown(&self, id: JobId) -> RequestError {
         let text = if id <= self.greatest_purged {
-            format!("no job {name}: it may have been purged")
+            format!("no job {id}: it may have been purged")
         } else {
-            format!("no job {name}")
+            format!("no job {id}")
         };
         RequestError::not_found(text)
     }
 
     /// The job with this id.
-    pub(crate) fn known(&self, id: u64) -> Result<&Job, RequestError> {
+    pub(crate) fn known(&self, id: JobId) -> Result<&Job, RequestError> {
         self.get(id).ok_or_else(|| self.unknown(id))
     }
 
     /// The job with this id if it is not inactive.
-    pub(crate) fn active(&self, id: u64) -> Result<&Job, RequestError> {
+    pub(crate) fn active(&self, id: JobId) -> Result<&Job, RequestError> {
         let job = self.known(id)?;
         if job.record.state() == State::Inactive {
-            let text = format!("job {} is inactive", JobId::new(id));
+            let text = format!("job {id} is inactive");
             return Err(RequestError::not_found(text));
         }
         Ok(job)

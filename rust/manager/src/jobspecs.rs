@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use penstock_flux::{JobspecDocument, RedactedJobspec, RequestError};
 use penstock_jobspec::Jobspec;
+use penstock_jobspec::job_id::JobId;
 
 use crate::context::Context;
 use crate::depend;
@@ -108,7 +109,7 @@ pub(crate) fn check(
 /// Computes the jobspec of a job with another time limit.
 pub(crate) fn with_duration(
     cx: &mut Context,
-    id: u64,
+    id: JobId,
     duration: f64,
 ) -> Result<Checked, RequestError> {
     let record = cx.jobs.record(id).ok_or_else(|| cx.jobs.unknown(id))?;
@@ -128,7 +129,7 @@ pub(crate) fn parse(cx: &Context, text: &str) -> Result<Checked, RequestError> {
 
 /// Replaces the jobspec of a job: in the store, in requests to the scheduler and, by `event`, in the
 /// record.
-pub(crate) fn replace(cx: &mut Context, id: u64, checked: Checked, event: Event) {
+pub(crate) fn replace(cx: &mut Context, id: JobId, checked: Checked, event: Event) {
     let Stored { spec, request } = checked.store(cx);
     cx.storage.run(|store| store.set_spec(id, spec.key));
     let Some((record, dialogue)) = cx.jobs.split(id) else {

@@ -31,10 +31,10 @@ struct Commit {
 }
 
 /// `job.<dothex>.<document>` as its two parts.
-fn job_key(key: &str) -> Option<(u64, &str)> {
+fn job_key(key: &str) -> Option<(JobId, &str)> {
     let (dothex, document) = key.strip_prefix("job.")?.rsplit_once('.')?;
     let id: JobId = dothex.parse().ok()?;
-    (id.dothex() == dothex).then_some((id.get(), document))
+    (id.dothex() == dothex).then_some((id, document))
 }
 
 fn check_namespace(namespace: Option<&str>) -> Result<(), RequestError> {
@@ -77,9 +77,8 @@ fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
                     RequestError::invalid(format!("`{}`: expected the text of an R", op.key))
                 })?;
                 check_outstanding(cx, id)?;
-                let r = ResourceSet::from_json(&text).map_err(|error| {
-                    RequestError::invalid(format!("job {}: {error}", JobId::new(id)))
-                })?;
+                let r = ResourceSet::from_json(&text)
+                    .map_err(|error| RequestError::invalid(format!("job {id}: {error}")))?;
                 let (r, text) = (Arc::new(r), text.into());
                 commit.allocations.push(Allocation { id, r, text });
             }
@@ -109,15 +108,14 @@ fn check_allocations(cx: &Context, allocations: &[Allocation]) -> Result<Commit,
 
 /// Checks that a job has an outstanding request. The error number tells a scheduler the fault:
 /// EINVAL is about R, any other about the job.
-fn check_outstanding(cx: &Context, id: u64) -> Result<(), RequestError> {
-    let name = JobId::new(id);
+fn check_outstanding(cx: &Context, id: JobId) -> Result<(), RequestError> {
     let Some(job) = cx.jobs.get(id) else {
         return Err(RequestError::not_found(format!(
-            "no job {name} to commit R for"
+            "no job {id} to commit R for"
         )));
     };
     if !job.dialogue.alloc().is_outstanding() {
-        let text = format!("job {name} has no outstanding request for resources");
+        let text = format!("job {id} has no outstanding request for resources");
         return Err(RequestError::protocol(text));
     }
     Ok(())
@@ -172,11 +170,13 @@ fn decode(key: &str, dirent: &Dirent<'_>) -> Result<Vec<u8>, RequestError> {
 
 #[cfg(test)]
 mod tests {
+    use penstock_jobspec::job_id::JobId;
+
     use super::job_key;
 
     #[test]
     fn a_job_key_is_recognised_by_its_exact_form() {
-        let id = 6_731_191_091_817_518;
+        let id = JobId::new(6_731_191_091_817_518);
         assert_eq!(job_key("job.0017.e9fb.8df1.6c2e.R"), Some((id, "R")));
         assert_eq!(
             job_key("job.0017.e9fb.8df1.6c2e.eventlog"),

@@ -47,7 +47,7 @@ pub struct Manager {
     pub(crate) census: Census,
     pub(crate) purger: Purger,
     /// Jobs for which a step may be due.
-    pub(crate) due: VecDeque<u64>,
+    pub(crate) due: VecDeque<JobId>,
     out: Vec<Message>,
     log: Log,
     #[cfg(debug_assertions)]
@@ -190,18 +190,14 @@ impl Manager {
             }
             (ExpirationCause::Manager, Ok(())) => {}
             (ExpirationCause::Manager, Err(error)) => {
-                cx.note(format!(
-                    "expiration of job {}: {}",
-                    JobId::new(id),
-                    error.text
-                ));
+                cx.note(format!("expiration of job {id}: {}", error.text));
             }
         }
         self.elastic.retry_times(cx, id);
     }
 
     fn expiration_busy(&mut self, change: ExpirationChange) {
-        let text = format!("job {} is being updated already", JobId::new(change.id));
+        let text = format!("job {} is being updated already", change.id);
         match change.cause {
             ExpirationCause::Update(request) => {
                 let error = RequestError::new(EBUSY, text);
@@ -288,7 +284,7 @@ impl Manager {
     }
 
     /// Takes the jobs that were purged since the last call.
-    pub fn take_purged(&mut self) -> Vec<u64> {
+    pub fn take_purged(&mut self) -> Vec<JobId> {
         self.purger.take_purged()
     }
 

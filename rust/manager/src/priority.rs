@@ -4,6 +4,7 @@
 use penstock_flux::RequestError;
 use penstock_flux::job_manager::{PrioritizeRequest, UrgencyRequest, UrgencyResponse};
 use penstock_flux::urgency::{EXPEDITE, HOLD, priority};
+use penstock_jobspec::job_id::JobId;
 use serde_json::json;
 
 use crate::authorize;
@@ -56,7 +57,7 @@ pub(crate) fn prioritize(cx: &mut Context, request: Request<'_>) -> Handled {
     }))
 }
 
-fn prioritize_one(cx: &mut Context, id: u64, priority: i64) -> Result<(), RequestError> {
+fn prioritize_one(cx: &mut Context, id: JobId, priority: i64) -> Result<(), RequestError> {
     cx.jobs.active(id)?;
     let Ok(priority) = u32::try_from(priority) else {
         let text = format!("priority {priority} is out of range: expected 0 to 4294967295");
@@ -77,7 +78,11 @@ fn prioritize_one(cx: &mut Context, id: u64, priority: i64) -> Result<(), Reques
 }
 
 /// The facts of an active job that has no resources yet.
-fn without_resources<'a>(cx: &'a Context, id: u64, what: &str) -> Result<&'a Record, RequestError> {
+fn without_resources<'a>(
+    cx: &'a Context,
+    id: JobId,
+    what: &str,
+) -> Result<&'a Record, RequestError> {
     let record = &cx.jobs.active(id)?.record;
     if record.has_resources() || record.state() > State::Sched {
         let text = format!("{what} cannot be changed once resources are allocated");
@@ -87,7 +92,7 @@ fn without_resources<'a>(cx: &'a Context, id: u64, what: &str) -> Result<&'a Rec
 }
 
 /// Sets the priority of a job in SCHED; before that it follows from the urgency.
-fn set_priority(cx: &mut Context, id: u64, priority: u32) {
+fn set_priority(cx: &mut Context, id: JobId, priority: u32) {
     let record = cx.jobs.record(id);
     if let Some(old) = record
         .filter(|record| record.state() == State::Sched)

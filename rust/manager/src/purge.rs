@@ -23,7 +23,7 @@ const MAX_PURGED_PER_CHECK: usize = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct Purger {
     /// Purged jobs, for modules with state of their own for each job.
-    purged: Vec<u64>,
+    purged: Vec<JobId>,
     /// When the limits were last checked.
     checked: f64,
 }
@@ -38,7 +38,7 @@ struct Excess {
 
 impl Excess {
     /// The jobs in excess, at most `max`, the oldest first.
-    fn of(&self, census: &Census, now: f64, max: usize) -> Vec<u64> {
+    fn of(&self, census: &Census, now: f64, max: usize) -> Vec<JobId> {
         let inactive = census.inactive();
         let num = self
             .num
@@ -83,7 +83,7 @@ impl Purger {
         Ok(Reply::of(&PurgeResponse { count, inactives }))
     }
 
-    fn remove(&mut self, cx: &mut Context, census: &mut Census, ids: &[u64]) {
+    fn remove(&mut self, cx: &mut Context, census: &mut Census, ids: &[JobId]) {
         if ids.is_empty() {
             return;
         }
@@ -102,7 +102,7 @@ impl Purger {
         }
         let greatest = cx.jobs.greatest_purged();
         if greatest > before {
-            let greatest = greatest.to_string();
+            let greatest = greatest.get().to_string();
             cx.storage.run(|store| store.set_meta(META, &greatest));
         }
     }
@@ -136,17 +136,17 @@ impl Purger {
     }
 
     /// Takes the jobs purged since the last call.
-    pub(crate) fn take_purged(&mut self) -> Vec<u64> {
+    pub(crate) fn take_purged(&mut self) -> Vec<JobId> {
         std::mem::take(&mut self.purged)
     }
 }
 
 /// The named jobs, each once, if all of them are inactive.
-fn inactive(cx: &Context, mut ids: Vec<u64>) -> Result<Vec<u64>, RequestError> {
+fn inactive(cx: &Context, mut ids: Vec<JobId>) -> Result<Vec<JobId>, RequestError> {
     for id in ids.iter().copied() {
         let record = cx.jobs.record(id).ok_or_else(|| cx.jobs.unknown(id))?;
         if record.state() != State::Inactive {
-            let text = format!("job {} is active", JobId::new(id));
+            let text = format!("job {id} is active");
             return Err(RequestError::invalid(text));
         }
     }
@@ -162,6 +162,7 @@ pub(crate) fn restore(cx: &mut Context) -> Result<(), Error> {
     };
     let greatest = text
         .parse()
+        .map(JobId::new)
         .map_err(|_| Error::corrupt(META, &text, "a number"))?;
     cx.jobs.set_greatest_purged(greatest);
     cx.reserve_id(greatest);

@@ -12,6 +12,7 @@ use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 use crate::settings::Settings;
 use crate::state::State;
+use penstock_jobspec::job_id::JobId;
 
 /// The queues that a request names; the anonymous one if none is configured.
 fn named(
@@ -87,7 +88,7 @@ pub(crate) fn queue_start(cx: &mut Context, request: Request<'_>) -> Handled {
         let queue = record.spec().queue.as_deref().unwrap_or(ANONYMOUS);
         record.state() == State::Sched && names.iter().any(|name| name == queue)
     });
-    let ids: Vec<u64> = records.map(Record::id).collect();
+    let ids: Vec<JobId> = records.map(Record::id).collect();
     for id in ids {
         if !change.start {
             cx.effect(Effect::Withdraw(id));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use penstock_flux::exec::exit_status;
 use penstock_flux::urgency;
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
@@ -57,7 +58,7 @@ pub struct Exception {
 /// after every step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    id: u64,
+    id: JobId,
     userid: u32,
     urgency: u8,
     priority: u32,
@@ -90,7 +91,7 @@ pub struct Record {
 
 impl Record {
     /// A job before its first event. `spec` is its current jobspec.
-    pub fn new(id: u64, userid: u32, spec: Arc<Spec>) -> Self {
+    pub fn new(id: JobId, userid: u32, spec: Arc<Spec>) -> Self {
         Self {
             id,
             userid,
@@ -131,7 +132,7 @@ impl Record {
     ///
     /// A line of the log is not an event.
     pub fn replay(
-        id: u64,
+        id: JobId,
         userid: u32,
         spec: Arc<Spec>,
         r: Option<&Arc<ResourceSet>>,
@@ -332,7 +333,7 @@ impl Record {
     }
 
     /// FLUID (RFC 19).
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> JobId {
         self.id
     }
 

@@ -53,9 +53,9 @@ impl Manager {
                 Ok(State::Inactive) => {}
                 Ok(_) => active.push(job.id),
                 Err(fault) => {
-                    let name = JobId::new(job.id);
+                    let id = job.id;
                     self.cx
-                        .note(format!("store: job {name} is left out: {fault}"));
+                        .note(format!("store: job {id} is left out: {fault}"));
                 }
             }
         }
@@ -84,9 +84,9 @@ impl Manager {
     fn restore_job(&mut self, job: &JobRecord, stored: &Stored) -> Result<State, Fault> {
         let r = job.r.as_deref().map(ResourceSet::from_json).transpose();
         let r = r.unwrap_or_else(|error| {
-            let name = JobId::new(job.id);
+            let id = job.id;
             self.cx.note(format!(
-                "store: the resources of job {name} are lost: {error}"
+                "store: the resources of job {id} are lost: {error}"
             ));
             None
         });
@@ -106,7 +106,7 @@ impl Manager {
     }
 
     /// Resumes a job that was active before the restart.
-    fn resume(&mut self, id: u64) {
+    fn resume(&mut self, id: JobId) {
         let cx = &mut self.cx;
         let Some(job) = cx.jobs.get(id) else {
             return;

@@ -1,6 +1,7 @@
 //! Debug assertion: replaying the store and the unwritten events of a job yields its facts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use penstock_jobspec::Jobspec;
@@ -27,9 +28,9 @@ const MAX_EVENTS: u32 = 256;
 #[derive(Debug, Default)]
 pub(crate) struct ReplayCheck {
     /// The last job checked though it had not changed.
-    last: u64,
+    last: JobId,
     /// For long eventlogs: the number of events at which each is due.
-    due: BTreeMap<u64, u32>,
+    due: BTreeMap<JobId, u32>,
 }
 
 impl ReplayCheck {
@@ -46,7 +47,7 @@ impl ReplayCheck {
                 continue;
             }
             if let Err(difference) = compare(jobs, storage, elastic, id) {
-                panic!("job {}: {difference}", JobId::new(id));
+                panic!("job {id}: {difference}");
             }
         }
     }
@@ -70,7 +71,7 @@ impl ReplayCheck {
         true
     }
 
-    fn select(&mut self, jobs: &mut Jobs, elastic: &Elastic) -> BTreeSet<u64> {
+    fn select(&mut self, jobs: &mut Jobs, elastic: &Elastic) -> BTreeSet<JobId> {
         let changed = jobs.take_unchecked();
         if changed.is_empty() {
             return changed;
@@ -84,8 +85,8 @@ impl ReplayCheck {
                 .collect();
         }
         let step = changed.len().div_ceil(MAX_CHANGED);
-        let mut selected: BTreeSet<u64> = changed.into_iter().step_by(step).collect();
-        let after = jobs.range(self.last.saturating_add(1)..);
+        let mut selected: BTreeSet<JobId> = changed.into_iter().step_by(step).collect();
+        let after = jobs.range((Bound::Excluded(self.last), Bound::Unbounded));
         let after = after.map(|(id, _)| *id).chain(ids()).take(UNCHANGED);
         for id in after {
             self.last = id;
@@ -97,7 +98,7 @@ impl ReplayCheck {
 
 /// Compares the facts of a job with what the store and the unwritten events say. The error names the
 /// difference.
-fn compare(jobs: &Jobs, storage: &mut Storage, elastic: &Elastic, id: u64) -> Result<(), String> {
+fn compare(jobs: &Jobs, storage: &mut Storage, elastic: &Elastic, id: JobId) -> Result<(), String> {
     let stored = storage.run(|store| store.job(id));
     let key = stored.as_ref().map(|stored| stored.spec);
     let text = key.and_then(|key| storage.run(|store| store.jobspec(key)));
@@ -141,6 +142,7 @@ fn compare(jobs: &Jobs, storage: &mut Storage, elastic: &Elastic, id: u64) -> Re
 mod tests {
     use std::sync::Arc;
 
+    use penstock_jobspec::job_id::JobId;
     use serde_json::json;
 
     use super::{MAX_ALL, MAX_EVENTS, ReplayCheck, compare};
@@ -151,7 +153,7 @@ mod tests {
     use crate::settings::Settings;
 
     /// A running job whose R is committed, as a scheduler does.
-    fn running_job(cx: &mut Context) -> u64 {
+    fn running_job(cx: &mut Context) -> JobId {
         let id = add_pending_job(cx);
         cx.storage.run(|store| store.set_r(id, R));
         let r = Arc::new(penstock_rset::ResourceSet::from_json(R).unwrap());
@@ -160,7 +162,7 @@ mod tests {
         id
     }
 
-    fn difference(cx: &mut Context, elastic: &Elastic, id: u64) -> Option<String> {
+    fn difference(cx: &mut Context, elastic: &Elastic, id: JobId) -> Option<String> {
         let compared = compare(&cx.jobs, &mut cx.storage, elastic, id).err();
         let line = compared.as_deref().and_then(|text| text.lines().next());
         line.map(str::to_owned)

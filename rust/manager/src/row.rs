@@ -14,7 +14,7 @@ type Attribute = fn(&Job) -> Value;
 
 /// Every attribute, in the order of a row's keys.
 const ATTRIBUTES: [(&str, Attribute); 33] = [
-    ("id", |job| job.record.id().into()),
+    ("id", |job| job.record.id().get().into()),
     ("userid", |job| job.record.userid().into()),
     ("urgency", |job| job.record.urgency().into()),
     ("priority", |job| {

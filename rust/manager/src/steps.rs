@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use serde_json::json;
 
 use crate::dialogue::{Alloc, AllocInput, Exec, Hook};
@@ -35,7 +36,7 @@ impl Manager {
         }
     }
 
-    fn step(&mut self, id: u64) {
+    fn step(&mut self, id: JobId) {
         let Some(record) = self.cx.jobs.record(id) else {
             return;
         };
@@ -62,7 +63,7 @@ impl Manager {
     }
 
     /// Queues a job for resources, unless it is held or its queue is stopped.
-    fn schedule(&mut self, id: u64) {
+    fn schedule(&mut self, id: JobId) {
         let Some((record, dialogue)) = self.cx.jobs.split(id) else {
             return;
         };
@@ -74,7 +75,7 @@ impl Manager {
     }
 
     /// Starts a job after its prolog; grants the resources of a request job.
-    fn run(&mut self, id: u64) {
+    fn run(&mut self, id: JobId) {
         let Some(job) = self.cx.jobs.get(id) else {
             return;
         };
@@ -94,7 +95,7 @@ impl Manager {
 
     /// Requests the expiration that follows from the time limit, if an update of the limit has crossed
     /// the scheduler's response.
-    fn check_expiration(&mut self, id: u64) {
+    fn check_expiration(&mut self, id: JobId) {
         let Some((record, dialogue)) = self.cx.jobs.split(id) else {
             return;
         };
@@ -110,7 +111,7 @@ impl Manager {
     }
 
     /// Frees the job's resources once its tasks have ended and no request is outstanding.
-    fn clean_up(&mut self, id: u64) {
+    fn clean_up(&mut self, id: JobId) {
         let cx = &mut self.cx;
         let has_flex = |cx: &crate::context::Context| {
             let record = cx.jobs.record(id);
@@ -163,7 +164,7 @@ impl Manager {
     }
 
     /// Reports the end of a job to waiting requests.
-    fn retire(&mut self, id: u64) {
+    fn retire(&mut self, id: JobId) {
         let cx = &mut self.cx;
         let Some((record, dialogue)) = cx.jobs.split(id) else {
             return;

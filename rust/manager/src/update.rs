@@ -2,7 +2,6 @@
 
 use penstock_flux::RequestError;
 use penstock_flux::job_manager::UpdateRequest;
-use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value, json};
 
@@ -58,7 +57,7 @@ pub(crate) fn update(cx: &mut Context, request: Request<'_>) -> Handled {
             Ok(Reply::Deferred)
         }
         State::Cleanup | State::Inactive => {
-            let text = format!("job {} has ended", JobId::new(id));
+            let text = format!("job {id} has ended");
             Err(RequestError::invalid(text))
         }
         State::New | State::Depend | State::Priority | State::Sched => {
@@ -87,7 +86,7 @@ pub(crate) fn apply_expiration(
         let r = ResourceSet::clone(record.r()?);
         Some((record.spec().duration, r))
     }) else {
-        let text = format!("job {} is no longer running", JobId::new(id));
+        let text = format!("job {id} is no longer running");
         return Err(RequestError::invalid(text));
     };
     r.set_expiration(Some(change.expiration))

@@ -7,6 +7,7 @@ use penstock_flux::job_info::EventlogWatchResponse;
 use penstock_flux::job_list::{ListResponse, Row, WaitRequest};
 use penstock_flux::job_manager::{QueueRequest, WaitingStats};
 use penstock_flux::{RequestError, StreamCancelRequest};
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use crate::census::Census;
@@ -24,7 +25,7 @@ const ROWS_PER_RESPONSE: usize = 1000;
 struct Wait {
     request: Message,
     /// The jobs that are not inactive yet.
-    left: BTreeSet<u64>,
+    left: BTreeSet<JobId>,
 }
 
 /// The condition of a `drain` or `idle` request, for one queue or for all.
@@ -58,11 +59,11 @@ impl Drain {
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     /// Followers of eventlogs, by job.
-    eventlogs: BTreeMap<u64, Vec<Message>>,
+    eventlogs: BTreeMap<JobId, Vec<Message>>,
     /// Waits by number.
     waits: BTreeMap<u64, Wait>,
     /// Each awaited job with the number of a wait for it.
-    awaited: BTreeSet<(u64, u64)>,
+    awaited: BTreeSet<(JobId, u64)>,
     next_wait: u64,
     /// Requests by condition: each tally is checked once, whatever the number of requests.
     drains: BTreeMap<Drain, Vec<Message>>,
@@ -70,12 +71,12 @@ pub(crate) struct Watchers {
 
 impl Watchers {
     /// Follows a job's eventlog from its next event.
-    pub(crate) fn follow(&mut self, id: u64, request: Message) {
+    pub(crate) fn follow(&mut self, id: JobId, request: Message) {
         self.eventlogs.entry(id).or_default().push(request);
     }
 
     /// Sends an event to the followers of its job; `clean` ends their streams.
-    pub(crate) fn event(&mut self, cx: &mut Context, id: u64, event: &Event) {
+    pub(crate) fn event(&mut self, cx: &mut Context, id: JobId, event: &Event) {
         let Some(followers) = self.eventlogs.get(&id) else {
             return;
         };
@@ -122,7 +123,7 @@ impl Watchers {
     }
 
     /// Sends the row of a job that has become inactive to the requests that wait for it.
-    pub(crate) fn job_ended(&mut self, cx: &mut Context, id: u64) {
+    pub(crate) fn job_ended(&mut self, cx: &mut Context, id: JobId) {
         let waits = self.awaited.range((id, 0)..=(id, u64::MAX));
         let numbers: Vec<u64> = waits.map(|(_, number)| *number).collect();
         let Some(job) = cx.jobs.get(id).filter(|_| !numbers.is_empty()) else {

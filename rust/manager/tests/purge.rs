@@ -4,6 +4,7 @@ mod common;
 
 use common::{Bench, Directory, OWNER, body, rejection, settings};
 use penstock_flux::flags::STREAMING;
+use penstock_jobspec::job_id::JobId;
 use penstock_manager::Settings;
 use serde_json::{Value, json};
 
@@ -21,6 +22,11 @@ fn ended(bench: &mut Bench, count: usize) -> Vec<u64> {
 
 fn purge(bench: &mut Bench, payload: &Value) -> Value {
     body(&bench.request("job-manager.purge", payload)[0])
+}
+
+fn purged(bench: &mut Bench) -> Vec<u64> {
+    let purged = bench.manager.take_purged().into_iter();
+    purged.map(JobId::get).collect()
 }
 
 fn known(bench: &mut Bench) -> Vec<u64> {
@@ -46,7 +52,7 @@ fn the_oldest_go_first_by_number_by_age_and_by_id() {
     let ids = ended(&mut bench, 5);
     let gone = purge(&mut bench, &json!({"num_limit": 3, "force": true}));
     assert_eq!(gone, json!({"count": 2, "inactives": 3}));
-    assert_eq!(bench.manager.take_purged(), ids[..2]);
+    assert_eq!(purged(&mut bench), ids[..2]);
     assert!(bench.manager.take_purged().is_empty());
     let third = bench.row(ids[2])["t_inactive"].as_f64().unwrap();
     // The request comes a second later than `now`.
@@ -110,8 +116,11 @@ fn a_purged_job_is_gone_from_the_store_with_its_jobspec_and_its_id_does_not_come
     drop(bench);
     let store = directory.store();
     let jobs = store.jobs().unwrap();
-    assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [first]);
-    assert_eq!(store.eventlog(second).unwrap(), "");
+    assert_eq!(
+        jobs.iter().map(|job| job.id.get()).collect::<Vec<_>>(),
+        [first]
+    );
+    assert_eq!(store.eventlog(JobId::new(second)).unwrap(), "");
     let spec = jobs[0].spec;
     assert!(
         store.jobspec(spec).unwrap().is_some(),
@@ -146,9 +155,9 @@ fn what_was_logged_with_the_purge_does_not_come_after_it() {
         bench.manager.handle(&request, bench.now);
     }
     bench.manager.flush().unwrap();
-    assert_eq!(bench.manager.take_purged(), [id]);
+    assert_eq!(purged(&mut bench), [id]);
     drop(bench);
-    assert_eq!(directory.store().eventlog(id).unwrap(), "");
+    assert_eq!(directory.store().eventlog(JobId::new(id)).unwrap(), "");
 }
 
 #[test]
@@ -178,7 +187,7 @@ fn limits_purge_by_themselves() {
     assert!(due <= bench.now);
     bench.manager.advance(bench.now);
     bench.manager.flush().unwrap();
-    assert_eq!(bench.manager.take_purged(), ids[..3]);
+    assert_eq!(purged(&mut bench), ids[..3]);
     assert_eq!(bench.manager.deadline(), None);
 
     let mut bench = Bench::with(Settings {
@@ -192,7 +201,7 @@ fn limits_purge_by_themselves() {
     bench.manager.advance(due - 1.0);
     assert!(bench.manager.take_purged().is_empty());
     bench.manager.advance(due);
-    assert_eq!(bench.manager.take_purged(), ids[..1]);
+    assert_eq!(purged(&mut bench), ids[..1]);
     assert!(bench.manager.deadline().unwrap() > due);
 }
 

@@ -22,6 +22,7 @@ use penstock_flux::exec::{
 };
 use penstock_flux::role::owner_only;
 use penstock_flux::{RequestError, StartReport, TypedPayload, flags, topic};
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::{Body, Kind, Message};
 
 use crate::timing::Timing;
@@ -40,7 +41,7 @@ struct RunningJob {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct JobEnd {
     at: f64,
-    id: u64,
+    id: JobId,
 }
 
 impl Eq for JobEnd {}
@@ -62,7 +63,7 @@ impl PartialOrd for JobEnd {
 #[derive(Debug)]
 pub struct MockExec {
     name: String,
-    running: HashMap<u64, RunningJob>,
+    running: HashMap<JobId, RunningJob>,
     ends: BinaryHeap<JobEnd>,
     failure: Option<String>,
 }
@@ -196,7 +197,7 @@ impl MockExec {
         self.finish_at(id, at, now, out);
     }
 
-    fn finish_at(&mut self, id: u64, at: f64, now: f64, out: &mut Vec<Message>) {
+    fn finish_at(&mut self, id: JobId, at: f64, now: f64, out: &mut Vec<Message>) {
         if at <= now {
             self.finish(id, out);
         } else {
@@ -219,7 +220,7 @@ impl MockExec {
     }
 
     /// Moves a time limit; returns the job and its new end.
-    fn move_limit(&mut self, request: &Message) -> Result<(u64, f64), RequestError> {
+    fn move_limit(&mut self, request: &Message) -> Result<(JobId, f64), RequestError> {
         request.credentials().require_owner(request.topic())?;
         let ExpirationRequest { id, expiration } = request
             .read()
@@ -229,7 +230,8 @@ impl MockExec {
             return Err(RequestError::invalid(text));
         }
         let job = self.running.get_mut(&id);
-        let job = job.ok_or_else(|| RequestError::not_found(format!("job {id} is not running")))?;
+        let job =
+            job.ok_or_else(|| RequestError::not_found(format!("job {} is not running", id.get())))?;
         job.timing.set_limit(expiration);
         Ok((id, job.timing.end()))
     }
@@ -260,7 +262,7 @@ impl MockExec {
         }
     }
 
-    fn finish(&mut self, id: u64, out: &mut Vec<Message>) {
+    fn finish(&mut self, id: JobId, out: &mut Vec<Message>) {
         let Some(job) = self.running.remove(&id) else {
             return;
         };
@@ -275,7 +277,7 @@ impl MockExec {
     }
 }
 
-fn respond(request: &Message, id: u64, event: ExecEvent<'static>, out: &mut Vec<Message>) {
+fn respond(request: &Message, id: JobId, event: ExecEvent<'static>, out: &mut Vec<Message>) {
     let report = TypedPayload::StartResponse(StartReport { id, event });
     let response = Message::typed_success_to(request, report);
     let flags = response.flags | flags::STREAMING;
@@ -284,7 +286,7 @@ fn respond(request: &Message, id: u64, event: ExecEvent<'static>, out: &mut Vec<
 
 fn respond_exception(
     request: &Message,
-    id: u64,
+    id: JobId,
     kind: &'static str,
     note: String,
     out: &mut Vec<Message>,
@@ -298,7 +300,7 @@ fn respond_exception(
     respond(request, id, ExecEvent::Exception(exception), out);
 }
 
-fn respond_release(request: &Message, id: u64, out: &mut Vec<Message>) {
+fn respond_release(request: &Message, id: JobId, out: &mut Vec<Message>) {
     let release = Release {
         ranks: ReleasedRanks::All,
         is_final: true,
@@ -306,13 +308,13 @@ fn respond_release(request: &Message, id: u64, out: &mut Vec<Message>) {
     respond(request, id, ExecEvent::Release(release), out);
 }
 
-fn respond_finish(request: &Message, id: u64, status: i32, out: &mut Vec<Message>) {
+fn respond_finish(request: &Message, id: JobId, status: i32, out: &mut Vec<Message>) {
     respond(request, id, ExecEvent::Finish(Finish { status }), out);
     respond_release(request, id, out);
 }
 
 /// Fails a job that cannot be started, and releases its resources.
-fn fail_start(request: &Message, id: u64, note: String, out: &mut Vec<Message>) {
+fn fail_start(request: &Message, id: JobId, note: String, out: &mut Vec<Message>) {
     respond_exception(request, id, "exec", note, out);
     respond_release(request, id, out);
 }

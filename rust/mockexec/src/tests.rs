@@ -392,7 +392,7 @@ fn a_typed_start_is_answered_as_its_json_is() {
         (json!({"duration": 0, "exec": {"test": 5}}), false),
     ] {
         let typed = TypedPayload::Start(StartingJob {
-            id: 1,
+            id: JobId::new(1),
             userid: 0,
             jobspec: Arc::new(JobspecDocument::new(jobspec(&system).to_string().into())),
             reattach,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
+use penstock_jobspec::job_id::JobId;
 use penstock_manager::Settings;
 use penstock_rset::ResourceSet;
 use penstock_store::{Store, Synchronous};
@@ -125,7 +126,7 @@ impl JobManager {
         let missing = self.with(py, move |manager| {
             let mut missing = Vec::new();
             for job in jobs {
-                if !manager.store().has_job(job)? {
+                if !manager.store().has_job(JobId::new(job))? {
                     missing.push(job);
                 }
             }
@@ -135,7 +136,10 @@ impl JobManager {
     }
 
     fn take_purged(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
-        self.with(py, penstock_manager::Manager::take_purged)
+        self.with(py, |manager| {
+            let purged = manager.take_purged().into_iter();
+            purged.map(JobId::get).collect()
+        })
     }
 
     fn stop_scheduling(&self, py: Python<'_>) -> PyResult<()> {

@@ -55,7 +55,7 @@ impl Scheduler {
         }
         if let Some(TypedPayload::Alloc(pending)) = request.typed() {
             let job = NewJob {
-                id: JobId::new(pending.id),
+                id: pending.id,
                 priority: pending.priority,
                 userid: Some(pending.userid),
             };
@@ -68,7 +68,7 @@ impl Scheduler {
             Err(error) => return self.deny_malformed(request, &error.to_string()),
         };
         let job = NewJob {
-            id: JobId::new(alloc.id),
+            id: alloc.id,
             priority: alloc.priority,
             userid: alloc.userid,
         };
@@ -123,7 +123,6 @@ impl Scheduler {
     /// conversation (RFC 27, Finalization).
     fn deny_malformed(&mut self, request: &Message, error: &str) {
         if let Ok(CancelRequest { id }) = request.read() {
-            let id = JobId::new(id);
             let call = OutstandingAlloc {
                 header: request.header(),
                 userid: None,
@@ -141,13 +140,9 @@ impl Scheduler {
         let Ok(CancelRequest { id }) = request.read() else {
             return;
         };
-        let id = JobId::new(id);
         if self.engine.as_mut().is_some_and(|engine| engine.cancel(id)) {
             self.needs_pass = true;
-            self.respond(&AllocResponse::<()>::new(
-                id.get(),
-                AllocResponseType::Cancel,
-            ));
+            self.respond(&AllocResponse::<()>::new(id, AllocResponseType::Cancel));
         } else if self.allocs.contains_key(&id) {
             // Its R is being committed: it is cancelled only if the commit fails.
             self.cancelled_in_commit.insert(id);
@@ -159,10 +154,6 @@ impl Scheduler {
         else {
             return;
         };
-        let jobs: Vec<_> = jobs
-            .into_iter()
-            .map(|(id, priority)| (JobId::new(id), priority))
-            .collect();
         engine.prioritize(&jobs);
         self.needs_pass = true;
     }
@@ -171,7 +162,7 @@ impl Scheduler {
     pub(crate) fn free(&mut self, request: &Message) -> Reply {
         if let Some(TypedPayload::Free(freed)) = request.typed() {
             let ranks = (!freed.is_final).then(|| freed.r.ranks());
-            self.free_ranks(JobId::new(freed.id), ranks.as_ref());
+            self.free_ranks(freed.id, ranks.as_ref());
             return Ok(None);
         }
         let free: FreeRequest = read(request)?;
@@ -186,7 +177,7 @@ impl Scheduler {
             }
             _ => None,
         };
-        self.free_ranks(JobId::new(free.id), ranks.as_ref());
+        self.free_ranks(free.id, ranks.as_ref());
         let response = FreeResponse { id: free.id };
         Ok(free.r.is_none().then(|| response.to_payload()))
     }
@@ -206,7 +197,7 @@ impl Scheduler {
         let change: ExpirationRequest = read(request)?;
         if let Some(engine) = &mut self.engine {
             engine
-                .set_expiration(JobId::new(change.id), change.expiration)
+                .set_expiration(change.id, change.expiration)
                 .map_err(|error| RequestError::invalid(error.to_string()))?;
         }
         self.out.push(Message::response_to(request, 0, None));
@@ -283,12 +274,12 @@ impl Scheduler {
     }
 
     pub(crate) fn deny(&mut self, id: JobId, note: &str) {
-        self.respond(&AllocResponse::<()>::deny(id.get(), note));
+        self.respond(&AllocResponse::<()>::deny(id, note));
     }
 
     /// Sends the last response to a job's alloc request.
     pub(crate) fn respond<A: serde::Serialize>(&mut self, response: &AllocResponse<A>) {
-        if let Some(request) = self.end_alloc(JobId::new(response.id)) {
+        if let Some(request) = self.end_alloc(response.id) {
             self.out.push(Message::success_to(&request, response));
         }
     }
@@ -306,7 +297,7 @@ impl Scheduler {
         if let Some(call) = self.allocs.get(&id) {
             let response = AllocResponse {
                 annotations: Some(Annotations { sched }),
-                ..AllocResponse::new(id.get(), AllocResponseType::Annotate)
+                ..AllocResponse::new(id, AllocResponseType::Annotate)
             };
             self.out.push(Message::success_to(&call.header, &response));
         }

@@ -20,7 +20,7 @@ impl Scheduler {
         for &id in ids {
             match engine.r(id) {
                 Ok(r) => allocations.push(Allocation {
-                    id: id.get(),
+                    id,
                     text: r.to_json().into(),
                     r: Arc::new(r),
                 }),
@@ -51,7 +51,7 @@ impl Scheduler {
         } else if allocations.len() > 1 {
             // One invalid operation fails a commit as a whole: commit each for itself.
             for allocation in allocations {
-                self.commit(&[JobId::new(allocation.id)]);
+                self.commit(&[allocation.id]);
             }
         } else {
             let reason = failure_text(response);
@@ -59,14 +59,14 @@ impl Scheduler {
                 if response.errnum() == errno::EINVAL {
                     self.reject_allocation(allocation, &reason);
                 } else {
-                    self.reject_job(JobId::new(allocation.id), &reason);
+                    self.reject_job(allocation.id, &reason);
                 }
             }
         }
     }
 
     fn succeed(&mut self, allocation: &Allocation) {
-        let id = JobId::new(allocation.id);
+        let id = allocation.id;
         let sched = SchedAnnotations {
             resource_summary: Member::Value(allocation.r.summary().into()),
             // The annotations of the pending job no longer hold.
@@ -87,10 +87,7 @@ impl Scheduler {
     }
 
     fn respond_cancel(&mut self, id: JobId) {
-        self.respond(&AllocResponse::<()>::new(
-            id.get(),
-            AllocResponseType::Cancel,
-        ));
+        self.respond(&AllocResponse::<()>::new(id, AllocResponseType::Cancel));
     }
 
     /// Frees the resources of a job for which the KVS accepts no R at all.
@@ -113,7 +110,7 @@ impl Scheduler {
     /// Queues a job again whose R the KVS rejects: its resources are allocated to another job, or
     /// have left the inventory. They are set aside until the next start of the scheduler.
     fn reject_allocation(&mut self, allocation: &Allocation, reason: &str) {
-        let id = JobId::new(allocation.id);
+        let id = allocation.id;
         let summary = allocation.r.summary();
         self.log.push(format!(
             "{summary} set aside, job {id} is queued again: {reason}"

@@ -9,7 +9,6 @@ use penstock_flux::errno::{EEXIST, ENODATA};
 use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY, r_key};
 use penstock_flux::{flags, topic};
 use penstock_idset::IdSet;
-use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
@@ -76,7 +75,7 @@ impl Scheduler {
                 };
                 let request = Message::request(topic::kvs::LOOKUP, "").with_payload(&lookup);
                 let job = AllocatedJob {
-                    id: JobId::new(hello.id),
+                    id: hello.id,
                     freed: hello.free.map(penstock_flux::Text::into_string),
                 };
                 self.send(request, Outstanding::Lookup(job));

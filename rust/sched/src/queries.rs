@@ -115,7 +115,6 @@ impl Scheduler {
         let ids = ids.ok_or_else(|| {
             RequestError::invalid("sched.explain: expected `ids` or `id`".to_owned())
         })?;
-        let ids = ids.into_iter().map(JobId::new).collect();
         let (ids, errors) = self.queryable(ids, sender);
         let reasons = self.reasons(&ids, now);
         let estimates = self.near_estimates(&ids, &reasons, now);
@@ -139,7 +138,7 @@ impl Scheduler {
     ) -> Result<EstimateResponse<'static>, RequestError> {
         let max_jobs = request.max_entries;
         let (ids, errors) = if let Some(ids) = request.into_ids() {
-            self.queryable(ids.into_iter().map(JobId::new).collect(), sender)
+            self.queryable(ids, sender)
         } else {
             sender.require_owner("sched.estimate without `ids`")?;
             (self.first_queued(max_jobs), BTreeMap::new())
@@ -157,7 +156,7 @@ impl Scheduler {
             };
             let sentence = |reason: Reason| reason.sentence(now, &job_name);
             Estimate {
-                id: id.get(),
+                id,
                 reason: reason.map(|reason| reason.map_or_else(String::new, sentence).into()),
                 start: self.start_estimate(id, now, estimate, band),
             }
@@ -194,7 +193,7 @@ impl Scheduler {
             _ => ("unknown".to_owned(), String::new(), Map::new()),
         };
         Explanation {
-            id: id.get(),
+            id,
             kind: kind.into(),
             reason: sentence.into(),
             details,

@@ -28,7 +28,7 @@ impl Scheduler {
         let Some(engine) = &mut self.engine else {
             return Err(RequestError::new(EAGAIN, "no resources are acquired yet"));
         };
-        if let Some(id) = request.fit.map(JobId::new) {
+        if let Some(id) = request.fit {
             return Ok(fit(engine, id, now)?.to_payload());
         }
         let change = if let Some(jobspec) = request.submit {
@@ -59,7 +59,7 @@ impl Scheduler {
             _ => None,
         };
         let moved = outcome.moved.iter().map(|moved| MovedStart {
-            id: moved.id.get(),
+            id: moved.id,
             before: moved.before.time(),
             after: moved.after.time(),
         });
@@ -93,7 +93,7 @@ fn priority(given: Option<u64>) -> Result<u32, RequestError> {
 
 /// The change that a request without `submit` names.
 fn change(engine: &Engine, request: &WhatIfRequest) -> Result<Change, RequestError> {
-    if let Some(id) = request.cancel.map(JobId::new) {
+    if let Some(id) = request.cancel {
         if !engine.is_queued(id) && !engine.is_running(id) {
             return Err(RequestError::invalid(format!(
                 "`cancel`: {id} is neither pending nor running in the scheduler"
@@ -107,7 +107,7 @@ fn change(engine: &Engine, request: &WhatIfRequest) -> Result<Change, RequestErr
     if let Some(up) = &request.up {
         return inventory_ranks(engine, "up", up).map(Change::Up);
     }
-    let Some(id) = request.job.map(JobId::new) else {
+    let Some(id) = request.job else {
         let expected = "expected one of `submit`, `cancel`, `down`, `up`, `fit`, or `job` with \
                         `nodes` or `duration`";
         return Err(RequestError::invalid(expected));

@@ -660,7 +660,7 @@ fn the_end_of_the_acquire_stream_is_fatal() {
 fn a_typed_request_is_answered_as_its_json_is() {
     let parsed = Jobspec::from_json(&jobspec(2).to_string()).unwrap();
     let typed = Message::request("sched.alloc", "").with_typed(TypedPayload::Alloc(PendingJob {
-        id: 1,
+        id: JobId::new(1),
         priority: 16,
         userid: 0,
         t_submit: 5.5,
@@ -688,7 +688,7 @@ fn typed_resources_are_freed_as_their_json_would_be() {
         let mut freed = Vec::new();
         for (ranks, is_final) in [(0..=0, false), (1..=1, true)] {
             let value = TypedPayload::Free(FreedResources {
-                id: 1,
+                id: JobId::new(1),
                 r: Arc::new(all.restrict(&ranks.into())),
                 text: None,
                 is_final,
@@ -718,7 +718,7 @@ fn a_commit_and_its_response_have_the_allocations_as_values() {
     let data = body(&commit);
     let data = data["ops"][0]["dirent"]["data"].as_str().unwrap();
     let text = String::from_utf8(BASE64.decode(data).unwrap()).unwrap();
-    assert_eq!((allocations.len(), allocations[0].id), (1, 1));
+    assert_eq!((allocations.len(), allocations[0].id), (1, JobId::new(1)));
     assert_eq!(*allocations[0].text, *text);
     assert_eq!(*allocations[0].r, ResourceSet::from_json(&text).unwrap());
 }

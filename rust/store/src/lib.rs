@@ -17,6 +17,7 @@ mod schema;
 
 use std::path::Path;
 
+use penstock_jobspec::job_id::JobId;
 use rusqlite::{Connection, OptionalExtension, params};
 
 pub use error::Error;
@@ -26,7 +27,7 @@ pub use schema::Synchronous;
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobRecord {
     /// Job id (FLUID, RFC 19).
-    pub id: u64,
+    pub id: JobId,
     /// The submitting user.
     pub userid: u32,
     /// Key of the jobspec, shared by equal jobs.
@@ -186,7 +187,13 @@ impl Store {
     /// # Errors
     ///
     /// A job with this id is stored, or the database fails.
-    pub fn add_job(&mut self, id: u64, userid: u32, t_submit: f64, spec: i64) -> Result<(), Error> {
+    pub fn add_job(
+        &mut self,
+        id: JobId,
+        userid: u32,
+        t_submit: f64,
+        spec: i64,
+    ) -> Result<(), Error> {
         self.write(
             "cannot write a job",
             "INSERT INTO jobs(id, userid, t_submit, spec) VALUES (?, ?, ?, ?)",
@@ -200,7 +207,7 @@ impl Store {
     /// # Errors
     ///
     /// The job has lines of this `seq`, or the database fails.
-    pub fn append_events(&mut self, id: u64, seq: u32, lines: &str) -> Result<(), Error> {
+    pub fn append_events(&mut self, id: JobId, seq: u32, lines: &str) -> Result<(), Error> {
         self.write(
             "cannot write events",
             "INSERT INTO events VALUES (?, ?, ?)",
@@ -214,7 +221,7 @@ impl Store {
     /// # Errors
     ///
     /// The database cannot be read.
-    pub fn eventlog(&self, id: u64) -> Result<String, Error> {
+    pub fn eventlog(&self, id: JobId) -> Result<String, Error> {
         let log = self.read::<String>(
             "cannot read an eventlog",
             "SELECT group_concat(lines, '') FROM \
@@ -229,7 +236,7 @@ impl Store {
     /// # Errors
     ///
     /// The database fails, for example because the disk is full.
-    pub fn set_r(&mut self, id: u64, text: &str) -> Result<bool, Error> {
+    pub fn set_r(&mut self, id: JobId, text: &str) -> Result<bool, Error> {
         let rows = self.write(
             "cannot write R",
             "UPDATE jobs SET r = ? WHERE id = ?",
@@ -243,7 +250,7 @@ impl Store {
     /// # Errors
     ///
     /// The database fails, for example because the disk is full.
-    pub fn clear_r(&mut self, id: u64) -> Result<(), Error> {
+    pub fn clear_r(&mut self, id: JobId) -> Result<(), Error> {
         self.write(
             "cannot remove R",
             "UPDATE jobs SET r = NULL WHERE id = ?",
@@ -257,7 +264,7 @@ impl Store {
     /// # Errors
     ///
     /// The database cannot be read.
-    pub fn r(&self, id: u64) -> Result<Option<String>, Error> {
+    pub fn r(&self, id: JobId) -> Result<Option<String>, Error> {
         let r = self.read::<Option<String>>(
             "cannot read R",
             "SELECT r FROM jobs WHERE id = ?",
@@ -271,7 +278,7 @@ impl Store {
     /// # Errors
     ///
     /// The database fails, for example because the disk is full.
-    pub fn set_spec(&mut self, id: u64, spec: i64) -> Result<(), Error> {
+    pub fn set_spec(&mut self, id: JobId, spec: i64) -> Result<(), Error> {
         self.write(
             "cannot write a job's jobspec",
             "UPDATE jobs SET spec = ? WHERE id = ?",
@@ -285,7 +292,7 @@ impl Store {
     /// # Errors
     ///
     /// The database cannot be read.
-    pub fn has_job(&self, id: u64) -> Result<bool, Error> {
+    pub fn has_job(&self, id: JobId) -> Result<bool, Error> {
         let found = self.read::<i64>(
             "cannot read a job",
             "SELECT id FROM jobs WHERE id = ?",
@@ -299,7 +306,7 @@ impl Store {
     /// # Errors
     ///
     /// The database fails, for example because the disk is full.
-    pub fn remove_job(&mut self, id: u64) -> Result<(), Error> {
+    pub fn remove_job(&mut self, id: JobId) -> Result<(), Error> {
         let what = "cannot remove a job";
         self.write(what, "DELETE FROM events WHERE job = ?", [key(id)])?;
         self.write(what, "DELETE FROM jobs WHERE id = ?", [key(id)])
@@ -325,7 +332,7 @@ impl Store {
     /// # Errors
     ///
     /// The database cannot be read.
-    pub fn job(&self, id: u64) -> Result<Option<JobRecord>, Error> {
+    pub fn job(&self, id: JobId) -> Result<Option<JobRecord>, Error> {
         let row = self
             .connection
             .prepare_cached("SELECT userid, spec, r FROM jobs WHERE id = ?")
@@ -381,7 +388,7 @@ impl Store {
                 }
             }
             jobs.push(JobRecord {
-                id: id.cast_unsigned(),
+                id: JobId::new(id.cast_unsigned()),
                 userid: row.get(1).map_err(wrap)?,
                 spec: row.get(2).map_err(wrap)?,
                 r: row.get(3).map_err(wrap)?,
@@ -466,8 +473,8 @@ impl Store {
 }
 
 /// A job id as `SQLite`'s signed integer, with the same bits; FLUIDs stay below 2^63.
-fn key(id: u64) -> i64 {
-    id.cast_signed()
+fn key(id: JobId) -> i64 {
+    id.get().cast_signed()
 }
 
 #[cfg(test)]

@@ -1,25 +1,32 @@
 use super::*;
 
+fn job(number: u64) -> JobId {
+    JobId::new(number)
+}
+
 #[test]
 fn a_job_comes_back_with_its_events_in_order() {
     let mut store = Store::in_memory().unwrap();
     let spec = store.add_jobspec("{}").unwrap();
-    for id in [7, 9] {
+    for id in [7, 9].map(job) {
         store.add_job(id, 1000, 1.5, spec).unwrap();
         store.append_events(id, 0, "a\nb\n").unwrap();
     }
-    store.append_events(7, 2, "c\n").unwrap();
-    assert!(store.set_r(7, "R").unwrap());
-    assert!(!store.set_r(8, "R").unwrap());
+    store.append_events(job(7), 2, "c\n").unwrap();
+    assert!(store.set_r(job(7), "R").unwrap());
+    assert!(!store.set_r(job(8), "R").unwrap());
     assert!(store.commit().unwrap());
     assert!(!store.commit().unwrap());
     let jobs = store.jobs().unwrap();
     assert_eq!(jobs.len(), 2);
-    assert_eq!((jobs[0].id, jobs[0].eventlog.as_str()), (7, "a\nb\nc\n"));
+    assert_eq!(
+        (jobs[0].id, jobs[0].eventlog.as_str()),
+        (job(7), "a\nb\nc\n")
+    );
     assert_eq!(jobs[0].r.as_deref(), Some("R"));
-    assert_eq!((jobs[1].id, jobs[1].eventlog.as_str()), (9, "a\nb\n"));
-    assert_eq!(store.eventlog(7).unwrap(), "a\nb\nc\n");
-    assert_eq!(store.eventlog(1).unwrap(), "");
+    assert_eq!((jobs[1].id, jobs[1].eventlog.as_str()), (job(9), "a\nb\n"));
+    assert_eq!(store.eventlog(job(7)).unwrap(), "a\nb\nc\n");
+    assert_eq!(store.eventlog(job(1)).unwrap(), "");
     assert_eq!(store.jobspec(spec).unwrap().as_deref(), Some("{}"));
 }
 
@@ -71,23 +78,23 @@ fn removing_a_job_leaves_the_others_alone() {
     let mut store = Store::in_memory().unwrap();
     let old = store.add_jobspec("old").unwrap();
     let new = store.add_jobspec("new").unwrap();
-    for id in [7, 9] {
+    for id in [7, 9].map(job) {
         store.add_job(id, 1000, 1.5, old).unwrap();
         store.append_events(id, 0, "a\n").unwrap();
         store.set_r(id, "R").unwrap();
     }
-    store.set_spec(9, new).unwrap();
-    store.remove_job(7).unwrap();
+    store.set_spec(job(9), new).unwrap();
+    store.remove_job(job(7)).unwrap();
     store.remove_jobspec(old).unwrap();
     assert_eq!(store.jobspec(old).unwrap(), None);
     assert_eq!(
-        (store.r(7).unwrap(), store.eventlog(7).unwrap()),
+        (store.r(job(7)).unwrap(), store.eventlog(job(7)).unwrap()),
         (None, String::new())
     );
     let left = store.jobs().unwrap();
     assert_eq!(left.len(), 1);
-    assert!(store.has_job(9).unwrap() && !store.has_job(7).unwrap());
-    assert_eq!((left[0].id, left[0].spec), (9, new));
+    assert!(store.has_job(job(9)).unwrap() && !store.has_job(job(7)).unwrap());
+    assert_eq!((left[0].id, left[0].spec), (job(9), new));
     assert_eq!(left[0].eventlog, "a\n");
 }
 

@@ -120,13 +120,13 @@ mod tests {
     use super::Body;
     use crate::Message;
     use penstock_flux::exec::ExecEvent;
-    use penstock_flux::{StartReport, TypedPayload};
+    use penstock_flux::{JobId, StartReport, TypedPayload};
 
     const JSON: &[u8] = b"{\"id\":7,\"type\":\"start\",\"data\":{}}\0";
 
     fn value() -> TypedPayload {
         TypedPayload::StartResponse(StartReport {
-            id: 7,
+            id: JobId::new(7),
             event: ExecEvent::Start,
         })
     }

@@ -3,11 +3,12 @@
 use penstock_elastic::Request;
 
 use crate::effect::RequestKey;
+use penstock_jobspec::job_id::JobId;
 
 /// The job that makes a request and, if known, its task.
 #[derive(Clone, Debug)]
 pub(super) struct Requester {
-    pub(super) job: u64,
+    pub(super) job: JobId,
     /// The rank of the task; `None` for the job as a whole.
     pub(super) rank: Option<u32>,
     /// The host of the task.

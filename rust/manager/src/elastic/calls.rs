@@ -57,7 +57,7 @@ fn read_directive(value: &Value) -> Result<Directive, Denial> {
 pub(super) fn visible<'a>(
     cx: &'a Context,
     request: rpc::Request<'_>,
-    job: u64,
+    job: JobId,
 ) -> Result<&'a Job, Denial> {
     authorize::job(&cx.jobs, request.sender, job).map_err(|error| {
         let status = if error.errnum == EPERM {
@@ -70,11 +70,11 @@ pub(super) fn visible<'a>(
 }
 
 /// Checks that the sender may request for this job: its owner or the instance owner, while it runs.
-fn check_requester(cx: &Context, request: rpc::Request<'_>, job: u64) -> Result<(), Denial> {
+fn check_requester(cx: &Context, request: rpc::Request<'_>, job: JobId) -> Result<(), Denial> {
     if visible(cx, request, job)?.record.state() == State::Run {
         return Ok(());
     }
-    let reason = format!("job {} is not running", JobId::new(job));
+    let reason = format!("job {job} is not running");
     Err(Denial::new(Status::NOT_FOUND, reason))
 }
 
@@ -168,14 +168,14 @@ impl Elastic {
                 status: Status::QUEUED.0,
                 queued: true,
                 id: request.id.as_deref().map(Text::from),
-                alloc: alloc.map(|alloc| JobId::new(alloc).to_string().into()),
+                alloc: alloc.map(|alloc| alloc.to_string().into()),
             };
             cx.answer(message, &queued);
         }
     }
 
     /// The identity of a job's next request.
-    pub(super) fn next_key(&self, job: u64) -> RequestKey {
+    pub(super) fn next_key(&self, job: JobId) -> RequestKey {
         let seq = self.ledger.account(job).map_or(1, Account::next);
         RequestKey { job, seq }
     }
@@ -297,7 +297,7 @@ impl Elastic {
                 seq: entry.seq,
             };
             self.end_request(cx, key, &End::denied(denial));
-            let alloc = entry.alloc.map(|alloc| JobId::new(alloc).to_string());
+            let alloc = entry.alloc.map(|alloc| alloc.to_string());
             names.extend(entry.id.or(alloc));
         }
         Ok(names)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use penstock_elastic::{Attribute, Data, Denial, Key, Status};
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde_json::json;
 
@@ -17,13 +18,13 @@ use crate::flex::ElasticRequest;
 use crate::record::Record;
 use crate::state::State;
 
-fn has_grant(record: &Record, id: u64) -> bool {
+fn has_grant(record: &Record, id: JobId) -> bool {
     record.flex().is_some_and(|flex| flex.grants.contains(&id))
 }
 
 impl Elastic {
     /// Grants the resources of a request job, unless the grant is logged already.
-    pub(crate) fn allocated(&mut self, cx: &mut Context, id: u64) {
+    pub(crate) fn allocated(&mut self, cx: &mut Context, id: JobId) {
         let Some(record) = cx.jobs.record(id) else {
             return;
         };
@@ -67,7 +68,7 @@ impl Elastic {
     }
 
     /// Adds the resources of a part to the allocation that it joins, unless that is logged already.
-    fn join(&mut self, cx: &mut Context, id: u64, r: &ResourceSet) {
+    fn join(&mut self, cx: &mut Context, id: JobId, r: &ResourceSet) {
         let Some(request) = request_of(cx, id) else {
             return;
         };
@@ -96,7 +97,7 @@ impl Elastic {
         &mut self,
         cx: &mut Context,
         last: &ElasticRequest,
-        parts: &[(u64, ResourceSet)],
+        parts: &[(JobId, ResourceSet)],
     ) {
         let Some((id, first_r)) = parts.first() else {
             return;
@@ -150,7 +151,7 @@ impl Elastic {
     }
 
     /// Sets the expiration of a grant to that of its job, which may have changed since the request.
-    fn align_expiration(&mut self, cx: &mut Context, id: u64, target: u64) {
+    fn align_expiration(&mut self, cx: &mut Context, id: JobId, target: JobId) {
         let expiration = |id| cx.jobs.record(id).and_then(Record::expiration);
         if let (Some(own), Some(theirs)) = (expiration(id), expiration(target))
             && (own - theirs).abs() > 1.0
@@ -161,7 +162,7 @@ impl Elastic {
 
     /// Ends the requests of a job that has entered CLEANUP. If it is a request job, ends the request
     /// that it carries, and its grant to the requesting job.
-    pub(crate) fn job_ended(&mut self, cx: &mut Context, id: u64) {
+    pub(crate) fn job_ended(&mut self, cx: &mut Context, id: JobId) {
         let account = self.ledger.account(id);
         let open = account
             .into_iter()
@@ -204,14 +205,14 @@ impl Elastic {
     }
 
     /// Ends the grants of a job whose resources are being freed.
-    pub(crate) fn end_grants(&mut self, cx: &mut Context, id: u64) {
+    pub(crate) fn end_grants(&mut self, cx: &mut Context, id: JobId) {
         for grant in grants_of(cx, id) {
             self.finish_request_job(cx, grant);
         }
     }
 
     /// Finishes a running request job.
-    pub(super) fn finish_request_job(&mut self, cx: &mut Context, id: u64) {
+    pub(super) fn finish_request_job(&mut self, cx: &mut Context, id: JobId) {
         let record = cx.jobs.record(id);
         let is_running =
             |record: &Record| record.elastic_request().is_some() && record.state() == State::Run;
@@ -223,7 +224,7 @@ impl Elastic {
     }
 
     /// Ends all parts of a request that was not granted.
-    pub(super) fn end_parts(&mut self, cx: &mut Context, id: u64, end: &End) {
+    pub(super) fn end_parts(&mut self, cx: &mut Context, id: JobId, end: &End) {
         let kind = if end.status == Status::CANCELLED.0 {
             "cancel"
         } else {
@@ -235,7 +236,7 @@ impl Elastic {
     }
 
     /// Applies the changed expiration of a job to its grants.
-    pub(crate) fn follow_expiration(&mut self, cx: &mut Context, id: u64, expiration: f64) {
+    pub(crate) fn follow_expiration(&mut self, cx: &mut Context, id: JobId, expiration: f64) {
         for grant in grants_of(cx, id) {
             let record = cx.jobs.record(grant);
             let Some(record) =
@@ -261,7 +262,7 @@ impl Elastic {
 }
 
 /// R of the parts of a request that are allocated; `id` is the last one.
-fn parts_of(cx: &Context, request: &ElasticRequest, id: u64) -> Vec<(u64, ResourceSet)> {
+fn parts_of(cx: &Context, request: &ElasticRequest, id: JobId) -> Vec<(JobId, ResourceSet)> {
     let all = request.before.iter().copied().chain([id]);
     let with_r = |id| {
         let r = cx.jobs.record(id)?.r().map(Arc::as_ref)?;
@@ -271,7 +272,7 @@ fn parts_of(cx: &Context, request: &ElasticRequest, id: u64) -> Vec<(u64, Resour
 }
 
 /// Ends the request job of a part that was not granted.
-pub(super) fn end_part(cx: &mut Context, id: u64, kind: &str, note: &str) {
+pub(super) fn end_part(cx: &mut Context, id: JobId, kind: &str, note: &str) {
     let record = cx.jobs.record(id);
     let is_active =
         |record: &Record| record.elastic_request().is_some() && record.state() < State::Cleanup;

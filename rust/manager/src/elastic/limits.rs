@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::policy;
 use crate::record::Record;
 use crate::settings::ElasticLimits;
+use penstock_jobspec::job_id::JobId;
 
 /// The least share of a request that the inventory must be able to provide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ impl Elastic {
     pub(super) fn check_limits(
         &mut self,
         cx: &Context,
-        job: u64,
+        job: JobId,
         demand: &Demand,
     ) -> Result<(), Denial> {
         let Some(user) = cx.jobs.record(job).map(Record::userid) else {
@@ -50,8 +51,8 @@ impl Elastic {
     pub(super) fn check_growth(
         &mut self,
         cx: &Context,
-        job: u64,
-        joins: Option<u64>,
+        job: JobId,
+        joins: Option<JobId>,
         demand: &Demand,
         satisfiable: Satisfiable,
     ) -> Result<(), Denial> {
@@ -72,7 +73,7 @@ impl Elastic {
             return allowed.map_err(out_of_resource);
         };
         self.recount(cx);
-        let mut targets: BTreeMap<u64, Amount> = BTreeMap::new();
+        let mut targets: BTreeMap<JobId, Amount> = BTreeMap::new();
         for part in demand.parts() {
             let target = part.joins.unwrap_or(joins);
             let sum = targets.entry(target).or_default();
@@ -90,7 +91,7 @@ impl Elastic {
 
     /// Checks whether the policy allows an allocation, with its grants and pending requests, to grow by
     /// `asked`.
-    fn check_policy(&self, cx: &Context, target: u64, asked: Amount) -> Result<(), RequestError> {
+    fn check_policy(&self, cx: &Context, target: JobId, asked: Amount) -> Result<(), RequestError> {
         let Some(record) = cx.jobs.record(target) else {
             return Ok(());
         };
@@ -106,7 +107,7 @@ impl Elastic {
 
 /// Checks whether the instance has `asked` in addition to the one node that an allocation never
 /// releases.
-fn check_fit(cx: &Context, target: u64, demand: &Demand, asked: &Amount) -> Result<(), Denial> {
+fn check_fit(cx: &Context, target: JobId, demand: &Demand, asked: &Amount) -> Result<(), Denial> {
     let extent = cx.jobs.record(target).and_then(Record::extent);
     let (Some(extent), Some((nodes, cores))) = (extent, cx.claims.size()) else {
         return Ok(());

@@ -8,6 +8,7 @@ use penstock_elastic::{
 };
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde_json::json;
 
@@ -30,7 +31,7 @@ fn count(number: u64) -> u32 {
 }
 
 /// The released ranks that belong to no request, or did not before they were lent.
-pub(super) fn own_ranks(cx: &Context, target: u64, parts: &[ReleasedPart]) -> IdSet {
+pub(super) fn own_ranks(cx: &Context, target: JobId, parts: &[ReleasedPart]) -> IdSet {
     let mut own = IdSet::new();
     for part in parts {
         let request = request_of(cx, part.alloc);
@@ -72,7 +73,7 @@ pub(super) fn lends_of(
 
 impl Elastic {
     /// The loans that a request reclaims, by kind of node: one request job requests nodes of one kind.
-    fn returns_of(&self, job: u64, request: &Request) -> Vec<Vec<Return>> {
+    fn returns_of(&self, job: JobId, request: &Request) -> Vec<Vec<Return>> {
         let Some(account) = self.ledger.account(job) else {
             return Vec::new();
         };
@@ -186,7 +187,7 @@ impl Elastic {
         cx: &Context,
         call: &Call<'_>,
         returns: &[Return],
-    ) -> Result<Option<(Demand, u64)>, Denial> {
+    ) -> Result<Option<(Demand, JobId)>, Denial> {
         let (job, request) = (call.requester.job, call.request);
         let Some(account) = self.ledger.account(job) else {
             return Ok(None);
@@ -218,7 +219,7 @@ impl Elastic {
     }
 
     /// Requests the return of a loan whose time has expired.
-    pub(super) fn loan_due(&mut self, cx: &mut Context, job: u64, loan: u32) {
+    pub(super) fn loan_due(&mut self, cx: &mut Context, job: JobId, loan: u32) {
         let account = self.ledger.account(job);
         let lend = account.and_then(|account| account.loan(loan));
         let Some(outstanding) = lend.map(Loan::outstanding) else {
@@ -253,7 +254,13 @@ impl Elastic {
 
     /// Schedules another request for those of these loans that have not returned, after the end of a
     /// request for them.
-    pub(super) fn await_returns(&mut self, cx: &Context, job: u64, returns: &[Return], end: &End) {
+    pub(super) fn await_returns(
+        &mut self,
+        cx: &Context,
+        job: JobId,
+        returns: &[Return],
+        end: &End,
+    ) {
         let was_granted = end.nodes > 0;
         for Return { loan, .. } in returns {
             let key = LoanKey { job, loan: *loan };
@@ -279,7 +286,7 @@ impl Elastic {
     }
 
     /// Ends the requests for an allocation that has ended, and its loans.
-    pub(super) fn end_loans_of(&mut self, cx: &mut Context, target: u64) {
+    pub(super) fn end_loans_of(&mut self, cx: &mut Context, target: JobId) {
         let accounts = self.ledger.about(target);
         let open = accounts.flat_map(|(job, account)| account.open().map(move |loan| (job, loan)));
         let open = open.filter(|(_, entry)| entry.target == Some(target));
@@ -295,13 +302,13 @@ impl Elastic {
         }
         let is_of_target = |lend: &Loan| lend.target == Some(target);
         let has_lent = |account: &Account| account.loans().any(|(_, lend)| is_of_target(lend));
-        let is_running = |job: &u64| {
+        let is_running = |job: &JobId| {
             let record = cx.jobs.record(*job);
             record.is_some_and(|record| record.state() == State::Run)
         };
         let accounts = self.ledger.about(target);
         let lenders = accounts.filter(|(_, account)| has_lent(account));
-        let lenders: Vec<u64> = lenders.map(|(job, _)| job).filter(is_running).collect();
+        let lenders: Vec<JobId> = lenders.map(|(job, _)| job).filter(is_running).collect();
         for job in lenders {
             let context = json!({ "target": target });
             let event = Event::with(cx.now, "penstock.loan-end", context);

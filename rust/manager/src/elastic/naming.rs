@@ -6,8 +6,8 @@ use penstock_jobspec::job_id::JobId;
 use serde_json::Value;
 
 /// A job's name in results.
-pub(super) fn name_of(id: u64) -> String {
-    JobId::new(id).to_string()
+pub(super) fn name_of(id: JobId) -> String {
+    id.to_string()
 }
 
 /// Whether a name is that of a request; `None` is the name of every request.
@@ -15,14 +15,14 @@ pub(super) fn is_named(entry: &Entry, name: Option<&str>) -> bool {
     let Some(name) = name else {
         return true;
     };
-    let alloc = name.parse::<JobId>().ok().map(JobId::get);
+    let alloc = name.parse::<JobId>().ok();
     entry.id.as_deref() == Some(name) || (alloc.is_some() && entry.alloc == alloc)
 }
 
 /// The newest request with this name.
 pub(super) fn find<'a>(account: &'a Account, name: &str) -> Option<&'a Entry> {
     let alloc = name.parse::<JobId>().ok();
-    let by_job = alloc.and_then(|id| account.represented_by(id.get()));
+    let by_job = alloc.and_then(|id| account.represented_by(id));
     let both = [account.named(name), by_job];
     both.into_iter().flatten().max_by_key(|entry| entry.seq)
 }

@@ -5,6 +5,7 @@
 
 use penstock_elastic::Attempt;
 use penstock_hostlist::Hostlist;
+use penstock_jobspec::job_id::JobId;
 use serde_json::json;
 
 use super::grant::end_part;
@@ -33,7 +34,7 @@ pub(super) enum FirstPart {
 
 impl Elastic {
     /// Whether a request is open and this is the request job of it, or of one of its parts.
-    pub(super) fn is_carried_by(&self, cx: &Context, key: RequestKey, id: u64) -> bool {
+    pub(super) fn is_carried_by(&self, cx: &Context, key: RequestKey, id: JobId) -> bool {
         let first = request_of(cx, id).map(|request| request.first(id));
         let entry = self.entry(key);
         entry.is_some_and(|entry| entry.is_open() && entry.alloc == first)
@@ -44,7 +45,7 @@ impl Elastic {
         &mut self,
         cx: &mut Context,
         request: &ElasticRequest,
-        id: u64,
+        id: JobId,
     ) {
         let first = request.first(id);
         if self.parts.last(first) != id {
@@ -80,7 +81,7 @@ impl Elastic {
     }
 
     /// Starts a request over whose allocated parts have been held for too long.
-    pub(super) fn hold_due(&mut self, cx: &mut Context, id: u64) {
+    pub(super) fn hold_due(&mut self, cx: &mut Context, id: JobId) {
         let record = cx.jobs.record(id);
         let Some(record) = record.filter(|record| record.state() < State::Run) else {
             return;
@@ -102,7 +103,7 @@ impl Elastic {
     pub(super) fn start_over(
         &mut self,
         cx: &mut Context,
-        id: u64,
+        id: JobId,
         attempt: Attempt,
         begin_with: FirstPart,
     ) {

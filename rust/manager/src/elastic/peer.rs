@@ -2,6 +2,7 @@
 
 use penstock_elastic::{Denial, Entry, Ledger, Loan, Status};
 use penstock_flux::pmix::OutcomeResponse;
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
@@ -67,18 +68,18 @@ pub(super) fn respond_finally(cx: &mut Context, caller: &Message, response: &Out
 
 impl Elastic {
     /// Logs an event of a flexible allocation and applies it to the ledger.
-    pub(super) fn log(&mut self, cx: &mut Context, id: u64, event: Event) {
+    pub(super) fn log(&mut self, cx: &mut Context, id: JobId, event: Event) {
         self.apply(id, &event);
         cx.log(id, event);
     }
 
     /// Marks a job for recounting after any event of it.
-    pub(crate) fn observe(&mut self, id: u64) {
+    pub(crate) fn observe(&mut self, id: JobId) {
         self.usage.touch(id);
     }
 
     /// Applies an event from before a restart.
-    pub(crate) fn replay(&mut self, id: u64, event: &Event) {
+    pub(crate) fn replay(&mut self, id: JobId, event: &Event) {
         self.observe(id);
         if event.name.starts_with(Ledger::PREFIX) {
             self.apply(id, event);
@@ -87,26 +88,26 @@ impl Elastic {
 
     /// The jobs with requests or loans.
     #[cfg(debug_assertions)]
-    pub(crate) fn jobs(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.ledger.jobs()
     }
 
     /// Whether the facts of a job agree with `replayed`, which has them from the job's events alone: the
     /// requests and loans, and the position among the parts of a request.
     #[cfg(debug_assertions)]
-    pub(crate) fn agrees_on(&self, id: u64, replayed: &Self) -> bool {
+    pub(crate) fn agrees_on(&self, id: JobId, replayed: &Self) -> bool {
         self.ledger.account(id) == replayed.ledger.account(id)
             && self.parts.agrees_with(&replayed.parts)
     }
 
-    fn apply(&mut self, id: u64, event: &Event) {
+    fn apply(&mut self, id: JobId, event: &Event) {
         if event.name == "penstock.request" {
             self.usage.insert(id);
             let context = event.context.as_ref();
             let before = context.and_then(|context| context.get("before"));
             let first = before.and_then(|before| before.get(0));
             if let Some(first) = first.and_then(Value::as_u64) {
-                self.parts.insert(first, id);
+                self.parts.insert(JobId::new(first), id);
             }
         }
         self.ledger.apply(id, &event.name, event.context.as_ref());
@@ -118,7 +119,7 @@ impl Elastic {
     }
 
     /// Forgets a purged job.
-    pub(crate) fn forget(&mut self, id: u64) {
+    pub(crate) fn forget(&mut self, id: JobId) {
         self.ledger.forget(id);
         self.parts.forget(id);
         self.postponed.forget_job(id);
@@ -131,12 +132,12 @@ impl Elastic {
     }
 
     /// Resources were requested for a request job.
-    pub(crate) fn resources_requested(&mut self, id: u64) {
+    pub(crate) fn resources_requested(&mut self, id: JobId) {
         self.probes.resources_requested(id);
     }
 
     /// A request job has ended.
-    pub(crate) fn request_ended(&mut self, id: u64) {
+    pub(crate) fn request_ended(&mut self, id: JobId) {
         self.usage.remove(id);
         self.probes.decided(id);
     }
@@ -195,6 +196,8 @@ impl Elastic {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::Elastic;
     use crate::fixture::{
         add_allocated_job, add_pending_job, context, described, message, request,
@@ -206,7 +209,7 @@ mod tests {
         let mut cx = context(Settings::default());
         let mut elastic = Elastic::default();
         let id = add_pending_job(&mut cx);
-        let payload = format!(r#"{{"job":{id},"directive":"new"}}"#);
+        let payload = json!({"job": id, "directive": "new"}).to_string();
         let alloc = message("pmix.alloc", "task", &payload);
         elastic.alloc(&mut cx, request(&alloc)).unwrap();
         assert_eq!(described(&mut cx), ["send pmix.alloc"]);
@@ -218,10 +221,12 @@ mod tests {
         let mut cx = context(Settings::default());
         let mut elastic = Elastic::default();
         let id = add_allocated_job(&mut cx);
-        let payload = format!(
-            r#"{{"job":{id},"directive":"release","attributes":[{{"key":"pmix.alloc.nnodes","value":1}}]}}"#
-        );
-        let alloc = message("pmix.alloc", "task", &payload);
+        let payload = json!({
+            "job": id,
+            "directive": "release",
+            "attributes": [{"key": "pmix.alloc.nnodes", "value": 1}],
+        });
+        let alloc = message("pmix.alloc", "task", &payload.to_string());
         elastic.alloc(&mut cx, request(&alloc)).unwrap();
         let effects = described(&mut cx);
         assert_eq!(effects.first().unwrap(), "log penstock.alloc-request");

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use penstock_flux::sched::JobsRequest;
 use penstock_flux::topic;
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use super::peer::Elastic;
@@ -19,8 +20,8 @@ impl Elastic {
             return;
         }
         let unprobed = std::mem::take(&mut self.probes.unprobed);
-        let is_due = |id: &u64| cx.jobs.record(*id).is_some_and(is_decided_at_once);
-        let due: BTreeSet<u64> = unprobed.into_iter().filter(is_due).collect();
+        let is_due = |id: &JobId| cx.jobs.record(*id).is_some_and(is_decided_at_once);
+        let due: BTreeSet<JobId> = unprobed.into_iter().filter(is_due).collect();
         if due.is_empty() {
             return;
         }

@@ -5,6 +5,7 @@ use penstock_elastic::{
     select_released,
 };
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde_json::json;
 
@@ -25,7 +26,7 @@ fn out_of_resource(reason: impl Into<String>) -> Denial {
 }
 
 /// The parts of an allocation: its own, then its grants, oldest first.
-fn holdings(cx: &Context, target: u64) -> Vec<Holding> {
+fn holdings(cx: &Context, target: JobId) -> Vec<Holding> {
     let parts = std::iter::once(target).chain(grants_of(cx, target));
     let holding = |alloc| {
         let record = cx.jobs.record(alloc)?;
@@ -38,7 +39,7 @@ fn holdings(cx: &Context, target: u64) -> Vec<Holding> {
 }
 
 /// Whether parts are all that an allocation holds.
-fn is_all(cx: &Context, target: u64, parts: &[ReleasedPart]) -> bool {
+fn is_all(cx: &Context, target: JobId, parts: &[ReleasedPart]) -> bool {
     let is_released = |holding: &Holding| {
         let mut whole = parts.iter().filter(|part| part.all);
         holding.ranks.is_empty() || whole.any(|part| part.alloc == holding.alloc)
@@ -128,8 +129,8 @@ impl Elastic {
         &self,
         cx: &mut Context,
         call: &Call<'_>,
-        target: u64,
-        grant: Option<u64>,
+        target: JobId,
+        grant: Option<JobId>,
     ) -> Result<Choice, Denial> {
         let (requester, request) = (call.requester, call.request);
         let mut holdings = holdings(cx, target);
@@ -194,7 +195,7 @@ impl Elastic {
     fn release_parts(
         &mut self,
         cx: &mut Context,
-        target: u64,
+        target: JobId,
         parts: &[ReleasedPart],
         released: &ResourceSet,
     ) {
@@ -205,7 +206,7 @@ impl Elastic {
         let own = parts.iter().find(|part| part.alloc == target);
         let ranks = own.map_or_else(IdSet::new, |own| own.ranks.clone());
         let others = || parts.iter().filter(|part| part.alloc != target);
-        let ended: Vec<u64> = others()
+        let ended: Vec<JobId> = others()
             .filter(|part| part.all)
             .map(|part| part.alloc)
             .collect();
@@ -253,7 +254,7 @@ impl Elastic {
 fn kept_ranks(
     cx: &mut Context,
     requester: &Requester,
-    target: u64,
+    target: JobId,
     holdings: &[Holding],
 ) -> (IdSet, &'static str) {
     let mut keep = if target == requester.job {
@@ -272,7 +273,7 @@ fn kept_ranks(
 /// The result of a release.
 fn report(
     request: &Request,
-    target: u64,
+    target: JobId,
     released: &ResourceSet,
     lacking: Vec<String>,
     is_withheld: bool,

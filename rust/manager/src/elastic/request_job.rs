@@ -7,10 +7,11 @@ use crate::context::Context;
 use crate::flex::ElasticRequest;
 use crate::jobspecs::{self, Checked, Limited};
 use crate::record::Record;
+use penstock_jobspec::job_id::JobId;
 
 impl ElasticRequest {
     /// The request job of the first part, given that of one part.
-    pub(super) fn first(&self, id: u64) -> u64 {
+    pub(super) fn first(&self, id: JobId) -> JobId {
         self.before.first().copied().unwrap_or(id)
     }
 
@@ -21,19 +22,19 @@ impl ElasticRequest {
 }
 
 /// The PMIx request that a job carries.
-pub(super) fn request_of(cx: &Context, id: u64) -> Option<&ElasticRequest> {
+pub(super) fn request_of(cx: &Context, id: JobId) -> Option<&ElasticRequest> {
     cx.jobs.record(id).and_then(Record::elastic_request)
 }
 
 /// The grants of a job, oldest first.
-pub(super) fn grants_of(cx: &Context, id: u64) -> Vec<u64> {
+pub(super) fn grants_of(cx: &Context, id: JobId) -> Vec<JobId> {
     let flex = cx.jobs.record(id).and_then(Record::flex);
     let grants = flex.map(|flex| flex.grants.iter().copied().collect());
     grants.unwrap_or_default()
 }
 
 /// All that a request asks for, given the request job of one part.
-pub(super) fn first_ask(cx: &Context, id: u64) -> Demand {
+pub(super) fn first_ask(cx: &Context, id: JobId) -> Demand {
     let own = request_of(cx, id);
     let first = own.and_then(|own| request_of(cx, own.first(id)));
     let request = first.or(own);
@@ -71,7 +72,7 @@ pub(super) fn check_jobspec(
 }
 
 /// Seconds until a job's expiration; 0 if it has none.
-pub(super) fn time_left(cx: &Context, id: u64) -> f64 {
+pub(super) fn time_left(cx: &Context, id: JobId) -> f64 {
     let record = cx.jobs.record(id);
     let end = record.and_then(Record::expiration);
     end.map_or(0.0, |end| (end - cx.now).max(1.0))

@@ -1,6 +1,7 @@
 //! Submission of request jobs: attempts with every wish met, then whole, then in part.
 
 use penstock_elastic::{Attempt, Demand, Denial, Entry, Return, Status};
+use penstock_jobspec::job_id::JobId;
 use serde_json::json;
 
 use super::call::Call;
@@ -30,7 +31,7 @@ impl Elastic {
         cx: &mut Context,
         call: &Call<'_>,
         mut demand: Demand,
-        joins: Option<u64>,
+        joins: Option<JobId>,
         duration: f64,
         returns: Vec<Return>,
     ) -> Result<(), Denial> {
@@ -103,7 +104,7 @@ impl Elastic {
     pub(super) fn add_request_job(
         &mut self,
         cx: &mut Context,
-        id: u64,
+        id: JobId,
         request: &ElasticRequest,
         checked: Checked,
     ) {
@@ -123,7 +124,7 @@ impl Elastic {
 
     /// Decides a request for which nothing was allocated at once: it continues with its next attempt, or
     /// is denied.
-    pub(super) fn decide(&mut self, cx: &mut Context, id: u64) {
+    pub(super) fn decide(&mut self, cx: &mut Context, id: JobId) {
         let is_pending = |job: &&Job| job.record.state() < State::Run && job.r().is_none();
         let job = cx.jobs.get(id).filter(is_pending);
         let record = job.map(|job| &job.record);
@@ -148,7 +149,7 @@ impl Elastic {
     }
 
     /// Requests the resources of a request job by another attempt.
-    fn continue_as(&mut self, cx: &mut Context, id: u64, attempt: Attempt) {
+    fn continue_as(&mut self, cx: &mut Context, id: JobId, attempt: Attempt) {
         let Some(record) = cx.jobs.record(id) else {
             return;
         };
@@ -184,7 +185,7 @@ impl Elastic {
 
     /// Handles the scheduler's denial of the resources of a job. Returns whether it is a request job; if
     /// not, nothing is done.
-    pub(crate) fn denied(&mut self, cx: &mut Context, id: u64, note: &str) -> bool {
+    pub(crate) fn denied(&mut self, cx: &mut Context, id: JobId, note: &str) -> bool {
         let record = cx.jobs.record(id);
         let Some(request) = record.and_then(Record::elastic_request) else {
             return false;
@@ -212,7 +213,7 @@ impl Elastic {
     }
 
     /// Denies the request of a request job.
-    fn deny(&mut self, cx: &mut Context, id: u64, status: Status, reason: &str) {
+    fn deny(&mut self, cx: &mut Context, id: JobId, status: Status, reason: &str) {
         let record = cx.jobs.record(id);
         if let Some(request) = record.and_then(Record::elastic_request) {
             let key = request.key();
@@ -222,7 +223,7 @@ impl Elastic {
     }
 
     /// Handles the due timer of a pending request job.
-    pub(super) fn request_job_due(&mut self, cx: &mut Context, id: u64) {
+    pub(super) fn request_job_due(&mut self, cx: &mut Context, id: JobId) {
         let Some(job) = cx.jobs.get(id) else {
             return;
         };
@@ -240,7 +241,7 @@ impl Elastic {
     }
 
     /// Continues a request whose timeout has expired with its free part, or denies it.
-    pub(super) fn timeout_due(&mut self, cx: &mut Context, id: u64) {
+    pub(super) fn timeout_due(&mut self, cx: &mut Context, id: JobId) {
         let id = self.parts.last(id);
         let record = cx.jobs.record(id);
         let pending =
@@ -263,7 +264,7 @@ impl Elastic {
     }
 
     /// Begins the time in which the scheduler is to decide about a request job.
-    pub(super) fn decide_soon(&mut self, cx: &Context, id: u64) {
+    pub(super) fn decide_soon(&mut self, cx: &Context, id: JobId) {
         let by = self.probes.await_decision(id, cx.now);
         self.timers.set(by, id);
     }

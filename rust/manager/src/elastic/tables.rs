@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_elastic::Entry;
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use super::naming::{is_named, report};
@@ -24,7 +25,7 @@ const MAX_RETRY_INTERVAL_S: f64 = 3600.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LoanKey {
     /// The lender.
-    pub(super) job: u64,
+    pub(super) job: JobId,
     /// The number of the loan among those of the job.
     pub(super) loan: u32,
 }
@@ -76,29 +77,29 @@ impl PostponedReturns {
     }
 
     /// Forgets the loans of a purged job.
-    pub(super) fn forget_job(&mut self, job: u64) {
+    pub(super) fn forget_job(&mut self, job: JobId) {
         self.0.retain(|loan, _| loan.job != job);
     }
 }
 
 /// The request jobs of requests in parts: by that of the first part, those of the others.
 #[derive(Debug, Default)]
-pub(super) struct Parts(BTreeMap<u64, BTreeSet<u64>>);
+pub(super) struct Parts(BTreeMap<JobId, BTreeSet<JobId>>);
 
 impl Parts {
     /// Adds the request job of a further part.
-    pub(super) fn insert(&mut self, first: u64, id: u64) {
+    pub(super) fn insert(&mut self, first: JobId, id: JobId) {
         self.0.entry(first).or_default().insert(id);
     }
 
     /// The request job of the last part requested so far, given that of the first.
-    pub(super) fn last(&self, first: u64) -> u64 {
+    pub(super) fn last(&self, first: JobId) -> JobId {
         let others = self.0.get(&first);
         others.and_then(BTreeSet::last).copied().unwrap_or(first)
     }
 
     /// The request jobs of all parts requested so far, given that of the first.
-    pub(super) fn all(&self, first: u64) -> Vec<u64> {
+    pub(super) fn all(&self, first: JobId) -> Vec<JobId> {
         let others = self.0.get(&first).into_iter().flatten();
         std::iter::once(first).chain(others.copied()).collect()
     }
@@ -113,7 +114,7 @@ impl Parts {
     }
 
     /// Forgets the parts of a request whose first request job is purged.
-    pub(super) fn forget(&mut self, first: u64) {
+    pub(super) fn forget(&mut self, first: JobId) {
         self.0.remove(&first);
     }
 }
@@ -122,38 +123,38 @@ impl Parts {
 #[derive(Debug, Default)]
 pub(super) struct Probes {
     /// Request jobs whose resources were requested since the last probe.
-    pub(super) unprobed: BTreeSet<u64>,
+    pub(super) unprobed: BTreeSet<JobId>,
     /// When a request job that is decided at once counts as denied, seconds since the epoch.
-    pub(super) decide_by: BTreeMap<u64, f64>,
+    pub(super) decide_by: BTreeMap<JobId, f64>,
     /// Outstanding probes by matchtag, with their request jobs.
-    pub(super) outstanding: BTreeMap<u32, BTreeSet<u64>>,
+    pub(super) outstanding: BTreeMap<u32, BTreeSet<JobId>>,
 }
 
 impl Probes {
     /// Resources were requested for a request job.
-    pub(super) fn resources_requested(&mut self, id: u64) {
+    pub(super) fn resources_requested(&mut self, id: JobId) {
         self.unprobed.insert(id);
     }
 
     /// Begins the time in which the scheduler is to decide about a request job. Returns its end.
-    pub(super) fn await_decision(&mut self, id: u64, now: f64) -> f64 {
+    pub(super) fn await_decision(&mut self, id: JobId, now: f64) -> f64 {
         let by = now + DECISION_TIMEOUT_S;
         self.decide_by.insert(id, by);
         by
     }
 
     /// By when the scheduler is to decide about a request job.
-    pub(super) fn decide_by(&self, id: u64) -> Option<f64> {
+    pub(super) fn decide_by(&self, id: JobId) -> Option<f64> {
         self.decide_by.get(&id).copied()
     }
 
     /// A request job is allocated, or has ended.
-    pub(super) fn decided(&mut self, id: u64) {
+    pub(super) fn decided(&mut self, id: JobId) {
         self.decide_by.remove(&id);
     }
 
     /// Takes a request job out of outstanding probes.
-    pub(super) fn withdraw(&mut self, id: u64) {
+    pub(super) fn withdraw(&mut self, id: JobId) {
         for probed in self.outstanding.values_mut() {
             probed.remove(&id);
         }
@@ -195,7 +196,7 @@ impl TimeRequests {
 struct Timer {
     /// Milliseconds since the epoch.
     due_ms: u64,
-    job: u64,
+    job: JobId,
 }
 
 /// The timers of all jobs, the earliest first.
@@ -204,14 +205,14 @@ pub(super) struct Timers(BTreeSet<Timer>);
 
 impl Timers {
     /// Sets a timer of a job at `time`, seconds since the epoch.
-    pub(super) fn set(&mut self, time: f64, job: u64) {
+    pub(super) fn set(&mut self, time: f64, job: JobId) {
         // Rounded up: the timer must not expire before the time has been reached.
         let due_ms = milliseconds(time).saturating_add(1);
         self.0.insert(Timer { due_ms, job });
     }
 
     /// Removes a timer that is due at `now`, and returns its job.
-    pub(super) fn pop_due(&mut self, now: f64) -> Option<u64> {
+    pub(super) fn pop_due(&mut self, now: f64) -> Option<JobId> {
         let first = self.0.first()?;
         if first.due_ms > milliseconds(now) {
             return None;
@@ -229,13 +230,13 @@ impl Timers {
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) message: Message,
-    pub(super) job: u64,
+    pub(super) job: JobId,
     /// The name of the one request that it reports; `None` for all.
     pub(super) id: Option<String>,
 }
 
 impl Watch {
-    pub(super) fn is_about(&self, job: u64, entry: &Entry) -> bool {
+    pub(super) fn is_about(&self, job: JobId, entry: &Entry) -> bool {
         self.job == job && is_named(entry, self.id.as_deref())
     }
 }
@@ -265,7 +266,7 @@ impl Listeners {
     }
 
     /// Reports a request that has ended to the streams that are about it.
-    pub(super) fn notify(&self, cx: &mut Context, job: u64, entry: &Entry) {
+    pub(super) fn notify(&self, cx: &mut Context, job: JobId, entry: &Entry) {
         let event = report(entry);
         for watch in &self.watches {
             if watch.is_about(job, entry) {

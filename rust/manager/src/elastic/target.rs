@@ -16,13 +16,13 @@ pub(super) enum Target {
     /// The requesting job's, with its grants.
     Own,
     /// One that a request has made, of the same owner.
-    Allocation(u64),
+    Allocation(JobId),
     /// One grant of the requesting job.
-    Grant(u64),
+    Grant(JobId),
 }
 
 /// The allocation that an entry of the ledger names; `None` for the requesting job's own.
-pub(super) fn own_allocation(job: u64, allocation: u64) -> Option<u64> {
+pub(super) fn own_allocation(job: JobId, allocation: JobId) -> Option<JobId> {
     Some(allocation).filter(|allocation| *allocation != job)
 }
 
@@ -32,7 +32,7 @@ impl Elastic {
     pub(super) fn resolve_target(
         &self,
         cx: &Context,
-        job: u64,
+        job: JobId,
         request: &mut Request,
     ) -> Result<Target, Denial> {
         let mut target = Target::Own;
@@ -69,7 +69,7 @@ impl Elastic {
         Ok(target)
     }
 
-    fn unknown_target(&self, cx: &Context, job: u64, name: &str, directive: Directive) -> Denial {
+    fn unknown_target(&self, cx: &Context, job: JobId, name: &str, directive: Directive) -> Denial {
         let is_known = self.allocation(cx, job, name, Directive::Extend).is_some();
         let name = name.escape_debug();
         if is_known && directive == Directive::New {
@@ -90,14 +90,14 @@ impl Elastic {
     fn allocation(
         &self,
         cx: &Context,
-        job: u64,
+        job: JobId,
         name: &str,
         directive: Directive,
     ) -> Option<Target> {
         if directive == Directive::New {
             return None;
         }
-        let named = name.parse::<JobId>().ok().map(JobId::get);
+        let named = name.parse::<JobId>().ok();
         let account = self.ledger.account(job);
         let requests = account
             .into_iter()
@@ -109,13 +109,13 @@ impl Elastic {
     }
 
     /// The relation of job `id` to the requesting `job` of the same owner; `None` if it has no resources.
-    fn active_allocation(&self, cx: &Context, job: u64, id: u64) -> Option<Target> {
+    fn active_allocation(&self, cx: &Context, job: JobId, id: JobId) -> Option<Target> {
         if id == job {
             return Some(Target::Own);
         }
         let owner = cx.jobs.record(job)?.userid();
         let found = cx.jobs.record(id)?;
-        let is_running = |id: &u64| {
+        let is_running = |id: &JobId| {
             let record = cx.jobs.record(*id);
             record.is_some_and(|record| record.state() == State::Run)
         };
@@ -134,7 +134,7 @@ impl Elastic {
 /// the job would then lose nodes that it did not name, and not if it is the id of an allocation that
 /// has ended.
 fn may_be_new(cx: &Context, name: &str, request: &Request) -> bool {
-    let job = name.parse::<JobId>().ok().map(JobId::get);
+    let job = name.parse::<JobId>().ok();
     match request.directive {
         Directive::New => !request.alloc_required,
         Directive::Release => false,

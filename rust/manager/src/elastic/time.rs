@@ -12,10 +12,11 @@ use super::tables::Amount;
 use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause, RequestKey};
 use crate::policy;
+use penstock_jobspec::job_id::JobId;
 
 impl Elastic {
     /// An open request for time, and the job that it is about.
-    fn time_request(&self, key: RequestKey) -> Option<(Entry, u64)> {
+    fn time_request(&self, key: RequestKey) -> Option<(Entry, JobId)> {
         let entry = self.entry(key)?;
         let is_for_time = entry.directive() == Some(Directive::Extend) && entry.alloc.is_none();
         let entry = Some(entry).filter(|entry| entry.is_open() && is_for_time)?;
@@ -113,7 +114,7 @@ impl Elastic {
 
     /// Makes the next request for the time of a job whose expiration has been decided. A request that
     /// the scheduler has denied waits for its timeout.
-    pub(crate) fn retry_times(&mut self, cx: &mut Context, target: u64) {
+    pub(crate) fn retry_times(&mut self, cx: &mut Context, target: JobId) {
         let ledger = &self.ledger;
         let own = ledger.account(target).map(|account| (target, account));
         let accounts = own.into_iter().chain(ledger.about(target));
@@ -145,7 +146,7 @@ impl Elastic {
 
 /// The latest expiration that the resources and the policy allow; the policy does not hold for the
 /// instance owner.
-fn latest_expiration(cx: &Context, id: u64, began: f64) -> Option<f64> {
+fn latest_expiration(cx: &Context, id: JobId, began: f64) -> Option<f64> {
     let record = cx.jobs.record(id)?;
     let resources = cx.claims.expiration();
     let is_guest = record.userid() != cx.settings.owner;
@@ -157,7 +158,7 @@ fn latest_expiration(cx: &Context, id: u64, began: f64) -> Option<f64> {
 }
 
 /// The result of a request that was granted time.
-fn report(entry: Entry, target: u64, granted: u32) -> End {
+fn report(entry: Entry, target: JobId, granted: u32) -> End {
     let mut results = vec![Attribute::result(Key::AllocId, Data::Text(name_of(target)))];
     if let Some(id) = entry.id {
         results.push(Attribute::result(Key::RequestId, Data::Text(id)));

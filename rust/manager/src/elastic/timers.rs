@@ -7,6 +7,7 @@ use super::tables::{Amount, LoanKey};
 use crate::context::Context;
 use crate::effect::RequestKey;
 use crate::state::State;
+use penstock_jobspec::job_id::JobId;
 
 impl Elastic {
     /// Handles the jobs whose timers are due.
@@ -16,7 +17,7 @@ impl Elastic {
         }
     }
 
-    fn job_due(&mut self, cx: &mut Context, id: u64) {
+    fn job_due(&mut self, cx: &mut Context, id: JobId) {
         let Some(record) = cx.jobs.record(id) else {
             return;
         };
@@ -37,7 +38,7 @@ impl Elastic {
         let late = account
             .into_iter()
             .flat_map(|account| account.expired(cx.now));
-        let late: Vec<(RequestKey, Option<u64>)> = late
+        let late: Vec<(RequestKey, Option<JobId>)> = late
             .map(|entry| {
                 (
                     RequestKey {
@@ -82,7 +83,7 @@ impl Elastic {
     }
 
     /// Sets the timers of a job, its requests and loans after a restart.
-    pub(crate) fn resume(&mut self, cx: &mut Context, id: u64) {
+    pub(crate) fn resume(&mut self, cx: &mut Context, id: JobId) {
         let Some(record) = cx.jobs.record(id) else {
             return;
         };

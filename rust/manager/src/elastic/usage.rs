@@ -8,6 +8,7 @@ use crate::claims::Claims;
 use crate::jobs::Jobs;
 use crate::record::Record;
 use crate::state::State;
+use penstock_jobspec::job_id::JobId;
 
 /// Amounts that requests hold or request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,11 +96,11 @@ impl Amount {
 /// The amount counted for one request job, and the sums that include it.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
-    job: u64,
+    job: JobId,
     user: u32,
     amount: Amount,
     /// The allocation that a pending request job will join.
-    joins: Option<u64>,
+    joins: Option<JobId>,
     pending: Amount,
 }
 
@@ -120,32 +121,32 @@ impl Counted {
 /// The request jobs that have not ended, with the sums of their amounts.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
-    ids: BTreeSet<u64>,
+    ids: BTreeSet<JobId>,
     /// Request jobs to be counted again.
-    stale: BTreeSet<u64>,
-    counted: HashMap<u64, Counted>,
-    by_job: HashMap<u64, Amount>,
+    stale: BTreeSet<JobId>,
+    counted: HashMap<JobId, Counted>,
+    by_job: HashMap<JobId, Amount>,
     by_user: HashMap<u32, Amount>,
     /// Pending amounts, by the allocation that they will join.
-    pending: HashMap<u64, Amount>,
+    pending: HashMap<JobId, Amount>,
 }
 
 impl Usage {
     /// Adds a request job.
-    pub(super) fn insert(&mut self, id: u64) {
+    pub(super) fn insert(&mut self, id: JobId) {
         self.ids.insert(id);
         self.stale.insert(id);
     }
 
     /// Removes a request job.
-    pub(super) fn remove(&mut self, id: u64) {
+    pub(super) fn remove(&mut self, id: JobId) {
         if self.ids.remove(&id) {
             self.stale.insert(id);
         }
     }
 
     /// Marks a changed job to be counted again.
-    pub(super) fn touch(&mut self, id: u64) {
+    pub(super) fn touch(&mut self, id: JobId) {
         if self.ids.contains(&id) {
             self.stale.insert(id);
         }
@@ -182,7 +183,7 @@ impl Usage {
     }
 
     /// The sum for the requests of a job.
-    pub(super) fn of_job(&self, job: u64) -> Amount {
+    pub(super) fn of_job(&self, job: JobId) -> Amount {
         self.by_job.get(&job).copied().unwrap_or_default()
     }
 
@@ -192,7 +193,7 @@ impl Usage {
     }
 
     /// The sum that is pending for an allocation.
-    pub(super) fn pending_for(&self, target: u64) -> Amount {
+    pub(super) fn pending_for(&self, target: JobId) -> Amount {
         self.pending.get(&target).copied().unwrap_or_default()
     }
 }

@@ -10,6 +10,7 @@ use super::tables::Watch;
 use crate::context::Context;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
+use penstock_jobspec::job_id::JobId;
 
 impl Elastic {
     /// `pmix.events`: the requests that have ended, oldest first, then every further one until the job
@@ -38,7 +39,7 @@ impl Elastic {
     }
 
     /// Ends the streams of a job that has ended.
-    pub(crate) fn end_watches(&mut self, cx: &mut Context, job: u64) {
+    pub(crate) fn end_watches(&mut self, cx: &mut Context, job: JobId) {
         self.listeners.watches.retain(|watch| {
             if watch.job == job {
                 cx.end_stream(&watch.message);

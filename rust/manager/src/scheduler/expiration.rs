@@ -4,6 +4,7 @@
 use penstock_flux::alloc::ExpirationRequest;
 use penstock_flux::errno::ENOSYS;
 use penstock_flux::{RequestError, topic};
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use super::peer::SchedulerPeer;
@@ -18,7 +19,7 @@ impl SchedulerPeer {
     pub(crate) fn request_expiration(
         &mut self,
         cx: &mut Context,
-        id: u64,
+        id: JobId,
         duration: f64,
         cause: ExpirationCause,
     ) {
@@ -49,7 +50,7 @@ impl SchedulerPeer {
 
     /// Sends an expiration that was changed without the scheduler to one that has been greeted and is
     /// not ready yet.
-    pub(crate) fn correct_expiration(&mut self, cx: &mut Context, id: u64, expiration: f64) {
+    pub(crate) fn correct_expiration(&mut self, cx: &mut Context, id: JobId, expiration: f64) {
         if !self.is_ready() {
             let (_, message) = make_request(cx, id, expiration);
             self.send_correction(cx, message);
@@ -74,13 +75,13 @@ impl SchedulerPeer {
     }
 
     /// Whether an expiration request for the job is outstanding.
-    fn has_expiration_request(&self, id: u64) -> bool {
+    fn has_expiration_request(&self, id: JobId) -> bool {
         let mut changes = self.expirations.values();
         changes.any(|change| change.id == id)
     }
 }
 
-fn make_request(cx: &mut Context, id: u64, expiration: f64) -> (u32, Message) {
+fn make_request(cx: &mut Context, id: JobId, expiration: f64) -> (u32, Message) {
     let matchtag = cx.next_matchtag();
     let request = ExpirationRequest { id, expiration };
     let message = rpc::request(topic::sched::EXPIRATION, &request);

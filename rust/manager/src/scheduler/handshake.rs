@@ -3,6 +3,7 @@
 use penstock_flux::alloc::{HelloRequest, HelloResponse, ReadyMode, ReadyRequest, ReadyResponse};
 use penstock_flux::errno::{EAGAIN, EBUSY};
 use penstock_flux::{Payload, RequestError};
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use super::peer::{Handshake, SchedulerPeer};
@@ -151,7 +152,7 @@ impl SchedulerPeer {
 
 /// Undoes the commit of R for a request that ends without an allocation. `request` is the request
 /// before its end.
-pub(super) fn void_r(cx: &mut Context, id: u64, request: Alloc) {
+pub(super) fn void_r(cx: &mut Context, id: JobId, request: Alloc) {
     cx.claims.drop(id);
     if request.is_committed() {
         cx.storage.run(|store| store.clear_r(id));

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_flux::job_manager::SchedStats;
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use crate::context::{Context, SchedulerState};
 use crate::effect::ExpirationChange;
 
 /// Queue order: priority descending, then id ascending.
-pub(super) type Position = (Reverse<u32>, u64);
+pub(super) type Position = (Reverse<u32>, JobId);
 
 /// The state of the scheduler's handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,13 +35,13 @@ pub(crate) struct SchedulerPeer {
     /// Whether allocations may be freed in parts (`partial-ok`).
     pub(super) is_partial_ok: bool,
     /// Free ranks of jobs whose allocations are freed only as a whole.
-    pub(super) withheld: BTreeMap<u64, IdSet>,
+    pub(super) withheld: BTreeMap<JobId, IdSet>,
     /// Requests that correct the responses to hello, for a scheduler that is not ready yet.
     pub(super) belated: Vec<Message>,
     /// Jobs with outstanding requests whose priority has changed since it was last sent to the scheduler.
-    pub(super) reprioritized: BTreeSet<u64>,
+    pub(super) reprioritized: BTreeSet<JobId>,
     /// The jobs in `reprioritized` whose requests are to be canceled and sent again.
-    pub(super) displaced: Vec<u64>,
+    pub(super) displaced: Vec<JobId>,
     /// Jobs to request resources for.
     pub(super) queued: BTreeSet<Position>,
     /// Jobs whose requests are outstanding and not canceled.
@@ -127,6 +128,7 @@ mod tests {
     use base64::engine::general_purpose::STANDARD as BASE64;
     use penstock_flux::TypedPayload;
     use penstock_jobspec::job_id::JobId;
+    use serde_json::json;
 
     fn greet(scheduler: &mut SchedulerPeer, cx: &mut Context) {
         let hello = message("job-manager.sched-hello", "sched", r#"{"partial-ok":true}"#);
@@ -140,8 +142,8 @@ mod tests {
         scheduler.ready(cx, request(&ready)).unwrap();
     }
 
-    fn commit(cx: &mut Context, id: u64) {
-        let key = format!("job.{}.R", JobId::new(id).dothex());
+    fn commit(cx: &mut Context, id: JobId) {
+        let key = format!("job.{}.R", id.dothex());
         let data = BASE64.encode(R);
         let payload =
             format!(r#"{{"ops":[{{"key":"{key}","dirent":{{"type":"val","data":"{data}"}}}}]}}"#);
@@ -171,7 +173,7 @@ mod tests {
         };
         assert_eq!(alloc.topic(), "sched.alloc");
         assert!(matches!(alloc.typed(), Some(TypedPayload::Alloc(_))));
-        let success = format!(r#"{{"id":{id},"type":0}}"#);
+        let success = json!({"id": id, "type": 0}).to_string();
         let early = respond(&mut scheduler, &mut cx, &success);
         assert!(
             early[0].ends_with("without committing R: ignored"),
@@ -196,7 +198,7 @@ mod tests {
         assert!(scheduler.withdraw(&mut cx, id));
         assert_eq!(described(&mut cx), ["send sched.cancel"]);
         commit(&mut cx, id);
-        let success = format!(r#"{{"id":{id},"type":0}}"#);
+        let success = json!({"id": id, "type": 0}).to_string();
         assert_eq!(respond(&mut scheduler, &mut cx, &success), ["revisit"]);
         let job = cx.jobs.get(id).unwrap();
         assert_eq!(job.dialogue.alloc(), Alloc::Surplus);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use penstock_flux::alloc::{CancelRequest, PrioritizeRequest};
 use penstock_flux::{FreedResources, PendingJob, TypedPayload, topic};
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use super::peer::{Handshake, SchedulerPeer};
@@ -22,7 +23,7 @@ const ALLOC_OVERHEAD_BYTES: usize = 80;
 
 impl SchedulerPeer {
     /// Queues a job in SCHED for resources.
-    pub(crate) fn enqueue(&mut self, cx: &mut Context, id: u64) {
+    pub(crate) fn enqueue(&mut self, cx: &mut Context, id: JobId) {
         if let Some((record, dialogue)) = cx.jobs.split(id)
             && dialogue.advance_alloc(AllocInput::Enqueue)
         {
@@ -32,7 +33,7 @@ impl SchedulerPeer {
 
     /// Withdraws a job's request for resources, if it has one. Returns whether the request is still
     /// outstanding: it ends with CANCEL or SUCCESS.
-    pub(crate) fn withdraw(&mut self, cx: &mut Context, id: u64) -> bool {
+    pub(crate) fn withdraw(&mut self, cx: &mut Context, id: JobId) -> bool {
         let Some((record, dialogue)) = cx.jobs.split(id) else {
             return false;
         };
@@ -132,7 +133,7 @@ impl SchedulerPeer {
     }
 
     /// Moves a job from the position of its old priority to that of its new one.
-    pub(crate) fn reprioritize(&mut self, cx: &mut Context, id: u64, old: u32, new: u32) {
+    pub(crate) fn reprioritize(&mut self, cx: &mut Context, id: JobId, old: u32, new: u32) {
         let Some(dialogue) = cx.jobs.dialogue(id) else {
             return;
         };
@@ -183,7 +184,7 @@ impl SchedulerPeer {
             let is_outstanding = job.dialogue.alloc().is_outstanding();
             is_outstanding.then(|| (id, job.record.priority()))
         });
-        let jobs: Vec<(u64, u32)> = jobs.collect();
+        let jobs: Vec<(JobId, u32)> = jobs.collect();
         if !jobs.is_empty() {
             cx.notify(topic::sched::PRIORITIZE, &PrioritizeRequest { jobs });
         }
@@ -193,7 +194,7 @@ impl SchedulerPeer {
     }
 
     /// Frees ranks of a job (`sched.free`); `is_final` if they are its last.
-    pub(crate) fn free(&mut self, cx: &mut Context, id: u64, ranks: IdSet, is_final: bool) {
+    pub(crate) fn free(&mut self, cx: &mut Context, id: JobId, ranks: IdSet, is_final: bool) {
         // The next scheduler receives the free ranks in the response to its hello.
         if self.handshake() == Handshake::Suspended {
             return;
@@ -236,6 +237,6 @@ impl SchedulerPeer {
     }
 }
 
-fn send_cancel(cx: &mut Context, id: u64) {
+fn send_cancel(cx: &mut Context, id: JobId) {
     cx.notify(topic::sched::CANCEL, &CancelRequest { id });
 }

@@ -56,8 +56,7 @@ impl SchedulerPeer {
                 }
                 (_, Some(_)) => {}
                 (_, None) => {
-                    let name = JobId::new(id);
-                    cx.complain(format!("alloc annotate for {name} ignored: no annotations"));
+                    cx.complain(format!("alloc annotate for {id} ignored: no annotations"));
                 }
             },
             AllocResponseType::Deny => {
@@ -75,23 +74,22 @@ impl SchedulerPeer {
                 cx.revisit(id);
             }
             AllocResponseType::Cancel => {
-                let name = JobId::new(id);
                 cx.complain(format!(
-                    "alloc cancel for {name} ignored: it was not requested"
+                    "alloc cancel for {id} ignored: it was not requested"
                 ));
             }
         }
     }
 
     /// Ends a request without an allocation.
-    fn end_request(&mut self, cx: &mut Context, id: u64, input: AllocInput) {
+    fn end_request(&mut self, cx: &mut Context, id: JobId, input: AllocInput) {
         let job = cx.jobs.get(id);
         let request = job.map_or(Alloc::Idle, |job| job.dialogue.alloc());
         self.advance(cx, id, input);
         void_r(cx, id, request);
     }
 
-    fn advance(&mut self, cx: &mut Context, id: u64, input: AllocInput) {
+    fn advance(&mut self, cx: &mut Context, id: JobId, input: AllocInput) {
         let Some((record, dialogue)) = cx.jobs.split(id) else {
             return;
         };
@@ -113,22 +111,20 @@ impl SchedulerPeer {
     fn succeed(
         &mut self,
         cx: &mut Context,
-        id: u64,
+        id: JobId,
         is_same_r: bool,
         annotations: Option<&Map<String, Value>>,
         state: State,
     ) {
         let committed = cx.jobs.get(id).and_then(|job| job.dialogue.committed());
         let Some(r) = committed.cloned() else {
-            let name = JobId::new(id);
             return cx.complain(format!(
-                "alloc success for {name} without committing R: ignored"
+                "alloc success for {id} without committing R: ignored"
             ));
         };
         if !is_same_r {
-            let name = JobId::new(id);
             return cx.complain(format!(
-                "alloc success for {name} with another R than was committed: ignored"
+                "alloc success for {id} with another R than was committed: ignored"
             ));
         }
         if state != State::Sched {
@@ -163,19 +159,18 @@ impl SchedulerPeer {
 }
 
 /// The state of the conversation about a job for which a response is due, and the job's state.
-fn due(cx: &mut Context, id: u64) -> Option<(Alloc, State)> {
+fn due(cx: &mut Context, id: JobId) -> Option<(Alloc, State)> {
     let job = cx.jobs.get(id);
     let job = job.filter(|job| job.dialogue.alloc().is_outstanding());
     let due = job.map(|job| (job.dialogue.alloc(), job.record.state()));
     if due.is_none() {
-        let name = JobId::new(id);
-        cx.complain(format!("alloc response for {name} ignored: none is due"));
+        cx.complain(format!("alloc response for {id} ignored: none is due"));
     }
     due
 }
 
 /// RFC 27 allows CANCEL no other keys. They do no harm, but the log mentions them.
-fn check_cancel(cx: &mut Context, response: &Message, id: u64) {
+fn check_cancel(cx: &mut Context, response: &Message, id: JobId) {
     let keys: Map<String, Value> = rpc::payload(response).unwrap_or_default();
     let others: Vec<&str> = keys
         .keys()
@@ -183,9 +178,9 @@ fn check_cancel(cx: &mut Context, response: &Message, id: u64) {
         .filter(|key| !matches!(*key, "id" | "type"))
         .collect();
     if !others.is_empty() {
-        let (name, others) = (JobId::new(id), others.join(", "));
+        let others = others.join(", ");
         cx.complain(format!(
-            "alloc cancel for {name} has keys that it must not have: {others}"
+            "alloc cancel for {id} has keys that it must not have: {others}"
         ));
     }
 }

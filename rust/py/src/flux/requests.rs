@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use penstock_flux::{AnyRequest, Json, RequestError, Text, broker, exec, hooks, log, pmix};
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_wire as wire;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -30,6 +31,12 @@ macro_rules! plain {
 }
 
 plain!(bool, i32, i64, u32, u64, f64);
+
+impl Export<u64> for JobId {
+    fn export(self, _: Python<'_>) -> Result<u64, JsonError> {
+        Ok(self.get())
+    }
+}
 
 impl Export<String> for Text<'_> {
     fn export(self, _: Python<'_>) -> Result<String, JsonError> {
