@@ -3,16 +3,56 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("CONTRIBUTING.md", "DESIGN.md", "README.md", "docs/architecture.md")
-NAMED = re.compile(r"`((?:rust|python|tests|docs|bench|examples)/[\w./-]+)`")
+GENERATED = "bench/curves/*.svg"
+PAGES = [
+    page.relative_to(ROOT).as_posix() for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+]
+FOLDERS = "bench|build_backend|docs|examples|python|rust|tests"
+NAMED = re.compile(rf"`((?:{FOLDERS})(?:/[\w.*/{{}},-]*)?)`")
+
+
+def named(text: str) -> list[str]:
+    """The paths in the code spans of a page, one for each choice of `{a,b}`."""
+    paths = []
+    for path in NAMED.findall(text):
+        parts = re.split(r"\{([^}]*)\}", path)
+        choices = [part.split(",") if n % 2 else [part] for n, part in enumerate(parts)]
+        paths += ["".join(chosen) for chosen in product(*choices)]
+    return paths
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_named_paths_exist(page: str) -> None:
-    named = NAMED.findall((ROOT / page).read_text())
-    assert [path for path in named if not (ROOT / path).exists()] == []
+    paths = named((ROOT / page).read_text())
+    assert [path for path in paths if path != GENERATED and not any(ROOT.glob(path))] == []
+
+
+def test_paths_are_found() -> None:
+    text = (
+        "`rust/exec/tests/{core,formats}.rs`, `tests/*/test_a.py`, `docs`, `python -m x`, rust/no"
+    )
+    assert named(text) == [
+        "rust/exec/tests/core.rs",
+        "rust/exec/tests/formats.rs",
+        "tests/*/test_a.py",
+        "docs",
+    ]
+
+
+def test_every_test_is_below_a_path_of_the_table() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    table = page.partition("## Where behaviour is tested")[2]
+    listed = {found for path in named(table) for found in ROOT.glob(path)}
+    tests = [*ROOT.glob("tests/**/test_*.py"), *ROOT.glob("rust/**/tests/*.rs")]
+    lost = [
+        test.relative_to(ROOT).as_posix()
+        for test in tests
+        if "src" not in test.parts and not listed & {test, *test.parents}
+    ]
+    assert lost == []
