@@ -1,6 +1,4 @@
-"""RFC 28 at both ends: the inventory and its changes, for one scheduler at a time.
-
-`AcquireProvider` is the instance's end, `Acquired` the bookkeeping of a scheduler.
+"""RFC 28 at a scheduler's end: `Acquired` keeps the inventory up to date.
 
 The keys of an additional response:
 
@@ -24,12 +22,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import AcquireProvider, IDset, ResourceSet
+from penstock._core import IDset, ResourceSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-__all__ = ["AcquireProvider", "Acquired"]
 
 
 class Acquired:

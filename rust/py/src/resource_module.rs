@@ -1,4 +1,4 @@
-//! `ResourceModule`, `AcquireProvider` and `ResourceLedger`: the inventory of an instance, and RFC 28 at its end.
+//! `ResourceModule` and `ResourceLedger`: the inventory of an instance, and RFC 28 at its end.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,8 +11,7 @@ use crate::errors::{is_error, raised};
 use crate::idset::PyIdSet;
 use crate::manager::JobManager;
 use crate::resource::PyResourceSet;
-use crate::resource::convert::ids;
-use crate::wire::{Batch, Message};
+use crate::wire::Batch;
 
 fn config(exclude: Option<String>, properties: BTreeMap<String, String>) -> Config {
     Config {
@@ -209,70 +208,7 @@ impl ResourceLedger {
     }
 }
 
-/// The one `resource.acquire` stream of an instance (RFC 28), sans-IO.
-#[pyclass(module = "penstock._core", frozen)]
-struct AcquireProvider(Mutex<penstock_resource::AcquireProvider>);
-
-#[pymethods]
-impl AcquireProvider {
-    #[new]
-    fn new(
-        resources: &Bound<'_, PyResourceSet>,
-        exclude: &Bound<'_, PyAny>,
-        up: &Bound<'_, PyAny>,
-    ) -> PyResult<Self> {
-        let (resources, exclude, up) = (resources.get().snapshot(), ids(exclude)?, ids(up)?);
-        let provider = penstock_resource::AcquireProvider::new(resources, &exclude, &up);
-        Ok(Self(Mutex::new(provider)))
-    }
-
-    fn update(
-        &self,
-        resources: &Bound<'_, PyResourceSet>,
-        exclude: &Bound<'_, PyAny>,
-        up: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let (resources, exclude, up) = (resources.get().snapshot(), ids(exclude)?, ids(up)?);
-        lock(&self.0).update(resources, &exclude, &up);
-        Ok(())
-    }
-
-    #[getter]
-    fn active(&self) -> bool {
-        lock(&self.0).is_acquired()
-    }
-
-    #[getter]
-    fn schedulable(&self) -> PyResourceSet {
-        PyResourceSet::new(lock(&self.0).schedulable())
-    }
-
-    #[getter]
-    fn up(&self) -> PyIdSet {
-        PyIdSet::new(lock(&self.0).up().clone())
-    }
-
-    fn acquire(&self, request: &Bound<'_, Message>) -> Message {
-        Message(lock(&self.0).acquire(&request.get().0))
-    }
-
-    fn cancel(&self, origin: &[u8], matchtag: u32) -> Vec<Message> {
-        let last = lock(&self.0).cancel(origin, matchtag);
-        last.map(Message).into_iter().collect()
-    }
-
-    fn disconnect(&self, origin: &[u8]) -> bool {
-        lock(&self.0).disconnect(origin)
-    }
-
-    fn changes(&self) -> Vec<Message> {
-        let change = lock(&self.0).take_changes();
-        change.map(Message).into_iter().collect()
-    }
-}
-
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ResourceModule>()?;
-    module.add_class::<ResourceLedger>()?;
-    module.add_class::<AcquireProvider>()
+    module.add_class::<ResourceLedger>()
 }
