@@ -326,14 +326,6 @@ class Engine:
         """
         self._core.free(ids, ranks)
 
-    def requeue(self, job: int) -> None:
-        """Undoes an allocation: the job is pending again, as before.
-
-        Raises:
-            EngineError: it holds nothing, or came with its resources.
-        """
-        self._core.requeue(job)
-
     def cancel(self, ids: Column) -> int:
         """Removes jobs from the queue. Running jobs are not affected: `free` ends them.
 
@@ -713,24 +705,6 @@ class Engine:
         if units is not None:
             _check_range("units", units, MAX_PRIORITY)
         return Outcome.of(self._core.what_if_changed(now, look, job, units, duration))
-
-    def what_if_prioritized(
-        self, now: float, job: int, priority: int, *, look: int = 100
-    ) -> Outcome:
-        """Predicts the start of a pending job with another priority.
-
-        Args:
-            now: The time.
-            job: The job.
-            priority: 0 (held) to 4294967295.
-            look: As in `what_if_submitted`.
-
-        Raises:
-            EngineError: the job is not pending.
-        """
-        _check_range("look", look)
-        _check_range("priority", priority, MAX_PRIORITY)
-        return Outcome.of(self._core.what_if_prioritized(now, look, job, priority))
 
     def what_if_up(self, now: float, ranks: Ranks, *, look: int = 100) -> Outcome:
         """Predicts earlier starts if targets were up; see `what_if_submitted`."""

@@ -1,4 +1,4 @@
-//! Allocations of running jobs: hello, free, requeue.
+//! Allocations of running jobs: hello, free.
 
 use std::collections::BTreeMap;
 
@@ -192,30 +192,6 @@ impl Engine {
             }
             state.jobs.remove(running.handle);
         }
-    }
-
-    /// Undoes an unused allocation: the job is pending again, at its former position.
-    ///
-    /// # Errors
-    ///
-    /// The job is not running, or was registered with its resources, so that its request is
-    /// unknown.
-    pub fn requeue(&mut self, id: JobId) -> Result<(), Error> {
-        let run = self.run_index(id)?;
-        if self.run(id)?.asked.is_none() {
-            return Err(Error::new(format!(
-                "job {} came with its resources: what it asked for is not known",
-                id.get()
-            )));
-        }
-        let state = &mut self.state;
-        if let Some(running) = state.remove_running(run)
-            && let Some(asked) = running.asked
-        {
-            state.machine.release(&running.shares);
-            state.enqueue(running.handle, asked.shape, running.queue, asked.limit);
-        }
-        Ok(())
     }
 
     /// Updates the counters and the timeline after the allocation of a job has changed.

@@ -153,21 +153,6 @@ fn with_fewer_nodes_or_less_time_it_would_start_earlier() {
         )
         .unwrap();
     assert_eq!(outcome.after.and_then(|start| start.time()), Some(100.0));
-    let starts = engine
-        .alternatives(JobId::new(2), &[1, 2, 4, 5], 100.0)
-        .unwrap();
-    let times: Vec<Option<f64>> = starts.iter().map(Start::time).collect();
-    assert_eq!(times, [Some(100.0), Some(160.0), Some(160.0), None]);
-    let priority = Change::Priority {
-        id: JobId::new(3),
-        priority: 17,
-    };
-    let outcome = engine.what_if(&priority, 100.0, 10).unwrap();
-    assert_eq!(outcome.after, Some(at(100.0, "3")));
-    assert_eq!(
-        outcome.sentence(100.0),
-        "would start now, instead of in 11 min; 1 other job would start later"
-    );
     assert!(engine.with_units(JobId::new(1), 1).is_err());
 }
 
@@ -330,7 +315,7 @@ proptest! {
         step in 0_u32..40,
         down in 0_u32..16,
         about in 0_usize..8,
-        change in 0_u32..6,
+        change in 0_u32..5,
     ) {
         let mut engine = engine(policy, &sizes);
         let (mut now, mut id) = (100.0, 0);
@@ -361,9 +346,8 @@ proptest! {
         let change = match (change, job) {
             (0, Some(id)) => Change::Cancel(id),
             (1, Some(id)) => Change::Request { id, request: request.clone() },
-            (2, Some(id)) => Change::Priority { id, priority: 9 },
-            (3, _) => Change::Up(lost),
-            (4, _) => Change::Down(engine.ranks().clone()),
+            (2, _) => Change::Up(lost),
+            (3, _) => Change::Down(engine.ranks().clone()),
             _ => new_job(1000, request.clone()),
         };
         let mut changed = engine.clone();
@@ -373,9 +357,6 @@ proptest! {
                 let job = changed.job(*id).unwrap();
                 changed.cancel(*id);
                 changed.submit(Job { request: request.clone(), ..job }).unwrap();
-            }
-            Change::Priority { id, priority } => {
-                changed.prioritize(&[(*id, *priority)]);
             }
             Change::Up(ranks) => changed.mark_up(ranks),
             Change::Down(ranks) => changed.mark_down(ranks),
@@ -387,7 +368,7 @@ proptest! {
         let time = |starts: &BTreeMap<u64, (f64, IdSet)>, id: u64| starts.get(&id).map(|(start, _)| *start);
         let (about, gone) = match &change {
             Change::Submit(job) => (Some(job.id), None),
-            Change::Request { id, .. } | Change::Priority { id, .. } => (Some(*id), None),
+            Change::Request { id, .. } => (Some(*id), None),
             Change::Cancel(id) => (None, Some(*id)),
             _ => (None, None),
         };

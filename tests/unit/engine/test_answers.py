@@ -221,7 +221,6 @@ def test_what_if_changes_the_size_of_a_job():
         lambda: made.what_if_changed(0.0, 2, units=0),
         lambda: made.what_if_changed(0.0, 2, duration=math.inf),
         lambda: made.fit_now(1, 0.0),
-        lambda: made.what_if_prioritized(0.0, 99, 1),
         lambda: made.what_if_cancelled(0.0, 99),
     ):
         with pytest.raises(EngineError, match=r"is not pending|is neither pending|expected"):
@@ -235,15 +234,6 @@ def test_what_if_cancels_a_job():
     assert isinstance(first, Moved)
     assert (first.id, first.before.time, first.after.time) == (2, 3600.0, 0.0)
     assert "earlier" in str(outcome)
-
-
-def test_what_if_changes_a_priority():
-    made = engine()
-    outcome = made.what_if_prioritized(0.0, 3, 99)
-    assert outcome.after.time < outcome.before.time
-    held = made.what_if_prioritized(0.0, 2, 0).after
-    assert held.time is None
-    assert "held" in held.note
 
 
 def test_what_if_marks_nodes_up_and_down():
@@ -265,7 +255,6 @@ def test_questions_change_nothing():
     made.what_if_submitted(0.0, 0, duration=60, queue="new")
     made.what_if_cancelled(0.0, 1)
     made.what_if_changed(0.0, 2, units=1)
-    made.what_if_prioritized(0.0, 2, 0)
     made.what_if_up(0.0, "0-3")
     made.what_if_down(0.0, "0-3")
     made.fit_now(2, 0.0)

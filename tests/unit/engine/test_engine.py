@@ -235,20 +235,6 @@ def test_jobs_are_freed_whole_or_by_ranks_and_cancelled_while_pending():
     assert engine.allocated.nnodes == 0
 
 
-def test_an_unused_allocation_is_requeued():
-    engine = submitted(Engine(R), [1], durations=60, priorities=3)
-    r = engine.schedule(0.0).r(0)
-    engine.requeue(1)
-    pending = engine.pending()
-    assert (engine.nrunning, pending.ids.tolist(), pending.priorities.tolist()) == (0, [1], [3])
-    assert pending.durations.tolist() == [60.0]
-    engine.allocate(2, r)
-    with pytest.raises(EngineError, match="job 2 came with its resources"):
-        engine.requeue(2)
-    with pytest.raises(EngineError, match="job 3 holds no resources"):
-        engine.requeue(3)
-
-
 def test_an_invalid_row_rejects_the_whole_call():
     engine = submitted(Engine(R), [1, 2])
     engine.schedule(0.0)
@@ -484,7 +470,6 @@ def test_numbers_out_of_range_are_named():
         ("look", lambda: made.what_if_up(0.0, "0", look=-1)),
         ("look", lambda: made.what_if_submitted(0.0, 0, look=2**70)),
         ("priority", lambda: made.what_if_submitted(0.0, 0, priority=2**32)),
-        ("priority", lambda: made.what_if_prioritized(0.0, 1, 2**32)),
         ("units", lambda: made.what_if_changed(0.0, 1, units=-1)),
         ("max_jobs", lambda: made.set_queue("a", max_jobs=-1)),
         ("max_nodes", lambda: made.set_queue("a", max_nodes=-1)),

@@ -305,13 +305,6 @@ pub struct Infeasible {
     constraint: Option<Arc<Constraint>>,
 }
 
-impl Infeasible {
-    /// Whether no node at all meets the constraint of the request, or there is no node.
-    pub fn is_without_nodes(&self) -> bool {
-        self.shortfall == Shortfall::NoNodes
-    }
-}
-
 impl fmt::Display for Infeasible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.shortfall, &self.constraint) {

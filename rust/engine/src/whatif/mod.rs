@@ -28,13 +28,6 @@ pub enum Change {
         /// Its request instead.
         request: Request,
     },
-    /// A pending job gets another priority.
-    Priority {
-        /// The job.
-        id: JobId,
-        /// Its priority; 0 holds it.
-        priority: u32,
-    },
     /// These nodes are up.
     Up(IdSet),
     /// These nodes are down. Jobs on them keep running.
@@ -46,7 +39,7 @@ impl Change {
     fn job(&self) -> Option<JobId> {
         match self {
             Self::Submit(job) => Some(job.id),
-            Self::Request { id, .. } | Self::Priority { id, .. } => Some(*id),
+            Self::Request { id, .. } => Some(*id),
             Self::Cancel(_) | Self::Up(_) | Self::Down(_) => None,
         }
     }
@@ -221,23 +214,6 @@ impl Engine {
         Ok(request)
     }
 
-    /// The start of a pending job with each of these numbers of nodes, or of slots if it requests
-    /// no nodes. Each number costs half as much as [`what_if`](Self::what_if).
-    ///
-    /// # Errors
-    ///
-    /// The job is not pending.
-    pub fn alternatives(&self, id: JobId, units: &[u32], now: f64) -> Result<Vec<Start>, Error> {
-        let alternative = |units: &u32| {
-            let request = self.with_units(id, *units)?;
-            let mut snapshot = self.clone();
-            snapshot.apply(&Change::Request { id, request })?;
-            let start = forecast::run(snapshot, now, [id])?.remove(&id);
-            start.ok_or_else(|| unknown(id))
-        };
-        units.iter().map(alternative).collect()
-    }
-
     /// The most nodes, or slots if it requests no nodes, with which a pending job would start now.
     /// This is a binary search over the free units: each step costs a snapshot and a pass.
     ///
@@ -297,11 +273,6 @@ impl Engine {
                 };
                 self.cancel(*id);
                 self.submit(job)?;
-            }
-            Change::Priority { id, priority } => {
-                if self.prioritize(&[(*id, *priority)]) == 0 {
-                    return Err(unknown(*id));
-                }
             }
             Change::Up(ranks) => self.mark_up(ranks),
             Change::Down(ranks) => self.mark_down(ranks),

@@ -217,22 +217,6 @@ impl EngineCore {
         self.effect(py, now, look, |_| Ok(Change::Cancel(JobId::new(job))))
     }
 
-    fn what_if_prioritized(
-        &self,
-        py: Python<'_>,
-        now: f64,
-        look: usize,
-        job: u64,
-        priority: u32,
-    ) -> PyResult<Changed> {
-        self.effect(py, now, look, |_| {
-            Ok(Change::Priority {
-                id: JobId::new(job),
-                priority,
-            })
-        })
-    }
-
     /// A pending job requests another number of units, or of seconds.
     fn what_if_changed(
         &self,

@@ -294,10 +294,6 @@ impl EngineCore {
         py.detach(free)
     }
 
-    fn requeue(&self, job: u64) -> PyResult<()> {
-        self.lock()?.engine.requeue(JobId::new(job)).map_err(raised)
-    }
-
     fn r(&self, job: u64) -> PyResult<PyResourceSet> {
         self.lock()?.resources_of(JobId::new(job))
     }
