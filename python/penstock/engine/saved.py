@@ -91,18 +91,15 @@ def _rebuilt(document: Mapping[str, Any]) -> EngineCore:
     core.drain(document["drained"])
     for name, queue in document["queues"].items():
         limits = [_limit(name, key, queue[key]) for key in ("max_jobs", "max_nodes", "max_cores")]
-        # The first of the format had one order only.
-        order = queue.get("order", "priority")
-        core.set_queue(name, queue["group"], order, *limits)
+        core.set_queue(name, queue["group"], queue["order"], *limits)
     for place, request in enumerate(document["shapes"]):
         keys = ("nodes", "slots", "cores", "gpus", "exclusive", "constraint")
         if core.shape(*(request[key] for key in keys)) != place:
             raise EngineError(f"shapes[{place}]: expected one that is not there yet")
     running, pending = document["running"], document["pending"]
-    for job, r in zip(running["ids"], running["rs"], strict=True):
+    columns = (running[key] for key in ("ids", "rs", "outside"))
+    for job, r, outside in zip(*columns, strict=True):
         core.adopt(job, r)
-    # Earlier files do not have it.
-    for job, outside in zip(running["ids"], running.get("outside", ()), strict=False):
         if outside:
             core.set_outside(job, [tuple(part) for part in outside])
     core.submit(

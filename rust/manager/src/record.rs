@@ -288,9 +288,7 @@ impl Record {
     }
 
     fn apply_release(&mut self, event: &Event) {
-        // Older logs have `epilog-start` first, and no `kept`.
-        let is_retained = event.is_set("kept") || self.epilog == HookStage::Begun;
-        let released = if is_retained {
+        let released = if event.is_set("kept") {
             &mut self.retained
         } else {
             &mut self.freed

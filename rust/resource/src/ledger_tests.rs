@@ -260,9 +260,7 @@ fn the_form_of_a_stored_event_stays() {
     };
     let line = r#"{"timestamp":1.0,"name":"drain","context":{"idset":"0-1","nodelist":"node[0-1]","reason":"dust","overwrite":0}}"#;
     assert_eq!(event.to_json().unwrap(), line);
-    // An earlier version wrote no `overwrite`.
-    let old = line.replace(r#","overwrite":0"#, "");
-    assert_eq!(Event::from_json(&old), Ok(Some(event)));
+    assert_eq!(Event::from_json(line), Ok(Some(event)));
 }
 
 #[test]
