@@ -7,12 +7,8 @@
 //! the gap between arrivals is gamma, and time passes faster in busy half hours. The constants are
 //! the published ones, fitted to machines of 128 to 400 processors; sizes scale with the machine.
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::Error;
 use crate::error::brief;
-use crate::error::excerpt;
 use crate::estimates::Estimates;
 use crate::random::{Random, exp, exp2, ln, log2};
 use crate::workload::{
@@ -38,36 +34,6 @@ pub enum JobKinds {
     Batch,
     /// Interactive jobs alone.
     Interactive,
-    /// One population, with the parameters fitted to all jobs together.
-    All,
-}
-
-impl FromStr for JobKinds {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "both" => Ok(Self::Both),
-            "batch" => Ok(Self::Batch),
-            "interactive" => Ok(Self::Interactive),
-            "all" => Ok(Self::All),
-            _ => Err(Error::new(format!(
-                "invalid kinds `{}`: expected both, batch, interactive or all",
-                excerpt(text)
-            ))),
-        }
-    }
-}
-
-impl fmt::Display for JobKinds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Both => "both",
-            Self::Batch => "batch",
-            Self::Interactive => "interactive",
-            Self::All => "all",
-        })
-    }
 }
 
 /// The parameters of a population, named as in the paper.
@@ -129,25 +95,6 @@ const INTERACTIVE: Population = Population {
     barr: 0.6621,
     anum: 8.9186,
     bnum: 3.6680,
-};
-
-const ALL: Population = Population {
-    serial: 0.244,
-    power_of_two: 0.576,
-    low: 0.8,
-    med_below: 2.5,
-    high_below: 0.0,
-    prob: 0.86,
-    a1: 4.2,
-    b1: 0.94,
-    a2: 312.0,
-    b2: 0.03,
-    pa: -0.0054,
-    pb: 0.78,
-    aarr: 10.2303 * 1.0225,
-    barr: 0.4871,
-    anum: 8.1737,
-    bnum: 3.9631,
 };
 
 impl Population {
@@ -299,7 +246,6 @@ impl Lublin {
             JobKinds::Both => vec![Arrivals::new(&INTERACTIVE), Arrivals::new(&BATCH)],
             JobKinds::Batch => vec![Arrivals::new(&BATCH)],
             JobKinds::Interactive => vec![Arrivals::new(&INTERACTIVE)],
-            JobKinds::All => vec![Arrivals::new(&ALL)],
         };
         let mut next: Vec<f64> = Vec::new();
         for stream in &mut streams {
@@ -335,7 +281,7 @@ impl Lublin {
         let s = if cores == 1 { "" } else { "s" };
         workload.assume(format!(
             "{jobs} job{plural} of the model of Lublin and Feitelson (2003) for {cores} processor{s}, \
-             kinds {kinds}, seed {seed}, estimates {}",
+             seed {seed}, estimates {}",
             self.estimates
         ));
         if let Some(load) = self.load {

@@ -92,11 +92,6 @@ def test_an_empty_trace():
             None,
         ),
         (
-            lambda: Workload.lublin(10, cores=8, seed=1, kinds="good"),
-            "invalid kinds `good`: expected both, batch, interactive or all",
-            None,
-        ),
-        (
             lambda: Workload.mix("3x:1m", 10, seed=1, cores=8),
             "invalid mix: `3x:1m`: expected a size such as 4c or 2n",
             None,
@@ -125,12 +120,12 @@ def test_a_seed_determines_the_jobs():
 
 
 def test_a_generated_workload_describes_itself():
-    made = Workload.lublin(10, cores=128, seed=1, load=0.8, estimates="factor:3", kinds="batch")
+    made = Workload.lublin(10, cores=128, seed=1, load=0.8, estimates="factor:3")
     assert made.jobs == 10
     assert made.max_cores == 128
     first, second = made.assumptions
     assert first == (
-        "10 jobs of the model of Lublin and Feitelson (2003) for 128 processors, kinds batch,"
+        "10 jobs of the model of Lublin and Feitelson (2003) for 128 processors,"
         " seed 1, estimates factor:3"
     )
     assert second.endswith("for a load of 0.8")

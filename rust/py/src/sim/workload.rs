@@ -55,7 +55,7 @@ impl Workload {
     }
 
     #[staticmethod]
-    #[pyo3(signature = (jobs, *, cores, seed, load = None, estimates = "modal", kinds = "both"))]
+    #[pyo3(signature = (jobs, *, cores, seed, load = None, estimates = "modal"))]
     fn lublin(
         py: Python<'_>,
         jobs: u32,
@@ -63,7 +63,6 @@ impl Workload {
         seed: u64,
         load: Option<f64>,
         estimates: &str,
-        kinds: &str,
     ) -> PyResult<Self> {
         let model = Lublin {
             jobs,
@@ -71,7 +70,7 @@ impl Workload {
             seed,
             load,
             estimates: parse::<Estimates>(estimates)?,
-            kinds: parse::<JobKinds>(kinds)?,
+            kinds: JobKinds::Both,
         };
         Self::generated(py, move |go_on| model.draw_while(go_on))
     }
