@@ -31,7 +31,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="one object a job, with seconds since the epoch")
     add("-n", "--no-header", action="store_true", help="only the lines of the jobs")
     add(
-        *("-c", "--count", "--max"),
+        *("-c", "--count"),
         type=whole,
         default=100,
         metavar="N",

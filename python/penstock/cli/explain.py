@@ -25,7 +25,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--json", action="store_true", help="one object a job, with the numbers")
     add(
-        *("-c", "--count", "--max"),
+        *("-c", "--count"),
         type=whole,
         default=100,
         metavar="N",
