@@ -29,8 +29,8 @@ class Service:
         ranks = str(ResourceSet(self.client.resource_status()["R"]).ranks)
         self.monitor = self.client.stream("resource.monitor", {"ranks": ranks})
         hello, me = "job-manager.exec-hello", {"service": name}
-        asks = {"service.add": me, "event.subscribe": {"topic": "job-exception"}, hello: me}
-        for tag, (topic, payload) in enumerate(asks.items(), 1):
+        requests = {"service.add": me, "event.subscribe": {"topic": "job-exception"}, hello: me}
+        for tag, (topic, payload) in enumerate(requests.items(), 1):
             self.send(Message.request(topic, payload, matchtag=tag))
 
     def run(self):
@@ -65,32 +65,32 @@ class Service:
             elif message.matchtag == 3:
                 print("exec_service: exec-hello is done", file=sys.stderr)
 
-    def answer(self, request, asked):
+    def answer(self, request, payload):
         match request.topic.rpartition(".")[2]:
             case "ping":
-                return request.respond(asked)
+                return request.respond(payload)
             case _ if not request.rolemask & OWNER:
                 return request.respond(errnum=EPERM)
             case "start":
-                return None if asked["id"] in self.jobs else self.start(request, asked)
+                return None if payload["id"] in self.jobs else self.start(request, payload)
             case "replaced":
-                sys.exit(f"exec_service: `{asked['service']}` has the jobs now")
+                sys.exit(f"exec_service: `{payload['service']}` has the jobs now")
             case "kill":
-                self.signal(self.jobs[asked["id"]], asked["signum"])
-            case "expiration" if not (job := self.jobs[asked["id"]]).ended:
-                job.until = float(asked["expiration"]) or NEVER
+                self.signal(self.jobs[payload["id"]], payload["signum"])
+            case "expiration" if not (job := self.jobs[payload["id"]]).ended:
+                job.until = float(payload["expiration"]) or NEVER
             case _:
                 return request.respond(errnum=ENOSYS)
         return request.respond()
 
-    def start(self, request, asked):
-        again, lookup = asked.get("reattach", False), {"id": asked["id"], "keys": ["R"]}
-        job = self.jobs[asked["id"]] = StartStream(request, asked["id"], reattach=again)
+    def start(self, request, payload):
+        again, lookup = payload.get("reattach", False), {"id": payload["id"], "keys": ["R"]}
+        job = self.jobs[payload["id"]] = StartStream(request, payload["id"], reattach=again)
         job.ranks, job.pids, job.until, job.status = ["all"], {}, NEVER, None
         try:
-            r = ResourceSet(asked.get("R") or self.client.rpc("job-info.lookup", lookup)["R"])
+            r = ResourceSet(payload.get("R") or self.client.rpc("job-info.lookup", lookup)["R"])
             job.ranks, job.until = r.ranks, r.expiration or NEVER
-            (task,), system = asked["jobspec"]["tasks"], asked["jobspec"]["attributes"]["system"]
+            (task,), system = (spec := payload["jobspec"])["tasks"], spec["attributes"]["system"]
             command, cwd = not again and task["command"], system.get("cwd")
             env = {**system.get("environment", {}), "FLUX_JOB_ID": jobid.f58(job.job)}
             for rank in range(task["count"].get("total") or task["count"]["per_slot"] * r.nslots):

@@ -54,34 +54,34 @@ class Scheduler:
             r = ResourceSet(b64decode(self.client.rpc("kvs.lookup", key)["val"]["data"]))
             self.held[job["id"]] = r.restrict(ranks=r.ranks - job.get("free", ""))
             self.busy |= self.held[job["id"]]
-        ready = self.client.rpc("job-manager.sched-ready", self.mode)
-        return print(f"scheduler: ready, {ready['count']} jobs wait", file=sys.stderr, flush=True)
+        count = self.client.rpc("job-manager.sched-ready", self.mode)["count"]
+        return print(f"scheduler: ready, {count} jobs pending", file=sys.stderr, flush=True)
 
-    def answer(self, request, asked):
+    def answer(self, request, payload):
         match request.topic:
             case "sched.ping" | "feasibility.ping":
-                return request.respond(asked)
+                return request.respond(payload)
             case "feasibility.check":
-                self.place(asked["jobspec"], self.targets.resources.ranks, ResourceSet())
+                self.place(payload["jobspec"], self.targets.resources.ranks, ResourceSet())
             case _ if not request.rolemask & OWNER:
                 return request.respond(errnum=EPERM)
             case "sched.alloc":
-                self.order[asked["id"]] = (-asked["priority"], +asked["id"])
-                return self.queue.update({asked["id"]: request})
+                self.order[payload["id"]] = (-payload["priority"], +payload["id"])
+                return self.queue.update({payload["id"]: request})
             case "sched.cancel":
-                return self.reply(asked["id"], CANCEL) if asked["id"] in self.queue else None
+                return self.reply(payload["id"], CANCEL) if payload["id"] in self.queue else None
             case "sched.prioritize":
-                jobs = [(job, priority) for job, priority in asked["jobs"] if job in self.queue]
+                jobs = [(job, priority) for job, priority in payload["jobs"] if job in self.queue]
                 return self.order.update({job: (-priority, job) for job, priority in jobs})
             case "sched.free":
-                r = self.held.pop(asked["id"], ResourceSet())
-                part = ResourceSet(asked.get("R", r))
+                r = self.held.pop(payload["id"], ResourceSet())
+                part = ResourceSet(payload.get("R", r))
                 self.busy -= part
-                if not asked.get("final", True):
-                    self.held[asked["id"]] = r - part
-                return None if "R" in asked else request.respond({"id": asked["id"]})
+                if not payload.get("final", True):
+                    self.held[payload["id"]] = r - part
+                return None if "R" in payload else request.respond({"id": payload["id"]})
             case "sched.expiration":
-                self.held[asked["id"]].expiration = asked["expiration"] or None
+                self.held[payload["id"]].expiration = payload["expiration"] or None
             case _:
                 return request.respond(errnum=ENOSYS)
         return request.respond()
@@ -134,7 +134,7 @@ class Scheduler:
                 r.insert(node.rank, node.host, node.cores[: size[0]], node.gpus[: size[1]])
                 left -= take
         if left or not r:
-            raise ValueError(f"insufficient resources: {left} of {r.nslots} slots have no place")
+            raise ValueError(f"insufficient resources: {left} of {r.nslots} slots do not fit")
         return r
 
     def reply(self, job, kind, **more):

@@ -84,7 +84,7 @@ def main(arguments):
     except (OSError, ValueError) as error:
         sys.exit(f"simulate.py: {error}")
     print(
-        "policy        estimates  mean wait   1 core      wide  slowdown  in use  foretold, off by"
+        "policy        estimates  mean wait   1 core      wide  slowdown  in use    estimate error"
     )
     for row in rows:
         print(

@@ -192,13 +192,13 @@ def _member(make: Any, name: str) -> Any:
     def setup() -> Any:
         held = make(name)
         rng = random.Random(5)
-        asked = [rng.randrange(UNIVERSE) for _ in range(100_000)]
+        ids = [rng.randrange(UNIVERSE) for _ in range(100_000)]
 
-        def ask() -> None:
-            for one in asked:
+        def find() -> None:
+            for one in ids:
                 one in held  # noqa: B015 - what is measured
 
-        return ask
+        return find
 
     return setup
 
