@@ -240,19 +240,19 @@ def errors(study: Study) -> str | None:
     return bars(
         names,
         rows,
-        title="Start against what was foretold on arrival",
+        title="Error of the start estimated on arrival",
         y=Axis("of the jobs", unit="share", low=0.0),
         size=Size(1080, 280),
     )
 
 
 def _errors(results: Results) -> list[float]:
-    foretold = results.columns.get("estimate_start")
-    if foretold is None:
+    estimates = results.columns.get("estimate_start")
+    if estimates is None:
         return []
     starts = results.columns["start"]
-    pairs = zip(starts, foretold, strict=True)
-    return [start - told for start, told in pairs if not math.isnan(start - told)]
+    pairs = zip(starts, estimates, strict=True)
+    return [start - estimate for start, estimate in pairs if not math.isnan(start - estimate)]
 
 
 def _waits(results: Results) -> list[float]:

@@ -57,9 +57,9 @@ class Results:
 
     Attributes:
         columns: a sequence each, one entry a job, in the order of the workload. Times are in
-            seconds of the trace: `id`, `submit`, `start`, `end`, `wait` (NaN where it never
-            started), `cores`, `nodes`, `backfilled`, `estimate_start` (what was foretold on
-            arrival, NaN where nothing was), `state` (a number of `STATES`).
+            seconds of the trace: `id`, `submit`, `start`, `end`, `wait` (NaN if it never
+            started), `cores`, `nodes`, `backfilled`, `estimate_start` (the estimate on
+            arrival, NaN without one), `state` (a number of `STATES`).
         series: `time`, `used_cores` and `queued`: what holds from each time to the next.
         summary: the numbers of `summary.json`.
         allocation: the ranks that a job had last, as an idset; on a pool the numbers of its cores.

@@ -193,7 +193,7 @@ def _assumptions(options: Options) -> Iterator[str]:
             f"{duration(options.mttr)}, by chance, seed {options.seed}"
         )
     if options.failures or options.mtbf is not None:
-        what = "waits again, from the beginning" if options.requeue else "is lost"
+        what = "is pending again and starts over" if options.requeue else "is lost"
         yield f"a job whose node fails {what}"
     if options.estimate_every > 1:
-        yield f"the start of one in {options.estimate_every:,} waiting jobs is foretold"
+        yield f"the start of one in {options.estimate_every:,} pending jobs is estimated"

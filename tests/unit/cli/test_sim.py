@@ -181,7 +181,7 @@ def test_estimates_and_their_error(here, capsys):
     assert "estimate error" not in said.out, "all of them are right here"
     [run] = json.loads((here / "out" / "summary.json").read_text())["runs"]
     assert (run["estimate_jobs"], run["estimate_error_max"]) == (2, 0)
-    assert "foretold on arrival" in (here / "r").read_text()
+    assert "estimated on arrival" in (here / "r").read_text()
 
 
 def test_denials_are_listed_with_their_reasons(here, capsys):
