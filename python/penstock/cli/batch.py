@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 SUMMARY = """Submit a script that runs in an instance of its own, and print the job's id.
 
-The script is read now and kept with the job; without SCRIPT it is read from standard input. In it,
-`penstock submit`, `penstock run` and the rest use the job's resources. Its output goes to
-`penstock-{{id}}.out` in the working directory, or where --output and --error say.
+The script is read at submission and stored with the job; without SCRIPT it is read from standard
+input. In it, `penstock submit`, `penstock run` and the other verbs use the job's resources. Its
+output goes to `penstock-{{id}}.out` in the working directory, or to --output and --error.
 
-Options may stand in the script's comments, as `#FLUX: -N4` or `#PENSTOCK: -N4` (RFC 36); what the
-command line says comes after them. With --cc `{cc}` stands for the id in the options, in the
-script's arguments, and in the line of --wrap; a script is left as it is."""
+The script's comments may contain options, as `#FLUX: -N4` or `#PENSTOCK: -N4` (RFC 36); options on
+the command line override them. With --cc `{cc}` stands for the id in the options, in the script's
+arguments, and in the line of --wrap; the script itself is not changed."""
 
 OUTPUT = "penstock-{{id}}.out"
 # A regular file that its owner may read, write and execute.

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 SUMMARY = """Cancel jobs, pending or running.
 
---all means all active jobs (of a guest: all of the guest's own), --user those of one user; --states
-leaves of them, or of one's own, those in these states. They do not go with job ids."""
+--all selects all active jobs (for a guest, all of the guest's own), --user those of one user.
+--states selects those in these states: of your own jobs, or of those of --all or --user. Job ids
+exclude these options."""
 
 STATES = ("active", "pending", "running", "depend", "priority", "sched", "run")
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 SUMMARY = """Run a job: submit it, show its output, end with its exit code. Ctrl-C cancels the job.
 
-The exit code is that of the task with the greatest wait status (RFC 21), 128 + N where signal N
-ended it. An exit code other than 0 is greater there than any signal: where one task exits with 1
-and another is killed, it is 1."""
+The exit code is that of the task with the greatest wait status (RFC 21), 128 + N if signal N
+ended it. There an exit code other than 0 is greater than any signal: if one task exits with 1 and
+another is killed, it is 1."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:
