@@ -1,7 +1,7 @@
 """Files that follow from the declaration of the configuration.
 
 The tables of `docs/configuration.md`, and for the job manager and the scheduler the defaults and
-choices of their settings, with which their crates' tests compare.
+choices of their settings, which their crates take from there.
 
 python tests/support/configuration_page.py    # rewrites them
 """

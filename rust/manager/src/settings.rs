@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The default number of pending PMIx requests of one job.
-const DEFAULT_JOB_REQUESTS: i64 = 4096;
+/// The declared defaults and choices: `make configuration` generates the file from the declaration of the
+/// configuration.
+const DECLARED: &str = include_str!("settings.json");
 
 /// The least and greatest amounts that one job may request. A negative number is unlimited: in a
 /// queue it overrides the general limit.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Longest time limit in seconds; if set, a job without a time limit is rejected. 0 or negative is
     /// unlimited.
@@ -58,11 +59,10 @@ pub struct Queue {
 }
 
 /// The response to an `exec-hello` while jobs run under another execution service (RFC 32).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecHello {
     /// The new service replaces the old one, running jobs included.
-    #[default]
     Replace,
     /// The new service is rejected, as earlier versions of the protocol say.
     Reject,
@@ -71,7 +71,7 @@ pub enum ExecHello {
 /// The greatest amounts that requests of running jobs may have at a time. A negative number is
 /// unlimited.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct ElasticLimits {
     /// Pending requests.
     pub requests: Option<i64>,
@@ -83,7 +83,7 @@ pub struct ElasticLimits {
 
 /// The limits of PMIx requests.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct ElasticSettings {
     /// For the requests of one job.
     pub job: ElasticLimits,
@@ -91,25 +91,16 @@ pub struct ElasticSettings {
     pub user: ElasticLimits,
 }
 
-impl Default for ElasticSettings {
-    fn default() -> Self {
-        Self {
-            job: ElasticLimits {
-                requests: Some(DEFAULT_JOB_REQUESTS),
-                ..ElasticLimits::default()
-            },
-            user: ElasticLimits::default(),
-        }
-    }
-}
-
-/// The job manager's settings.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+/// The job manager's settings. [`Settings::default`] has the declared defaults of the configuration; the fields that
+/// are no keys of it are zero and false there.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Settings {
     /// User id of the instance owner.
+    #[serde(default)]
     pub owner: u32,
     /// Whether jobs of other users are accepted.
+    #[serde(default)]
     pub guests: bool,
     /// Queues by name; if none is configured, jobs may not name one.
     pub queues: BTreeMap<String, Queue>,
@@ -126,33 +117,88 @@ pub struct Settings {
     /// Number of inactive jobs above which the oldest are purged.
     pub inactive_num_limit: Option<u64>,
     /// Whether a job waits for the `hooks` service's prolog before it starts.
+    #[serde(default)]
     pub prolog: bool,
     /// Whether the `hooks` service's epilog runs before a job's resources are freed.
+    #[serde(default)]
     pub epilog: bool,
     /// The limits of PMIx requests.
     pub elastic: ElasticSettings,
 }
 
+impl Settings {
+    /// Reads a JSON object; absent keys have their defaults.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a key is unknown or its value is invalid. The error names the key or the invalid value.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Declared {
+            defaults: Value,
+        }
+        let mut settings = serde_json::from_str::<Declared>(DECLARED)?.defaults;
+        overwrite(&mut settings, serde_json::from_str(text)?);
+        Self::deserialize(settings)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::from_json("{}").expect("the declared defaults are valid: a test reads them")
+    }
+}
+
+/// Writes values over others, in objects key by key.
+fn overwrite(values: &mut Value, new: Value) {
+    match (values, new) {
+        (Value::Object(values), Value::Object(new)) => {
+            for (key, value) in new {
+                overwrite(values.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (values, new) => *values = new,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde::Deserialize as _;
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
-    use super::Settings;
-
-    /// Generated from the declaration of the configuration by `make configuration`.
-    const DECLARED: &str = include_str!("settings.json");
+    use super::{DECLARED, ExecHello, Settings};
 
     #[test]
-    fn defaults_and_choices_are_those_of_the_declaration() {
+    fn absent_keys_have_the_declared_defaults() {
+        let settings = Settings::default();
+        assert_eq!(settings.exec_hello, ExecHello::Replace);
+        assert_eq!(settings.elastic.job.requests, Some(4096));
+        let text = r#"{"exec_hello":"reject","elastic":{"job":{"nnodes":3}},"queues":{"a":{}}}"#;
+        let settings = Settings::from_json(text).unwrap();
+        assert_eq!(settings.exec_hello, ExecHello::Reject);
+        assert_eq!(settings.elastic.job.requests, Some(4096));
+        assert_eq!(settings.elastic.job.nnodes, Some(3));
+        assert!(settings.queues.contains_key("a"));
+    }
+
+    #[test]
+    fn the_declared_choices_are_known() {
         let declared: Value = serde_json::from_str(DECLARED).unwrap();
-        let defaults = Settings::deserialize(&declared["defaults"]).unwrap();
-        assert_eq!(defaults, Settings::default());
+        let read = |choice: &Value| Settings::from_json(&choice.to_string()).unwrap().exec_hello;
         let choices = declared["choices"].as_array().unwrap();
-        assert!(choices.contains(&json!({"exec_hello": "reject"})));
-        for choice in choices {
-            let read = Settings::deserialize(choice);
-            assert!(read.is_ok(), "{choice}: {read:?}");
+        let choices: Vec<ExecHello> = choices.iter().map(read).collect();
+        assert_eq!(choices, [ExecHello::Replace, ExecHello::Reject]);
+    }
+
+    #[test]
+    fn other_keys_and_values_are_errors() {
+        for text in [
+            r#"{"other":1}"#,
+            r#"{"exec_hello":"other"}"#,
+            r#"{"elastic":{"job":{"other":1}}}"#,
+            "[]",
+            "null",
+        ] {
+            assert!(Settings::from_json(text).is_err(), "{text}");
         }
     }
 }

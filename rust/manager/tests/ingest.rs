@@ -235,11 +235,11 @@ fn submissions_of_equal_texts_share_one_jobspec_until_the_last_job_is_purged() {
 #[test]
 fn an_equal_submission_gets_the_defaults_and_limits_of_its_time() {
     let with = |duration: f64, limit: f64| -> Settings {
-        serde_json::from_value(json!({
+        let settings = json!({
             "owner": OWNER, "queues": {"batch": {}}, "default_queue": "batch",
             "default_duration": duration, "limits": {"duration": limit},
-        }))
-        .unwrap()
+        });
+        Settings::from_json(&settings.to_string()).unwrap()
     };
     let mut bench = Bench::with(with(60.0, 100.0));
     let (first, _) = bench.submit(&json!({}));

@@ -435,15 +435,15 @@ fn submissions_are_checked_each_for_itself() {
 
 #[test]
 fn queues_limits_and_defaults_shape_a_submission() {
-    let settings: Settings = serde_json::from_value(json!({
+    let settings = json!({
         "owner": OWNER,
         "queues": {"batch": {"requires": ["big"], "limits": {"max_nnodes": 4}},
                    "debug": {"default_duration": 60.0}},
         "limits": {"duration": 3600.0},
         "default_duration": 600.0,
         "default_queue": "batch",
-    }))
-    .unwrap();
+    });
+    let settings = Settings::from_json(&settings.to_string()).unwrap();
     let mut bench = Bench::with(settings);
     bench.scheduler(None);
     let (id, out) = bench.submit(&nothing());

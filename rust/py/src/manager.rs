@@ -20,7 +20,7 @@ use crate::wire::Batch;
 pub(crate) struct JobManager(Mutex<penstock_manager::Manager>);
 
 fn settings(text: &str) -> PyResult<Settings> {
-    serde_json::from_str(text)
+    Settings::from_json(text)
         .map_err(|error| PyValueError::new_err(format!("invalid settings: {error}")))
 }
 

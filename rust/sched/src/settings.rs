@@ -5,10 +5,12 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use penstock_engine::{Engine, Options, Overlong, Policy, QueueOptions, Selection};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The default number of annotated jobs.
-const DEFAULT_ANNOTATED_JOBS: usize = 100;
+/// The declared defaults and choices: `make configuration` generates the file from the declaration of the
+/// configuration.
+const DECLARED: &str = include_str!("settings.json");
 
 /// The table `penstock.scheduler` of the configuration, without the keys that choose a scheduler.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,14 +28,9 @@ pub struct Settings {
 }
 
 impl Default for Settings {
+    /// The declared defaults of the configuration.
     fn default() -> Self {
-        Self {
-            policy: Policy::Easy,
-            selection: Selection::First,
-            overlong: Overlong::Shorten,
-            max_annotated_jobs: DEFAULT_ANNOTATED_JOBS,
-            queues: BTreeMap::new(),
-        }
+        Self::from_json("{}").expect("the declared defaults are valid: a test reads them")
     }
 }
 
@@ -44,36 +41,23 @@ impl Settings {
     ///
     /// Fails if a key is unknown or its value is invalid. The error names the key.
     pub fn from_json(text: &str) -> Result<Self, SettingsError> {
-        let fields: Map<String, Value> = serde_json::from_str(text)
+        let mut values = declared_defaults()?;
+        let new: Map<String, Value> = serde_json::from_str(text)
             .map_err(|error| SettingsError::new("", format!("expected an object: {error}")))?;
-        let mut settings = Self::default();
-        for (key, value) in &fields {
-            match key.as_str() {
-                "policy" => settings.policy = word(key, value)?,
-                "selection" => settings.selection = word(key, value)?,
-                "overlong" => {
-                    settings.overlong = match value.as_str() {
-                        Some("shorten") => Overlong::Shorten,
-                        Some("deny") => Overlong::Deny,
-                        _ => {
-                            let text = format!("expected `shorten` or `deny`, found {value}");
-                            return Err(SettingsError::new(key, text));
-                        }
-                    }
-                }
-                "annotate" => {
-                    let number = value
-                        .as_u64()
-                        .and_then(|number| usize::try_from(number).ok());
-                    settings.max_annotated_jobs = number.ok_or_else(|| {
-                        SettingsError::new(key, format!("expected a whole number, found {value}"))
-                    })?;
-                }
-                "queues" => settings.queues = queues(value)?,
-                _ => return Err(SettingsError::unknown(key)),
+        for (key, value) in new {
+            match values.get_mut(&key) {
+                Some(default) => *default = value,
+                None => return Err(SettingsError::unknown(&key)),
             }
         }
-        Ok(settings)
+        let value = |key: &str| values.get(key).unwrap_or(&Value::Null);
+        Ok(Self {
+            policy: word("policy", value("policy"))?,
+            selection: word("selection", value("selection"))?,
+            overlong: word("overlong", value("overlong"))?,
+            max_annotated_jobs: count("annotate", value("annotate"))?,
+            queues: queues(value("queues"))?,
+        })
     }
 
     /// The engine's part of the settings.
@@ -155,6 +139,16 @@ impl fmt::Display for SettingsError {
 
 impl std::error::Error for SettingsError {}
 
+fn declared_defaults() -> Result<Map<String, Value>, SettingsError> {
+    #[derive(Deserialize)]
+    struct Declared {
+        defaults: Map<String, Value>,
+    }
+    serde_json::from_str::<Declared>(DECLARED)
+        .map(|declared| declared.defaults)
+        .map_err(|error| SettingsError::new("", error.to_string()))
+}
+
 fn queues(value: &Value) -> Result<BTreeMap<String, QueueOptions>, SettingsError> {
     let tables = object("queues", value)?;
     let mut queues = BTreeMap::new();
@@ -181,6 +175,11 @@ fn object<'a>(path: &str, value: &'a Value) -> Result<&'a Map<String, Value>, Se
     object.ok_or_else(|| SettingsError::new(path, "expected an object"))
 }
 
+fn count(path: &str, value: &Value) -> Result<usize, SettingsError> {
+    let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
+    count.ok_or_else(|| SettingsError::new(path, format!("expected a whole number, found {value}")))
+}
+
 /// A limit; -1 for no limit.
 fn limit(path: &str, value: &Value) -> Result<Option<u64>, SettingsError> {
     match (value.as_i64(), value.as_u64()) {
@@ -203,40 +202,30 @@ fn word<T: FromStr<Err: Display>>(key: &str, value: &Value) -> Result<T, Setting
 
 #[cfg(test)]
 mod tests {
-    use super::Settings;
-    use penstock_engine::{Policy, Selection};
+    use super::{DECLARED, Settings};
+    use penstock_engine::{Order, Overlong, Policy, Selection};
     use serde_json::{Value, json};
 
     #[test]
-    fn absent_keys_have_their_defaults() {
-        assert_eq!(Settings::from_json("{}"), Ok(Settings::default()));
+    fn absent_keys_have_the_declared_defaults() {
         let settings = Settings::from_json(r#"{"policy":"hybrid:3","selection":"pack"}"#);
         let settings = settings.unwrap();
         assert_eq!(settings.policy, Policy::Hybrid { depth: 3 });
         assert_eq!(settings.selection, Selection::Pack);
+        assert_eq!(settings.overlong, Overlong::Shorten);
         assert_eq!(settings.max_annotated_jobs, 100);
+        assert_eq!(Settings::default().policy, Policy::Easy);
     }
 
-    /// Generated from the declaration of the configuration by `make configuration`.
-    const DECLARED: &str = include_str!("settings.json");
-
     #[test]
-    fn defaults_and_choices_are_those_of_the_declaration() {
+    fn the_declared_choices_are_those_of_the_engine() {
+        let mut choices = Vec::new();
+        choices.extend(Selection::ALL.map(|selection| json!({"selection": selection.name()})));
+        choices.extend(Overlong::ALL.map(|overlong| json!({"overlong": overlong.name()})));
+        choices
+            .extend(Order::ALL.map(|order| json!({"queues": {"NAME": {"order": order.name()}}})));
         let declared: Value = serde_json::from_str(DECLARED).unwrap();
-        let defaults = Settings::from_json(&declared["defaults"].to_string());
-        assert_eq!(defaults, Ok(Settings::default()));
-        let mut keys: Vec<&String> = declared["defaults"].as_object().unwrap().keys().collect();
-        keys.sort();
-        assert_eq!(
-            keys,
-            ["annotate", "overlong", "policy", "queues", "selection"]
-        );
-        let choices = declared["choices"].as_array().unwrap();
-        assert!(choices.contains(&json!({"selection": "pack"})));
-        for choice in choices {
-            let read = Settings::from_json(&choice.to_string());
-            assert!(read.is_ok(), "{choice}: {read:?}");
-        }
+        assert_eq!(declared["choices"], Value::Array(choices));
     }
 
     #[test]

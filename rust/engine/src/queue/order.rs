@@ -49,15 +49,31 @@ impl Order {
     }
 }
 
-impl fmt::Display for Order {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Order {
+    /// All orders.
+    pub const ALL: [Self; 5] = [
+        Self::Priority,
+        Self::Fifo,
+        Self::Shortest,
+        Self::Smallest,
+        Self::Largest,
+    ];
+
+    /// The name of the order.
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::Priority => "priority",
             Self::Fifo => "fifo",
             Self::Shortest => "shortest",
             Self::Smallest => "smallest",
             Self::Largest => "largest",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -65,15 +81,11 @@ impl FromStr for Order {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "priority" => Ok(Self::Priority),
-            "fifo" => Ok(Self::Fifo),
-            "shortest" => Ok(Self::Shortest),
-            "smallest" => Ok(Self::Smallest),
-            "largest" => Ok(Self::Largest),
-            _ => Err(Error::new(format!(
+        let known = Self::ALL.into_iter().find(|order| order.name() == text);
+        known.ok_or_else(|| {
+            Error::new(format!(
                 "order `{text}`: expected `priority`, `fifo`, `shortest`, `smallest` or `largest`"
-            ))),
-        }
+            ))
+        })
     }
 }

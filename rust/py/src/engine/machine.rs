@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_engine::{Accuracy, Engine, Options, Overlong, QueueOptions};
+use penstock_engine::{Accuracy, Engine, Options, QueueOptions};
 use penstock_idset::IdSet;
 use penstock_rset::{Error, Operation, ResourceSet, Scheduling};
 use pyo3::prelude::*;
@@ -59,15 +59,7 @@ impl EngineCore {
         let options = Options {
             policy: policy.parse().map_err(raised)?,
             selection: selection.parse().map_err(raised)?,
-            overlong: match overlong {
-                "shorten" => Overlong::Shorten,
-                "deny" => Overlong::Deny,
-                _ => {
-                    return Err(EngineError::new_err(format!(
-                        "overlong `{overlong}`: expected `shorten` or `deny`"
-                    )));
-                }
-            },
+            overlong: overlong.parse().map_err(raised)?,
         };
         let engine = py.detach(|| Engine::with_options(&r, options));
         let engine = engine.map_err(raised)?;
@@ -137,10 +129,7 @@ impl EngineCore {
         let options = json!({
             "policy": options.policy.to_string(),
             "selection": options.selection.to_string(),
-            "overlong": match options.overlong {
-                Overlong::Shorten => "shorten",
-                Overlong::Deny => "deny",
-            },
+            "overlong": options.overlong.name(),
             "queues": queues,
         });
         Ok(options.to_string())
