@@ -402,6 +402,10 @@ class topic:  # noqa: N801
         OUTPUT: Final[str]
         OUTPUT_CANCEL: Final[str]
 
+    class job_exec:  # noqa: N801
+        OUTPUT: Final[str]
+        OUTPUT_CANCEL: Final[str]
+
     class hooks:  # noqa: N801
         PROLOG: Final[str]
         EPILOG: Final[str]

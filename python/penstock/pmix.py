@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
-from penstock.client import Client
-from penstock.client.calls import raw_call, raw_stream
+from penstock._core import topic
+from penstock.client import Call, Client, StreamCall
 from penstock.errors import DeniedError, Error
 from penstock.jobid import parse
 
@@ -242,6 +242,11 @@ def _lents(payload: Mapping[str, Any]) -> list[Lent]:
     return [Lent(**row) for row in payload["lent"]]
 
 
+def _cancelled(payload: Mapping[str, Any]) -> list[str]:
+    granted(payload)
+    return list(payload["cancelled"])
+
+
 def _last_response(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Returns the last response of a stream.
 
@@ -276,8 +281,23 @@ class _Asker:
         self.job = parse(job) if isinstance(job, str) else job
         self.rank = rank
 
-    def _alloc(self, directive: Directive, wanted: list[dict[str, Any]]) -> dict[str, Any]:
-        return self._of({"directive": directive, "attributes": wanted})
+    def _alloc(self, directive: Directive, wanted: Wanted) -> StreamCall[dict[str, Any]]:
+        payload = self._of({"directive": directive, "attributes": attributes(wanted)})
+        return StreamCall(topic.pmix.ALLOC, payload, lambda response: [response])
+
+    def _cancel(self, name: str | None) -> Call[list[str]]:
+        return Call(topic.pmix.CANCEL, self._of({"id": name}), _cancelled)
+
+    def _status(self, name: str | None) -> Call[list[Status]]:
+        return Call(topic.pmix.QUERY, self._of({"id": name}), _statuses)
+
+    def _lent(self) -> Call[list[Lent]]:
+        return Call(topic.pmix.QUERY, self._of({}), _lents)
+
+    def _events(self, name: str | None) -> StreamCall[Answer]:
+        return StreamCall(
+            topic.pmix.EVENTS, self._of({"id": name}), lambda response: [answer(response)]
+        )
 
     def _of(self, payload: dict[str, Any]) -> dict[str, Any]:
         payload = {"job": self.job, "rank": self.rank} | payload
@@ -317,8 +337,7 @@ class Job(_Asker):
         self._client.close()
 
     def _ask(self, directive: Directive, wanted: Wanted) -> Answer:
-        payload = self._alloc(directive, attributes(wanted))
-        with self._client.stream(raw_stream("pmix.alloc", payload)) as answers:
+        with self._client.stream(self._alloc(directive, wanted)) as answers:
             return granted(
                 _last_response(list(islice(answers, None if wanted.get("wait", True) else 1)))
             )
@@ -388,23 +407,20 @@ class Job(_Asker):
         Returns:
             The names of the requests, or the request jobs of those without a name.
         """
-        payload = self._client.do(raw_call("pmix.cancel", self._of({"id": name})))
-        granted(payload)
-        return list(payload["cancelled"])
+        return self._client.do(self._cancel(name))
 
     def status(self, name: str | None = None) -> list[Status]:
         """The states of the job's requests, the oldest first, or of one of them."""
-        return _statuses(self._client.do(raw_call("pmix.query", self._of({"id": name}))))
+        return self._client.do(self._status(name))
 
     def lent(self) -> list[Lent]:
         """The job's loans."""
-        return _lents(self._client.do(raw_call("pmix.query", self._of({}))))
+        return self._client.do(self._lent())
 
     def events(self, name: str | None = None) -> Iterator[Answer]:
         """The ended requests, granted or not: past ones, then each as it ends."""
-        with self._client.stream(raw_stream("pmix.events", self._of({"id": name}))) as events:
-            for event in events:
-                yield answer(event)
+        with self._client.stream(self._events(name)) as answers:
+            yield from answers
 
 
 class AsyncJob(_Asker):
@@ -426,14 +442,13 @@ class AsyncJob(_Asker):
             yield cls(client, job, rank)
 
     async def _ask(self, directive: Directive, wanted: Wanted) -> Answer:
-        payload = self._alloc(directive, attributes(wanted))
-        told = []
-        async with self._client.stream(raw_stream("pmix.alloc", payload)) as answers:
-            async for answer in answers:
-                told.append(answer)
+        received = []
+        async with self._client.stream(self._alloc(directive, wanted)) as answers:
+            async for response in answers:
+                received.append(response)
                 if not wanted.get("wait", True):
                     break
-        return granted(_last_response(told))
+        return granted(_last_response(received))
 
     async def new(self, **wanted: Unpack[Wanted]) -> Answer:
         """As `Job.new`."""
@@ -457,20 +472,18 @@ class AsyncJob(_Asker):
 
     async def cancel(self, name: str | None = None) -> list[str]:
         """As `Job.cancel`."""
-        payload = await self._client.do(raw_call("pmix.cancel", self._of({"id": name})))
-        granted(payload)
-        return list(payload["cancelled"])
+        return await self._client.do(self._cancel(name))
 
     async def status(self, name: str | None = None) -> list[Status]:
         """As `Job.status`."""
-        return _statuses(await self._client.do(raw_call("pmix.query", self._of({"id": name}))))
+        return await self._client.do(self._status(name))
 
     async def lent(self) -> list[Lent]:
         """As `Job.lent`."""
-        return _lents(await self._client.do(raw_call("pmix.query", self._of({}))))
+        return await self._client.do(self._lent())
 
     async def events(self, name: str | None = None) -> AsyncIterator[Answer]:
         """As `Job.events`."""
-        async with self._client.stream(raw_stream("pmix.events", self._of({"id": name}))) as events:
-            async for event in events:
-                yield answer(event)
+        async with self._client.stream(self._events(name)) as answers:
+            async for response in answers:
+                yield response

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import IDset, ResourceSet, parse_duration
+from penstock._core import IDset, ResourceSet, parse_duration, topic
 from penstock.cli.text import safe
 from penstock.client import Client
 from penstock.errors import Error
@@ -17,7 +17,7 @@ from penstock.errors import Error
 if TYPE_CHECKING:
     import argparse
 
-    from penstock.rows import ResourceStatus
+    from penstock.rows import DrainMode, ResourceStatus, UndrainMode
 
 SUMMARY = """List resources by state, and administer them: drain and undrain nodes, add and remove
 nodes, properties, and the expiration of the resources. TARGETS are ranks (an idset) or hosts
@@ -94,7 +94,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _list(client: Client, args: argparse.Namespace) -> None:
-    status = client.rpc("resource.sched-status")
+    status = client.sched_status()
     everything, down, allocated = (ResourceSet(status[key]) for key in ("all", "down", "allocated"))
     groups = [
         ("free", everything - down - allocated),
@@ -171,7 +171,7 @@ def _drains(client: Client, status: ResourceStatus) -> list[dict[str, Any]]:
     if not status["drain"]:
         return []
     resources = ResourceSet(status["R"])
-    busy = ResourceSet(client.rpc("resource.sched-status")["allocated"]).ranks
+    busy = ResourceSet(client.sched_status()["allocated"]).ranks
     offline = IDset(status["offline"])
     rows = []
     for text, drain in status["drain"].items():
@@ -186,8 +186,7 @@ def _drains(client: Client, status: ResourceStatus) -> list[dict[str, Any]]:
 
 
 def _history(client: Client, args: argparse.Namespace) -> None:
-    payload = {} if args.targets is None else {"targets": args.targets}
-    events = client.rpc("resource.history", payload)["events"]
+    events = client.resource_history(args.targets)
     if args.json:
         for event in events:
             print(json.dumps(event))
@@ -213,12 +212,10 @@ def _drain(client: Client, args: argparse.Namespace) -> int:
             return 2
         _list_drained(client, as_json=args.json)
         return 0
-    payload = {"targets": args.targets, "reason": " ".join(args.reason)}
+    mode: DrainMode | None = "update" if args.update else None
     if args.force:
-        payload["mode"] = "overwrite" if args.force == 1 else "force-overwrite"
-    elif args.update:
-        payload["mode"] = "update"
-    client.rpc("resource.drain", payload)
+        mode = "overwrite" if args.force == 1 else "force-overwrite"
+    client.drain(args.targets, " ".join(args.reason), mode=mode)
     return 0
 
 
@@ -235,12 +232,8 @@ def _list_drained(client: Client, *, as_json: bool) -> None:
 
 
 def _undrain(client: Client, args: argparse.Namespace) -> None:
-    payload = {"targets": args.targets}
-    if args.force:
-        payload["mode"] = "force"
-    if args.reason:
-        payload["reason"] = " ".join(args.reason)
-    client.rpc("resource.undrain", payload)
+    mode: UndrainMode | None = "force" if args.force else None
+    client.undrain(args.targets, " ".join(args.reason), mode=mode)
 
 
 def _grow(client: Client, args: argparse.Namespace) -> None:
@@ -249,16 +242,18 @@ def _grow(client: Client, args: argparse.Namespace) -> None:
         resources = ResourceSet(text)
     except Error as error:
         raise type(error)(f"`{args.file}`: {error}") from error
-    client.rpc("resource.grow", {"R": resources.to_dict()})
+    client.rpc(topic.resource.GROW, {"R": resources.to_dict()})
 
 
 def _shrink(client: Client, args: argparse.Namespace) -> None:
-    client.rpc("resource.shrink", {"targets": args.targets})
+    client.rpc(topic.resource.SHRINK, {"targets": args.targets})
 
 
 def _property(client: Client, args: argparse.Namespace) -> None:
     payload = {"name": args.name, "targets": args.targets}
-    client.rpc(f"resource.property-{args.what}", payload)
+    resource = topic.resource
+    name = resource.PROPERTY_ADD if args.what == "add" else resource.PROPERTY_REMOVE
+    client.rpc(name, payload)
 
 
 def _expire(client: Client, args: argparse.Namespace) -> int:
@@ -272,12 +267,12 @@ def _expire(client: Client, args: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"penstock resource: `{args.when}` is no time: {error}", file=sys.stderr)
         return 2
-    client.rpc("resource.expiration", {"expiration": end})
+    client.rpc(topic.resource.EXPIRATION, {"expiration": end})
     return 0
 
 
 def _unmonitor(client: Client, args: argparse.Namespace) -> None:
-    client.rpc("resource.unmonitor", {"targets": args.targets})
+    client.rpc(topic.resource.UNMONITOR, {"targets": args.targets})
 
 
 def _time(seconds: float) -> str:

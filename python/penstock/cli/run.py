@@ -10,7 +10,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import fluid_f58
+from penstock._core import fluid_f58, topic
 from penstock.cli import joboptions
 from penstock.cli.rows import exit_code, reason
 from penstock.cli.submit import submit
@@ -53,10 +53,10 @@ def main(args: argparse.Namespace) -> int:
 def _show(client: Client, ids: list[int]) -> list[JobRow]:
     """Shows the jobs' output until they have ended; returns their rows."""
     requests: dict[int | None, tuple[str, dict[str, Any]]] = {
-        job: ("job-exec.output", {"id": job, "follow": True, "streams": ["stdout", "stderr"]})
+        job: (topic.job_exec.OUTPUT, {"id": job, "follow": True, "streams": ["stdout", "stderr"]})
         for job in ids
     }
-    requests[None] = ("job-list.wait", {"ids": ids})
+    requests[None] = (topic.job_list.WAIT, {"ids": ids})
     rows: list[JobRow] = []
     for job, part in client.merge(requests):
         if job is not None:

@@ -161,6 +161,13 @@ topics! {
 }
 
 topics! {
+    /// The instance's own execution service: the requests of users. [`exec_method`] has the manager's.
+    job_exec:
+    OUTPUT = "job-exec.output",
+    OUTPUT_CANCEL = "job-exec.output-cancel",
+}
+
+topics! {
     /// Prolog and epilog commands.
     hooks:
     PROLOG = "hooks.prolog",

@@ -198,18 +198,18 @@ fn is_served(request: &Message) -> bool {
 
 /// A request of the manager whose responses a peer handles.
 struct Answered {
-    /// The topic; with a leading dot the method, of whatever service.
+    /// The topic; without a dot the method, of whatever service.
     topic: &'static str,
     handler: fn(&mut Manager, &Message),
 }
 
 impl Answered {
     fn matches(&self, topic: &str) -> bool {
-        if self.topic.starts_with('.') {
-            topic.ends_with(self.topic)
-        } else {
-            self.topic == topic
+        if self.topic.contains('.') {
+            return self.topic == topic;
         }
+        let service = topic.strip_suffix(self.topic);
+        service.is_some_and(|service| service.ends_with('.'))
     }
 }
 
@@ -241,7 +241,7 @@ const RESPONSES: [Answered; 7] = [
         handler: |m, r| m.hooks.response(&mut m.cx, r),
     },
     Answered {
-        topic: ".start",
+        topic: topic::exec_method::START,
         handler: |m, r| m.exec.start_response(&mut m.cx, r),
     },
 ];

@@ -60,6 +60,7 @@ fn topics(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         ("resource", topic::resource::ALL),
         ("sched", topic::sched::ALL),
         ("exec_method", topic::exec_method::ALL),
+        ("job_exec", topic::job_exec::ALL),
         ("hooks", topic::hooks::ALL),
         ("pmix", topic::pmix::ALL),
         ("pmix_server", topic::pmix_server::ALL),
