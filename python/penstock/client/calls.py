@@ -11,7 +11,7 @@ from penstock._core import topic as topics
 from penstock.errors import JobspecError, RpcError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock._core import Message
     from penstock.rows import Submission
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Payload = Mapping[str, Any] | bytes | None
 
 T = TypeVar("T")
+Key = TypeVar("Key")
 
 MAX_SUBMISSION_BYTES = 16 * 1024 * 1024
 """The length above which the jobs of a submission are split into several requests."""
@@ -59,21 +60,89 @@ class Call(NamedTuple, Generic[T]):
             return self.read_error(error)
         return self.read(payload)
 
-
-class CallSequence(NamedTuple, Generic[T]):
-    """Requests to send one after the other, and how to read the list of their results."""
-
-    calls: list[Call[Any]]
-    read: Callable[[list[Any]], T]
+    def rows(self, response: Message) -> Iterable[T]:
+        """The result as the only row of the only response; errors as of `result`."""
+        return (self.result(response),)
 
 
 class StreamCall(NamedTuple, Generic[T]):
-    """A request whose responses hold rows; without `streaming` it has one response."""
+    """A request whose responses hold rows; without `streaming` it has one response.
+
+    `read_error` makes rows of an error that ends the stream, or raises it; without one every error
+    is raised.
+    """
 
     topic: str
     payload: Payload
     read: Callable[[dict[str, Any]], Iterable[T]]
     streaming: bool = True
+    read_error: Callable[[RpcError], Iterable[T]] | None = None
+
+    def rows(self, response: Message) -> Iterable[T]:
+        """The rows that a response holds; none at the good end of the stream.
+
+        Raises:
+            RpcError: the response is another error, and `read_error` makes no rows of it.
+        """
+        if self.streaming and is_good_end(response):
+            return ()
+        try:
+            payload = payload_of(response)
+        except RpcError as error:
+            if self.read_error is None:
+                raise
+            return self.read_error(error)
+        return self.read(payload)
+
+
+AnyCall = Call[T] | StreamCall[T]
+# Streams whose rows are read together, as they arrive.
+Merge = list[StreamCall[T]]
+
+
+class CallSequence(NamedTuple, Generic[T]):
+    """Requests to send one after the other, and how to read the list of their results."""
+
+    calls: Sequence[Call[Any]]
+    read: Callable[[list[Any]], T]
+
+
+class CallBatch(NamedTuple, Generic[T]):
+    """Requests to send together, and how to read the list of their rows, as they arrive."""
+
+    calls: Sequence[AnyCall[Any]]
+    read: Callable[[list[Any]], T]
+
+
+def numbered_calls(
+    topic: str, payloads: Iterable[Payload]
+) -> CallBatch[list[dict[str, Any] | RpcError]]:
+    """Requests of one topic; the result has the response or the error of each, in their order."""
+
+    def numbered(number: int, payload: Payload) -> Call[tuple[int, dict[str, Any] | RpcError]]:
+        return Call(
+            topic, payload, lambda response: (number, response), lambda error: (number, error)
+        )
+
+    def read(
+        rows: list[tuple[int, dict[str, Any] | RpcError]],
+    ) -> list[dict[str, Any] | RpcError]:
+        responses = dict(rows)
+        return [responses[number] for number in range(len(rows))]
+
+    return CallBatch([numbered(number, payload) for number, payload in enumerate(payloads)], read)
+
+
+def keyed_stream(
+    key: Key, topic: str, payload: Payload
+) -> StreamCall[tuple[Key, dict[str, Any] | RpcError]]:
+    """A stream whose rows are pairs of a key and a payload, or the error that ends it."""
+    return StreamCall(
+        topic,
+        payload,
+        lambda response: [(key, response)],
+        read_error=lambda error: [(key, error)],
+    )
 
 
 def stream_call(call: StreamCall[Any] | str, payload: Payload = None) -> StreamCall[Any]:
@@ -109,11 +178,6 @@ def payload_of(message: Message) -> dict[str, Any]:
         raise error_of(message)
     payload = message.object()
     return payload if isinstance(payload, dict) else {}
-
-
-def payload_or_error(message: Message) -> dict[str, Any] | RpcError:
-    """A response's object, or its error."""
-    return error_of(message) if message.errnum else payload_of(message)
 
 
 def error_of(message: Message) -> RpcError:

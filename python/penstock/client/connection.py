@@ -6,24 +6,21 @@ import os
 import socket
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._core import Decoder, Message
-from penstock.client.calls import payload_or_error, raw_call, raw_stream, stream_call
-from penstock.client.outstanding import OpenMerge, OpenStream, Outstanding, cancellation
+from penstock.client.outstanding import OpenStream, Outstanding, cancellation
 from penstock.errors import NoInstanceError
 from penstock.paths import default_uri, socket_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable
     from types import TracebackType
     from typing import Self
 
-    from penstock.client.calls import Call, CallSequence, Payload, StreamCall
-    from penstock.errors import RpcError
+    from penstock.client.calls import AnyCall, CallBatch, CallSequence
 
 T = TypeVar("T")
-Key = TypeVar("Key")
 
 READ_SIZE = 256 * 1024
 
@@ -46,38 +43,53 @@ def connect(uri: str | None = None) -> socket.socket:
         status = connection.recv(1)
     except OSError as error:
         connection.close()
-        raise NoInstanceError(
-            f"no instance at `{uri}`: {error.strerror or error}\n"
-            "hint: start one with `penstock start`, or set PENSTOCK_URI"
-        ) from None
+        raise unreachable(uri, error.strerror or error) from None
     if status != b"\0":
         connection.close()
-        reason = os.strerror(status[0]) if status else "it closed the connection"
-        raise NoInstanceError(f"the instance at `{uri}` rejected the connection: {reason}")
+        raise rejection(uri, status)
     return connection
 
 
-class Stream(OpenStream[T]):
-    """The rows of a stream, one by one, until its good end.
+def unreachable(uri: str, reason: object) -> NoInstanceError:
+    """The error that no instance listens at an address."""
+    return NoInstanceError(
+        f"no instance at `{uri}`: {reason}\n"
+        "hint: start one with `penstock start`, or set PENSTOCK_URI"
+    )
 
-    The request is sent when the stream is created. `close`, the end of a `with` block and garbage
+
+def rejection(uri: str, status: bytes) -> NoInstanceError:
+    """The error that an instance rejects this user, by the status byte of its greeting."""
+    reason = os.strerror(status[0]) if status else "it closed the connection"
+    return NoInstanceError(f"the instance at `{uri}` rejected the connection: {reason}")
+
+
+class Stream(OpenStream[T]):
+    """The rows of one or more streaming requests, one by one, until their good end.
+
+    The requests are sent when the stream is created. `close`, the end of a `with` block and garbage
     collection close it early, and so does an exception from within the iteration (`RpcError`,
     `NoInstanceError`, `TimeoutError`, `KeyboardInterrupt`); the instance is then sent a
     cancellation.
     """
 
-    def __init__(self, connection: Connection, call: StreamCall[T]) -> None:
-        super().__init__(call)
+    def __init__(self, connection: Connection, calls: Iterable[AnyCall[T]]) -> None:
+        super().__init__()
         self._connection = connection
         self._inbox: deque[Message] = deque()
-        self._tag = connection._begin(self._inbox, call)
+        try:
+            for call in calls:
+                self._open[connection._begin(self._inbox, call)] = call
+        except BaseException:
+            self.close()
+            raise
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> T:
         while not self._rows:
-            if self._ended:
+            if not self._open:
                 raise StopIteration
             try:
                 self._take(self._connection._receive(self._inbox))
@@ -86,8 +98,8 @@ class Stream(OpenStream[T]):
                 raise
         return self._rows.popleft()
 
-    def _leave(self) -> None:
-        self._connection._leave(self._tag, self._call.topic)
+    def _leave(self, tag: int, topic: str) -> None:
+        self._connection._leave(tag, topic)
 
     def __enter__(self) -> Self:
         return self
@@ -101,9 +113,7 @@ class Stream(OpenStream[T]):
         self.close()
 
     def __del__(self) -> None:
-        # A request that could not be sent has no matchtag.
-        if hasattr(self, "_tag"):
-            self.close()
+        self.close()
 
 
 class Connection:
@@ -144,105 +154,24 @@ class Connection:
         """Closes the connection; open streams end."""
         self._socket.close()
 
-    def call_many(self, topic: str, payloads: Iterable[Payload]) -> list[dict[str, Any] | RpcError]:
-        """Sends requests without waiting in between, then collects the responses.
+    # --- requests, as `Methods` sends them
 
-        Returns:
-            For each request its response, or its error.
-        """
-        results: list[dict[str, Any] | RpcError] = []
-        sent: list[tuple[int, deque[Message]]] = []
-        try:
-            for payload in payloads:
-                inbox: deque[Message] = deque()
-                sent.append((self._begin(inbox, raw_call(topic, payload)), inbox))
-            results += (payload_or_error(self._receive(inbox)) for _, inbox in sent)
-        finally:
-            for tag, _ in sent:
-                self._leave(tag, topic)
-        return results
-
-    def do(self, call: Call[T]) -> T:
-        """Sends a request and returns its result.
-
-        Raises:
-            RpcError: the service answered with an error.
-            NoInstanceError: the connection was lost.
-        """
-        inbox: deque[Message] = deque()
-        tag = self._begin(inbox, call)
-        try:
-            return call.result(self._receive(inbox))
-        finally:
-            self._leave(tag, call.topic)
-
-    def _do_all(self, sequence: CallSequence[T]) -> T:
-        return sequence.read([self.do(call) for call in sequence.calls])
-
-    @overload
-    def stream(self, call: StreamCall[T], /) -> Stream[T]: ...
-    @overload
-    def stream(self, topic: str, payload: Payload = None) -> Stream[dict[str, Any]]: ...
-
-    def stream(self, topic: StreamCall[Any] | str, payload: Payload = None) -> Stream[Any]:
-        """Sends a streaming request; the stream has its responses until the good end (ENODATA).
-
-        Args:
-            topic: Service and method, such as `job-list.list`; or a `StreamCall`, whose rows the
-                stream has.
-            payload: An object, or encoded JSON text.
-
-        Raises:
-            RpcError: from the iteration: the stream ended in another error.
-            NoInstanceError: the connection was lost.
-        """
-        return Stream(self, stream_call(topic, payload))
-
-    def collect(self, call: StreamCall[T]) -> list[T]:
-        """Sends a streaming request and returns all its rows.
-
-        Raises:
-            RpcError: the stream ended in an error.
-            NoInstanceError: the connection was lost.
-        """
-        return list(Stream(self, call))
-
-    def _first(self, call: StreamCall[T]) -> T:
-        with Stream(self, call) as rows:
+    def _first(self, call: AnyCall[T]) -> T:
+        with Stream(self, [call]) as rows:
             return next(rows)
 
-    def merge(
-        self, requests: Mapping[Key, tuple[str, Payload]]
-    ) -> Iterator[tuple[Key, dict[str, Any] | RpcError]]:
-        """Sends several streaming requests and yields their responses until all have ended.
+    def _collect(self, batch: CallBatch[T]) -> T:
+        return batch.read(list(Stream(self, batch.calls)))
 
-        Args:
-            requests: Topic and payload of each, by a key of the caller's.
+    def _do_all(self, sequence: CallSequence[T]) -> T:
+        return sequence.read([self._first(call) for call in sequence.calls])
 
-        Returns:
-            Key and response in the order of arrival. A stream that fails yields its `RpcError`
-            and does not end the others.
-
-        Raises:
-            NoInstanceError: the connection was lost.
-        """
-        inbox: deque[Message] = deque()
-        merge: OpenMerge[Key] = OpenMerge()
-        try:
-            for key, (topic, payload) in requests.items():
-                tag = self._begin(inbox, raw_stream(topic, payload))
-                merge.streams[tag] = key, topic
-            while merge.streams:
-                row = merge.take(self._receive(inbox))
-                if row is not None:
-                    yield row
-        finally:
-            for tag, (_key, topic) in merge.streams.items():
-                self._leave(tag, topic)
+    def _stream(self, calls: Iterable[AnyCall[T]]) -> Stream[T]:
+        return Stream(self, calls)
 
     # --- messages
 
-    def _begin(self, inbox: deque[Message], call: Call[Any] | StreamCall[Any]) -> int:
+    def _begin(self, inbox: deque[Message], call: AnyCall[Any]) -> int:
         """Sends a request whose responses go to `inbox`; returns its matchtag."""
         message = self._calls.request(inbox, call)
         tag = message.matchtag

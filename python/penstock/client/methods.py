@@ -1,7 +1,7 @@
 """The requests that both clients offer by name, each defined once.
 
 A method here builds the request and says how to read its response. The decorators
-(`request`, `stream`, …) make of it a method of the blocking client, which returns the result, and
+(`request`, `streamed`, …) make of it a method of the blocking client, which returns the result, and
 of the Trio client, where it is awaited. Nothing here sends or receives.
 """
 
@@ -19,10 +19,14 @@ from penstock._core import topic as topics
 from penstock.client import calls
 from penstock.client.calls import (
     Call,
+    CallBatch,
     CallSequence,
     StreamCall,
     encoded_jobspec,
+    keyed_stream,
+    numbered_calls,
     raw_call,
+    stream_call,
     submissions,
     void_call,
 )
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from penstock.client import connection, trio_connection
-    from penstock.client.calls import Payload
+    from penstock.client.calls import Merge, Payload
     from penstock.errors import JobspecError, RpcError
     from penstock.rows import (
         DrainMode,
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Key = TypeVar("Key")
 Id_co = TypeVar("Id_co", covariant=True)
 Ids_co = TypeVar("Ids_co", covariant=True)
 
@@ -119,11 +124,92 @@ if TYPE_CHECKING:
             self, obj: trio_connection.Connection, kind: Any
         ) -> Submit[Coroutine[Any, Any, int], Coroutine[Any, Any, list[int]]]: ...
 
+    class DoRequest(Protocol):
+        """The method `do` of both clients."""
 
-def _method(transport: str, result: str, build: Callable[..., Any]) -> Any:
+        @overload
+        def __get__(self, obj: None, kind: Any) -> Self: ...
+        @overload
+        def __get__(self, obj: connection.Connection, kind: Any) -> Callable[[Call[T]], T]: ...
+        @overload
+        def __get__(
+            self, obj: trio_connection.Connection, kind: Any
+        ) -> Callable[[Call[T]], Coroutine[Any, Any, T]]: ...
+
+    class CollectRequest(Protocol):
+        """The method `collect` of both clients."""
+
+        @overload
+        def __get__(self, obj: None, kind: Any) -> Self: ...
+        @overload
+        def __get__(
+            self, obj: connection.Connection, kind: Any
+        ) -> Callable[[StreamCall[T]], list[T]]: ...
+        @overload
+        def __get__(
+            self, obj: trio_connection.Connection, kind: Any
+        ) -> Callable[[StreamCall[T]], Coroutine[Any, Any, list[T]]]: ...
+
+    class OpenStream(Protocol):
+        """`stream` of the blocking client."""
+
+        @overload
+        def __call__(self, call: StreamCall[T], /) -> connection.Stream[T]: ...
+        @overload
+        def __call__(
+            self, topic: str, payload: Payload = None
+        ) -> connection.Stream[dict[str, Any]]: ...
+
+    class OpenTrioStream(Protocol):
+        """`stream` of the Trio client."""
+
+        @overload
+        def __call__(self, call: StreamCall[T], /) -> trio_connection.Stream[T]: ...
+        @overload
+        def __call__(
+            self, topic: str, payload: Payload = None
+        ) -> trio_connection.Stream[dict[str, Any]]: ...
+
+    class OpenRequest(Protocol):
+        """The method `stream` of both clients."""
+
+        @overload
+        def __get__(self, obj: None, kind: Any) -> Self: ...
+        @overload
+        def __get__(self, obj: connection.Connection, kind: Any) -> OpenStream: ...
+        @overload
+        def __get__(self, obj: trio_connection.Connection, kind: Any) -> OpenTrioStream: ...
+
+    class MergeRequest(Protocol):
+        """The method `merge` of both clients."""
+
+        @overload
+        def __get__(self, obj: None, kind: Any) -> Self: ...
+        @overload
+        def __get__(
+            self, obj: connection.Connection, kind: Any
+        ) -> Callable[
+            [Mapping[Key, tuple[str, Payload]]],
+            connection.Stream[tuple[Key, dict[str, Any] | RpcError]],
+        ]: ...
+        @overload
+        def __get__(
+            self, obj: trio_connection.Connection, kind: Any
+        ) -> Callable[
+            [Mapping[Key, tuple[str, Payload]]],
+            trio_connection.Stream[tuple[Key, dict[str, Any] | RpcError]],
+        ]: ...
+
+
+def _method(
+    transport: str,
+    result: str,
+    build: Callable[..., Any],
+    as_sent: Callable[[Any], Any] = lambda built: built,
+) -> Any:
     @wraps(build)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self, transport)(build(self, *args, **kwargs))
+        return getattr(self, transport)(as_sent(build(self, *args, **kwargs)))
 
     # `help` and `inspect.signature` show what the caller gets, not the request.
     row = build.__annotations__["return"].partition("[")[2].removesuffix("]")
@@ -134,17 +220,20 @@ def _method(transport: str, result: str, build: Callable[..., Any]) -> Any:
 
 def request(build: Callable[Concatenate[Any, P], Call[T]]) -> Request[P, T]:
     """Makes a method that sends the request and returns its result."""
-    return cast("Request[P, T]", _method("do", "{}", build))
+    return cast("Request[P, T]", _method("_first", "{}", build))
 
 
-def stream(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> StreamRequest[P, T]:
+def streamed(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> StreamRequest[P, T]:
     """Makes a method that sends the request and returns the stream of its rows."""
-    return cast("StreamRequest[P, T]", _method("stream", "Stream[{}]", build))
+    return cast("StreamRequest[P, T]", _method("_stream", "Stream[{}]", build, lambda call: [call]))
 
 
 def collected(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> Request[P, list[T]]:
     """Makes a method that sends the request and returns all rows as a list."""
-    return cast("Request[P, list[T]]", _method("collect", "list[{}]", build))
+    return cast(
+        "Request[P, list[T]]",
+        _method("_collect", "list[{}]", build, lambda call: CallBatch([call], list)),
+    )
 
 
 def first(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> Request[P, T]:
@@ -157,9 +246,33 @@ def sequence(build: Callable[Concatenate[Any, P], CallSequence[T]]) -> Request[P
     return cast("Request[P, T]", _method("_do_all", "{}", build))
 
 
+def batch(build: Callable[Concatenate[Any, P], CallBatch[T]]) -> Request[P, T]:
+    """Makes a method that sends several requests without waiting and returns one result."""
+    return cast("Request[P, T]", _method("_collect", "{}", build))
+
+
 def submission(build: Callable[..., Call[int | list[int]]]) -> SubmitRequest:
     """Makes the method `submit`."""
     return cast("SubmitRequest", request(build))
+
+
+# The methods whose result depends on the type of their argument.
+
+
+def _do(build: Callable[..., Call[Any]]) -> DoRequest:
+    return cast("DoRequest", request(build))
+
+
+def _collect(build: Callable[..., StreamCall[Any]]) -> CollectRequest:
+    return cast("CollectRequest", collected(build))
+
+
+def _open(build: Callable[..., StreamCall[Any]]) -> OpenRequest:
+    return cast("OpenRequest", streamed(build))
+
+
+def _merge(build: Callable[..., Merge[Any]]) -> MergeRequest:
+    return cast("MergeRequest", _method("_stream", "Stream[{}]", build))
 
 
 def _errors_by_job(response: dict[str, Any]) -> dict[int, str]:
@@ -202,21 +315,91 @@ def _raise(ids: Iterable[int] | None, payload: dict[str, Any]) -> Call[Outcome]:
 
 
 def _set_queue(
-    key: str, value: bool, name: str | None, everything: bool, reason: str | None = None
+    topic: str,
+    change: dict[str, bool],
+    name: str | None,
+    everything: bool,
+    reason: str | None = None,
 ) -> Call[None]:
-    payload: dict[str, Any] = {key: value, "all": everything}
+    payload: dict[str, Any] = {**change, "all": everything}
     if name is not None:
         payload["name"] = name
     if reason:
         payload["reason"] = reason
-    return void_call(f"job-manager.queue-{key}", payload)
+    return void_call(topic, payload)
 
 
 class Methods:
-    """The named requests of a client.
+    """The requests of a client.
 
-    The class that inherits them has `do`, `stream`, `collect`, `_first` and `_do_all`.
+    The class that inherits them has `_first`, `_collect`, `_do_all` and `_stream`.
     """
+
+    # --- any request
+
+    @_do
+    def do(self, call: Call[T]) -> Call[T]:
+        """Sends a request and returns its result.
+
+        Raises:
+            RpcError: the service answered with an error.
+            NoInstanceError: the connection was lost.
+        """
+        return call
+
+    @_collect
+    def collect(self, call: StreamCall[T]) -> StreamCall[T]:
+        """Sends a streaming request and returns all its rows.
+
+        Raises:
+            RpcError: the stream ended in an error.
+            NoInstanceError: the connection was lost.
+        """
+        return call
+
+    @_open
+    def stream(self, topic: StreamCall[Any] | str, payload: Payload = None) -> StreamCall[Any]:
+        """Sends a streaming request; the stream has its responses until the good end (ENODATA).
+
+        Args:
+            topic: Service and method, such as `job-list.list`; or a `StreamCall`, whose rows the
+                stream has.
+            payload: An object, or encoded JSON text.
+
+        Raises:
+            RpcError: from the iteration: the stream ended in another error.
+            NoInstanceError: the connection was lost.
+        """
+        return stream_call(topic, payload)
+
+    @batch
+    def call_many(
+        self, topic: str, payloads: Iterable[Payload]
+    ) -> CallBatch[list[dict[str, Any] | RpcError]]:
+        """Sends requests without waiting in between, then collects the responses.
+
+        Returns:
+            For each request its response, or its error.
+        """
+        return numbered_calls(topic, payloads)
+
+    @_merge
+    def merge(
+        self, requests: Mapping[Key, tuple[str, Payload]]
+    ) -> Merge[tuple[Key, dict[str, Any] | RpcError]]:
+        """Sends several streaming requests; the result iterates over the responses of all.
+
+        Args:
+            requests: Topic and payload of each, by a key of the caller's.
+
+        Returns:
+            Key and response in the order of arrival. A stream that fails yields its `RpcError`
+            and does not end the others.
+
+        Raises:
+            NoInstanceError: the connection was lost.
+        """
+        return [keyed_stream(key, topic, payload) for key, (topic, payload) in requests.items()]
 
     @request
     def rpc(self, topic: str, payload: Payload = None) -> Call[dict[str, Any]]:
@@ -314,7 +497,7 @@ class Methods:
         """
         return _list_jobs(ids, constraint, max_entries, since, attrs)
 
-    @stream
+    @streamed
     def iter_jobs(
         self,
         *,
@@ -338,7 +521,7 @@ class Methods:
         """A job's documents as text: `eventlog`, `jobspec`, `R`."""
         return raw_call(topics.job_info.LOOKUP, {"id": job, "keys": list(keys), "flags": 0})
 
-    @stream
+    @streamed
     def eventlog(self, job: int, *, follow: bool = False) -> StreamCall[Event]:
         """The events of a job (RFC 18, RFC 21); with `follow`, until the job is inactive."""
         key = "event" if follow else "eventlog"
@@ -352,7 +535,7 @@ class Methods:
         payload = {"id": job, "keys": ["eventlog"], "flags": 0}
         return StreamCall(topics.job_info.LOOKUP, payload, read, streaming=False)
 
-    @stream
+    @streamed
     def output(
         self, job: int, *, follow: bool = False, streams: Sequence[str] = ("stdout", "stderr")
     ) -> StreamCall[tuple[str, bytes]]:
@@ -362,9 +545,9 @@ class Methods:
         def read(response: dict[str, Any]) -> list[tuple[str, bytes]]:
             return [(response["stream"], base64.b64decode(response["data"]))]
 
-        return StreamCall("job-exec.output", payload, read)
+        return StreamCall(topics.job_exec.OUTPUT, payload, read)
 
-    @stream
+    @streamed
     def wait(self, ids: Iterable[int]) -> StreamCall[JobRow]:
         """Each job's row as the job becomes inactive."""
         return StreamCall(topics.job_list.WAIT, {"ids": list(ids)}, _read_rows)
@@ -486,26 +669,30 @@ class Methods:
     @request
     def queue_enable(self, name: str | None = None, *, everything: bool = False) -> Call[None]:
         """Enables one queue or all: submissions are accepted."""
-        return _set_queue("enable", True, name, everything)
+        return _set_queue(topics.job_manager.QUEUE_ENABLE, {"enable": True}, name, everything)
 
     @request
     def queue_disable(
         self, name: str | None = None, *, reason: str | None = None, everything: bool = False
     ) -> Call[None]:
         """Disables one queue or all; submissions are rejected with `reason`."""
-        return _set_queue("enable", False, name, everything, reason)
+        return _set_queue(
+            topics.job_manager.QUEUE_ENABLE, {"enable": False}, name, everything, reason
+        )
 
     @request
     def queue_start(self, name: str | None = None, *, everything: bool = False) -> Call[None]:
         """Starts one queue or all: their jobs are scheduled."""
-        return _set_queue("start", True, name, everything)
+        return _set_queue(topics.job_manager.QUEUE_START, {"start": True}, name, everything)
 
     @request
     def queue_stop(
         self, name: str | None = None, *, reason: str | None = None, everything: bool = False
     ) -> Call[None]:
         """Stops one queue or all: their jobs stay pending."""
-        return _set_queue("start", False, name, everything, reason)
+        return _set_queue(
+            topics.job_manager.QUEUE_START, {"start": False}, name, everything, reason
+        )
 
     @request
     def queue_drain(self, name: str | None = None) -> Call[None]:
@@ -618,12 +805,14 @@ class Methods:
     def ping(self, service: str, payload: Mapping[str, Any] | None = None) -> Call[float]:
         """Pings a service; returns the round-trip time in seconds."""
         began = time.perf_counter()
-        return Call(f"{service}.ping", payload or {}, lambda _: time.perf_counter() - began)
+        return Call(
+            f"{service}.{topics.PING}", payload or {}, lambda _: time.perf_counter() - began
+        )
 
     @request
     def stats(self, service: str = "job-manager") -> Call[dict[str, Any]]:
         """A service's statistics; their keys are the service's own."""
-        return raw_call(f"{service}.stats-get")
+        return raw_call(f"{service}.{topics.STATS_GET}")
 
     @request
     def services(self) -> Call[list[ServiceRow]]:
@@ -648,7 +837,7 @@ class Methods:
         payload = {"config": dict(config)}
         return Call(topics.broker.CONFIG_RELOAD, payload, lambda answer: list(answer["changed"]))
 
-    @stream
+    @streamed
     def dmesg(self, *, follow: bool = False, backlog: bool = True) -> StreamCall[LogRow]:
         """The lines of the instance's log: past ones (`backlog`), future ones (`follow`)."""
         payload = {"follow": follow, "nobacklog": not backlog}

@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock._core import NORESPONSE, STREAMING, Message
 from penstock._core import topic as topics
-from penstock.client.calls import is_good_end, payload_of, payload_or_error
 
 if TYPE_CHECKING:
-    from penstock.client.calls import Call, StreamCall
-    from penstock.errors import RpcError
+    from penstock.client.calls import AnyCall, Payload
 
 Inbox = TypeVar("Inbox")
-Key = TypeVar("Key")
 T = TypeVar("T")
 
 MAX_MATCHTAG = 2**32 - 1
 
 CANCEL_TOPICS = {
-    "job-exec.output": "job-exec.output-cancel",
+    topics.job_exec.OUTPUT: topics.job_exec.OUTPUT_CANCEL,
     topics.job_info.EVENTLOG_WATCH: topics.job_info.EVENTLOG_WATCH_CANCEL,
     topics.job_list.LIST: topics.job_list.LIST_CANCEL,
     topics.job_list.WAIT: topics.job_list.WAIT_CANCEL,
@@ -59,7 +56,7 @@ class Outstanding(Generic[Inbox]):
         self._open[self._last] = inbox, streaming
         return self._last
 
-    def request(self, inbox: Inbox, call: Call[Any] | StreamCall[Any]) -> Message:
+    def request(self, inbox: Inbox, call: AnyCall[Any]) -> Message:
         """Adds a request and returns its message.
 
         Raises:
@@ -107,55 +104,43 @@ class Outstanding(Generic[Inbox]):
         return [inbox for inbox, _ in self._open.values() if inbox is not None]
 
 
-def cancellation(request: str | None, tag: int) -> Message | None:
+def silent_request(topic: str, payload: Payload) -> Message:
+    """A request that is never answered, not even with an error."""
+    return Message.request(topic, payload, flags=NORESPONSE)
+
+
+def cancellation(request: str, tag: int) -> Message | None:
     """The request that cancels an abandoned one; None if its topic has no cancellation."""
-    cancel = CANCEL_TOPICS.get(request or "")
-    return Message.request(cancel, {"matchtag": tag}, flags=NORESPONSE) if cancel else None
+    cancel = CANCEL_TOPICS.get(request)
+    return silent_request(cancel, {"matchtag": tag}) if cancel else None
 
 
 class OpenStream(ABC, Generic[T]):
-    """The rows of a stream that have arrived, and whether there will be more.
+    """The rows of requests: those that have arrived, and the requests that may have more."""
 
-    Args:
-        call: the request that was sent.
-    """
-
-    def __init__(self, call: StreamCall[T]) -> None:
-        self._call = call
+    def __init__(self) -> None:
+        # By matchtag.
+        self._open: dict[int, AnyCall[T]] = {}
         self._rows: deque[T] = deque()
-        self._ended = False
 
     @abstractmethod
-    def _leave(self) -> None:
-        """Abandons the request."""
+    def _leave(self, tag: int, topic: str) -> None:
+        """Abandons a request."""
 
-    def _take(self, message: Message) -> None:
-        """Reads a response.
+    def _take(self, response: Message) -> None:
+        """Reads a response to one of the requests.
 
         Raises:
-            RpcError: the stream has ended in an error.
+            RpcError: its stream has ended in an error.
         """
-        self._ended = message.errnum != 0 or not self._call.streaming
-        if not (self._call.streaming and is_good_end(message)):
-            self._rows.extend(self._call.read(payload_of(message)))
+        call = self._open[response.matchtag]
+        if response.errnum or not call.streaming:
+            del self._open[response.matchtag]
+        self._rows.extend(call.rows(response))
 
     def close(self) -> None:
         """Closes the stream; there are no more rows."""
         self._rows.clear()
-        if not self._ended:
-            self._ended = True
-            self._leave()
-
-
-class OpenMerge(Generic[Key]):
-    """The streams of a `merge` that have not ended, by matchtag: key and topic."""
-
-    def __init__(self) -> None:
-        self.streams: dict[int, tuple[Key, str]] = {}
-
-    def take(self, message: Message) -> tuple[Key, dict[str, Any] | RpcError] | None:
-        """The key of a response's stream and its payload or error; None at a good end."""
-        key, _topic = self.streams[message.matchtag]
-        if message.errnum:
-            del self.streams[message.matchtag]
-        return None if is_good_end(message) else (key, payload_or_error(message))
+        while self._open:
+            tag, call = self._open.popitem()
+            self._leave(tag, call.topic)

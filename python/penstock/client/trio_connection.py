@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import errno
 import math
-import os
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import trio
 
 from penstock._core import Batch, Decoder, Message
 from penstock._core import topic as topics
-from penstock.client.calls import payload_or_error, raw_call, raw_stream, stream_call, void_call
-from penstock.client.connection import READ_SIZE
-from penstock.client.outstanding import OpenMerge, OpenStream, Outstanding, cancellation
+from penstock.client.calls import void_call
+from penstock.client.connection import READ_SIZE, rejection, unreachable
+from penstock.client.outstanding import OpenStream, Outstanding, cancellation
 from penstock.errors import NoInstanceError, RpcError, WireError
 from penstock.paths import socket_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable
     from types import TracebackType
     from typing import Self
 
-    from penstock.client.calls import Call, CallSequence, Payload, StreamCall
+    from penstock.client.calls import AnyCall, CallBatch, CallSequence
 
     Encoding = Literal["json", "cbor"]
     Requests = Callable[[Batch], None]
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     Receiver = trio.MemoryReceiveChannel[Message]
 
 T = TypeVar("T")
-Key = TypeVar("Key")
 
 
 async def open_socket(uri: str) -> trio.SocketStream:
@@ -47,10 +45,7 @@ async def open_socket(uri: str) -> trio.SocketStream:
         stream = await trio.open_unix_socket(path)
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise NoInstanceError(
-            f"no instance at `{uri}`: {reason}\n"
-            "hint: start one with `penstock start`, or set PENSTOCK_URI"
-        ) from None
+        raise unreachable(uri, reason) from None
     try:
         status = await stream.receive_some(1)
     except trio.BrokenResourceError:
@@ -60,22 +55,29 @@ async def open_socket(uri: str) -> trio.SocketStream:
         raise
     if status != b"\0":
         await trio.aclose_forcefully(stream)
-        reason = os.strerror(status[0]) if status else "it closed the connection"
-        raise NoInstanceError(f"the instance at `{uri}` rejected the connection: {reason}")
+        raise rejection(uri, status)
     return stream
 
 
 class Stream(OpenStream[T]):
-    """The rows of a stream, one by one, until its good end.
+    """The rows of one or more streaming requests, one by one, until their good end.
 
-    The request is sent when the stream is created. `close`, the end of an `async with` block,
+    The requests are sent when the stream is created. `close`, the end of an `async with` block,
     cancellation and garbage collection close it early; the instance is then sent a cancellation.
     """
 
-    def __init__(self, connection: Connection, call: StreamCall[T]) -> None:
-        super().__init__(call)
+    def __init__(self, connection: Connection, calls: Iterable[AnyCall[T]]) -> None:
+        super().__init__()
         self._connection = connection
-        self._tag, self._inbox = connection._begin(call)
+        sender, self._inbox = trio.open_memory_channel[Message](math.inf)
+        try:
+            # Each request has a sender of its own, which is closed with its last response.
+            with sender:
+                for call in calls:
+                    self._open[connection._begin(sender.clone(), call)] = call
+        except BaseException:
+            self.close()
+            raise
 
     def __aiter__(self) -> Self:
         return self
@@ -86,7 +88,7 @@ class Stream(OpenStream[T]):
                 # Rows that arrived together must not make an iteration uncancellable.
                 await trio.lowlevel.checkpoint()
             while not self._rows:
-                if self._ended:
+                if not self._open:
                     raise StopAsyncIteration
                 self._take(await self._connection._next(self._inbox))
         except BaseException:
@@ -94,59 +96,13 @@ class Stream(OpenStream[T]):
             raise
         return self._rows.popleft()
 
-    def _leave(self) -> None:
-        self._connection._leave(self._tag, self._inbox, self._call.topic)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        # A request that could not be sent has no matchtag.
-        if hasattr(self, "_tag"):
-            self.close()
-
-
-class Merged(Generic[Key]):
-    """The responses of several streams: pairs of key and response, or `RpcError`; see `Stream`."""
-
-    def __init__(self, connection: Connection, requests: Mapping[Key, tuple[str, Payload]]) -> None:
-        self._connection = connection
-        self._merge: OpenMerge[Key] = OpenMerge()
-        sender, self._inbox = trio.open_memory_channel[Message](math.inf)
-        with sender:
-            for key, (topic, payload) in requests.items():
-                tag = connection._begin_into(sender.clone(), raw_stream(topic, payload))
-                self._merge.streams[tag] = key, topic
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> tuple[Key, dict[str, Any] | RpcError]:
-        while self._merge.streams:
-            try:
-                message = await self._connection._next(self._inbox)
-            except BaseException:
-                self.close()
-                raise
-            row = self._merge.take(message)
-            if row is not None:
-                return row
-        self._inbox.close()
-        raise StopAsyncIteration
+    def _leave(self, tag: int, topic: str) -> None:
+        self._connection._leave(tag, topic)
 
     def close(self) -> None:
-        """Closes the streams that have not ended."""
-        for tag, (_key, topic) in self._merge.streams.items():
-            self._connection._leave(tag, self._inbox, topic)
-        self._merge.streams.clear()
+        """Closes the stream; there are no more rows."""
+        super().close()
+        self._inbox.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -199,93 +155,21 @@ class Connection:
             self._written = trio.Event()
         self._wake.set()
 
-    async def call_many(
-        self, topic: str, payloads: Iterable[Payload]
-    ) -> list[dict[str, Any] | RpcError]:
-        """Sends requests without waiting in between, then collects the responses.
-
-        Returns:
-            For each request its response, or its error.
-        """
-        results: list[dict[str, Any] | RpcError] = []
-        sent: list[tuple[int, Receiver]] = []
-        try:
-            sent += (self._begin(raw_call(topic, payload)) for payload in payloads)
-            for _, inbox in sent:
-                results.append(payload_or_error(await self._next(inbox)))
-        finally:
-            for tag, inbox in sent:
-                self._leave(tag, inbox, topic)
-        return results
-
-    async def do(self, call: Call[T]) -> T:
-        """Sends a request and returns its result.
-
-        Raises:
-            RpcError: the service answered with an error.
-            NoInstanceError: the connection was lost.
-        """
-        tag, inbox = self._begin(call)
-        try:
-            return call.result(await self._next(inbox))
-        finally:
-            self._leave(tag, inbox, call.topic)
-
-    async def _do_all(self, sequence: CallSequence[T]) -> T:
-        return sequence.read([await self.do(call) for call in sequence.calls])
-
-    @overload
-    def stream(self, call: StreamCall[T], /) -> Stream[T]: ...
-    @overload
-    def stream(self, topic: str, payload: Payload = None) -> Stream[dict[str, Any]]: ...
-
-    def stream(self, topic: StreamCall[Any] | str, payload: Payload = None) -> Stream[Any]:
-        """Sends a streaming request; the stream has its responses until the good end (ENODATA).
-
-        Args:
-            topic: Service and method, such as `job-list.list`; or a `StreamCall`, whose rows the
-                stream has.
-            payload: An object, or encoded JSON text.
-
-        Raises:
-            RpcError: from the iteration: the stream ended in another error.
-            NoInstanceError: the connection was lost.
-        """
-        return Stream(self, stream_call(topic, payload))
-
-    async def collect(self, call: StreamCall[T]) -> list[T]:
-        """Sends a streaming request and returns all its rows.
-
-        Raises:
-            RpcError: the stream ended in an error.
-            NoInstanceError: the connection was lost.
-        """
-        return [row async for row in Stream(self, call)]
-
-    async def _first(self, call: StreamCall[T]) -> T:
-        async with Stream(self, call) as rows:
+    async def _first(self, call: AnyCall[T]) -> T:
+        async with Stream(self, [call]) as rows:
             return await anext(rows)
 
-    def merge(self, requests: Mapping[Key, tuple[str, Payload]]) -> Merged[Key]:
-        """Sends several streaming requests; the result iterates over the responses of all.
+    async def _collect(self, batch: CallBatch[T]) -> T:
+        return batch.read([row async for row in Stream(self, batch.calls)])
 
-        Args:
-            requests: Topic and payload of each, by a key of the caller's.
+    async def _do_all(self, sequence: CallSequence[T]) -> T:
+        return sequence.read([await self._first(call) for call in sequence.calls])
 
-        Returns:
-            Key and response in the order of arrival. A stream that fails yields its `RpcError`
-            and does not end the others.
+    def _stream(self, calls: Iterable[AnyCall[T]]) -> Stream[T]:
+        return Stream(self, calls)
 
-        Raises:
-            NoInstanceError: the connection was lost.
-        """
-        return Merged(self, requests)
-
-    def _begin(self, call: Call[Any] | StreamCall[Any]) -> tuple[int, Receiver]:
-        sender, inbox = trio.open_memory_channel[Message](math.inf)
-        return self._begin_into(sender, call), inbox
-
-    def _begin_into(self, sender: Sender, call: Call[Any] | StreamCall[Any]) -> int:
+    def _begin(self, sender: Sender, call: AnyCall[Any]) -> int:
+        """Sends a request whose responses go to `sender`; returns its matchtag."""
         self._check()
         message = self._calls.request(sender, call)
         try:
@@ -295,9 +179,8 @@ class Connection:
             raise
         return message.matchtag
 
-    def _leave(self, tag: int, inbox: Receiver, topic: str) -> None:
+    def _leave(self, tag: int, topic: str) -> None:
         """Abandons a request, and cancels it if its topic has a cancellation."""
-        inbox.close()
         sender = self._calls.leave(tag)
         if sender is not None:
             sender.close()
@@ -337,7 +220,7 @@ class Connection:
         # Requests may arrive directly behind the response.
         self._services[name] = handler
         try:
-            await self.do(void_call(topics.service.ADD, {"service": name}))
+            await self._first(void_call(topics.service.ADD, {"service": name}))
         except BaseException:
             # Requests that still arrive are rejected.
             del self._services[name]
@@ -345,7 +228,7 @@ class Connection:
 
     async def remove_service(self, name: str) -> None:
         """Unregisters a service."""
-        await self.do(void_call(topics.service.REMOVE, {"service": name}))
+        await self._first(void_call(topics.service.REMOVE, {"service": name}))
         self._services.pop(name, None)
 
     async def subscribe(self, prefix: str, handler: EventHandler) -> None:
@@ -357,14 +240,14 @@ class Connection:
             raise RpcError(errno.EEXIST, f"already subscribed to `{prefix}`")
         self._events[prefix] = handler
         try:
-            await self.do(void_call(topics.event.SUBSCRIBE, {"topic": prefix}))
+            await self._first(void_call(topics.event.SUBSCRIBE, {"topic": prefix}))
         except BaseException:
             del self._events[prefix]
             raise
 
     async def unsubscribe(self, prefix: str) -> None:
         """Cancels a subscription."""
-        await self.do(void_call(topics.event.UNSUBSCRIBE, {"topic": prefix}))
+        await self._first(void_call(topics.event.UNSUBSCRIBE, {"topic": prefix}))
         self._events.pop(prefix, None)
 
     async def wait_lost(self) -> None:

@@ -11,13 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import Decoder
-from penstock.client.calls import (
-    MAX_SUBMISSION_BYTES,
-    error_of,
-    is_good_end,
-    payload_of,
-    submit_batch,
-)
+from penstock.client.calls import MAX_SUBMISSION_BYTES, submit_batch
 from penstock.client.connection import READ_SIZE, connect
 from penstock.client.methods import Methods
 from penstock.client.outstanding import Outstanding
@@ -28,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock._core import Message
-    from penstock.client.calls import Call, StreamCall
+    from penstock.client.calls import AnyCall
     from penstock.executor.future import JobFuture
     from penstock.rows import JobRow
 
@@ -198,7 +192,7 @@ class Worker(threading.Thread):
         else:
             future._take_row(row)
 
-    def _send(self, call: Call[Any] | StreamCall[Any], handler: ResponseHandler) -> None:
+    def _send(self, call: AnyCall[Any], handler: ResponseHandler) -> None:
         self._unsent += self._outstanding.request(handler, call).encode()
 
     # --- submission
@@ -268,12 +262,14 @@ class Worker(threading.Thread):
         call = Methods.wait.call(jobs)
 
         def handle(response: Message) -> None:
-            if not response.errnum:
-                for row in call.read(payload_of(response)):
-                    left.discard(row["id"])
-                    self._end(row)
-            elif not is_good_end(response):
-                self._fail_wait(left, error_of(response))
+            try:
+                rows = call.rows(response)
+            except RpcError as error:
+                self._fail_wait(left, error)
+                return
+            for row in rows:
+                left.discard(row["id"])
+                self._end(row)
 
         self._send(call, handle)
 
@@ -308,12 +304,13 @@ class Worker(threading.Thread):
         call = Methods.eventlog.call(future.jobid(), follow=True)
 
         def handle(response: Message) -> None:
-            if not response.errnum:
-                for event in call.read(payload_of(response)):
+            try:
+                for event in call.rows(response):
                     future._take_event(event)
+            except RpcError as error:
+                log.warning("the events of a job cannot be followed: %s", error)
+            if not response.errnum:
                 return
-            if not is_good_end(response):
-                log.warning("the events of a job cannot be followed: %s", error_of(response))
             row = self._watched.pop(future)
             if row is not None:
                 self._settle(future, row)

@@ -12,8 +12,6 @@ from penstock.client.methods import Methods
 # Methods of one client only: the other has no services, or is closed by its block.
 BLOCKING_ONLY = {"close"}
 TRIO_ONLY = {"send", "add_service", "remove_service", "subscribe", "unsubscribe", "wait_lost"}
-# Methods whose result is iterated by `for` in one client and by `async for` in the other.
-TRANSPORT = {"merge"}
 
 
 def methods(kind):
@@ -37,15 +35,12 @@ def test_methods_have_equal_signatures(name):
     assert blocking.parameters == trio.parameters
     assert BLOCKING[name].__doc__
     assert TRIO[name].__doc__
-    if name not in TRANSPORT:
-        assert blocking.return_annotation == trio.return_annotation
+    assert blocking.return_annotation == trio.return_annotation
 
 
 def test_the_requests_by_name_are_defined_once():
     shared = {name for name in BLOCKING if vars(Methods).get(name) is BLOCKING[name] is TRIO[name]}
-    assert set(BLOCKING) - shared == {
-        *("close", "call_many", "do", "stream", "collect", "merge"),
-    }
+    assert set(BLOCKING) - shared == BLOCKING_ONLY
 
 
 def test_methods_annotate_their_results():
