@@ -16,7 +16,7 @@ import trio
 import trio.testing
 from runners import run
 
-from penstock._core import Decoder, Message
+from penstock._core import STREAMING, Decoder, Message
 from penstock.instance import pmix_server as pmix
 
 # Topics of the messages that the instance sends without a request.
@@ -24,7 +24,7 @@ QUIET = ("pmix.ping", "pmix.ended")
 
 SCRIPT = """#!{python}
 import json, os, socket, sys
-from penstock._core import Decoder, Message
+from penstock._core import STREAMING, Decoder, Message
 
 link = socket.socket(fileno=int(sys.argv[2]))
 decoder, came = Decoder(), []
@@ -98,12 +98,13 @@ class Instance:
         self.asked = []
 
     @contextmanager
-    def ask(self, topic, payload, flags):
+    def ask(self, call):
         """Sends a request as a runner does; topics without an answer get none."""
-        self.asked.append((topic, payload, flags))
+        self.asked.append((call.topic, call.payload, call.streaming))
+        request = Message.request(call.topic, {}, flags=STREAMING if call.streaming else 0)
         send, receive = trio.open_memory_channel(float("inf"))
-        for answer in self.answers.get(topic, []):
-            send.send_nowait(Message.request(topic, {}, flags=flags).respond(**answer))
+        for answer in self.answers.get(call.topic, []):
+            send.send_nowait(request.respond(**answer))
         with send:
             yield receive
 
@@ -153,9 +154,9 @@ def test_tasks_find_their_server_and_its_requests_are_the_jobs(tmp_path, server)
         "event": [0, {"id": "A"}],
     }
     assert instance.asked == [
-        ("pmix.alloc", {"directive": 1, "job": 5}, 0),
-        ("pmix.query", {"job": 5}, 0),
-        ("pmix.events", {"job": 5}, 64),
+        ("pmix.alloc", {"directive": 1, "job": 5}, False),
+        ("pmix.query", {"job": 5}, False),
+        ("pmix.events", {"job": 5}, True),
     ]
     assert start["mode"] & 0o777 == 0o700
     assert not Path(start["directory"]).exists()
@@ -318,6 +319,8 @@ def test_an_abort_ends_the_job(tmp_path, server):
     tmp_path = server(
         START,
         ASK,
+        # Without its trap the task would end at once, and the server with it.
+        "open(os.environ['GATE']).read()",
         "result = [ask('pmix.abort', {'rank': 'x'})]",
         "result += [ask('pmix.abort', {'rank': 0, 'status': 7, 'message': 'given up'})]",
         RESULT,
@@ -326,7 +329,7 @@ def test_an_abort_ends_the_job(tmp_path, server):
 
     async def scenario(service):
         # The server runs as long as the task.
-        command = ["sh", "-c", f"trap '' TERM; cat {tmp_path}/gate"]
+        command = ["sh", "-c", f"trap '' TERM; : > {tmp_path}/gate; cat {tmp_path}/gate"]
         service.start(1, command, options={"pmix": True})
         told = await service.over()
         assert note(told) == ("abort", "rank 0 aborted with status 7: given up")

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock import inventory
-from penstock._core import NORESPONSE, Message, ResourceSet, fluid_f58, topic
+from penstock._core import ResourceSet, fluid_f58, topic
+from penstock.client.calls import raw_call
 from penstock.client.methods import Methods
+from penstock.client.outstanding import silent_request
 from penstock.errors import Error, StartError, StoreError
 from penstock.instance.broker import Broker
 from penstock.instance.config_reload import check_queues, merge, queues_lost
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 EXEC_NAME = "job-exec"
+# The counts of jobs, by which a changed configuration is checked.
+STATS = raw_call(topic.job_list.JOB_STATS, {})
 # Added to twice the kill timeout of jobs, for their end at shutdown.
 SHUTDOWN_MARGIN_S = 5.0
 
@@ -162,7 +166,7 @@ class Instance:
         """
         old = self._options
         config, changed = merge(old.config, document)
-        check_queues(old.config, config, lambda: self._jobs.request(topic.job_list.JOB_STATS))
+        check_queues(old.config, config, lambda: self._jobs.do(STATS))
         new = dataclasses.replace(old, config=config)
         self._set_manager(old, new)
         try:
@@ -187,7 +191,7 @@ class Instance:
         if self._options.sched != "none" and settings != self._scheduler_sent:
             self._scheduler_sent = settings
             payload = json.loads(settings)
-            request = Message.request(topic.sched.CONFIG_RELOAD, payload, flags=NORESPONSE)
+            request = silent_request(topic.sched.CONFIG_RELOAD, payload)
             self._broker.post_messages(self._control.peer, [request])
 
     def _set_manager(self, before: StartOptions, after: StartOptions) -> None:
@@ -219,7 +223,7 @@ class Instance:
             async with self._execution(nursery):
                 await nursery.start(self._broker.listen, listener, network.credentials)
                 log.info("%s: %s", self._uri, self._resources.summary())
-                stats = self._jobs.request(topic.job_list.JOB_STATS)
+                stats = self._jobs.do(STATS)
                 for problem in queues_lost(options.config, stats):
                     log.warning("%s", problem)
                 if options.parent is not None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import STREAMING, Message, fluid_dothex, fluid_f58, topic
-from penstock.client.calls import Call, StreamCall, error_of, payload_of, raw_call, raw_stream
+from penstock._core import Message, fluid_dothex, fluid_f58, topic
+from penstock.client.calls import error_of, payload_of, raw_call
 from penstock.client.methods import Methods
 from penstock.client.outstanding import Outstanding
 from penstock.instance.runner import LocalRunner
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from penstock._core import Batch
+    from penstock.client.calls import AnyCall
     from penstock.config import ExecSettings
     from penstock.instance.broker import Broker
     from penstock.instance.system import System
@@ -66,7 +67,7 @@ class LocalExecService:
             pmix_servers=system.pmix_servers,
             lookup_r=self._lookup_r,
             wait_inactive=self._wait_inactive,
-            send_request=self._send_request,
+            send_request=self._responses,
             wait_writable=broker.wait_writable,
         )
 
@@ -101,18 +102,8 @@ class LocalExecService:
             raise OSError(response.errnum, text)
 
     @contextmanager
-    def _send_request(
-        self, name: str, payload: dict[str, Any], flags: int = 0
-    ) -> Iterator[trio.MemoryReceiveChannel[Message]]:
+    def _responses(self, call: AnyCall[Any]) -> Iterator[trio.MemoryReceiveChannel[Message]]:
         """Sends a request; the responses come by the channel."""
-        make = raw_stream if flags & STREAMING else raw_call
-        with self._responses(make(name, payload)) as responses:
-            yield responses
-
-    @contextmanager
-    def _responses(
-        self, call: Call[Any] | StreamCall[Any]
-    ) -> Iterator[trio.MemoryReceiveChannel[Message]]:
         send, receive = trio.open_memory_channel[Message](float("inf"))
         request = self._outstanding.request(send.send_nowait, call)
         try:

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from penstock.client.calls import payload_of
 from penstock.client.outstanding import Outstanding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock._core import Batch, Message
-    from penstock.client.calls import Call, StreamCall
+    from penstock.client.calls import AnyCall, StreamCall
     from penstock.instance.broker import Broker
 
 T = TypeVar("T")
@@ -31,9 +30,7 @@ class InternalClient:
         self._outstanding: Outstanding[Callable[[Message], None]] = Outstanding()
         self._peer = broker.attach(self)
 
-    def send(
-        self, call: Call[Any] | StreamCall[Any], take: Callable[[Message], None] | None = None
-    ) -> None:
+    def send(self, call: AnyCall[Any], take: Callable[[Message], None] | None = None) -> None:
         """Sends a request; calls `take`, if given, with each response."""
         request = self._outstanding.request(take or _ignore, call)
         self._broker.post_messages(self._peer, [request])
@@ -46,7 +43,7 @@ class InternalClient:
             if response.errnum:
                 ended.set()
             else:
-                rows.extend(call.read(payload_of(response)))
+                rows.extend(call.rows(response))
 
         self.send(call, take)
         return ended

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock._core import (
-    STREAMING,
     AbortRequest,
     Decoder,
     Message,
@@ -28,7 +27,7 @@ from penstock._core import (
     read_object,
     topic,
 )
-from penstock.client.calls import raw_call
+from penstock.client.calls import raw_call, raw_stream
 from penstock.client.outstanding import Outstanding
 from penstock.errors import Error, PmixError, RequestError
 from penstock.instance.requests import printable
@@ -350,9 +349,8 @@ class Link:
             return self._reject(request, error.errnum, error.text)
         payload["job"] = self._job
         with ExitStack() as stack:
-            sending = self._send_request(
-                request.topic or "", payload, STREAMING if request.streaming else 0
-            )
+            make = raw_stream if request.streaming else raw_call
+            sending = self._send_request(make(request.topic or "", payload))
             responses = stack.enter_context(sending)
             self._outstanding += 1
             nursery.start_soon(self._forward_responses, request, responses, stack.pop_all())

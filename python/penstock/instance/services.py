@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from penstock._core import Batch, Message, MockExec, Scheduler
+from penstock._core import Batch, MockExec, Scheduler
+from penstock.client.outstanding import Outstanding
 from penstock.errors import StoreError
 from penstock.instance.clock import Alarm
 from penstock.instance.restart import Restarts
@@ -16,8 +17,11 @@ from penstock.instance.restart import Restarts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock._core import JobManager
+    from penstock._core import JobManager, Message
+    from penstock.client.calls import Call
     from penstock.instance.broker import Broker
+
+T = TypeVar("T")
 
 log = logging.getLogger("penstock")
 
@@ -44,6 +48,7 @@ class ManagerService:
         self._on_purge = on_purge
         self._failed = False
         self._alarm = Alarm(broker.clock)
+        self._outstanding: Outstanding[list[Message]] = Outstanding()
         # A response tells what the store has committed: if that fails, the instance ends.
         self.peer = broker.attach(
             self, names=self.NAMES, on_failure=self._fail, fatal=(StoreError,)
@@ -61,20 +66,25 @@ class ManagerService:
         """Takes messages in; responses are sent once their facts are durable."""
         self._manager.handle(batch, self._broker.clock.now())
 
-    def request(self, topic: str) -> dict[str, Any]:
-        """Sends a request with an empty payload; returns the response, which comes at once."""
-        request = Message.request(topic, {})
+    def do(self, call: Call[T]) -> T:
+        """Sends a request that the job manager answers at once; returns its result.
+
+        Raises:
+            RpcError: the job manager rejects the request.
+        """
+        inbox: list[Message] = []
+        request = self._outstanding.request(inbox, call)
         self._manager.handle(Batch([request]), self._broker.clock.now())
-        payload: dict[str, Any] = {}
         others = Batch()
         for message in self._flush():
             # Responses to peers have routes.
-            if message.topic == topic and not message.routes:
-                payload = message.object()
+            is_own = message.kind == "response" and not message.routes
+            if is_own and self._outstanding.deliver(message) is inbox:
+                inbox.append(message)
             else:
                 others.append(message)
         self._broker.post(self.peer, others)
-        return payload
+        return call.result(inbox[0])
 
     def settle(self, now: float) -> None:
         """Commits, then sends; long responses in parts, as their readers keep up."""

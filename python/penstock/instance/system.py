@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from penstock._core import JobManager, Message, ResourceSet, TaskPlacement
     from penstock.aclient import Client
+    from penstock.client.calls import AnyCall
     from penstock.instance.clock import Clock
 
 
@@ -275,9 +276,9 @@ class OutputDirectory(Protocol):
         """Sets the events of changed files."""
 
 
-# Sends a request to the instance: topic, payload and flags; the responses come by the channel.
+# Sends a request to the instance; the responses come by the channel.
 SendRequest = Callable[
-    [str, dict[str, Any], int], "AbstractContextManager[trio.MemoryReceiveChannel[Message]]"
+    ["AnyCall[Any]"], "AbstractContextManager[trio.MemoryReceiveChannel[Message]]"
 ]
 # The environment that each task rank needs for PMIx, and what to call when a rank has ended.
 PmixClients = tuple[dict[int, dict[str, str]], Callable[[int], None]]
