@@ -29,6 +29,7 @@ def alloc(tmp_path_factory):
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
     """Compiles a program of the tests."""
+    server_program()
     directory = tmp_path_factory.mktemp("programs")
     return lambda name: str(compile_program(PROGRAMS / f"{name}.c", directory))
 
