@@ -21,8 +21,8 @@ class Simulated:
     def start(self, job, *, reattach=False, spec=None, **system):
         """Sends a start request; returns the parsed responses."""
         spec = jobspec(**system) if spec is None else spec
-        told = {"id": job, "userid": OWNER, "jobspec": spec, "reattach": reattach}
-        request = Message.request("job-exec.start", told, userid=OWNER, rolemask=1)
+        payload = {"id": job, "userid": OWNER, "jobspec": spec, "reattach": reattach}
+        request = Message.request("job-exec.start", payload, userid=OWNER, rolemask=1)
         return [parsed(message) for message in self.deliver(request)]
 
     def advance(self, seconds):

@@ -38,25 +38,25 @@ from penstock.errors import ResourceSetError, RpcError
 def test_hello_with_and_without_partial_ok():
     sched = Sched()
     sched.register()
-    asked = payloads(sched.acquire(inventory()), "job-manager.sched-hello")
-    assert asked == [{"partial-ok": True}]
+    sent_requests = payloads(sched.acquire(inventory()), "job-manager.sched-hello")
+    assert sent_requests == [{"partial-ok": True}]
     manager = Manager()
     job = manager.running()
     for payload in (None, {}, {"partial-ok": True}, {"partial-ok": False}):
-        told, end = responses(manager.hello(payload))
-        assert (told.object()["id"], end.errnum) == (job, ENODATA)
+        response, end = responses(manager.hello(payload))
+        assert (response.object()["id"], end.errnum) == (job, ENODATA)
 
 
 @requirement("rfc27.hello.free")
 def test_hello_announces_released_ranks():
     manager = Manager()
     job = manager.running()
-    (told, _) = responses(manager.hello({"partial-ok": True}))
-    assert "free" not in told.object()
+    (response, _) = responses(manager.hello({"partial-ok": True}))
+    assert "free" not in response.object()
     manager.respond_start(job, "finish", status=0)
     manager.respond_start(job, "release", ranks="1", final=False)
-    (told, _) = responses(manager.hello({"partial-ok": True}))
-    assert told.object()["free"] == "1"
+    (response, _) = responses(manager.hello({"partial-ok": True}))
+    assert response.object()["free"] == "1"
 
     sched = Sched()
     sched.register()
@@ -82,9 +82,9 @@ def test_hello_must_be_streaming():
 @requirement("rfc27.success.r")
 def test_success_carries_r():
     sent = Sched.running().alloc(5)
-    (told,) = allocs(sent)
+    (response,) = allocs(sent)
     (stored,) = committed(sent).values()
-    assert ResourceSet(told["R"]) == stored
+    assert ResourceSet(response["R"]) == stored
     # The job manager uses the committed R, with or without R in the response.
     manager = Manager()
     manager.scheduler()
@@ -103,9 +103,9 @@ def test_alloc_carries_the_time_of_submission():
     manager = Manager()
     manager.scheduler()
     job = manager.submit()
-    (asked,) = payloads(manager.sent, "sched.alloc")
-    assert asked["t_submit"] == manager.row(job)["t_submit"]
-    assert isinstance(asked["t_submit"], float)
+    (request,) = payloads(manager.sent, "sched.alloc")
+    assert request["t_submit"] == manager.row(job)["t_submit"]
+    assert isinstance(request["t_submit"], float)
 
 
 @requirement("rfc27.alloc.displaced", "rfc27.cancel.not-the-job")
@@ -146,11 +146,11 @@ def test_cancel_and_prioritize_have_the_no_response_flag():
 def test_the_scheduler_does_not_annotate_the_queue():
     sched = Sched.running(inventory(1, 1))
     sent = sched.alloc(1) + sched.alloc(2) + sched.free(1)
-    told = [
+    annotations = [
         response["annotations"]["sched"] for response in allocs(sent) if "annotations" in response
     ]
-    assert len(told) == 3
-    assert not [annotation for annotation in told if "queue" in annotation]
+    assert len(annotations) == 3
+    assert not [annotation for annotation in annotations if "queue" in annotation]
     assert kept({"queue": "batch"}) == {"queue": "batch"}
 
 
@@ -158,8 +158,8 @@ def test_the_scheduler_does_not_annotate_the_queue():
 def test_the_selection_type_is_kept():
     assert kept({"selection_type": "backfill"}) == {"selection_type": "backfill"}
     sched = Sched.running()
-    (told,) = allocs(sched.alloc(1))
-    assert told["annotations"]["sched"].keys() == {"resource_summary", "reason_pending"}
+    (response,) = allocs(sched.alloc(1))
+    assert response["annotations"]["sched"].keys() == {"resource_summary", "reason_pending"}
 
 
 def kept(annotations):
@@ -200,8 +200,8 @@ def test_a_free_may_be_of_a_part():
     sent = manager.respond_start(job, "release", ranks="1", final=False)
     sent += manager.respond_start(job, "release", ranks="0", final=True)
     frees = payloads(sent, "sched.free")
-    told = [(ResourceSet(payload["R"]).summary(), payload["final"]) for payload in frees]
-    assert told == [("rank1/core[0-3]", False), ("rank0/core[0-3]", True)]
+    freed = [(ResourceSet(payload["R"]).summary(), payload["final"]) for payload in frees]
+    assert freed == [("rank1/core[0-3]", False), ("rank0/core[0-3]", True)]
 
     sched = Sched.running(inventory(2, 1))
     r = granted(sched.alloc(1, nodes=2))[1]
@@ -248,22 +248,22 @@ def test_the_scheduler_accepts_another_expiration():
 
 
 def updated(errnum):
-    """A running job, after the scheduler's response to a change of its time limit."""
+    """A running job, after the scheduler's payload to a change of its time limit."""
     manager = Manager()
     job = manager.running(duration=60)
     update = {"id": job, "updates": {"attributes.system.duration": 600}}
     sent = manager.request("job-manager.update", update)
     (request,) = requests(sent, "sched.expiration")
-    told = request.object()
-    assert told["id"] == job
-    assert told["expiration"] > manager.row(job)["t_run"]
+    payload = request.object()
+    assert payload["id"] == job
+    assert payload["expiration"] > manager.row(job)["t_run"]
     assert responses(sent) == []
     # The broker responds ENOSYS if no scheduler is registered.
     unserved = errnum == ENOSYS
     sent = (
         manager.respond_unserved(request) if unserved else manager.respond(request, errnum=errnum)
     )
-    return manager, job, told["expiration"], sent
+    return manager, job, payload["expiration"], sent
 
 
 @pytest.mark.parametrize("errnum", [0, ENOSYS])
@@ -365,9 +365,9 @@ def test_shrink_names_targets_that_are_gone_for_good(start):
         changes = client.stream("resource.acquire")
         assert next(changes)["up"] == "0-3"
         client.rpc("resource.shrink", {"targets": "2-3"})
-        told = next(changes)
-        assert (told["shrink"], told["down"]) == ("2-3", "2-3")
-        assert "up" not in told
+        response = next(changes)
+        assert (response["shrink"], response["down"]) == ("2-3", "2-3")
+        assert "up" not in response
         # A target that is down already is in `shrink` alone.
         client.drain("1")
         assert next(changes) == {"down": "1"}

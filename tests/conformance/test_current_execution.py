@@ -22,17 +22,22 @@ def test_a_start_request_is_served_with_and_without_r(start):
     manager.exec_hello()
     job = manager.submit()
     r = manager.next_r()
-    (asked,) = payloads(manager.allocate(job, r), "job-exec.start")
-    assert ResourceSet(asked["R"]) == ResourceSet(r)
+    (request,) = payloads(manager.allocate(job, r), "job-exec.start")
+    assert ResourceSet(request["R"]) == ResourceSet(r)
     assert [response[1] for response in Simulated().start(7)] == ["start", "finish", "release"]
     # Without R in the request the service looks it up: here that of an inactive job.
     options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         assert instance.penstock("run", "true").returncode == 0
         (row,) = client.jobs(constraint={})
-        asked = {"id": row["id"], "userid": row["userid"], "jobspec": jobspec(), "reattach": False}
-        told = client.stream("job-exec.start", asked)
-        assert [next(told)["type"] for _ in range(3)] == ["start", "finish", "release"]
+        request = {
+            "id": row["id"],
+            "userid": row["userid"],
+            "jobspec": jobspec(),
+            "reattach": False,
+        }
+        received = client.stream("job-exec.start", request)
+        assert [next(received)["type"] for _ in range(3)] == ["start", "finish", "release"]
 
 
 @requirement("rfc32.start.reattached")
@@ -40,8 +45,8 @@ def test_a_reattached_job_continues():
     assert Simulated().start(7, reattach=True, duration=5) == [(7, "reattached", {})]
     manager = Manager()
     job = manager.running()
-    (asked,) = payloads(manager.exec_hello(origin=b"another"), "job-exec.start")
-    assert asked["reattach"] is True
+    (request,) = payloads(manager.exec_hello(origin=b"another"), "job-exec.start")
+    assert request["reattach"] is True
     manager.respond_start(job, "reattached")
     assert manager.names(job).count("start") == 1
     manager.finish(job)
@@ -55,8 +60,8 @@ def test_a_new_service_replaces_one_with_running_jobs(settings):
     job = manager.running()
     sent = manager.exec_hello("sim-exec", b"sim")
     assert [response.errnum for response in responses(sent)] == [0]
-    (asked,) = payloads(sent, "sim-exec.start")
-    assert (asked["id"], asked["reattach"]) == (job, True)
+    (request,) = payloads(sent, "sim-exec.start")
+    assert (request["id"], request["reattach"]) == (job, True)
     assert "exception" not in manager.names(job)
 
 
@@ -79,8 +84,8 @@ def test_finish_has_the_wait_status_of_the_first_fatal_exception(wait_status, co
     assert manager.event(job, "exception")["wait_status"] == wait_status
     mock = Simulated()
     mock.start(job, duration=5)
-    told = [parsed(message) for message in mock.deliver(event)]
-    assert told[0] == (job, "finish", {"status": code << 8})
+    received = [parsed(message) for message in mock.deliver(event)]
+    assert received[0] == (job, "finish", {"status": code << 8})
     mock.start(8, duration=5)
     without = mock.interrupt(8)
     assert without[0] == (8, "finish", {"status": 15})
@@ -119,8 +124,8 @@ def test_a_start_request_has_no_streaming_flag_and_its_responses_have():
     manager.exec_hello()
     (request,) = requests(manager.allocate(manager.submit()), "job-exec.start")
     assert not request.streaming
-    told = [response[1] for response in Simulated().start(7)]
-    assert told == ["start", "finish", "release"]
+    received = [response[1] for response in Simulated().start(7)]
+    assert received == ["start", "finish", "release"]
     # The responses have the streaming flag (`parsed` checks it), unlike the request.
     assert parsed(StartStream(request, 7).start())[1] == "start"
 
@@ -142,9 +147,9 @@ def test_exceptions_are_published_and_end_the_job(start):
     for severity in (3, 0):
         sent = manager.raise_exception(job, severity)
         (event,) = [message for message in sent if message.kind == "event"]
-        told = event.object()
-        assert (event.topic, told["id"], told["type"]) == ("job-exception", job, "cancel")
-        assert told["severity"] == severity
+        exception = event.object()
+        assert (event.topic, exception["id"], exception["type"]) == ("job-exception", job, "cancel")
+        assert exception["severity"] == severity
     mock = Simulated()
     assert requests(mock.service.start(), "event.subscribe")[0].object() == {
         "topic": "job-exception"

@@ -50,9 +50,9 @@ def ask(world, job, directive, *attributes, rank=0):
     payload = payload_of(job, directive, *attributes, rank=rank)
     peer.post(peer.request("pmix.alloc", payload, STREAMING))
     world.settle()
-    told = [message.object() for message in peer.take() if not message.errnum]
+    received = [message.object() for message in peer.take() if not message.errnum]
     world.instance.disconnect(peer)
-    return told[-1]
+    return received[-1]
 
 
 def granted(world, job, directive, *attributes):
@@ -140,8 +140,8 @@ def test_lent_nodes_are_reacquired_or_come_back_in_time(world):
 def test_a_queued_request_is_cancelled_by_its_id_and_all_of_a_task_without_one(world):
     job = world.run_job(2)
     for name in ("a", "b", "c"):
-        told = ask(world, job, NEW, attribute("nnodes", 5), attribute("reqid", name))
-        assert told["status"] == QUEUED
+        response = ask(world, job, NEW, attribute("nnodes", 5), attribute("reqid", name))
+        assert response["status"] == QUEUED
     ask(world, job, NEW, attribute("nnodes", 5), attribute("reqid", "another's"), rank=1)
     granted(world, job, CANCEL, attribute("reqid", "b"))
     assert states(world, job)["b"] == "cancelled"
@@ -163,9 +163,9 @@ def test_a_queued_request_is_cancelled_by_its_id_and_all_of_a_task_without_one(w
 def test_another_directive_is_not_supported(world):
     job = world.run_job(1)
     for directive in (0, 6, 128, 255):
-        told = ask(world, job, directive, attribute("nnodes", 1))
-        assert told["status"] == NOT_SUPPORTED
-        assert told["reason"]
+        response = ask(world, job, directive, attribute("nnodes", 1))
+        assert response["status"] == NOT_SUPPORTED
+        assert response["reason"]
 
 
 # --- attributes
@@ -226,20 +226,20 @@ def test_memory_and_networks_are_dropped_unless_required(world):
         more = granted(world, job, EXTEND, attribute("nnodes", 1), attribute(key, value))
         assert more.dropped == (f"pmix.alloc.{key}",)
         wish = attribute(key, value, required=True)
-        told = ask(world, job, EXTEND, attribute("nnodes", 1), wish)
-        assert told["status"] == NOT_SUPPORTED
+        response = ask(world, job, EXTEND, attribute("nnodes", 1), wish)
+        assert response["status"] == NOT_SUPPORTED
 
 
 @requirement("pmix5.attributes.required", "pmix5.answer.status")
 @requirement("pmix5.attributes.preferred")
 def test_required_attributes_are_met_now_or_denied_and_others_are_not(world):
     job = world.run_job(4)
-    told = ask(world, job, EXTEND, attribute("nnodes", 3, required=True))
-    assert told["status"] == OUT_OF_RESOURCE
-    assert "3 whole nodes" in told["reason"]
+    response = ask(world, job, EXTEND, attribute("nnodes", 3, required=True))
+    assert response["status"] == OUT_OF_RESOURCE
+    assert "3 whole nodes" in response["reason"]
     # As a wish an amount waits, and a preference is dropped.
-    told = ask(world, job, NEW, attribute("nnodes", 3))
-    assert told["status"] == QUEUED
+    response = ask(world, job, NEW, attribute("nnodes", 3))
+    assert response["status"] == QUEUED
     ask(world, job, CANCEL)
     more = granted(world, job, EXTEND, attribute("nlist", "node0"))
     assert (more.hosts, more.dropped) == ("node4", ("pmix.alloc.nlist",))
@@ -295,8 +295,8 @@ def test_an_answer_goes_to_the_requester_alone(world):
     payload = payload_of(job, EXTEND, attribute("nnodes", 1))
     requester.post(requester.request("pmix.alloc", payload, STREAMING))
     world.settle()
-    told = [message.object() for message in requester.take() if not message.errnum]
-    assert told[-1]["status"] == SUCCESS
+    received = [message.object() for message in requester.take() if not message.errnum]
+    assert received[-1]["status"] == SUCCESS
     assert bystander.take() == []
 
 
@@ -309,6 +309,6 @@ def test_a_job_is_its_owners_alone():
     job = manager.running()
     for topic in ("pmix.alloc", "pmix.query", "pmix.cancel"):
         payload = payload_of(job, NEW, attribute("nnodes", 1))
-        (told,) = responses(manager.request(topic, payload, userid=GUEST))
-        assert told.object()["status"] == NO_PERMISSIONS, topic
+        (response,) = responses(manager.request(topic, payload, userid=GUEST))
+        assert response.object()["status"] == NO_PERMISSIONS, topic
     assert ResourceSet(manager.manager.held()).nnodes == 2

@@ -61,12 +61,12 @@ def test_running_jobs_and_their_allocations_outlive_the_scheduler():
     events = manager.names(job)
     manager.disconnect(b"sched")
     assert manager.names(job) == events
-    (told,) = [
+    (received,) = [
         response.object()
         for response in responses(manager.hello(), "job-manager.sched-hello")
         if not response.errnum
     ]
-    assert told["id"] == job
+    assert received["id"] == job
 
 
 # --- Implementation
@@ -145,10 +145,10 @@ def suspended(manager):
 def test_a_conventional_error_stops_requests_until_ready(topic):
     manager = Manager()
     job = manager.running()
-    asked = requests(manager.sent + manager.finish(job), topic)
+    sent_requests = requests(manager.sent + manager.finish(job), topic)
     assert not suspended(manager)
     assert manager.log == []
-    manager.respond_unserved(asked[0])
+    manager.respond_unserved(sent_requests[0])
     assert any(topic in line and str(ENOSYS) in line for line in manager.log)
     assert suspended(manager)
     assert topics(manager.hello()) == []
@@ -197,11 +197,11 @@ def test_hello_announces_each_job_with_resources_once():
     manager.finish(done)
     manager.submit()
     manager.disconnect(b"sched")
-    told = responses(manager.hello(origin=b"another"))
-    assert [response.errnum for response in told] == [0, ENODATA]
-    assert told[0].streaming
+    received = responses(manager.hello(origin=b"another"))
+    assert [response.errnum for response in received] == [0, ENODATA]
+    assert received[0].streaming
     row = manager.row(running)
-    assert told[0].object() == {
+    assert received[0].object() == {
         "id": running,
         "priority": HIGHEST,
         "userid": OWNER,
@@ -367,9 +367,9 @@ def test_an_alloc_request_has_its_keys():
     manager = Manager()
     manager.scheduler()
     job = manager.submit(urgency=31, cores=2)
-    (asked,) = payloads(manager.sent, "sched.alloc")
-    assert (asked["id"], asked["priority"], asked["userid"]) == (job, HIGHEST, OWNER)
-    assert asked["jobspec"]["resources"][0]["with"][0] == {"type": "core", "count": 2}
+    (payload,) = payloads(manager.sent, "sched.alloc")
+    assert (payload["id"], payload["priority"], payload["userid"]) == (job, HIGHEST, OWNER)
+    assert payload["jobspec"]["resources"][0]["with"][0] == {"type": "core", "count": 2}
     (request,) = requests(manager.sent, "sched.alloc")
     assert request.matchtag == 0
 
@@ -378,15 +378,20 @@ def test_an_alloc_request_has_its_keys():
     sched = Sched.running(inventory(1, 2))
     sched.alloc(1, cores=2)
     for number, priority in [(2, 1), (3, HIGHEST), (4, HIGHEST - 1), (5, 0)]:
-        values = {**asked, "id": number, "priority": priority}
+        values = {**payload, "id": number, "priority": priority}
         sched.request("sched.alloc", {key: values[key] for key in keys})
     # Priority 0 is a job that is held.
     order = [sched.free(freed) for freed in (1, 3, 4, 2)]
     assert [list(granted(sent)) for sent in order] == [[3], [4], [2], []]
     assert list(granted(sched.request("sched.prioritize", {"jobs": [[5, 1]]}))) == [5]
     for priority in (-1, HIGHEST + 1, 1.5):
-        (told,) = allocs(sched.request("sched.alloc", {**asked, "id": 9, "priority": priority}))
-        assert (told["type"], "priority" in told["note"] or "u32" in told["note"]) == (DENY, True)
+        (response,) = allocs(
+            sched.request("sched.alloc", {**payload, "id": 9, "priority": priority})
+        )
+        assert (response["type"], "priority" in response["note"] or "u32" in response["note"]) == (
+            DENY,
+            True,
+        )
 
 
 @requirement("rfc27.alloc.redacted", "rfc27.alloc.jobspec-stored")
@@ -395,8 +400,8 @@ def test_the_full_jobspec_is_durable_before_the_alloc_request(tmp_path):
     manager.scheduler()
     environment = {"PATH": "/bin", "LONG": "x" * 1000}
     job = manager.submit(environment=environment)
-    (asked,) = payloads(manager.sent, "sched.alloc")
-    assert "environment" not in asked["jobspec"]["attributes"]["system"]
+    (request,) = payloads(manager.sent, "sched.alloc")
+    assert "environment" not in request["jobspec"]["attributes"]["system"]
     # If the instance were killed now, the next one would have it.
     for file in tmp_path.glob("jobs.sqlite*"):
         shutil.copy(file, tmp_path / f"copy-of-{file.name}")
@@ -409,7 +414,7 @@ def test_the_full_jobspec_is_durable_before_the_alloc_request(tmp_path):
     )
     full = stored_value(found)
     assert full["attributes"]["system"].pop("environment") == environment
-    assert full == asked["jobspec"]
+    assert full == request["jobspec"]
 
 
 def stored_value(response):

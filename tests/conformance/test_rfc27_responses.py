@@ -63,8 +63,8 @@ def test_success_follows_the_commit_of_r():
     "rfc27.success.event-annotations",
 )
 def test_annotations_of_success_are_in_the_alloc_event():
-    (told,) = allocs(Sched.running().alloc(5))
-    assert told["annotations"]["sched"]["resource_summary"] == "rank0/core0"
+    (response,) = allocs(Sched.running().alloc(5))
+    assert response["annotations"]["sched"]["resource_summary"] == "rank0/core0"
     manager = Manager()
     manager.scheduler()
     with_some, without = manager.submit(), manager.submit()
@@ -104,9 +104,9 @@ def annotated(*updates):
 def test_annotate_carries_annotations():
     sched = Sched.running(inventory(1, 1))
     sched.alloc(1)
-    (told,) = allocs(sched.alloc(2))
-    assert told["type"] == ANNOTATE
-    assert told["annotations"]["sched"]["reason_pending"]
+    (response,) = allocs(sched.alloc(2))
+    assert response["type"] == ANNOTATE
+    assert response["annotations"]["sched"]["reason_pending"]
     # A response without the key has no effect, and the request stays outstanding.
     manager = Manager()
     manager.scheduler()
@@ -124,8 +124,8 @@ def test_each_job_has_its_own_annotations():
     jobs = [manager.submit() for _ in range(3)]
     for number, job in enumerate(jobs[:2]):
         manager.respond_alloc(job, ANNOTATE, annotations={"sched": {"n": number}})
-    told = [manager.row(job).get("annotations") for job in jobs]
-    assert told == [{"sched": {"n": 0}}, {"sched": {"n": 1}}, None]
+    received = [manager.row(job).get("annotations") for job in jobs]
+    assert received == [{"sched": {"n": 0}}, {"sched": {"n": 1}}, None]
 
 
 @requirement("rfc27.annotate.merge", "rfc27.annotate.recursive")
@@ -194,9 +194,9 @@ def test_annotations_are_discarded_when_the_allocation_fails(how):
 def test_an_impossible_job_is_denied():
     sched = Sched.running(inventory(2, 2))
     for spec in ({"cores": 3}, {"nodes": 3}, {"constraints": {"properties": ["nosuch"]}}):
-        (told,) = allocs(sched.alloc(5, **spec))
-        assert told["type"] == DENY
-        assert isinstance(told["note"], str)
+        (received,) = allocs(sched.alloc(5, **spec))
+        assert received["type"] == DENY
+        assert isinstance(received["note"], str)
     # A job that can run later is not denied.
     sched.alloc(6, nodes=2, cores=2)
     assert [response["type"] for response in allocs(sched.alloc(7, cores=2))] == [ANNOTATE]

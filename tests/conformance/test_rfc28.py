@@ -39,8 +39,8 @@ def provider(start):
 @requirement("rfc28.general.acquire", "rfc28.request.empty")
 def test_the_scheduler_acquires_before_anything_else():
     # By default the scheduler requests Penstock's own `grow`.
-    (asked,) = Sched().register()
-    assert (asked.topic, asked.object()) == ("resource.acquire", {"grow-ok": True})
+    (request,) = Sched().register()
+    assert (request.topic, request.object()) == ("resource.acquire", {"grow-ok": True})
     sched = Sched(grow=False)
     assert set(topics(sched.sent_first)) == {"service.add"}
     sent = sched.register()

@@ -51,11 +51,11 @@ def test_the_job_id_is_in_requests_and_responses():
     manager.scheduler()
     manager.exec_hello()
     job = manager.submit()
-    (asked,) = payloads(manager.allocate(job), "job-exec.start")
-    assert asked["id"] == job
+    (request,) = payloads(manager.allocate(job), "job-exec.start")
+    assert request["id"] == job
     mock = Simulated()
-    told = [*mock.start(7), *mock.start(8, duration=10), *mock.interrupt(8)]
-    assert [(response[0], response[1]) for response in told] == [
+    received = [*mock.start(7), *mock.start(8, duration=10), *mock.interrupt(8)]
+    assert [(response[0], response[1]) for response in received] == [
         (7, "start"),
         (7, "finish"),
         (7, "release"),
@@ -91,20 +91,23 @@ def test_a_job_is_started_once():
 
 @requirement("rfc32.general.errnum-zero")
 def test_an_error_of_a_job_has_errnum_0(start):
-    told = Simulated().start(7, spec={"attributes": {"system": {"duration": "x"}}})
-    assert [(response[0], response[1]) for response in told] == [(7, "exception"), (7, "release")]
-    assert "duration" in told[0][2]["note"] or "invalid type" in told[0][2]["note"]
-    told = Simulated().start(8, exec={"test": {"run_duration": "nonsense"}})
-    assert [response[1] for response in told] == ["exception", "release"]
+    received = Simulated().start(7, spec={"attributes": {"system": {"duration": "x"}}})
+    assert [(response[0], response[1]) for response in received] == [
+        (7, "exception"),
+        (7, "release"),
+    ]
+    assert "duration" in received[0][2]["note"] or "invalid type" in received[0][2]["note"]
+    received = Simulated().start(8, exec={"test": {"run_duration": "nonsense"}})
+    assert [response[1] for response in received] == ["exception", "release"]
     # The service for processes does the same: an error would end the stream.
     options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         for broken in ({"tasks": []}, {"attributes": {"system": {"cwd": 7}}}, {"tasks": 7}):
-            asked = {"id": 9, "userid": os.getuid(), "jobspec": {**jobspec(), **broken}}
-            asked |= {"reattach": False, "R": inventory(1, 1).to_dict()}
-            answers = client.stream("job-exec.start", asked)
-            told = [next(answers), next(answers)]
-            assert [response["type"] for response in told] == ["exception", "release"], broken
+            request = {"id": 9, "userid": os.getuid(), "jobspec": {**jobspec(), **broken}}
+            request |= {"reattach": False, "R": inventory(1, 1).to_dict()}
+            answers = client.stream("job-exec.start", request)
+            received = [next(answers), next(answers)]
+            assert [response["type"] for response in received] == ["exception", "release"], broken
 
 
 @requirement("rfc32.general.error-is-fatal")
@@ -271,16 +274,16 @@ def test_a_start_request_has_its_keys(tmp_path):
     spec = jobspec(environment=environment)
     (answer,) = responses(manager.request("job-ingest.submit", {"jobspec": spec}, userid=GUEST))
     job = answer.object()["id"]
-    (asked,) = payloads(manager.allocate(job), "job-exec.start")
-    assert (asked["id"], asked["userid"], asked["reattach"]) == (job, GUEST, False)
-    assert asked["jobspec"] == spec
+    (request,) = payloads(manager.allocate(job), "job-exec.start")
+    assert (request["id"], request["userid"], request["reattach"]) == (job, GUEST, False)
+    assert request["jobspec"] == spec
     manager.respond_start(job, "start")
     # After a restart the job should still be running.
     del manager.manager
     again = Manager(path=path, guests=True)
-    (asked,) = payloads(again.exec_hello(), "job-exec.start")
-    assert (asked["id"], asked["reattach"]) == (job, True)
-    assert asked["jobspec"] == spec
+    (request,) = payloads(again.exec_hello(), "job-exec.start")
+    assert (request["id"], request["reattach"]) == (job, True)
+    assert request["jobspec"] == spec
 
 
 @requirement("rfc32.start.start")
@@ -328,8 +331,8 @@ def test_an_exception_has_a_severity_a_type_and_a_note():
     assert manager.event(job, "exception")["severity"] == 3
     note = "resource allocation expired"
     manager.respond_start(job, "exception", severity=0, type="timeout", note=note)
-    told = manager.event(job, "exception")
-    assert (told["severity"], told["type"], told["note"]) == (0, "timeout", note)
+    exception = manager.event(job, "exception")
+    assert (exception["severity"], exception["type"], exception["note"]) == (0, "timeout", note)
     # Both services send all three.
     mock = Simulated()
     mock.start(7, duration=1, exec={"test": {"run_duration": "5s"}})

@@ -65,11 +65,11 @@ def test_algebra(left: list[list[int] | range], right: list[list[int] | range]) 
 
 
 @given(parts, st.lists(ids, max_size=20))
-def test_questions(members: list[list[int] | range], asked: list[int]) -> None:
+def test_questions(members: list[list[int] | range], candidates: list[int]) -> None:
     made, bitmap = pair(members)
     if bitmap:
         assert (made.first(), made.last()) == (bitmap.min(), bitmap.max())
-    for member in asked:
+    for member in candidates:
         assert (member in made) == (member in bitmap)
         assert made.next(member) == next(bitmap.iter_equal_or_larger(member + 1), None)
         if member in bitmap:

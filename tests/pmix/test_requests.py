@@ -57,8 +57,8 @@ def test_every_attribute_comes_in_its_type(start: Start, program: Path) -> None:
     [(code, lines)] = finish(daemon.run(program, ["2", *WORDS]))
     assert (code, lines) == (0, ["status: 0"])
     [request] = requests(daemon, "pmix.alloc")
-    asked = request.object()
-    assert (asked["rank"], asked["directive"]) == (0, 2)
+    payload = request.object()
+    assert (payload["rank"], payload["directive"]) == (0, 2)
     hosts = attribute("pmix.alloc.nlist", "string", "node1,node2")
     net = [
         attribute("pmix.alloc.netid", "string", "eth0"),
@@ -66,9 +66,9 @@ def test_every_attribute_comes_in_its_type(start: Start, program: Path) -> None:
         attribute("pmix.alloc.netqos", "string", "fast"),
     ]
     # The output of PMIx_generate_regex depends on the version.
-    regex = asked["attributes"][3]["value"]
+    regex = payload["attributes"][3]["value"]
     assert regex in ("pmix[node[2:8-9,11],login]", "node08,node09,node11,login")
-    assert asked["attributes"] == [
+    assert payload["attributes"] == [
         attribute("pmix.alloc.reqid", "string", "mine"),
         attribute("pmix.alloc.id", "string", "ƒ3"),
         attribute("pmix.alloc.nnodes", "uint64", 2**64 - 1),

@@ -150,10 +150,10 @@ def test_released_and_extended(start: Start, alloc: Path) -> None:
     assert code == 0
     assert "rank 0: release: pmix.alloc.nlist = n12" in lines
     assert "rank 0: extend: pmix.alloc.time = 600" in lines
-    asked = [daemon.asked.get_nowait().object() for _ in range(2)]
-    assert [request["directive"] for request in asked] == [3, 2]
-    assert asked[0]["attributes"][2]["value"] == "n11,n12"
-    assert asked[1]["attributes"][1] == {
+    sent_requests = [daemon.asked.get_nowait().object() for _ in range(2)]
+    assert [request["directive"] for request in sent_requests] == [3, 2]
+    assert sent_requests[0]["attributes"][2]["value"] == "n11,n12"
+    assert sent_requests[1]["attributes"][1] == {
         "key": "pmix.alloc.time",
         "required": False,
         "type": "uint32",

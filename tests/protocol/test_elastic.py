@@ -253,8 +253,8 @@ def test_queued_requests_survive_a_restart(clock: SteppedClock, tmp_path: Path) 
     assert [message.object()["id"] for message in peer.take()] == ["got", "loan"]
     world.execution.finish(other)
     world.settle()
-    (heard,) = peer.take()
-    assert heard.object()["id"] == "waits"
+    (received,) = peer.take()
+    assert received.object()["id"] == "waits"
     assert world.row(fluid_parse(waits["alloc"]))["state"] == RUN
     assert world.row(job)["ranks"] == "0-5"
     world.advance(501)

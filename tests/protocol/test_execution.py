@@ -15,7 +15,7 @@ def stream():
     return StartStream(Message.request("job-exec.start", {"id": 7}), 7)
 
 
-def told(message):
+def content(message):
     payload = message.object()
     assert (message.topic, message.streaming, payload["id"]) == ("job-exec.start", True, 7)
     return payload["type"], payload["data"]
@@ -33,7 +33,7 @@ def test_a_mild_exception_changes_nothing():
 
 def test_reattached_replaces_start_if_requested():
     job = StartStream(Message.request("job-exec.start", {"id": 7}), 7, reattach=True)
-    assert told(job.reattached()) == ("reattached", {})
+    assert content(job.reattached()) == ("reattached", {})
     with pytest.raises(ProtocolError):
         job.start()
     job.finish(0)
@@ -56,12 +56,12 @@ def test_the_first_fatal_exception_determines_the_wait_status(wait_status, statu
         data = {"severity": 0, "type": "timeout", "note": "over"}
         if wait_status is not None:
             data["wait_status"] = wait_status
-        assert told(job.exception("timeout", "over", wait_status=wait_status))[1] == data
+        assert content(job.exception("timeout", "over", wait_status=wait_status))[1] == data
     else:
         job.interrupt(wait_status)
     job.interrupt(2 << 8)
     job.exception("late", "", wait_status=2 << 8)
-    assert told(job.finish(9)) == ("finish", {"status": status})
+    assert content(job.finish(9)) == ("finish", {"status": status})
 
 
 @given(st.lists(st.sampled_from(["start", "exception", "interrupt", "finish", "part", "release"])))
@@ -84,7 +84,7 @@ def test_nothing_follows_the_final_release_which_needs_an_end(calls):
         except ProtocolError:
             continue
         if message is not None:
-            kind, data = told(message)
+            kind, data = content(message)
             sent.append("final" if data.get("final") else kind)
     assert sent.count("final") <= 1
     assert "final" not in sent[:-1]

@@ -78,9 +78,9 @@ def test_our_simulated_execution_handles_the_recorded_broker() -> None:
     differences = Differences("exec", "execution")
     started = list(service.start())
     assert differences.besides() <= {message.topic for message in started}
-    asked = [message for message in started if message.topic not in differences.besides()]
+    requests = [message for message in started if message.topic not in differences.besides()]
     differences.all_seen()
-    for request, frame in zip(asked, hello, strict=True):
+    for request, frame in zip(requests, hello, strict=True):
         assert not unlike(request, frame.message), frame.place
         assert request.object() == frame.payload
     now = 1795218096.5

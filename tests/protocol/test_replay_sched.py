@@ -53,7 +53,7 @@ class InstanceInPlaceOfTheBroker:
         self.exec = ExecutionService(self.instance)
         self.differences = Differences("sched")
         self.ids: dict[int, int] = {}
-        self.asked: list[Message] = []
+        self.received: list[Message] = []
         self.connect()
 
     def connect(self) -> None:
@@ -80,12 +80,12 @@ class InstanceInPlaceOfTheBroker:
             self.scheduler.post(self.answer(frame, payload))
 
     def answer(self, frame: Frame, payload: dict[str, Any]) -> Message:
-        for request in reversed(self.asked):
+        for request in reversed(self.received):
             same = request.topic == frame.message.topic
             if same and payload.get("id", request.object()["id"]) == request.object()["id"]:
-                given = payload if frame.message.payload is not None else None
-                return request.respond(given, errnum=frame.message.errnum)
-        raise AssertionError(f"{frame.place} answers what was not asked")
+                content = payload if frame.message.payload is not None else None
+                return request.respond(content, errnum=frame.message.errnum)
+        raise AssertionError(f"{frame.place} answers no request")
 
     def hear(self, frame: Frame) -> None:
         """Expects our instance to send a message of the recorded kind now."""
@@ -97,7 +97,7 @@ class InstanceInPlaceOfTheBroker:
         self.differences.check(frame, ours)
         assert ours is not None
         if ours.kind == "request":
-            self.asked.append(ours)
+            self.received.append(ours)
         expected, said = translated(frame.payload, self.ids), payload_of(ours)
         for key in EXACT:
             assert said.get(key) == expected.get(key), f"{frame.place}: {key}"
@@ -182,7 +182,7 @@ class SchedulerInPlaceOfTheClient:
 
     def ours(self, frame: Frame) -> Message:
         """Our request for the one that a recorded response answers."""
-        asked = [
+        requests = [
             entry.message.matchtag
             for entry in self.recorded
             if entry.to_broker
@@ -190,8 +190,8 @@ class SchedulerInPlaceOfTheClient:
             and entry.message.topic == frame.message.topic
         ]
         sent = [request for request in self.requests if request.topic == frame.message.topic]
-        place = asked.index(frame.message.matchtag)
-        assert place < len(sent), f"{frame.place}: we have not asked {frame.message.topic} by then"
+        place = requests.index(frame.message.matchtag)
+        assert place < len(sent), f"{frame.place}: {frame.message.topic} is not sent by then"
         return sent[place]
 
     def hear(self, frame: Frame) -> list[Message]:
@@ -290,9 +290,9 @@ def test_our_scheduler_is_reloaded_while_a_job_runs() -> None:
     assert (world.scheduler.phase, world.scheduler.failure) == ("running", None)
     sent = [entry for entry in RELOAD if entry.to_broker and entry.message.kind == "request"]
     differences = Differences("sched-reload", "scheduler")
-    asked = [message for message in world.requests if message.topic not in differences.besides()]
-    assert len(asked) < len(world.requests)
-    for request, frame in zip(asked, sent, strict=True):
+    requests = [message for message in world.requests if message.topic not in differences.besides()]
+    assert len(requests) < len(world.requests)
+    for request, frame in zip(requests, sent, strict=True):
         differences.check(frame, request)
     differences.all_seen()
     # The cores of the running job are not given away.

@@ -39,7 +39,7 @@ def responses(topic: str) -> list[list[Frame]]:
 
 
 @contextmanager
-def told(tmp_path: Path, answers: list[Frame]) -> Iterator[Client]:
+def client_of(tmp_path: Path, answers: list[Frame]) -> Iterator[Client]:
     """Our client, whose request gets the recorded responses with its own matchtag."""
     path = tmp_path / "s"
     path.unlink(missing_ok=True)
@@ -79,7 +79,7 @@ def objects(answers: list[Frame]) -> list[dict[str, Any]]:
 
 def test_rows_of_jobs(tmp_path: Path) -> None:
     for answers in responses("job-list.list"):
-        with told(tmp_path, answers) as client:
+        with client_of(tmp_path, answers) as client:
             rows = [row for payload in objects(answers) for row in payload["jobs"]]
             assert list(client.jobs()) == rows
 
@@ -93,7 +93,7 @@ def test_events_of_a_job(tmp_path: Path) -> None:
             for line in payload["event"].splitlines()
         ]
         ends.add(answers[-1].message.errnum)
-        with told(tmp_path, answers) as client:
+        with client_of(tmp_path, answers) as client:
             assert list(client.eventlog(ONE, follow=True)) == events
     assert errno.ENODATA in ends
 
@@ -101,7 +101,7 @@ def test_events_of_a_job(tmp_path: Path) -> None:
 def test_documents_of_a_job(tmp_path: Path) -> None:
     for answers in responses("job-info.lookup"):
         (payload,) = objects(answers)
-        with told(tmp_path, answers) as client:
+        with client_of(tmp_path, answers) as client:
             documents = client.lookup(ONE, *(key for key in payload if key != "id"))
             assert {key: payload[key] for key in documents} == dict(documents)
 
@@ -109,7 +109,7 @@ def test_documents_of_a_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize("topic", ["job-manager.queue-status", "job-manager.history.get"])
 def test_small_responses(tmp_path: Path, topic: str) -> None:
     for answers in responses(topic):
-        with told(tmp_path, answers) as client:
+        with client_of(tmp_path, answers) as client:
             if answers[0].message.errnum:
                 with pytest.raises(RpcError):
                     client.rpc(topic, {})
@@ -128,7 +128,7 @@ def test_every_other_response(tmp_path: Path) -> None:
             if answers[0].message.streaming or len(answers) > 1:
                 continue
             message = answers[0].message
-            with told(tmp_path, answers) as client:
+            with client_of(tmp_path, answers) as client:
                 if message.errnum:
                     errors += 1
                     with pytest.raises(RpcError) as rejected:

@@ -116,7 +116,7 @@ class Acquisition(RuleBasedStateMachine):
         self.stranger = self.instance.connect()
         self.scheduler: SlowScheduler | None = None
         self.listener = Listener()
-        self.told = Listener()
+        self.delivered = Listener()
         self.there, self.gone = IDset(range(RANKS)), IDset()
         self.drained, self.offline = IDset(), IDset()
         self.monitor: tuple[Peer, IDset] | None = None
@@ -238,7 +238,7 @@ class Acquisition(RuleBasedStateMachine):
     @precondition(lambda self: self.scheduler is None)
     @rule()
     def scheduler_comes(self) -> None:
-        self.listener, self.told = Listener(), Listener()
+        self.listener, self.delivered = Listener(), Listener()
         self.scheduler = SlowScheduler(self.instance)
         self.scheduler.heard = self.listener.hear
         self.scheduler.said = self.check_allocation
@@ -247,7 +247,7 @@ class Acquisition(RuleBasedStateMachine):
 
         def deliver(batch: Any) -> None:
             for message in batch:
-                self.told.hear(message)
+                self.delivered.hear(message)
             keep(batch)
 
         self.scheduler.deliver = deliver  # type: ignore[method-assign]
@@ -278,7 +278,7 @@ class Acquisition(RuleBasedStateMachine):
     @precondition(lambda self: self.scheduler is not None)
     @rule()
     def another_scheduler_comes(self) -> None:
-        if not self.told.acquired:
+        if not self.delivered.acquired:
             return
         other = SlowScheduler(self.instance)
         for _ in range(3):
@@ -292,7 +292,7 @@ class Acquisition(RuleBasedStateMachine):
     @rule(streaming=st.booleans())
     def stranger_acquires(self, streaming: bool) -> None:
         response = self.stranger.ask("resource.acquire", None, STREAMING if streaming else 0)
-        if self.told.acquired and self.scheduler is not None:
+        if self.delivered.acquired and self.scheduler is not None:
             # Either error may be checked first.
             assert response.errnum in {errno.EBUSY} | (set() if streaming else {errno.EPROTO})
         elif not streaming:
@@ -338,15 +338,15 @@ class Acquisition(RuleBasedStateMachine):
         everything, down = ResourceSet(status["all"]), ResourceSet(status["down"])
         assert everything.ranks == self.there - EXCLUDED
         assert everything.ranks - down.ranks == self.expected_up
-        if self.told.acquired and self.scheduler is not None:
-            assert self.told.up == self.expected_up
+        if self.delivered.acquired and self.scheduler is not None:
+            assert self.delivered.up == self.expected_up
             now = ResourceSet(self.user.ask("resource.status")["R"])
-            assert self.told.ranks == self.there - EXCLUDED
-            assert self.told.expiration == (now.expiration or 0.0)
-            known = now.restrict(ranks=self.told.ranks).properties
-            assert self.told.properties == {name: of for name, of in known.items() if of}
+            assert self.delivered.ranks == self.there - EXCLUDED
+            assert self.delivered.expiration == (now.expiration or 0.0)
+            known = now.restrict(ranks=self.delivered.ranks).properties
+            assert self.delivered.properties == {name: of for name, of in known.items() if of}
             mine = {name: of - EXCLUDED for name, of in self.properties.items() if of - EXCLUDED}
-            assert self.told.properties == mine
+            assert self.delivered.properties == mine
 
     @invariant()
     def jobs_are_unharmed(self) -> None:
@@ -435,6 +435,6 @@ def test_every_change_is_sent() -> None:
         change()
         state.the_provider_knows_what_is_up()
         state.jobs_are_unharmed()
-    assert state.told.properties == {"a": IDset("0,2")}
+    assert state.delivered.properties == {"a": IDset("0,2")}
     state.jobs_run_where_it_is_up()
     state.teardown()

@@ -79,12 +79,14 @@ class Allocation(Jobs):
         wanted = self.wanted()
         assert self.watch.ready
         assert not self.watch.recalled, "a cancel that was not answered"
-        asked = list(wanted)[: self.scheduler.limit]
-        assert self.watch.asked == set(asked)
-        told = {job: (request["priority"], request["duration"]) for job, request in wanted.items()}
-        assert self.known.pending == {job: told[job] for job in asked}
-        if asked:
-            annotations = wanted[asked[0]].get("annotations", {})
+        outstanding = list(wanted)[: self.scheduler.limit]
+        assert self.watch.asked == set(outstanding)
+        expected = {
+            job: (request["priority"], request["duration"]) for job, request in wanted.items()
+        }
+        assert self.known.pending == {job: expected[job] for job in outstanding}
+        if outstanding:
+            annotations = wanted[outstanding[0]].get("annotations", {})
             assert "reason_pending" in annotations.get("sched", {}), "pending without a reason"
         for account in audit(self.instance, self.user, set(self.jobs)).values():
             if account.allocated:
@@ -93,7 +95,7 @@ class Allocation(Jobs):
 
     @precondition(lambda self: self.scheduler is not None and self.watch.asked)
     @rule(place=places, what=st.sampled_from(["cancel", 1, 20, 31, 60.0, 3600.0]))
-    def a_change_of_a_waiting_job_is_heard(self, place: int, what: str | float) -> None:
+    def a_pending_job_is_changed(self, place: int, what: str | float) -> None:
         """Changes urgency, duration or both of a pending job."""
         place = 2 * place + 1
         if isinstance(what, str):
@@ -116,7 +118,7 @@ class Allocation(Jobs):
         self.change_duration_of(job, duration)
         self.both_work()
         assert not self.updates, "a change that is never answered"
-        assert not runs or self.known.expirations > before, "not asked"
+        assert not runs or self.known.expirations > before, "no request was sent"
 
     @precondition(lambda self: self.execution.jobs)
     @rule(limit=limits)
@@ -199,7 +201,7 @@ def test_resources_freed_between_hello_and_ready_are_not_lost() -> None:
     state.both_work()
     scheduler = greeting(state)
     state.manager_works(5)
-    # Hello has told that the job holds resources.
+    # Hello has announced the job with its resources.
     assert [message.errnum for message in scheduler.inbox] == [0, errno.ENODATA]
     state.job_ends(0)
     state.manager_works(5)
@@ -217,9 +219,9 @@ def test_a_change_of_a_pending_job_reaches_the_scheduler(
 ) -> None:
     state = Allocation()
     state.some_run_and_some_wait(limit, running=True, waiting=3)
-    state.a_change_of_a_waiting_job_is_heard(0, what)
+    state.a_pending_job_is_changed(0, what)
     state.the_job_manager_asks_for_what_it_wants()
-    state.a_change_of_a_waiting_job_is_heard(1, what)
+    state.a_pending_job_is_changed(1, what)
     state.teardown()
 
 

@@ -269,8 +269,8 @@ class Execution(RuleBasedStateMachine):
             return stream.reattached() if again else stream.start()
 
         services = self.services.values()
-        asked = [answers for service in services for answers in service.answers.values()]
-        again = bool(asked) and asked[place % len(asked)].may("r")
+        streams = [answers for service in services for answers in service.answers.values()]
+        again = bool(streams) and streams[place % len(streams)].may("r")
         if proper == 0:
             again = not again
         self.answer(place, "r" if again else "s", started)
@@ -330,11 +330,11 @@ class Execution(RuleBasedStateMachine):
 
     @invariant()
     def every_exception_is_published_to_all_subscribers(self) -> None:
-        told = Counter(map(described, self.raised))
+        raised = Counter(map(described, self.raised))
         for job, account in audit(self.instance, self.user, set(self.jobs)).items():
             logged = [event["context"] for event in account.log if event["name"] == "exception"]
             # A service that registers later receives fatal ones again.
-            assert Counter(described({"id": job, **context}) for context in logged) <= told
+            assert Counter(described({"id": job, **context}) for context in logged) <= raised
         for service in self.services.values():
             assert service.exceptions == self.raised[len(self.raised) - len(service.exceptions) :]
             assert len(service.exceptions) == len(self.raised) - service.since

@@ -81,7 +81,7 @@ class RuleBreaking(Jobs):
         super().__init__()
         self.watch.lawful = False
         self.rogue: Peer | None = None
-        self.asked: list[Message] = []
+        self.requests: list[Message] = []
 
     @precondition(lambda self: self.rogue is None)
     @rule(proper=st.booleans())
@@ -104,7 +104,7 @@ class RuleBreaking(Jobs):
 
     def hear(self, message: Message) -> None:
         if message.kind == "request" and message.topic in ("sched.alloc", "sched.free"):
-            self.asked.append(message)
+            self.requests.append(message)
 
     def say(self, *messages: Message) -> None:
         assert self.rogue is not None
@@ -139,30 +139,30 @@ class RuleBreaking(Jobs):
         }
         return self.rogue.request("kvs.commit", {"namespace": "primary", "flags": 0, "ops": [op]})
 
-    @precondition(lambda self: self.rogue is not None and self.asked)
+    @precondition(lambda self: self.rogue is not None and self.requests)
     @rule(place=places, kind=KINDS, extra=extras)
     def answer(self, place: int, kind: Any, extra: dict[str, Any]) -> None:
-        request = self.asked[-1 - place % len(self.asked)]
+        request = self.requests[-1 - place % len(self.requests)]
         self.say(request.respond({"id": request.object()["id"], "type": kind} | extra))
 
-    @precondition(lambda self: self.rogue is not None and self.asked)
+    @precondition(lambda self: self.rogue is not None and self.requests)
     @rule(place=places, text=documents, twice=st.booleans())
     def commit_and_answer(self, place: int, text: str, twice: bool) -> None:
-        request = self.asked[-1 - place % len(self.asked)]
+        request = self.requests[-1 - place % len(self.requests)]
         job = request.object()["id"]
         success = request.respond({"id": job, "type": ALLOC_SUCCESS})
         self.say(self.commit_of(job, text), *[success] * (1 + twice))
 
-    @precondition(lambda self: self.rogue is not None and self.asked)
+    @precondition(lambda self: self.rogue is not None and self.requests)
     @rule(place=places, payload=garbage)
     def answer_garbage(self, place: int, payload: bytes) -> None:
-        request = self.asked[-1 - place % len(self.asked)]
+        request = self.requests[-1 - place % len(self.requests)]
         self.say(request.respond(payload))
 
-    @precondition(lambda self: self.rogue is not None and self.asked)
+    @precondition(lambda self: self.rogue is not None and self.requests)
     @rule(place=places, errnum=st.sampled_from([errno.ENOSYS, errno.EPROTO, 250]))
     def answer_with_an_error(self, place: int, errnum: int) -> None:
-        request = self.asked[-1 - place % len(self.asked)]
+        request = self.requests[-1 - place % len(self.requests)]
         self.say(request.respond(errnum=errnum, errtext="no"))
 
     def teardown(self) -> None:

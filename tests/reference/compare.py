@@ -282,8 +282,8 @@ def read_trace(path: Path, limit: int | None, squeeze: float) -> Workload:
         if not line or line.startswith(";"):
             continue
         fields = [float(field) for field in line.split()]
-        submit, run, used, asked, estimate = (fields[place - 1] for place in (2, 4, 5, 8, 9))
-        size = int(asked if asked > 0 else used)
+        submit, run, used, requested, estimate = (fields[place - 1] for place in (2, 4, 5, 8, 9))
+        size = int(requested if requested > 0 else used)
         if size > 0 and run >= 0 and (limit is None or len(jobs) < limit):
             submit = math.floor(submit / squeeze)
             jobs.append(Job(int(fields[0]), submit, run, estimate if estimate >= 0 else run, size))

@@ -29,11 +29,11 @@ def flux(fake):
     """A broker that knows one job, which has cores 100 and 101 of this machine."""
 
     def lookup(request):
-        asked = request.object()
-        if asked["id"] != JOB or asked["flags"] != 0:
+        payload = request.object()
+        if payload["id"] != JOB or payload["flags"] != 0:
             return [request.respond(errnum=errno.ENOENT)]
         documents = {"R": fake.r.to_json(), "jobspec": '{"version":1}'}
-        found = {key: documents[key] for key in asked["keys"]}
+        found = {key: documents[key] for key in payload["keys"]}
         return [request.respond({"id": JOB, **found})]
 
     def attribute(request):
@@ -79,8 +79,8 @@ def started(flux, *options):
 
 def test_a_nested_instance_uses_the_r_of_its_job_and_publishes_its_address(flux):
     with started(flux) as process:
-        asked = flux.wait_for("job-info.lookup")
-        assert asked.object() == {"id": JOB, "keys": ["R", "jobspec"], "flags": 0}
+        request = flux.wait_for("job-info.lookup")
+        assert request.object() == {"id": JOB, "keys": ["R", "jobspec"], "flags": 0}
         memo = flux.wait_for("job-manager.memo").object()
         assert memo["id"] == JOB
         with Client(memo["memo"]["uri"]) as client:

@@ -123,14 +123,14 @@ def test_changes_that_cancel_out_are_not_sent():
     bench.ask("resource.drain", {"targets": "0-1"})
     bench.ask("resource.shrink", {"targets": "3"})
     bench.ask("resource.undrain", {"targets": "1"})
-    told = [message.object() for message in bench.settle() if message.matchtag == 7]
-    assert told == [{"shrink": "3", "down": "0,3"}]
+    received = [message.object() for message in bench.settle() if message.matchtag == 7]
+    assert received == [{"shrink": "3", "down": "0,3"}]
     # The first response to an acquire includes changes of the same round that precede it.
     bench.ask("resource.disconnect")
     bench.ask("resource.undrain", {"targets": "0"})
     bench.ask("resource.acquire", flags=STREAMING, matchtag=8)
-    told = [message.object() for message in bench.settle() if message.matchtag == 8]
-    assert [payload["up"] for payload in told] == ["0-2"]
+    received = [message.object() for message in bench.settle() if message.matchtag == 8]
+    assert [payload["up"] for payload in received] == ["0-2"]
 
 
 def test_a_request_that_wants_no_response_gets_none_and_holds_nothing():

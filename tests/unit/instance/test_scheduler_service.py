@@ -27,7 +27,7 @@ class RejectingResource:
         self._broker = broker
         self._rejections = rejections
         self.topics: list[str] = []
-        self.asked = trio.Event()
+        self.acquire_sent = trio.Event()
         self.peer = broker.attach(self, names=["resource"])
 
     def deliver(self, batch: Batch) -> None:
@@ -41,7 +41,7 @@ class RejectingResource:
                 answer = request.respond(errnum=errno.EPERM, errtext=text)
                 self._broker.post_messages(self.peer, [answer])
             else:
-                self.asked.set()
+                self.acquire_sent.set()
 
     def settle(self, now: float) -> None:
         """Has nothing to settle."""
@@ -56,7 +56,7 @@ def test_one_that_fails_is_logged_and_replaced(caplog):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(broker.pump)
             nursery.start_soon(service.run)
-            await resource.asked.wait()
+            await resource.acquire_sent.wait()
             nursery.cancel_scope.cancel()
         # Each that fails leaves: its successor finds the names free.
         assert resource.topics == ["resource.acquire", "resource.disconnect"] * 2 + [

@@ -71,7 +71,7 @@ def test_any_text_is_read_or_rejected(text):
         constraint = parse_query(text, OPERATORS, "name")
     except JobspecError as error:
         place = re.search(r" at byte (\d+)$", str(error))
-        told = place is not None and int(place[1]) <= len(text.encode())
+        is_valid = place is not None and int(place[1]) <= len(text.encode())
     else:
-        told = len(constraint) == 1
-    assert told, text
+        is_valid = len(constraint) == 1
+    assert is_valid, text

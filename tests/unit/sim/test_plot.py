@@ -68,8 +68,8 @@ def test_boxes_without_values_are_left_out():
 
 def test_a_histogram_labels_its_bins():
     svg = histogram([0, 1, 2], [("x", [3, 4])], x=Axis(), y=Axis())
-    told = [hit.find("title").text for hit in parts(svg, "rect", "hit")]
-    assert told == ["0 to 1\nx: 3", "1 to 2\nx: 4"]
+    tooltips = [hit.find("title").text for hit in parts(svg, "rect", "hit")]
+    assert tooltips == ["0 to 1\nx: 3", "1 to 2\nx: 4"]
 
 
 def test_blocks_outside_of_the_axes_are_cut_off():
@@ -156,21 +156,21 @@ def test_each_step_has_its_label():
     edges = [float(n) for n in range(241)]
     line = Line("a", edges, [float(n % 7) for n in range(240)] + [6.0])
     svg = lines([line], x=Axis(low=0, high=240), y=Axis(), step=True, size=Size(1080, 260))
-    told = list(hits(svg))
-    assert [words[1] for _, _, words in told] == [f"a: {n % 7}" for n in range(240)]
-    wide = (told[-1][1] - told[0][0]) / 240
-    for n, (left, right, _) in enumerate(told):
-        assert left == pytest.approx(told[0][0] + n * wide, abs=0.11)
-        assert right == pytest.approx(told[0][0] + (n + 1) * wide, abs=0.21)
+    tooltips = list(hits(svg))
+    assert [words[1] for _, _, words in tooltips] == [f"a: {n % 7}" for n in range(240)]
+    wide = (tooltips[-1][1] - tooltips[0][0]) / 240
+    for n, (left, right, _) in enumerate(tooltips):
+        assert left == pytest.approx(tooltips[0][0] + n * wide, abs=0.11)
+        assert right == pytest.approx(tooltips[0][0] + (n + 1) * wide, abs=0.21)
 
 
 def test_joined_points_have_a_label_between_them():
     line = Line("a", [0.0, 10.0], [0.0, 1000.0])
     other = Line("b", [0.0, 5.0], [4.0, 4.0])
     svg = lines([line, other], x=Axis(low=0, high=10), y=Axis(low=0, high=1000))
-    told = list(hits(svg))
-    low, high = told[0][0], told[-1][1]
-    for left, right, words in told:
+    tooltips = list(hits(svg))
+    low, high = tooltips[0][0], tooltips[-1][1]
+    for left, right, words in tooltips:
         part = ((left + right) / 2 - low) / (high - low)
         said = dict(word.split(": ") for word in words[1:])
         assert float(said["a"].replace(",", "")) == pytest.approx(1000 * part, abs=2)

@@ -228,17 +228,17 @@ def deep(jobs):
 
 
 def test_a_callback_can_stop_a_simulation_which_continues_later():
-    told = []
+    reports = []
 
     def stop(*progress):
-        told.append(progress)
+        reports.append(progress)
         raise LookupError
 
     simulation = deep(300)
     with pytest.raises(LookupError):
         simulation.advance(1, stop)
     # Called before the first instant, so no job has an estimate.
-    assert told == [(0, 0)]
+    assert reports == [(0, 0)]
     estimates = simulation.result().columns()["estimate_start"].tolist()
     assert all(math.isnan(estimate) for estimate in estimates)
     while simulation.advance(50):
