@@ -74,38 +74,38 @@ impl Engine {
             return ids.iter().map(unknown).collect();
         }
         let mut left = horizon.ends;
-        let mut go_on = || {
+        let mut may_continue = || {
             left -= 1;
             left > 0
         };
         let mut ahead = Forecast::new(self.clone(), now);
         ahead.decisions_left = horizon.decisions;
-        self.estimates(ahead, ids, &mut go_on).0
+        self.estimates(ahead, ids, &mut may_continue).0
     }
 
-    /// As [`estimate_of`](Self::estimate_of); calls `go_on` after each pass of the forecast, and
+    /// As [`estimate_of`](Self::estimate_of); calls `may_continue` after each pass of the forecast, and
     /// returns `None` once that returns `false`.
     pub fn estimate_of_while(
         &self,
         now: f64,
         ids: &[JobId],
-        go_on: &mut dyn FnMut() -> bool,
+        may_continue: &mut dyn FnMut() -> bool,
     ) -> Option<Vec<Estimate>> {
         if self.is_planned(now) {
             return Some(self.reservations(ids));
         }
         let ahead = Forecast::new(self.clone(), now);
-        let (estimates, is_whole) = self.estimates(ahead, ids, go_on);
+        let (estimates, is_whole) = self.estimates(ahead, ids, may_continue);
         is_whole.then_some(estimates)
     }
 
-    /// The starts of these jobs in a forecast on a copy, and whether `go_on` has always returned
+    /// The starts of these jobs in a forecast on a copy, and whether `may_continue` has always returned
     /// `true`.
     fn estimates(
         &self,
         mut ahead: Forecast,
         ids: &[JobId],
-        go_on: &mut dyn FnMut() -> bool,
+        may_continue: &mut dyn FnMut() -> bool,
     ) -> (Vec<Estimate>, bool) {
         let mut watched = ahead.can_start(ids.iter().copied());
         let mut starts = FxHashMap::default();
@@ -121,7 +121,7 @@ impl Engine {
             starts.extend(planned.filter_map(|job| Some((job.id, job.start?))));
             true
         } else {
-            ahead.run(&mut watched, go_on, &mut note)
+            ahead.run(&mut watched, may_continue, &mut note)
         };
         let estimate = |id: &JobId| Estimate {
             id: *id,
@@ -192,16 +192,16 @@ impl Forecast {
     }
 
     /// Advances from planned end to planned end until each of the watched jobs has started or is
-    /// denied, or no decision remains. Calls `note` with these decisions, and `go_on` after each
-    /// pass. Returns `false` if `go_on` or the limit on decisions stopped it before.
+    /// denied, or no decision remains. Calls `note` with these decisions, and `may_continue` after each
+    /// pass. Returns `false` if `may_continue` or the limit on decisions stopped it before.
     pub fn run(
         &mut self,
         watched: &mut FxHashSet<JobId>,
-        go_on: &mut dyn FnMut() -> bool,
+        may_continue: &mut dyn FnMut() -> bool,
         note: &mut dyn FnMut(&Engine, f64, Decision),
     ) -> bool {
         while !watched.is_empty() && self.pass(watched, note) {
-            if self.decisions_left == 0 || !go_on() {
+            if self.decisions_left == 0 || !may_continue() {
                 return watched.is_empty();
             }
         }

@@ -228,12 +228,12 @@ impl Lublin {
         self.draw_while(&mut || true)
     }
 
-    /// As [`draw`](Self::draw), until `go_on`, which is called at intervals, returns `false`.
+    /// As [`draw`](Self::draw), until `may_continue`, which is called at intervals, returns `false`.
     ///
     /// # Errors
     ///
-    /// As [`draw`](Self::draw), or `go_on` has returned `false`.
-    pub fn draw_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Workload, Error> {
+    /// As [`draw`](Self::draw), or `may_continue` has returned `false`.
+    pub fn draw_while(&self, may_continue: &mut dyn FnMut() -> bool) -> Result<Workload, Error> {
         check_job_count(self.jobs)?;
         if self.cores == 0 {
             return Err(Error::new("cores: expected 1 or more, found 0"));
@@ -255,7 +255,7 @@ impl Lublin {
         let mut jobs = Vec::new();
         let mut work = 0.0;
         for _ in 0..self.jobs {
-            check_stop(jobs.len(), go_on)?;
+            check_stop(jobs.len(), may_continue)?;
             let first = usize::from(next.len() > 1 && next[1] < next[0]);
             let population = streams[first].population;
             let size = population.size(self.cores, &mut random);
@@ -270,7 +270,7 @@ impl Lublin {
         let queue = workload.queue_number(String::new())?;
         let start = submits.first().copied().unwrap_or(0.0);
         for (number, (submit, (size, run, limit))) in (1u64..).zip(submits.iter().zip(jobs)) {
-            check_stop(workload.len(), go_on)?;
+            check_stop(workload.len(), may_continue)?;
             let shape = workload.shape_number(JobShape::cores(size))?;
             let submit = ((submit - start) * scale).round();
             let times = JobTimes { submit, run, limit };

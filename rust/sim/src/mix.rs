@@ -63,12 +63,12 @@ impl Mix {
         self.draw_while(&mut || true)
     }
 
-    /// As [`draw`](Self::draw), until `go_on`, which is called at intervals, returns `false`.
+    /// As [`draw`](Self::draw), until `may_continue`, which is called at intervals, returns `false`.
     ///
     /// # Errors
     ///
-    /// As [`draw`](Self::draw), or `go_on` has returned `false`.
-    pub fn draw_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Workload, Error> {
+    /// As [`draw`](Self::draw), or `may_continue` has returned `false`.
+    pub fn draw_while(&self, may_continue: &mut dyn FnMut() -> bool) -> Result<Workload, Error> {
         check_job_count(self.jobs)?;
         let components = parse(&self.shapes)?;
         if self.cores == 0 || self.cores_per_node == 0 {
@@ -81,7 +81,7 @@ impl Mix {
         let (mut submits, mut jobs) = (Vec::new(), Vec::new());
         let (mut now, mut work) = (0.0, 0.0);
         for _ in 0..self.jobs {
-            check_stop(jobs.len(), go_on)?;
+            check_stop(jobs.len(), may_continue)?;
             let component = choose(&components, random.uniform());
             let size = random.among(*component.sizes.start(), *component.sizes.end());
             let (low, high) = (component.runs.start(), component.runs.end());
@@ -112,7 +112,7 @@ impl Mix {
             None => 0.0,
         };
         for (number, (submit, (shape, run, limit))) in (1u64..).zip(submits.iter().zip(jobs)) {
-            check_stop(workload.len(), go_on)?;
+            check_stop(workload.len(), may_continue)?;
             let submit = (submit * scale).round();
             let times = JobTimes { submit, run, limit };
             workload.push_shape(number, times, shape, DEFAULT_PRIORITY, queue)?;

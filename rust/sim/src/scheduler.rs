@@ -99,14 +99,14 @@ impl Scheduler {
     }
 
     /// Estimates the starts of pending jobs, if no other job arrives and all end as planned;
-    /// infinite for jobs that will not start. `None` once `go_on` returns `false`.
+    /// infinite for jobs that will not start. `None` once `may_continue` returns `false`.
     pub fn forecast(
         &self,
         pending: &[JobId],
         now: f64,
-        go_on: &mut dyn FnMut() -> bool,
+        may_continue: &mut dyn FnMut() -> bool,
     ) -> Option<Vec<f64>> {
-        let estimates = self.engine.estimate_of_while(now, pending, go_on)?;
+        let estimates = self.engine.estimate_of_while(now, pending, may_continue)?;
         let start = |estimate: &Estimate| estimate.start.unwrap_or(f64::INFINITY);
         Some(estimates.iter().map(start).collect())
     }

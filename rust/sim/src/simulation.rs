@@ -196,7 +196,7 @@ impl Simulation {
         self.advance_while(events, &mut |_, _| true)
     }
 
-    /// As [`advance`](Self::advance), until `go_on` returns `false`. It is called after each
+    /// As [`advance`](Self::advance), until `may_continue` returns `false`. It is called after each
     /// instant and at each step of an estimate, with the number of jobs that have ended and the
     /// time of the trace. A stopped simulation can be advanced again, with the same final results.
     ///
@@ -206,10 +206,10 @@ impl Simulation {
     pub fn advance_while(
         &mut self,
         events: u64,
-        go_on: &mut dyn FnMut(u64, f64) -> bool,
+        may_continue: &mut dyn FnMut(u64, f64) -> bool,
     ) -> Result<bool, Error> {
         let until = self.tally.events.saturating_add(events);
-        if !self.estimate_starts(go_on) {
+        if !self.estimate_starts(may_continue) {
             return Ok(true);
         }
         while self.tally.events < until {
@@ -223,7 +223,7 @@ impl Simulation {
             }
             self.now = time;
             self.process_instant()?;
-            if !self.estimate_starts(go_on) || !go_on(self.tally.done, self.now) {
+            if !self.estimate_starts(may_continue) || !may_continue(self.tally.done, self.now) {
                 break;
             }
         }

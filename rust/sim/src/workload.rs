@@ -517,9 +517,12 @@ pub(crate) fn check_job_count(jobs: u32) -> Result<(), Error> {
     )))
 }
 
-/// Calls `go_on` at intervals while jobs are generated; fails once it returns `false`.
-pub(crate) fn check_stop(generated: usize, go_on: &mut dyn FnMut() -> bool) -> Result<(), Error> {
-    if generated.is_multiple_of(JOBS_PER_STOP_CHECK) && !go_on() {
+/// Calls `may_continue` at intervals while jobs are generated; fails once it returns `false`.
+pub(crate) fn check_stop(
+    generated: usize,
+    may_continue: &mut dyn FnMut() -> bool,
+) -> Result<(), Error> {
+    if generated.is_multiple_of(JOBS_PER_STOP_CHECK) && !may_continue() {
         return Err(Error::stopped("stopped while jobs were generated"));
     }
     Ok(())

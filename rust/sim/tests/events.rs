@@ -274,12 +274,12 @@ fn an_estimate_can_be_stopped_between_its_steps_and_resumed() {
     let mut simulation =
         Simulation::new(Arc::new(workload(&jobs)), &Machine::Pool(2), setup).unwrap();
     let mut asked = 0;
-    let mut go_on = |done, now| {
+    let mut may_continue = |done, now| {
         assert_eq!((done, now), (0, 0.0));
         asked += 1;
         asked < 20
     };
-    assert!(simulation.advance_while(1, &mut go_on).unwrap());
+    assert!(simulation.advance_while(1, &mut may_continue).unwrap());
     assert_eq!(asked, 20);
     assert!(
         simulation

@@ -271,9 +271,10 @@ fn generation_can_be_stopped() {
         jobs: 20_000,
         ..mix("1c:1h")
     };
-    let draws: [Draw; 2] = [&|go_on| lublin.draw_while(go_on), &|go_on| {
-        mix.draw_while(go_on)
-    }];
+    let draws: [Draw; 2] = [
+        &|may_continue| lublin.draw_while(may_continue),
+        &|may_continue| mix.draw_while(may_continue),
+    ];
     for draw in draws {
         let mut most = 0;
         assert!(

@@ -72,7 +72,7 @@ impl Workload {
             estimates: parse::<Estimates>(estimates)?,
             kinds: JobKinds::Both,
         };
-        Self::generated(py, move |go_on| model.draw_while(go_on))
+        Self::generated(py, move |may_continue| model.draw_while(may_continue))
     }
 
     #[staticmethod]
@@ -99,7 +99,7 @@ impl Workload {
             load,
             estimates: parse::<Estimates>(estimates)?,
         };
-        Self::generated(py, move |go_on| mix.draw_while(go_on))
+        Self::generated(py, move |may_continue| mix.draw_while(may_continue))
     }
 
     #[pyo3(signature = (*, pace = 1.0, estimates = None, seed = 0))]

@@ -23,15 +23,18 @@ impl Simulation {
         }
     }
 
-    /// Estimates the starts of the selected jobs. Returns `false` if `go_on` stopped it.
-    pub(super) fn estimate_starts(&mut self, go_on: &mut dyn FnMut(u64, f64) -> bool) -> bool {
+    /// Estimates the starts of the selected jobs. Returns `false` if `may_continue` stopped it.
+    pub(super) fn estimate_starts(
+        &mut self,
+        may_continue: &mut dyn FnMut(u64, f64) -> bool,
+    ) -> bool {
         if self.unestimated.is_empty() {
             return true;
         }
         let (done, now) = (self.tally.done, self.now);
         let pending = &self.unestimated;
-        let mut go_on = || go_on(done, now);
-        let Some(starts) = self.scheduler.forecast(pending, now, &mut go_on) else {
+        let mut may_continue = || may_continue(done, now);
+        let Some(starts) = self.scheduler.forecast(pending, now, &mut may_continue) else {
             return false;
         };
         for (id, start) in self.unestimated.drain(..).zip(starts) {
