@@ -7,7 +7,6 @@ use penstock_rset::ResourceSet;
 
 use crate::Error;
 use crate::allocation_log::AllocationLog;
-use crate::decision::{Decision, Overlong};
 use crate::ids::{ClassId, JobHandle, LaneId, QueueId};
 use crate::job::{Job, JobState, Jobs};
 use crate::machine::{Allocation, Infeasible, Machine, Selection, ShapeId};
@@ -16,6 +15,7 @@ use crate::queue::{Key, Queue};
 use crate::queues::{QueueOptions, Queues};
 use crate::running_jobs::RunningJobs;
 use crate::state::EngineState;
+use crate::verdict::{Decision, Overlong};
 
 /// The options of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,9 +4,9 @@
 use penstock_jobspec::job_id::JobId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::decision::Decision;
 use crate::engine::Engine;
 use crate::policy::Policy;
+use crate::verdict::Decision;
 
 /// The expected start of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,8 +83,8 @@ impl Engine {
         self.estimates(ahead, ids, &mut may_continue).0
     }
 
-    /// As [`estimate_of`](Self::estimate_of); calls `may_continue` after each pass of the forecast, and
-    /// returns `None` once that returns `false`.
+    /// As [`estimate_of`](Self::estimate_of); calls `may_continue` after each pass of the forecast,
+    /// and returns `None` once that returns `false`.
     pub fn estimate_of_while(
         &self,
         now: f64,
@@ -99,8 +99,8 @@ impl Engine {
         is_whole.then_some(estimates)
     }
 
-    /// The starts of these jobs in a forecast on a copy, and whether `may_continue` has always returned
-    /// `true`.
+    /// The starts of these jobs in a forecast on a copy, and whether `may_continue` has always
+    /// returned `true`.
     fn estimates(
         &self,
         mut ahead: Forecast,
@@ -192,8 +192,8 @@ impl Forecast {
     }
 
     /// Advances from planned end to planned end until each of the watched jobs has started or is
-    /// denied, or no decision remains. Calls `note` with these decisions, and `may_continue` after each
-    /// pass. Returns `false` if `may_continue` or the limit on decisions stopped it before.
+    /// denied, or no decision remains. Calls `note` with these decisions, and `may_continue` after
+    /// each pass. Returns `false` if `may_continue` or the limit on decisions stopped it before.
     pub fn run(
         &mut self,
         watched: &mut FxHashSet<JobId>,

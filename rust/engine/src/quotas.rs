@@ -3,9 +3,8 @@
 
 use std::ops::Neg;
 
-use crate::availability_profile::AvailabilityProfile;
+use crate::availability_profile::{AvailabilityProfile, Interval};
 use crate::ids::{ClassId, QueueId};
-use crate::interval::Interval;
 use crate::machine::{Allocation, Size};
 use crate::plan::{Footprint, Plan, planned_end};
 use crate::state::EngineState;

@@ -3,8 +3,6 @@
 use std::fmt;
 
 use crate::allocation_log::AllocationLog;
-use crate::decision::{Decision, Overlong};
-use crate::denial::{Impossible, PastExpiration};
 use crate::ids::{ClassId, JobHandle, NodeIndex, QueueId, RunId};
 use crate::job::{JobState, Jobs};
 use crate::machine::{Allocation, Machine, NodeAmount, ShapeId, Size};
@@ -12,6 +10,7 @@ use crate::queue::{ClassProperties, Key, Queue};
 use crate::queues::Queues;
 use crate::running_jobs::{RunningJob, RunningJobs, RunningRequest};
 use crate::timeline::{Ending, Timeline};
+use crate::verdict::{Decision, Impossible, Overlong, PastExpiration};
 
 /// A job with a shorter time limit, in seconds, is planned to end as it starts.
 pub(crate) const INSTANT: f64 = 1e-9;

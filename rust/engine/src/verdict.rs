@@ -1,6 +1,14 @@
-//! Verdicts: the decision of a pass about a job, and the cause if the job stays pending.
+//! Verdicts of passes: a job starts, is denied, or stays pending for a cause. Those to be carried
+//! out leave the engine as decisions.
 
-use crate::machine::Allocation;
+use std::fmt;
+use std::str::FromStr;
+
+use penstock_jobspec::job_id::JobId;
+
+use crate::Error;
+use crate::machine::{Allocation, Infeasible};
+use crate::queues::LimitExceeded;
 
 /// The decision of a policy about a job.
 #[derive(Debug)]
@@ -40,4 +48,127 @@ pub(crate) enum Cause {
         /// That time.
         at: f64,
     },
+}
+
+/// A decision of the engine, for the caller to carry out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The job is allocated resources: [`Engine::r`](crate::Engine::r) has them.
+    Alloc {
+        /// The job.
+        id: JobId,
+        /// Whether an earlier job of its group of queues is still pending.
+        backfilled: bool,
+    },
+    /// The job can never run here.
+    Deny {
+        /// The job.
+        id: JobId,
+        /// The note: which requirement is impossible, and the available maximum.
+        note: String,
+    },
+}
+
+/// Treatment of jobs whose time limit exceeds the expiration of the resources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overlong {
+    /// Shorten: the job's R expires with the resources.
+    #[default]
+    Shorten,
+    /// Deny the job when it would start.
+    Deny,
+}
+
+impl Overlong {
+    /// All treatments.
+    pub const ALL: [Self; 2] = [Self::Shorten, Self::Deny];
+
+    /// The name of the treatment.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shorten => "shorten",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+impl fmt::Display for Overlong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Overlong {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let known = Self::ALL
+            .into_iter()
+            .find(|overlong| overlong.name() == text);
+        known.ok_or_else(|| Error::new(format!("overlong `{text}`: expected `shorten` or `deny`")))
+    }
+}
+
+/// The reason why a job can never run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Impossible {
+    /// The whole machine cannot run it.
+    Infeasible(Infeasible),
+    /// A limit of its queue is less than it needs.
+    QueueLimit(LimitExceeded),
+}
+
+impl From<&Infeasible> for Impossible {
+    fn from(reason: &Infeasible) -> Self {
+        Self::Infeasible(reason.clone())
+    }
+}
+
+impl From<LimitExceeded> for Impossible {
+    fn from(reason: LimitExceeded) -> Self {
+        Self::QueueLimit(reason)
+    }
+}
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Infeasible(reason) => reason.fmt(f),
+            Self::QueueLimit(reason) => reason.fmt(f),
+        }
+    }
+}
+
+/// The reason why a job would run past the expiration of the resources. Times are in seconds since
+/// the epoch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum PastExpiration {
+    /// Its time limit ends later.
+    Ends {
+        /// In seconds.
+        limit: f64,
+        now: f64,
+        end: f64,
+        expiration: f64,
+    },
+    /// They have expired.
+    Expired,
+}
+
+impl fmt::Display for PastExpiration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ends {
+                limit,
+                now,
+                end,
+                expiration,
+            } => write!(
+                f,
+                "a time limit of {limit} s from {now} on ends at {end}, the resources end at \
+                 {expiration}"
+            ),
+            Self::Expired => f.write_str("the resources have expired"),
+        }
+    }
 }

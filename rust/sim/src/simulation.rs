@@ -21,8 +21,6 @@ use crate::setup::{Hardware, Machine, Setup};
 use crate::unit_pool::UnitPool;
 use crate::workload::{Dependencies, Dependent, JobIndex, Requested, Workload, real};
 
-mod estimation;
-
 /// Maximum number of recorded reasons of denials.
 const MAX_DENIALS: usize = 100;
 
@@ -568,4 +566,43 @@ fn id(job: JobIndex) -> JobId {
 
 fn job_of(id: JobId) -> JobIndex {
     JobIndex::new(u32::try_from(id.get().saturating_sub(1)).unwrap_or(u32::MAX))
+}
+
+impl Simulation {
+    /// Selects jobs for an estimate: of the jobs from index `from` on, which have just arrived,
+    /// some of the pending ones.
+    fn select_for_estimates(&mut self, from: usize) {
+        let every = u64::from(self.setup.estimate_every);
+        if every == 0 {
+            return;
+        }
+        for index in from..self.next_arrival {
+            let is_pending = self.results.result[index] == JobResult::Pending;
+            if is_pending && !self.has_open_dependencies(index) {
+                if self.tally.waited.is_multiple_of(every) {
+                    self.unestimated.push(id(JobIndex::from_usize(index)));
+                }
+                self.tally.waited += 1;
+            }
+        }
+    }
+
+    /// Estimates the starts of the selected jobs. Returns `false` if `may_continue` stopped it.
+    fn estimate_starts(&mut self, may_continue: &mut dyn FnMut(u64, f64) -> bool) -> bool {
+        if self.unestimated.is_empty() {
+            return true;
+        }
+        let (done, now) = (self.tally.done, self.now);
+        let pending = &self.unestimated;
+        let mut may_continue = || may_continue(done, now);
+        let Some(starts) = self.scheduler.forecast(pending, now, &mut may_continue) else {
+            return false;
+        };
+        for (id, start) in self.unestimated.drain(..).zip(starts) {
+            if start.is_finite() {
+                self.results.estimate[job_of(id).index()] = start;
+            }
+        }
+        true
+    }
 }

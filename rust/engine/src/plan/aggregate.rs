@@ -1,8 +1,7 @@
 //! Aggregate plans: free units of the whole machine over time, on any nodes.
 
 use super::start_bounds::StartBounds;
-use crate::availability_profile::AvailabilityProfile;
-use crate::interval::Interval;
+use crate::availability_profile::{AvailabilityProfile, Interval};
 use crate::machine::Demand;
 
 /// The number of free units of the machine over time.

@@ -12,8 +12,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use smallvec::SmallVec;
 
+use crate::availability_profile::Interval;
 use crate::ids::NodeIndex;
-use crate::interval::Interval;
 
 /// From `start` until before `end`, a node has `high` free. For amounts up to `low` the interval is
 /// longer, and another entry.

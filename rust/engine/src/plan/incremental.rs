@@ -3,8 +3,8 @@
 use rustc_hash::FxHashMap;
 
 use super::{Plan, planned_end};
+use crate::availability_profile::Interval;
 use crate::ids::{GroupId, JobHandle};
-use crate::interval::Interval;
 use crate::state::EngineState;
 
 /// A plan of running jobs and reservations, with its position in the log of running jobs.

@@ -15,8 +15,8 @@ use self::aggregate::AggregatePlan;
 pub(crate) use self::incremental::IncrementalPlan;
 use self::per_node::{NodePlans, Units};
 use self::start_bounds::StartBounds;
+use crate::availability_profile::Interval;
 use crate::ids::{ClassId, GroupId, QueueId};
-use crate::interval::Interval;
 use crate::machine::{Allocation, Machine, NodeAmount, NodeShare, Relocation, ShapeId, Size};
 use crate::state::{EngineState, INSTANT, is_whole};
 

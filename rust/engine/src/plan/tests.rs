@@ -1,4 +1,4 @@
-use crate::interval::Interval;
+use crate::availability_profile::Interval;
 use penstock_idset::IdSet;
 use penstock_jobspec::Request;
 use penstock_jobspec::job_id::JobId;

@@ -5,8 +5,8 @@ use penstock_jobspec::job_id::JobId;
 
 use super::queue_pass::{Backfill, Later};
 use super::shadow::{Overlay, Shadow};
+use crate::availability_profile::Interval;
 use crate::ids::{ClassId, GroupId, GroupedClass, QueueId};
-use crate::interval::Interval;
 use crate::machine::{Allocation, ShapeId, Size};
 use crate::plan::length;
 use crate::queue::Key;

@@ -7,8 +7,8 @@
 use penstock_jobspec::job_id::JobId;
 
 use super::queue_pass::{Backfill, Later};
+use crate::availability_profile::Interval;
 use crate::ids::{GroupId, GroupedClass, QueueId};
-use crate::interval::Interval;
 use crate::job::JobState;
 use crate::machine::Allocation;
 use crate::plan::{Footprint, Plan, length};

@@ -2,7 +2,6 @@
 
 mod conservative;
 mod easy;
-mod fcfs;
 mod hybrid;
 mod queue_pass;
 mod shadow;
@@ -12,12 +11,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::Error;
-use crate::decision::Decision;
 use crate::ids::{GroupId, GroupedClass, QueueId};
 use crate::machine::{Allocation, Relocation};
 use crate::queue::Key;
 use crate::state::EngineState;
-use crate::verdict::Cause;
+use crate::verdict::{Cause, Decision};
 
 /// A queue policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -180,7 +178,8 @@ impl PolicyState {
     ) {
         match policy {
             Policy::Fcfs => {
-                self.queue_pass.pass(state, &mut fcfs::Fcfs, now, max, out);
+                self.queue_pass
+                    .pass(state, &mut queue_pass::Fcfs, now, max, out);
             }
             Policy::Easy => {
                 self.easy.begin(state, now);

@@ -4,12 +4,11 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use crate::decision::Decision;
 use crate::ids::{ClassId, GroupId, GroupedClass};
 use crate::machine::Allocation;
 use crate::queue::Key;
 use crate::state::EngineState;
-use crate::verdict::{Cause, Verdict};
+use crate::verdict::{Cause, Decision, Verdict};
 
 /// Which later jobs a pass visits once a job is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +58,24 @@ pub(crate) trait Backfill {
 
     /// Records that a job is about to start with this allocation.
     fn admit(&mut self, state: &EngineState, of: GroupedClass, limit: f64, shares: &Allocation);
+}
+
+/// First come first served: starts no job behind a blocked head.
+#[derive(Debug)]
+pub(crate) struct Fcfs;
+
+impl Backfill for Fcfs {
+    const PASSES_UNREACHABLE: bool = false;
+
+    fn wait(&mut self, _: &mut EngineState, _: GroupedClass, _: Key, _: f64) -> Later {
+        Later::Nothing
+    }
+
+    fn judge(&mut self, _: &mut EngineState, _: GroupedClass, _: Key, _: f64) -> Verdict {
+        Verdict::Pending(Cause::Unfit)
+    }
+
+    fn admit(&mut self, _: &EngineState, _: GroupedClass, _: f64, _: &Allocation) {}
 }
 
 /// How the next job of a class is found.

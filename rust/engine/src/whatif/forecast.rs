@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 
-use crate::decision::Decision;
 use crate::estimate::Forecast;
 use crate::explain::Reason;
+use crate::verdict::Decision;
 use crate::{Engine, Error};
 
 /// The start of a pending job in a forecast.

@@ -1,24 +1,19 @@
 //! Selection policies: in which order the nodes that fit are taken.
 //!
-//! A policy is a [`Walk`] over the leaves of a tree whose numbers are large enough. To add one,
-//! write its walk, and name it in [`Selection`] and in `Search::pick_in_order`.
+//! A policy is a [`Walk`](walk::Walk) over the leaves of a tree whose numbers are large enough. To
+//! add one, write its walk, and name it in [`Selection`] and in `Search::pick_in_order`.
 
 mod contiguous;
-mod first;
-mod pack;
-mod spread;
 mod thrifty;
+mod walk;
 
 use std::fmt;
 use std::str::FromStr;
 
 pub(super) use contiguous::{smallest_row, smallest_span};
-pub(super) use first::First;
-pub(super) use pack::Pack;
-pub(super) use spread::Spread;
 pub(super) use thrifty::waste;
+pub(super) use walk::{First, Pack, Spread, Walk};
 
-use super::index::Tree;
 use crate::Error;
 
 /// Which of the nodes that fit are allocated to a job.
@@ -85,12 +80,6 @@ impl FromStr for Selection {
             ))
         })
     }
-}
-
-/// Visits the leaves that fit, each once.
-pub(super) trait Walk {
-    /// The next leaf.
-    fn next(&mut self, tree: &Tree) -> Option<u32>;
 }
 
 #[cfg(test)]

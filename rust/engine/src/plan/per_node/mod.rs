@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::free_intervals::FreeIntervals;
 use super::start_bounds::StartBounds;
+use crate::availability_profile::Interval;
 use crate::ids::NodeIndex;
-use crate::interval::Interval;
 use crate::machine::{Machine, NodeAmount, NodeResources, NodeShare, ShapeId};
 use crate::state::amount;
 

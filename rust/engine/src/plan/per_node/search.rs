@@ -9,8 +9,8 @@
 mod tests;
 
 use super::{Event, NodePlans, Resource, Units, UnitsByNode, resources};
+use crate::availability_profile::Interval;
 use crate::ids::NodeIndex;
-use crate::interval::Interval;
 use crate::machine::{Machine, NodeAmount};
 use crate::plan::free_intervals::{
     FreeInterval, FreeIntervals, IntervalQuery, NodeIntervals, intervals_around,

@@ -1,7 +1,7 @@
 //! Freed intervals: the times at which resources have become free since reservations were last
 //! examined.
 
-use crate::interval::Interval;
+use crate::availability_profile::Interval;
 
 /// Disjoint intervals in which resources have become free, in order.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +59,7 @@ impl FreedIntervals {
 #[cfg(test)]
 mod tests {
     use super::FreedIntervals;
-    use crate::interval::Interval;
+    use crate::availability_profile::Interval;
 
     /// The intervals as pairs of start and end.
     fn pairs(intervals: impl IntoIterator<Item = Interval>) -> Vec<(f64, f64)> {

@@ -14,7 +14,6 @@
 
 mod freed_intervals;
 mod pass;
-mod reservation;
 mod reservations;
 #[cfg(test)]
 mod tests;
@@ -24,14 +23,13 @@ use std::sync::Arc;
 
 use self::pass::{JobDecision, PendingJob};
 use self::reservations::GroupReservations;
-use crate::decision::Decision;
 use crate::ids::{GroupId, GroupedClass, QueueId};
 use crate::machine::Relocation;
 use crate::plan::{IncrementalPlan, length};
 use crate::queue::Key;
 use crate::quotas::Quotas;
 use crate::state::EngineState;
-use crate::verdict::Cause;
+use crate::verdict::{Cause, Decision};
 
 /// The reservations of all groups.
 #[derive(Clone, Debug, Default)]

@@ -1,15 +1,15 @@
 //! One pass over the pending jobs of a group.
 
 use super::freed_intervals::FreedIntervals;
-use super::reservation::Reservation;
-use crate::decision::Decision;
+use super::reservations::Reservation;
+use crate::availability_profile::Interval;
 use crate::ids::ClassId;
-use crate::interval::Interval;
 use crate::machine::Allocation;
 use crate::plan::{Footprint, IncrementalPlan, planned_end};
 use crate::queue::Key;
 use crate::quotas::Quotas;
 use crate::state::EngineState;
+use crate::verdict::Decision;
 
 /// A pending job in a pass.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,8 @@ use rustc_hash::FxHashMap;
 
 use super::freed_intervals::FreedIntervals;
 use super::pass::{JobDecision, Pass, PendingJob};
-use super::reservation::Reservation;
+use crate::availability_profile::Interval;
 use crate::ids::{ClassId, GroupId, QueueId};
-use crate::interval::Interval;
 use crate::machine::{Allocation, Machine, NodeAmount, Relocation, ShapeId};
 use crate::plan::{Footprint, IncrementalPlan, allocation_of};
 use crate::queue::Key;
@@ -21,6 +20,25 @@ pub(super) const MOVED_AT_ONCE: usize = 256;
 
 /// How late, in seconds, a job may start and still be planned to end at its reserved end.
 const MAX_LATENESS_S: f64 = 0.25;
+
+/// Resources and a start time set aside for a pending job.
+#[derive(Clone, Debug)]
+pub(super) struct Reservation {
+    pub start: f64,
+    pub limit: f64,
+    pub footprint: Footprint,
+    /// The shape and queue of its job.
+    pub asked: (ShapeId, QueueId),
+    /// The round in which it was last examined.
+    pub examined_in: u64,
+}
+
+impl Reservation {
+    /// When its resources are reserved.
+    pub fn interval(&self) -> Interval {
+        Interval::lasting(self.start, self.limit)
+    }
+}
 
 /// The reservations of a group of queues.
 #[derive(Clone, Debug)]

@@ -9,10 +9,10 @@ use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
-use super::reservation::Reservation;
 use super::reservations::MOVED_AT_ONCE;
+use super::reservations::Reservation;
+use crate::availability_profile::Interval;
 use crate::ids::{GroupId, NodeIndex};
-use crate::interval::Interval;
 use crate::plan::{Plan, length};
 use crate::state::EngineState;
 use crate::{Engine, Job, Options, Policy, QueueId, QueueOptions};

@@ -5,7 +5,7 @@ use penstock_jobspec::Request;
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
-use crate::interval::Interval;
+use crate::availability_profile::Interval;
 use crate::machine::{Machine, NodeAmount};
 use crate::plan::free_intervals::FreeIntervals;
 use crate::plan::per_node::{NodePlans, Resource, Units};
