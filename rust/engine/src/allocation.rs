@@ -69,7 +69,7 @@ impl Engine {
         let run = state.add_running(RunningJob {
             handle,
             queue: QueueId::default(),
-            asked: None,
+            request: None,
             counted: shares.size(),
             shares,
             outside: None,

@@ -11,7 +11,7 @@ use crate::ids::{ClassId, JobHandle, LaneId, QueueId};
 use crate::job::{Job, JobState, Jobs};
 use crate::machine::{Allocation, Infeasible, Machine, Selection, ShapeId};
 use crate::policy::{Policy, PolicyState};
-use crate::queue::{Key, Queue};
+use crate::queue::{ClassKey, Key, Queue};
 use crate::queues::{QueueOptions, Queues};
 use crate::running_jobs::RunningJobs;
 use crate::state::EngineState;
@@ -53,6 +53,20 @@ impl Clone for Settled {
     fn clone(&self) -> Self {
         Self(None)
     }
+}
+
+/// The handle and the lane of a pending job.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    handle: JobHandle,
+    lane: LaneId,
+}
+
+/// The decisions of a pass.
+struct PassDecisions {
+    decisions: Vec<Decision>,
+    /// Whether another pass would add none, unless this one has stopped at its maximum.
+    is_final: bool,
 }
 
 /// A duration as a time limit: infinite for none.
@@ -169,14 +183,14 @@ impl Engine {
         let pending: Vec<_> = pending.collect();
         let mut moved = Vec::new();
         for (handle, lane) in pending {
-            let (class, limit) = state.queue.lane(lane);
-            if class.queue == queue {
-                moved.push((handle, class.shape, limit));
+            let key = state.queue.key_of(state.queue.class_of(lane));
+            if key.queue == queue {
+                moved.push((handle, key, state.queue.limit_of(lane)));
                 state.queue.remove(&mut state.jobs, handle, lane);
             }
         }
-        for (handle, shape, limit) in moved {
-            state.enqueue(handle, shape, queue, limit);
+        for (handle, key, limit) in moved {
+            state.enqueue(handle, key, limit);
         }
     }
 
@@ -225,7 +239,8 @@ impl Engine {
         let Some(handle) = self.state.jobs.insert(id, priority) else {
             return Err(Error::known_job(id));
         };
-        self.state.enqueue(handle, shape, queue, limit(duration));
+        let key = ClassKey { shape, queue };
+        self.state.enqueue(handle, key, limit(duration));
         Ok(())
     }
 
@@ -234,13 +249,13 @@ impl Engine {
         let known = self.state.jobs.at(self.state.jobs.find(id)?);
         let (shape, queue, limit) = match known.state {
             JobState::Pending(lane) => {
-                let (class, limit) = self.state.queue.lane(lane);
-                (class.shape, class.queue, limit)
+                let key = self.state.queue.key_of(self.state.queue.class_of(lane));
+                (key.shape, key.queue, self.state.queue.limit_of(lane))
             }
             JobState::Running(run) => {
                 let running = self.state.running_jobs.at(run)?;
-                let asked = running.asked?;
-                (asked.shape, running.queue, asked.limit)
+                let request = running.request?;
+                (request.shape, running.queue, request.limit)
             }
             JobState::Unused(_) => return None,
         };
@@ -254,18 +269,22 @@ impl Engine {
         })
     }
 
-    /// The handle and the lane of a pending job.
-    pub(crate) fn pending_handle(&self, id: JobId) -> Option<(JobHandle, LaneId)> {
+    /// The handle of a pending job.
+    pub(crate) fn pending_handle(&self, id: JobId) -> Option<JobHandle> {
+        Some(self.pending_job(id)?.handle)
+    }
+
+    fn pending_job(&self, id: JobId) -> Option<Pending> {
         let handle = self.state.jobs.find(id)?;
         match self.state.jobs.at(handle).state {
-            JobState::Pending(lane) => Some((handle, lane)),
+            JobState::Pending(lane) => Some(Pending { handle, lane }),
             _ => None,
         }
     }
 
     /// Removes a pending job. Returns whether there was one.
     pub fn cancel(&mut self, id: JobId) -> bool {
-        let Some((handle, _)) = self.pending_handle(id) else {
+        let Some(handle) = self.pending_handle(id) else {
             return false;
         };
         self.state.remove_pending(handle);
@@ -276,7 +295,7 @@ impl Engine {
     pub fn prioritize(&mut self, jobs: &[(JobId, u32)]) -> usize {
         let mut found = 0;
         for (id, priority) in jobs {
-            if let Some((handle, lane)) = self.pending_handle(*id) {
+            if let Some(Pending { handle, lane }) = self.pending_job(*id) {
                 let state = &mut self.state;
                 state
                     .queue
@@ -345,7 +364,10 @@ impl Engine {
     /// order, until nothing more starts or `max` decisions are made. `now` is in seconds since the
     /// epoch.
     pub fn schedule(&mut self, now: f64, max: usize) -> Vec<Decision> {
-        let (mut decisions, mut is_final) = self.first_pass(now, max);
+        let PassDecisions {
+            mut decisions,
+            mut is_final,
+        } = self.first_pass(now, max);
         while !is_final && decisions.len() < max {
             let before = decisions.len();
             self.run_policy(now, max, &mut decisions);
@@ -360,16 +382,18 @@ impl Engine {
     /// As [`schedule`](Self::schedule), with a single pass, for callers that change the engine's
     /// state between passes.
     pub fn pass(&mut self, now: f64, max: usize) -> Vec<Decision> {
-        let (decisions, is_final) = self.first_pass(now, max);
+        let PassDecisions {
+            decisions,
+            is_final,
+        } = self.first_pass(now, max);
         if is_final && decisions.len() < max {
             self.settled = Settled(Some(self.progress()));
         }
         decisions
     }
 
-    /// Denies jobs that have become impossible, and makes a pass. Returns the decisions, and
-    /// whether another pass would add none, unless this one has stopped at `max`.
-    fn first_pass(&mut self, now: f64, max: usize) -> (Vec<Decision>, bool) {
+    /// Denies jobs that have become impossible, and makes a pass.
+    fn first_pass(&mut self, now: f64, max: usize) -> PassDecisions {
         // A start may use resources that another job would have had to leave free, or that another
         // group has reserved; or it fills its queue, whose other jobs lose their reservations. Then
         // other jobs can start in the next pass.
@@ -384,8 +408,10 @@ impl Engine {
         };
         let mut decisions = self.deny_impossible(max);
         self.run_policy(now, max, &mut decisions);
-        let is_final = is_final || decisions.is_empty();
-        (decisions, is_final)
+        PassDecisions {
+            is_final: is_final || decisions.is_empty(),
+            decisions,
+        }
     }
 
     fn run_policy(&mut self, now: f64, max: usize, decisions: &mut Vec<Decision>) {
@@ -421,7 +447,7 @@ impl Engine {
             let Some(id) = self.suspects.pop() else {
                 break;
             };
-            let Some((handle, lane)) = self.pending_handle(id) else {
+            let Some(Pending { handle, lane }) = self.pending_job(id) else {
                 continue;
             };
             let state = &mut self.state;

@@ -74,6 +74,15 @@ enum Excess {
     Together { held: u64, more: u64 },
 }
 
+/// The limit of a queue that its running jobs and one more job would exceed together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReachedLimit {
+    counted: Counted,
+    most: u64,
+    held: u64,
+    more: u64,
+}
+
 /// The limit of a queue that a job would exceed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LimitExceeded {
@@ -284,31 +293,50 @@ impl Queues {
     }
 
     /// Checks whether one more job of this size may run now.
-    pub fn admits(&self, id: QueueId, nodes: u64, cores: u64) -> Result<(), LimitExceeded> {
-        self.check(id, 1, nodes, cores)
+    pub fn admits(&self, id: QueueId, size: Size) -> Result<(), ReachedLimit> {
+        self.check(id, 1, size)
     }
 
     /// Checks whether a running job may be allocated this many more nodes and cores.
-    pub fn admits_more(&self, id: QueueId, nodes: u64, cores: u64) -> Result<(), LimitExceeded> {
-        self.check(id, 0, nodes, cores)
+    pub fn admits_more(&self, id: QueueId, size: Size) -> Result<(), ReachedLimit> {
+        self.check(id, 0, size)
     }
 
-    fn check(&self, id: QueueId, jobs: u64, nodes: u64, cores: u64) -> Result<(), LimitExceeded> {
+    fn check(&self, id: QueueId, jobs: u64, size: Size) -> Result<(), ReachedLimit> {
         let queue = &self.list[id.0 as usize];
         let options = &queue.options;
         for (counted, held, more, most) in [
             (Counted::Jobs, queue.jobs, jobs, options.max_jobs),
-            (Counted::Nodes, queue.nodes, nodes, options.max_nodes),
-            (Counted::Cores, queue.cores, cores, options.max_cores),
+            (Counted::Nodes, queue.nodes, size.nodes, options.max_nodes),
+            (Counted::Cores, queue.cores, size.cores, options.max_cores),
         ] {
             if let Some(most) = most
                 && more > 0
                 && held.saturating_add(more) > most
             {
-                return Err(queue.exceeded(counted, most, Excess::Together { held, more }));
+                return Err(ReachedLimit {
+                    counted,
+                    most,
+                    held,
+                    more,
+                });
             }
         }
         Ok(())
+    }
+
+    /// The text of a limit that a queue has reached: which one, and what is in use.
+    pub fn note(&self, id: QueueId, limit: ReachedLimit) -> String {
+        let ReachedLimit {
+            counted,
+            most,
+            held,
+            more,
+        } = limit;
+        let queue = &self.list[id.0 as usize];
+        queue
+            .exceeded(counted, most, Excess::Together { held, more })
+            .to_string()
     }
 
     /// Adds a starting job of this size to the usage of its queue.

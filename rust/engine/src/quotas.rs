@@ -6,7 +6,7 @@ use std::ops::Neg;
 use crate::availability_profile::{AvailabilityProfile, Interval};
 use crate::ids::{ClassId, QueueId};
 use crate::machine::{Allocation, Size};
-use crate::plan::{Footprint, Plan, planned_end};
+use crate::plan::{Footprint, Plan, PlannedStart, Unplaced, planned_end};
 use crate::state::EngineState;
 use crate::verdict::Cause;
 
@@ -317,7 +317,7 @@ impl Quotas {
         state.queues.restrict(queue, Size::UNLIMITED);
         let shares = shares?;
         let until = self.until(state, queue, Usage::of(&shares));
-        if self.now + limit <= until || !state.may_take(queue, &shares) {
+        if self.now + limit <= until || state.may_take(queue, &shares).is_err() {
             // If the limits exclude the job even now, the caller detects it.
             return Some(Ok(shares));
         }
@@ -333,15 +333,15 @@ impl Quotas {
         limit: f64,
     ) -> Result<Allocation, Cause> {
         let now = self.now;
-        let mut by = now;
+        let mut unplaced = Unplaced::Unfit;
         let found = self.place(state, class, limit, |state| {
             let found = plan.place(state, class, now, limit);
-            found.map_err(|until| by = until).ok()
+            found.map_err(|cause| unplaced = cause).ok()
         });
-        match found {
-            Some(Ok(shares)) => Ok(shares),
-            Some(Err(by)) if by > now => Err(Cause::DelaysByLimit { by }),
-            None if by > now => {
+        match (found, unplaced) {
+            (Some(Ok(shares)), _) => Ok(shares),
+            (Some(Err(by)), _) if by > now => Err(Cause::DelaysByLimit { by }),
+            (None, Unplaced::FitsUntil(by)) if by > now => {
                 let usage = Usage::least(state, class);
                 let queue = state.queue.classes[class.index()].queue;
                 let until = self.until(state, queue, usage);
@@ -351,15 +351,17 @@ impl Quotas {
                     Cause::Delays {
                         by,
                         transient: false,
+                        interference: None,
                     }
                 })
             }
-            _ => Err(Cause::Unfit),
+            (None, Unplaced::Unfit) => Err(Cause::Unfit),
+            _ => Err(Cause::Behind),
         }
     }
 
-    /// The earliest time within `starts` at which a class fits into a plan and into the quota of
-    /// its queue for `limit` seconds, infinite for none; and its footprint.
+    /// The earliest start within `starts` at which a class fits into a plan and into the quota of
+    /// its queue for `limit` seconds.
     pub fn earliest_in(
         &mut self,
         plan: &mut Plan,
@@ -367,7 +369,7 @@ impl Quotas {
         class: ClassId,
         starts: Interval,
         limit: f64,
-    ) -> (f64, Footprint) {
+    ) -> PlannedStart {
         let pending = &state.queue.classes[class.index()];
         let (shape, queue) = (pending.shape, pending.queue);
         // No job starts after the resources expire; once they have, jobs are denied.
@@ -379,31 +381,33 @@ impl Quotas {
             return plan.earliest(&state.machine, shape, Interval::new(from, before), limit);
         }
         for _ in 0..MAX_STARTS_TRIED {
-            let (start, footprint) =
+            let mut found =
                 plan.earliest(&state.machine, shape, Interval::new(from, before), limit);
-            if !start.is_finite() {
-                return (start, footprint);
+            if !found.time.is_finite() {
+                return found;
             }
-            let usage = Usage::of_footprint(state, class, &footprint);
-            if self.earliest_of(state, queue, usage, start, limit) <= start {
-                return (start, footprint);
+            let usage = Usage::of_footprint(state, class, &found.footprint);
+            if self.earliest_of(state, queue, usage, found.time, limit) <= found.time {
+                return found;
             }
             // It may fit on fewer nodes.
-            let sparing = plan
-                .sparing_footprint(&state.machine, shape, start, limit)
-                .unwrap_or(footprint);
-            let usage = Usage::of_footprint(state, class, &sparing);
-            let allowed = self.earliest_of(state, queue, usage, start, limit);
-            if allowed <= start {
-                return (start, sparing);
+            let sparing = plan.sparing_footprint(&state.machine, shape, found.time, limit);
+            found.footprint = sparing.unwrap_or(found.footprint);
+            let usage = Usage::of_footprint(state, class, &found.footprint);
+            let allowed = self.earliest_of(state, queue, usage, found.time, limit);
+            if allowed <= found.time {
+                return found;
             }
             // It may fit on fewer nodes once more is free.
-            from = allowed.min(plan.next_change(start));
+            from = allowed.min(plan.next_change(found.time));
             if from >= before {
-                return (f64::INFINITY, sparing);
+                return PlannedStart {
+                    time: f64::INFINITY,
+                    ..found
+                };
             }
         }
-        (f64::INFINITY, Footprint::Units(0))
+        PlannedStart::NEVER
     }
 
     /// Whether more is reserved than the limits allow.

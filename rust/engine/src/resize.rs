@@ -9,7 +9,7 @@ use penstock_rset::ResourceSet;
 use crate::allocation::AfterEnd;
 use crate::explain::Shortage;
 use crate::ids::{NodeIndex, RunId};
-use crate::machine::Allocation;
+use crate::machine::{Allocation, Size};
 use crate::state::is_whole;
 use crate::{Engine, Error};
 
@@ -85,8 +85,14 @@ impl Engine {
         };
         let nodes = shares.iter().filter(|share| !has(share.node)).count() as u64;
         let cores = shares.iter().map(|share| u64::from(share.ncores())).sum();
-        let admitted = self.state.queues.admits_more(running.queue, nodes, cores);
-        admitted.map_err(|limit| Error::unavailable(no_more(id, &limit)))?;
+        let admitted = self
+            .state
+            .queues
+            .admits_more(running.queue, Size { nodes, cores });
+        admitted.map_err(|limit| {
+            let note = self.state.queues.note(running.queue, limit);
+            Error::unavailable(no_more(id, &note))
+        })?;
         let mut added = self.state.machine.r(&shares)?;
         let start = Some(now).filter(|now| *now > 0.0);
         added.set_starttime(start).map_err(wrap)?;

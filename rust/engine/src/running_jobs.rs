@@ -26,7 +26,7 @@ pub(crate) struct RunningJob {
     pub handle: JobHandle,
     pub queue: QueueId,
     /// `None` for jobs that were already running when they were registered.
-    pub asked: Option<RunningRequest>,
+    pub request: Option<RunningRequest>,
     pub shares: Allocation,
     /// Cores and gpus on ranks that are not, or no longer, in the inventory.
     pub outside: Option<Box<Outside>>,

@@ -6,14 +6,37 @@ use crate::allocation_log::AllocationLog;
 use crate::ids::{ClassId, JobHandle, NodeIndex, QueueId, RunId};
 use crate::job::{JobState, Jobs};
 use crate::machine::{Allocation, Machine, NodeAmount, ShapeId, Size};
-use crate::queue::{ClassProperties, Key, Queue};
-use crate::queues::Queues;
+use crate::queue::{ClassKey, ClassProperties, Key, Queue};
+use crate::queues::{Queues, ReachedLimit};
 use crate::running_jobs::{RunningJob, RunningJobs, RunningRequest};
 use crate::timeline::{Ending, Timeline};
 use crate::verdict::{Decision, Impossible, Overlong, PastExpiration};
 
 /// A job with a shorter time limit, in seconds, is planned to end as it starts.
 pub(crate) const INSTANT: f64 = 1e-9;
+
+/// The first and the last planned end of some jobs that have released resources.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FreedEnds {
+    pub first: f64,
+    pub last: f64,
+}
+
+/// The class and the time limit of a pending job; the limit is infinite for none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PendingClass {
+    pub class: ClassId,
+    pub limit: f64,
+}
+
+/// The start of a job if no other job were pending.
+#[derive(Debug)]
+pub(crate) struct Unhindered {
+    /// Its allocation; `None` if it does not fit into the free resources.
+    pub allocation: Option<Allocation>,
+    /// The limit of its queue that prevents it.
+    pub limit: Option<ReachedLimit>,
+}
 
 /// The state of the engine that queue policies read and change: nodes, pending jobs, running jobs.
 #[derive(Clone, Debug)]
@@ -28,9 +51,8 @@ pub(crate) struct EngineState {
     pub overlong: Overlong,
     /// The number of running jobs whose allocation includes a part of a node.
     pub partial: usize,
-    /// The first and the last planned end of the jobs that have released resources since a policy
-    /// last read this.
-    pub freed: Option<(f64, f64)>,
+    /// The planned ends of the jobs that have released resources since a policy last read this.
+    pub freed: Option<FreedEnds>,
     /// Counts changes of nodes, changes of planned ends other than by starts and ends of jobs, and
     /// jobs that are already running when they are registered.
     pub changes: u64,
@@ -117,9 +139,13 @@ impl EngineState {
     }
 
     /// The class and the time limit of a pending job.
-    pub fn pending_class(&self, handle: JobHandle) -> Option<(ClassId, f64)> {
+    #[inline]
+    pub fn pending_class(&self, handle: JobHandle) -> Option<PendingClass> {
         match self.jobs.at(handle).state {
-            JobState::Pending(lane) => Some((self.queue.class_of(lane), self.queue.lane(lane).1)),
+            JobState::Pending(lane) => Some(PendingClass {
+                class: self.queue.class_of(lane),
+                limit: self.queue.limit_of(lane),
+            }),
             _ => None,
         }
     }
@@ -127,7 +153,7 @@ impl EngineState {
     /// The time limit of a pending job, infinite for none.
     pub fn limit(&self, handle: JobHandle) -> f64 {
         match self.jobs.at(handle).state {
-            JobState::Pending(lane) => self.queue.lane(lane).1,
+            JobState::Pending(lane) => self.queue.limit_of(lane),
             _ => f64::INFINITY,
         }
     }
@@ -219,23 +245,31 @@ impl EngineState {
         longest
     }
 
-    /// Whether the limits of a queue admit one more job of a shape, as far as its request tells.
-    pub fn may_run(&self, shape: ShapeId, queue: QueueId) -> bool {
-        let (nodes, cores) = self.least(shape);
-        self.queues.admits(queue, nodes, cores).is_ok()
-    }
-
-    /// The fewest nodes and cores that a shape takes, as far as they follow from the shape.
-    pub fn least(&self, shape: ShapeId) -> (u64, u64) {
+    /// Checks whether the limits of a queue admit one more job of a shape, as far as its request
+    /// tells.
+    pub fn may_run(&self, shape: ShapeId, queue: QueueId) -> Result<(), ReachedLimit> {
         let request = self.machine.request(shape);
-        let nodes = u64::from(request.least_nodes().unwrap_or(1));
-        (nodes, request.total_cores())
+        let least = Size {
+            nodes: u64::from(request.least_nodes().unwrap_or(1)),
+            cores: request.total_cores(),
+        };
+        self.queues.admits(queue, least)
     }
 
-    /// Whether the limits of a queue admit one more job with this allocation.
-    pub fn may_take(&self, queue: QueueId, shares: &Allocation) -> bool {
-        let size = shares.size();
-        self.queues.admits(queue, size.nodes, size.cores).is_ok()
+    /// Checks whether the limits of a queue admit one more job with this allocation.
+    pub fn may_take(&self, queue: QueueId, shares: &Allocation) -> Result<(), ReachedLimit> {
+        self.queues.admits(queue, shares.size())
+    }
+
+    /// The start of a job of a class now, if no other job were pending.
+    pub fn unhindered(&mut self, class: ClassId) -> Unhindered {
+        let ClassKey { shape, queue } = self.queue.key_of(class);
+        let allocation = self.place(class);
+        let mut limit = self.may_run(shape, queue).err();
+        if let (None, Some(allocation)) = (limit, &allocation) {
+            limit = self.may_take(queue, allocation).err();
+        }
+        Unhindered { allocation, limit }
     }
 
     /// Starts a pending job with this allocation; it ends at `end`.
@@ -243,15 +277,15 @@ impl EngineState {
         let JobState::Pending(lane) = self.jobs.at(handle).state else {
             return;
         };
-        let (class, limit) = self.queue.lane(lane);
-        let (shape, queue) = (class.shape, class.queue);
+        let ClassKey { shape, queue } = self.queue.key_of(self.queue.class_of(lane));
+        let limit = self.queue.limit_of(lane);
         self.starts += 1;
         self.queue.remove(&mut self.jobs, handle, lane);
         self.machine.allocate(&shares);
         let running = RunningJob {
             handle,
             queue,
-            asked: Some(RunningRequest { shape, limit }),
+            request: Some(RunningRequest { shape, limit }),
             counted: shares.size(),
             shares,
             outside: None,
@@ -289,8 +323,12 @@ impl EngineState {
         let end = running.end;
         let allocation_log = &mut self.allocation_log;
         allocation_log.record(running.handle, &running.shares, end, f64::NEG_INFINITY);
-        let (first, last) = self.freed.unwrap_or((end, end));
-        self.freed = Some((first.min(end), last.max(end)));
+        let freed = self.freed.get_or_insert(FreedEnds {
+            first: end,
+            last: end,
+        });
+        freed.first = freed.first.min(end);
+        freed.last = freed.last.max(end);
         if let Some(timeline) = &mut self.timeline {
             timeline.remove(end, run);
         }
@@ -331,11 +369,11 @@ impl EngineState {
     }
 
     /// Queues a job whose state is not set yet.
-    pub fn enqueue(&mut self, handle: JobHandle, shape: ShapeId, queue: QueueId, limit: f64) {
+    pub fn enqueue(&mut self, handle: JobHandle, key: ClassKey, limit: f64) {
         let (machine, queues) = (&self.machine, &self.queues);
-        let properties = || class_properties(machine, queues, shape, queue);
+        let properties = || class_properties(machine, queues, key);
         self.queue
-            .push(&mut self.jobs, handle, (shape, queue), limit, properties);
+            .push(&mut self.jobs, handle, key, limit, properties);
     }
 
     /// Denies a pending job. Returns the decision, whose note is the text of the reason.
@@ -352,8 +390,7 @@ impl EngineState {
 fn class_properties(
     machine: &Machine,
     queues: &Queues,
-    shape: ShapeId,
-    queue: QueueId,
+    ClassKey { shape, queue }: ClassKey,
 ) -> ClassProperties {
     ClassProperties {
         shape,

@@ -55,7 +55,7 @@ pub struct NodeAllocation {
 impl Engine {
     /// The priority of a pending job.
     pub fn priority(&self, id: JobId) -> Option<u32> {
-        let (handle, _) = self.pending_handle(id)?;
+        let handle = self.pending_handle(id)?;
         Some(self.state.jobs.at(handle).priority)
     }
 
@@ -74,7 +74,8 @@ impl Engine {
             let JobState::Pending(lane) = job.state else {
                 return None;
             };
-            let (class, limit) = self.state.queue.lane(lane);
+            let queue = &self.state.queue;
+            let (class, limit) = (queue.key_of(queue.class_of(lane)), queue.limit_of(lane));
             Some(PendingJob {
                 id: job.id,
                 priority: job.priority,

@@ -8,7 +8,7 @@ use penstock_jobspec::job_id::JobId;
 
 use crate::Error;
 use crate::machine::{Allocation, Infeasible};
-use crate::queues::LimitExceeded;
+use crate::queues::{LimitExceeded, ReachedLimit};
 
 /// The decision of a policy about a job.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) enum Verdict {
     Pending(Cause),
 }
 
-/// The cause for which a pass leaves a job pending. The state has the corresponding figures.
+/// The cause for which a pass leaves a job pending.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Cause {
     /// Its shape does not fit into the free resources.
@@ -27,8 +27,9 @@ pub(crate) enum Cause {
     /// Its shape would not fit if every running job had ended: nodes are down. It blocks no other job.
     Unreachable,
     /// Its queue is at a limit. It blocks no other job.
-    QueueFull,
-    /// The policy lets no job pass the blocked head of its group.
+    QueueFull(ReachedLimit),
+    /// It may not pass the blocked head of its group, or would delay a reservation however short it
+    /// is.
     Behind,
     /// It would delay a reservation unless it ended by a time.
     Delays {
@@ -36,6 +37,8 @@ pub(crate) enum Cause {
         by: f64,
         /// Whether that may change when other jobs start.
         transient: bool,
+        /// The units of the reservation that it would take, if the policy counts them.
+        interference: Option<Interference>,
     },
     /// It would leave a reservation too little of the limits of its queue, unless it ended by a
     /// time, seconds since the epoch.
@@ -48,6 +51,15 @@ pub(crate) enum Cause {
         /// That time.
         at: f64,
     },
+}
+
+/// The effect of starting a job on the blocked head's reservation, under EASY backfill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interference {
+    /// Units of the reserved shape that it would take at the shadow time.
+    pub takes: u64,
+    /// Units that are spare at the shadow time.
+    pub spare: u64,
 }
 
 /// A decision of the engine, for the caller to carry out.

@@ -90,8 +90,8 @@ fn check(engine: &mut Engine, id: u64, reason: &Reason, now: f64) {
         Says::Fits => assert!(by_itself, "job {id} does not start alone: {reason:?}"),
     }
     let queue = engine.job(JobId::new(id)).expect("it is pending").queue;
-    if let Reason::QueueLimit { queue: named, .. } = reason {
-        assert_eq!(*named, queue);
+    if let Reason::QueueLimit(limit) = reason {
+        assert_eq!(limit.queue, queue);
         let mut copy = alone(engine, id);
         copy.set_queue(queue, QueueOptions::default());
         let reason = copy.explain(JobId::new(id), now).expect("it is pending");

@@ -39,9 +39,8 @@ fn reason_text(reason: &Reason, now: f64) -> String {
             ..
         } => shortage.to_string(),
         Reason::Reserved {
-            limit: Some((_, note)),
-            ..
-        } => note.clone(),
+            limit: Some(limit), ..
+        } => limit.note.clone(),
         Reason::Reserved { .. } => "fits, but would delay others: it has a reservation".to_owned(),
         Reason::BehindReservation { job, .. } | Reason::BehindLimit { job, .. } => {
             format!(

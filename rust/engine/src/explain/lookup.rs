@@ -7,14 +7,15 @@ use penstock_jobspec::Constraint;
 use penstock_jobspec::job_id::JobId;
 
 use super::shortage::Census;
-use super::{Interference, Reason, Shortage};
+use super::{QueueLimit, Reason, Shortage};
 use crate::Engine;
-use crate::ids::{ClassId, GroupId, GroupedClass, QueueId};
-use crate::machine::{Allocation, ShapeId};
-use crate::policy::{Policy, PolicyState};
+use crate::ids::{ClassId, GroupedClass};
+use crate::machine::ShapeId;
+use crate::policy::{LastPass, ReservationTime, ReservedStart};
 use crate::queue::Key;
-use crate::state::EngineState;
-use crate::verdict::Cause;
+use crate::queues::ReachedLimit;
+use crate::state::{EngineState, PendingClass, Unhindered};
+use crate::verdict::{Cause, Interference};
 
 impl Engine {
     /// Why a job is pending, as of now; `None` if it is not.
@@ -32,7 +33,7 @@ impl Engine {
     /// As [`explain`](Self::explain), for several jobs: what they have in common is computed once.
     pub fn explain_each(&mut self, ids: &[JobId], now: f64) -> Vec<Option<Reason>> {
         let key = |id: &JobId| {
-            let (handle, _) = self.pending_handle(*id)?;
+            let handle = self.pending_handle(*id)?;
             Some(Key::new(
                 self.state.jobs.at(handle).effective_priority,
                 *id,
@@ -121,31 +122,26 @@ impl Engine {
 /// Explains several jobs in one state, and caches what they have in common.
 struct Lookup<'a> {
     state: &'a mut EngineState,
-    policy_state: &'a PolicyState,
-    policy: Policy,
+    last_pass: Box<dyn LastPass + 'a>,
     now: f64,
     /// By constraint, the nodes that it allows.
     censuses: HashMap<Option<Constraint>, Census>,
     shortages: BTreeMap<ShapeId, Shortage>,
-    /// By class, the allocation that it would get now; `None` if it does not fit.
-    placements: BTreeMap<ClassId, Option<Allocation>>,
 }
 
 impl<'a> Lookup<'a> {
     fn new(engine: &'a mut Engine, now: f64) -> Self {
         Self {
             state: &mut engine.state,
-            policy_state: &engine.policy_state,
-            policy: engine.policy,
+            last_pass: engine.policy_state.last_pass(engine.policy),
             now,
             censuses: HashMap::new(),
             shortages: BTreeMap::new(),
-            placements: BTreeMap::new(),
         }
     }
 
     fn reason(&mut self, key: Key) -> Reason {
-        let Some((class, limit)) = self.state.pending_class(key.handle()) else {
+        let Some(PendingClass { class, limit }) = self.state.pending_class(key.handle()) else {
             return Reason::Unconsidered;
         };
         if let Err(reason) = self.state.possible(class) {
@@ -159,72 +155,59 @@ impl<'a> Lookup<'a> {
             };
         }
         let group = self.state.queue.classes[class.index()].group;
-        let cause =
-            (self.policy_state).cause(self.policy, self.state, GroupedClass { group, class }, key);
-        let head = self.policy_state.head(self.policy, group);
-        let head = head.filter(|head| *head < key).map(Key::id);
-        let queue_limit = self.queue_limit(class);
-        let by = match cause {
-            Some(Cause::Reserved { at }) => return self.reserved(class, at, queue_limit),
-            _ if queue_limit.is_some() => return self.queue_full(class, queue_limit),
-            _ if self.placement(class).is_none() => return self.unfit(class, head),
-            None => return Reason::Unconsidered,
-            Some(Cause::DelaysByLimit { by }) => return self.behind_limit(class, by),
-            Some(Cause::Delays { by, .. }) => by,
-            // It fits, but would delay a reservation, or cannot both avoid that and stay within the
-            // limits.
-            Some(Cause::Unfit | Cause::Unreachable | Cause::Behind | Cause::QueueFull) => self.now,
+        let of = GroupedClass { group, class };
+        let Some(cause) = self.last_pass.cause(self.state, of, key) else {
+            return Reason::Unconsidered;
         };
-        let reservation =
-            (self.policy_state).reservation_at(self.policy, self.state, group, (by, None));
-        let interference = self.interference(class);
-        match (reservation, head) {
-            (Some((job, at)), _) => Reason::BehindReservation {
-                job,
-                at,
-                interference,
-            },
-            (None, Some(job)) => Reason::Behind { job },
-            (None, None) if cause == Some(Cause::QueueFull) => self.queue_full(class, None),
-            (None, None) => Reason::Unconsidered,
+        let head = self.last_pass.head(group);
+        let head = head.filter(|head| *head < key).map(Key::id);
+        match cause {
+            Cause::Reserved { at } => self.reserved(class, at),
+            Cause::QueueFull(limit) => self.queue_full(class, limit),
+            Cause::Unfit => self.unfit(class, head),
+            Cause::Unreachable => self.unfit(class, None),
+            Cause::DelaysByLimit { by } => self.behind_limit(of, by),
+            Cause::Delays {
+                by, interference, ..
+            } => self.behind(of, by, head, interference),
+            Cause::Behind => self.behind(of, self.now, head, None),
         }
     }
 
-    /// The reason of a job with a reservation. `queue_limit` is the limit that its queue has
-    /// reached now.
-    fn reserved(&mut self, class: ClassId, at: f64, queue_limit: Option<String>) -> Reason {
-        let fits = self.placement(class).is_some();
-        let shortage = (!fits).then(|| self.shortage(class));
+    /// The reason of a job with a reservation.
+    fn reserved(&mut self, class: ClassId, at: f64) -> Reason {
+        let queue = self.state.queue.key_of(class).queue;
+        let Unhindered { allocation, limit } = self.state.unhindered(class);
+        let shortage = allocation.is_none().then(|| self.shortage(class));
         match shortage {
             Some(shortage) if shortage.nodes_up == 0 => self.down(class, shortage.nodes),
             shortage => Reason::Reserved {
                 at,
                 shortage,
-                limit: queue_limit.map(|note| (self.queue(class), note)),
+                limit: limit.map(|limit| QueueLimit {
+                    queue,
+                    note: self.state.queues.note(queue, limit),
+                }),
             },
         }
     }
 
     /// The reason of a class whose queue is at a limit.
-    fn queue_full(&mut self, class: ClassId, note: Option<String>) -> Reason {
-        let queue = self.queue(class);
-        let note = note.unwrap_or_else(|| self.state.queues.limits(queue));
-        Reason::QueueLimit { queue, note }
+    fn queue_full(&self, class: ClassId, limit: ReachedLimit) -> Reason {
+        let queue = self.state.queue.key_of(class).queue;
+        Reason::QueueLimit(QueueLimit {
+            queue,
+            note: self.state.queues.note(queue, limit),
+        })
     }
 
     /// The reason of a class whose shape does not fit.
-    fn unfit(&mut self, class: ClassId, head: Option<JobId>) -> Reason {
+    fn unfit(&mut self, class: ClassId, behind: Option<JobId>) -> Reason {
         let shortage = self.shortage(class);
         if shortage.nodes_up == 0 {
             return self.down(class, shortage.nodes);
         }
-        let shape = self.state.queue.classes[class.index()].shape;
-        // Only first come first served blocks jobs whose nodes are down.
-        let is_in_line = self.policy == Policy::Fcfs || self.state.is_reachable(shape);
-        Reason::Insufficient {
-            shortage,
-            behind: head.filter(|_| is_in_line),
-        }
+        Reason::Insufficient { shortage, behind }
     }
 
     /// The reason of a class all of whose eligible nodes are down.
@@ -237,65 +220,56 @@ impl<'a> Lookup<'a> {
         }
     }
 
+    /// The reason of a class that fits, but would delay the reservation that begins at `time`.
+    fn behind(
+        &mut self,
+        GroupedClass { group, class }: GroupedClass,
+        time: f64,
+        head: Option<JobId>,
+        interference: Option<Interference>,
+    ) -> Reason {
+        let at = ReservationTime { time, queue: None };
+        match (self.last_pass.reservation_at(self.state, group, at), head) {
+            (Some(ReservedStart { job, start }), _) => Reason::BehindReservation {
+                job,
+                at: start,
+                interference,
+            },
+            (None, Some(job)) => Reason::Behind { job },
+            (None, None) => self.limits(class),
+        }
+    }
+
     /// The reason of a class that fits, but would leave too little of the limits of its queue to the
-    /// reservation that begins at `by`.
-    fn behind_limit(&mut self, class: ClassId, by: f64) -> Reason {
-        let (group, queue) = (self.group(class), self.queue(class));
-        let at = (by, Some(queue));
-        let reservation = (self.policy_state).reservation_at(self.policy, self.state, group, at);
-        match reservation {
-            Some((job, at)) => Reason::BehindLimit {
+    /// reservation that begins at `time`.
+    fn behind_limit(&mut self, GroupedClass { group, class }: GroupedClass, time: f64) -> Reason {
+        let queue = self.state.queue.key_of(class).queue;
+        let at = ReservationTime {
+            time,
+            queue: Some(queue),
+        };
+        match self.last_pass.reservation_at(self.state, group, at) {
+            Some(ReservedStart { job, start }) => Reason::BehindLimit {
                 queue,
                 job,
-                at,
+                at: start,
                 note: self.state.queues.limits(queue),
             },
-            None => self.queue_full(class, None),
+            None => self.limits(class),
         }
     }
 
-    /// The units of the blocked head's reservation that a class would take, under EASY backfill.
-    fn interference(&mut self, class: ClassId) -> Option<Interference> {
-        if self.policy != Policy::Easy {
-            return None;
-        }
-        let group = self.group(class);
-        let shares = self.placements.get(&class)?.as_ref()?;
-        let (takes, spare) = self.policy_state.interference(self.state, group, shares)?;
-        (takes > spare).then_some(Interference { takes, spare })
-    }
-
-    /// The limit of its queue that a class would exceed now, and what is in use.
-    fn queue_limit(&mut self, class: ClassId) -> Option<String> {
-        let known = &self.state.queue.classes[class.index()];
-        let (shape, queue) = (known.shape, known.queue);
+    /// The reason of a class that no job is before: it cannot both leave reservations alone and
+    /// stay within the limits of its queue.
+    fn limits(&self, class: ClassId) -> Reason {
+        let queue = self.state.queue.key_of(class).queue;
         if !self.state.queues.is_limited(queue) {
-            return None;
+            return Reason::Unconsidered;
         }
-        let (nodes, cores) = self.state.least(shape);
-        if let Err(limit) = self.state.queues.admits(queue, nodes, cores) {
-            return Some(limit.to_string());
-        }
-        self.placement(class);
-        let shares = self.placements.get(&class)?.as_ref()?;
-        let cores = shares.iter().map(|share| u64::from(share.ncores())).sum();
-        let admitted = self.state.queues.admits(queue, shares.len() as u64, cores);
-        admitted.err().map(|limit| limit.to_string())
-    }
-
-    fn queue(&self, class: ClassId) -> QueueId {
-        self.state.queue.classes[class.index()].queue
-    }
-
-    fn group(&self, class: ClassId) -> GroupId {
-        self.state.queue.classes[class.index()].group
-    }
-
-    /// The allocation that a class would get now; `None` if it does not fit.
-    fn placement(&mut self, class: ClassId) -> Option<&Allocation> {
-        let state = &mut *self.state;
-        let placement = self.placements.entry(class);
-        placement.or_insert_with(|| state.place(class)).as_ref()
+        Reason::QueueLimit(QueueLimit {
+            queue,
+            note: self.state.queues.limits(queue),
+        })
     }
 
     /// The shortage of the shape of a class now.

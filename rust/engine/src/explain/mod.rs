@@ -8,6 +8,7 @@ pub use shortage::{Lack, Nearest, RequestUnit, Shortage};
 use penstock_jobspec::job_id::JobId;
 
 use crate::QueueId;
+use crate::verdict::Interference;
 
 /// Why a job is pending.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,12 +28,7 @@ pub enum Reason {
         resources: f64,
     },
     /// Its queue is at a limit.
-    QueueLimit {
-        /// The queue.
-        queue: QueueId,
-        /// Which limit, and what is in use.
-        note: String,
-    },
+    QueueLimit(QueueLimit),
     /// No node that its constraint allows is up.
     Down {
         /// The constraint, as JSON; `None` if it has none.
@@ -53,9 +49,8 @@ pub enum Reason {
         at: f64,
         /// Requested and available units; `None` if it fits now.
         shortage: Option<Shortage>,
-        /// Its queue, and the limit of that queue that it would exceed now; `None` if it exceeds no
-        /// limit.
-        limit: Option<(QueueId, String)>,
+        /// The limit of its queue that it would exceed now.
+        limit: Option<QueueLimit>,
     },
     /// It fits, but the policy lets no job pass the blocked head.
     Behind {
@@ -87,13 +82,20 @@ pub enum Reason {
     Unconsidered,
 }
 
-/// The effect of starting a job on the blocked head's reservation, under EASY backfill.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interference {
-    /// Units of the reserved shape that it would take at the shadow time.
-    pub takes: u64,
-    /// Units that are spare at the shadow time.
-    pub spare: u64,
+/// A limit of a queue that a job would exceed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueLimit {
+    /// The queue.
+    pub queue: QueueId,
+    /// Which limit, and what is in use.
+    pub note: String,
+}
+
+impl QueueLimit {
+    fn fields(&self, fields: &mut Vec<(&'static str, Field)>) {
+        fields.push(("queue", Field::Queue(self.queue)));
+        fields.push(("note", Field::Text(self.note.clone())));
+    }
 }
 
 /// A value of a reason, for output.
@@ -118,7 +120,7 @@ impl Reason {
             Self::Held => "held",
             Self::Impossible { .. } => "impossible",
             Self::Outlives { .. } => "outlives",
-            Self::QueueLimit { .. } => "queue-limit",
+            Self::QueueLimit(_) => "queue-limit",
             Self::Down { .. } => "down",
             Self::Insufficient { .. } => "insufficient",
             Self::Reserved { .. } => "reserved",
@@ -141,10 +143,7 @@ impl Reason {
                 }
                 fields.push(("resources_end", Field::Time(*resources)));
             }
-            Self::QueueLimit { queue, note } => {
-                fields.push(("queue", Field::Queue(*queue)));
-                fields.push(("note", Field::Text(note.clone())));
-            }
+            Self::QueueLimit(limit) => limit.fields(&mut fields),
             Self::Down { constraint, nodes } => {
                 if let Some(constraint) = constraint {
                     fields.push(("constraint", Field::Text(constraint.clone())));
@@ -166,9 +165,8 @@ impl Reason {
                 if let Some(shortage) = shortage {
                     shortage.fields(&mut fields);
                 }
-                if let Some((queue, note)) = limit {
-                    fields.push(("queue", Field::Queue(*queue)));
-                    fields.push(("note", Field::Text(note.clone())));
+                if let Some(limit) = limit {
+                    limit.fields(&mut fields);
                 }
             }
             Self::Behind { job } => fields.push(("behind", Field::Job(*job))),
@@ -221,7 +219,7 @@ impl Reason {
                     format!("it has no time limit, but the resources end in {left}")
                 }
             }
-            Self::QueueLimit { note, .. } => note.clone(),
+            Self::QueueLimit(limit) => limit.note.clone(),
             Self::Down { constraint, nodes } => {
                 let all = amount(u64::from(*nodes), "node");
                 match constraint {
@@ -251,9 +249,9 @@ impl Reason {
                 let at = span(at - now);
                 match (shortage, limit) {
                     (Some(shortage), None) => format!("can start in {at}, as planned: {shortage}"),
-                    (None, Some((_, note))) => format!("can start in {at}, as planned: {note}"),
-                    (Some(shortage), Some((_, note))) => {
-                        format!("can start in {at}, as planned: {shortage}; {note}")
+                    (None, Some(limit)) => format!("can start in {at}, as planned: {}", limit.note),
+                    (Some(shortage), Some(limit)) => {
+                        format!("can start in {at}, as planned: {shortage}; {}", limit.note)
                     }
                     (None, None) => {
                         format!("can start in {at}, as planned, without delaying others")

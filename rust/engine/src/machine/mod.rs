@@ -54,7 +54,7 @@ pub(crate) use self::nodes::NodeResources;
 pub(crate) use self::reconfiguration::Relocation;
 pub use self::select::Selection;
 pub use self::shape::ShapeId;
-pub(crate) use self::shape::{Demand, Unit};
+pub(crate) use self::shape::{Demand, Unit, UnitKind};
 
 /// The cached properties of a shape, valid until nodes or properties change.
 #[derive(Clone, Debug, Default)]

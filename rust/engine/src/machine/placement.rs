@@ -21,7 +21,7 @@ impl Machine {
             measure: shape.measure,
             order: if thrifty { constraint + 1 } else { 0 },
         };
-        let waste = waste.as_ref().map(|waste| waste as &view::Waste);
+        let waste = waste.as_ref().map(|waste| waste as &view::WasteOf);
         let (nodes, journal) = (&self.nodes, &self.journal);
         let view = self.views.find(key, nodes, journal, &eligible, waste);
         self.shape_cache[id.0 as usize].view = view;

@@ -33,13 +33,20 @@ pub(crate) struct Shape {
     pub exact: bool,
 }
 
+/// Whether a unit is a slot, or a node with all of its slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum UnitKind {
+    Slot,
+    Node,
+}
+
 /// The kind of unit of a shape: shapes with equal kinds get the same number from any node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Unit {
     constraint: u32,
     measure: Measure,
     min_number: u32,
-    is_node: bool,
+    kind: UnitKind,
 }
 
 /// The resources that a unit needs on a node; comparable, so that a result for one shape bounds
@@ -47,7 +54,7 @@ pub(crate) struct Unit {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     constraint: u32,
-    is_node: bool,
+    pub kind: UnitKind,
     exclusive: bool,
     pub cores: u32,
     pub gpus: u32,
@@ -56,8 +63,8 @@ pub(crate) struct Demand {
 impl Demand {
     /// Whether any node provides at least as many of these units as of `other`.
     pub fn is_within(&self, other: &Self) -> bool {
-        (self.constraint, self.is_node, self.exclusive)
-            == (other.constraint, other.is_node, other.exclusive)
+        (self.constraint, self.kind, self.exclusive)
+            == (other.constraint, other.kind, other.exclusive)
             && self.cores <= other.cores
             && self.gpus <= other.gpus
     }
@@ -102,8 +109,18 @@ impl Shape {
     }
 
     /// Whether a unit is a node, not a slot.
+    #[inline]
     pub fn has_nodes(&self) -> bool {
         self.request.nnodes.is_some()
+    }
+
+    #[inline]
+    pub fn kind(&self) -> UnitKind {
+        if self.has_nodes() {
+            UnitKind::Node
+        } else {
+            UnitKind::Slot
+        }
     }
 
     /// The acceptable numbers of units.
@@ -150,7 +167,7 @@ impl Shape {
             constraint: self.constraint,
             measure: self.measure,
             min_number: self.min_number,
-            is_node: self.has_nodes(),
+            kind: self.kind(),
         }
     }
 
@@ -158,7 +175,7 @@ impl Shape {
     pub fn demand(&self) -> Demand {
         Demand {
             constraint: self.constraint,
-            is_node: self.has_nodes(),
+            kind: self.kind(),
             exclusive: self.request.exclusive,
             cores: self.cores.max(1),
             gpus: self.gpus,

@@ -10,7 +10,7 @@ use super::index::Tree;
 use super::journal::Journal;
 use super::measure::Measure;
 use super::nodes::Nodes;
-use super::shape::Shape;
+use super::shape::{Shape, UnitKind};
 use crate::ids::NodeIndex;
 
 /// The key of a view.
@@ -73,7 +73,7 @@ impl View {
         stamp: u64,
         nodes: &Nodes,
         eligible: &NodeSet,
-        waste: Option<&Waste>,
+        waste: Option<&WasteOf>,
     ) -> Self {
         let mut order: Option<Vec<NodeIndex>> =
             (eligible.number != 0).then(|| eligible.ids.iter().map(NodeIndex::new).collect());
@@ -147,23 +147,22 @@ impl View {
         self.seen = end;
     }
 
-    /// The units of all nodes: of each node its number divided by `min_number`, or with `is_node`
+    /// The units of all nodes: of each node its number divided by `min_number`; if a unit is a node,
     /// one if its number is at least that.
     #[inline]
-    fn units(&mut self, min_number: u32, is_node: bool) -> u64 {
+    fn units(&mut self, min_number: u32, kind: UnitKind) -> u64 {
         if min_number > self.tree.max() {
             return 0;
         }
-        let at = 2 * min_number as usize + usize::from(is_node);
+        let at = 2 * min_number as usize + kind as usize;
         if at >= self.sums.len() {
             self.sums.resize(at + 1, UnitSum::default());
         }
         let sum = &mut self.sums[at];
         if sum.seen != self.seen + 1 {
-            let units = if is_node {
-                self.tree.at_least(min_number)
-            } else {
-                self.tree.quotients(min_number)
+            let units = match kind {
+                UnitKind::Node => self.tree.at_least(min_number),
+                UnitKind::Slot => self.tree.quotients(min_number),
             };
             *sum = UnitSum {
                 seen: self.seen + 1,
@@ -227,7 +226,13 @@ fn number(nodes: &Nodes, measure: Measure, node: NodeIndex) -> u32 {
 }
 
 /// The waste of a shape on a node, less is better: gpus, then properties.
-pub(crate) type Waste<'a> = dyn Fn(NodeIndex) -> (u32, u32) + 'a;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Waste {
+    pub gpus: u32,
+    pub properties: u32,
+}
+
+pub(crate) type WasteOf<'a> = dyn Fn(NodeIndex) -> Waste + 'a;
 
 /// Maximum number of bytes of the views beside the one in use; above that, the least recently used
 /// view is dropped.
@@ -277,7 +282,7 @@ impl Views {
     /// The units that all nodes of a view provide to a shape.
     #[inline]
     pub fn units(&mut self, at: ViewRef, shape: &Shape) -> u64 {
-        self.list[at.index as usize].units(shape.min_number, shape.has_nodes())
+        self.list[at.index as usize].units(shape.min_number, shape.kind())
     }
 
     /// A view, which exists.
@@ -293,7 +298,7 @@ impl Views {
         nodes: &Nodes,
         journal: &Journal,
         eligible: &Arc<NodeSet>,
-        waste: Option<&Waste>,
+        waste: Option<&WasteOf>,
     ) -> ViewRef {
         let index = match self.list.iter().position(|view| view.key == key) {
             Some(index) => index,
@@ -311,7 +316,7 @@ impl Views {
         nodes: &Nodes,
         journal: &Journal,
         eligible: &Arc<NodeSet>,
-        waste: Option<&Waste>,
+        waste: Option<&WasteOf>,
     ) -> usize {
         while self.list.len() >= MAX_VIEWS || (self.bytes > MAX_VIEW_BYTES && !self.list.is_empty())
         {

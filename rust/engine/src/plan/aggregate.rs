@@ -4,11 +4,19 @@ use super::start_bounds::StartBounds;
 use crate::availability_profile::{AvailabilityProfile, Interval};
 use crate::machine::Demand;
 
+/// The unit that an aggregate plan counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AggregateUnit {
+    /// Any core.
+    Core,
+    /// Any whole node.
+    Node,
+}
+
 /// The number of free units of the machine over time.
 #[derive(Clone, Debug)]
 pub(crate) struct AggregatePlan {
-    /// Whether a unit is a core; otherwise it is a whole node.
-    pub by_cores: bool,
+    pub unit: AggregateUnit,
     pub profile: AvailabilityProfile,
     pub(super) start_bounds: StartBounds,
     now: f64,
@@ -16,9 +24,9 @@ pub(crate) struct AggregatePlan {
 
 impl AggregatePlan {
     /// A plan with `free` units free from `now` on.
-    pub fn new(now: f64, free: i64, by_cores: bool) -> Self {
+    pub fn new(now: f64, free: i64, unit: AggregateUnit) -> Self {
         Self {
-            by_cores,
+            unit,
             profile: AvailabilityProfile::new(now, free),
             start_bounds: StartBounds::default(),
             now,

@@ -242,6 +242,13 @@ pub(super) struct IntervalQuery {
     pub need: u64,
 }
 
+/// A search in the free intervals of a resource.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IntervalSearch<'a> {
+    pub intervals: &'a FreeIntervals,
+    pub query: IntervalQuery,
+}
+
 /// The free intervals of all nodes.
 #[derive(Clone, Debug)]
 pub(super) struct FreeIntervals {
@@ -352,7 +359,7 @@ impl FreeIntervals {
     }
 
     /// The earliest window that begins within `starts`, may have the units of the query, and is
-    /// accepted: its start, and the result of `accept` for its nodes.
+    /// accepted: the result of `accept` for its start and nodes.
     ///
     /// `units` returns the units that an interval adds. Intervals of `other` add an unknown number:
     /// `accept` is called again whenever one begins.
@@ -360,10 +367,10 @@ impl FreeIntervals {
         &self,
         starts: Interval,
         query: IntervalQuery,
-        other: Option<(&Self, IntervalQuery)>,
+        other: Option<IntervalSearch>,
         units: impl Fn(&FreeInterval) -> u32,
         mut accept: impl FnMut(f64, Vec<NodeIndex>) -> Option<T>,
-    ) -> Option<(f64, T)> {
+    ) -> Option<T> {
         let mut window = Window::default();
         for interval in self.covering(starts.start, query) {
             window.insert(interval, units(interval));
@@ -373,8 +380,8 @@ impl FreeIntervals {
         let sets = self.sets(query);
         let mut lists: Vec<_> = sets.map(|(_, set)| set.range(later)).collect();
         let own = lists.len();
-        if let Some((other, query)) = other {
-            lists.extend(other.sets(query).map(|(_, set)| set.range(later)));
+        if let Some(IntervalSearch { intervals, query }) = other {
+            lists.extend(intervals.sets(query).map(|(_, set)| set.range(later)));
         }
         let mut next = BinaryHeap::new();
         for (at, list) in lists.iter_mut().enumerate() {
@@ -384,7 +391,7 @@ impl FreeIntervals {
             if window.total >= query.need
                 && let Some(found) = accept(start, window.nodes())
             {
-                return Some((start, found));
+                return Some(found);
             }
             // Moves to the next time at which the window gains an interval.
             let mut moved = false;

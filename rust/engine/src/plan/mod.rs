@@ -11,7 +11,7 @@ mod start_bounds;
 #[cfg(test)]
 mod tests;
 
-use self::aggregate::AggregatePlan;
+use self::aggregate::{AggregatePlan, AggregateUnit};
 pub(crate) use self::incremental::IncrementalPlan;
 use self::per_node::{NodePlans, Units};
 use self::start_bounds::StartBounds;
@@ -39,20 +39,8 @@ pub(crate) enum Footprint {
 }
 
 impl Footprint {
-    /// Whether a job of a shape can still use it in a plan of some kind: its nodes are up and
-    /// eligible.
-    pub fn suits(&self, machine: &Machine, shape: ShapeId, in_units: bool) -> bool {
-        match self {
-            Self::Units(_) => in_units,
-            Self::Nodes(amounts) => {
-                let is_usable = |node| machine.is_up(node) && machine.is_eligible(shape, node);
-                !in_units && amounts.iter().all(|amount| is_usable(amount.node))
-            }
-        }
-    }
-
     /// Renumbers the nodes after the inventory has changed. If a node has been removed, the
-    /// footprint becomes zero units, which suits no plan of nodes.
+    /// footprint becomes zero units, which no plan of nodes can reserve.
     pub fn relocate(&mut self, relocation: &Relocation) {
         if let Self::Nodes(amounts) = self {
             let relocated = amounts.iter().map(|amount| {
@@ -69,6 +57,31 @@ impl Footprint {
     }
 }
 
+/// A start time, and the resources of a job that starts then.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PlannedStart {
+    /// In seconds since the epoch; infinite for never.
+    pub time: f64,
+    pub footprint: Footprint,
+}
+
+/// The cause for which a plan has no allocation for a class now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Unplaced {
+    /// It does not fit into the free resources.
+    Unfit,
+    /// It fits without delaying reservations, but only until a time, which may be now.
+    FitsUntil(f64),
+}
+
+impl PlannedStart {
+    /// No start, of a job that takes nothing.
+    pub const NEVER: Self = Self {
+        time: f64::INFINITY,
+        footprint: Footprint::Units(0),
+    };
+}
+
 fn signed(units: u64) -> i64 {
     i64::try_from(units).unwrap_or(i64::MAX)
 }
@@ -76,9 +89,9 @@ fn signed(units: u64) -> i64 {
 /// The kind of plan that a group of queues needs.
 #[derive(Clone, Copy, Debug)]
 enum PlanKind {
-    /// A count of cores, or of whole nodes; `shape` is one that requests them.
+    /// A count of units; `shape` is one that requests them.
     Aggregate {
-        by_cores: bool,
+        unit: AggregateUnit,
         shape: ShapeId,
     },
     PerNode,
@@ -104,11 +117,14 @@ impl PlanKind {
         let by_cores = pending.iter().all(|(_, fungible, _)| *fungible);
         let nodes_are_whole = state.partial == 0;
         let mut classes = pending.iter();
-        if by_cores || (nodes_are_whole && classes.all(|(shape, ..)| state.takes_any_node(*shape)))
-        {
-            return Self::Aggregate { by_cores, shape };
-        }
-        Self::PerNode
+        let unit = if by_cores {
+            AggregateUnit::Core
+        } else if nodes_are_whole && classes.all(|(shape, ..)| state.takes_any_node(*shape)) {
+            AggregateUnit::Node
+        } else {
+            return Self::PerNode;
+        };
+        Self::Aggregate { unit, shape }
     }
 }
 
@@ -125,11 +141,10 @@ fn limit_depends_on_nodes(state: &mut EngineState, shape: ShapeId, queue: QueueI
 }
 
 /// The number of units of an aggregate plan in these shares.
-fn units_of<'a>(by_cores: bool, shares: impl Iterator<Item = &'a NodeShare>) -> i64 {
-    signed(if by_cores {
-        shares.map(|share| u64::from(share.ncores())).sum()
-    } else {
-        shares.count() as u64
+fn units_of<'a>(unit: AggregateUnit, shares: impl Iterator<Item = &'a NodeShare>) -> i64 {
+    signed(match unit {
+        AggregateUnit::Core => shares.map(|share| u64::from(share.ncores())).sum(),
+        AggregateUnit::Node => shares.count() as u64,
     })
 }
 
@@ -155,16 +170,16 @@ pub(crate) fn planned_end(end: f64, now: f64) -> f64 {
 impl Plan {
     /// The plan of the running jobs, of the kind that the pending jobs of a group need.
     pub fn of(state: &mut EngineState, group: GroupId, now: f64) -> Self {
-        if let PlanKind::Aggregate { by_cores, shape } = PlanKind::of(state, group) {
+        if let PlanKind::Aggregate { unit, shape } = PlanKind::of(state, group) {
             let free = state.machine.units_now(shape);
-            let mut plan = AggregatePlan::new(now, signed(free), by_cores);
+            let mut plan = AggregatePlan::new(now, signed(free), unit);
             for (_, running) in state.running_jobs.iter() {
                 let up = running
                     .shares
                     .iter()
                     .filter(|share| state.machine.is_up(share.node));
                 let after_end = Interval::from(planned_end(running.end, now));
-                plan.add(after_end, units_of(by_cores, up));
+                plan.add(after_end, units_of(unit, up));
             }
             return Self::Aggregate(plan);
         }
@@ -181,9 +196,7 @@ impl Plan {
     /// Whether it is of the kind that the pending jobs of a group need.
     fn suits(&self, state: &mut EngineState, group: GroupId) -> bool {
         match (self, PlanKind::of(state, group)) {
-            (Self::Aggregate(plan), PlanKind::Aggregate { by_cores, .. }) => {
-                plan.by_cores == by_cores
-            }
+            (Self::Aggregate(plan), PlanKind::Aggregate { unit, .. }) => plan.unit == unit,
             (Self::PerNode(_), PlanKind::PerNode) => true,
             _ => false,
         }
@@ -202,32 +215,29 @@ impl Plan {
         }
     }
 
-    /// Finds an allocation for a class that is free for `limit` seconds from now on. The error is
-    /// the time until which the class fits.
+    /// Finds an allocation for a class that is free for `limit` seconds from now on.
     pub fn place(
         &self,
         state: &mut EngineState,
         class: ClassId,
         now: f64,
         limit: f64,
-    ) -> Result<Allocation, f64> {
+    ) -> Result<Allocation, Unplaced> {
         let Some(allocation) = state.place(class) else {
-            return Err(now);
+            return Err(Unplaced::Unfit);
         };
         let pending = &state.queue.classes[class.index()];
         let during = Interval::lasting(now, limit);
         match self {
-            Self::Aggregate(AggregatePlan {
-                profile, by_cores, ..
-            }) => {
-                let units = units_of(*by_cores, allocation.iter());
+            Self::Aggregate(AggregatePlan { profile, unit, .. }) => {
+                let units = units_of(*unit, allocation.iter());
                 let need = signed(pending.need);
                 if during.end <= profile.until(now, units) {
                     return Ok(allocation);
                 }
                 let until = profile.until(now, need);
                 if during.end > until {
-                    return Err(until);
+                    return Err(Unplaced::FitsUntil(until));
                 }
                 // For a count range, place as much as no reservation needs.
                 let free = profile.least_during(during);
@@ -235,7 +245,9 @@ impl Plan {
                     cores: u64::try_from(free).unwrap_or(0),
                     ..Size::UNLIMITED
                 };
-                state.place_within(class, limit).ok_or(now)
+                state
+                    .place_within(class, limit)
+                    .ok_or(Unplaced::FitsUntil(now))
             }
             Self::PerNode(plans) => {
                 let wanted = Units {
@@ -248,7 +260,8 @@ impl Plan {
                 }
                 let room = state.queues.room(pending.queue);
                 let Some(amounts) = plans.choose(machine, wanted, during) else {
-                    return Err(plans.fits_until(machine, wanted, now));
+                    let until = plans.fits_until(machine, wanted, now);
+                    return Err(Unplaced::FitsUntil(until));
                 };
                 let allocation = allocation_of(machine, &amounts);
                 if room.admits(&allocation) {
@@ -263,26 +276,21 @@ impl Plan {
         }
     }
 
-    /// The earliest time within `starts` from which a shape fits for `limit` seconds, infinite for
-    /// none; and its footprint.
+    /// The earliest start within `starts` from which a shape fits for `limit` seconds.
     pub fn earliest(
         &mut self,
         machine: &Machine,
         shape: ShapeId,
         starts: Interval,
         limit: f64,
-    ) -> (f64, Footprint) {
+    ) -> PlannedStart {
         let need = machine.need(shape);
         match self {
-            Self::Aggregate(plan) => {
-                let start = plan.earliest(machine.demand(shape), need, starts, limit);
-                (start, Footprint::Units(signed(need)))
-            }
-            Self::PerNode(plans) => {
-                let (start, amounts) =
-                    plans.earliest(machine, Units { shape, need }, starts, limit);
-                (start, Footprint::Nodes(amounts))
-            }
+            Self::Aggregate(plan) => PlannedStart {
+                time: plan.earliest(machine.demand(shape), need, starts, limit),
+                footprint: Footprint::Units(signed(need)),
+            },
+            Self::PerNode(plans) => plans.earliest(machine, Units { shape, need }, starts, limit),
         }
     }
 
@@ -409,6 +417,18 @@ impl Plan {
         )
     }
 
+    /// Whether a job of a shape can use a reservation: it is in the terms of this plan, and its
+    /// nodes are up and eligible.
+    pub fn can_use(&self, machine: &Machine, footprint: &Footprint, shape: ShapeId) -> bool {
+        let is_usable = |node| machine.is_up(node) && machine.is_eligible(shape, node);
+        match footprint {
+            Footprint::Units(_) => self.is_aggregate(),
+            Footprint::Nodes(amounts) => {
+                !self.is_aggregate() && amounts.iter().all(|amount| is_usable(amount.node))
+            }
+        }
+    }
+
     /// Whether more is planned than exists.
     pub fn is_overfull(&mut self) -> bool {
         match self {
@@ -421,7 +441,9 @@ impl Plan {
     /// is not a node.
     fn has_units_of(&self, machine: &Machine, allocation: &Allocation) -> bool {
         match self {
-            Self::Aggregate(plan) => plan.by_cores || is_whole(machine, allocation),
+            Self::Aggregate(plan) => {
+                plan.unit == AggregateUnit::Core || is_whole(machine, allocation)
+            }
             Self::PerNode(_) => true,
         }
     }
@@ -432,7 +454,7 @@ impl Plan {
         match self {
             Self::Aggregate(plan) => {
                 let up = shares.iter().filter(|share| machine.is_up(share.node));
-                Footprint::Units(units_of(plan.by_cores, up))
+                Footprint::Units(units_of(plan.unit, up))
             }
             Self::PerNode(_) => self.footprint_of(shares),
         }
@@ -441,7 +463,7 @@ impl Plan {
     /// The footprint of shares of nodes in this plan.
     pub fn footprint_of(&self, shares: &[NodeShare]) -> Footprint {
         match self {
-            Self::Aggregate(plan) => Footprint::Units(units_of(plan.by_cores, shares.iter())),
+            Self::Aggregate(plan) => Footprint::Units(units_of(plan.unit, shares.iter())),
             Self::PerNode(_) => {
                 let amount = |share: &NodeShare| NodeAmount {
                     node: share.node,

@@ -4,15 +4,15 @@ use penstock_jobspec::Request;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
-use super::{Footprint, Plan};
+use super::{Footprint, Plan, PlannedStart};
 use crate::ids::NodeIndex;
 use crate::machine::NodeAmount;
 use crate::{Engine, Job, QueueId};
 
-fn nodes(nnodes: u32, cores: u32, exclusive: bool, duration: f64) -> Request {
+fn nodes(nnodes: u32, cores: u32, duration: f64) -> Request {
     Request {
         nnodes: Some(nnodes.into()),
-        exclusive,
+        exclusive: false,
         slots: 1.into(),
         cores_per_slot: cores.into(),
         gpus_per_slot: 0.into(),
@@ -21,11 +21,18 @@ fn nodes(nnodes: u32, cores: u32, exclusive: bool, duration: f64) -> Request {
     }
 }
 
+fn whole_nodes(nnodes: u32, duration: f64) -> Request {
+    Request {
+        exclusive: true,
+        ..nodes(nnodes, 1, duration)
+    }
+}
+
 fn cores(cores: u32, duration: f64) -> Request {
     Request {
         nnodes: None,
         slots: cores.into(),
-        ..nodes(1, 1, false, duration)
+        ..nodes(1, 1, duration)
     }
 }
 
@@ -70,8 +77,13 @@ fn plan(engine: &mut Engine) -> Plan {
     Plan::of(&mut engine.state, group, 0.0)
 }
 
-/// The earliest start of a request, and its footprint.
-fn earliest(engine: &mut Engine, plan: &mut Plan, request: &Request) -> (f64, Footprint) {
+/// The start of a job with this footprint.
+fn start(time: f64, footprint: Footprint) -> PlannedStart {
+    PlannedStart { time, footprint }
+}
+
+/// The earliest start of a request.
+fn earliest(engine: &mut Engine, plan: &mut Plan, request: &Request) -> PlannedStart {
     let shape = engine.shape(request);
     plan.earliest(
         &engine.state.machine,
@@ -87,28 +99,29 @@ fn requests_for_any_cores_or_any_whole_nodes_are_counted() {
     let mut sums = plan(&mut any);
     assert!(matches!(sums, Plan::Aggregate(_)));
     let found = earliest(&mut any, &mut sums, &cores(6, 5.0));
-    assert_eq!(found, (10.0, Footprint::Units(6)));
+    assert_eq!(found, start(10.0, Footprint::Units(6)));
 
-    let mut whole = engine(nodes(1, 1, true, 10.0), &[nodes(2, 1, true, 5.0)]);
+    let mut whole = engine(whole_nodes(1, 10.0), &[whole_nodes(2, 5.0)]);
     let mut sums = plan(&mut whole);
     assert!(matches!(sums, Plan::Aggregate(_)));
-    let found = earliest(&mut whole, &mut sums, &nodes(2, 1, true, 5.0));
-    assert_eq!(found, (10.0, Footprint::Units(2)));
+    let found = earliest(&mut whole, &mut sums, &whole_nodes(2, 5.0));
+    assert_eq!(found, start(10.0, Footprint::Units(2)));
 
     // With half a node in use, or requested, it matters which nodes are taken.
-    let mut part = engine(cores(3, 10.0), &[nodes(2, 1, true, 5.0)]);
+    let mut part = engine(cores(3, 10.0), &[whole_nodes(2, 5.0)]);
     assert!(matches!(plan(&mut part), Plan::PerNode(_)));
-    let mut mixed = engine(cores(3, 10.0), &[cores(1, 5.0), nodes(1, 2, false, 5.0)]);
+    let mut mixed = engine(cores(3, 10.0), &[cores(1, 5.0), nodes(1, 2, 5.0)]);
     assert!(matches!(plan(&mut mixed), Plan::PerNode(_)));
 }
 
 #[test]
 fn a_reservation_excludes_others_until_it_is_released() {
-    let first = nodes(2, 4, false, 5.0);
+    let first = nodes(2, 4, 5.0);
     let mut engine = engine(cores(3, 10.0), std::slice::from_ref(&first));
     let mut plan = plan(&mut engine);
-    let (start, footprint) = earliest(&mut engine, &mut plan, &first);
-    assert_eq!((start, &footprint), (10.0, &on_nodes(&[(0, 4), (1, 4)])));
+    let found = earliest(&mut engine, &mut plan, &first);
+    assert_eq!(found, start(10.0, on_nodes(&[(0, 4), (1, 4)])));
+    let footprint = found.footprint;
     let machine = &engine.state.machine;
     assert!(plan.has_room(machine, &footprint, Interval::new(10.0, 15.0)));
     plan.reserve(&footprint, Interval::new(10.0, 15.0));
@@ -116,31 +129,28 @@ fn a_reservation_excludes_others_until_it_is_released() {
     assert!(!plan.is_overfull());
 
     // Before it, beside the running job, and after it.
-    let before = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 10.0));
-    assert_eq!(before, (0.0, on_nodes(&[(1, 4)])));
-    let after = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 11.0));
-    assert_eq!(after, (15.0, on_nodes(&[(0, 4)])));
+    let before = earliest(&mut engine, &mut plan, &nodes(1, 4, 10.0));
+    assert_eq!(before, start(0.0, on_nodes(&[(1, 4)])));
+    let after = earliest(&mut engine, &mut plan, &nodes(1, 4, 11.0));
+    assert_eq!(after, start(15.0, on_nodes(&[(0, 4)])));
 
     plan.reserve(&footprint, Interval::new(12.0, 13.0));
     assert!(plan.is_overfull());
     plan.release(&footprint, Interval::new(12.0, 13.0));
     plan.release(&footprint, Interval::new(10.0, 15.0));
-    let free = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 11.0));
-    assert_eq!(free, (0.0, on_nodes(&[(1, 4)])));
+    let free = earliest(&mut engine, &mut plan, &nodes(1, 4, 11.0));
+    assert_eq!(free, start(0.0, on_nodes(&[(1, 4)])));
 }
 
 #[test]
 fn a_node_that_is_down_is_in_no_plan() {
-    let mut engine = engine(cores(3, 10.0), &[nodes(1, 4, false, 5.0)]);
+    let mut engine = engine(cores(3, 10.0), &[nodes(1, 4, 5.0)]);
     engine.mark_down(&IdSet::from_iter([1]));
     let mut plan = plan(&mut engine);
-    let one = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 5.0));
-    assert_eq!(one, (10.0, on_nodes(&[(0, 4)])));
-    let (start, footprint) = earliest(&mut engine, &mut plan, &nodes(2, 4, false, 5.0));
-    assert_eq!(
-        (start, footprint),
-        (f64::INFINITY, Footprint::Nodes(Vec::new()))
-    );
+    let one = earliest(&mut engine, &mut plan, &nodes(1, 4, 5.0));
+    assert_eq!(one, start(10.0, on_nodes(&[(0, 4)])));
+    let two = earliest(&mut engine, &mut plan, &nodes(2, 4, 5.0));
+    assert_eq!(two, start(f64::INFINITY, Footprint::Nodes(Vec::new())));
 }
 
 #[test]
@@ -150,5 +160,5 @@ fn an_overdue_job_is_planned_to_end_in_a_second() {
     let mut plan = Plan::of(&mut engine.state, group, 20.0);
     let shape = engine.shape(&cores(8, 5.0));
     let found = plan.earliest(&engine.state.machine, shape, Interval::from(20.0), 5.0);
-    assert_eq!(found, (21.0, Footprint::Units(8)));
+    assert_eq!(found, start(21.0, Footprint::Units(8)));
 }

@@ -4,7 +4,8 @@
 use penstock_jobspec::job_id::JobId;
 
 use super::queue_pass::{Backfill, Later};
-use super::shadow::{Overlay, Shadow};
+use super::shadow::{AtShadowTime, Overlay, Shadow};
+use super::{ReservationTime, ReservedStart};
 use crate::availability_profile::Interval;
 use crate::ids::{ClassId, GroupId, GroupedClass, QueueId};
 use crate::machine::{Allocation, ShapeId, Size};
@@ -13,7 +14,7 @@ use crate::queue::Key;
 use crate::quotas::Quotas;
 use crate::state::EngineState;
 use crate::timeline::Timeline;
-use crate::verdict::{Cause, Verdict};
+use crate::verdict::{Cause, Interference, Verdict};
 
 /// The blocked head of a group.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +30,18 @@ struct First {
     changes: u64,
 }
 
+impl First {
+    /// Its shadow time; if that has not been computed, the one that it had before.
+    fn start_or(&self, before: Option<ReservedStart>) -> Option<ReservedStart> {
+        self.shape?;
+        let computed = self.shadow.map(|shadow| ReservedStart {
+            job: self.id,
+            start: shadow.time,
+        });
+        computed.or(before.filter(|before| before.job == self.id))
+    }
+}
+
 /// The state of the policy, by group. Shadows are reused in the next pass if running jobs have
 /// ended as planned and only the counted jobs have started.
 #[derive(Clone, Debug, Default)]
@@ -40,8 +53,8 @@ pub(crate) struct Easy {
     /// By group: the quotas left beside the blocked head, if its queue has limits and they were
     /// needed.
     quotas: Vec<Option<Quotas>>,
-    /// Per group: the blocked head at the last shadow computation, and that shadow time.
-    told: Vec<Option<(JobId, f64)>>,
+    /// By group: the blocked head at the last shadow computation, with that shadow time.
+    former_heads: Vec<Option<ReservedStart>>,
     now: f64,
 }
 
@@ -50,12 +63,13 @@ impl Easy {
     pub fn begin(&mut self, state: &mut EngineState, now: f64) {
         let groups = state.queue.groups.len();
         let freed = state.freed.take();
-        let as_planned = freed.is_none_or(|(first, last)| first > self.now && last <= now);
+        let as_planned = freed.is_none_or(|ends| ends.first > self.now && ends.last <= now);
         let ends = state.timeline.as_ref().and_then(Timeline::first);
         let steady = as_planned && ends.is_none_or(|ending| ending.end > now);
-        self.told.resize(groups, None);
-        for (group, told) in (0_u32..).zip(&mut self.told) {
-            *told = Self::told(&self.firsts, *told, GroupId::new(group));
+        self.former_heads.resize(groups, None);
+        for (index, former) in self.former_heads.iter_mut().enumerate() {
+            let first = self.firsts.get(index);
+            *former = first.and_then(|first| first.start_or(*former));
         }
         std::mem::swap(&mut self.firsts, &mut self.before);
         if !steady {
@@ -70,39 +84,15 @@ impl Easy {
         self.now = now;
     }
 
-    fn told(
-        firsts: &[First],
-        before: Option<(JobId, f64)>,
-        group: GroupId,
-    ) -> Option<(JobId, f64)> {
-        let first = firsts.get(group.index())?;
-        first.shape?;
-        let now = first.shadow.map(|shadow| (first.id, shadow.time));
-        now.or(before.filter(|(id, _)| *id == first.id))
-    }
-
     /// The shadow time of the blocked head of a group; infinite if it cannot start after any
     /// planned end. `None` if there is no blocked head. Recomputed if the pass did not need it.
-    pub fn start_of_head(&self, state: &mut EngineState, group: GroupId) -> Option<f64> {
+    fn start_of_head(&self, state: &mut EngineState, group: GroupId) -> Option<f64> {
         let first = self.firsts.get(group.index())?;
         let shape = first.shape?;
         let shadow = first.shadow;
         let shadow =
             shadow.unwrap_or_else(|| Shadow::of(state, shape, self.now, &mut Overlay::default()));
         Some(shadow.time)
-    }
-
-    /// The number of units of the blocked head's shape that shares would take at its shadow time,
-    /// and the number that is spare then; `None` if the pass did not need the shadow time.
-    pub fn interference(
-        &self,
-        state: &EngineState,
-        group: GroupId,
-        shares: &Allocation,
-    ) -> Option<(u64, u64)> {
-        let shadow = self.firsts.get(group.index())?.shadow?;
-        let overlay = self.overlays.get(group.index())?;
-        Some((shadow.cost(&state.machine, overlay, shares), shadow.spare))
     }
 
     fn shadow(&mut self, state: &mut EngineState, group: GroupId) -> Option<Shadow> {
@@ -181,9 +171,9 @@ impl Backfill for Easy {
         GroupedClass { group, class }: GroupedClass,
         key: Key,
     ) -> bool {
-        let told =
-            self.told[group.index()].filter(|(id, start)| *id == key.id() && start.is_finite());
-        told.is_some_and(|(_, at)| Quotas::new(self.now).leaves_by(state, class, at))
+        self.former_heads[group.index()]
+            .filter(|head| head.job == key.id() && head.start.is_finite())
+            .is_some_and(|head| Quotas::new(self.now).leaves_by(state, class, head.start))
     }
 
     fn wait(
@@ -245,6 +235,36 @@ impl Backfill for Easy {
         }
     }
 
+    fn reserved(&self, state: &mut EngineState, group: GroupId, key: Key) -> Option<f64> {
+        let first = self.firsts.get(group.index())?;
+        (first.shape.is_some() && first.id == key.id())
+            .then(|| self.start_of_head(state, group))
+            .flatten()
+    }
+
+    fn reservation_at(
+        &self,
+        state: &mut EngineState,
+        group: GroupId,
+        _: ReservationTime,
+    ) -> Option<ReservedStart> {
+        Some(ReservedStart {
+            job: self.firsts.get(group.index())?.id,
+            start: self.start_of_head(state, group)?,
+        })
+    }
+
+    fn interference(
+        &self,
+        state: &EngineState,
+        group: GroupId,
+        shares: &Allocation,
+    ) -> Option<Interference> {
+        let shadow = self.firsts.get(group.index())?.shadow?;
+        let overlay = self.overlays.get(group.index())?;
+        shadow.interference(&state.machine, overlay, shares)
+    }
+
     fn admit(
         &mut self,
         state: &EngineState,
@@ -265,12 +285,14 @@ impl Backfill for Easy {
             return;
         };
         let overlay = &mut self.overlays[group.index()];
-        let back = shadow.sees_end(self.now, limit);
-        if !back {
+        let then = if shadow.sees_end(self.now, limit) {
+            AtShadowTime::Released
+        } else {
             let cost = shadow.cost(&state.machine, overlay, shares);
             shadow.spare = shadow.spare.saturating_sub(cost);
-        }
-        shadow.settle(&state.machine, overlay, shares, back);
+            AtShadowTime::Held
+        };
+        shadow.settle(&state.machine, overlay, shares, then);
     }
 }
 
@@ -290,6 +312,7 @@ impl Easy {
                 by: shadow.bound(),
                 // Spare cores do not increase.
                 transient: !shadow.fungible,
+                interference: None,
             });
         }
         let Some(shares) = state.place(class) else {
@@ -304,7 +327,8 @@ impl Easy {
         let has_room = self.has_room(state, group, shadow, class);
         let overlay = &mut self.overlays[group.index()];
         let (machine, shape) = (&mut state.machine, state.queue.classes[class.index()].shape);
-        if shadow.cost(machine, overlay, &shares) <= shadow.spare {
+        let interference = shadow.interference(machine, overlay, &shares);
+        if interference.is_none() {
             return Verdict::Start(shares);
         }
         if shadow.fungible {
@@ -322,7 +346,11 @@ impl Easy {
                 }
             }
             let by = shadow.bound();
-            return Verdict::Pending(Cause::Delays { by, transient });
+            return Verdict::Pending(Cause::Delays {
+                by,
+                transient,
+                interference,
+            });
         }
         let beside = has_room.then(|| shadow.place_beside(machine, overlay, shape));
         match beside.flatten() {
@@ -330,6 +358,7 @@ impl Easy {
             None => Verdict::Pending(Cause::Delays {
                 by: shadow.bound(),
                 transient: true,
+                interference,
             }),
         }
     }

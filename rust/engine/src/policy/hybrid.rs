@@ -7,14 +7,15 @@
 use penstock_jobspec::job_id::JobId;
 
 use super::queue_pass::{Backfill, Later};
+use super::{ReservationTime, ReservedStart};
 use crate::availability_profile::Interval;
 use crate::ids::{GroupId, GroupedClass, QueueId};
 use crate::job::JobState;
 use crate::machine::Allocation;
-use crate::plan::{Footprint, Plan, length};
+use crate::plan::{Footprint, Plan, PlannedStart, length};
 use crate::queue::Key;
 use crate::quotas::Quotas;
-use crate::state::EngineState;
+use crate::state::{EngineState, PendingClass};
 use crate::verdict::{Cause, Verdict};
 
 #[derive(Clone, Debug)]
@@ -25,13 +26,22 @@ struct Reservation {
     footprint: Footprint,
 }
 
+impl Reservation {
+    fn start_of_job(&self) -> ReservedStart {
+        ReservedStart {
+            job: self.job,
+            start: self.start,
+        }
+    }
+}
+
 /// The reservations of a group.
 #[derive(Clone, Debug, Default)]
 struct Ahead {
     /// The reservations of the former pass, for jobs that this pass has not reached.
     before: Vec<Reservation>,
     /// The reserved starts as of the former pass.
-    told: Vec<(JobId, f64)>,
+    former_starts: Vec<ReservedStart>,
     /// The former reservation of the job that is visited.
     own: Option<Reservation>,
     made: Vec<Reservation>,
@@ -61,28 +71,6 @@ impl Hybrid {
         self.find(id).map(|reservation| reservation.start)
     }
 
-    /// The job of a group whose reservation begins at a time, and its exact start. `queue`
-    /// restricts the search to one queue.
-    pub fn reservation_at(
-        &self,
-        state: &EngineState,
-        group: GroupId,
-        (time, queue): (f64, Option<QueueId>),
-    ) -> Option<(JobId, f64)> {
-        let is_in = |job: JobId| {
-            let class = state
-                .jobs
-                .find(job)
-                .and_then(|handle| state.pending_class(handle));
-            class.is_some_and(|(class, _)| Some(state.queue.classes[class.index()].queue) == queue)
-        };
-        let made = self.groups.get(group.index())?.made.iter();
-        let made = made.filter(|reservation| queue.is_none() || is_in(reservation.job));
-        let distance = |reservation: &Reservation| (reservation.start - time).abs();
-        let nearest = made.min_by(|a, b| distance(a).total_cmp(&distance(b)));
-        nearest.map(|reservation| (reservation.job, reservation.start))
-    }
-
     fn find(&self, id: JobId) -> Option<&Reservation> {
         let mut made = self.groups.iter().flat_map(|group| &group.made);
         made.find(|reservation| reservation.job == id)
@@ -95,11 +83,7 @@ impl Hybrid {
             .resize_with(state.queue.groups.len(), Ahead::default);
         for ahead in &mut self.groups {
             ahead.before = std::mem::take(&mut ahead.made);
-            let told = ahead
-                .before
-                .iter()
-                .map(|reservation| (reservation.job, reservation.start));
-            ahead.told = told.collect();
+            ahead.former_starts = ahead.before.iter().map(Reservation::start_of_job).collect();
             ahead.before.retain(|reservation| {
                 steady && reservation.end > now && waits(state, reservation.job)
             });
@@ -163,7 +147,7 @@ impl Ahead {
                 if !plan.can_reserve(&reservation.footprint) {
                     let handle = state.jobs.find(reservation.job);
                     let class = handle.and_then(|handle| state.pending_class(handle));
-                    let footprint = class.and_then(|(class, _)| {
+                    let footprint = class.and_then(|PendingClass { class, .. }| {
                         let shape = state.queue.classes[class.index()].shape;
                         plan.footprint_at(
                             &state.machine,
@@ -211,17 +195,17 @@ impl Ahead {
         let plan = self.with_before(state, group, now)?;
         let shares = plan.place(state, class, now, length(limit)).ok();
         let queue = state.queue.classes[class.index()].queue;
-        shares.filter(|shares| state.may_take(queue, shares))
+        shares.filter(|shares| state.may_take(queue, shares).is_ok())
     }
 
-    /// The earliest start of a class, and its footprint.
+    /// The earliest start of a class.
     fn earliest(
         &mut self,
         state: &mut EngineState,
         GroupedClass { group, class }: GroupedClass,
         now: f64,
         limit: f64,
-    ) -> (f64, Footprint) {
+    ) -> PlannedStart {
         let shape = state.queue.classes[class.index()].shape;
         if self.plan.is_none() {
             let plan = Plan::of(state, group, now);
@@ -237,28 +221,30 @@ impl Ahead {
             }
         }
         let Some(plan) = &mut self.plan else {
-            return (f64::INFINITY, Footprint::Units(0));
+            return PlannedStart::NEVER;
         };
         let quotas = self.quotas.get_or_insert_with(|| Quotas::new(now));
-        let (start, footprint) = quotas.earliest_in(plan, state, class, Interval::from(now), limit);
+        let mut found = quotas.earliest_in(plan, state, class, Interval::from(now), limit);
         // Its former reservation, if that is as early.
         if let Some(own) = self
             .own
             .take()
-            .filter(|reservation| reservation.start <= start)
+            .filter(|reservation| reservation.start <= found.time)
             && plan.has_room(
                 &state.machine,
                 &own.footprint,
-                Interval::lasting(start, limit),
+                Interval::lasting(found.time, limit),
             )
         {
-            return (start, own.footprint);
+            found.footprint = own.footprint;
+            return found;
         }
         let undisturbed = self
             .with_before(state, group, now)
-            .filter(|_| start.is_finite())
-            .map(|plan| plan.footprint_at(&state.machine, shape, start, limit));
-        (start, undisturbed.flatten().unwrap_or(footprint))
+            .filter(|_| found.time.is_finite())
+            .and_then(|plan| plan.footprint_at(&state.machine, shape, found.time, limit));
+        found.footprint = undisturbed.unwrap_or(found.footprint);
+        found
     }
 
     /// Reserves resources in both plans.
@@ -291,12 +277,13 @@ impl Backfill for Hybrid {
         key: Key,
     ) -> bool {
         let ahead = &mut self.groups[group.index()];
-        let Some((_, at)) = ahead.told.iter().find(|(id, _)| *id == key.id()) else {
+        let mut former = ahead.former_starts.iter();
+        let Some(former) = former.find(|former| former.job == key.id()) else {
             return false;
         };
         let quotas = &mut ahead.quotas;
         let quotas = quotas.get_or_insert_with(|| Quotas::new(self.now));
-        quotas.leaves_by(state, class, *at)
+        quotas.leaves_by(state, class, former.start)
     }
 
     fn wait(
@@ -309,8 +296,10 @@ impl Backfill for Hybrid {
         let ahead = &mut self.groups[group.index()];
         ahead.come_to(key.id(), self.now);
         let limit = length(limit);
-        let (start, footprint) =
-            ahead.earliest(state, GroupedClass { group, class }, self.now, limit);
+        let PlannedStart {
+            time: start,
+            footprint,
+        } = ahead.earliest(state, GroupedClass { group, class }, self.now, limit);
         if start.is_finite() {
             let end = start + limit;
             let during = Interval::new(start, end);
@@ -361,6 +350,28 @@ impl Backfill for Hybrid {
         };
         ahead.quotas = Some(quotas);
         verdict
+    }
+
+    fn reserved(&self, _: &mut EngineState, _: GroupId, key: Key) -> Option<f64> {
+        self.start(key.id())
+    }
+
+    fn reservation_at(
+        &self,
+        state: &mut EngineState,
+        group: GroupId,
+        ReservationTime { time, queue }: ReservationTime,
+    ) -> Option<ReservedStart> {
+        let is_in = |job: JobId, queue: QueueId| {
+            let handle = state.jobs.find(job);
+            let pending = handle.and_then(|handle| state.pending_class(handle));
+            pending.is_some_and(|pending| state.queue.key_of(pending.class).queue == queue)
+        };
+        let distance = |reservation: &Reservation| (reservation.start - time).abs();
+        let made = self.groups.get(group.index())?.made.iter();
+        made.filter(|reservation| queue.is_none_or(|queue| is_in(reservation.job, queue)))
+            .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+            .map(Reservation::start_of_job)
     }
 
     fn length(&self, limit: f64) -> f64 {

@@ -10,12 +10,13 @@ use penstock_jobspec::job_id::JobId;
 use std::fmt;
 use std::str::FromStr;
 
+use self::queue_pass::{Fcfs, PassOf};
 use crate::Error;
-use crate::ids::{GroupId, GroupedClass, QueueId};
+use crate::ids::{ClassId, GroupId, GroupedClass, QueueId};
 use crate::machine::{Allocation, Relocation};
 use crate::queue::Key;
-use crate::state::EngineState;
-use crate::verdict::{Cause, Decision};
+use crate::state::{EngineState, Unhindered};
+use crate::verdict::{Cause, Decision, Interference};
 
 /// A queue policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +66,85 @@ impl FromStr for Policy {
     }
 }
 
+/// The reserved start of a job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ReservedStart {
+    pub job: JobId,
+    /// In seconds since the epoch; infinite if unknown.
+    pub start: f64,
+}
+
+/// The time, in seconds since the epoch, at which a reservation begins that another job would delay.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReservationTime {
+    pub time: f64,
+    /// The queue whose limits they share, if that is the reason.
+    pub queue: Option<QueueId>,
+}
+
+/// The result of a pass about the jobs that it has left pending.
+pub(crate) trait LastPass {
+    /// The blocked head of a group.
+    fn head(&self, group: GroupId) -> Option<Key>;
+
+    /// Why a job of a class is pending; `None` if the pass would have started it.
+    fn cause(&self, state: &mut EngineState, of: GroupedClass, key: Key) -> Option<Cause>;
+
+    /// The job of a group whose reservation begins closest to a time.
+    fn reservation_at(
+        &self,
+        state: &mut EngineState,
+        group: GroupId,
+        at: ReservationTime,
+    ) -> Option<ReservedStart>;
+}
+
+/// The cause for a job that may not pass others. The pass has not examined whether the job could
+/// start without them: if not, that is the cause.
+fn completed(
+    state: &mut EngineState,
+    class: ClassId,
+    cause: Cause,
+    interference: impl FnOnce(&EngineState, &Allocation) -> Option<Interference>,
+) -> Cause {
+    if !matches!(
+        cause,
+        Cause::Behind | Cause::Delays { .. } | Cause::DelaysByLimit { .. }
+    ) {
+        return cause;
+    }
+    match (state.unhindered(class), cause) {
+        (
+            Unhindered {
+                limit: Some(limit), ..
+            },
+            _,
+        ) => Cause::QueueFull(limit),
+        (
+            Unhindered {
+                allocation: None, ..
+            },
+            _,
+        ) => Cause::Unfit,
+        (
+            Unhindered {
+                allocation: Some(shares),
+                ..
+            },
+            Cause::Delays {
+                by,
+                transient,
+                interference: None,
+            },
+        ) => Cause::Delays {
+            by,
+            transient,
+            interference: interference(state, &shares),
+        },
+        (_, cause) => cause,
+    }
+}
+
 /// The state of all policies, from pass to pass.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PolicyState {
@@ -89,77 +169,24 @@ impl PolicyState {
         self.conservative.is_before_reservations(now)
     }
 
-    /// The blocked head of a group in the last pass.
-    pub fn head(&self, policy: Policy, group: GroupId) -> Option<Key> {
+    /// The last pass of the policy, which is the current one. The state must be unchanged since.
+    pub fn last_pass(&self, policy: Policy) -> Box<dyn LastPass + '_> {
+        let pass = &self.queue_pass;
         match policy {
-            Policy::Conservative => self.conservative.head(group),
-            _ => self.queue_pass.head(group),
+            Policy::Fcfs => Box::new(PassOf {
+                pass,
+                policy: &Fcfs,
+            }),
+            Policy::Easy => Box::new(PassOf {
+                pass,
+                policy: &self.easy,
+            }),
+            Policy::Hybrid { .. } => Box::new(PassOf {
+                pass,
+                policy: &self.hybrid,
+            }),
+            Policy::Conservative => Box::new(&self.conservative),
         }
-    }
-
-    /// Why the last pass left a job of a class pending; `None` if the pass would have started it.
-    /// The state must be unchanged since.
-    pub fn cause(
-        &self,
-        policy: Policy,
-        state: &mut EngineState,
-        GroupedClass { group, class }: GroupedClass,
-        key: Key,
-    ) -> Option<Cause> {
-        let (queue_pass, limit) = (&self.queue_pass, state.limit(key.handle()));
-        let reserved = match policy {
-            Policy::Conservative => {
-                return self
-                    .conservative
-                    .cause(state, GroupedClass { group, class }, key);
-            }
-            Policy::Easy if queue_pass.head(group) == Some(key) => {
-                let at = self.easy.start_of_head(state, group);
-                Some(at.filter(|at| at.is_finite()).unwrap_or(f64::INFINITY))
-            }
-            Policy::Hybrid { .. } => self.hybrid.start(key.id()),
-            Policy::Fcfs | Policy::Easy => None,
-        };
-        match reserved {
-            Some(at) if at.is_finite() => return Some(Cause::Reserved { at }),
-            Some(_) => return Some(Cause::Unfit),
-            None => {}
-        }
-        queue_pass.cause(GroupedClass { group, class }, |by| match policy {
-            Policy::Hybrid { .. } => queue_pass.ends_by(&self.hybrid, limit, by),
-            _ => queue_pass.ends_by(&self.easy, limit, by),
-        })
-    }
-
-    /// The job whose reservation begins at a time, and the exact start; infinite if unknown.
-    /// `queue` restricts the search to one queue.
-    pub fn reservation_at(
-        &self,
-        policy: Policy,
-        state: &mut EngineState,
-        group: GroupId,
-        (by, queue): (f64, Option<QueueId>),
-    ) -> Option<(JobId, f64)> {
-        match policy {
-            Policy::Fcfs => None,
-            Policy::Easy => {
-                let head = self.queue_pass.head(group)?;
-                Some((head.id(), self.easy.start_of_head(state, group)?))
-            }
-            Policy::Hybrid { .. } => self.hybrid.reservation_at(state, group, (by, queue)),
-            Policy::Conservative => self.conservative.reservation_at(group, (by, queue)),
-        }
-    }
-
-    /// Under EASY backfill, the number of units of the blocked head's shape that shares would take
-    /// at its shadow time, and the number that is spare then.
-    pub fn interference(
-        &self,
-        state: &EngineState,
-        group: GroupId,
-        shares: &Allocation,
-    ) -> Option<(u64, u64)> {
-        self.easy.interference(state, group, shares)
     }
 
     /// Renumbers the nodes of all reservations.
@@ -178,8 +205,7 @@ impl PolicyState {
     ) {
         match policy {
             Policy::Fcfs => {
-                self.queue_pass
-                    .pass(state, &mut queue_pass::Fcfs, now, max, out);
+                self.queue_pass.pass(state, &mut Fcfs, now, max, out);
             }
             Policy::Easy => {
                 self.easy.begin(state, now);

@@ -4,11 +4,12 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
+use super::{LastPass, ReservationTime, ReservedStart, completed};
 use crate::ids::{ClassId, GroupId, GroupedClass};
 use crate::machine::Allocation;
 use crate::queue::Key;
 use crate::state::EngineState;
-use crate::verdict::{Cause, Decision, Verdict};
+use crate::verdict::{Cause, Decision, Interference, Verdict};
 
 /// Which later jobs a pass visits once a job is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,27 @@ pub(crate) trait Backfill {
     fn judge(&mut self, state: &mut EngineState, of: GroupedClass, key: Key, limit: f64)
     -> Verdict;
 
+    /// The reserved start of a job as of the last pass, if there is one.
+    fn reserved(&self, _: &mut EngineState, _: GroupId, _: Key) -> Option<f64> {
+        None
+    }
+
+    /// The job of a group whose reservation begins at a time.
+    fn reservation_at(
+        &self,
+        _: &mut EngineState,
+        _: GroupId,
+        _: ReservationTime,
+    ) -> Option<ReservedStart> {
+        None
+    }
+
+    /// The units of the blocked head's reservation that an allocation would take, if the policy
+    /// counts them and they are more than are spare.
+    fn interference(&self, _: &EngineState, _: GroupId, _: &Allocation) -> Option<Interference> {
+        None
+    }
+
     /// The planned run time of a job with this time limit, in seconds.
     fn length(&self, limit: f64) -> f64 {
         limit
@@ -91,14 +113,26 @@ enum Mode {
 }
 
 /// The state of a class in the pass.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Seen {
     pass: u64,
     mode: Mode,
-    /// Its valid entry in the heap; other entries are stale.
-    entry: Option<Key>,
-    /// Why the last visited job of the class has not started; `None` if it has.
-    cause: Option<Cause>,
+    /// Its valid entry in the heap, [`Key::NONE`] for none; other entries are stale.
+    entry: Key,
+    /// Whether a visited job of the class has not started: `causes` has the reason.
+    is_pending: bool,
+}
+
+impl Seen {
+    /// The state of a class that the pass has not visited.
+    const fn unvisited(pass: u64) -> Self {
+        Self {
+            pass,
+            mode: Mode::All,
+            entry: Key::NONE,
+            is_pending: false,
+        }
+    }
 }
 
 /// A job to be visited, the first of its class; the greatest offer is the first in queue order.
@@ -131,6 +165,9 @@ pub(crate) struct QueuePass {
     heap: BinaryHeap<Offer>,
     pass: u64,
     seen: Vec<Seen>,
+    /// By class: why it is pending, if `seen` says so. Apart from it, so that a pass that starts
+    /// every job it visits does not read it.
+    causes: Vec<Cause>,
     /// By group: which later jobs are visited, once a job is blocked.
     blocked: Vec<Option<Later>>,
     /// By group: the blocked head, once a job is blocked.
@@ -166,10 +203,11 @@ impl QueuePass {
         ends_by: impl Fn(f64) -> bool,
     ) -> Option<Cause> {
         let seen = self.seen.get(class.index());
-        let seen = seen.filter(|seen| seen.pass == self.pass);
-        match seen.and_then(|seen| seen.cause) {
-            Some(Cause::Delays { by, .. } | Cause::DelaysByLimit { by }) if ends_by(by) => None,
-            Some(cause) => Some(cause),
+        let is_pending = seen.is_some_and(|seen| seen.pass == self.pass && seen.is_pending);
+        let cause = self.causes.get(class.index()).filter(|_| is_pending);
+        match cause {
+            Some(Cause::Delays { by, .. } | Cause::DelaysByLimit { by }) if ends_by(*by) => None,
+            Some(cause) => Some(*cause),
             None => match self.blocked.get(group.index())?.as_ref()? {
                 Later::Nothing => Some(Cause::Behind),
                 // Only classes that may fit have been offered.
@@ -186,22 +224,29 @@ impl QueuePass {
     fn seen(&mut self, class: ClassId) -> &mut Seen {
         let class = class.index();
         if class >= self.seen.len() {
-            self.seen.resize(class + 1, Seen::default());
+            // No pass has the number 0.
+            self.seen.resize(class + 1, Seen::unvisited(0));
         }
         let seen = &mut self.seen[class];
         if seen.pass != self.pass {
-            *seen = Seen {
-                pass: self.pass,
-                ..Seen::default()
-            };
+            *seen = Seen::unvisited(self.pass);
         }
         seen
     }
 
+    /// Records why a job of a class stays pending.
+    fn leave_pending(&mut self, class: ClassId, cause: Cause) {
+        self.seen(class).is_pending = true;
+        let index = class.index();
+        if index >= self.causes.len() {
+            self.causes.resize(self.seen.len(), Cause::Unfit);
+        }
+        self.causes[index] = cause;
+    }
+
     fn offer(&mut self, class: ClassId, key: Key) {
-        let entry = Some(key).filter(|key| !key.is_absent());
-        self.seen(class).entry = entry;
-        if entry.is_some() {
+        self.seen(class).entry = key;
+        if !key.is_absent() {
             self.put(Offer { key, class });
         }
     }
@@ -314,10 +359,11 @@ impl QueuePass {
             let Some(Offer { key, class }) = self.take() else {
                 break;
             };
-            if self.seen(class).entry != Some(key) {
+            let seen = self.seen(class);
+            if seen.entry != key {
                 continue;
             }
-            self.seen(class).entry = None;
+            seen.entry = Key::NONE;
             if let Err(reason) = state.possible(class) {
                 let group = state.queue.classes[class.index()].group;
                 out.push(state.deny(key, &reason));
@@ -344,16 +390,18 @@ impl QueuePass {
         if behind == Some(Later::Nothing) {
             return;
         }
-        let asked = state.limit(key.handle());
-        let limit = asked.min(self.longest);
-        if self.limited && !state.may_run(shape, queue) {
+        let requested = state.limit(key.handle());
+        let limit = requested.min(self.longest);
+        if self.limited
+            && let Err(reached) = state.may_run(shape, queue)
+        {
+            self.leave_pending(class, Cause::QueueFull(reached));
             if behind != Some(Later::Fitting)
                 && policy.keeps(state, GroupedClass { group, class }, key)
             {
                 self.wait(state, policy, Offer { key, class }, limit);
             } else {
                 self.stopped[group.index()] = true;
-                self.seen(class).cause = Some(Cause::QueueFull);
             }
             return;
         }
@@ -369,19 +417,19 @@ impl QueuePass {
             Verdict::Start(shares) => shares,
             Verdict::Pending(cause) => {
                 let (by, transient) = match cause {
-                    Cause::Delays { by, transient } => (by, transient),
+                    Cause::Delays { by, transient, .. } => (by, transient),
                     Cause::DelaysByLimit { by } => (by, false),
                     _ => {
                         let passes = P::PASSES_UNREACHABLE && behind != Some(Later::Fitting);
                         if passes && !state.is_reachable(shape) {
                             return self.pass_over(state, group, class);
                         }
-                        self.seen(class).cause = Some(cause);
+                        self.leave_pending(class, cause);
                         self.wait(state, policy, Offer { key, class }, limit);
                         return;
                     }
                 };
-                self.seen(class).cause = Some(cause);
+                self.leave_pending(class, cause);
                 if !self.wait(state, policy, Offer { key, class }, limit) {
                     self.seen(class).mode = Mode::Short(by);
                     if transient {
@@ -392,12 +440,19 @@ impl QueuePass {
                 return;
             }
         };
-        if self.limited && !state.may_take(queue, &shares) {
+        if self.limited
+            && let Err(reached) = state.may_take(queue, &shares)
+        {
             self.stopped[group.index()] = true;
-            self.seen(class).cause = Some(Cause::QueueFull);
+            // Behind a blocked job, another allocation may be within the limits.
+            let cause = match behind {
+                None => Cause::QueueFull(reached),
+                Some(_) => Cause::Behind,
+            };
+            self.leave_pending(class, cause);
             return;
         }
-        match state.end_after(asked, now) {
+        match state.end_after(requested, now) {
             Ok(end) => {
                 policy.admit(state, GroupedClass { group, class }, limit, &shares);
                 state.start(key.handle(), shares, now, end);
@@ -417,12 +472,12 @@ impl QueuePass {
     /// Skips a class that needs nodes that are down; it blocks no other.
     fn pass_over(&mut self, state: &EngineState, group: GroupId, class: ClassId) {
         self.stopped[group.index()] = true;
-        self.seen(class).cause = Some(Cause::Unreachable);
+        self.leave_pending(class, Cause::Unreachable);
         if !std::mem::replace(&mut self.open[group.index()], true)
             && self.blocked[group.index()].is_none()
         {
             self.enter_all(state, group);
-            self.seen(class).entry = None;
+            self.seen(class).entry = Key::NONE;
         }
     }
 
@@ -505,5 +560,47 @@ impl QueuePass {
             }
             self.harmful.swap_remove(index);
         }
+    }
+}
+
+/// A pass with the policy that decided in it.
+pub(super) struct PassOf<'a, P> {
+    pub pass: &'a QueuePass,
+    pub policy: &'a P,
+}
+
+impl<P: Backfill> LastPass for PassOf<'_, P> {
+    fn head(&self, group: GroupId) -> Option<Key> {
+        self.pass.head(group)
+    }
+
+    fn cause(&self, state: &mut EngineState, of: GroupedClass, key: Key) -> Option<Cause> {
+        let reserved = self.policy.reserved(state, of.group, key);
+        if let Some(at) = reserved.filter(|at| at.is_finite()) {
+            return Some(Cause::Reserved { at });
+        }
+        let limit = state.limit(key.handle());
+        let ends_by = |by| self.pass.ends_by(self.policy, limit, by);
+        let cause = self.pass.cause(of, ends_by)?;
+        let cause = completed(state, of.class, cause, |state, shares| {
+            self.policy.interference(state, of.group, shares)
+        });
+        // The pass does not visit a job that cannot fit, so it may not have found out why.
+        let shape = state.queue.classes[of.class.index()].shape;
+        let passes = P::PASSES_UNREACHABLE && cause == Cause::Unfit;
+        Some(if passes && !state.is_reachable(shape) {
+            Cause::Unreachable
+        } else {
+            cause
+        })
+    }
+
+    fn reservation_at(
+        &self,
+        state: &mut EngineState,
+        group: GroupId,
+        at: ReservationTime,
+    ) -> Option<ReservedStart> {
+        self.policy.reservation_at(state, group, at)
     }
 }

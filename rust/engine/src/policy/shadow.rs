@@ -4,9 +4,12 @@
 mod tests;
 
 use crate::ids::{ClassId, NodeIndex, RunId};
-use crate::machine::{Allocation, Machine, NodeAmount, NodeResources, NodeShare, ShapeId};
+use crate::machine::{
+    Allocation, Machine, NodeAmount, NodeResources, NodeShare, ShapeId, UnitKind,
+};
 use crate::quotas::Quotas;
 use crate::state::{EngineState, amount};
+use crate::verdict::Interference;
 
 /// The free resources of nodes at the shadow time, if they differ from the free resources now.
 #[derive(Clone, Debug, Default)]
@@ -46,13 +49,15 @@ impl Room {
         self.counts = vec![u64::from(places)];
     }
 
-    /// The maximum number of units of `cores` cores each that fit; with `is_node`, one per node.
-    fn units(&self, cores: u32, is_node: bool) -> u64 {
+    /// The maximum number of units of `cores` cores each that fit.
+    fn units(&self, cores: u32, kind: UnitKind) -> u64 {
         let cores = cores.max(1);
         let counts = (0_u64..).zip(&self.counts).skip(cores as usize);
-        counts
-            .map(|(has, count)| count * if is_node { 1 } else { has / u64::from(cores) })
-            .sum()
+        let units_of = |has: u64| match kind {
+            UnitKind::Node => 1,
+            UnitKind::Slot => has / u64::from(cores),
+        };
+        counts.map(|(has, count)| count * units_of(has)).sum()
     }
 }
 
@@ -88,9 +93,8 @@ impl Overlay {
         self.free[place.index()] = free;
     }
 
-    /// Adds a share that will be free. Returns the units of a shape that the node provides before
-    /// and after.
-    fn give(&mut self, machine: &Machine, shape: ShapeId, part: &NodeShare) -> (u32, u32) {
+    /// Adds a share that will be free. Returns how many more units of a shape the node provides.
+    fn release(&mut self, machine: &Machine, shape: ShapeId, part: &NodeShare) -> u32 {
         let place = part.node;
         let before = self.at(machine, place);
         let cores = before.cores + part.ncores();
@@ -101,10 +105,7 @@ impl Overlay {
             whole: machine.is_whole_node(place, cores, gpus),
         };
         self.set(place, after);
-        (
-            machine.units(shape, place, before),
-            machine.units(shape, place, after),
-        )
+        machine.units(shape, place, after) - machine.units(shape, place, before)
     }
 }
 
@@ -115,6 +116,21 @@ fn without(free: NodeResources, cores: u32, gpus: u32) -> NodeResources {
         gpus: free.gpus.saturating_sub(gpus),
         whole: free.whole && (cores, gpus) == (0, 0),
     }
+}
+
+/// The state of an allocation at the shadow time, as planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtShadowTime {
+    /// Its job has ended.
+    Released,
+    /// Its job still runs.
+    Held,
+}
+
+/// A time, and the units of a shape that are free then.
+struct FreeUnits {
+    time: f64,
+    units: u64,
 }
 
 /// The shadow of a blocked head.
@@ -140,16 +156,25 @@ impl Shadow {
             let lacking = need.saturating_sub(free);
             let timeline = state.timeline();
             match timeline.when(now, lacking) {
-                Some(reached) => Some((reached.time, free + reached.cores)),
+                Some(reached) => Some(FreeUnits {
+                    time: reached.time,
+                    units: free + reached.cores,
+                }),
                 // Jobs without a limit end at an unknown time, but they do end.
-                None => Some((f64::INFINITY, free + timeline.cores_until(f64::INFINITY)))
-                    .filter(|(_, units)| *units >= need),
+                None => Some(FreeUnits {
+                    time: f64::INFINITY,
+                    units: free + timeline.cores_until(f64::INFINITY),
+                })
+                .filter(|free| free.units >= need),
             }
         } else {
             overlay.clear(state.machine.node_count());
             walk(state, shape, need, free, now, overlay)
         };
-        let (time, units) = reached.unwrap_or((f64::INFINITY, need));
+        let FreeUnits { time, units } = reached.unwrap_or(FreeUnits {
+            time: f64::INFINITY,
+            units: need,
+        });
         Self {
             shape,
             fungible,
@@ -188,6 +213,17 @@ impl Shadow {
             self.harm(machine, overlay, share.node, cores, gpus)
         };
         shares.iter().map(cost).sum()
+    }
+
+    /// The units that an allocation takes at the shadow time, if they are more than are spare.
+    pub fn interference(
+        &self,
+        machine: &Machine,
+        overlay: &Overlay,
+        shares: &[NodeShare],
+    ) -> Option<Interference> {
+        let (takes, spare) = (self.cost(machine, overlay, shares), self.spare);
+        (takes > spare).then_some(Interference { takes, spare })
     }
 
     /// As [`cost`](Self::cost), for these cores and gpus of one node.
@@ -250,12 +286,9 @@ impl Shadow {
         shape: ShapeId,
     ) -> Option<Allocation> {
         self.room(machine, overlay);
-        let request = machine.request(shape);
-        let is_node = request.nnodes.is_some();
-        let slots = if is_node { request.slots.min() } else { 1 };
-        let cores = request.cores_per_slot.min().saturating_mul(slots);
+        let demand = machine.demand(shape);
         let room = &overlay.room;
-        if room.units(cores, is_node) < machine.need(shape) {
+        if room.units(demand.cores, demand.kind) < machine.need(shape) {
             return None;
         }
         let mut accept = |machine: &Machine, place: NodeIndex, units: u32| {
@@ -266,14 +299,13 @@ impl Shadow {
         machine.place_where(shape, &mut accept)
     }
 
-    /// Updates the overlay before an allocation that will, or will not, be released by the shadow
-    /// time.
+    /// Updates the overlay before an allocation.
     pub fn settle(
         &self,
         machine: &Machine,
         overlay: &mut Overlay,
         shares: &[NodeShare],
-        back: bool,
+        then: AtShadowTime,
     ) {
         if self.fungible {
             return;
@@ -281,18 +313,16 @@ impl Shadow {
         for share in shares {
             let place = share.node;
             let free = overlay.at(machine, place);
-            let free = if back {
-                free
-            } else {
-                without(free, share.ncores(), share.ngpus())
+            let free = match then {
+                AtShadowTime::Released => free,
+                AtShadowTime::Held => without(free, share.ncores(), share.ngpus()),
             };
             overlay.set(place, free);
         }
     }
 }
 
-/// Ends running jobs as planned until the shape fits. Returns that time, and the units provided
-/// then.
+/// Ends running jobs as planned until the shape fits. Returns that time.
 fn walk(
     state: &mut EngineState,
     shape: ShapeId,
@@ -300,15 +330,13 @@ fn walk(
     mut units: u64,
     now: f64,
     overlay: &mut Overlay,
-) -> Option<(f64, u64)> {
+) -> Option<FreeUnits> {
     state.timeline();
     let (machine, runs) = (&state.machine, &state.running_jobs);
     let timeline = state.timeline.as_ref()?;
     let mut end = |run: RunId, units: &mut u64| {
         for share in runs.at(run).map_or(&[][..], |running| &running.shares) {
-            let (before, after) = overlay.give(machine, shape, share);
-            *units += u64::from(after);
-            *units -= u64::from(before);
+            *units += u64::from(overlay.release(machine, shape, share));
         }
     };
     let mut overdue = timeline
@@ -331,7 +359,7 @@ fn walk(
             end(ending.run, &mut units);
         }
         if units >= need {
-            return Some((time, units));
+            return Some(FreeUnits { time, units });
         }
     }
 }

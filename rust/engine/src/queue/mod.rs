@@ -23,6 +23,13 @@ use crate::ids::{ClassId, GroupId, JobHandle, LaneId, QueueId};
 use crate::job::{JobState, Jobs};
 use crate::machine::{ShapeId, Unit};
 
+/// The shape and queue that all jobs of a class have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClassKey {
+    pub shape: ShapeId,
+    pub queue: QueueId,
+}
+
 /// The pending jobs with the same shape and queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Class {
@@ -101,7 +108,7 @@ pub(crate) struct Queue {
     pub classes: Vec<Class>,
     pub groups: Vec<Group>,
     lanes: ChunkedVec<Lane, 32>,
-    by_shape: HashMap<(ShapeId, QueueId), ClassId, rustc_hash::FxBuildHasher>,
+    by_key: HashMap<ClassKey, ClassId, rustc_hash::FxBuildHasher>,
     unused_classes: Vec<ClassId>,
     unused_lanes: Vec<LaneId>,
     len: usize,
@@ -123,16 +130,25 @@ impl Queue {
         self.changes
     }
 
-    /// The class of a shape in a queue, if it has pending jobs.
-    pub fn class(&self, shape: ShapeId, queue: QueueId) -> Option<ClassId> {
-        self.by_shape.get(&(shape, queue)).copied()
+    /// The class with a key, if it has pending jobs.
+    pub fn find(&self, key: ClassKey) -> Option<ClassId> {
+        self.by_key.get(&key).copied()
     }
 
-    /// The class and the time limit (infinite for none) of a lane.
+    /// The shape and queue of a class.
     #[inline]
-    pub fn lane(&self, lane: LaneId) -> (&Class, f64) {
-        let lane = &self.lanes[lane.index()];
-        (&self.classes[lane.class.index()], lane.limit)
+    pub fn key_of(&self, class: ClassId) -> ClassKey {
+        let class = &self.classes[class.index()];
+        ClassKey {
+            shape: class.shape,
+            queue: class.queue,
+        }
+    }
+
+    /// The time limit of a lane, infinite for none.
+    #[inline]
+    pub fn limit_of(&self, lane: LaneId) -> f64 {
+        self.lanes[lane.index()].limit
     }
 
     /// The class of a lane.
@@ -189,8 +205,11 @@ impl Queue {
             let lanes = std::mem::take(&mut self.classes[index.index()].lanes);
             self.classes[index.index()] = Class { lanes, ..class };
         }
-        self.by_shape
-            .insert((properties.shape, properties.queue), index);
+        let key = ClassKey {
+            shape: properties.shape,
+            queue: properties.queue,
+        };
+        self.by_key.insert(key, index);
         index
     }
 
@@ -235,11 +254,11 @@ impl Queue {
         &mut self,
         jobs: &mut Jobs,
         handle: JobHandle,
-        (shape, queue): (ShapeId, QueueId),
+        key: ClassKey,
         limit: f64,
         properties: impl FnOnce() -> ClassProperties,
     ) {
-        let class = match self.class(shape, queue) {
+        let class = match self.find(key) {
             Some(class) => class,
             None => self.open_class(properties()),
         };
@@ -273,7 +292,10 @@ impl Queue {
 
     /// Updates the effective priority of a pending job. Returns it.
     fn update_priority(&self, jobs: &mut Jobs, handle: JobHandle, index: LaneId) -> u32 {
-        let (class, limit) = self.lane(index);
+        let (class, limit) = (
+            &self.classes[self.class_of(index).index()],
+            self.limit_of(index),
+        );
         let known = jobs.at_mut(handle);
         known.effective_priority =
             class
@@ -337,7 +359,10 @@ impl Queue {
                 },
             );
             group.unused.push(class.slot);
-            self.by_shape.remove(&(class.shape, class.queue));
+            self.by_key.remove(&ClassKey {
+                shape: class.shape,
+                queue: class.queue,
+            });
             self.unused_classes.push(class_index);
         }
     }

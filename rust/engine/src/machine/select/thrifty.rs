@@ -7,13 +7,14 @@ use crate::ids::NodeIndex;
 use crate::machine::directory::NodeDirectory;
 use crate::machine::nodes::Nodes;
 use crate::machine::shape::Shape;
+use crate::machine::view::Waste;
 
 /// The waste of a shape on a node: gpus, if it requests none, and properties that it does not name.
 pub(in super::super) fn waste<'a>(
     nodes: &'a Nodes,
     directory: &'a NodeDirectory,
     shape: &'a Shape,
-) -> impl Fn(NodeIndex) -> (u32, u32) + 'a {
+) -> impl Fn(NodeIndex) -> Waste + 'a {
     let mut named = Vec::new();
     if let Some(constraint) = &shape.request.constraint {
         collect_names(constraint, &mut named);
@@ -30,7 +31,10 @@ pub(in super::super) fn waste<'a>(
         } else {
             nodes.class(node).gpus.len
         };
-        (gpus, unnamed[property_sets.number(node) as usize])
+        Waste {
+            gpus,
+            properties: unnamed[property_sets.number(node) as usize],
+        }
     }
 }
 

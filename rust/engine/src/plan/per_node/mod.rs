@@ -6,7 +6,7 @@ use std::cmp::{Ordering, Reverse};
 
 use smallvec::SmallVec;
 
-use super::free_intervals::FreeIntervals;
+use super::free_intervals::{FreeIntervals, IntervalSearch};
 use super::start_bounds::StartBounds;
 use crate::availability_profile::Interval;
 use crate::ids::NodeIndex;
@@ -342,7 +342,7 @@ impl NodePlans {
             return None;
         }
         let search = self.interval_search(machine, wanted, during.end - start);
-        let Some((intervals, query)) = search else {
+        let Some(IntervalSearch { intervals, query }) = search else {
             return self.choose_of(machine, wanted, during, self.candidates(start));
         };
         if start <= self.begun {

@@ -11,24 +11,25 @@ mod tests;
 use super::{Event, NodePlans, Resource, Units, UnitsByNode, resources};
 use crate::availability_profile::Interval;
 use crate::ids::NodeIndex;
-use crate::machine::{Machine, NodeAmount};
+use crate::machine::Machine;
 use crate::plan::free_intervals::{
-    FreeInterval, FreeIntervals, IntervalQuery, NodeIntervals, intervals_around,
+    FreeInterval, FreeIntervals, IntervalQuery, IntervalSearch, NodeIntervals, intervals_around,
 };
+use crate::plan::{Footprint, PlannedStart};
 
 /// The cost of an index of free intervals, in visits of all nodes and events.
 const INDEX_COST: usize = 8;
 
 impl NodePlans {
-    /// The earliest time within `starts` from which units fit for `limit` seconds, infinite for
-    /// none; and the lowest nodes that can provide them then.
+    /// The earliest start within `starts` from which units fit for `limit` seconds, on the lowest
+    /// nodes that can provide them then.
     pub fn earliest(
         &mut self,
         machine: &Machine,
         wanted: Units,
         starts: Interval,
         limit: f64,
-    ) -> (f64, Vec<NodeAmount>) {
+    ) -> PlannedStart {
         let demand = machine.demand(wanted.shape);
         let bound = self.start_bounds.of(&demand, wanted.need, limit);
         let open = Interval::new(starts.start.max(bound), starts.end);
@@ -38,10 +39,13 @@ impl NodePlans {
             None
         };
         if starts.start <= self.now.max(bound) {
-            let start = found.as_ref().map_or(starts.end, |(start, _)| *start);
+            let start = found.as_ref().map_or(starts.end, |found| found.time);
             self.start_bounds.learn(demand, wanted.need, limit, start);
         }
-        found.unwrap_or((f64::INFINITY, Vec::new()))
+        found.unwrap_or(PlannedStart {
+            time: f64::INFINITY,
+            footprint: Footprint::Nodes(Vec::new()),
+        })
     }
 
     fn search(
@@ -50,7 +54,7 @@ impl NodePlans {
         wanted: Units,
         starts: Interval,
         limit: f64,
-    ) -> Option<(f64, Vec<NodeAmount>)> {
+    ) -> Option<PlannedStart> {
         let shape = wanted.shape;
         let demand = machine.demand(shape);
         let scarce = if demand.gpus > 0 {
@@ -61,9 +65,10 @@ impl NodePlans {
         if self.intervals.iter().all(Option::is_none) {
             let index_cost = INDEX_COST * (self.steps.len() + self.events.len());
             if self.visited <= index_cost {
-                let start = self.sweep(machine, wanted, starts, limit);
-                let chosen = self.choose(machine, wanted, Interval::lasting(start, limit))?;
-                return Some((start, chosen));
+                let time = self.sweep(machine, wanted, starts, limit);
+                let chosen = self.choose(machine, wanted, Interval::lasting(time, limit))?;
+                let footprint = Footprint::Nodes(chosen);
+                return Some(PlannedStart { time, footprint });
             }
         }
         // A job may wait for cores as well as gpus if it needs both, or idle nodes.
@@ -74,21 +79,23 @@ impl NodePlans {
             }
         }
         if starts.start <= self.now {
-            let chosen = self.choose(machine, wanted, Interval::lasting(starts.start, limit));
-            if let Some(chosen) = chosen {
-                return Some((starts.start, chosen));
+            let time = starts.start;
+            let chosen = self.choose(machine, wanted, Interval::lasting(time, limit));
+            if let Some(footprint) = chosen.map(Footprint::Nodes) {
+                return Some(PlannedStart { time, footprint });
             }
         }
-        let (intervals, query) = self.interval_search(machine, wanted, limit)?;
+        let IntervalSearch { intervals, query } = self.interval_search(machine, wanted, limit)?;
         let other = self.intervals[scarce.other().index()]
             .as_ref()
             .filter(|_| needs_both)
-            .map(|other| {
+            .map(|intervals| {
                 let least = match scarce {
                     Resource::Gpus => demand.cores,
                     Resource::Cores => 1,
                 };
-                (other, IntervalQuery { least, ..query })
+                let query = IntervalQuery { least, ..query };
+                IntervalSearch { intervals, query }
             });
         // The units that an interval adds to those of the longer intervals that enclose it.
         let units = |interval: &FreeInterval| {
@@ -108,18 +115,20 @@ impl NodePlans {
             };
             units(interval.high) - enclosing
         };
-        intervals.earliest(starts, query, other, units, |start, nodes| {
-            self.choose_of(machine, wanted, Interval::lasting(start, limit), nodes)
+        intervals.earliest(starts, query, other, units, |time, nodes| {
+            let during = Interval::lasting(time, limit);
+            let footprint = Footprint::Nodes(self.choose_of(machine, wanted, during, nodes)?);
+            Some(PlannedStart { time, footprint })
         })
     }
 
-    /// The index by which units are searched for, if there is one, and the query.
+    /// The search for units by an index, if there is one.
     pub(super) fn interval_search(
         &self,
         machine: &Machine,
         wanted: Units,
         limit: f64,
-    ) -> Option<(&FreeIntervals, IntervalQuery)> {
+    ) -> Option<IntervalSearch<'_>> {
         let demand = machine.demand(wanted.shape);
         let (resource, least) = if demand.gpus > 0 {
             (Resource::Gpus, demand.gpus)
@@ -131,7 +140,8 @@ impl NodePlans {
             least,
             need: wanted.need,
         };
-        Some((self.intervals[resource.index()].as_ref()?, query))
+        let intervals = self.intervals[resource.index()].as_ref()?;
+        Some(IntervalSearch { intervals, query })
     }
 
     /// Indexes the free intervals of a resource, in place of the events.

@@ -23,12 +23,13 @@ use std::sync::Arc;
 
 use self::pass::{JobDecision, PendingJob};
 use self::reservations::GroupReservations;
-use crate::ids::{GroupId, GroupedClass, QueueId};
+use crate::ids::{GroupId, GroupedClass};
 use crate::machine::Relocation;
-use crate::plan::{IncrementalPlan, length};
+use crate::plan::{IncrementalPlan, Unplaced, length};
+use crate::policy::{LastPass, ReservationTime, ReservedStart, completed};
 use crate::queue::Key;
 use crate::quotas::Quotas;
-use crate::state::EngineState;
+use crate::state::{EngineState, PendingClass};
 use crate::verdict::{Cause, Decision};
 
 /// The reservations of all groups.
@@ -57,61 +58,6 @@ impl Conservative {
         self.next > now
     }
 
-    /// The first job of a group that the last pass left pending, except jobs that the limits of
-    /// their queue or nodes that are down exclude.
-    pub fn head(&self, group: GroupId) -> Option<Key> {
-        self.groups.get(group.index())?.head
-    }
-
-    /// Why the last pass left a job of a class pending; `None` if the pass would have started it.
-    pub fn cause(
-        &self,
-        state: &mut EngineState,
-        GroupedClass { group, class }: GroupedClass,
-        key: Key,
-    ) -> Option<Cause> {
-        let reserved = self.groups.get(group.index())?;
-        let Some(reservation) = reserved.by_id.get(&key.id()) else {
-            return Some(Cause::QueueFull);
-        };
-        if reservation.start.is_finite() {
-            return Some(Cause::Reserved {
-                at: reservation.start,
-            });
-        }
-        // No time fits as planned: the resources that are free now are reserved for other jobs.
-        let plan = &reserved.kept.as_ref()?.plan;
-        Some(
-            match plan.place(state, class, self.now, reservation.limit) {
-                Err(by) if by <= self.now => Cause::Unfit,
-                Err(by) => Cause::Delays {
-                    by,
-                    transient: false,
-                },
-                Ok(_) => Cause::DelaysByLimit { by: self.now },
-            },
-        )
-    }
-
-    /// The job of a group whose reservation begins closest to a time, and that start; with `queue`
-    /// only among its jobs.
-    pub fn reservation_at(
-        &self,
-        group: GroupId,
-        (time, queue): (f64, Option<QueueId>),
-    ) -> Option<(JobId, f64)> {
-        let distance = |start: f64| (start - time).abs();
-        let reserved = self.groups.get(group.index())?.by_id.iter();
-        reserved
-            .filter(|(_, reservation)| queue.is_none_or(|queue| reservation.asked.1 == queue))
-            .map(|(id, reservation)| (*id, reservation.start))
-            .filter(|(_, start)| start.is_finite())
-            .min_by(|(id, start), (other, its_start)| {
-                let by_distance = distance(*start).total_cmp(&distance(*its_start));
-                by_distance.then(id.cmp(other))
-            })
-    }
-
     /// Renumbers the nodes of all reservations.
     pub fn relocate(&mut self, relocation: &Relocation) {
         for reserved in &mut self.groups {
@@ -133,7 +79,7 @@ impl Conservative {
             if out.len() >= max {
                 return;
             }
-            let Some((class, limit)) = state.pending_class(key.handle()) else {
+            let Some(PendingClass { class, limit }) = state.pending_class(key.handle()) else {
                 continue;
             };
             if let Err(reason) = state.possible(class) {
@@ -147,7 +93,7 @@ impl Conservative {
                 .get(&key.id())
                 .map(|known| known.start);
             // It keeps its reservation if the limits of its queue admit it by then.
-            if state.may_run(known.shape, known.queue)
+            if state.may_run(known.shape, known.queue).is_ok()
                 || reserved.is_some_and(|start| quotas.leaves_by(state, class, start))
             {
                 let limit = length(limit);
@@ -171,7 +117,7 @@ impl Conservative {
                 reserved.head = None;
                 continue;
             }
-            let mut pass = reserved.begin(state, (group, now), line, quotas.clone());
+            let mut pass = reserved.begin(state, group, now, line, quotas.clone());
             pass.left = max.saturating_sub(out.len());
             reserved.compress(state, &mut pass);
             while reserved.start_due(state, &mut pass) {
@@ -212,5 +158,71 @@ impl Conservative {
         state
             .allocation_log
             .drop_before(followed.unwrap_or(usize::MAX));
+    }
+}
+
+impl LastPass for &Conservative {
+    /// The first job of a group that the pass left pending, except jobs that the limits of their
+    /// queue or nodes that are down exclude.
+    fn head(&self, group: GroupId) -> Option<Key> {
+        self.groups.get(group.index())?.head
+    }
+
+    fn cause(
+        &self,
+        state: &mut EngineState,
+        GroupedClass { group, class }: GroupedClass,
+        key: Key,
+    ) -> Option<Cause> {
+        let reserved = self.groups.get(group.index())?;
+        let reservation = reserved.by_id.get(&key.id());
+        let cause = match reservation.map(|reservation| reservation.start) {
+            Some(at) if at.is_finite() => return Some(Cause::Reserved { at }),
+            // The limits of its queue exclude it, or it and reservations together exceed them.
+            None => Cause::Behind,
+            // No time fits as planned: the resources that are free now are reserved for other jobs.
+            Some(_) => {
+                let plan = &reserved.kept.as_ref()?.plan;
+                let limit = length(state.limit(key.handle()));
+                match plan.place(state, class, self.now, limit) {
+                    Err(Unplaced::Unfit) => Cause::Unfit,
+                    Err(Unplaced::FitsUntil(by)) if by <= self.now => Cause::Behind,
+                    Err(Unplaced::FitsUntil(by)) => Cause::Delays {
+                        by,
+                        transient: false,
+                        interference: None,
+                    },
+                    Ok(_) => Cause::DelaysByLimit { by: self.now },
+                }
+            }
+        };
+        let cause = completed(state, class, cause, |_, _| None);
+        let shape = state.queue.classes[class.index()].shape;
+        Some(if cause == Cause::Unfit && !state.is_reachable(shape) {
+            Cause::Unreachable
+        } else {
+            cause
+        })
+    }
+
+    fn reservation_at(
+        &self,
+        _: &mut EngineState,
+        group: GroupId,
+        ReservationTime { time, queue }: ReservationTime,
+    ) -> Option<ReservedStart> {
+        let distance = |found: &ReservedStart| (found.start - time).abs();
+        let reserved = self.groups.get(group.index())?.by_id.iter();
+        reserved
+            .filter(|(_, reservation)| queue.is_none_or(|queue| reservation.class.queue == queue))
+            .map(|(job, reservation)| ReservedStart {
+                job: *job,
+                start: reservation.start,
+            })
+            .filter(|found| found.start.is_finite())
+            .min_by(|a, b| {
+                let by_distance = distance(a).total_cmp(&distance(b));
+                by_distance.then(a.job.cmp(&b.job))
+            })
     }
 }

@@ -5,7 +5,7 @@ use super::reservations::Reservation;
 use crate::availability_profile::Interval;
 use crate::ids::ClassId;
 use crate::machine::Allocation;
-use crate::plan::{Footprint, IncrementalPlan, planned_end};
+use crate::plan::{Footprint, IncrementalPlan, PlannedStart, planned_end};
 use crate::queue::Key;
 use crate::quotas::Quotas;
 use crate::state::EngineState;
@@ -77,13 +77,13 @@ impl Pass {
         near
     }
 
-    /// The earliest start of a job within a range, and its footprint.
+    /// The earliest start of a job within a range.
     pub fn earliest(
         &mut self,
         state: &mut EngineState,
         job: PendingJob,
         starts: Interval,
-    ) -> (f64, Footprint) {
+    ) -> PlannedStart {
         let plan = &mut self.kept.plan;
         self.quotas
             .earliest_in(plan, state, job.class, starts, job.limit)
@@ -96,7 +96,7 @@ impl Pass {
         job: PendingJob,
         reservation: &Reservation,
         freed: &FreedIntervals,
-    ) -> Option<(f64, Footprint)> {
+    ) -> Option<PlannedStart> {
         let start = reservation.start;
         // First try to end before the own reservation begins, which then does not conflict.
         let over = if start.is_finite() {
@@ -111,9 +111,9 @@ impl Pass {
                     job,
                     Interval::new(starts.start, starts.end.min(over)),
                 );
-                if found.0.is_finite() {
+                if found.time.is_finite() {
                     self.release(state, job, &reservation.footprint, start);
-                    self.reserve(state, job, &found.1, found.0);
+                    self.reserve(state, job, &found.footprint, found.time);
                     return Some(found);
                 }
             }
@@ -131,15 +131,15 @@ impl Pass {
         job: PendingJob,
         reservation: &Reservation,
         within: impl Iterator<Item = Interval>,
-    ) -> Option<(f64, Footprint)> {
+    ) -> Option<PlannedStart> {
         let mut within = within.peekable();
         within.peek()?;
         let known = self.kept.plan.start_bounds();
         self.release(state, job, &reservation.footprint, reservation.start);
         for within in within {
             let found = self.earliest(state, job, within);
-            if found.0.is_finite() {
-                self.reserve(state, job, &found.1, found.0);
+            if found.time.is_finite() {
+                self.reserve(state, job, &found.footprint, found.time);
                 return Some(found);
             }
         }
@@ -185,7 +185,7 @@ impl Pass {
     ) -> Option<Footprint> {
         let job = self.jobs[index];
         let class = &state.queue.classes[job.class.index()];
-        if !state.may_take(class.queue, &shares) {
+        if state.may_take(class.queue, &shares).is_err() {
             self.decisions[index] = JobDecision::Stopped;
             return None;
         }

@@ -8,10 +8,10 @@ use rustc_hash::FxHashMap;
 use super::freed_intervals::FreedIntervals;
 use super::pass::{JobDecision, Pass, PendingJob};
 use crate::availability_profile::Interval;
-use crate::ids::{ClassId, GroupId, QueueId};
-use crate::machine::{Allocation, Machine, NodeAmount, Relocation, ShapeId};
-use crate::plan::{Footprint, IncrementalPlan, allocation_of};
-use crate::queue::Key;
+use crate::ids::{ClassId, GroupId};
+use crate::machine::{Allocation, Machine, NodeAmount, Relocation};
+use crate::plan::{Footprint, IncrementalPlan, PlannedStart, allocation_of};
+use crate::queue::{ClassKey, Key};
 use crate::quotas::Quotas;
 use crate::state::EngineState;
 
@@ -28,7 +28,7 @@ pub(super) struct Reservation {
     pub limit: f64,
     pub footprint: Footprint,
     /// The shape and queue of its job.
-    pub asked: (ShapeId, QueueId),
+    pub class: ClassKey,
     /// The round in which it was last examined.
     pub examined_in: u64,
 }
@@ -38,6 +38,25 @@ impl Reservation {
     pub fn interval(&self) -> Interval {
         Interval::lasting(self.start, self.limit)
     }
+}
+
+/// The origin of the plan of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PlanOrigin {
+    /// It is that of the former pass, updated; it has the reservations.
+    Followed,
+    /// It is new; only running jobs are in it.
+    Recomputed,
+}
+
+/// The order in which reservations that no longer fit are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RepairOrder {
+    /// Queue order.
+    Queue,
+    /// The order of their starts, when reservations change between units and amounts of nodes: then
+    /// none needs to move.
+    Start,
 }
 
 /// The reservations of a group of queues.
@@ -81,7 +100,8 @@ impl GroupReservations {
     pub fn begin(
         &mut self,
         state: &mut EngineState,
-        (group, now): (GroupId, f64),
+        group: GroupId,
+        now: f64,
         jobs: Vec<PendingJob>,
         quotas: Quotas,
     ) -> Pass {
@@ -90,11 +110,13 @@ impl GroupReservations {
         let follows = |plan: &mut IncrementalPlan| {
             plan.follow(state, group, now, |interval| freed.add(interval))
         };
-        let anew = !kept.as_mut().is_some_and(follows);
-        if anew {
+        let origin = if kept.as_mut().is_some_and(follows) {
+            PlanOrigin::Followed
+        } else {
             kept = None;
             freed = FreedIntervals::all();
-        }
+            PlanOrigin::Recomputed
+        };
         let mut pass = Pass {
             decisions: jobs.iter().map(|_| JobDecision::Pending).collect(),
             jobs,
@@ -112,13 +134,18 @@ impl GroupReservations {
             pass.freed = FreedIntervals::all();
         }
         let in_units = Some(pass.kept.plan.is_aggregate());
-        let other = std::mem::replace(&mut self.in_units, in_units) != in_units;
-        self.carry_over(state, &mut pass, anew);
-        if other || self.has_conflicts(state, &mut pass, anew) {
+        let has_other_kind = std::mem::replace(&mut self.in_units, in_units) != in_units;
+        self.carry_over(state, &mut pass, origin);
+        if has_other_kind || self.has_conflicts(state, &mut pass, origin) {
             pass.kept = IncrementalPlan::of(state, group, now);
             pass.quotas = Quotas::new(now);
             pass.freed = FreedIntervals::all();
-            self.repair(state, &mut pass, other);
+            let order = if has_other_kind {
+                RepairOrder::Start
+            } else {
+                RepairOrder::Queue
+            };
+            self.repair(state, &mut pass, order);
         }
         pass
     }
@@ -133,12 +160,12 @@ impl GroupReservations {
 
     /// Finds the reservations of the pending jobs, and drops those of other jobs and of jobs whose
     /// request has changed.
-    fn carry_over(&mut self, state: &EngineState, pass: &mut Pass, anew: bool) {
+    fn carry_over(&mut self, state: &EngineState, pass: &mut Pass, origin: PlanOrigin) {
         let mut kept = 0;
         for job in &mut pass.jobs {
-            let asked = asked(state, job.class);
+            let class = state.queue.key_of(job.class);
             let known = self.by_id.get_mut(&job.key.id());
-            let Some(known) = known.filter(|known| known.asked == asked) else {
+            let Some(known) = known.filter(|known| known.class == class) else {
                 continue;
             };
             kept += 1;
@@ -147,7 +174,7 @@ impl GroupReservations {
                 let before = known.interval();
                 known.limit = job.limit;
                 known.examined_in = 0;
-                if !anew {
+                if origin == PlanOrigin::Followed {
                     pass.kept.plan.release(&known.footprint, before);
                     pass.kept.plan.reserve(&known.footprint, known.interval());
                     pass.freed.add(before);
@@ -163,7 +190,7 @@ impl GroupReservations {
             self.by_id
                 .extend(before.remove(&id).map(|reservation| (id, reservation)));
         }
-        if !anew {
+        if origin == PlanOrigin::Followed {
             for gone in before.values() {
                 pass.kept.plan.release(&gone.footprint, gone.interval());
                 pass.freed.add(gone.interval());
@@ -172,7 +199,7 @@ impl GroupReservations {
     }
 
     /// Adds the reservations to the quotas, and to a new plan. Returns whether some no longer fit.
-    fn has_conflicts(&self, state: &mut EngineState, pass: &mut Pass, anew: bool) -> bool {
+    fn has_conflicts(&self, state: &mut EngineState, pass: &mut Pass, origin: PlanOrigin) -> bool {
         let limited = state.queues.any_limited();
         let end = state
             .machine
@@ -188,18 +215,17 @@ impl GroupReservations {
                 return true;
             }
             let during = Interval::lasting(start, job.limit);
-            if !anew && !limited {
+            let is_recomputed = origin == PlanOrigin::Recomputed;
+            if !is_recomputed && !limited {
                 continue;
             }
             let Some(known) = self.by_id.get(&job.key.id()) else {
                 continue;
             };
-            if anew {
-                let in_units = pass.kept.plan.is_aggregate();
-                let gone = !known
-                    .footprint
-                    .suits(&state.machine, known.asked.0, in_units);
-                if start.is_finite() && (gone || start >= end) {
+            if is_recomputed {
+                let plan = &pass.kept.plan;
+                let is_usable = plan.can_use(&state.machine, &known.footprint, known.class.shape);
+                if start.is_finite() && (!is_usable || start >= end) {
                     return true;
                 }
                 pass.kept.plan.reserve(&known.footprint, during);
@@ -210,14 +236,13 @@ impl GroupReservations {
         pass.kept.plan.is_overfull() || pass.quotas.is_overfull()
     }
 
-    /// Moves reservations that no longer fit to later times: in queue order, each as little as
-    /// possible. With `by_start`, used when reservations change between units and amounts of nodes,
-    /// the order is that of their starts: then none needs to move.
-    fn repair(&mut self, state: &mut EngineState, pass: &mut Pass, by_start: bool) {
+    /// Moves reservations that no longer fit to later times, one after the other, each as little as
+    /// possible.
+    fn repair(&mut self, state: &mut EngineState, pass: &mut Pass, order: RepairOrder) {
         let starts =
             (0..pass.jobs.len()).filter_map(|index| Some((pass.jobs[index].start?, index)));
         let mut line: Vec<_> = starts.collect();
-        if by_start {
+        if order == RepairOrder::Start {
             line.sort_by(|a, b| a.0.total_cmp(&b.0));
         }
         for (start, index) in line {
@@ -274,7 +299,7 @@ impl GroupReservations {
         let all = FreedIntervals::all();
         let from = if known { &*freed } else { &all };
         if let Some(found) = pass.earlier(state, job, reservation, from) {
-            (reservation.start, reservation.footprint) = found;
+            (reservation.start, reservation.footprint) = (found.time, found.footprint);
             pass.jobs[index].start = Some(reservation.start);
             pass.freed.add(before);
             freed.add(before);
@@ -297,7 +322,7 @@ impl GroupReservations {
                 continue;
             }
             let whole = PendingJob { limit, ..job };
-            if !pass.earliest(state, whole, now).0.is_finite() {
+            if !pass.earliest(state, whole, now).time.is_finite() {
                 unfit.insert(job.class, limit);
                 continue;
             }
@@ -307,7 +332,7 @@ impl GroupReservations {
             let before = reservation.interval();
             if let Some(found) = pass.earlier_within(state, job, reservation, std::iter::once(now))
             {
-                (reservation.start, reservation.footprint) = found;
+                (reservation.start, reservation.footprint) = (found.time, found.footprint);
                 pass.jobs[index].start = Some(reservation.start);
                 pass.freed.add(before);
                 unfit.clear();
@@ -343,7 +368,7 @@ impl GroupReservations {
             }
             let shares = pass.quotas.place(state, job.class, limit, |state| {
                 let shares = plan.place(state, job.class, now, limit).ok();
-                let room = state.queues.room(asked(state, job.class).1);
+                let room = state.queues.room(state.queue.key_of(job.class).queue);
                 let shares = shares.filter(|allocation| room.admits(allocation));
                 shares.or_else(|| picked(&state.machine, &footprint))
             });
@@ -372,13 +397,13 @@ impl GroupReservations {
             return;
         }
         let class = &state.queue.classes[job.class.index()];
-        if !state.may_run(class.shape, class.queue) {
+        if state.may_run(class.shape, class.queue).is_err() {
             // A job that has started has used up the limits of its queue.
             return;
         }
         let found = pass.earliest(state, job, Interval::from(pass.now));
         let plan = &pass.kept.plan;
-        if found.0 <= pass.now
+        if found.time <= pass.now
             && pass.left > 0
             && let Ok(shares) = pass.quotas.place_in(plan, state, job.class, job.limit)
         {
@@ -394,7 +419,10 @@ impl GroupReservations {
         state: &mut EngineState,
         pass: &mut Pass,
         index: usize,
-        (start, footprint): (f64, Footprint),
+        PlannedStart {
+            time: start,
+            footprint,
+        }: PlannedStart,
     ) {
         let job = pass.jobs[index];
         pass.reserve(state, job, &footprint, start);
@@ -403,17 +431,11 @@ impl GroupReservations {
             start,
             limit: job.limit,
             footprint,
-            asked: asked(state, job.class),
+            class: state.queue.key_of(job.class),
             examined_in: self.rounds,
         };
         self.by_id.insert(job.key.id(), reservation);
     }
-}
-
-/// The shape and queue of a class.
-fn asked(state: &EngineState, class: ClassId) -> (ShapeId, QueueId) {
-    let class = &state.queue.classes[class.index()];
-    (class.shape, class.queue)
 }
 
 /// The allocation of a reservation, if it is free now.

@@ -9,12 +9,11 @@ use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
-use super::reservations::MOVED_AT_ONCE;
-use super::reservations::Reservation;
+use super::reservations::{MOVED_AT_ONCE, Reservation};
 use crate::availability_profile::Interval;
 use crate::ids::{GroupId, NodeIndex};
 use crate::plan::{Plan, length};
-use crate::state::EngineState;
+use crate::state::{EngineState, PendingClass};
 use crate::{Engine, Job, Options, Policy, QueueId, QueueOptions};
 
 const NODES: u32 = 3;
@@ -344,11 +343,11 @@ impl History {
                 let state = &mut self.engine.state;
                 let mut without = anew(Some(*id), state);
                 let handle = state.jobs.find(*id).unwrap();
-                let (class, limit) = state.pending_class(handle).unwrap();
+                let PendingClass { class, limit } = state.pending_class(handle).unwrap();
                 let shape = state.queue.classes[class.index()].shape;
                 let now = Interval::new(self.now, self.now.next_up());
                 let found = without.earliest(&state.machine, shape, now, length(limit));
-                prop_assert!(found.0.is_infinite(), "job {} can start now", id.get());
+                prop_assert!(found.time.is_infinite(), "job {} can start now", id.get());
             }
         }
         Ok(())

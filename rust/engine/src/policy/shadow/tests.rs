@@ -3,7 +3,8 @@ use penstock_jobspec::Request;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
-use super::{Overlay, Shadow};
+use super::{AtShadowTime, Overlay, Shadow};
+use crate::machine::UnitKind;
 use crate::{Engine, Job, QueueId};
 
 fn request(nnodes: Option<u32>, slots: u32, cores: u32, duration: f64) -> Request {
@@ -53,9 +54,9 @@ fn room_is_what_can_go_without_harm_and_follows_the_machine() {
     assert_eq!((shadow.time, shadow.spare), (10.0, 1));
     // n2 has one core more than needed, n3 none; the other nodes have no free core now.
     assert_eq!(shadow.room(&engine.state.machine, &mut overlay), 1);
-    assert_eq!(overlay.room.units(1, false), 1);
-    assert_eq!(overlay.room.units(1, true), 1);
-    assert_eq!(overlay.room.units(2, false), 0);
+    assert_eq!(overlay.room.units(1, UnitKind::Slot), 1);
+    assert_eq!(overlay.room.units(1, UnitKind::Node), 1);
+    assert_eq!(overlay.room.units(2, UnitKind::Slot), 0);
 
     // That core is allocated, and not released by then.
     let one = engine.shape(&request(None, 1, 1, 100.0));
@@ -68,7 +69,7 @@ fn room_is_what_can_go_without_harm_and_follows_the_machine() {
             .collect::<Vec<_>>(),
         [2]
     );
-    shadow.settle(machine, &mut overlay, &shares, false);
+    shadow.settle(machine, &mut overlay, &shares, AtShadowTime::Held);
     machine.allocate(&shares);
     assert_eq!(shadow.room(machine, &mut overlay), 0);
     assert_eq!(shadow.place_beside(machine, &mut overlay, one), None);

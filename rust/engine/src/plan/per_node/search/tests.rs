@@ -9,6 +9,7 @@ use crate::availability_profile::Interval;
 use crate::machine::{Machine, NodeAmount};
 use crate::plan::free_intervals::FreeIntervals;
 use crate::plan::per_node::{NodePlans, Resource, Units};
+use crate::plan::{Footprint, PlannedStart};
 
 const NODES: u32 = 6;
 
@@ -67,10 +68,13 @@ fn sweep(
     wanted: Units,
     from: f64,
     limit: f64,
-) -> (f64, Vec<NodeAmount>) {
-    let start = plans.sweep(machine, wanted, Interval::from(from), limit);
-    let chosen = plans.choose(machine, wanted, Interval::lasting(start, limit));
-    (start, chosen.unwrap_or_default())
+) -> PlannedStart {
+    let time = plans.sweep(machine, wanted, Interval::from(from), limit);
+    let chosen = plans.choose(machine, wanted, Interval::lasting(time, limit));
+    PlannedStart {
+        time,
+        footprint: Footprint::Nodes(chosen.unwrap_or_default()),
+    }
 }
 
 /// The reservation of a job.
@@ -120,8 +124,8 @@ proptest! {
             let expected = sweep(&mut swept, &machine, wanted, from, limit);
             let found = indexed.earliest(&machine, wanted, Interval::from(from), limit);
             prop_assert_eq!(&found, &expected);
-            let (start, amounts) = expected;
-            if start.is_finite() {
+            let start = expected.time;
+            if let Footprint::Nodes(amounts) = expected.footprint && start.is_finite() {
                 let later = Interval::new(start + 2.0, start + 2.0 + limit);
                 let chosen = indexed.choose(&machine, wanted, later);
                 prop_assert_eq!(chosen, swept.choose(&machine, wanted, later));
