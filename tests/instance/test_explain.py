@@ -159,24 +159,21 @@ def test_an_invalid_question_names_the_field(start):
     with start("--nodes", "1") as instance, Client(instance.uri, timeout=60) as client:
         # From then on the scheduler is ready.
         started(client)
-        for topic, payload, text in [
-            ("sched.explain", {}, "ids"),
-            ("sched.explain", {"ids": ["x"]}, "`ids[0]`: expected a non-negative integer"),
-            (
-                "sched.estimate",
-                {"max_entries": -1},
-                "`max_entries`: expected a non-negative integer",
-            ),
-            ("sched.what-if", {}, "submit"),
-            ("sched.what-if", {"cancel": "x"}, "`cancel`: expected a non-negative integer"),
-            ("sched.what-if", {"down": "x"}, "`down`: "),
-            ("sched.what-if", {"submit": {}}, "`submit`: "),
-            ("sched.what-if", {"job": 1}, "`job`: ƒ2 is not pending"),
-            ("sched.config-reload", {"policy": "sjf"}, "policy: "),
+        integer = "expected a non-negative integer"
+        for topic, payload, errnum, text in [
+            ("sched.explain", {}, errno.EPROTO, "ids"),
+            ("sched.explain", {"ids": ["x"]}, errno.EPROTO, f"`ids[0]`: {integer}"),
+            ("sched.estimate", {"max_entries": -1}, errno.EPROTO, f"`max_entries`: {integer}"),
+            ("sched.what-if", {}, errno.EPROTO, "submit"),
+            ("sched.what-if", {"cancel": "x"}, errno.EPROTO, f"`cancel`: {integer}"),
+            ("sched.what-if", {"down": "x"}, errno.EINVAL, "`down`: "),
+            ("sched.what-if", {"submit": {}}, errno.EINVAL, "`submit`: "),
+            ("sched.what-if", {"job": 1}, errno.EINVAL, "`job`: ƒ2 is not pending"),
+            ("sched.config-reload", {"policy": "sjf"}, errno.EINVAL, "policy: "),
         ]:
             with pytest.raises(RpcError) as caught:
                 client.rpc(topic, payload)
-            assert caught.value.errno == errno.EINVAL
+            assert caught.value.errno == errnum
             assert text in caught.value.strerror
         assert client.stats("sched")["policy"] == "easy"
 

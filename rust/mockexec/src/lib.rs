@@ -15,15 +15,13 @@ use std::collections::{BinaryHeap, HashMap};
 
 use penstock_flux::alloc::CancelRequest as JobRequest;
 use penstock_flux::broker::{ServiceRequest, SubscriptionRequest};
-use penstock_flux::errno::{ENOSYS, EPROTO};
 use penstock_flux::exec::{
-    Exception, ExecEvent, ExpirationRequest, Finish, HelloRequest, JobExceptionEvent, Release,
-    ReleasedRanks, StartRequest, exit_status,
+    Exception, ExecEvent, ExpirationRequest, Finish, HelloRequest, JobExceptionEvent, KillRequest,
+    Release, ReleasedRanks, ReplacedRequest, StartRequest, exit_status,
 };
-use penstock_flux::role::owner_only;
 use penstock_flux::{RequestError, StartReport, TypedPayload, flags, topic};
 use penstock_jobspec::job_id::JobId;
-use penstock_wire::{Body, Kind, Message};
+use penstock_wire::{Kind, Message};
 
 use crate::timing::Timing;
 
@@ -133,52 +131,40 @@ impl MockExec {
     }
 
     fn handle_request(&mut self, request: &Message, now: f64, out: &mut Vec<Message>) {
-        let is_owner = request.credentials().is_owner();
-        match request.method() {
-            topic::exec_method::START if !is_owner => {
-                let error = owner_only(request.topic());
-                out.push(Message::error_to(request, error.errnum, &error.text));
-            }
-            topic::exec_method::START => self.start_job(request, now, out),
-            topic::exec_method::EXPIRATION => self.set_expiration(request, now, out),
-            // Another service has the jobs from now on: this one must not report them any longer.
-            topic::exec_method::REPLACED if is_owner => {
-                self.running.clear();
-                self.ends.clear();
-            }
-            topic::DISCONNECT => {}
-            _ if request.is_noresponse() => {}
-            topic::PING => {
-                let payload = request.payload.clone().map(Body::into_bytes);
-                out.push(Message::response_to(request, 0, payload));
-            }
+        let payload = match request.method() {
+            topic::exec_method::START => return self.start_job(request, now, out),
+            topic::exec_method::EXPIRATION => return self.set_expiration(request, now, out),
+            topic::exec_method::REPLACED => self.end_replaced(request).map(|()| None),
+            // There are no tasks to signal, which is no error of the sender.
+            topic::exec_method::KILL => request.read_request().map(|KillRequest { .. }| None),
+            topic::DISCONNECT => return,
+            topic::PING => request.echo().map(Some),
             topic::STATS_GET => {
                 let stats = format!("{{\"running\":{}}}", self.running.len());
-                let payload = Some(Message::json_payload(&stats));
-                out.push(Message::response_to(request, 0, payload));
+                Ok(Some(Message::json_payload(&stats)))
             }
-            // There are no tasks to signal, which is no error of the sender.
-            topic::exec_method::KILL => out.push(Message::response_to(request, 0, None)),
-            method => {
-                let text = format!("the simulated execution has no `{method}`");
-                out.push(Message::error_to(request, ENOSYS, &text));
-            }
-        }
+            _ => Err(RequestError::unknown_method(request.topic())),
+        };
+        reply(request, payload, out);
     }
 
     fn start_job(&mut self, request: &Message, now: f64, out: &mut Vec<Message>) {
+        if let Err(error) = request.credentials().require_owner(request.topic()) {
+            return out.push(Message::error_to(request, error.errnum, &error.text));
+        }
         let (id, reattach, timing) = if let Some(TypedPayload::Start(job)) = request.typed() {
             (job.id, job.reattach, Timing::of_job(job, now))
         } else {
-            match request.read::<StartRequest>() {
+            match request.read_request::<StartRequest>() {
                 Ok(start) => (start.id, start.reattach, Timing::of(&start, now)),
-                Err(error) => return reject_start(request, &error.to_string(), out),
+                Err(error) => return reject_start(request, &error, out),
             }
         };
         let timing = match timing {
             Ok(timing) => timing,
             Err(error) if error.is_malformed() => {
-                return reject_start(request, &error.to_string(), out);
+                let text = format!("{}: {error}", request.topic());
+                return reject_start(request, &RequestError::protocol(text), out);
             }
             Err(error) => return fail_start(request, id, error.to_string(), out),
         };
@@ -207,24 +193,19 @@ impl MockExec {
 
     /// Moves the time limit of a running job.
     fn set_expiration(&mut self, request: &Message, now: f64, out: &mut Vec<Message>) {
-        let moved = self.move_limit(request);
-        if !request.is_noresponse() {
-            out.push(match &moved {
-                Ok(_) => Message::response_to(request, 0, None),
-                Err(error) => Message::error_to(request, error.errnum, &error.text),
-            });
-        }
-        if let Ok((id, at)) = moved {
-            self.finish_at(id, at, now, out);
+        match self.move_limit(request) {
+            Ok((id, at)) => {
+                reply(request, Ok(None), out);
+                self.finish_at(id, at, now, out);
+            }
+            Err(error) => reply(request, Err(error), out),
         }
     }
 
     /// Moves a time limit; returns the job and its new end.
     fn move_limit(&mut self, request: &Message) -> Result<(JobId, f64), RequestError> {
         request.credentials().require_owner(request.topic())?;
-        let ExpirationRequest { id, expiration } = request
-            .read()
-            .map_err(|error| RequestError::protocol(error.to_string()))?;
+        let ExpirationRequest { id, expiration } = request.read_request()?;
         if !(expiration.is_finite() && expiration >= 0.0) {
             let text = "expected an expiration of 0 or a time";
             return Err(RequestError::invalid(text));
@@ -234,6 +215,15 @@ impl MockExec {
             job.ok_or_else(|| RequestError::not_found(format!("job {} is not running", id.get())))?;
         job.timing.set_limit(expiration);
         Ok((id, job.timing.end()))
+    }
+
+    /// Forgets all jobs: another service has them from now on, and this one must not report them any longer.
+    fn end_replaced(&mut self, request: &Message) -> Result<(), RequestError> {
+        request.credentials().require_owner(request.topic())?;
+        let ReplacedRequest { .. } = request.read_request()?;
+        self.running.clear();
+        self.ends.clear();
+        Ok(())
     }
 
     /// Ends a job at its fatal exception.
@@ -275,6 +265,21 @@ impl MockExec {
         };
         respond_finish(&job.request, id, status, out);
     }
+}
+
+/// Answers a request, unless it is a no-response request.
+fn reply(
+    request: &Message,
+    payload: Result<Option<Vec<u8>>, RequestError>,
+    out: &mut Vec<Message>,
+) {
+    if request.is_noresponse() {
+        return;
+    }
+    out.push(match payload {
+        Ok(payload) => Message::response_to(request, 0, payload),
+        Err(error) => Message::error_to(request, error.errnum, &error.text),
+    });
 }
 
 fn respond(request: &Message, id: JobId, event: ExecEvent<'static>, out: &mut Vec<Message>) {
@@ -320,12 +325,11 @@ fn fail_start(request: &Message, id: JobId, note: String, out: &mut Vec<Message>
 }
 
 /// Rejects a malformed start request: its job fails, or, without a job id, the stream ends with an error.
-fn reject_start(request: &Message, error: &str, out: &mut Vec<Message>) {
+fn reject_start(request: &Message, error: &RequestError, out: &mut Vec<Message>) {
     if let Ok(JobRequest { id }) = request.read() {
-        let note = format!("malformed start request: {error}");
-        fail_start(request, id, note, out);
+        fail_start(request, id, error.text.clone(), out);
     } else {
-        out.push(Message::error_to(request, EPROTO, error));
+        out.push(Message::error_to(request, error.errnum, &error.text));
     }
 }
 

@@ -4,7 +4,7 @@ use penstock_flux::errno::EPERM;
 use penstock_flux::{JobspecDocument, StartingJob};
 use serde_json::{Value, json};
 
-use penstock_flux::errno::{EINVAL, ENOENT};
+use penstock_flux::errno::{EINVAL, ENOENT, ENOSYS, EPROTO};
 
 use super::*;
 
@@ -193,12 +193,43 @@ fn a_malformed_request_fails_its_job_and_releases_it() {
 }
 
 #[test]
+fn a_malformed_request_is_a_protocol_error_with_topic_and_key() {
+    let mut exec = MockExec::new("sim");
+    let mut out = Vec::new();
+    for (method, payload, text) in [
+        ("start", "{}", "missing key `id`"),
+        ("start", "[]", "expected an object, found an array"),
+        ("expiration", r#"{"id":1}"#, "missing key `expiration`"),
+        ("kill", r#"{"id":1}"#, "missing key `signum`"),
+        ("replaced", "{}", "missing key `service`"),
+        ("ping", "[]", "expected an object, found an array"),
+    ] {
+        let topic = format!("sim.{method}");
+        let mut request = Message::request(&topic, payload);
+        request.rolemask = 5;
+        exec.handle(&request, 0.0, &mut out);
+        let response = out.pop().unwrap();
+        let error = response.error_text().unwrap_or_default();
+        assert_eq!(
+            (out.len(), response.errnum(), error.as_ref()),
+            (0, EPROTO, format!("{topic}: {text}").as_str())
+        );
+    }
+    exec.handle(&Message::request("sim.nosuch", ""), 0.0, &mut out);
+    assert_eq!(out[0].errnum(), ENOSYS);
+    assert_eq!(
+        out[0].error_text().as_deref(),
+        Some("unknown method `sim.nosuch`")
+    );
+}
+
+#[test]
 fn a_rejected_registration_is_a_failure() {
     let mut exec = MockExec::new("sim");
     let hello = exec.start().pop().unwrap();
     assert_eq!(hello.topic(), "job-manager.exec-hello");
-    let refused = Message::error_to(&hello, 22, "another is busy");
-    exec.handle(&refused, 0.0, &mut Vec::new());
+    let rejection = Message::error_to(&hello, 22, "another is busy");
+    exec.handle(&rejection, 0.0, &mut Vec::new());
     assert_eq!(
         exec.failure(),
         Some("job-manager.exec-hello failed with errnum 22: another is busy")

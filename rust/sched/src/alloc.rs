@@ -8,8 +8,8 @@ use penstock_flux::alloc::{
     AllocRequest, AllocResponse, AllocResponseType, Annotations, CancelRequest, ExpirationRequest,
     FeasibilityRequest, FreeRequest, FreeResponse, PrioritizeRequest, SchedAnnotations,
 };
-use penstock_flux::errno::{EAGAIN, EINVAL};
-use penstock_flux::{Payload, RequestError, RequestedResources, TypedPayload};
+use penstock_flux::errno::EAGAIN;
+use penstock_flux::{AnyRequest, Payload, RequestError, RequestedResources, TypedPayload};
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
@@ -17,7 +17,7 @@ use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
 use crate::error::Error;
-use crate::{OutstandingAlloc, Phase, Reply, Scheduler, Settings, read};
+use crate::{OutstandingAlloc, Phase, Reply, Scheduler, Settings};
 
 /// The greatest number of allocations in one commit.
 const MAX_COMMIT_JOBS: usize = 1024;
@@ -63,9 +63,9 @@ impl Scheduler {
                 Ok(Cow::Borrowed(pending.jobspec.requested()))
             });
         }
-        let alloc: AllocRequest = match read(request) {
+        let alloc: AllocRequest = match request.read_request() {
             Ok(alloc) => alloc,
-            Err(error) => return self.deny_malformed(request, &error.to_string()),
+            Err(error) => return self.deny_malformed(request, &error),
         };
         let job = NewJob {
             id: alloc.id,
@@ -121,17 +121,18 @@ impl Scheduler {
 
     /// Denies the job of a malformed request; without a job id, an error response ends the
     /// conversation (RFC 27, Finalization).
-    fn deny_malformed(&mut self, request: &Message, error: &str) {
+    fn deny_malformed(&mut self, request: &Message, error: &RequestError) {
         if let Ok(CancelRequest { id }) = request.read() {
             let call = OutstandingAlloc {
                 header: request.header(),
                 userid: None,
             };
             self.allocs.insert(id, call);
-            self.deny(id, error);
+            self.deny(id, &error.text);
         } else {
-            self.out.push(Message::error_to(request, EINVAL, error));
-            self.log.push(error.to_owned());
+            self.out
+                .push(Message::error_to(request, error.errnum, &error.text));
+            self.log.push(error.text.clone());
         }
     }
 
@@ -165,14 +166,13 @@ impl Scheduler {
             self.free_ranks(freed.id, ranks.as_ref());
             return Ok(None);
         }
-        let free: FreeRequest = read(request)?;
+        let free: FreeRequest = request.read_request()?;
         if self.engine.is_none() {
             return Ok(None);
         }
         let ranks = match &free.r {
             Some(r) if !free.is_final => {
-                let r = ResourceSet::from_json(r.as_str())
-                    .map_err(|error| RequestError::invalid(error.to_string()))?;
+                let r = ResourceSet::from_json(r.as_str()).map_err(Error::from)?;
                 Some(r.ranks())
             }
             _ => None,
@@ -194,11 +194,11 @@ impl Scheduler {
     }
 
     pub(crate) fn set_expiration(&mut self, request: &Message) -> Reply {
-        let change: ExpirationRequest = read(request)?;
+        let change: ExpirationRequest = request.read_request()?;
         if let Some(engine) = &mut self.engine {
             engine
                 .set_expiration(change.id, change.expiration)
-                .map_err(|error| RequestError::invalid(error.to_string()))?;
+                .map_err(Error::from)?;
         }
         self.out.push(Message::response_to(request, 0, None));
         Ok(None)
@@ -206,11 +206,13 @@ impl Scheduler {
 
     /// Applies a changed configuration from the next pass on.
     pub(crate) fn reload_config(&mut self, request: &Message) -> Reply {
+        let AnyRequest {} = request.read_request()?;
         let bytes = request.payload_json().unwrap_or(b"{}");
-        let text =
-            std::str::from_utf8(bytes).map_err(|error| RequestError::invalid(error.to_string()))?;
-        let settings =
-            Settings::from_json(text).map_err(|error| RequestError::invalid(error.to_string()))?;
+        let settings = std::str::from_utf8(bytes)
+            .map_err(|error| RequestError::protocol(format!("{}: {error}", request.topic())))
+            .and_then(|text| {
+                Settings::from_json(text).map_err(|error| RequestError::invalid(error.to_string()))
+            })?;
         let before = std::mem::replace(&mut self.options.settings, settings);
         if let Some(engine) = &mut self.engine {
             engine.set_options(self.options.settings.engine_options());
@@ -221,9 +223,8 @@ impl Scheduler {
     }
 
     pub(crate) fn check_feasibility(&mut self, request: &Message) -> Reply {
-        let check: FeasibilityRequest = read(request)?;
-        let jobspec = Jobspec::from_json(check.jobspec.as_str())
-            .map_err(|error| RequestError::invalid(error.to_string()))?;
+        let check: FeasibilityRequest = request.read_request()?;
+        let jobspec = Jobspec::from_json(check.jobspec.as_str()).map_err(Error::from)?;
         let Some(engine) = &mut self.engine else {
             return Err(RequestError::new(EAGAIN, "no resources are acquired yet"));
         };

@@ -10,12 +10,7 @@ use penstock_flux::RequestError;
 pub(crate) enum Error {
     /// A key of the payload is missing or invalid.
     Payload(penstock_flux::Error),
-    /// The same, in a message of this topic.
-    PayloadOf {
-        topic: String,
-        error: penstock_flux::Error,
-    },
-    /// An error response, in words.
+    /// An error response, or a malformed one, in words.
     Response(String),
     /// A response of this kind comes before the inventory.
     BeforeInventory(&'static str),
@@ -32,7 +27,6 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Payload(error) => error.fmt(f),
-            Self::PayloadOf { topic, error } => write!(f, "{topic}: {error}"),
             Self::Response(text) => f.write_str(text),
             Self::BeforeInventory(response) => write!(f, "{response} before the inventory"),
             Self::Resources(error) => error.fmt(f),
@@ -89,6 +83,7 @@ impl From<penstock_engine::Error> for Error {
     }
 }
 
+/// EINVAL: the request is well-formed, and the engine or a document's reader rejects what it asks for.
 impl From<Error> for RequestError {
     fn from(error: Error) -> Self {
         Self::invalid(error.to_string())

@@ -9,12 +9,44 @@ use penstock_flux::errno::{EEXIST, ENODATA};
 use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY, r_key};
 use penstock_flux::{flags, topic};
 use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
 use crate::error::Error;
-use crate::phase::{AllocatedJob, Phase};
-use crate::{Outstanding, Scheduler, failure_text, read};
+use crate::{Outstanding, Scheduler, failure_text};
+
+/// The phase of the handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The service names are being registered.
+    Registering,
+    /// The inventory is requested (RFC 28).
+    Acquiring,
+    /// The jobs that hold resources are requested (RFC 27, Hello).
+    Greeting,
+    /// Ready is sent and not answered yet.
+    Readying,
+    /// Alloc requests are served.
+    Running,
+    /// The scheduler has ended, with the reason.
+    Failed(String),
+}
+
+/// A job that holds resources, as a response to hello announces it.
+#[derive(Debug)]
+pub(crate) struct AllocatedJob {
+    pub id: JobId,
+    /// An idset of the ranks that it has released already.
+    pub freed: Option<String>,
+}
+
+/// The progress of hello.
+#[derive(Debug, Default)]
+pub(crate) struct Hello {
+    pub has_ended: bool,
+    pub lookups_outstanding: usize,
+}
 
 impl Scheduler {
     /// Begins the handshake.
@@ -63,9 +95,9 @@ impl Scheduler {
         match response.errnum() {
             0 => {
                 self.outstanding.insert(tag, Outstanding::Hello);
-                let hello: HelloResponse = match read(response) {
+                let hello: HelloResponse = match response.read() {
                     Ok(hello) => hello,
-                    Err(error) => return self.fail(error.to_string()),
+                    Err(error) => return self.fail(format!("{}: {error}", response.topic())),
                 };
                 self.hello.lookups_outstanding += 1;
                 let lookup = LookupRequest {
@@ -110,7 +142,9 @@ impl Scheduler {
         if response.errnum() != 0 {
             return Err(Error::Response(failure_text(response)));
         }
-        let lookup: LookupResponse = read(response)?;
+        let lookup: LookupResponse = response
+            .read()
+            .map_err(|error| Error::Response(format!("{}: {error}", response.topic())))?;
         let bytes = BASE64.decode(lookup.val.data.as_bytes())?;
         let mut r = ResourceSet::from_json(&String::from_utf8(bytes)?)?;
         if let Some(freed) = &job.freed {

@@ -19,11 +19,9 @@
 mod acquisition;
 mod alloc;
 mod annotations;
-mod annotator;
 mod commit;
 mod error;
 mod handshake;
-mod phase;
 mod queries;
 mod settings;
 mod what_if;
@@ -36,12 +34,10 @@ use penstock_flux::sched::StatsResponse;
 use penstock_flux::{Allocation, Matchtags, Payload, RequestError, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::{Kind, Message};
-use serde::Deserialize;
 
-use annotator::Annotator;
-use error::Error;
-pub use phase::Phase;
-use phase::{AllocatedJob, Hello};
+use annotations::Annotator;
+pub use handshake::Phase;
+use handshake::{AllocatedJob, Hello};
 pub use settings::{Settings, SettingsError};
 
 /// The options of a scheduler.
@@ -257,14 +253,6 @@ impl Scheduler {
 
 /// The reply to a request: the payload of a response, none yet or ever, or an error.
 type Reply = Result<Option<Vec<u8>>, RequestError>;
-
-/// Reads a payload; the error names the topic and the key.
-fn read<'a, T: Deserialize<'a>>(message: &'a Message) -> Result<T, Error> {
-    message.read().map_err(|error| Error::PayloadOf {
-        topic: message.topic().to_owned(),
-        error,
-    })
-}
 
 /// Whether a request is a query, which the next [`Scheduler::schedule`] answers.
 fn is_query(request: &Message) -> bool {

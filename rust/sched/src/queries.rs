@@ -14,7 +14,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Map, Value};
 
-use crate::{Phase, Reply, Scheduler, read};
+use crate::{Phase, Reply, Scheduler};
 
 /// A job as users see it.
 pub(crate) fn job_name(id: JobId) -> String {
@@ -66,9 +66,15 @@ impl Scheduler {
         }
         let sender = request.credentials();
         let payload = match request.topic() {
-            topic::sched::EXPLAIN => self.explain(read(request)?, sender, now)?.to_payload(),
-            topic::sched::ESTIMATE => self.estimate(read(request)?, sender, now)?.to_payload(),
-            _ => self.what_if(&read(request)?, sender, now)?,
+            topic::sched::EXPLAIN => {
+                let request = request.read_request()?;
+                self.explain(request, sender, now)?.to_payload()
+            }
+            topic::sched::ESTIMATE => {
+                let request = request.read_request()?;
+                self.estimate(request, sender, now)?.to_payload()
+            }
+            _ => self.what_if(&request.read_request()?, sender, now)?,
         };
         Ok(Some(payload))
     }
@@ -111,10 +117,9 @@ impl Scheduler {
         sender: Credentials,
         now: f64,
     ) -> Result<ExplainResponse<'static>, RequestError> {
-        let ids = request.into_ids();
-        let ids = ids.ok_or_else(|| {
-            RequestError::invalid("sched.explain: expected `ids` or `id`".to_owned())
-        })?;
+        let ids = request
+            .into_ids()
+            .ok_or_else(|| RequestError::protocol("sched.explain: expected `ids` or `id`"))?;
         let (ids, errors) = self.queryable(ids, sender);
         let reasons = self.reasons(&ids, now);
         let estimates = self.near_estimates(&ids, &reasons, now);

@@ -108,9 +108,9 @@ fn change(engine: &Engine, request: &WhatIfRequest) -> Result<Change, RequestErr
         return inventory_ranks(engine, "up", up).map(Change::Up);
     }
     let Some(id) = request.job else {
-        let expected = "expected one of `submit`, `cancel`, `down`, `up`, `fit`, or `job` with \
-                        `nodes` or `duration`";
-        return Err(RequestError::invalid(expected));
+        let expected = "sched.what-if: expected one of `submit`, `cancel`, `down`, `up`, `fit`, \
+                        or `job` with `nodes` or `duration`";
+        return Err(RequestError::protocol(expected));
     };
     check_pending(engine, "job", id)?;
     let changed = match (request.nodes, request.duration) {
@@ -132,8 +132,8 @@ fn change(engine: &Engine, request: &WhatIfRequest) -> Result<Change, RequestErr
             )));
         }
         (None, None) => {
-            let expected = "expected `nodes` or `duration` with it";
-            return Err(RequestError::invalid(format!("`job`: {expected}")));
+            let expected = "sched.what-if: `job`: expected `nodes` or `duration` with it";
+            return Err(RequestError::protocol(expected));
         }
     };
     let request = changed.map_err(Error::from)?;

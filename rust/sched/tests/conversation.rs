@@ -25,16 +25,16 @@ fn the_handshake_goes_step_by_step() {
     // Another service may check feasibility.
     bench.reject("service.add", EEXIST);
     assert_eq!(*bench.scheduler.phase(), Phase::Acquiring);
-    assert!(bench.asked[0].is_streaming());
+    assert!(bench.outstanding[0].is_streaming());
     let acquired = json!({"resources": inventory(), "up": "0"});
     bench.answer("resource.acquire", &acquired);
     assert_eq!(*bench.scheduler.phase(), Phase::Greeting);
-    let hello = bench.question("job-manager.sched-hello");
+    let hello = bench.take_request("job-manager.sched-hello");
     assert_eq!(hello.flags & STREAMING, STREAMING);
     assert_eq!(body(&hello), json!({"partial-ok": true}));
     bench.reject("job-manager.sched-hello", ENODATA);
     assert_eq!(*bench.scheduler.phase(), Phase::Readying);
-    let ready = bench.question("job-manager.sched-ready");
+    let ready = bench.take_request("job-manager.sched-ready");
     assert_eq!(body(&ready), json!({"mode": "limited", "limit": 5}));
 }
 
@@ -43,7 +43,7 @@ fn r_is_committed_before_success_and_comes_with_it() {
     let mut bench = Bench::ready(None, &[]);
     assert!(bench.alloc(7, 1).is_empty());
     let commit = bench
-        .asked
+        .outstanding
         .iter()
         .find(|message| message.topic() == "kvs.commit");
     let op = body(commit.unwrap())["ops"][0].clone();
@@ -54,8 +54,8 @@ fn r_is_committed_before_success_and_comes_with_it() {
     assert_eq!((&success["id"], &success["type"]), (&json!(7), &json!(0)));
     assert_eq!(success["R"], stored);
     assert_eq!(success["R"]["execution"]["expiration"], 1060.0);
-    let told = &success["annotations"]["sched"];
-    assert_eq!(told["resource_summary"], "rank0/core0");
+    let annotations = &success["annotations"]["sched"];
+    assert_eq!(annotations["resource_summary"], "rank0/core0");
 }
 
 #[test]
@@ -82,20 +82,20 @@ fn the_blocked_head_is_annotated_once_and_starts_after_a_free() {
     bench.alloc(2, 2);
     bench.commit();
     bench.commit();
-    let told = bench.alloc(3, 2);
-    let reason = &body(&told[0])["annotations"]["sched"]["reason_pending"];
+    let responses = bench.alloc(3, 2);
+    let reason = &body(&responses[0])["annotations"]["sched"]["reason_pending"];
     let reason = reason.as_str().unwrap();
     assert!(
         reason.starts_with("needs 1 slot of 2 cores: none is free"),
         "{reason}"
     );
     assert!(bench.alloc(4, 1).is_empty());
-    // Today's free carries R and wants no answer; the seed's has an id only and gets one.
+    // The current version's free has R and gets no response; the older one has an id only, and gets one.
     let free = json!({"id": 1, "R": inventory(), "final": true});
-    let told = bench.request("sched.free", &free);
+    let responses = bench.request("sched.free", &free);
     // No response to the free: the next pending job is annotated.
-    assert_eq!((told.len(), told[0].topic()), (1, "sched.alloc"));
-    assert_eq!(body(&told[0])["id"], 4);
+    assert_eq!((responses.len(), responses[0].topic()), (1, "sched.alloc"));
+    assert_eq!(body(&responses[0])["id"], 4);
     assert_eq!(body(&bench.commit()[0])["id"], 3);
     let answers = bench.request("sched.free", &json!({"id": 2}));
     assert_eq!(body(&answers[0]), json!({"id": 2}));
@@ -163,7 +163,7 @@ fn down_targets_are_not_allocated_until_up() {
     bench.alloc(1, 1);
     assert!(
         bench
-            .asked
+            .outstanding
             .iter()
             .all(|message| message.topic() != "kvs.commit")
     );
@@ -189,7 +189,7 @@ fn a_job_unknown_to_the_kvs_is_denied_and_its_resources_are_freed() {
     for errnum in [ENOENT, EPROTO, ENOSYS] {
         assert!(bench.alloc(1, 2).is_empty());
         bench.reject("kvs.commit", errnum);
-        let answer = body(&bench.told()[0]);
+        let answer = body(&bench.take_responses()[0]);
         assert_eq!((&answer["type"], &answer["id"]), (&json!(2), &json!(1)));
         assert!(answer["note"].as_str().unwrap().contains("because"));
     }
@@ -197,7 +197,10 @@ fn a_job_unknown_to_the_kvs_is_denied_and_its_resources_are_freed() {
     assert!(bench.alloc(1, 2).is_empty());
     assert!(bench.request("sched.cancel", &json!({"id": 1})).is_empty());
     bench.reject("kvs.commit", ENOENT);
-    assert_eq!(body(&bench.told()[0]), json!({"id": 1, "type": 3}));
+    assert_eq!(
+        body(&bench.take_responses()[0]),
+        json!({"id": 1, "type": 3})
+    );
     // Both nodes are there for others.
     bench.alloc(2, 2);
     bench.alloc(3, 2);
@@ -251,7 +254,7 @@ fn resources_of_a_rejected_commit_are_set_aside_and_the_job_gets_others() {
     bench.responses();
     assert!(
         bench
-            .asked
+            .outstanding
             .iter()
             .all(|message| message.topic() != "kvs.commit")
     );
@@ -270,21 +273,21 @@ fn resources_of_a_rejected_commit_are_set_aside_and_the_job_gets_others() {
 
 #[test]
 fn a_cancel_during_a_commit_counts_if_the_commit_fails() {
-    for refused in [false, true] {
+    for rejected in [false, true] {
         let mut bench = Bench::ready(None, &[]);
         bench.alloc(1, 2);
         assert!(bench.request("sched.cancel", &json!({"id": 1})).is_empty());
-        let kind = if refused {
+        let kind = if rejected {
             bench.reject("kvs.commit", EINVAL);
             let place = bench
-                .asked
+                .outstanding
                 .iter()
                 .position(|message| message.kind == Kind::Response);
-            body(&bench.asked.remove(place.unwrap()))["type"].clone()
+            body(&bench.outstanding.remove(place.unwrap()))["type"].clone()
         } else {
             body(&bench.commit()[0])["type"].clone()
         };
-        assert_eq!(kind, if refused { 3 } else { 0 });
+        assert_eq!(kind, if rejected { 3 } else { 0 });
     }
 }
 
@@ -295,7 +298,43 @@ fn a_malformed_request_is_denied_or_without_an_id_an_error() {
     let denied = body(&bench.request("sched.alloc", &payload)[0]);
     assert_eq!((&denied["id"], &denied["type"]), (&json!(5), &json!(2)));
     let answers = bench.request("sched.alloc", &json!({"priority": 1}));
-    assert_eq!(answers[0].errnum(), EINVAL);
+    assert_eq!(answers[0].errnum(), EPROTO);
+}
+
+#[test]
+fn a_malformed_request_is_a_protocol_error_with_topic_and_key() {
+    let mut bench = Bench::ready(None, &[]);
+    for (topic, payload, text) in [
+        ("sched.free", json!({}), "missing key `id`"),
+        (
+            "sched.free",
+            json!({"id": "x"}),
+            "`id`: expected a non-negative integer, found string \"x\"",
+        ),
+        (
+            "sched.expiration",
+            json!({"id": 1}),
+            "missing key `expiration`",
+        ),
+        ("feasibility.check", json!({}), "missing key `jobspec`"),
+        (
+            "sched.config-reload",
+            json!([]),
+            "expected an object, found an array",
+        ),
+        (
+            "sched.ping",
+            json!([]),
+            "expected an object, found an array",
+        ),
+    ] {
+        let answers = bench.request(topic, &payload);
+        let error = answers[0].error_text().unwrap_or_default();
+        assert_eq!(
+            (answers.len(), answers[0].errnum(), error.as_ref()),
+            (1, EPROTO, format!("{topic}: {text}").as_str())
+        );
+    }
 }
 
 #[test]
@@ -319,7 +358,7 @@ fn a_running_job_keeps_its_ranks_in_a_smaller_inventory() {
     bench.alloc(1, 1);
     assert!(
         bench
-            .asked
+            .outstanding
             .iter()
             .all(|message| message.topic() != "kvs.commit")
     );
@@ -339,13 +378,13 @@ fn a_request_for_a_predecessor_is_ignored() {
     assert!(bench.responses().is_empty());
     assert!(
         bench
-            .asked
+            .outstanding
             .iter()
             .all(|message| message.topic() != "kvs.commit")
     );
     let log = bench.scheduler.take_log().join("\n");
     assert!(log.contains("before job-manager.sched-ready"), "{log}");
-    // The same job, asked for again, is nothing that is known already.
+    // The same job, sent again, is not a repeated request.
     bench.alloc(7, 1);
     assert_eq!(body(&bench.commit()[0])["type"], 0);
 }
@@ -469,18 +508,18 @@ fn shrinking_denies_infeasible_jobs_and_leaves_running_ones_alone() {
     assert!(bench.request("sched.alloc", &payload).is_empty());
     bench.answer("resource.acquire", &json!({"shrink": "1", "down": "1"}));
     // Denied though it is not the first in line.
-    let told: Vec<Value> = bench.responses().iter().map(body).collect();
+    let responses: Vec<Value> = bench.responses().iter().map(body).collect();
     assert_eq!(
-        (told[0]["id"].clone(), told[0]["type"].clone()),
+        (responses[0]["id"].clone(), responses[0]["type"].clone()),
         (json!(4), json!(2))
     );
-    assert_eq!(told[0]["note"], "4 cores requested, 2 exist");
+    assert_eq!(responses[0]["note"], "4 cores requested, 2 exist");
     // Job 2 is on the rank that is gone: the engine ignores what it frees.
     let free = json!({"id": 2, "R": more("1", "n1", "0-1"), "final": true});
     bench.request("sched.free", &free);
     assert!(
         bench
-            .asked
+            .outstanding
             .iter()
             .all(|message| message.topic() != "kvs.commit")
     );
@@ -502,7 +541,7 @@ fn new_ranks_are_acquired_and_allocated() {
     let mut bench = Bench::new(None);
     bench.answer("service.add", &Value::Null);
     bench.answer("service.add", &Value::Null);
-    assert_eq!(body(&bench.asked[0]), json!({"grow-ok": true}));
+    assert_eq!(body(&bench.outstanding[0]), json!({"grow-ok": true}));
 
     let mut bench = Bench::ready(None, &[]);
     bench.alloc(1, 2);
@@ -591,13 +630,13 @@ fn removing_a_property_denies_the_jobs_that_require_it() {
     let mut spec = jobspec(1);
     spec["attributes"]["system"]["constraints"] = json!({"properties": ["p"]});
     let payload = json!({"id": 1, "priority": 16, "userid": 0, "jobspec": spec});
-    let told = bench.request("sched.alloc", &payload);
-    assert_eq!(body(&told[0])["type"], 1);
+    let responses = bench.request("sched.alloc", &payload);
+    assert_eq!(body(&responses[0])["type"], 1);
     bench.answer("resource.acquire", &json!({"property-remove": {"p": "1"}}));
-    let told = body(&bench.responses()[0]);
-    assert_eq!(told["type"], 2);
+    let response = body(&bench.responses()[0]);
+    assert_eq!(response["type"], 2);
     assert_eq!(
-        told["note"],
+        response["note"],
         r#"no node meets the constraint {"properties":["p"]}"#
     );
 }
@@ -624,7 +663,7 @@ fn an_expiration_beyond_the_inventorys_is_rejected() {
     bench.answer("resource.acquire", &json!({"expiration": 1030.5}));
     bench.alloc(1, 1);
     bench.commit();
-    let mut ask = |expiration: Value| {
+    let mut set_expiration = |expiration: Value| {
         let payload = json!({"id": 1, "expiration": expiration});
         let answers = bench.request("sched.expiration", &payload);
         assert_eq!(answers.len(), 1);
@@ -632,12 +671,18 @@ fn an_expiration_beyond_the_inventorys_is_rejected() {
         let kept = bench.scheduler.engine().unwrap().expiration(JobId::new(1));
         (answers[0].errnum(), text, kept)
     };
-    assert_eq!(ask(json!(1020)), (0, String::new(), Some(1020.0)));
+    assert_eq!(
+        set_expiration(json!(1020)),
+        (0, String::new(), Some(1020.0))
+    );
     let until = "the resources end at 1030.5: expected an expiration up to then, found";
-    let refused = |found: &str| (EINVAL, format!("{until} {found}"), Some(1020.0));
-    assert_eq!(ask(json!(1030.75)), refused("1030.75"));
-    assert_eq!(ask(json!(0)), refused("none"));
-    assert_eq!(ask(json!(1030.5)), (0, String::new(), Some(1030.5)));
+    let rejected = |found: &str| (EINVAL, format!("{until} {found}"), Some(1020.0));
+    assert_eq!(set_expiration(json!(1030.75)), rejected("1030.75"));
+    assert_eq!(set_expiration(json!(0)), rejected("none"));
+    assert_eq!(
+        set_expiration(json!(1030.5)),
+        (0, String::new(), Some(1030.5))
+    );
     // Without an end there is no limit.
     bench.answer("resource.acquire", &json!({"expiration": 0.0}));
     let payload = json!({"id": 1, "expiration": 0});
@@ -711,7 +756,7 @@ fn typed_resources_are_freed_as_their_json_would_be() {
 fn a_commit_and_its_response_have_the_allocations_as_values() {
     let mut bench = Bench::ready(None, &[]);
     bench.alloc(1, 1);
-    let commit = bench.question("kvs.commit");
+    let commit = bench.take_request("kvs.commit");
     let Some(TypedPayload::Commit(allocations)) = commit.typed() else {
         panic!("no allocations");
     };

@@ -3,6 +3,7 @@
 mod bench;
 
 use bench::{Bench, body, inventory, jobspec};
+use penstock_flux::errno::{EAGAIN, EINVAL, EPERM, EPROTO};
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
@@ -10,7 +11,13 @@ const OWNER: u32 = 5;
 const GUEST: u32 = 6;
 
 /// Sends a request with these credentials; returns the only response.
-fn ask(bench: &mut Bench, topic: &str, payload: &Value, userid: u32, rolemask: u32) -> Message {
+fn request_as(
+    bench: &mut Bench,
+    topic: &str,
+    payload: &Value,
+    userid: u32,
+    rolemask: u32,
+) -> Message {
     let mut request = Message::request(topic, &payload.to_string()).with_matchtag(9);
     request.userid = userid;
     request.rolemask = rolemask;
@@ -22,7 +29,7 @@ fn ask(bench: &mut Bench, topic: &str, payload: &Value, userid: u32, rolemask: u
 }
 
 fn owner(bench: &mut Bench, topic: &str, payload: &Value) -> Value {
-    body(&ask(bench, topic, payload, 0, OWNER))
+    body(&request_as(bench, topic, payload, 0, OWNER))
 }
 
 /// A job of a user.
@@ -45,17 +52,18 @@ fn busy(waiting: u64) -> Bench {
 }
 
 fn annotations(messages: &[Message]) -> Vec<(u64, Value)> {
-    let told = messages
+    let annotations = messages
         .iter()
         .map(body)
         .filter(|annotation| annotation["type"] == 1);
-    told.map(|annotation| {
-        (
-            annotation["id"].as_u64().unwrap(),
-            annotation["annotations"]["sched"].clone(),
-        )
-    })
-    .collect()
+    annotations
+        .map(|annotation| {
+            (
+                annotation["id"].as_u64().unwrap(),
+                annotation["annotations"]["sched"].clone(),
+            )
+        })
+        .collect()
 }
 
 fn annotate(bench: &mut Bench, now: f64) -> Vec<(u64, Value)> {
@@ -69,18 +77,18 @@ fn the_first_jobs_are_annotated_with_changes_only() {
     assert_eq!(idle.scheduler.deadline(), None, "no pending jobs");
     let mut bench = busy(3);
     assert_eq!(bench.scheduler.deadline(), Some(0.0), "at once");
-    let told = annotate(&mut bench, 1000.0);
-    let ids: Vec<u64> = told.iter().map(|(id, _)| *id).collect();
+    let annotations = annotate(&mut bench, 1000.0);
+    let ids: Vec<u64> = annotations.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids, [3, 4, 5]);
-    let starts: Vec<&Value> = told
+    let starts: Vec<&Value> = annotations
         .iter()
         .map(|(_, annotations)| &annotations["t_estimate"])
         .collect();
     assert_eq!(starts, [1060.0, 1060.0, 1120.0]);
     // The first job's reason was in an earlier annotation.
-    assert_eq!(told[0].1.get("reason_pending"), None);
+    assert_eq!(annotations[0].1.get("reason_pending"), None);
     assert!(
-        told[1].1["reason_pending"]
+        annotations[1].1["reason_pending"]
             .as_str()
             .unwrap()
             .contains("2 cores")
@@ -97,17 +105,21 @@ fn the_first_jobs_are_annotated_with_changes_only() {
     assert_eq!(bench.scheduler.deadline(), Some(1005.0));
     let success = body(&bench.commit()[0]);
     assert_eq!(success["id"], 3);
-    let told = &success["annotations"]["sched"];
+    let annotations = &success["annotations"]["sched"];
     assert_eq!(
-        (&told["reason_pending"], &told["t_estimate"]),
+        (&annotations["reason_pending"], &annotations["t_estimate"]),
         (&Value::Null, &Value::Null)
     );
-    assert!(told.as_object().unwrap().contains_key("t_estimate"));
+    assert!(annotations.as_object().unwrap().contains_key("t_estimate"));
     // Another one is before each of them now.
-    let told = annotate(&mut bench, 1005.0);
-    assert_eq!(told.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [4, 5]);
+    let annotations = annotate(&mut bench, 1005.0);
+    assert_eq!(
+        annotations.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
+        [4, 5]
+    );
     assert!(
-        told.iter()
+        annotations
+            .iter()
             .all(|(_, annotations)| annotations["reason_pending"].is_string())
     );
 }
@@ -120,10 +132,10 @@ fn annotations_of_a_displaced_job_are_removed() {
     assert_eq!(annotate(&mut bench, 1000.0)[0].0, 3);
     alloc(&mut bench, 4, 2, 0);
     bench.request("sched.prioritize", &json!({"jobs": [[4, 99]]}));
-    let told = annotate(&mut bench, 1001.0);
-    assert_eq!(told[0].0, 4);
+    let annotations = annotate(&mut bench, 1001.0);
+    assert_eq!(annotations[0].0, 4);
     let nothing = json!({"reason_pending": null, "t_estimate": null});
-    assert_eq!(told[1], (3, nothing));
+    assert_eq!(annotations[1], (3, nothing));
     owner(&mut bench, "sched.config-reload", &json!({"annotate": 0}));
     assert_eq!(bench.scheduler.deadline(), None);
 }
@@ -220,10 +232,6 @@ fn a_what_if_query_changes_nothing() {
         ),
         (json!({"up": "x"}), "`up`: "),
         (json!({"job": 1, "nodes": 1}), "`job`: ƒ"),
-        (
-            json!({"job": 3}),
-            "`job`: expected `nodes` or `duration` with it",
-        ),
         (json!({"job": 3, "nodes": 0}), "`nodes`: expected 1 to"),
         (
             json!({"job": 3, "duration": -1}),
@@ -231,9 +239,9 @@ fn a_what_if_query_changes_nothing() {
         ),
         (json!({"fit": 1}), "`fit`: ƒ"),
     ] {
-        let answer = ask(&mut bench, "sched.what-if", &change, 0, OWNER);
+        let answer = request_as(&mut bench, "sched.what-if", &change, 0, OWNER);
         let error = answer.error_text().unwrap_or_default().into_owned();
-        assert_eq!(answer.errnum(), 22);
+        assert_eq!(answer.errnum(), EINVAL);
         assert!(error.starts_with(text), "{error}");
     }
 }
@@ -242,7 +250,13 @@ fn a_what_if_query_changes_nothing() {
 fn a_guest_may_query_its_own_jobs_only() {
     let mut bench = busy(2);
     for topic in ["sched.explain", "sched.estimate"] {
-        let answer = body(&ask(&mut bench, topic, &json!({"ids": [3, 4]}), 103, GUEST));
+        let answer = body(&request_as(
+            &mut bench,
+            topic,
+            &json!({"ids": [3, 4]}),
+            103,
+            GUEST,
+        ));
         assert_eq!(answer["jobs"].as_array().unwrap().len(), 1);
         assert_eq!(answer["jobs"][0]["id"], 3);
         assert!(
@@ -258,8 +272,8 @@ fn a_guest_may_query_its_own_jobs_only() {
         ("sched.config-reload", json!({"policy": "fcfs"})),
     ] {
         assert_eq!(
-            ask(&mut bench, topic, &payload, 103, GUEST).errnum(),
-            1,
+            request_as(&mut bench, topic, &payload, 103, GUEST).errnum(),
+            EPERM,
             "{topic}"
         );
     }
@@ -268,42 +282,58 @@ fn a_guest_may_query_its_own_jobs_only() {
 #[test]
 fn an_invalid_query_is_rejected_with_the_key() {
     let mut bench = busy(1);
-    for (topic, payload, text) in [
+    for (topic, payload, errnum, text) in [
         (
             "sched.explain",
             json!({}),
+            EPROTO,
             "sched.explain: expected `ids` or `id`",
         ),
         (
             "sched.explain",
             json!({"ids": 3}),
+            EPROTO,
             "sched.explain: `ids`: expected an array, found integer `3`",
         ),
         (
             "sched.explain",
             json!([]),
+            EPROTO,
             "sched.explain: expected an object, found an array",
         ),
         (
             "sched.estimate",
             json!({"max_entries": "x"}),
+            EPROTO,
             "sched.estimate: `max_entries`: expected a non-negative integer",
         ),
         (
             "sched.what-if",
             json!({"duration": 5}),
-            "expected one of `submit`",
+            EPROTO,
+            "sched.what-if: expected one of `submit`",
         ),
-        ("sched.config-reload", json!({"policy": "x"}), "policy: "),
+        (
+            "sched.what-if",
+            json!({"job": 3}),
+            EPROTO,
+            "sched.what-if: `job`: expected `nodes` or `duration` with it",
+        ),
+        (
+            "sched.config-reload",
+            json!({"policy": "x"}),
+            EINVAL,
+            "policy: ",
+        ),
     ] {
-        let answer = ask(&mut bench, topic, &payload, 0, OWNER);
+        let answer = request_as(&mut bench, topic, &payload, 0, OWNER);
         let error = answer.error_text().unwrap_or_default().into_owned();
-        assert_eq!(answer.errnum(), 22, "{topic}");
+        assert_eq!(answer.errnum(), errnum, "{topic}");
         assert!(error.starts_with(text), "{error}");
     }
     let mut early = Bench::running(None, &[]);
-    let answer = ask(&mut early, "sched.estimate", &json!({}), 0, OWNER);
-    assert_eq!(answer.errnum(), 11);
+    let answer = request_as(&mut early, "sched.estimate", &json!({}), 0, OWNER);
+    assert_eq!(answer.errnum(), EAGAIN);
 }
 
 #[test]
@@ -347,7 +377,7 @@ fn a_changed_policy_applies_from_the_next_pass() {
     submit(&mut bench, 3, jobspec(1), "");
     assert!(
         bench
-            .asked
+            .outstanding
             .iter()
             .all(|message| message.topic() != "kvs.commit")
     );

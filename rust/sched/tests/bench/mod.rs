@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// A scheduler, and its requests that the test has not answered yet.
 pub struct Bench {
     pub scheduler: Scheduler,
-    pub asked: Vec<Message>,
+    pub outstanding: Vec<Message>,
 }
 
 pub fn inventory() -> Value {
@@ -44,38 +44,42 @@ impl Bench {
             ..Options::default()
         });
         scheduler.start();
-        let asked = scheduler.take_out();
-        Self { scheduler, asked }
+        let outstanding = scheduler.take_out();
+        Self {
+            scheduler,
+            outstanding,
+        }
     }
 
     /// Answers the oldest outstanding request of a topic; streams stay open.
     pub fn answer(&mut self, topic: &str, payload: &Value) {
-        let request = self.question(topic);
+        let request = self.take_request(topic);
         let payload = (!payload.is_null()).then(|| Message::json_payload(&payload.to_string()));
         self.respond(&Message::response_to(&request, 0, payload));
     }
 
     pub fn reject(&mut self, topic: &str, errnum: u32) {
-        let request = self.question(topic);
+        let request = self.take_request(topic);
         self.respond(&Message::error_to(&request, errnum, "because"));
     }
 
-    pub fn question(&mut self, topic: &str) -> Message {
+    pub fn take_request(&mut self, topic: &str) -> Message {
         let place = self
-            .asked
+            .outstanding
             .iter()
             .position(|message| message.topic() == topic);
-        let place = place.unwrap_or_else(|| panic!("no question on {topic}: {:?}", self.asked));
-        if self.asked[place].is_streaming() {
-            self.asked[place].clone()
+        let place =
+            place.unwrap_or_else(|| panic!("no request on {topic}: {:?}", self.outstanding));
+        if self.outstanding[place].is_streaming() {
+            self.outstanding[place].clone()
         } else {
-            self.asked.remove(place)
+            self.outstanding.remove(place)
         }
     }
 
     pub fn respond(&mut self, response: &Message) {
         self.scheduler.handle(response);
-        self.asked.extend(self.scheduler.take_out());
+        self.outstanding.extend(self.scheduler.take_out());
     }
 
     /// Sends a request; returns the responses to it and to the requests that it lets proceed.
@@ -89,12 +93,12 @@ impl Bench {
 
     pub fn responses(&mut self) -> Vec<Message> {
         self.scheduler.schedule(1000.0);
-        let (responses, asked) = self
+        let (responses, outstanding) = self
             .scheduler
             .take_out()
             .into_iter()
             .partition(|message| message.kind == Kind::Response);
-        self.asked.extend::<Vec<Message>>(asked);
+        self.outstanding.extend::<Vec<Message>>(outstanding);
         responses
     }
 
@@ -130,15 +134,15 @@ impl Bench {
     /// Lets the outstanding commit succeed; returns the responses that follow.
     pub fn commit(&mut self) -> Vec<Message> {
         self.answer("kvs.commit", &json!({"rootseq": 1}));
-        self.told()
+        self.take_responses()
     }
 
     /// Takes the responses that an answer has caused.
-    pub fn told(&mut self) -> Vec<Message> {
-        let (responses, asked) = std::mem::take(&mut self.asked)
+    pub fn take_responses(&mut self) -> Vec<Message> {
+        let (responses, outstanding) = std::mem::take(&mut self.outstanding)
             .into_iter()
             .partition(|message| message.kind == Kind::Response);
-        self.asked = asked;
+        self.outstanding = outstanding;
         responses
     }
 }
