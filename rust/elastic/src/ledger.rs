@@ -128,7 +128,7 @@ impl Entry {
 
 /// Nodes of a loan that are to return, written as `[loan, nodes]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "(u32, u32)", into = "(u32, u32)")]
+#[serde(from = "ReturnDocument", into = "ReturnDocument")]
 pub struct Return {
     /// The number of the loan.
     pub loan: u32,
@@ -136,15 +136,19 @@ pub struct Return {
     pub nodes: u32,
 }
 
-impl From<(u32, u32)> for Return {
-    fn from((loan, nodes): (u32, u32)) -> Self {
+/// The array of a [`Return`].
+#[derive(Deserialize, Serialize)]
+struct ReturnDocument(u32, u32);
+
+impl From<ReturnDocument> for Return {
+    fn from(ReturnDocument(loan, nodes): ReturnDocument) -> Self {
         Self { loan, nodes }
     }
 }
 
-impl From<Return> for (u32, u32) {
-    fn from(due: Return) -> Self {
-        (due.loan, due.nodes)
+impl From<Return> for ReturnDocument {
+    fn from(Return { loan, nodes }: Return) -> Self {
+        Self(loan, nodes)
     }
 }
 

@@ -145,7 +145,7 @@ impl Request {
         }
         let required = attribute.required;
         let Some(key) = Key::from_name(name) else {
-            return self.unsupported(name, required, "unknown attribute");
+            return self.drop_unsupported(attribute, "unknown attribute");
         };
         let flagged = |value| Flagged { value, required };
         match key {
@@ -184,7 +184,7 @@ impl Request {
                 let value = value.map_err(|error| wrong(attribute, &error.to_string()))?;
                 if required {
                     let what = "cpus of a node cannot be required, only preferred";
-                    return self.unsupported(name, true, what);
+                    return self.drop_unsupported(attribute, what);
                 }
                 self.cpu_list = Some(Flagged { value, required });
             }
@@ -221,17 +221,19 @@ impl Request {
                 // A flag within the array applies to the request.
                 if let Data::Array(all) = &attribute.data {
                     for inner in all.iter().filter(|attribute| attribute.required) {
-                        self.unsupported(&inner.key, true, what)?;
+                        self.drop_unsupported(inner, what)?;
                     }
                 }
-                return self.unsupported(name, required, what);
+                return self.drop_unsupported(attribute, what);
             }
         }
         Ok(())
     }
 
-    fn unsupported(&mut self, name: &str, required: bool, what: &str) -> Result<(), Denial> {
-        if required {
+    /// Drops an attribute that is not supported, or denies the request if it requires the attribute.
+    fn drop_unsupported(&mut self, attribute: &Attribute, what: &str) -> Result<(), Denial> {
+        let name = attribute.key.trim();
+        if attribute.required {
             let reason = format!("`{}`: {what}", name.escape_debug());
             return Err(Denial::new(Status::NOT_SUPPORTED, reason));
         }

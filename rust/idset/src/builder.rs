@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use crate::body::{Body, Run};
 use crate::chunks::{Chunk, Chunks, place};
-use crate::span::Span;
+use crate::set::Span;
 use crate::{Form, IdSet, SMALL, words};
 
 /// Collects ascending spans.

@@ -1,8 +1,8 @@
 //! The form for sets beyond the lowest ids: chunks of 65,536 ids, without the empty ones.
 use crate::algebra;
+use crate::algebra::Op;
 use crate::body::{Body, Run, SIZE};
-use crate::operation::Op;
-use crate::span::Span;
+use crate::set::Span;
 
 /// The chunk number and the id in that chunk.
 #[expect(

@@ -6,7 +6,7 @@ use crate::Error;
 use crate::builder::Builder;
 use crate::iter::Ranges;
 use crate::set::{Form, IdSet, SMALL};
-use crate::span::{Span, clipped};
+use crate::set::{Span, clipped};
 use crate::words::{self, BITS};
 
 impl IdSet {
@@ -140,7 +140,7 @@ impl IdSet {
         match &self.form {
             Form::Small(_) => {
                 let mut part = Self::from_form(Form::Small([0; 2]));
-                for range in Ranges::within(self, span.lo, span.hi) {
+                for range in Ranges::within(self, span) {
                     part.insert_range(range);
                 }
                 part

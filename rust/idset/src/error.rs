@@ -1,7 +1,7 @@
 //! The error type of this crate: the input, the byte at which reading failed, and what was expected there.
 use std::fmt;
 
-use crate::span::MAX_ID;
+use crate::set::MAX_ID;
 
 /// Bytes of the input shown on either side of a fault when the whole is too long to show.
 const CONTEXT: usize = 24;

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::body::{Body, Run};
 use crate::chunks::{Chunk, place};
-use crate::span::{MAX_ID, Span, clipped};
+use crate::set::{MAX_ID, Span, clipped};
 use crate::{Form, IdSet, words};
 
 impl IdSet {
@@ -15,7 +15,7 @@ impl IdSet {
         }
         let (lo, hi) = (*range.start(), *range.end());
         hi <= MAX_ID
-            && Ranges::within(self, lo, hi)
+            && Ranges::within(self, Span { lo, hi })
                 .next()
                 .is_some_and(|found| found == range)
     }
@@ -37,8 +37,7 @@ impl IdSet {
 
     /// The ranges of the part of the set that lies in a range.
     pub fn ranges_within(&self, range: RangeInclusive<u32>) -> Ranges<'_> {
-        let (lo, hi) = clipped(&range).map_or((1, 0), |span| (span.lo, span.hi));
-        Ranges::within(self, lo, hi)
+        Ranges::within(self, clipped(&range).unwrap_or(Span::EMPTY))
     }
 }
 
@@ -169,11 +168,12 @@ fn bit(number: usize) -> u32 {
 
 impl<'a> Ranges<'a> {
     pub(crate) fn new(set: &'a IdSet) -> Self {
-        Self::within(set, 0, MAX_ID)
+        let all = Span { lo: 0, hi: MAX_ID };
+        Self::within(set, all)
     }
 
-    /// The ranges of the part of the set that lies in `lo..=hi`.
-    pub(crate) fn within(set: &'a IdSet, lo: u32, hi: u32) -> Self {
+    /// The ranges of the part of the set that lies in a span.
+    pub(crate) fn within(set: &'a IdSet, Span { lo, hi }: Span) -> Self {
         Self {
             set,
             forward: None,
@@ -264,11 +264,11 @@ impl<'a> Iter<'a> {
     /// The ids in a span.
     pub(crate) fn within(set: &'a IdSet, span: Option<Span>) -> Self {
         let (ranges, left) = match span {
-            Some(Span { lo, hi }) => (
-                Ranges::within(set, lo, hi),
-                set.count_below(hi + 1) - set.count_below(lo),
+            Some(span) => (
+                Ranges::within(set, span),
+                set.count_below(span.hi + 1) - set.count_below(span.lo),
             ),
-            None => (Ranges::within(set, 1, 0), 0),
+            None => (Ranges::within(set, Span::EMPTY), 0),
         };
         Self {
             ranges,

@@ -2,7 +2,7 @@
 use std::fmt;
 
 use crate::builder::Builder;
-use crate::span::Span;
+use crate::set::Span;
 use crate::{Error, IdSet};
 
 /// A correction of a text that deviates from RFC 22, with its position.
@@ -30,6 +30,13 @@ impl fmt::Display for Mended {
 
 /// The maximum number of reported faults; more are not corrected by hand.
 const MAX_MENDED: usize = 100;
+
+/// Where separators are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Start,
+    AfterItem,
+}
 
 struct Reader<'a> {
     text: &'a str,
@@ -124,8 +131,9 @@ impl Reader<'_> {
     }
 
     /// Skips separators between items or around them.
-    fn separators(&mut self, first: bool) -> Result<(), Error> {
-        let mut commas = usize::from(first);
+    fn separators(&mut self, place: Place) -> Result<(), Error> {
+        // No comma is due before the first item.
+        let mut commas = usize::from(place == Place::Start);
         let start = self.at;
         let mut blank = false;
         loop {
@@ -146,7 +154,7 @@ impl Reader<'_> {
             }
             self.note(start, "took blanks for a comma");
         }
-        if ends && commas > 0 && !first {
+        if ends && commas > 0 && place == Place::AfterItem {
             self.note(start, "left out an empty item");
         }
         Ok(())
@@ -156,10 +164,10 @@ impl Reader<'_> {
         self.blanks();
         let bracketed = self.peek() == Some(b'[');
         self.at += usize::from(bracketed);
-        self.separators(true)?;
+        self.separators(Place::Start)?;
         while !matches!(self.peek(), None | Some(b']')) {
             self.item()?;
-            self.separators(false)?;
+            self.separators(Place::AfterItem)?;
         }
         if bracketed {
             if self.peek() != Some(b']') {

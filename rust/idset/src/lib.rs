@@ -27,12 +27,10 @@ mod edit;
 mod error;
 mod iter;
 mod lenient;
-mod operation;
 mod ops;
 #[cfg(feature = "serde")]
 mod serde;
 mod set;
-mod span;
 mod text;
 mod traits;
 mod wide;

@@ -8,7 +8,7 @@ use crate::IdSet;
 
 impl Serialize for IdSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.format_with(false))
+        serializer.serialize_str(&self.to_text())
     }
 }
 

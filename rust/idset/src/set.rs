@@ -1,11 +1,40 @@
 //! The set, its forms, and its lookups.
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::body::Body;
 use crate::chunks::{Chunk, Chunks};
-use crate::span::{MAX_ID, Span};
 use crate::words;
+
+/// The ids `lo..=hi`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) lo: u32,
+    pub(crate) hi: u32,
+}
+
+impl Span {
+    pub(crate) const EMPTY: Self = Self { lo: 1, hi: 0 };
+}
+
+impl From<&RangeInclusive<u32>> for Span {
+    fn from(range: &RangeInclusive<u32>) -> Self {
+        Self {
+            lo: *range.start(),
+            hi: *range.end(),
+        }
+    }
+}
+
+/// The greatest id that a set can hold.
+pub(crate) const MAX_ID: u32 = u32::MAX - 1;
+
+/// The span of a range, cut off at the greatest id; `None` for an empty range.
+pub(crate) fn clipped(range: &RangeInclusive<u32>) -> Option<Span> {
+    let (lo, hi) = (*range.start(), (*range.end()).min(MAX_ID));
+    (lo <= hi && !range.is_empty()).then_some(Span { lo, hi })
+}
 
 /// Ids below this are kept without heap.
 pub(crate) const SMALL: u32 = 128;

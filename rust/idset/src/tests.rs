@@ -231,10 +231,11 @@ proptest! {
     }
 
     #[test]
-    fn text_reads_back(ids in ids(), brackets: bool) {
+    fn text_reads_back(ids in ids()) {
         let set: IdSet = ids.iter().copied().collect();
-        let text = set.format_with(brackets);
-        prop_assert_eq!(text.parse(), Ok(set.clone()));
+        for text in [set.to_text(), set.to_bracketed_text()] {
+            prop_assert_eq!(text.parse(), Ok(set.clone()));
+        }
         let expanded: Vec<String> = set.iter().map(|id| id.to_string()).collect();
         prop_assert_eq!(expanded.join(",").parse(), Ok(set));
     }
@@ -384,8 +385,8 @@ fn parts_are_even() {
 fn formatting_minds_width() {
     let set: IdSet = "1-3".parse().unwrap();
     assert_eq!(format!("{set:>5}|{set:<4}|"), "  1-3|1-3 |");
-    assert_eq!(IdSet::new().format_with(true), "[]");
-    assert_eq!(set.format_with(true), "[1-3]");
+    assert_eq!(IdSet::new().to_bracketed_text(), "[]");
+    assert_eq!(set.to_bracketed_text(), "[1-3]");
 }
 
 proptest! {

@@ -3,7 +3,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::builder::Builder;
-use crate::span::Span;
+use crate::set::Span;
 use crate::{Error, IdSet};
 
 struct Parser<'a> {
@@ -188,13 +188,21 @@ impl Writer {
 }
 
 impl IdSet {
-    /// The canonical text: ascending, ranges folded; in brackets where asked for (`[]` when empty).
-    #[expect(clippy::missing_panics_doc, reason = "what is written is ASCII")]
-    pub fn format_with(&self, brackets: bool) -> String {
+    /// The canonical text (RFC 22): ascending, ranges folded; empty for the empty set.
+    pub fn to_text(&self) -> String {
+        self.write(Writer::new())
+    }
+
+    /// The canonical text in brackets; `[]` for the empty set.
+    pub fn to_bracketed_text(&self) -> String {
         let mut writer = Writer::new();
-        if brackets {
-            writer.text.push(b'[');
-        }
+        writer.text.push(b'[');
+        let mut text = self.write(writer);
+        text.push(']');
+        text
+    }
+
+    fn write(&self, mut writer: Writer) -> String {
         let start = writer.text.len();
         self.each_span(|span| {
             writer.push(span.lo, if span.lo < span.hi { b'-' } else { b',' });
@@ -205,9 +213,6 @@ impl IdSet {
         if writer.text.len() > start {
             writer.text.pop();
         }
-        if brackets {
-            writer.text.push(b']');
-        }
         String::from_utf8(writer.text).expect("digits and punctuation are ASCII")
     }
 }
@@ -215,6 +220,6 @@ impl IdSet {
 impl fmt::Display for IdSet {
     /// The canonical text without brackets; empty for the empty set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.format_with(false))
+        f.pad(&self.to_text())
     }
 }

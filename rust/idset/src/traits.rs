@@ -6,7 +6,7 @@ use std::ops::{
 };
 
 use crate::builder::Builder;
-use crate::span::Span;
+use crate::set::Span;
 use crate::{Form, IdSet, Iter};
 
 impl PartialEq for IdSet {
@@ -183,7 +183,7 @@ impl FromIterator<RangeInclusive<u32>> for IdSet {
     fn from_iter<T: IntoIterator<Item = RangeInclusive<u32>>>(ranges: T) -> Self {
         let mut spans: Vec<Span> = ranges
             .into_iter()
-            .filter_map(|range| crate::span::clipped(&range))
+            .filter_map(|range| crate::set::clipped(&range))
             .collect();
         spans.sort_unstable_by_key(|span| span.lo);
         Builder::build(spans.into_iter())

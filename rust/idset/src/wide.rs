@@ -4,7 +4,7 @@
     reason = "a function compiled for more than the baseline is called after asking the processor"
 )]
 
-use crate::operation::Op;
+use crate::algebra::Op;
 
 /// Combines two bitmaps, the shorter one extended with zeroes, and counts the bits of the result.
 pub(crate) fn combined(op: Op, left: &[u64], right: &[u64]) -> (Vec<u64>, u32) {

@@ -130,9 +130,9 @@ fn resources(value: &Value) -> Result<(Request, &str), Error> {
     let keys: &[&str] = if is_node { &NODE } else { &VERTEX };
     let (kind, map) = vertex(top, keys, path)?;
     match kind {
-        "slot" => slot(map, path, None, false),
+        "slot" => slot(map, path, None),
         "node" => {
-            let nnodes = count(map, path)?;
+            let count = count(map, path)?;
             let exclusive = match map.get("exclusive") {
                 None => false,
                 Some(Value::Bool(exclusive)) => *exclusive,
@@ -145,7 +145,7 @@ fn resources(value: &Value) -> Result<(Request, &str), Error> {
             let inner = one(required(map, "with", path)?, &with)?;
             let path = format!("{with}[0]");
             match vertex(inner, &VERTEX, &path)? {
-                ("slot", map) => slot(map, &path, Some(nnodes), exclusive),
+                ("slot", map) => slot(map, &path, Some(Nodes { count, exclusive })),
                 (other, _) => {
                     let detail = format!("expected `slot` in a node, found `{other}`");
                     Err(fail(&format!("{path}.type"), detail))
@@ -162,11 +162,16 @@ fn resources(value: &Value) -> Result<(Request, &str), Error> {
     }
 }
 
+/// The vertex `node` around a slot.
+struct Nodes {
+    count: Count,
+    exclusive: bool,
+}
+
 fn slot<'a>(
     map: &'a Map<String, Value>,
     path: &str,
-    nnodes: Option<Count>,
-    exclusive: bool,
+    nodes: Option<Nodes>,
 ) -> Result<(Request, &'a str), Error> {
     let slots = count(map, path)?;
     let label = text(required(map, "label", path)?, &format!("{path}.label"))?;
@@ -200,8 +205,8 @@ fn slot<'a>(
         *amount = Some(count(map, &path)?);
     }
     let request = Request {
-        nnodes,
-        exclusive,
+        exclusive: nodes.as_ref().is_some_and(|nodes| nodes.exclusive),
+        nnodes: nodes.map(|nodes| nodes.count),
         slots,
         cores_per_slot: cores.ok_or_else(|| fail(&with, "expected a `core` in the slot"))?,
         gpus_per_slot: gpus.unwrap_or(Count::exactly(0)),

@@ -67,9 +67,31 @@ pub struct TaskPlacement {
 #[derive(Clone, Debug)]
 pub struct Layout<'a> {
     nodes: Vec<NodeLayout<'a>>,
-    /// Whether a task may use all cores, and all gpus, that the job has on its node.
-    shares_cores: bool,
-    shares_gpus: bool,
+    cores_per_task: PerTask,
+    gpus_per_task: PerTask,
+}
+
+/// Which of a job's cores or gpus on a node a task may use.
+#[derive(Clone, Copy, Debug)]
+enum PerTask {
+    /// Those of its slot.
+    Slot,
+    /// All of them.
+    Node,
+}
+
+impl PerTask {
+    /// The ids for each slot of a node: consecutive ids, with one more for the first slots if there is a remainder; or all
+    /// ids for each slot.
+    fn shares(self, ids: &IdSet, slots: u64) -> impl Iterator<Item = IdSet> + use<> {
+        let (parts, whole) = match self {
+            Self::Slot => (ids.split(slots.max(1)), None),
+            Self::Node => (Vec::new(), Some(ids.clone())),
+        };
+        parts
+            .into_iter()
+            .chain(std::iter::from_fn(move || whole.clone()))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -113,7 +135,11 @@ impl<'a> Layout<'a> {
         }
         let option = |name: &str| jobspec.attribute("system.shell.options")?.get(name);
         let is_instance = option("instance").is_some_and(is_set);
-        let is_off = |name| option(name).is_some_and(|value| value == "off");
+        let per_task = |affinity| match option(affinity) {
+            _ if is_instance => PerTask::Node,
+            Some(value) if value == "off" => PerTask::Node,
+            _ => PerTask::Slot,
+        };
         let tasks = match jobspec.tasks {
             _ if is_instance => (0..nodes.len()).map(|node| u64::from(node == 0)).collect(),
             TaskCount::PerSlot(count) => by_node
@@ -127,8 +153,8 @@ impl<'a> Layout<'a> {
             nodes: shares
                 .map(|((node, slots), tasks)| NodeLayout { node, slots, tasks })
                 .collect(),
-            shares_cores: is_instance || is_off("cpu-affinity"),
-            shares_gpus: is_instance || is_off("gpu-affinity"),
+            cores_per_task: per_task("cpu-affinity"),
+            gpus_per_task: per_task("gpu-affinity"),
         })
     }
 
@@ -137,8 +163,8 @@ impl<'a> Layout<'a> {
         let nodes = self.nodes.iter().enumerate();
         let tasks = nodes.flat_map(|(node_index, layout)| {
             let NodeLayout { node, slots, tasks } = layout;
-            let mut cores = shares(node.cores, *slots, self.shares_cores);
-            let mut gpus = shares(node.gpus, *slots, self.shares_gpus);
+            let mut cores = self.cores_per_task.shares(node.cores, *slots);
+            let mut gpus = self.gpus_per_task.shares(node.gpus, *slots);
             (0..*tasks).map(move |local_rank| TaskPlacement {
                 rank: 0,
                 local_rank,
@@ -265,20 +291,6 @@ fn spread(total: u64, slots: &[u64]) -> Result<Vec<u64>, LayoutError> {
         }
     }
     Ok(tasks)
-}
-
-/// The share of each slot in a node's cores or gpus: consecutive ids, with one more in the first shares if there is a
-/// remainder; or all ids for each slot.
-fn shares(ids: &IdSet, slots: u64, is_whole: bool) -> impl Iterator<Item = IdSet> + use<> {
-    let parts = if is_whole {
-        Vec::new()
-    } else {
-        ids.split(slots.max(1))
-    };
-    let whole = is_whole.then(|| ids.clone());
-    parts
-        .into_iter()
-        .chain(std::iter::from_fn(move || whole.clone()))
 }
 
 /// Whether the value of a shell option enables it.

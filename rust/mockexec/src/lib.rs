@@ -178,32 +178,35 @@ impl MockExec {
             request: request.header(),
             timing,
         };
-        let at = job.timing.end();
+        let end = JobEnd {
+            at: job.timing.end(),
+            id,
+        };
         self.running.insert(id, job);
-        self.finish_at(id, at, now, out);
+        self.finish_at(end, now, out);
     }
 
-    fn finish_at(&mut self, id: JobId, at: f64, now: f64, out: &mut Vec<Message>) {
-        if at <= now {
-            self.finish(id, out);
+    fn finish_at(&mut self, end: JobEnd, now: f64, out: &mut Vec<Message>) {
+        if end.at <= now {
+            self.finish(end.id, out);
         } else {
-            self.ends.push(JobEnd { at, id });
+            self.ends.push(end);
         }
     }
 
     /// Moves the time limit of a running job.
     fn set_expiration(&mut self, request: &Message, now: f64, out: &mut Vec<Message>) {
         match self.move_limit(request) {
-            Ok((id, at)) => {
+            Ok(end) => {
                 reply(request, Ok(None), out);
-                self.finish_at(id, at, now, out);
+                self.finish_at(end, now, out);
             }
             Err(error) => reply(request, Err(error), out),
         }
     }
 
-    /// Moves a time limit; returns the job and its new end.
-    fn move_limit(&mut self, request: &Message) -> Result<(JobId, f64), RequestError> {
+    /// Moves a time limit; returns the job's new end.
+    fn move_limit(&mut self, request: &Message) -> Result<JobEnd, RequestError> {
         request.credentials().require_owner(request.topic())?;
         let ExpirationRequest { id, expiration } = request.read_request()?;
         if !(expiration.is_finite() && expiration >= 0.0) {
@@ -214,7 +217,10 @@ impl MockExec {
         let job =
             job.ok_or_else(|| RequestError::not_found(format!("job {} is not running", id.get())))?;
         job.timing.set_limit(expiration);
-        Ok((id, job.timing.end()))
+        Ok(JobEnd {
+            at: job.timing.end(),
+            id,
+        })
     }
 
     /// Forgets all jobs: another service has them from now on, and this one must not report them any longer.

@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::sync::Arc;
 
 use penstock_flux::errno::EPERM;
@@ -8,23 +9,35 @@ use penstock_flux::errno::{EINVAL, ENOENT, ENOSYS, EPROTO};
 
 use super::*;
 
-fn start(id: u64, system: &Value, reattach: bool, starttime: f64) -> Message {
-    start_until(id, system, reattach, starttime, 0.0)
+fn start(id: u64, system: &Value) -> Message {
+    start_on(&json!({}), id, system)
 }
 
-fn start_until(
-    id: u64,
-    system: &Value,
-    reattach: bool,
-    starttime: f64,
-    expiration: f64,
-) -> Message {
+/// A start request of a job whose R has this start and expiration.
+fn start_within(times: Range<f64>, id: u64, system: &Value) -> Message {
+    let execution = json!({"starttime": times.start, "expiration": times.end});
+    start_on(&execution, id, system)
+}
+
+fn start_on(execution: &Value, id: u64, system: &Value) -> Message {
     let payload = json!({
         "id": id,
         "userid": 0,
-        "reattach": reattach,
+        "reattach": false,
         "jobspec": {"attributes": {"system": system}},
-        "R": {"execution": {"starttime": starttime, "expiration": expiration}},
+        "R": {"execution": execution},
+    });
+    owners(&payload.to_string())
+}
+
+/// A start request of a job that an earlier service has started.
+fn reattach(id: u64, system: &Value, starttime: f64) -> Message {
+    let payload = json!({
+        "id": id,
+        "userid": 0,
+        "reattach": true,
+        "jobspec": {"attributes": {"system": system}},
+        "R": {"execution": {"starttime": starttime}},
     });
     owners(&payload.to_string())
 }
@@ -39,7 +52,7 @@ fn owners(payload: &str) -> Message {
 fn a_guest_may_not_start_jobs() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
-    let mut request = start(1, &json!({"duration": 0}), false, 0.0);
+    let mut request = start(1, &json!({"duration": 0}));
     request.rolemask = 6;
     exec.handle(&request, 0.0, &mut out);
     assert_eq!((out.len(), out[0].errnum()), (1, EPERM));
@@ -69,17 +82,9 @@ fn a_job_takes_its_run_duration_else_its_duration_else_no_time() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     let test = json!({"duration": 60.0, "exec": {"test": {"run_duration": "2s"}}});
-    exec.handle(&start(1, &test, false, 0.0), 100.0, &mut out);
-    exec.handle(
-        &start(2, &json!({"duration": 1.0}), false, 0.0),
-        100.0,
-        &mut out,
-    );
-    exec.handle(
-        &start(3, &json!({"duration": 0}), false, 0.0),
-        100.0,
-        &mut out,
-    );
+    exec.handle(&start(1, &test), 100.0, &mut out);
+    exec.handle(&start(2, &json!({"duration": 1.0})), 100.0, &mut out);
+    exec.handle(&start(3, &json!({"duration": 0})), 100.0, &mut out);
     assert_eq!(
         shown(&mut out),
         ["1 start", "2 start", "3 start", "3 finish 0", "3 release"]
@@ -99,15 +104,11 @@ fn a_job_ends_when_its_resources_or_its_duration_expire() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     let test = json!({"duration": 100.0, "exec": {"test": {"run_duration": 100.0}}});
-    exec.handle(&start_until(1, &test, false, 10.0, 12.0), 10.0, &mut out);
+    exec.handle(&start_within(10.0..12.0, 1, &test), 10.0, &mut out);
     // Allocated a second before its start: its time limit counts from the start.
-    exec.handle(&start_until(2, &test, false, 10.0, 110.0), 11.0, &mut out);
+    exec.handle(&start_within(10.0..110.0, 2, &test), 11.0, &mut out);
     let unlimited = json!({"duration": 0, "exec": {"test": {"run_duration": 100.0}}});
-    exec.handle(
-        &start_until(3, &unlimited, false, 10.0, 12.5),
-        10.0,
-        &mut out,
-    );
+    exec.handle(&start_within(10.0..12.5, 3, &unlimited), 10.0, &mut out);
     out.clear();
     exec.advance(12.0, &mut out);
     assert_eq!(
@@ -129,7 +130,7 @@ fn a_job_that_exceeds_its_limit_times_out() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     let test = json!({"duration": 3.0, "exec": {"test": {"run_duration": "1h"}}});
-    exec.handle(&start(1, &test, false, 0.0), 0.0, &mut out);
+    exec.handle(&start(1, &test), 0.0, &mut out);
     out.clear();
     exec.advance(3.0, &mut out);
     assert_eq!(
@@ -142,11 +143,7 @@ fn a_job_that_exceeds_its_limit_times_out() {
 fn only_a_fatal_exception_ends_a_job() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
-    exec.handle(
-        &start(1, &json!({"duration": 9.0}), false, 0.0),
-        0.0,
-        &mut out,
-    );
+    exec.handle(&start(1, &json!({"duration": 9.0})), 0.0, &mut out);
     out.clear();
     let event = |severity: i64| {
         let payload = json!({"id": 1, "type": "x", "severity": severity});
@@ -165,14 +162,14 @@ fn a_reattached_job_continues_from_its_start() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     exec.handle(
-        &start(1, &json!({"duration": 10.0}), true, 95.0),
+        &reattach(1, &json!({"duration": 10.0}), 95.0),
         100.0,
         &mut out,
     );
     assert_eq!(shown(&mut out), ["1 reattached"]);
     assert_eq!(exec.deadline(), Some(105.0));
     exec.handle(
-        &start(2, &json!({"duration": 1.0}), true, 95.0),
+        &reattach(2, &json!({"duration": 1.0}), 95.0),
         100.0,
         &mut out,
     );
@@ -184,7 +181,7 @@ fn a_malformed_request_fails_its_job_and_releases_it() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     let test = json!({"duration": 1.0, "exec": {"test": {"run_duration": "soon"}}});
-    exec.handle(&start(1, &test, false, 0.0), 0.0, &mut out);
+    exec.handle(&start(1, &test), 0.0, &mut out);
     assert_eq!(shown(&mut out), ["1 exception exec", "1 release"]);
     exec.handle(&owners(r#"{"id":2}"#), 0.0, &mut out);
     assert_eq!(shown(&mut out), ["2 exception exec", "2 release"]);
@@ -241,14 +238,10 @@ fn an_expiration_moves_the_end_of_a_running_job() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     let test = |run: &str| json!({"duration": 10.0, "exec": {"test": {"run_duration": run}}});
-    exec.handle(&start(1, &test("60s"), false, 0.0), 0.0, &mut out);
-    exec.handle(&start(2, &test("8s"), false, 0.0), 0.0, &mut out);
-    exec.handle(&start(3, &test("60s"), false, 0.0), 0.0, &mut out);
-    exec.handle(
-        &start(4, &json!({"duration": 10.0}), false, 0.0),
-        0.0,
-        &mut out,
-    );
+    exec.handle(&start(1, &test("60s")), 0.0, &mut out);
+    exec.handle(&start(2, &test("8s")), 0.0, &mut out);
+    exec.handle(&start(3, &test("60s")), 0.0, &mut out);
+    exec.handle(&start(4, &json!({"duration": 10.0})), 0.0, &mut out);
     out.clear();
     let expire = |exec: &mut MockExec, id: u64, expiration: f64, now: f64| {
         let payload = json!({"id": id, "expiration": expiration}).to_string();
@@ -282,7 +275,7 @@ fn an_expiration_moves_the_end_of_a_running_job() {
         ["1 exception timeout", "1 finish 15", "1 release"]
     );
     assert_eq!(expire(&mut exec, 1, 4.0, 21.0), (ENOENT, nothing.clone()));
-    exec.handle(&start(5, &test("60s"), false, 0.0), 21.0, &mut out);
+    exec.handle(&start(5, &test("60s")), 21.0, &mut out);
     assert_eq!(expire(&mut exec, 5, -1.0, 22.0), (EINVAL, nothing));
     let request = Message::request("sim.expiration", r#"{"id":5,"expiration":1}"#);
     out.clear();
@@ -318,11 +311,7 @@ fn the_wait_status_of_an_exception_becomes_that_of_the_job() {
     for (wait_status, status) in [(14, (128 + 14) << 8), (3 << 8, 3 << 8), (0, 0)] {
         let mut exec = MockExec::new("sim");
         let mut out = Vec::new();
-        exec.handle(
-            &start(1, &json!({"duration": 9.0}), false, 0.0),
-            0.0,
-            &mut out,
-        );
+        exec.handle(&start(1, &json!({"duration": 9.0})), 0.0, &mut out);
         out.clear();
         let payload = json!({"id": 1, "type": "x", "severity": 0, "wait_status": wait_status});
         let event = Message::event("job-exception", &payload.to_string(), 0);
@@ -338,11 +327,7 @@ fn the_wait_status_of_an_exception_becomes_that_of_the_job() {
 fn a_replaced_service_reports_nothing() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
-    exec.handle(
-        &start(1, &json!({"duration": 9.0}), false, 0.0),
-        0.0,
-        &mut out,
-    );
+    exec.handle(&start(1, &json!({"duration": 9.0})), 0.0, &mut out);
     out.clear();
     let mut replaced = Message::request("sim.replaced", r#"{"service":"other"}"#);
     exec.handle(&replaced, 1.0, &mut out);
@@ -360,11 +345,7 @@ fn a_replaced_service_reports_nothing() {
 fn ping_and_stats_are_answered() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
-    exec.handle(
-        &start(1, &json!({"duration": 9.0}), false, 0.0),
-        0.0,
-        &mut out,
-    );
+    exec.handle(&start(1, &json!({"duration": 9.0})), 0.0, &mut out);
     out.clear();
     for (topic, expected) in [
         ("sim.ping", json!({"a": 1})),

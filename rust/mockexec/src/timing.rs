@@ -15,12 +15,21 @@ struct R {
     execution: Execution,
 }
 
-#[derive(Deserialize)]
+/// Seconds since the epoch; 0 if a time is not set.
+#[derive(Default, Deserialize)]
 struct Execution {
     #[serde(default)]
     starttime: f64,
     #[serde(default)]
     expiration: f64,
+}
+
+/// How a job begins.
+struct Beginning {
+    execution: Execution,
+    /// Whether the job has begun before `now`.
+    reattach: bool,
+    now: f64,
 }
 
 /// The reason why a start request has no timing.
@@ -65,30 +74,35 @@ impl Timing {
         let r = r
             .transpose()
             .map_err(|error| Error::Malformed("R", error))?;
-        let span = r.map_or((0.0, 0.0), |r| {
-            (r.execution.starttime, r.execution.expiration)
-        });
-        Self::new(&simulation, span, start.reattach, now)
+        let beginning = Beginning {
+            execution: r.map(|r| r.execution).unwrap_or_default(),
+            reattach: start.reattach,
+            now,
+        };
+        Self::new(&simulation, &beginning)
     }
 
     /// The same by a request as a value.
     pub fn of_job(job: &StartingJob, now: f64) -> Result<Self, Error> {
         let simulation = job.jobspec.simulation();
         let simulation = simulation.map_err(|error| Error::Malformed("jobspec", error.clone()))?;
-        let span = (
-            job.r.starttime().unwrap_or_default(),
-            job.r.expiration().unwrap_or_default(),
-        );
-        Self::new(simulation, span, job.reattach, now)
+        let beginning = Beginning {
+            execution: Execution {
+                starttime: job.r.starttime().unwrap_or_default(),
+                expiration: job.r.expiration().unwrap_or_default(),
+            },
+            reattach: job.reattach,
+            now,
+        };
+        Self::new(simulation, &beginning)
     }
 
-    /// `starttime` and `expiration` of R are 0 if they are not set.
-    fn new(
-        simulation: &Simulation,
-        (starttime, expiration): (f64, f64),
-        reattach: bool,
-        now: f64,
-    ) -> Result<Self, Error> {
+    fn new(simulation: &Simulation, beginning: &Beginning) -> Result<Self, Error> {
+        let &Beginning { reattach, now, .. } = beginning;
+        let Execution {
+            starttime,
+            expiration,
+        } = beginning.execution;
         let duration = simulation.duration;
         let run_duration = run_duration(simulation.run_duration.as_ref())?;
         // A reattached job began at its R's start, and its end may have been moved.

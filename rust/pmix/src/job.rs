@@ -14,6 +14,15 @@ const MAX_TASKS: u32 = u32::MAX - 51;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job(StartRequest);
 
+/// Where a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodePosition {
+    /// The position of its node among the job's nodes.
+    pub node: usize,
+    /// Its position among the ranks of that node.
+    pub on_node: usize,
+}
+
 impl Deref for Job {
     type Target = StartRequest;
 
@@ -100,12 +109,15 @@ impl Job {
             .filter(|(_, ranks)| ranks.first().is_some_and(|rank| self.local.contains(rank)))
     }
 
-    /// The position of a rank's node among the nodes, and of the rank among the node's ranks.
-    pub fn position(&self, rank: u32) -> Option<(usize, usize)> {
+    /// The position of a rank; `None` if the job does not have the rank.
+    pub fn position(&self, rank: u32) -> Option<NodePosition> {
         self.ranks_per_node
             .iter()
             .enumerate()
-            .find_map(|(node, ranks)| Some((node, ranks.iter().position(|&other| other == rank)?)))
+            .find_map(|(node, ranks)| {
+                let on_node = ranks.iter().position(|&other| other == rank)?;
+                Some(NodePosition { node, on_node })
+            })
     }
 }
 
@@ -188,7 +200,13 @@ mod tests {
     fn a_start_is_read() {
         let start = Job::read(Some(payload().to_string().as_bytes())).unwrap();
         assert_eq!((start.size, start.universe), (3, 8));
-        assert_eq!(start.position(2), Some((0, 1)));
+        assert_eq!(
+            start.position(2),
+            Some(NodePosition {
+                node: 0,
+                on_node: 1
+            })
+        );
         assert_eq!(start.position(3), None);
         assert_eq!(start.served().collect::<Vec<_>>(), [("n1", &[0, 2][..])]);
     }

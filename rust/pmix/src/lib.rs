@@ -19,7 +19,7 @@ mod tasks;
 mod value;
 
 pub use error::Error;
-pub use job::{Job, nodes_regex, ranks_regex};
+pub use job::{Job, NodePosition, nodes_regex, ranks_regex};
 pub use outstanding::Outstanding;
 pub use tasks::Tasks;
 pub use value::{Info, MAX_DEPTH, Value, types};

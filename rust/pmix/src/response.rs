@@ -26,6 +26,15 @@ pub struct Response {
     pub errors: Vec<Error>,
 }
 
+/// What a query asks for the state of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queried {
+    /// One request: its attributes are those of the response.
+    One,
+    /// All requests: each has an array of its own.
+    All,
+}
+
 impl Response {
     /// Makes a response without attributes.
     pub fn of_status(status: i32) -> Self {
@@ -45,17 +54,16 @@ impl Response {
         })
     }
 
-    /// Reads a response to `pmix.query`: the attributes of one request, or those of each in an array of its own.
-    pub fn from_query(errnum: u32, payload: Option<&[u8]>, one: bool) -> Self {
+    /// Reads a response to `pmix.query`: the state of the queried requests.
+    pub fn from_query(errnum: u32, payload: Option<&[u8]>, queried: Queried) -> Self {
         Self::read(errnum, payload, |answer: QueryResponse| {
             let mut response = Self::of_status(answer.status);
             for row in &answer.requests {
                 let Self { infos, errors, .. } = Self::of_row(row);
                 response.errors.extend(errors);
-                if one {
-                    response.infos.extend(infos);
-                } else {
-                    response.infos.push(Info::new(QUERY, Value::Infos(infos)));
+                match queried {
+                    Queried::One => response.infos.extend(infos),
+                    Queried::All => response.infos.push(Info::new(QUERY, Value::Infos(infos))),
                 }
             }
             response
@@ -224,7 +232,7 @@ mod tests {
             "reason": "too big", "nodes": 12, "cores": 48, "time": 60, "estimate": null, "results": [],
         }]});
         let payload = payload.to_string();
-        let one = Response::from_query(0, Some(payload.as_bytes()), true);
+        let one = Response::from_query(0, Some(payload.as_bytes()), Queried::One);
         assert_eq!(
             one.infos,
             [
@@ -238,7 +246,7 @@ mod tests {
                 Info::new("pmix.alloc.time", Value::Uint32(60)),
             ]
         );
-        let all = Response::from_query(0, Some(payload.as_bytes()), false);
+        let all = Response::from_query(0, Some(payload.as_bytes()), Queried::All);
         assert_eq!(all.infos, [Info::new(QUERY, Value::Infos(one.infos))]);
     }
 
@@ -257,7 +265,7 @@ mod tests {
         });
         let event = Response::from_event(Some(payload.to_string().as_bytes()));
         let all = json!({"status": 0, "requests": [payload]}).to_string();
-        let query = Response::from_query(0, Some(all.as_bytes()), true);
+        let query = Response::from_query(0, Some(all.as_bytes()), Queried::One);
         let state = string("pmix.query.alloc", "granted");
         assert_eq!(query.infos, [vec![state], event.infos].concat());
         assert_eq!(query.infos.len(), 9);
@@ -270,7 +278,7 @@ mod tests {
             "id": "", "directive": "new", "state": "queued", "status": 1, "reason": null,
             "nodes": 0, "cores": 0, "time": 0, "results": [],
         }]});
-        let one = Response::from_query(0, Some(payload.to_string().as_bytes()), true);
+        let one = Response::from_query(0, Some(payload.to_string().as_bytes()), Queried::One);
         let keys: Vec<&str> = one.infos.iter().map(|info| info.key.as_str()).collect();
         assert_eq!(keys, [QUERY, STATUS]);
     }

@@ -5,8 +5,8 @@ use super::*;
 
 const RANKS: u32 = 6;
 
-fn request(grow_ok: bool) -> Message {
-    let payload = AcquireRequest { grow_ok }.to_payload();
+fn request(payload: AcquireRequest) -> Message {
+    let payload = payload.to_payload();
     let mut request = Message::request("resource.acquire", "")
         .with_flags(STREAMING)
         .with_matchtag(3);
@@ -133,7 +133,7 @@ proptest! {
         grow_ok in any::<bool>(),
     ) {
         let mut provider = AcquireProvider::new(first.resources(), &first.exclude, &first.up);
-        let mut consumer = Consumer::new(&provider.acquire(&request(grow_ok)));
+        let mut consumer = Consumer::new(&provider.acquire(&request(AcquireRequest { grow_ok })));
         prop_assert_eq!(&consumer.ranks, &(&first.ranks - &first.exclude));
         for (state, settled) in states {
             provider.update(state.resources(), &state.exclude, &state.up);
@@ -166,7 +166,7 @@ fn one_scheduler_at_a_time_holds_the_resources() {
     let mut provider = AcquireProvider::new(state.resources(), &state.exclude, &state.up);
     let plain = Message::request("resource.acquire", "");
     assert_eq!(provider.acquire(&plain).errnum(), EPROTO);
-    let mut malformed = request(false);
+    let mut malformed = request(AcquireRequest { grow_ok: false });
     malformed.set_payload(Some(Message::json_payload("[]")));
     let response = provider.acquire(&malformed);
     assert_eq!(response.errnum(), EPROTO);
@@ -175,7 +175,12 @@ fn one_scheduler_at_a_time_holds_the_resources() {
         Some("resource.acquire: expected an object, found an array")
     );
     assert!(!provider.is_acquired());
-    assert_eq!(provider.acquire(&request(false)).errnum(), 0);
+    assert_eq!(
+        provider
+            .acquire(&request(AcquireRequest { grow_ok: false }))
+            .errnum(),
+        0
+    );
     // EBUSY precedes all other errors.
     assert_eq!(provider.acquire(&plain).errnum(), EBUSY);
     assert!(!provider.disconnect(b"another"));
@@ -185,7 +190,12 @@ fn one_scheduler_at_a_time_holds_the_resources() {
         (last.errnum(), last.matchtag, last.is_streaming()),
         (ENODATA, 3, true)
     );
-    assert_eq!(provider.acquire(&request(false)).errnum(), 0);
+    assert_eq!(
+        provider
+            .acquire(&request(AcquireRequest { grow_ok: false }))
+            .errnum(),
+        0
+    );
     assert!(provider.disconnect(b""));
     assert!(!provider.is_acquired());
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use penstock_idset::IdSet;
 
 use crate::children::Children;
-use crate::execution::Execution;
 use crate::hosts::{self, append};
 use crate::overlay::overlay;
 use crate::properties;
 use crate::raw::Carried;
 use crate::segments::Segments;
+use crate::set::Execution;
 use crate::set::check_order;
 use crate::{Error, ResourceSet};
 
@@ -218,8 +218,8 @@ impl Execution {
         let first = self.ranks.last().map_or(0, |last| u64::from(last) + 1);
         let moved = other.renumber(first)?;
         let mut segments = self.segments.clone();
-        for (first, last, children) in moved.segments.runs() {
-            segments.push(first, last, Arc::clone(children));
+        for segment in moved.segments.iter() {
+            segments.push(segment.ranks(), Arc::clone(&segment.children));
         }
         let mut hosts = self.hosts.clone();
         append(&mut hosts, &moved.hosts)?;
@@ -282,7 +282,7 @@ impl Execution {
         let mut next = first;
         for segment in self.segments.iter() {
             let (start, last) = (narrow(next)?, narrow(next + (segment.len() - 1))?);
-            segments.push(start, last, Arc::clone(&segment.children));
+            segments.push(start..=last, Arc::clone(&segment.children));
             next += segment.len();
         }
         let mut properties = BTreeMap::new();

@@ -7,8 +7,8 @@ use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 
 use crate::Error;
-use crate::execution::Execution;
 use crate::overlay::{Part, overlay, ranges};
+use crate::set::Execution;
 
 /// Appends `more` to `hosts`; fails if the list would be too long.
 pub(crate) fn append(hosts: &mut Hostlist, more: &Hostlist) -> Result<(), Error> {
@@ -209,7 +209,8 @@ pub(crate) fn find(list: &Hostlist, wanted: &Hostlist) -> Found {
     let mut distinct = wanted.clone();
     distinct.uniq();
     let all = there.len() == distinct.len();
-    let positions = halving(list, &there, readable)
+    let max_stretches = if readable { MAX_STRETCHES } else { usize::MAX };
+    let positions = halving(list, &there, max_stretches)
         .unwrap_or_else(|| one_by_one(list, 0..list.len(), &there).positions);
     Found { positions, all }
 }
@@ -224,10 +225,10 @@ fn in_stretches(list: &Hostlist, wanted: &Hostlist) -> bool {
     })
 }
 
-/// Finds stretches of which all hosts are wanted, or none; returns `None` if the lists share only short ones.
-fn halving(list: &Hostlist, wanted: &Hostlist, readable: bool) -> Option<Vec<Range<usize>>> {
+/// Finds stretches of which all hosts are wanted, or none; returns `None` if it would compare more than `max_stretches`.
+fn halving(list: &Hostlist, wanted: &Hostlist, max_stretches: usize) -> Option<Vec<Range<usize>>> {
     let mut found = Vec::new();
-    let mut left = if readable { MAX_STRETCHES } else { usize::MAX };
+    let mut left = max_stretches;
     // Each half keeps only the hosts of `wanted` that it can contain.
     let mut stretches = vec![(0..list.len(), wanted.clone())];
     while let Some((stretch, wanted)) = stretches.pop() {

@@ -77,7 +77,6 @@ mod check;
 mod children;
 mod encode;
 mod error;
-mod execution;
 mod groups;
 mod hosts;
 mod jgf;

@@ -2,13 +2,21 @@
 
 use penstock_idset::IdSet;
 
-/// A run of ranks, first and last, and their value.
-pub(crate) type Run<T> = (u32, u32, T);
+/// The ranks `first..=last` and their value.
+#[derive(Clone, Copy)]
+pub(crate) struct Run<T> {
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    pub(crate) value: T,
+}
 
 /// The ranges of a set in the form that [`overlay`] takes.
 pub(crate) fn ranges(ranks: &IdSet) -> impl Iterator<Item = Run<()>> {
-    let ranges = ranks.ranges();
-    ranges.map(|range| (*range.start(), *range.end(), ()))
+    ranks.ranges().map(|range| Run {
+        first: *range.start(),
+        last: *range.end(),
+        value: (),
+    })
 }
 
 /// A run of ranks over which both maps are constant.
@@ -34,15 +42,15 @@ pub(crate) fn overlay<L: Copy, R: Copy>(
     std::iter::from_fn(move || {
         let (first, last, in_left, in_right) = match (&ours, &theirs) {
             (None, None) => return None,
-            (Some((first, last, _)), None) => (*first, *last, true, false),
-            (None, Some((first, last, _))) => (*first, *last, false, true),
-            (Some((first, last, _)), Some((other, ..))) if first < other => {
-                (*first, *last.min(&(other - 1)), true, false)
+            (Some(run), None) => (run.first, run.last, true, false),
+            (None, Some(run)) => (run.first, run.last, false, true),
+            (Some(run), Some(other)) if run.first < other.first => {
+                (run.first, run.last.min(other.first - 1), true, false)
             }
-            (Some((other, ..)), Some((first, last, _))) if first < other => {
-                (*first, *last.min(&(other - 1)), false, true)
+            (Some(other), Some(run)) if run.first < other.first => {
+                (run.first, run.last.min(other.first - 1), false, true)
             }
-            (Some((first, last, _)), Some((_, other, _))) => (*first, *last.min(other), true, true),
+            (Some(run), Some(other)) => (run.first, run.last.min(other.last), true, true),
         };
         Some(Part {
             first,
@@ -61,11 +69,14 @@ fn take<T: Copy>(
     last: u32,
     rest: &mut impl Iterator<Item = Run<T>>,
 ) -> Option<T> {
-    let (_, end, value) = (*run)?;
-    *run = if last == end {
+    let taken = (*run)?;
+    *run = if last == taken.last {
         rest.next()
     } else {
-        Some((last + 1, end, value))
+        Some(Run {
+            first: last + 1,
+            ..taken
+        })
     };
-    Some(value)
+    Some(taken.value)
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use penstock_hostlist::Hostlist;
@@ -14,11 +15,11 @@ use serde_json::value::RawValue;
 
 use crate::ResourceSet;
 use crate::children::Children;
-use crate::execution::Execution;
 use crate::hosts::append;
 use crate::properties::{check_name, check_ranks};
 use crate::raw::Carried;
 use crate::segments::{Segment, Segments};
+use crate::set::Execution;
 use crate::set::{check_order, check_time};
 
 /// Reads a set; `None` if the text is invalid or unusual, e.g. has a duplicate key.
@@ -249,17 +250,16 @@ impl<'de> Visitor<'de> for LiteVisitor {
         let mut kinds = Kinds::default();
         while let Some(entry) = seq.next_element::<LiteEntry<'de>>()? {
             let children = kinds.get(entry.children).ok_or_else(unusual)?;
-            let run = |first, last| Segment {
-                first,
-                last,
+            let run = |ranks: RangeInclusive<u32>| Segment {
+                first: *ranks.start(),
+                last: *ranks.end(),
                 children: Arc::clone(&children),
             };
             let before = runs.len();
-            if each_range(entry.rank, |first, last| runs.push(run(first, last))).is_none() {
+            if each_range(entry.rank, |ranks| runs.push(run(ranks))).is_none() {
                 runs.truncate(before);
                 let ranks: IdSet = entry.rank.parse().map_err(|_| unusual())?;
-                let ranges = ranks.ranges();
-                runs.extend(ranges.map(|range| run(*range.start(), *range.end())));
+                runs.extend(ranks.ranges().map(run));
             }
         }
         Ok(Segments::collect(runs))
@@ -268,7 +268,7 @@ impl<'de> Visitor<'de> for LiteVisitor {
 
 /// Passes the ranges of an idset's text on without building a set. Returns `None` if the text is invalid or unusual; it
 /// may have passed on some ranges by then.
-fn each_range(text: &str, mut range: impl FnMut(u32, u32)) -> Option<()> {
+fn each_range(text: &str, mut range: impl FnMut(RangeInclusive<u32>)) -> Option<()> {
     // The current id and its digits, the first id of its range, and the least id that may follow.
     let (mut id, mut digits) = (0, 0);
     let (mut first, mut next) = (None, 0);
@@ -286,7 +286,7 @@ fn each_range(text: &str, mut range: impl FnMut(u32, u32)) -> Option<()> {
                 (id, digits) = (0, 0);
             }
             Some(b',') | None if digits > 0 && id >= next => {
-                range(first.take().unwrap_or(id), id);
+                range(first.take().unwrap_or(id)..=id);
                 if byte.is_none() {
                     break;
                 }
@@ -305,10 +305,10 @@ const SMALL: u32 = 128;
 fn ids(text: &str) -> Option<IdSet> {
     let mut ids = IdSet::new();
     let mut small = true;
-    let collect = |first, last| {
-        small &= last < SMALL;
+    let collect = |range: RangeInclusive<u32>| {
+        small &= *range.end() < SMALL;
         if small {
-            ids.insert_range(first..=last);
+            ids.insert_range(range);
         }
     };
     match each_range(text, collect) {

@@ -62,7 +62,8 @@ impl Segments {
     }
 
     /// Adds a run after all others.
-    pub(crate) fn push(&mut self, first: u32, last: u32, children: Arc<Children>) {
+    pub(crate) fn push(&mut self, ranks: RangeInclusive<u32>, children: Arc<Children>) {
+        let (first, last) = ranks.into_inner();
         debug_assert!(
             first <= last && self.0.last().is_none_or(|end| end.last < first),
             "runs come in order"
@@ -84,7 +85,7 @@ impl Segments {
                 Some(end) if *end.children == children => Arc::clone(&end.children),
                 _ => Arc::new(children),
             };
-            self.push(rank, rank, children);
+            self.push(rank..=rank, children);
             return;
         }
         let at = self.0.partition_point(|segment| segment.last < rank);
@@ -95,20 +96,20 @@ impl Segments {
         let mut written = false;
         for segment in &self.0[from..to] {
             if !written && rank < segment.first {
-                around.push(rank, rank, Arc::clone(&children));
+                around.push(rank..=rank, Arc::clone(&children));
                 written = true;
             }
             if written || rank > segment.last {
-                around.push(segment.first, segment.last, Arc::clone(&segment.children));
+                around.push(segment.ranks(), Arc::clone(&segment.children));
                 continue;
             }
             if segment.first < rank {
-                around.push(segment.first, rank - 1, Arc::clone(&segment.children));
+                around.push(segment.first..=rank - 1, Arc::clone(&segment.children));
             }
-            around.push(rank, rank, Arc::clone(&children));
+            around.push(rank..=rank, Arc::clone(&children));
             written = true;
             if rank < segment.last {
-                around.push(rank + 1, segment.last, Arc::clone(&segment.children));
+                around.push(rank + 1..=segment.last, Arc::clone(&segment.children));
             }
         }
         self.0.splice(from..to, around.0);
@@ -123,7 +124,7 @@ impl Segments {
             return;
         };
         let children = Arc::clone(&head.children);
-        self.push(head.first.max(first), head.last.min(last), children);
+        self.push(head.first.max(first)..=head.last.min(last), children);
         // The others cannot continue the run before them, since they do not in `from`.
         self.0.extend_from_slice(tail);
         if let (false, Some(end)) = (tail.is_empty(), self.0.last_mut()) {
@@ -142,7 +143,7 @@ impl Segments {
         }
         let mut segments = Self(Vec::with_capacity(runs.len()));
         for run in runs {
-            segments.push(run.first, run.last, run.children);
+            segments.push(run.ranks(), run.children);
         }
         segments
     }
@@ -184,7 +185,7 @@ impl Segments {
                 Some(same.map_or_else(|| Arc::new(made), Arc::clone))
             });
             if let Some(children) = chosen {
-                combined.push(part.first, part.last, children);
+                combined.push(part.first..=part.last, children);
             }
         }
         combined
@@ -214,10 +215,10 @@ impl Segments {
 
     /// The runs in the form that [`overlay`] takes.
     pub(crate) fn runs(&self) -> impl Iterator<Item = Run<&Arc<Children>>> {
-        let run = |segment: &'_ Segment| (segment.first, segment.last);
-        self.0.iter().map(move |segment| {
-            let (first, last) = run(segment);
-            (first, last, &segment.children)
+        self.0.iter().map(|segment| Run {
+            first: segment.first,
+            last: segment.last,
+            value: &segment.children,
         })
     }
 }

@@ -8,7 +8,6 @@ use serde_json::value::RawValue;
 
 use crate::Error;
 use crate::children::Children;
-use crate::execution::Execution;
 use crate::hosts::{self, rejected};
 use crate::raw::Carried;
 use crate::segments::Segments;
@@ -23,6 +22,22 @@ pub struct ResourceSet {
     pub(crate) scheduling: Option<Carried>,
     pub(crate) attributes: Option<Carried>,
     /// Top-level keys that RFC 20 does not name.
+    pub(crate) others: BTreeMap<String, Carried>,
+}
+
+/// The value of the key `execution`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Execution {
+    pub(crate) segments: Segments,
+    /// The ranks of `segments`.
+    pub(crate) ranks: IdSet,
+    /// One host for each rank, in the order of ranks.
+    pub(crate) hosts: Hostlist,
+    pub(crate) properties: BTreeMap<String, IdSet>,
+    pub(crate) starttime: Option<f64>,
+    pub(crate) expiration: Option<f64>,
+    pub(crate) nslots: Option<u64>,
+    /// Keys of `execution` that RFC 20 does not name.
     pub(crate) others: BTreeMap<String, Carried>,
 }
 
@@ -84,7 +99,7 @@ impl ResourceSet {
         let children = Arc::new(Children { cores, gpus });
         let mut segments = Segments::default();
         for range in ranks.ranges() {
-            segments.push(*range.start(), *range.end(), Arc::clone(&children));
+            segments.push(range, Arc::clone(&children));
         }
         let mut set = Self::new();
         set.execution = Some(Execution {

@@ -123,9 +123,9 @@ pub(crate) fn id(id: u64) -> u32 {
 /// Panics if the result is a different set or text.
 pub fn written(set: &IdSet) {
     let text = set.to_string();
-    let bracketed = set.format_with(true);
+    let bracketed = set.to_bracketed_text();
     assert_eq!(bracketed, format!("[{text}]"));
-    assert_eq!(set.format_with(false), text);
+    assert_eq!(set.to_text(), text);
     for text in [&text, &bracketed] {
         let again: IdSet = text.parse().expect("what was written can be read");
         equal(&again, set);

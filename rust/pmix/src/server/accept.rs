@@ -57,7 +57,7 @@ fn sends_first(stream: &TcpStream) -> bool {
 /// Whether the other end belongs to the user that this process runs as.
 fn is_own_user(stream: &TcpStream) -> bool {
     match (stream.local_addr(), stream.peer_addr()) {
-        (Ok(here), Ok(there)) => peer::owner(there, here) == Some(library::user().0),
+        (Ok(here), Ok(there)) => peer::owner(there, here) == Some(library::uid()),
         _ => false,
     }
 }

@@ -7,7 +7,7 @@ use std::env;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
-use penstock_pmix::{Error, Info, Job, Value, nodes_regex, ranks_regex};
+use penstock_pmix::{Error, Info, Job, NodePosition, Value, nodes_regex, ranks_regex};
 
 use super::native::{Infos, proc, read_text};
 use super::{ffi, upcalls};
@@ -46,10 +46,16 @@ pub unsafe fn prepare_environment() {
     }
 }
 
-/// The user and group that this process runs as.
-pub fn user() -> (u32, u32) {
-    // SAFETY: both always succeed.
-    unsafe { (ffi::getuid(), ffi::getgid()) }
+/// The user that this process runs as.
+pub fn uid() -> u32 {
+    // SAFETY: always succeeds.
+    unsafe { ffi::getuid() }
+}
+
+/// The group that this process runs as.
+fn gid() -> u32 {
+    // SAFETY: always succeeds.
+    unsafe { ffi::getgid() }
 }
 
 /// The version text of libpmix.
@@ -93,15 +99,14 @@ pub unsafe fn start(job: &Job, namespace: &CStr) -> Result<BTreeMap<u32, Environ
             ptr::null_mut(),
         )
     })?;
-    let (uid, gid) = user();
     for &rank in &job.local {
         let proc = proc(namespace, rank);
         // SAFETY: as above.
         check("PMIx_server_register_client", unsafe {
             ffi::PMIx_server_register_client(
                 &raw const proc,
-                uid,
-                gid,
+                uid(),
+                gid(),
                 ptr::null_mut(),
                 None,
                 ptr::null_mut(),
@@ -112,7 +117,7 @@ pub unsafe fn start(job: &Job, namespace: &CStr) -> Result<BTreeMap<u32, Environ
         .iter()
         .map(|&rank| {
             let mut variables = environment(&proc(namespace, rank))?;
-            if let Some((node, _)) = job.position(rank) {
+            if let Some(NodePosition { node, .. }) = job.position(rank) {
                 // libpmix sets this machine's name, or that of the first of several nodes.
                 variables.insert("PMIX_HOSTNAME".to_owned(), job.nodes[node].clone());
             }
@@ -182,8 +187,8 @@ fn job_data(job: &Job) -> Vec<Info> {
             }),
     );
     infos.extend((0..job.size).filter_map(|rank| {
-        let (node, position) = job.position(rank)?;
-        let local_rank = u16::try_from(position).unwrap_or(u16::MAX);
+        let NodePosition { node, on_node } = job.position(rank)?;
+        let local_rank = u16::try_from(on_node).unwrap_or(u16::MAX);
         Some(Info::new(
             "pmix.pdata",
             Value::Infos(vec![

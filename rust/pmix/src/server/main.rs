@@ -78,7 +78,7 @@ fn check_directory(path: &Path) -> Result<(), RequestError> {
         Ok(found) => found,
         Err(error) => return invalid(error.to_string()),
     };
-    if about.mode() & 0o077 != 0 || about.uid() != library::user().0 {
+    if about.mode() & 0o077 != 0 || about.uid() != library::uid() {
         return invalid(format!(
             "expected one of this user's, with mode 0700, found mode {:o} and user {}",
             about.mode() & 0o7777,

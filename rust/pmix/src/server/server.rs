@@ -11,7 +11,7 @@ use std::time::Duration;
 use penstock_flux::errno::ENOSYS;
 use penstock_flux::pmix_server::{QueryRequest, StatsResponse};
 use penstock_flux::{Payload, Text, topic};
-use penstock_pmix::response::Response;
+use penstock_pmix::response::{Queried, Response};
 use penstock_pmix::{Outstanding, Tasks, status};
 use penstock_wire::Message;
 
@@ -52,6 +52,15 @@ pub enum TaskRequest {
     Alloc(Callback),
     /// Its response is the state of requests.
     Query(Query),
+}
+
+/// The keys of a task's queries.
+#[derive(Default)]
+pub struct QueryKeys {
+    /// The ids of the queried requests, `None` for all requests.
+    pub ids: Vec<Option<String>>,
+    /// Whether a key is not supported.
+    pub has_unsupported: bool,
 }
 
 /// A query for the state of several requests, which are sent one after another.
@@ -145,13 +154,8 @@ impl Server {
     }
 
     /// Queries the state of requests, each by its id or all of them, one after another.
-    pub fn query(
-        &'static self,
-        callback: Callback,
-        ids: Vec<Option<String>>,
-        has_unsupported: bool,
-    ) {
-        let response = Response::of_status(if has_unsupported {
+    pub fn query(&'static self, callback: Callback, keys: QueryKeys) {
+        let response = Response::of_status(if keys.has_unsupported {
             status::NOT_SUPPORTED
         } else {
             status::SUCCESS
@@ -159,7 +163,7 @@ impl Server {
         let query = Query {
             callback,
             id: None,
-            rest: ids.into(),
+            rest: keys.ids.into(),
             response,
             has_success: false,
         };
@@ -204,8 +208,11 @@ impl Server {
                 callbacks().enqueue(callback, response);
             }
             Some(TaskRequest::Query(mut query)) => {
-                let one = query.id.is_some();
-                let part = Response::from_query(response.errnum(), payload, one);
+                let queried = match query.id {
+                    Some(_) => Queried::One,
+                    None => Queried::All,
+                };
+                let part = Response::from_query(response.errnum(), payload, queried);
                 query.has_success |= part.status == status::SUCCESS;
                 if query.response.status == status::SUCCESS {
                     query.response.status = part.status;

@@ -12,7 +12,7 @@ use penstock_pmix::{Info, request, status};
 use super::callbacks::{Callback, CallbackData, callbacks};
 use super::ffi;
 use super::native::{InvalidInfo, read_infos, read_text};
-use super::server::{TaskRequest, server};
+use super::server::{QueryKeys, TaskRequest, server};
 
 /// The table of upcalls; libpmix rejects those that are not in it.
 pub fn module() -> ffi::Module {
@@ -181,21 +181,18 @@ unsafe extern "C" fn query(
     let callback = Callback::Info(callback, CallbackData(cbdata));
     // SAFETY: libpmix gives `nqueries` queries, valid until our callback.
     match unsafe { read_queries(queries, nqueries) } {
-        Ok((ids, has_unsupported)) => server().query(callback, ids, has_unsupported),
+        Ok(keys) => server().query(callback, keys),
         Err(error) => reject(callback, &error),
     }
     ffi::SUCCESS
 }
 
-/// The ids of the requests that are queried, `None` for all of them, and whether a key is not supported.
+/// The keys of queries.
 ///
 /// # Safety
 /// `queries` is null or points to `count` queries that are valid with all they point to.
-unsafe fn read_queries(
-    queries: *const ffi::Query,
-    count: usize,
-) -> Result<(Vec<Option<String>>, bool), InvalidInfo> {
-    let (mut ids, mut has_unsupported) = (Vec::new(), false);
+unsafe fn read_queries(queries: *const ffi::Query, count: usize) -> Result<QueryKeys, InvalidInfo> {
+    let mut keys = QueryKeys::default();
     for index in 0..if queries.is_null() { 0 } else { count } {
         // SAFETY: within what the caller promises.
         let query = unsafe { &*queries.add(index) };
@@ -206,15 +203,16 @@ unsafe fn read_queries(
         while !key.is_null() && !unsafe { *key }.is_null() {
             // SAFETY: not the last; a key is text that ends in NUL.
             if unsafe { read_text(*key)? } == request::QUERY {
-                ids.push(request::request_id(&qualifiers).map(str::to_owned));
+                keys.ids
+                    .push(request::request_id(&qualifiers).map(str::to_owned));
             } else {
-                has_unsupported = true;
+                keys.has_unsupported = true;
             }
             // SAFETY: not past the last.
             key = unsafe { key.add(1) };
         }
     }
-    Ok((ids, has_unsupported))
+    Ok(keys)
 }
 
 fn reject(callback: Callback, InvalidInfo(text): &InvalidInfo) {

@@ -59,8 +59,15 @@ pub(super) fn operate_all<C: Ids>(
 }
 
 pub(super) fn text(py: Python<'_>, set: &IdSet, brackets: bool) -> PyResult<String> {
+    let write = || {
+        if brackets {
+            set.to_bracketed_text()
+        } else {
+            set.to_text()
+        }
+    };
     if set.heap_bytes() <= LONG_SET {
-        return Ok(set.format_with(brackets));
+        return Ok(write());
     }
     // A text that might exceed the memory is reserved first, to raise MemoryError.
     let ranges = set.range_count();
@@ -68,7 +75,7 @@ pub(super) fn text(py: Python<'_>, set: &IdSet, brackets: bool) -> PyResult<Stri
         let text = format!("no memory for the text of {ranges} ranges");
         return Err(PyMemoryError::new_err(text));
     }
-    Ok(py.detach(|| set.format_with(brackets)))
+    Ok(py.detach(write))
 }
 
 /// The ids at the positions of a slice.
