@@ -135,6 +135,39 @@ fn a_scheduler_that_does_not_say_has_two_seconds() {
 }
 
 #[test]
+fn a_scheduler_that_is_slow_to_answer_is_awaited() {
+    let (mut bench, job) = start(settings());
+    let out = alloc(&mut bench, job, "extend", &json!([required(2)]));
+    let request = asked(&out);
+    bench.now += 20.0;
+    bench.manager.advance(bench.now);
+    assert!(bench.manager.flush().unwrap().is_empty());
+    bench.commit_r(request, &r_of("4-5"));
+    looked(&mut bench, &out);
+    let out = bench.answer("sched.alloc", &json!({"id": request, "type": 0}));
+    assert_eq!(answer(&out).0, 0);
+}
+
+#[test]
+fn a_scheduler_that_never_answers_has_thirty_seconds() {
+    let (mut bench, job) = start(settings());
+    alloc(&mut bench, job, "extend", &json!([required(6)]));
+    bench.manager.advance(bench.now + 29.0);
+    assert!(bench.manager.flush().unwrap().is_empty());
+    bench.manager.advance(bench.now + 31.0);
+    assert_eq!(answer(&bench.manager.flush().unwrap()).0, -29);
+}
+
+#[test]
+fn a_scheduler_that_leaves_ends_the_wait_for_its_answer() {
+    let (mut bench, job) = start(settings());
+    alloc(&mut bench, job, "extend", &json!([required(6)]));
+    bench.request_as("sched", OWNER, "job-manager.disconnect", &Value::Null, 4);
+    bench.manager.advance(bench.now + 3.0);
+    assert_eq!(answer(&bench.manager.flush().unwrap()).0, -29);
+}
+
+#[test]
 fn a_dropped_preference_is_reported() {
     let (mut bench, job) = start(settings());
     let list = json!({"key": "pmix.alloc.nlist", "value": "pmix[n[1:8-9]]"});

@@ -126,11 +126,6 @@ impl Elastic {
         self.request_ended(id);
     }
 
-    /// Forgets the probes of a scheduler that has gone.
-    pub(crate) fn forget_probes(&mut self, cx: &mut Context) {
-        self.probes.clear(cx);
-    }
-
     /// Resources were requested for a request job.
     pub(crate) fn resources_requested(&mut self, id: JobId) {
         self.probes.resources_requested(id);

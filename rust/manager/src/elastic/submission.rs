@@ -207,7 +207,7 @@ impl Elastic {
     }
 
     /// When an open request times out, seconds since the epoch.
-    fn timeout_of(&self, key: RequestKey) -> Option<f64> {
+    pub(super) fn timeout_of(&self, key: RequestKey) -> Option<f64> {
         let entry = self.entry(key)?;
         entry.deadline.filter(|_| entry.is_open())
     }

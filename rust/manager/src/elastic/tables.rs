@@ -12,9 +12,10 @@ use crate::context::{Context, milliseconds, seconds};
 use crate::effect::RequestKey;
 use crate::rpc;
 
-/// Seconds after which a scheduler that does not answer a probe counts as having no free resources.
-/// Penstock's scheduler answers at once.
-const DECISION_TIMEOUT_S: f64 = 2.0;
+/// Seconds after which a scheduler that is not probed, or rejects the probe, counts as having no free resources.
+pub(super) const DECISION_TIMEOUT_S: f64 = 2.0;
+/// Seconds after which a scheduler that does not answer a probe counts as having none. A busy one may be slow.
+pub(super) const PROBE_TIMEOUT_S: f64 = 30.0;
 
 /// Seconds until a denied or canceled return is requested again. The interval doubles each time.
 const RETRY_INTERVAL_S: f64 = 60.0;
@@ -136,7 +137,7 @@ impl Probes {
         self.unprobed.insert(id);
     }
 
-    /// Begins the time in which the scheduler is to decide about a request job. Returns its end.
+    /// Begins the time in which a scheduler without probes is to decide about a request job. Returns its end.
     pub(super) fn await_decision(&mut self, id: JobId, now: f64) -> f64 {
         let by = now + DECISION_TIMEOUT_S;
         self.decide_by.insert(id, by);
@@ -160,12 +161,15 @@ impl Probes {
         }
     }
 
-    /// Forgets the probes of a scheduler that has gone.
-    pub(super) fn clear(&mut self, cx: &mut Context) {
+    /// Forgets the probes of a scheduler that has gone. Returns the request jobs of outstanding ones.
+    pub(super) fn clear(&mut self, cx: &mut Context) -> BTreeSet<JobId> {
         self.unprobed.clear();
-        for matchtag in std::mem::take(&mut self.outstanding).into_keys() {
+        let mut probed = BTreeSet::new();
+        for (matchtag, due) in std::mem::take(&mut self.outstanding) {
             cx.release_matchtag(matchtag);
+            probed.extend(due);
         }
+        probed
     }
 }
 
