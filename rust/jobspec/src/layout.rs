@@ -74,9 +74,9 @@ pub struct Layout<'a> {
 /// Which of a job's cores or gpus on a node a task may use.
 #[derive(Clone, Copy, Debug)]
 enum PerTask {
-    /// Those of its slot.
+    /// The cores or gpus of its slot.
     Slot,
-    /// All of them.
+    /// All that the job has on the node.
     Node,
 }
 

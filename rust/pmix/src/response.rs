@@ -26,7 +26,7 @@ pub struct Response {
     pub errors: Vec<Error>,
 }
 
-/// What a query asks for the state of.
+/// The requests whose state a query asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queried {
     /// One request: its attributes are those of the response.
