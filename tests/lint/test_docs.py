@@ -1,10 +1,13 @@
-"""The documentation is true: its Python examples run, its links lead to every page."""
+"""The documentation is true: its examples run, its links lead to every page."""
 
 from __future__ import annotations
 
 import doctest
 import io
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,9 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 LINK = re.compile(r"\]\(([^()\s]+)\)")
+CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# Commands that need no instance and no other program.
+LIBRARY_COMMAND = re.compile(r"(seq [\d ]+\| )?penstock (idset|hostlist|R) ")
 
 
 def examples(text: str) -> str:
@@ -39,6 +45,13 @@ def run(text: str, name: str) -> str:
     return report.getvalue()
 
 
+def library_commands(text: str) -> list[tuple[str, str]]:
+    """The commands of a page's console blocks that use the library alone, with their output."""
+    sessions = (block.split("$ ")[1:] for block in CONSOLE.findall(text))
+    steps = (step.partition("\n") for session in sessions for step in session)
+    return [(command, output) for command, _, output in steps if LIBRARY_COMMAND.match(command)]
+
+
 def links(page: Path) -> list[Path]:
     """The files that a page links to."""
     targets = (target.partition("#")[0] for target in LINK.findall(page.read_text()))
@@ -50,6 +63,27 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     wrong = run(page.read_text(), page.name)
     assert not wrong, wrong
+
+
+@pytest.mark.parametrize("page", ["hostlist", "idset", "index", "resource"])
+def test_shell_examples_of_the_library_are_right(page: str, tmp_path: Path) -> None:
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "LC_ALL": "C.UTF-8",
+    }
+    found = library_commands((DOCS / f"{page}.md").read_text())
+    assert found
+    for command, output in found:
+        done = subprocess.run(
+            ["sh", "-c", command],
+            check=False,
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert done.stdout == output, command
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
