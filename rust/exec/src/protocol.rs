@@ -35,7 +35,7 @@ pub enum Output {
     Null,
     /// A file, created if it does not exist, and appended to.
     Append(CString),
-    /// A file, created if it does not exist, and truncated.
+    /// A file, created if it does not exist, truncated, and then appended to: others may write to it, too.
     Truncate(CString),
     /// The open file of standard output; for standard error.
     SameAsStdout,
@@ -120,7 +120,8 @@ pub enum Request {
     Kill(Vec<JobId>),
     /// Acknowledges all statuses of jobs, and forgets the jobs. EBUSY if a job still has a process: that job remains.
     Forget(Vec<JobId>),
-    /// Requests the state of all tasks and jobs, as events to this connection.
+    /// Requests the state of all tasks and jobs, as events to this connection. Earlier spawn requests, those of older
+    /// connections included, are carried out first.
     List,
     /// Ends the reaper. EBUSY if a job has a process.
     Shutdown,

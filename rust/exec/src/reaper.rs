@@ -47,7 +47,7 @@ pub struct Reaper {
     children: BTreeMap<Pid, Child>,
     /// Tasks started by an earlier reaper of this directory.
     orphans: BTreeMap<Pid, TaskId>,
-    queue: VecDeque<Batch>,
+    queue: VecDeque<Queued>,
     connections: BTreeSet<ConnectionId>,
     outgoing: Vec<Outgoing>,
     /// Records that are not in the log yet. Messages are held until the log is written.
@@ -93,6 +93,14 @@ enum Child {
     Adopted(JobId),
     /// A descendant of a task of an unknown job.
     Stray,
+}
+
+/// A request that waits for its turn.
+#[derive(Debug)]
+enum Queued {
+    Spawn(Batch),
+    /// A list request. It waits for earlier tasks, so that it misses none.
+    List(ConnectionId, u32),
 }
 
 /// A spawn request.
@@ -211,8 +219,8 @@ impl Reaper {
             Request::Kill(jobs) => self.kill(&jobs, kernel),
             Request::Forget(jobs) => self.forget(&jobs),
             Request::List => {
-                self.list(connection);
-                0
+                self.queue.push_back(Queued::List(connection, id));
+                return;
             }
             Request::Shutdown if self.has_process() => libc::EBUSY,
             Request::Shutdown => {
@@ -259,19 +267,26 @@ impl Reaper {
         }
     }
 
-    /// Starts some of the requested tasks.
+    /// Starts some of the requested tasks, and answers the list requests between them.
     pub fn step<K: Kernel>(&mut self, kernel: &mut K) {
         for _ in 0..SPAWNS_PER_TURN {
-            let Some(batch) = self.queue.front_mut() else {
-                return;
+            let (connection, id) = match self.queue.front_mut() {
+                None => return,
+                Some(Queued::Spawn(batch)) => {
+                    if let Some(spec) = batch.tasks.pop_front() {
+                        self.spawn(&spec, kernel);
+                        continue;
+                    }
+                    (batch.connection, batch.id)
+                }
+                Some(Queued::List(connection, id)) => {
+                    let (connection, id) = (*connection, *id);
+                    self.list(connection);
+                    (connection, id)
+                }
             };
-            if let Some(spec) = batch.tasks.pop_front() {
-                self.spawn(&spec, kernel);
-            } else {
-                let (connection, id) = (batch.connection, batch.id);
-                self.queue.pop_front();
-                self.reply(connection, Message::Done { id, errno: 0 });
-            }
+            self.queue.pop_front();
+            self.reply(connection, Message::Done { id, errno: 0 });
         }
     }
 
@@ -323,8 +338,8 @@ impl Reaper {
         outbox.into_iter().flat_map(messages).collect()
     }
 
-    /// Whether tasks are waiting to be started by [`step`](Self::step).
-    pub fn has_queued_tasks(&self) -> bool {
+    /// Whether requests are waiting for [`step`](Self::step).
+    pub fn has_queued_requests(&self) -> bool {
         !self.queue.is_empty()
     }
 
@@ -369,11 +384,11 @@ impl Reaper {
                 batch.push_back(spec);
             }
         }
-        self.queue.push_back(Batch {
+        self.queue.push_back(Queued::Spawn(Batch {
             connection,
             id,
             tasks: batch,
-        });
+        }));
     }
 
     fn add_job(&mut self, id: JobId) {
@@ -615,7 +630,10 @@ impl Reaper {
     /// Cancels the queued tasks of killed jobs.
     fn cancel_killed(&mut self) {
         let mut cancelled = Vec::new();
-        for batch in &mut self.queue {
+        for queued in &mut self.queue {
+            let Queued::Spawn(batch) = queued else {
+                continue;
+            };
             batch.tasks.retain(|spec| {
                 let job = self.jobs.get(&spec.task.job);
                 let is_cancelled = job.is_some_and(|job| job.is_killed);

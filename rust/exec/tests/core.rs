@@ -242,7 +242,7 @@ impl World {
             self.reaper.settle(&mut self.kernel);
             let drained = self.reaper.drain().into_iter();
             messages.extend(drained.map(|(_, message)| message));
-            if !self.reaper.has_queued_tasks() && self.kernel.ended.is_empty() {
+            if !self.reaper.has_queued_requests() && self.kernel.ended.is_empty() {
                 return messages;
             }
         }
@@ -457,7 +457,7 @@ fn a_large_batch_leaves_turns_for_others() {
         .reaper
         .handle(SERVICE, 1, Request::Spawn(batch), &mut world.kernel);
     world.reaper.step(&mut world.kernel);
-    assert!(world.reaper.has_queued_tasks());
+    assert!(world.reaper.has_queued_requests());
     let started = world.kernel.processes.len();
     assert!(started > 0 && started < 100);
     let (events, _) = world.request(Request::Kill(vec![JobId(1)]));
@@ -619,4 +619,29 @@ fn nothing_starts_after_a_shutdown() {
     let late = Request::Spawn(vec![spec(1, 0)]);
     assert_eq!(world.request(late), (vec![], libc::ESHUTDOWN));
     assert!(world.kernel.processes.is_empty());
+}
+
+#[test]
+fn a_list_has_all_tasks_that_were_requested_before_it() {
+    let mut world = World::new();
+    let tasks: Vec<_> = (0..100).map(|rank| spec(1, rank)).collect();
+    let new = ConnectionId(8);
+    let (reaper, kernel) = (&mut world.reaper, &mut world.kernel);
+    reaper.handle(new, 1, Request::Hello { version: VERSION }, kernel);
+    reaper.handle(SERVICE, 2, Request::Spawn(tasks), kernel);
+    reaper.disconnect(SERVICE);
+    reaper.handle(new, 3, Request::List, kernel);
+    let mut started = 0;
+    for message in world.turn() {
+        match message {
+            Message::Events(events) => {
+                let is_start = |event: &&Event| matches!(event, Event::Started { .. });
+                started += events.iter().filter(is_start).count();
+            }
+            Message::Done { id: 3, errno: 0 } => break,
+            _ => {}
+        }
+    }
+    // Each task is broadcast when it starts, and listed.
+    assert_eq!(started, 200);
 }

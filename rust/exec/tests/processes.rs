@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
@@ -94,6 +95,57 @@ fn output_goes_to_files() {
         fs::read_to_string(&both).expect("there"),
         "first\nsecond\nthird\n"
     );
+}
+
+#[test]
+fn a_truncated_file_can_be_shared() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let (out, gate) = (reaper.path("out"), reaper.path("gate"));
+    fifo(&gate);
+    let wait = format!("echo first; cat {}; echo third", gate.display());
+    let mut first = shell(task(1, 0), &wait);
+    first.stdout = Output::Truncate(file(&out));
+    assert_eq!(service.request(&Request::Spawn(vec![first])), 0);
+    // The FIFO opens when the first task has written its first line and reads.
+    let writer = fs::OpenOptions::new()
+        .write(true)
+        .open(&gate)
+        .expect("a FIFO");
+    let mut second = shell(task(1, 1), "echo second");
+    second.stdout = Output::Append(file(&out));
+    service.run(second);
+    drop(writer);
+    service.ended(task(1, 0));
+    assert_eq!(
+        fs::read_to_string(&out).expect("there"),
+        "first\nsecond\nthird\n"
+    );
+}
+
+#[test]
+fn requests_that_a_killed_service_has_left_are_carried_out_before_a_list() {
+    let reaper = Reaper::start();
+    let mut old = reaper.connect();
+    // More than the reaper reads at once.
+    let mut specs: Vec<_> = (0..40).map(|rank| shell(task(1, rank), ":")).collect();
+    for spec in &mut specs {
+        spec.environment
+            .push(text(&format!("FILL={}", "x".repeat(4000))));
+    }
+    old.client.send(&Request::Spawn(specs)).expect("connected");
+    drop(old);
+    let mut new = reaper.connect();
+    assert_eq!(new.request(&Request::List), 0);
+    let started: BTreeSet<_> = new
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Started { task, .. } => Some(task.rank),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(started.len(), 40);
 }
 
 #[test]

@@ -174,7 +174,7 @@ impl EventLoop {
         if !is_idle {
             self.idle_since = None;
         }
-        if self.reaper.has_queued_tasks() {
+        if self.reaper.has_queued_requests() {
             Some(Duration::ZERO)
         } else if !is_logged {
             Some(LOG_RETRY)
@@ -279,30 +279,55 @@ impl EventLoop {
         Ok(())
     }
 
-    fn receive(&mut self, id: ConnectionId) -> io::Result<()> {
+    /// Handles the requests that one read completes. Returns whether there was something to read.
+    fn receive(&mut self, id: ConnectionId) -> io::Result<bool> {
         let Some(connection) = self.connections.get_mut(&id) else {
-            return Ok(());
+            return Ok(false);
         };
         let mut bytes = vec![0; READ_LEN];
         let length = match connection.stream.read(&mut bytes) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(length) => length,
-            Err(error) if is_temporary(&error) => return Ok(()),
+            Err(error) if is_temporary(&error) => return Ok(false),
             Err(error) => return Err(error),
         };
         connection
             .decoder
             .push(bytes.get(..length).unwrap_or_default());
+        let mut requests = Vec::new();
         while let Some(payload) = connection
             .decoder
             .next_payload()
             .map_err(io::Error::other)?
         {
-            let (request_id, request) = Request::decode(payload).map_err(io::Error::other)?;
+            requests.push(Request::decode(payload).map_err(io::Error::other)?);
+        }
+        for (request_id, request) in requests {
+            if matches!(request, Request::Hello { .. }) {
+                self.receive_from_older(id);
+            }
             self.reaper
                 .handle(id, request_id, request, &mut self.kernel);
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Handles everything that older connections have sent. A killed service may have left requests in its socket: the
+    /// service that replaces it must not learn of their tasks later than by its first list request.
+    fn receive_from_older(&mut self, id: ConnectionId) {
+        let older: Vec<_> = self.connections.range(..id).map(|(id, _)| *id).collect();
+        for id in older {
+            loop {
+                match self.receive(id) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => {
+                        self.drop_connection(id, &error);
+                        break;
+                    }
+                }
+            }
+        }
     }
 
     fn send(&mut self) {

@@ -257,7 +257,7 @@ impl Plan<'_> {
 }
 
 const APPEND: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::APPEND);
-const TRUNCATE: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::TRUNC);
+const TRUNCATE: OFlags = APPEND.union(OFlags::TRUNC);
 
 /// Opens a file without waiting for the other end of a FIFO: the reaper is suspended during the call.
 fn open_stream(path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
