@@ -39,7 +39,7 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parent.parent
 # The cargo package and the name of each program.
-PROGRAMS = [("penstock-exec", "penstock-reaper")]
+PROGRAMS = [("penstock-exec", "penstock-reaper"), ("penstock-exec", "penstock-exec")]
 
 
 def build_wheel(

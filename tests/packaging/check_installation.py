@@ -12,7 +12,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-PROGRAMS = ["penstock-reaper"]
+PROGRAMS = ["penstock-reaper", "penstock-exec"]
 
 
 def main() -> None:

@@ -47,6 +47,7 @@ VERBS = {
     "stats": ("stats", "show the statistics of a service"),
     "dmesg": ("dmesg", "show the log of an instance"),
     "sched": ("sched", "run a scheduler as a process of its own"),
+    "exec": ("exec", "run jobs in a process of its own, whose tasks outlive it"),
     "config": ("config", "check, show or reload a configuration"),
     "sim": ("sim", "replay a workload in virtual time: waits, utilisation, a report"),
     "idset": ("idset", "sets of ids: expand, fold, count, combine"),
@@ -59,7 +60,7 @@ VERBS = {
 GROUPS = {
     "jobs": (),
     "the instance": tuple(
-        "start queue resource services ping stats dmesg sched config uri".split()
+        "start queue resource services ping stats dmesg sched exec config uri".split()
     ),
     "simulation": ("sim",),
     "the library": ("idset", "hostlist", "R"),

@@ -141,7 +141,7 @@ impl Service {
         let text = |text: &str| CString::new(text).expect("no zero byte");
         let spec = |number: usize| TaskSpec {
             task: TaskId {
-                job: JobId((number / tasks_per_job) as u64),
+                job: JobId::new((number / tasks_per_job) as u64),
                 rank: Rank(u32::try_from(number % tasks_per_job).expect("few")),
             },
             arguments: arguments.iter().map(|argument| text(argument)).collect(),
@@ -174,7 +174,7 @@ impl Service {
     }
 
     fn kill_all(&mut self) {
-        let jobs: Vec<_> = (0..self.jobs).map(|job| JobId(job as u64)).collect();
+        let jobs: Vec<_> = (0..self.jobs).map(|job| JobId::new(job as u64)).collect();
         for batch in jobs.chunks(BATCH) {
             self.request(&Request::Kill(batch.to_vec()));
         }
@@ -184,7 +184,7 @@ impl Service {
     }
 
     fn forget_all(&mut self) {
-        let jobs = (0..self.jobs).map(|job| JobId(job as u64));
+        let jobs = (0..self.jobs).map(|job| JobId::new(job as u64));
         self.request(&Request::Forget(jobs.collect()));
         (self.started, self.ended, self.empty) = (0, 0, 0);
     }

@@ -67,13 +67,21 @@ impl Client {
     ///
     /// Fails if the request is too long, or if the connection is lost.
     pub fn send(&mut self, request: &Request) -> io::Result<u32> {
-        self.last_id = self.last_id.wrapping_add(1);
+        let id = self.last_id.wrapping_add(1);
+        self.send_as(id, request)?;
+        Ok(id)
+    }
+
+    /// Sends a request under an id of the caller's choice.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    pub fn send_as(&mut self, id: u32, request: &Request) -> io::Result<()> {
+        self.last_id = id;
         let mut frame = Vec::new();
-        request
-            .encode(self.last_id, &mut frame)
-            .map_err(io::Error::other)?;
-        self.stream.write_all(&frame)?;
-        Ok(self.last_id)
+        request.encode(id, &mut frame).map_err(io::Error::other)?;
+        self.stream.write_all(&frame)
     }
 
     /// Waits for the next message.
@@ -84,13 +92,36 @@ impl Client {
     pub fn receive(&mut self) -> io::Result<Message> {
         receive(&mut self.stream, &mut self.decoder)
     }
+
+    /// Reads once, and returns the messages that have arrived: none if the rest of a message is still to come.
+    ///
+    /// # Errors
+    ///
+    /// As [`receive`](Self::receive).
+    pub fn receive_available(&mut self) -> io::Result<Vec<Message>> {
+        let mut bytes = vec![0; READ_LEN];
+        let length = self.stream.read(&mut bytes)?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.decoder.push(bytes.get(..length).unwrap_or_default());
+        let mut messages = Vec::new();
+        while let Some(payload) = self.decoder.next_payload().map_err(io::Error::other)? {
+            messages.push(decode(payload)?);
+        }
+        Ok(messages)
+    }
+}
+
+fn decode(payload: &[u8]) -> io::Result<Message> {
+    Message::decode(payload).map_err(io::Error::other)
 }
 
 fn receive(stream: &mut UnixStream, decoder: &mut FrameDecoder) -> io::Result<Message> {
     let mut bytes = vec![0; READ_LEN];
     loop {
         if let Some(payload) = decoder.next_payload().map_err(io::Error::other)? {
-            return Message::decode(payload).map_err(io::Error::other);
+            return decode(payload);
         }
         let length = stream.read(&mut bytes)?;
         if length == 0 {

@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn job(&mut self) -> Result<JobId, Error> {
-        self.u64("a job id").map(JobId)
+        self.u64("a job id").map(JobId::new)
     }
 
     pub(crate) fn task(&mut self) -> Result<TaskId, Error> {
@@ -177,7 +177,7 @@ pub(crate) trait Write {
     }
 
     fn task(&mut self, task: TaskId) {
-        self.u64(task.job.0);
+        self.u64(task.job.get());
         self.u32(task.rank.0);
     }
 

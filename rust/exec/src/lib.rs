@@ -31,12 +31,14 @@
 mod client;
 mod codec;
 mod error;
+mod framing;
 mod kernel;
 pub mod linux;
 pub mod log;
 pub mod mark;
 pub mod protocol;
 mod reaper;
+pub mod service;
 mod types;
 
 pub use client::Client;

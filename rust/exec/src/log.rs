@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::Error;
 use crate::codec::{Reader, Write};
+use crate::framing::{crc32, split_record, write_record};
 use crate::types::{BootId, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId};
 
 const MAGIC: &[u8; 8] = b"PnstkRp1";
@@ -55,12 +56,10 @@ impl Record {
             }
             Self::Forgotten(job) => {
                 payload.u8(3);
-                payload.u64(job.0);
+                payload.u64(job.get());
             }
         }
-        into.length(payload.len());
-        into.u32(crc32(&payload));
-        into.bytes(&payload);
+        write_record(into, &payload);
     }
 
     fn decode(payload: &[u8]) -> Result<Self, Error> {
@@ -85,7 +84,7 @@ pub(crate) fn started(task: TaskId, process: ProcessId) -> [u8; STARTED_LEN] {
     let (job, fields) = fields.split_at_mut(8);
     let (rank, fields) = fields.split_at_mut(4);
     let (pid, start_time) = fields.split_at_mut(4);
-    job.copy_from_slice(&task.job.0.to_le_bytes());
+    job.copy_from_slice(&task.job.get().to_le_bytes());
     rank.copy_from_slice(&task.rank.0.to_le_bytes());
     pid.copy_from_slice(&process.pid.0.to_le_bytes());
     start_time.copy_from_slice(&process.start_time.to_le_bytes());
@@ -156,7 +155,7 @@ impl LogContents {
             is_torn: false,
         };
         let mut rest = bytes.get(HEADER_LEN..).unwrap_or_default();
-        while let Some((record, after)) = split_record(rest) {
+        while let Some((record, after)) = split_record(rest, Record::decode) {
             contents.valid_len += rest.len() - after.len();
             contents.apply(record);
             rest = after;
@@ -184,40 +183,5 @@ impl LogContents {
 
     fn set(&mut self, task: TaskId, state: TaskState) {
         self.jobs.entry(task.job).or_default().insert(task, state);
-    }
-}
-
-/// Splits off the first record; `None` if it is cut off or damaged.
-fn split_record(bytes: &[u8]) -> Option<(Record, &[u8])> {
-    let (length, rest) = bytes.split_first_chunk::<4>()?;
-    let (checksum, rest) = rest.split_first_chunk::<4>()?;
-    let length = u32::from_le_bytes(*length) as usize;
-    let (payload, rest) = rest.split_at_checked(length)?;
-    if crc32(payload) != u32::from_le_bytes(*checksum) {
-        return None;
-    }
-    Some((Record::decode(payload).ok()?, rest))
-}
-
-/// CRC-32 as in zlib.
-fn crc32(bytes: &[u8]) -> u32 {
-    let mut crc = u32::MAX;
-    for byte in bytes {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            let carry = 0u32.wrapping_sub(crc & 1);
-            crc = (crc >> 1) ^ (0xedb8_8320 & carry);
-        }
-    }
-    !crc
-}
-
-#[cfg(test)]
-mod tests {
-    use super::crc32;
-
-    #[test]
-    fn the_checksum_is_that_of_zlib() {
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
     }
 }

@@ -212,18 +212,18 @@ impl Request {
                         }
                         Target::Job(job) => {
                             out.u8(1);
-                            out.u64(job.0);
+                            out.u64(job.get());
                         }
                     }
                     out.u32(*signal);
                 }
                 Self::Kill(jobs) => {
                     out.u8(3);
-                    out.list(jobs, |out, job| out.u64(job.0));
+                    out.list(jobs, |out, job| out.u64(job.get()));
                 }
                 Self::Forget(jobs) => {
                     out.u8(4);
-                    out.list(jobs, |out, job| out.u64(job.0));
+                    out.list(jobs, |out, job| out.u64(job.get()));
                 }
                 Self::List => out.u8(5),
                 Self::Shutdown => out.u8(6),
@@ -454,7 +454,7 @@ fn write_event(out: &mut Vec<u8>, event: &Event) {
         }
         Event::Empty { job } => {
             out.u8(3);
-            out.u64(job.0);
+            out.u64(job.get());
         }
     }
 }

@@ -1,8 +1,6 @@
 use std::fmt;
 
-/// A job's id: the integer form of a FLUID (RFC 19).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobId(pub u64);
+pub use penstock_jobspec::job_id::JobId;
 
 /// A task's rank within its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,190 +1,25 @@
 //! The state machine over a virtual kernel: no process, file or clock.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CString;
-use std::io;
+#[path = "support/virtual_kernel.rs"]
+mod virtual_kernel;
 
-use penstock_exec::log::{LogContents, TaskState};
+use std::collections::BTreeSet;
+use std::ffi::CString;
+
+use penstock_exec::log::TaskState;
 use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{
     Event, Group, Hello, Input, Message, Output, Request, Target, TaskSpec, VERSION,
 };
 use penstock_exec::{
-    BootId, ConnectionId, Exit, Identity, JobId, Kernel, Pid, ProcessId, ProcessInfo, Rank, Reaper,
-    SpawnFailure, Step, TaskId, Usage, WaitStatus,
+    BootId, ConnectionId, JobId, Pid, ProcessId, Rank, Reaper, SpawnFailure, Step, TaskId,
+    WaitStatus,
 };
+use virtual_kernel::{REAPER, VirtualKernel};
 
-const REAPER: Pid = Pid(1);
 const BOOT: BootId = BootId(42);
 const SERVICE: ConnectionId = ConnectionId(7);
 const EXITED: WaitStatus = WaitStatus::Exited(0);
-
-/// A process of the virtual kernel.
-#[derive(Debug, Clone, Copy)]
-struct Process {
-    parent: Pid,
-    session: Pid,
-    mark: u64,
-    start_time: u64,
-    is_stopped: bool,
-    /// Processes that it forks, one each time that the reaper lists its children, until it is stopped.
-    forks: u32,
-}
-
-/// Processes in a table, the log in a buffer.
-#[derive(Debug, Default)]
-struct VirtualKernel {
-    processes: BTreeMap<Pid, Process>,
-    last_pid: u32,
-    log: Vec<u8>,
-    ended: Vec<Exit>,
-    watched: BTreeSet<Pid>,
-    is_full: bool,
-    fails: BTreeMap<Rank, SpawnFailure>,
-    rewrites: usize,
-}
-
-impl VirtualKernel {
-    fn fork(&mut self, parent: Pid) -> Pid {
-        self.last_pid += 1;
-        let pid = Pid(100 + self.last_pid);
-        let template = self.processes.get(&parent).copied();
-        let process = Process {
-            parent,
-            session: template.map_or(pid, |parent| parent.session),
-            mark: template.map_or(u64::MAX, |parent| parent.mark),
-            start_time: u64::from(self.last_pid),
-            is_stopped: false,
-            forks: 0,
-        };
-        self.processes.insert(pid, process);
-        pid
-    }
-
-    /// Ends a process: its children become the reaper's.
-    fn end(&mut self, pid: Pid, status: WaitStatus) {
-        let Some(process) = self.processes.remove(&pid) else {
-            return;
-        };
-        for child in self.processes.values_mut() {
-            if child.parent == pid {
-                child.parent = REAPER;
-            }
-        }
-        if process.parent == REAPER {
-            self.ended.push(Exit {
-                pid,
-                status,
-                usage: Usage::default(),
-            });
-        }
-    }
-
-    fn leave_session(&mut self, pid: Pid) {
-        self.processes.get_mut(&pid).expect("it runs").session = pid;
-    }
-
-    fn log(&self) -> LogContents {
-        LogContents::decode(&self.log).expect("valid")
-    }
-}
-
-impl Kernel for VirtualKernel {
-    fn spawn(&mut self, task: &TaskSpec, mark: Option<u64>) -> Result<ProcessId, SpawnFailure> {
-        if let Some(failure) = self.fails.get(&task.task.rank) {
-            return Err(*failure);
-        }
-        let pid = self.fork(REAPER);
-        let process = self.processes.get_mut(&pid).expect("new");
-        process.mark = mark.unwrap_or(u64::MAX);
-        let id = ProcessId {
-            pid,
-            start_time: process.start_time,
-        };
-        penstock_exec::log::Record::Started(task.task, id).encode(&mut self.log);
-        Ok(id)
-    }
-
-    fn append(&mut self, records: &[u8]) -> io::Result<()> {
-        if self.is_full {
-            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
-        }
-        self.log.extend_from_slice(records);
-        Ok(())
-    }
-
-    fn rewrite(&mut self, log: &[u8]) -> io::Result<()> {
-        self.rewrites += 1;
-        self.log = log.to_vec();
-        Ok(())
-    }
-
-    fn signal(&mut self, pid: Pid, identity: Identity, signal: u32) -> bool {
-        let Some(process) = self.processes.get_mut(&pid) else {
-            return false;
-        };
-        let is_right = match identity {
-            Identity::Child | Identity::ChildGroup => process.parent == REAPER,
-            Identity::ChildOf(parent) => process.parent == parent,
-            Identity::StartTime(time) => process.start_time == time,
-        };
-        match signal {
-            _ if !is_right => {}
-            19 => process.is_stopped = true,
-            9 | 15 => {
-                let signal = u8::try_from(signal).expect("small");
-                let core = false;
-                self.end(pid, WaitStatus::Signaled { signal, core });
-            }
-            _ => {}
-        }
-        is_right
-    }
-
-    fn children(&mut self, parent: Option<Pid>) -> Vec<Pid> {
-        let parent = parent.unwrap_or(REAPER);
-        let children = |kernel: &Self| {
-            let is_child =
-                |(pid, process): (&Pid, &Process)| (process.parent == parent).then_some(*pid);
-            kernel.processes.iter().filter_map(is_child).collect()
-        };
-        let listed = children(self);
-        let forks = self
-            .processes
-            .get_mut(&parent)
-            .filter(|process| !process.is_stopped && process.forks > 0);
-        if let Some(process) = forks {
-            process.forks -= 1;
-            let forks = process.forks;
-            let child = self.fork(parent);
-            self.processes.get_mut(&child).expect("new").forks = forks;
-        }
-        listed
-    }
-
-    fn inspect(&mut self, pid: Pid) -> Option<ProcessInfo> {
-        let process = self.processes.get(&pid)?;
-        Some(ProcessInfo {
-            session: process.session,
-            mark: process.mark,
-        })
-    }
-
-    fn watch(&mut self, process: ProcessId) -> bool {
-        let is_same = self
-            .processes
-            .get(&process.pid)
-            .is_some_and(|found| found.start_time == process.start_time);
-        if is_same {
-            self.watched.insert(process.pid);
-        }
-        is_same
-    }
-
-    fn now_ns(&self) -> u64 {
-        1_000
-    }
-}
 
 /// A reaper over a virtual kernel, and a service that is connected to it.
 struct World {
@@ -268,7 +103,7 @@ impl World {
 
 fn task(job: u64, rank: u32) -> TaskId {
     TaskId {
-        job: JobId(job),
+        job: JobId::new(job),
         rank: Rank(rank),
     }
 }
@@ -290,7 +125,9 @@ fn spec(job: u64, rank: u32) -> TaskSpec {
 }
 
 fn empty(job: u64) -> Event {
-    Event::Empty { job: JobId(job) }
+    Event::Empty {
+        job: JobId::new(job),
+    }
 }
 
 #[test]
@@ -307,7 +144,7 @@ fn a_status_is_sent_after_it_is_logged() {
     let log = world.kernel.log();
     let state = log
         .jobs
-        .get(&JobId(1))
+        .get(&JobId::new(1))
         .and_then(|tasks| tasks.get(&task(1, 0)));
     assert!(matches!(state, Some(TaskState::Ended(..))));
 }
@@ -341,14 +178,14 @@ fn a_job_is_empty_when_its_last_descendant_has_ended() {
     world.kernel.end(pid, EXITED);
     assert!(matches!(world.events().as_slice(), [Event::Ended { .. }]));
     assert_eq!(
-        world.request(Request::Forget(vec![JobId(1)])).1,
+        world.request(Request::Forget(vec![JobId::new(1)])).1,
         libc::EBUSY
     );
     world.kernel.end(child, EXITED);
     assert_eq!(world.events(), []);
     world.kernel.end(grandchild, EXITED);
     assert_eq!(world.events(), [empty(1)]);
-    assert_eq!(world.request(Request::Forget(vec![JobId(1)])).1, 0);
+    assert_eq!(world.request(Request::Forget(vec![JobId::new(1)])).1, 0);
     assert_eq!(world.request(Request::List), (vec![], 0));
     assert!(world.kernel.log().jobs.is_empty());
 }
@@ -361,7 +198,7 @@ fn a_kill_overtakes_forks() {
     world.kernel.processes.get_mut(&pid).expect("it runs").forks = 6;
     let child = world.kernel.fork(pid);
     world.kernel.leave_session(child);
-    let (events, errno) = world.request(Request::Kill(vec![JobId(1)]));
+    let (events, errno) = world.request(Request::Kill(vec![JobId::new(1)]));
     assert_eq!(errno, 0);
     assert_eq!(events.last(), Some(&empty(1)));
     let left: Vec<_> = world.kernel.processes.keys().copied().collect();
@@ -374,7 +211,7 @@ fn one_request_kills_several_jobs() {
     for job in 1..=3 {
         world.start(job, 0);
     }
-    let jobs = vec![JobId(1), JobId(99), JobId(3)];
+    let jobs = vec![JobId::new(1), JobId::new(99), JobId::new(3)];
     let (events, errno) = world.request(Request::Kill(jobs));
     assert_eq!(errno, libc::ESRCH);
     assert!(events.contains(&empty(1)) && events.contains(&empty(3)));
@@ -385,7 +222,7 @@ fn one_request_kills_several_jobs() {
 fn a_killed_job_gets_no_new_task() {
     let mut world = World::new();
     world.start(1, 0);
-    world.request(Request::Kill(vec![JobId(1)]));
+    world.request(Request::Kill(vec![JobId::new(1)]));
     let (events, _) = world.request(Request::Spawn(vec![spec(1, 1)]));
     let failure = SpawnFailure {
         step: Step::Cancelled,
@@ -404,7 +241,7 @@ fn a_descendant_without_a_mark_is_found_by_its_session() {
     let child = world.kernel.fork(pid);
     world.kernel.end(pid, EXITED);
     assert!(matches!(world.events().as_slice(), [Event::Ended { .. }]));
-    let (events, _) = world.request(Request::Kill(vec![JobId(1)]));
+    let (events, _) = world.request(Request::Kill(vec![JobId::new(1)]));
     assert_eq!(events, [empty(1)]);
     assert!(!world.kernel.processes.contains_key(&child));
 }
@@ -460,7 +297,7 @@ fn a_large_batch_leaves_turns_for_others() {
     assert!(world.reaper.has_queued_requests());
     let started = world.kernel.processes.len();
     assert!(started > 0 && started < 100);
-    let (events, _) = world.request(Request::Kill(vec![JobId(1)]));
+    let (events, _) = world.request(Request::Kill(vec![JobId::new(1)]));
     let cancelled = |event: &&Event| matches!(event, Event::Failed { .. });
     assert_eq!(events.iter().filter(cancelled).count(), 100 - started);
     assert_eq!(events.last(), Some(&empty(1)));
@@ -491,7 +328,7 @@ fn another_reaper_knows_what_was_recorded() {
     assert_eq!(status(&events, task(1, 1)), Some(WaitStatus::Unknown));
     assert_eq!(status(&events, task(2, 0)), Some(WaitStatus::Exited(9)));
     assert_eq!(
-        world.request(Request::Forget(vec![JobId(1)])).1,
+        world.request(Request::Forget(vec![JobId::new(1)])).1,
         libc::EBUSY
     );
     world.reaper.orphan_ended(running, 3_000);
@@ -518,7 +355,7 @@ fn after_a_reboot_no_task_runs() {
     let mut world = World { kernel, reaper };
     world.request(Request::Hello { version: VERSION });
     assert!(world.kernel.watched.is_empty());
-    let state = world.kernel.log().jobs[&JobId(1)][&task(1, 0)];
+    let state = world.kernel.log().jobs[&JobId::new(1)][&task(1, 0)];
     assert!(matches!(state, TaskState::Ended(_, end) if end.status == WaitStatus::Unknown));
 }
 
@@ -530,7 +367,7 @@ fn a_log_of_forgotten_jobs_is_compacted() {
         let pid = world.start(job, 0);
         world.kernel.end(pid, EXITED);
         world.events();
-        assert_eq!(world.request(Request::Forget(vec![JobId(job)])).1, 0);
+        assert_eq!(world.request(Request::Forget(vec![JobId::new(job)])).1, 0);
     }
     // Once at the start.
     assert!(world.kernel.rewrites > 1);
@@ -598,7 +435,7 @@ fn a_signal_to_a_job_reaches_every_session() {
     let pid = world.start(1, 0);
     let child = world.kernel.fork(pid);
     world.kernel.leave_session(child);
-    let target = Target::Job(JobId(1));
+    let target = Target::Job(JobId::new(1));
     let request = |signal| Request::Signal { target, signal };
     assert_eq!(world.request(request(19)).1, 0);
     assert!(

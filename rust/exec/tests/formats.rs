@@ -8,6 +8,7 @@ use penstock_exec::protocol::{
     Event, FrameDecoder, Group, Hello, Input, Limit, MAX_FRAME, Message, Output, Request, Target,
     TaskSpec,
 };
+use penstock_exec::service::journal::{self, JournalContents};
 use penstock_exec::{
     BootId, JobId, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd, TaskId, Usage, WaitStatus,
 };
@@ -16,7 +17,7 @@ use proptest::prelude::*;
 
 fn task() -> impl Strategy<Value = TaskId> {
     (any::<u64>(), any::<u32>()).prop_map(|(job, rank)| TaskId {
-        job: JobId(job),
+        job: JobId::new(job),
         rank: Rank(rank),
     })
 }
@@ -110,14 +111,14 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
 fn request() -> impl Strategy<Value = Request> {
     let target = prop_oneof![
         task().prop_map(Target::Task),
-        any::<u64>().prop_map(|job| Target::Job(JobId(job)))
+        any::<u64>().prop_map(|job| Target::Job(JobId::new(job)))
     ];
     prop_oneof![
         any::<u32>().prop_map(|version| Request::Hello { version }),
         vec(spec(), 0..4).prop_map(Request::Spawn),
         (target, any::<u32>()).prop_map(|(target, signal)| Request::Signal { target, signal }),
-        vec(any::<u64>().prop_map(JobId), 0..4).prop_map(Request::Kill),
-        vec(any::<u64>().prop_map(JobId), 0..4).prop_map(Request::Forget),
+        vec(any::<u64>().prop_map(JobId::new), 0..4).prop_map(Request::Kill),
+        vec(any::<u64>().prop_map(JobId::new), 0..4).prop_map(Request::Forget),
         Just(Request::List),
         Just(Request::Shutdown),
     ]
@@ -128,7 +129,9 @@ fn message() -> impl Strategy<Value = Message> {
         (task(), process()).prop_map(|(task, process)| Event::Started { task, process }),
         (task(), failure()).prop_map(|(task, failure)| Event::Failed { task, failure }),
         (task(), end()).prop_map(|(task, end)| Event::Ended { task, end }),
-        any::<u64>().prop_map(|job| Event::Empty { job: JobId(job) }),
+        any::<u64>().prop_map(|job| Event::Empty {
+            job: JobId::new(job)
+        }),
     ];
     let hello = (any::<u32>(), any::<u128>(), process()).prop_map(|(version, boot, process)| {
         Message::Hello(Hello {
@@ -147,7 +150,7 @@ fn message() -> impl Strategy<Value = Message> {
 fn record() -> impl Strategy<Value = Record> {
     // Few jobs and tasks, so that records are about the same ones.
     let id = (0u64..3, 0u32..3).prop_map(|(job, rank)| TaskId {
-        job: JobId(job),
+        job: JobId::new(job),
         rank: Rank(rank),
     });
     let id = || id.clone();
@@ -155,8 +158,31 @@ fn record() -> impl Strategy<Value = Record> {
         (id(), process()).prop_map(|(task, process)| Record::Started(task, process)),
         (id(), failure()).prop_map(|(task, failure)| Record::Failed(task, failure)),
         (id(), end()).prop_map(|(task, end)| Record::Ended(task, end)),
-        (0u64..3).prop_map(|job| Record::Forgotten(JobId(job))),
+        (0u64..3).prop_map(|job| Record::Forgotten(JobId::new(job))),
     ]
+}
+
+fn journal_record() -> impl Strategy<Value = journal::Record> {
+    let job = (0..5u64).prop_map(JobId::new);
+    let targets = || vec(any::<u32>(), 0..4);
+    let intent = (any::<u128>(), targets(), targets()).prop_map(|(boot, targets, shrunk)| {
+        let mut intent = journal::Intent::new(BootId(boot), targets);
+        intent.shrunk.extend(shrunk);
+        intent
+    });
+    (job, intent, targets(), 0..3).prop_map(|(job, intent, targets, kind)| match kind {
+        0 => journal::Record::Intent(job, intent),
+        1 => journal::Record::Shrunk(job, targets),
+        _ => journal::Record::Forgotten(job),
+    })
+}
+
+fn journal(records: &[journal::Record]) -> Vec<u8> {
+    let mut bytes = journal::header("local:///run/socket");
+    for record in records {
+        record.encode(&mut bytes);
+    }
+    bytes
 }
 
 fn log(records: &[Record]) -> Vec<u8> {
@@ -240,6 +266,32 @@ proptest! {
     }
 
     #[test]
+    fn a_torn_journal_is_that_of_its_whole_records(records in vec(journal_record(), 0..20), at in any::<prop::sample::Index>()) {
+        let header = journal::header("local:///run/socket").len();
+        let whole = journal(&records);
+        let cut = header + at.index(whole.len() - header + 1);
+        let torn = JournalContents::decode(&whole[..cut]).expect("the header is whole");
+        let kept = (0..=records.len()).rev().find(|kept| journal(&records[..*kept]).len() <= cut);
+        let expected = journal(&records[..kept.expect("the header")]);
+        let expected = JournalContents::decode(&expected).expect("valid");
+        prop_assert_eq!(&torn.jobs, &expected.jobs);
+        prop_assert_eq!(torn.valid_len, expected.valid_len);
+        prop_assert_eq!(torn.is_torn, torn.valid_len < cut);
+        prop_assert!(!expected.is_torn);
+    }
+
+    #[test]
+    fn a_damaged_record_ends_the_journal(records in vec(journal_record(), 1..20), at in any::<prop::sample::Index>(), bit in 0..8u32) {
+        let header = journal::header("local:///run/socket").len();
+        let mut bytes = journal(&records);
+        let damaged = header + at.index(bytes.len() - header);
+        bytes[damaged] ^= 1 << bit;
+        let contents = JournalContents::decode(&bytes).expect("the header is whole");
+        prop_assert!(contents.is_torn);
+        prop_assert!(contents.valid_len <= damaged);
+    }
+
+    #[test]
     fn marks_are_found_at_every_level(slots in [0..MAX_SLOTS, 0..MAX_SLOTS, 0..MAX_SLOTS], other in 0..MAX_SLOTS) {
         let mut limit = u64::MAX;
         let mut spaces = Vec::new();
@@ -271,7 +323,7 @@ fn a_limit_that_leaves_no_room_gives_no_marks() {
 #[test]
 fn the_last_record_of_a_task_counts() {
     let id = TaskId {
-        job: JobId(1),
+        job: JobId::new(1),
         rank: Rank(0),
     };
     let process = ProcessId {
@@ -286,7 +338,10 @@ fn the_last_record_of_a_task_counts() {
     let contents = LogContents::decode(&bytes).expect("valid");
     assert_eq!(contents.boot, BootId(7));
     assert_eq!(contents.reaper.pid, Pid(5));
-    assert_eq!(contents.jobs[&JobId(1)][&id], TaskState::Failed(failure));
+    assert_eq!(
+        contents.jobs[&JobId::new(1)][&id],
+        TaskState::Failed(failure)
+    );
 }
 
 #[test]
@@ -302,6 +357,34 @@ fn a_file_that_is_no_log_is_an_error() {
 }
 
 #[test]
+fn the_journal_has_the_jobs_that_were_not_forgotten() {
+    let intent = journal::Intent::new(BootId(7), vec![3, 3, 4]);
+    let records = [
+        journal::Record::Intent(JobId::new(1), intent.clone()),
+        journal::Record::Intent(JobId::new(2), intent.clone()),
+        journal::Record::Shrunk(JobId::new(2), vec![4]),
+        journal::Record::Shrunk(JobId::new(3), vec![4]),
+        journal::Record::Forgotten(JobId::new(1)),
+    ];
+    let contents = JournalContents::decode(&journal(&records)).expect("valid");
+    assert_eq!(contents.instance, "local:///run/socket");
+    let mut shrunk = intent;
+    shrunk.shrunk.insert(4);
+    assert_eq!(
+        contents.jobs.into_iter().collect::<Vec<_>>(),
+        [(JobId::new(2), shrunk)]
+    );
+    for bytes in [
+        &b""[..],
+        b"PnstkSv1",
+        b"PnstkRp1 and more than a header has",
+    ] {
+        let error = JournalContents::decode(bytes).expect_err("no header");
+        assert!(error.is_format(), "{error}");
+    }
+}
+
+#[test]
 fn a_frame_that_is_too_long_is_an_error() {
     let mut decoder = FrameDecoder::default();
     let length = u32::try_from(MAX_FRAME + 1).expect("16 MiB");
@@ -311,7 +394,7 @@ fn a_frame_that_is_too_long_is_an_error() {
         error.to_string(),
         "frame of 16777217 bytes: expected at most 16777216"
     );
-    let many = Request::Forget(vec![JobId(0); MAX_FRAME / 8]);
+    let many = Request::Forget(vec![JobId::new(0); MAX_FRAME / 8]);
     let mut bytes = vec![1, 2, 3];
     assert!(
         many.encode(1, &mut bytes)

@@ -51,7 +51,7 @@ fn exit_codes_and_signals_are_reported() {
     let killed = service.run(shell(task(1, 2), "kill -9 $$"));
     assert_eq!(killed, SIGKILL);
     service.empty(1);
-    assert_eq!(service.request(&Request::Forget(vec![JobId(1)])), 0);
+    assert_eq!(service.request(&Request::Forget(vec![JobId::new(1)])), 0);
     service.shut_down(reaper);
 }
 
@@ -283,7 +283,12 @@ fn a_failed_start_names_its_step() {
     );
     service.empty(1);
     let log = read_log(&reaper.directory).expect("valid");
-    let states: Vec<_> = log.jobs.get(&JobId(1)).expect("known").values().collect();
+    let states: Vec<_> = log
+        .jobs
+        .get(&JobId::new(1))
+        .expect("known")
+        .values()
+        .collect();
     assert_eq!(states.len(), 8);
     for state in states {
         assert!(matches!(state, TaskState::Failed(_)));
@@ -340,14 +345,14 @@ fn a_signal_reaches_one_tasks_group_or_the_whole_job() {
     assert_eq!(service.ended(task(1, 0)).status, terminated(15));
     let request = signal(Target::Task(task(1, 0)), 15);
     assert_eq!(service.request(&request), libc::ESRCH);
-    assert_eq!(service.request(&signal(Target::Job(JobId(1)), 10)), 0);
+    assert_eq!(service.request(&signal(Target::Job(JobId::new(1)), 10)), 0);
     assert_eq!(service.ended(task(1, 1)).status, terminated(10));
     assert_eq!(
-        service.request(&signal(Target::Job(JobId(9)), 10)),
+        service.request(&signal(Target::Job(JobId::new(9)), 10)),
         libc::ESRCH
     );
     assert_eq!(
-        service.request(&signal(Target::Job(JobId(1)), 65)),
+        service.request(&signal(Target::Job(JobId::new(1)), 65)),
         libc::EINVAL
     );
 }
@@ -380,19 +385,22 @@ fn a_killed_job_leaves_nothing() {
     assert_eq!(members.len(), 4);
     assert!(members.iter().all(|pid| exists(*pid)));
 
-    assert_eq!(service.request(&Request::Kill(vec![JobId(1)])), 0);
+    assert_eq!(service.request(&Request::Kill(vec![JobId::new(1)])), 0);
     service.empty(1);
     assert!(!members.iter().any(|pid| exists(*pid)));
     assert_eq!(service.ended(task(1, 0)).status, SIGKILL);
     assert!(runs(other));
 
     assert_eq!(
-        service.request(&Request::Forget(vec![JobId(2)])),
+        service.request(&Request::Forget(vec![JobId::new(2)])),
         libc::EBUSY
     );
-    assert_eq!(service.request(&Request::Kill(vec![JobId(2)])), 0);
+    assert_eq!(service.request(&Request::Kill(vec![JobId::new(2)])), 0);
     service.empty(2);
-    assert_eq!(service.request(&Request::Kill(vec![JobId(3)])), libc::ESRCH);
+    assert_eq!(
+        service.request(&Request::Kill(vec![JobId::new(3)])),
+        libc::ESRCH
+    );
 }
 
 #[test]
@@ -410,15 +418,19 @@ fn what_an_ended_task_leaves_belongs_to_its_job() {
     service.spawn(shell(task(1, 0), &script));
     let left = pids(&read_fifo(&path));
     assert_eq!(service.ended(task(1, 0)).status, WaitStatus::Exited(5));
-    let request = Request::Forget(vec![JobId(1)]);
+    let request = Request::Forget(vec![JobId::new(1)]);
     assert_eq!(service.request(&request), libc::EBUSY);
-    assert!(!service.events.contains(&Event::Empty { job: JobId(1) }));
+    assert!(
+        !service
+            .events
+            .contains(&Event::Empty { job: JobId::new(1) })
+    );
     assert!(left.iter().all(|pid| exists(*pid)));
-    assert_eq!(service.request(&Request::Kill(vec![JobId(1)])), 0);
+    assert_eq!(service.request(&Request::Kill(vec![JobId::new(1)])), 0);
     service.empty(1);
     assert!(!left.iter().any(|pid| exists(*pid)));
     assert_eq!(service.request(&request), 0);
-    service.request(&Request::Kill(vec![JobId(2)]));
+    service.request(&Request::Kill(vec![JobId::new(2)]));
     service.empty(2);
 }
 
@@ -442,11 +454,11 @@ fn a_fork_bomb_is_killed() {
     let mut lines = std::io::BufReader::new(fs::File::open(&path).expect("a FIFO"));
     let mut line = String::new();
     std::io::BufRead::read_line(&mut lines, &mut line).expect("readable");
-    assert_eq!(service.request(&Request::Kill(vec![JobId(1)])), 0);
+    assert_eq!(service.request(&Request::Kill(vec![JobId::new(1)])), 0);
     service.empty(1);
     let children = format!("/proc/{0}/task/{0}/children", reaper.process.id());
     assert_eq!(fs::read_to_string(children).unwrap_or_default(), "");
-    service.request(&Request::Forget(vec![JobId(1)]));
+    service.request(&Request::Forget(vec![JobId::new(1)]));
     service.shut_down(reaper);
 }
 
@@ -457,7 +469,7 @@ fn tasks_that_were_not_started_are_cancelled_with_their_job() {
     let tasks = (0..500).map(|rank| spec(task(1, rank), &["sleep", "1000"]));
     let spawn = Request::Spawn(tasks.collect());
     service.client.send(&spawn).expect("connected");
-    service.request_after_others(&Request::Kill(vec![JobId(1)]));
+    service.request_after_others(&Request::Kill(vec![JobId::new(1)]));
     service.empty(1);
     for rank in 0..500 {
         let is_settled = |event: &Event| match event {
@@ -493,7 +505,7 @@ fn a_new_service_gets_what_ended_meanwhile() {
     assert_eq!(second.ended(task(1, 0)).status, WaitStatus::Exited(4));
     second.empty(1);
 
-    assert_eq!(second.request(&Request::Forget(vec![JobId(1)])), 0);
+    assert_eq!(second.request(&Request::Forget(vec![JobId::new(1)])), 0);
     second.events.clear();
     assert_eq!(second.request(&Request::List), 0);
     assert_eq!(second.events, []);
@@ -537,7 +549,7 @@ fn a_killed_service_takes_nothing_with_it() {
     let process = second.started(task(1, 0));
     assert_eq!(process.pid.0.to_string(), pid);
     assert!(runs(process));
-    second.request(&Request::Kill(vec![JobId(1)]));
+    second.request(&Request::Kill(vec![JobId::new(1)]));
     assert_eq!(second.ended(task(1, 0)).status, SIGKILL);
 }
 
@@ -580,7 +592,7 @@ fn after_a_crash_the_log_tells_which_tasks_run() {
 
     let log = read_log(&reaper.directory).expect("valid");
     assert!(!log.is_torn);
-    let tasks = log.jobs.get(&JobId(1)).expect("known");
+    let tasks = log.jobs.get(&JobId::new(1)).expect("known");
     assert_eq!(tasks.get(&task(1, 0)), Some(&TaskState::Started(running)));
     let ended = tasks.get(&task(1, 1));
     assert!(matches!(ended, Some(TaskState::Ended(_, found)) if *found == end));
@@ -599,11 +611,11 @@ fn after_a_crash_the_log_tells_which_tasks_run() {
     service.events.clear();
     service.spawn(spec(task(1, 0), &["sleep", "1000"]));
     assert_eq!(service.started(task(1, 0)), running);
-    assert_eq!(service.request(&Request::Kill(vec![JobId(1)])), 0);
+    assert_eq!(service.request(&Request::Kill(vec![JobId::new(1)])), 0);
     assert_eq!(service.ended(task(1, 0)).status, WaitStatus::Unknown);
     service.empty(1);
     assert!(!runs(running));
-    service.request(&Request::Forget(vec![JobId(1)]));
+    service.request(&Request::Forget(vec![JobId::new(1)]));
     service.shut_down(second);
 }
 
@@ -640,7 +652,7 @@ fn an_idle_reaper_ends() {
     let mut service = reaper.connect();
     service.run(spec(task(1, 0), &["true"]));
     service.empty(1);
-    service.request(&Request::Forget(vec![JobId(1)]));
+    service.request(&Request::Forget(vec![JobId::new(1)]));
     drop(service);
     assert!(reaper.process.wait().expect("it ends").success());
     assert!(!fs::exists(path.join("socket")).expect("readable"));
@@ -652,7 +664,7 @@ fn a_reaper_with_a_process_does_not_shut_down() {
     let mut service = reaper.connect();
     service.spawn(spec(task(1, 0), &["sleep", "1000"]));
     assert_eq!(service.request(&Request::Shutdown), libc::EBUSY);
-    service.request(&Request::Kill(vec![JobId(1)]));
+    service.request(&Request::Kill(vec![JobId::new(1)]));
     service.empty(1);
     service.shut_down(reaper);
 }
@@ -690,12 +702,15 @@ fn a_reaper_within_a_reaper_tells_its_jobs_apart() {
         members.push(pids(&read_fifo(&path)));
         inner.ended(task(job, 0));
     }
-    assert_eq!(inner.request(&Request::Kill(vec![JobId(1)])), 0);
+    assert_eq!(inner.request(&Request::Kill(vec![JobId::new(1)])), 0);
     inner.empty(1);
     assert!(!exists(members[0][0]));
     assert!(exists(members[1][0]));
     // The outer job takes all with it.
-    assert_eq!(outer_service.request(&Request::Kill(vec![JobId(5)])), 0);
+    assert_eq!(
+        outer_service.request(&Request::Kill(vec![JobId::new(5)])),
+        0
+    );
     outer_service.empty(5);
     assert!(!exists(members[1][0]));
 }
@@ -722,7 +737,7 @@ fn bytes_that_are_no_request_end_the_connection_alone() {
     std::io::Write::write_all(&mut stream, &[1, 0, 0, 0, 77]).expect("connected");
     let mut rest = Vec::new();
     std::io::Read::read_to_end(&mut stream, &mut rest).expect("closed by the reaper");
-    assert_eq!(rest, []);
+    assert!(rest.is_empty());
     let mut service = reaper.connect();
     assert_eq!(
         service.run(shell(task(1, 0), "exit 2")),

@@ -1,4 +1,4 @@
-//! The runtime directory of a reaper: its lock, log and socket.
+//! The directory of a reaper or of a service: its lock, its log or journal, and its socket.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,25 +11,26 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::geteuid;
 
 use crate::Error;
-use crate::log::LogContents;
 
 pub(super) const LOG: &str = "log";
-const NEW_LOG: &str = "log.new";
+pub(super) const JOURNAL: &str = "journal";
 const LOCK: &str = "lock";
 const SOCKET: &str = "socket";
 const ERRORS: &str = "errors";
 
-/// The runtime directory, open and locked.
+/// A directory, open and locked.
 #[derive(Debug)]
 pub(super) struct Directory {
     folder: File,
+    /// The name of the append-only file.
+    log: &'static str,
     /// Holds the lock until the process ends.
     _lock: File,
 }
 
 impl Directory {
-    /// Checks and locks a directory.
-    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+    /// Checks and locks a directory. `log` is the name of its append-only file, and `user` what uses it.
+    pub(super) fn open(path: &Path, log: &'static str, user: &str) -> Result<Self, Error> {
         let name = path.display();
         let failed = |action: &str| {
             let action = format!("cannot {action} `{name}`");
@@ -59,7 +60,7 @@ impl Directory {
                 // The pid only completes the message.
                 let _ = lock.read_to_string(&mut pid);
                 let pid = pid.trim();
-                let text = format!("another reaper (pid {pid}) uses directory `{name}`");
+                let text = format!("another {user} (pid {pid}) uses directory `{name}`");
                 return Err(Error::occupied(text));
             }
             Err(errno) => return Err(failed("lock directory")(errno.into())),
@@ -69,6 +70,7 @@ impl Directory {
             .map_err(failed("lock directory"))?;
         Ok(Self {
             folder,
+            log,
             _lock: lock,
         })
     }
@@ -77,31 +79,34 @@ impl Directory {
         entry(&self.folder, name)
     }
 
-    /// Reads the log of an earlier reaper; `None` if there is none or it is empty.
-    pub(super) fn read_log(&self) -> Result<Option<LogContents>, Error> {
-        match fs::read(self.path(LOG)) {
+    /// Reads the append-only file; `None` if there is none or it is empty.
+    pub(super) fn read_log(&self) -> Result<Option<Vec<u8>>, Error> {
+        match fs::read(self.path(self.log)) {
             Ok(bytes) if bytes.is_empty() => Ok(None),
-            Ok(bytes) => LogContents::decode(&bytes).map(Some),
+            Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::system("cannot read the log", &error)),
+            Err(error) => {
+                let action = format!("cannot read the {}", self.log);
+                Err(Error::system(&action, &error))
+            }
         }
     }
 
     pub(super) fn open_log(&self) -> io::Result<File> {
-        private(OpenOptions::new().append(true).create(true)).open(self.path(LOG))
+        private(OpenOptions::new().append(true).create(true)).open(self.path(self.log))
     }
 
     /// Replaces the log atomically: the new one is on disk before it is renamed.
     pub(super) fn replace_log(&self, contents: &[u8]) -> io::Result<File> {
-        match fs::remove_file(self.path(NEW_LOG)) {
+        let new = self.path(&format!("{}.new", self.log));
+        match fs::remove_file(&new) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut log =
-            private(OpenOptions::new().append(true).create_new(true)).open(self.path(NEW_LOG))?;
+        let mut log = private(OpenOptions::new().append(true).create_new(true)).open(&new)?;
         log.write_all(contents)?;
         log.sync_all()?;
-        fs::rename(self.path(NEW_LOG), self.path(LOG))?;
+        fs::rename(&new, self.path(self.log))?;
         self.folder.sync_all()?;
         Ok(log)
     }

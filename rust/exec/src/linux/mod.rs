@@ -1,9 +1,11 @@
-//! The Linux implementation of the reaper's kernel: processes, the log file, the socket and the event loop.
+//! The Linux implementation: the reaper's kernel (processes, the log file, the socket), and the event loops of reaper and
+//! service.
 
 mod directory;
 mod kernel;
 mod procfs;
 mod serve;
+mod service;
 mod spawn;
 mod syscalls;
 
@@ -14,6 +16,7 @@ use crate::log::LogContents;
 use crate::types::{BootId, ProcessId};
 
 pub use serve::{Options, serve};
+pub use service::{ServiceError, ServiceOptions, run_service};
 
 pub(crate) use directory::connect;
 

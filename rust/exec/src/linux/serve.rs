@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use rustix::process::{Resource, chdir, geteuid, getpid, getrlimit, set_child_subreaper, setsid};
 
-use super::directory::Directory;
+use super::directory::{self, Directory};
 use super::kernel::{LinuxKernel, WATCHED};
 use super::{procfs, syscalls};
 use crate::kernel::Kernel;
+use crate::log::LogContents;
 use crate::mark::MarkSpace;
 use crate::protocol::{FrameDecoder, Hello, Message, Request, VERSION};
 use crate::types::Pid;
@@ -56,8 +57,10 @@ pub fn serve(options: &Options) -> Result<(), Error> {
     syscalls::close_inherited()
         .map_err(|error| Error::system("cannot close inherited descriptors", &error))?;
     lead_session()?;
-    let directory = Directory::open(&options.directory)?;
+    let directory = Directory::open(&options.directory, directory::LOG, "reaper")?;
     let recorded = directory.read_log()?;
+    let recorded = recorded.map(|bytes| LogContents::decode(&bytes));
+    let recorded = recorded.transpose()?;
     start(directory, recorded, options.idle_timeout)
         .and_then(|mut event_loop| event_loop.run())
         .map_err(|error| Error::system("the reaper failed", &error))
@@ -78,7 +81,7 @@ fn lead_session() -> Result<(), Error> {
 
 fn start(
     directory: Directory,
-    recorded: Option<crate::log::LogContents>,
+    recorded: Option<LogContents>,
     idle_timeout: Option<Duration>,
 ) -> io::Result<EventLoop> {
     // The starter's working directory may be removed or unmounted.

@@ -184,7 +184,13 @@ impl Service {
     }
 
     pub fn empty(&mut self, wanted: u64) {
-        self.wait(|event| (*event == Event::Empty { job: JobId(wanted) }).then_some(()));
+        self.wait(|event| {
+            (*event
+                == Event::Empty {
+                    job: JobId::new(wanted),
+                })
+            .then_some(())
+        });
     }
 
     /// Runs a task to its end.
@@ -203,7 +209,7 @@ impl Service {
 
 pub fn task(job: u64, rank: u32) -> TaskId {
     TaskId {
-        job: JobId(job),
+        job: JobId::new(job),
         rank: Rank(rank),
     }
 }

@@ -1,0 +1,77 @@
+"""`penstock exec`: the execution service as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from penstock.cli.arguments import seconds, whole
+from penstock.errors import Error
+from penstock.paths import default_uri
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = """Run the jobs of an instance on this machine, in a process of its own
+(`penstock start --exec none`). Tasks outlive this process and the instance: when it is started
+again, it reports what has ended meanwhile."""
+
+PROGRAM = "penstock-exec"
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    add = parser.add_argument
+    add("--uri", help="the instance (default: PENSTOCK_URI)")
+    add(
+        "--directory",
+        type=Path,
+        metavar="DIR",
+        help="where journal, reaper and retained output are (default: by the address, in "
+        "$XDG_STATE_HOME/penstock/exec)",
+    )
+    add("--name", help="the service's name (default job-exec)")
+    add(
+        "--kill-timeout",
+        type=seconds,
+        metavar="FSD",
+        help="the time between SIGTERM and SIGKILL (default 5s)",
+    )
+    add(
+        "--output-limit",
+        type=whole,
+        metavar="BYTES",
+        help="bytes of output stored for a job; a job that exceeds them is killed; 0 is no limit "
+        "(default 1 GiB)",
+    )
+    add("--oversubscribe", action="store_true", help="do not bind tasks to their cores")
+    add("--sync", action="store_true", help="flush the journal to disk before tasks start")
+
+
+def main(args: argparse.Namespace) -> NoReturn:
+    """Runs the verb: executes the program in place of this process."""
+    command = [PROGRAM, "--uri", args.uri or default_uri()]
+    for option in ("directory", "name", "kill-timeout", "output-limit"):
+        value = getattr(args, option.replace("-", "_"))
+        if value is not None:
+            command += [f"--{option}", str(value)]
+    command += [f"--{flag}" for flag in ("oversubscribe", "sync") if getattr(args, flag)]
+    os.execv(find_program(), command)
+
+
+def find_program() -> str:
+    """The path of the program, which is installed beside `penstock`.
+
+    Raises:
+        Error: it is not there.
+    """
+    folders = [sysconfig.get_path("scripts"), str(Path(sys.argv[0]).parent)]
+    for path in [*folders, None]:
+        found = shutil.which(PROGRAM, path=path)
+        if found is not None:
+            return found
+    raise Error(f"`{PROGRAM}` is not installed beside `penstock`, nor on the PATH")

@@ -1,0 +1,169 @@
+//! `penstock-exec`: an execution service (RFC 32) whose tasks outlive it.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use penstock_exec::linux::{ServiceError, ServiceOptions, run_service};
+
+const USAGE: &str = "\
+usage: penstock-exec [--uri URI] [--directory DIR] [--name NAME] [--kill-timeout SECONDS]
+                     [--output-limit BYTES] [--oversubscribe] [--sync] [--reaper PROGRAM]
+
+Runs the jobs of an instance on this machine. Tasks outlive it: when it is started again, it reports what has ended.
+
+  --uri URI               the instance: local:///path or a path (default $PENSTOCK_URI, else the default socket)
+  --directory DIR         journal, reaper and retained output (default: by the address, in
+                          $XDG_STATE_HOME/penstock/exec)
+  --name NAME             the name under which it registers (default job-exec)
+  --kill-timeout SECONDS  the time between SIGTERM and SIGKILL (default 5)
+  --output-limit BYTES    retained output at which a job is killed (default 1073741824; 0 for no limit)
+  --oversubscribe         do not bind tasks to their cores
+  --sync                  flush the journal to disk before tasks start
+  --reaper PROGRAM        the program penstock-reaper (default: beside this program)
+";
+
+const NO_INSTANCE: u8 = 69;
+const DEFAULT_KILL_TIMEOUT_S: f64 = 5.0;
+const DEFAULT_OUTPUT_LIMIT: u64 = 1 << 30;
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = env::args_os().skip(1).collect();
+    match arguments.first().and_then(|first| first.to_str()) {
+        Some("--help" | "-h") => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Some("--version") => {
+            println!("penstock-exec {}", env!("CARGO_PKG_VERSION"));
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    let options = match parse(arguments) {
+        Ok(options) => options,
+        Err(text) => {
+            eprint!("penstock-exec: {text}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run_service(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("penstock-exec: {error}");
+            match error {
+                ServiceError::NoInstance(_) => ExitCode::from(NO_INSTANCE),
+                ServiceError::Other(_) => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, String> {
+    let (mut uri, mut directory, mut reaper) = (None, None, None);
+    let mut name = "job-exec".to_owned();
+    let mut kill_timeout_s = DEFAULT_KILL_TIMEOUT_S;
+    let mut output_limit = DEFAULT_OUTPUT_LIMIT;
+    let (mut bind, mut sync) = (true, false);
+    let mut arguments = arguments.into_iter();
+    while let Some(option) = arguments.next() {
+        let option = option.to_string_lossy().into_owned();
+        match option.as_str() {
+            "--oversubscribe" => {
+                bind = false;
+                continue;
+            }
+            "--sync" => {
+                sync = true;
+                continue;
+            }
+            "--uri" | "--directory" | "--name" | "--kill-timeout" | "--output-limit"
+            | "--reaper" => {}
+            _ => return Err(format!("unknown argument `{option}`")),
+        }
+        let value = arguments.next();
+        let value = value.ok_or_else(|| format!("`{option}` needs a value"))?;
+        let text = value.to_string_lossy().into_owned();
+        let invalid = |expected: &str| format!("invalid `{option} {text}`: expected {expected}");
+        match option.as_str() {
+            "--uri" => uri = Some(text),
+            "--directory" => directory = Some(PathBuf::from(value)),
+            "--reaper" => reaper = Some(PathBuf::from(value)),
+            "--name" => name = text,
+            "--kill-timeout" => {
+                let seconds = text.parse::<f64>().ok();
+                let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
+                kill_timeout_s = seconds.ok_or_else(|| invalid("seconds"))?;
+            }
+            _ => output_limit = text.parse().map_err(|_| invalid("a number of bytes"))?,
+        }
+    }
+    let uri = absolute_uri(uri.or_else(|| env::var("PENSTOCK_URI").ok()))?;
+    let directory = match directory {
+        Some(directory) => absolute(&directory)?,
+        None => default_directory(&uri)?,
+    };
+    let reaper = match reaper {
+        Some(reaper) => reaper,
+        None => env::current_exe()
+            .map_err(|error| format!("cannot find `penstock-reaper`: {error}"))?
+            .with_file_name("penstock-reaper"),
+    };
+    Ok(ServiceOptions {
+        uri,
+        directory,
+        name,
+        reaper,
+        kill_timeout_s,
+        output_limit,
+        bind,
+        sync,
+    })
+}
+
+/// The address with its scheme and an absolute path; by default the default socket.
+fn absolute_uri(uri: Option<String>) -> Result<String, String> {
+    let path = match uri.filter(|uri| !uri.is_empty()) {
+        Some(uri) => match uri.split_once("://") {
+            Some(("local", path)) => PathBuf::from(path),
+            Some(_) => {
+                let text = format!("unsupported address `{uri}`: expected local:///path/to/socket");
+                return Err(text);
+            }
+            None => PathBuf::from(uri),
+        },
+        None => default_socket(),
+    };
+    Ok(format!("local://{}", absolute(&path)?.display()))
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| format!("`{}`: {error}", path.display()))
+}
+
+fn default_socket() -> PathBuf {
+    let runtime = env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
+    let folder = match runtime {
+        Some(runtime) => PathBuf::from(runtime).join("penstock"),
+        None => PathBuf::from(format!(
+            "/tmp/penstock-{}",
+            rustix::process::getuid().as_raw()
+        )),
+    };
+    folder.join("default.sock")
+}
+
+/// A directory in the user's state for each address, so that it outlives a reboot.
+fn default_directory(uri: &str) -> Result<PathBuf, String> {
+    let state = env::var_os("XDG_STATE_HOME").filter(|path| !path.is_empty());
+    let home = env::var_os("HOME").filter(|path| !path.is_empty());
+    let state = match (state, home) {
+        (Some(state), _) => PathBuf::from(state),
+        (None, Some(home)) => PathBuf::from(home).join(".local/state"),
+        (None, None) => return Err("no home directory: name one with `--directory`".to_owned()),
+    };
+    let name = uri.trim_start_matches("local:///");
+    let name = name.replace('%', "%25").replace('/', "%2F");
+    Ok(state.join("penstock/exec").join(name))
+}

@@ -1,0 +1,652 @@
+//! The event loop of the service: the instance's socket, the reaper's socket, the journal, output files and the clock.
+
+use std::collections::VecDeque;
+use std::ffi::{CString, OsStr};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{env, fmt, mem, thread};
+
+use penstock_idset::IdSet;
+use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Mode;
+use rustix::process::{geteuid, umask};
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use super::directory::{self, Directory};
+use super::procfs;
+use crate::protocol::Hello;
+use crate::service::journal::JournalContents;
+use crate::service::{Chunk, Effect, ReaderId, Service, Settings, Stream, Surroundings};
+use crate::types::JobId;
+use crate::{Client, Error};
+
+const READ_LEN: usize = 256 << 10;
+/// Bytes of output in one message.
+const CHUNK_LEN: usize = 64 << 10;
+/// Unsent bytes above which no more output is read.
+const MAX_UNSENT_OUTPUT: usize = 1 << 20;
+/// Time after which an instance that accepts a connection and says nothing counts as none.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
+/// Delays before an attempt to reconnect: the first, and the longest.
+const MIN_BACKOFF: Duration = Duration::from_millis(20);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
+/// Delay before a failed write of the journal is retried.
+const JOURNAL_RETRY: Duration = Duration::from_secs(1);
+
+const REAPER_DIRECTORY: &str = "reaper";
+const OUTPUT_DIRECTORY: &str = "output";
+
+/// The options of a service.
+#[derive(Debug, Clone)]
+pub struct ServiceOptions {
+    /// The instance's address, `local:///PATH`.
+    pub uri: String,
+    /// The directory of journal, reaper and output. It is created, accessible only to the user.
+    pub directory: PathBuf,
+    /// The name under which the service registers.
+    pub name: String,
+    /// The program `penstock-reaper`.
+    pub reaper: PathBuf,
+    /// Time between SIGTERM and SIGKILL, in seconds.
+    pub kill_timeout_s: f64,
+    /// Bytes of retained output at which a job is killed; 0 for no limit.
+    pub output_limit: u64,
+    /// Whether tasks are bound to their cores.
+    pub bind: bool,
+    /// Whether the journal is flushed to disk before tasks start.
+    pub sync: bool,
+}
+
+/// Why a service could not start, or ended.
+#[derive(Debug)]
+pub enum ServiceError {
+    /// No instance listens at the address, or it rejects this user.
+    NoInstance(String),
+    /// Anything else.
+    Other(Error),
+}
+
+impl fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoInstance(text) => f.write_str(text),
+            Self::Other(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ServiceError {}
+
+impl From<Error> for ServiceError {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+/// Runs a service in this process. Returns when its registration is rejected; otherwise it runs until it is killed, and
+/// its tasks run on after that.
+///
+/// # Errors
+///
+/// Fails if the directory is unsuitable or used by another service, if there is no instance, or if the instance rejects
+/// the registration.
+pub fn run_service(options: ServiceOptions) -> Result<(), ServiceError> {
+    let path = socket_path(&options.uri)?;
+    create_private(&options.directory)?;
+    let directory = Directory::open(&options.directory, directory::JOURNAL, "execution service")?;
+    let journal = match directory.read_log()? {
+        Some(bytes) => JournalContents::decode(&bytes)?,
+        None => JournalContents::new(&options.uri),
+    };
+    if journal.instance != options.uri {
+        let text = format!(
+            "directory `{}` belongs to the instance at `{}`: expected `{}`",
+            options.directory.display(),
+            journal.instance,
+            options.uri
+        );
+        return Err(Error::directory(text).into());
+    }
+    for name in [REAPER_DIRECTORY, OUTPUT_DIRECTORY] {
+        create_private(&options.directory.join(name))?;
+    }
+    let failed = |error: io::Error| Error::system("the service failed", &error);
+    let settings = settings(&options).map_err(failed)?;
+    let stream = connect(&path).map_err(|error| {
+        let text = format!(
+            "no instance at `{}`: {error}\nhint: start one with `penstock start`, or set PENSTOCK_URI",
+            options.uri
+        );
+        ServiceError::NoInstance(text)
+    })?;
+    let mut service = Service::new(settings, journal);
+    service.connected();
+    let mut event_loop = EventLoop {
+        path,
+        log: directory.open_log().map_err(failed)?,
+        log_len: 0,
+        directory,
+        broker: Some(Broker::new(stream)),
+        reaper: None,
+        reapers: Vec::new(),
+        broker_backoff: Backoff::default(),
+        reaper_backoff: Backoff::default(),
+        reads: VecDeque::new(),
+        is_announced: false,
+        options,
+    };
+    event_loop.run(&mut service).map_err(failed)?;
+    let text = service.failure().unwrap_or_default().to_owned();
+    Err(Error::directory(text).into())
+}
+
+fn socket_path(uri: &str) -> Result<PathBuf, Error> {
+    match uri.strip_prefix("local://") {
+        Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
+        _ => Err(Error::directory(format!(
+            "unsupported address `{uri}`: expected local:///path/to/socket"
+        ))),
+    }
+}
+
+fn create_private(path: &Path) -> Result<(), Error> {
+    let mut builder = DirBuilder::new();
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|error| {
+            Error::system(
+                &format!("cannot create directory `{}`", path.display()),
+                &error,
+            )
+        })
+}
+
+fn settings(options: &ServiceOptions) -> io::Result<Settings> {
+    let mask = umask(Mode::empty());
+    umask(mask);
+    let set = sched_getaffinity(None)?;
+    let mut cpus = IdSet::new();
+    for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)) {
+        cpus.insert(u32::try_from(cpu).map_err(io::Error::other)?);
+    }
+    let bytes = |text: std::ffi::OsString| text.into_vec();
+    let environment = env::vars_os().map(|(name, value)| (bytes(name), bytes(value)));
+    let directory = env::current_dir()?.into_os_string().into_vec();
+    Ok(Settings {
+        name: options.name.clone(),
+        owner: geteuid().as_raw(),
+        boot: procfs::boot_id()?,
+        surroundings: Surroundings {
+            uri: options.uri.clone(),
+            environment: environment.collect(),
+            directory: CString::new(directory)?,
+            output: options.directory.join(OUTPUT_DIRECTORY),
+            cpus,
+            bind: options.bind,
+            umask: mask.bits(),
+        },
+        kill_timeout_s: options.kill_timeout_s,
+        output_limit: options.output_limit,
+    })
+}
+
+/// Connects to an instance and reads its greeting: a status byte.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(GREETING_TIMEOUT))?;
+    let mut status = [0];
+    stream.read_exact(&mut status)?;
+    let [errno] = status;
+    if errno != 0 {
+        return Err(io::Error::from_raw_os_error(errno.into()));
+    }
+    stream.set_read_timeout(None)?;
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}
+
+/// The connection to the instance.
+struct Broker {
+    stream: UnixStream,
+    decoder: Decoder,
+    unsent: Vec<u8>,
+}
+
+impl Broker {
+    fn new(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            decoder: Decoder::new(DEFAULT_MAX_FRAME),
+            unsent: Vec::new(),
+        }
+    }
+
+    fn receive(&mut self, messages: &mut Vec<Message>) -> io::Result<()> {
+        let mut bytes = vec![0; READ_LEN];
+        let length = match self.stream.read(&mut bytes) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(length) => length,
+            Err(error) if is_temporary(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let start = messages.len();
+        self.decoder
+            .feed(bytes.get(..length).unwrap_or_default(), messages)
+            .map_err(io::Error::other)?;
+        for message in messages.iter_mut().skip(start) {
+            message.normalise().map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let mut sent = 0;
+        while let Some(rest) = self.unsent.get(sent..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(length) => sent += length,
+                Err(error) if is_temporary(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.unsent.drain(..sent);
+        Ok(())
+    }
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+/// When to try again, with exponential backoff.
+#[derive(Debug, Default)]
+struct Backoff {
+    delay: Option<Duration>,
+    retry_at: Option<Instant>,
+}
+
+impl Backoff {
+    fn failed(&mut self) {
+        let delay = self
+            .delay
+            .map_or(MIN_BACKOFF, |delay| (2 * delay).min(MAX_BACKOFF));
+        self.delay = Some(delay);
+        self.retry_at = Some(Instant::now() + delay);
+    }
+
+    fn is_due(&self) -> bool {
+        self.retry_at.is_none_or(|at| at <= Instant::now())
+    }
+
+    fn remaining(&self) -> Duration {
+        let at = self
+            .retry_at
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        at.unwrap_or_default()
+    }
+}
+
+struct EventLoop {
+    options: ServiceOptions,
+    /// The instance's socket.
+    path: PathBuf,
+    directory: Directory,
+    log: File,
+    log_len: u64,
+    broker: Option<Broker>,
+    reaper: Option<Client>,
+    /// Reapers that this process has started: its children.
+    reapers: Vec<Child>,
+    broker_backoff: Backoff,
+    reaper_backoff: Backoff,
+    /// Output to read when there is room for it.
+    reads: VecDeque<(ReaderId, JobId, Stream, u64)>,
+    is_announced: bool,
+}
+
+impl EventLoop {
+    fn run(&mut self, service: &mut Service) -> io::Result<()> {
+        loop {
+            self.connect_broker(service);
+            self.connect_reaper(service);
+            self.read_output(service);
+            service.advance(now());
+            self.carry_out(service);
+            if service.failure().is_some() {
+                return Ok(());
+            }
+            if service.is_synchronized() && !mem::replace(&mut self.is_announced, true) {
+                self.broker_backoff = Backoff::default();
+                eprintln!("penstock-exec: ready, {} jobs", service.jobs());
+            }
+            self.wait(service)?;
+        }
+    }
+
+    fn connect_broker(&mut self, service: &mut Service) {
+        if self.broker.is_some() || !self.broker_backoff.is_due() {
+            return;
+        }
+        match connect(&self.path) {
+            Ok(stream) => {
+                self.broker = Some(Broker::new(stream));
+                service.connected();
+            }
+            Err(_) => self.broker_backoff.failed(),
+        }
+    }
+
+    fn connect_reaper(&mut self, service: &mut Service) {
+        if self.reaper.is_some() || !self.reaper_backoff.is_due() {
+            return;
+        }
+        // Ended reapers are children until they are waited for.
+        self.reapers
+            .retain_mut(|reaper| matches!(reaper.try_wait(), Ok(None)));
+        match self.open_reaper() {
+            Ok((client, hello)) => {
+                self.reaper = Some(client);
+                self.reaper_backoff = Backoff::default();
+                service.reaper_connected(hello);
+            }
+            Err(error) => {
+                if self.reaper_backoff.delay.is_none() {
+                    eprintln!("penstock-exec: cannot start a reaper: {error}");
+                }
+                self.reaper_backoff.failed();
+            }
+        }
+    }
+
+    /// Connects to the reaper of the directory, and starts one if none is running.
+    fn open_reaper(&mut self) -> io::Result<(Client, Hello)> {
+        let directory = self.options.directory.join(REAPER_DIRECTORY);
+        let client = match Client::connect(&directory) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::ConnectionRefused
+                ) =>
+            {
+                let reaper = start_reaper(&self.options.reaper, &directory)?;
+                self.reapers.push(reaper);
+                Client::connect(&directory)?
+            }
+            result => result?,
+        };
+        let hello = client.hello();
+        Ok((client, hello))
+    }
+
+    /// Waits for the next input, and passes it in.
+    fn wait(&mut self, service: &mut Service) -> io::Result<()> {
+        let timeout = self.timeout(service).map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        let mut fds = Vec::with_capacity(2);
+        if let Some(broker) = &self.broker {
+            let mut flags = PollFlags::IN;
+            flags.set(PollFlags::OUT, !broker.unsent.is_empty());
+            fds.push(PollFd::new(&broker.stream, flags));
+        }
+        if let Some(reaper) = &self.reaper {
+            fds.push(PollFd::new(reaper.stream(), PollFlags::IN));
+        }
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let ready = PollFlags::IN | PollFlags::HUP | PollFlags::ERR;
+        let mut ready = fds.iter().map(|fd| fd.revents().intersects(ready));
+        let is_broker_ready = self.broker.is_some() && ready.next() == Some(true);
+        let is_reaper_ready = self.reaper.is_some() && ready.next() == Some(true);
+        drop(ready);
+        drop(fds);
+        if is_reaper_ready {
+            self.receive_from_reaper(service);
+        }
+        if is_broker_ready {
+            self.receive_from_broker(service);
+        }
+        Ok(())
+    }
+
+    /// The timeout of the next wait.
+    fn timeout(&self, service: &Service) -> Option<Duration> {
+        let deadline = service
+            .deadline()
+            .map(|at| Duration::try_from_secs_f64(at - now()).unwrap_or_default());
+        let broker = self
+            .broker
+            .is_none()
+            .then(|| self.broker_backoff.remaining());
+        let reaper = self
+            .reaper
+            .is_none()
+            .then(|| self.reaper_backoff.remaining());
+        let reads = self.can_read_output().then_some(Duration::ZERO);
+        [deadline, broker, reaper, reads]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn receive_from_broker(&mut self, service: &mut Service) {
+        let Some(broker) = &mut self.broker else {
+            return;
+        };
+        let mut messages = Vec::new();
+        let result = broker.receive(&mut messages);
+        for message in &messages {
+            service.handle(message);
+        }
+        if let Err(error) = result {
+            self.lose_broker(service, &error);
+        }
+    }
+
+    fn lose_broker(&mut self, service: &mut Service, error: &io::Error) {
+        eprintln!("penstock-exec: the instance closed the connection: {error}: tasks run on");
+        self.broker = None;
+        self.is_announced = false;
+        self.reads.clear();
+        self.broker_backoff.failed();
+        service.disconnected();
+    }
+
+    fn receive_from_reaper(&mut self, service: &mut Service) {
+        let Some(reaper) = &mut self.reaper else {
+            return;
+        };
+        match reaper.receive_available() {
+            Ok(messages) => {
+                for message in messages {
+                    service.reaper_message(message);
+                }
+            }
+            Err(error) if is_temporary(&error) => {}
+            Err(error) => self.lose_reaper(service, &error),
+        }
+    }
+
+    fn lose_reaper(&mut self, service: &mut Service, error: &io::Error) {
+        eprintln!("penstock-exec: the connection to the reaper is lost: {error}");
+        self.reaper = None;
+        service.reaper_lost();
+    }
+
+    /// Carries out the service's effects until there are none.
+    fn carry_out(&mut self, service: &mut Service) {
+        loop {
+            service.settle(now());
+            let effects = service.drain();
+            if effects.is_empty() {
+                break;
+            }
+            for effect in effects {
+                self.perform(effect, service);
+            }
+        }
+        if let Some(broker) = &mut self.broker
+            && let Err(error) = broker.flush()
+        {
+            self.lose_broker(service, &error);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect, service: &mut Service) {
+        match effect {
+            Effect::Append(records) => self.append(&records),
+            Effect::Rewrite(contents) => self.rewrite(&contents),
+            Effect::CreateOutput(job) => {
+                let path = self.output_directory(job);
+                // If this fails, the task cannot open its output, which is reported.
+                let _ = create_private(&path);
+            }
+            Effect::Request(id, request) => {
+                // A lost request is sent again after the next list.
+                if let Some(reaper) = &mut self.reaper
+                    && let Err(error) = reaper.send_as(id, &request)
+                {
+                    self.lose_reaper(service, &error);
+                }
+            }
+            Effect::Send(message) => {
+                if let Some(broker) = &mut self.broker {
+                    message.encode(&mut broker.unsent);
+                }
+            }
+            Effect::WriteLine(path, line) => write_line(&path, &line),
+            Effect::MeasureOutput(job) => {
+                let directory = self.output_directory(job);
+                let size =
+                    |name: &str| fs::metadata(directory.join(name)).map_or(0, |file| file.len());
+                service.output_measured(job, size("stdout") + size("stderr"));
+            }
+            Effect::ReadOutput {
+                reader,
+                job,
+                stream,
+                offset,
+            } => self.reads.push_back((reader, job, stream, offset)),
+            Effect::Log(text) => eprintln!("penstock-exec: {}", text.escape_debug()),
+        }
+    }
+
+    // --- the journal
+
+    /// Appends to the journal. If that fails, the service waits: nothing may start without a record.
+    fn append(&mut self, records: &[u8]) {
+        self.until_written("write", |event_loop| {
+            // A failed write may have left a part of a record: records after it could not be read.
+            event_loop.log.set_len(event_loop.log_len)?;
+            event_loop.log.write_all(records)?;
+            if event_loop.options.sync {
+                event_loop.log.sync_data()?;
+            }
+            event_loop.log_len += records.len() as u64;
+            Ok(())
+        });
+    }
+
+    fn rewrite(&mut self, contents: &[u8]) {
+        self.until_written("replace", |event_loop| {
+            event_loop.log = event_loop.directory.replace_log(contents)?;
+            event_loop.log_len = contents.len() as u64;
+            Ok(())
+        });
+    }
+
+    fn until_written(&mut self, action: &str, mut write: impl FnMut(&mut Self) -> io::Result<()>) {
+        let mut is_reported = false;
+        while let Err(error) = write(self) {
+            if !mem::replace(&mut is_reported, true) {
+                eprintln!("penstock-exec: cannot {action} the journal: {error}: trying again");
+            }
+            thread::sleep(JOURNAL_RETRY);
+        }
+    }
+
+    // --- output
+
+    fn output_directory(&self, job: JobId) -> PathBuf {
+        let output = self.options.directory.join(OUTPUT_DIRECTORY);
+        output.join(job.get().to_string())
+    }
+
+    fn can_read_output(&self) -> bool {
+        let unsent = self.broker.as_ref().map(|broker| broker.unsent.len());
+        !self.reads.is_empty() && unsent.is_some_and(|unsent| unsent <= MAX_UNSENT_OUTPUT)
+    }
+
+    fn read_output(&mut self, service: &mut Service) {
+        // Each reader once a turn: the results of these reads may ask for the next ones.
+        for _ in 0..self.reads.len() {
+            if !self.can_read_output() {
+                return;
+            }
+            if let Some((reader, job, stream, offset)) = self.reads.pop_front() {
+                let path = self.output_directory(job).join(stream.name());
+                service.output_read(reader, read_chunk(&path, offset));
+            }
+        }
+    }
+}
+
+fn start_reaper(program: &Path, directory: &Path) -> io::Result<Child> {
+    let mut command = Command::new(program);
+    command.arg("--directory").arg(directory);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| {
+        io::Error::new(error.kind(), format!("`{}`: {error}", program.display()))
+    })?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    if line == "listening\n" {
+        return Ok(child);
+    }
+    let status = child.wait()?;
+    Err(io::Error::other(format!("it ended with {status}")))
+}
+
+fn read_chunk(path: &Path, offset: u64) -> Chunk {
+    let read = |mut file: File| {
+        file.seek(SeekFrom::Start(offset))?;
+        let mut bytes = Vec::new();
+        file.take(CHUNK_LEN as u64).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    match File::open(path).and_then(read) {
+        Ok(bytes) => Chunk::Data(bytes),
+        Err(error) if error.kind() == ErrorKind::NotFound => Chunk::Missing,
+        Err(error) => Chunk::Failed(format!("cannot read `{}`: {error}", path.display())),
+    }
+}
+
+fn write_line(path: &CString, line: &str) {
+    let path = OsStr::from_bytes(path.as_bytes());
+    let nonblocking = libc::O_NONBLOCK;
+    let mut options = OpenOptions::new();
+    options.append(true).custom_flags(nonblocking);
+    if let Ok(mut file) = options.open(path)
+        && file.metadata().is_ok_and(|metadata| metadata.is_file())
+    {
+        let _ = file.write_all(line.as_bytes());
+    }
+}
+
+fn now() -> f64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
+    elapsed.map_or(0.0, |elapsed| elapsed.as_secs_f64())
+}

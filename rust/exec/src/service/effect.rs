@@ -1,0 +1,76 @@
+//! The actions of the event loop, and the results that it passes in.
+
+use std::ffi::CString;
+
+use penstock_wire::Message;
+
+use crate::protocol::Request;
+use crate::types::JobId;
+
+/// An action of the event loop.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Append to the journal. No later effect may be carried out before that has succeeded.
+    Append(Vec<u8>),
+    /// Replace the journal, atomically.
+    Rewrite(Vec<u8>),
+    /// Create the directory of the job's retained output.
+    CreateOutput(JobId),
+    /// Send a request to the reaper, under this id.
+    Request(u32, Request),
+    /// Send a message to the broker.
+    Send(Message),
+    /// Append a line to a file if it is a regular file; a failure is ignored.
+    WriteLine(CString, String),
+    /// Report the size of the job's retained output by [`Service::output_measured`](super::Service::output_measured).
+    MeasureOutput(JobId),
+    /// Read retained output, and report it by [`Service::output_read`](super::Service::output_read).
+    ReadOutput {
+        /// The reader.
+        reader: ReaderId,
+        /// The job.
+        job: JobId,
+        /// The stream.
+        stream: Stream,
+        /// Where to begin.
+        offset: u64,
+    },
+    /// Write a line to the service's log.
+    Log(String),
+}
+
+/// A reader of one stream for one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReaderId(pub(super) u64);
+
+/// A standard stream of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl Stream {
+    pub(super) const ALL: [Self; 2] = [Self::Stdout, Self::Stderr];
+
+    /// The name on the wire, and of the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+/// The result of a read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Chunk {
+    /// Bytes; empty at the end of the file.
+    Data(Vec<u8>),
+    /// There is no file.
+    Missing,
+    /// The read has failed, for this reason.
+    Failed(String),
+}

@@ -1,0 +1,386 @@
+//! A job of the service: its tasks, and the conversation with the job manager about it.
+
+use std::collections::BTreeMap;
+
+use penstock_flux::exec::{Exception, ExecEvent, Finish, Release, ReleasedRanks, exit_status};
+use penstock_flux::{StartReport, TypedPayload, flags};
+use penstock_jobspec::Jobspec;
+use penstock_wire::Message;
+
+use super::journal::Intent;
+use super::plan::Plan;
+use crate::types::{JobId, ProcessId, Rank, SpawnFailure, Step, WaitStatus};
+
+/// The wait status of a task whose program does not exist, as of a shell.
+const NOT_FOUND: i32 = 127 << 8;
+/// The wait status of a task whose program cannot be executed.
+const NOT_EXECUTABLE: i32 = 126 << 8;
+
+/// The progress of the answers to a start request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Answered {
+    Nothing,
+    /// `start` or `reattached`.
+    Started,
+    Finished,
+    /// The final release.
+    Released,
+}
+
+/// The version of RFC 32 that a job manager speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    /// Without R in the start request, and without `reattached`.
+    First,
+    Current,
+}
+
+/// The kind of a start request: whether the job may be running already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attachment {
+    /// The job has not been started by another service.
+    New,
+    /// The job may be running already.
+    Reattach,
+    /// The request has `reattach`, but no task had been started before it.
+    Restart,
+}
+
+/// A start request that is being answered.
+#[derive(Debug)]
+pub(super) struct Claim {
+    /// The request without its payload.
+    pub(super) request: Message,
+    pub(super) attachment: Attachment,
+    pub(super) version: Version,
+    /// The jobspec, until R is known.
+    pub(super) awaiting_r: Option<Box<Jobspec>>,
+    pub(super) answered: Answered,
+    /// Whether a fatal exception has occurred, raised by the service or by others.
+    pub(super) is_failed: bool,
+    /// The wait status that the first fatal exception of others has set.
+    pub(super) wait_status: Option<i32>,
+    is_exception_sent: bool,
+}
+
+impl Claim {
+    pub(super) fn new(request: Message, attachment: Attachment, version: Version) -> Self {
+        Self {
+            request,
+            attachment,
+            version,
+            awaiting_r: None,
+            answered: Answered::Nothing,
+            is_failed: false,
+            wait_status: None,
+            is_exception_sent: false,
+        }
+    }
+}
+
+/// The state of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TaskState {
+    /// In the journal, but in no reaper.
+    Missing,
+    /// A reaper has been requested to start it.
+    Requested,
+    Running(ProcessId),
+    Failed(SpawnFailure),
+    /// It is not to be started, because the job ends.
+    Abandoned,
+    Ended(WaitStatus),
+}
+
+/// A task.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) state: TaskState,
+    /// Whether the job has released its execution target: its status does not count.
+    pub(super) is_shrunk: bool,
+    /// Whether the connected reaper has reported it.
+    pub(super) is_seen: bool,
+}
+
+impl Task {
+    pub(super) fn new(state: TaskState) -> Self {
+        Self {
+            state,
+            is_shrunk: false,
+            is_seen: false,
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.state, TaskState::Running(_))
+    }
+}
+
+/// The connected reaper's knowledge of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// It does not know the job.
+    Absent,
+    /// It may have processes.
+    Busy,
+    /// No process is left.
+    Empty,
+}
+
+/// The end of a job's tasks by the service.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Ending {
+    None,
+    /// SIGTERM has been sent; SIGKILL follows at this time.
+    Terminating(f64),
+    /// Every process has been killed; a process that is left is killed again at this time.
+    Killed(f64),
+}
+
+/// A job.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) claim: Option<Claim>,
+    /// The record in the journal, unless the job was never handed to a reaper.
+    pub(super) intent: Option<Intent>,
+    pub(super) tasks: BTreeMap<Rank, Task>,
+    /// The tasks to start, until every one has started or failed.
+    pub(super) plan: Option<Plan>,
+    /// Why there is no plan.
+    pub(super) plan_error: Option<String>,
+    pub(super) redirected_to: Option<String>,
+    pub(super) is_output_retained: bool,
+    pub(super) presence: Presence,
+    pub(super) ending: Ending,
+    /// The fatal exception that the service has raised: type and note.
+    pub(super) exception: Option<(&'static str, String)>,
+    /// The end of the allocation; 0 for none.
+    pub(super) expiration: f64,
+    /// When tasks on released execution targets are killed.
+    pub(super) shrink_kill_at: Option<f64>,
+    /// When the size of its retained output is checked next.
+    pub(super) measure_at: Option<f64>,
+    /// Whether another service runs the jobs now.
+    pub(super) is_replaced: bool,
+}
+
+impl Job {
+    pub(super) fn new(intent: Option<Intent>) -> Self {
+        let mut tasks = BTreeMap::new();
+        if let Some(intent) = &intent {
+            for (rank, target) in (0..).zip(&intent.targets) {
+                let mut task = Task::new(TaskState::Missing);
+                task.is_shrunk = intent.shrunk.contains(target);
+                tasks.insert(Rank(rank), task);
+            }
+        }
+        Self {
+            claim: None,
+            intent,
+            tasks,
+            plan: None,
+            plan_error: None,
+            redirected_to: None,
+            is_output_retained: false,
+            presence: Presence::Absent,
+            ending: Ending::None,
+            exception: None,
+            expiration: 0.0,
+            shrink_kill_at: None,
+            measure_at: None,
+            is_replaced: false,
+        }
+    }
+
+    /// Whether nothing of the job has been handed to a reaper.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.intent.is_none() && self.presence == Presence::Absent
+    }
+
+    /// Whether the job is to end.
+    pub(super) fn is_failing(&self) -> bool {
+        let is_failed = self.claim.as_ref().is_some_and(|claim| claim.is_failed);
+        self.exception.is_some() || is_failed || self.is_replaced
+    }
+
+    /// Whether no process of the job is left.
+    pub(super) fn is_idle(&self) -> bool {
+        self.presence != Presence::Busy
+    }
+
+    pub(super) fn has(&self, state: TaskState) -> bool {
+        self.tasks.values().any(|task| task.state == state)
+    }
+
+    pub(super) fn has_running_task(&self) -> bool {
+        self.tasks.values().any(Task::is_running)
+    }
+
+    /// Whether every task has started and ended, or has failed to start.
+    pub(super) fn has_ended(&self) -> bool {
+        let has_ended = |task: &Task| {
+            matches!(
+                task.state,
+                TaskState::Failed(_) | TaskState::Abandoned | TaskState::Ended(_)
+            )
+        };
+        self.tasks.values().all(has_ended)
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        let claim = self.claim.as_ref();
+        claim.is_some_and(|claim| claim.answered == Answered::Released)
+    }
+
+    /// Whether the program of a task was executed, or could not be executed.
+    pub(super) fn has_started(&self) -> bool {
+        let has_started =
+            |task: &Task| matches!(task.state, TaskState::Running(_) | TaskState::Ended(_));
+        self.tasks.values().any(has_started) || self.has_exec_failure()
+    }
+
+    /// The failures to start a task.
+    fn failures(&self) -> impl Iterator<Item = SpawnFailure> {
+        self.tasks.values().filter_map(|task| match task.state {
+            TaskState::Failed(failure) => Some(failure),
+            _ => None,
+        })
+    }
+
+    /// Whether a program could not be executed: the job has a status.
+    pub(super) fn has_exec_failure(&self) -> bool {
+        self.failures().any(|failure| failure.step == Step::Exec)
+    }
+
+    /// The first failure to start a task before its program was executed: the job has no status.
+    pub(super) fn setup_failure(&self) -> Option<SpawnFailure> {
+        let is_setup = |step| !matches!(step, Step::Exec | Step::Cancelled);
+        self.failures().find(|failure| is_setup(failure.step))
+    }
+
+    /// The rank of a task whose wait status is unknown although it counts.
+    pub(super) fn unknown_status(&self) -> Option<Rank> {
+        let unknown = TaskState::Ended(WaitStatus::Unknown);
+        let mut tasks = self.tasks.iter();
+        tasks
+            .find(|(_, task)| task.state == unknown && !task.is_shrunk)
+            .map(|(rank, _)| *rank)
+    }
+
+    /// The greatest wait status of the tasks that count; `None` if there is none, or if one is unknown.
+    pub(super) fn status(&self) -> Option<i32> {
+        if self.setup_failure().is_some() || self.unknown_status().is_some() {
+            return None;
+        }
+        let is_ended = |task: &&Task| {
+            matches!(task.state, TaskState::Ended(_)) || matches!(task.state, TaskState::Failed(_))
+        };
+        let mut ended = self.tasks.values().filter(is_ended).peekable();
+        ended.peek()?;
+        let counted = ended.filter(|task| !task.is_shrunk);
+        counted
+            .map(|task| wait_status(task.state))
+            .max()
+            .or(Some(0))
+    }
+
+    /// Raises a fatal exception, unless there is one. It is sent with the next answers.
+    pub(super) fn fail(&mut self, kind: &'static str, note: impl Into<String>) {
+        if self.exception.is_none() {
+            self.exception = Some((kind, note.into()));
+        }
+    }
+
+    /// Sends the service's own exception, if it has not been sent.
+    pub(super) fn send_exception(&mut self, id: JobId, out: &mut Vec<Message>) {
+        let Some((kind, note)) = &self.exception else {
+            return;
+        };
+        let Some(claim) = &mut self.claim else {
+            return;
+        };
+        if claim.is_exception_sent || claim.answered == Answered::Released {
+            return;
+        }
+        claim.is_exception_sent = true;
+        claim.is_failed = true;
+        let exception = Exception {
+            severity: 0,
+            kind: (*kind).into(),
+            note: note.clone().into(),
+            wait_status: None,
+        };
+        out.push(response(claim, id, ExecEvent::Exception(exception)));
+    }
+
+    /// Answers that the tasks have started, or had been running, unless that has been answered.
+    pub(super) fn answer_start(&mut self, id: JobId, out: &mut Vec<Message>) {
+        let Some(claim) = &mut self.claim else {
+            return;
+        };
+        if claim.answered == Answered::Nothing {
+            claim.answered = Answered::Started;
+            let event = match (claim.attachment, claim.version) {
+                (Attachment::Reattach, Version::Current) => ExecEvent::Reattached,
+                _ => ExecEvent::Start,
+            };
+            out.push(response(claim, id, event));
+        }
+    }
+
+    /// Answers that all tasks have ended with this status, if it is time to.
+    pub(super) fn answer_finish(&mut self, id: JobId, status: i32, out: &mut Vec<Message>) {
+        let Some(claim) = &mut self.claim else {
+            return;
+        };
+        let is_due = claim.answered == Answered::Started
+            || (claim.answered == Answered::Nothing && claim.is_failed);
+        if is_due {
+            claim.answered = Answered::Finished;
+            // RFC 32: the wait status of the first fatal exception, as a shell's exit status.
+            let set = claim.wait_status.map(|status| exit_status(status) << 8);
+            let status = set.unwrap_or(status);
+            out.push(response(claim, id, ExecEvent::Finish(Finish { status })));
+        }
+    }
+
+    /// Answers the final release.
+    pub(super) fn answer_release(&mut self, id: JobId, out: &mut Vec<Message>) {
+        if let Some(claim) = &mut self.claim {
+            claim.answered = Answered::Released;
+            let release = Release {
+                ranks: ReleasedRanks::All,
+                is_final: true,
+            };
+            out.push(response(claim, id, ExecEvent::Release(release)));
+        }
+    }
+}
+
+fn wait_status(state: TaskState) -> i32 {
+    match state {
+        TaskState::Ended(WaitStatus::Exited(code)) => i32::from(code) << 8,
+        TaskState::Ended(WaitStatus::Signaled { signal, core }) => {
+            i32::from(signal) | if core { 0x80 } else { 0 }
+        }
+        TaskState::Failed(failure) if failure.step == Step::Exec => exec_status(failure),
+        _ => 0,
+    }
+}
+
+/// The wait status of a task whose program could not be executed.
+fn exec_status(failure: SpawnFailure) -> i32 {
+    if failure.errno == libc::ENOENT {
+        NOT_FOUND
+    } else {
+        NOT_EXECUTABLE
+    }
+}
+
+/// A response to a start request.
+fn response(claim: &Claim, id: JobId, event: ExecEvent<'static>) -> Message {
+    let report = TypedPayload::StartResponse(StartReport { id, event });
+    let response = Message::typed_success_to(&claim.request, report);
+    let flags = response.flags | flags::STREAMING;
+    response.with_flags(flags)
+}

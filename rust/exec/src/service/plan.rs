@@ -1,0 +1,379 @@
+//! The plan of a job: what its reaper is to start for each task, from jobspec and R.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use penstock_idset::IdSet;
+use penstock_jobspec::{Jobspec, Layout, TaskPlacement};
+use penstock_rset::ResourceSet;
+use serde_json::Value;
+
+use crate::protocol::{Group, Input, Output, TaskSpec};
+use crate::types::{JobId, Rank, TaskId};
+
+/// The prefix of the marks of the jobs that a process is in, outermost first: with 0, 1, …
+const MARK_PREFIX: &[u8] = b"PENSTOCK_WITHIN_";
+
+/// The greatest length of one task's arguments and environment, in bytes: the kernel accepts less.
+const MAX_TASK_LEN: usize = 8 << 20;
+
+/// Shell options that ask for what this service does not have yet.
+const UNSUPPORTED: [(&str, &str); 5] = [
+    ("pmix", "PMIx start-up"),
+    ("pty", "a pseudo-terminal"),
+    ("input", "standard input"),
+    ("rlimit", "resource limits"),
+    ("signal", "a signal before the time limit"),
+];
+
+/// The properties that tasks inherit from their service.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// The instance's address, for the tasks' environment.
+    pub uri: String,
+    /// The service's environment: that of jobs that have none.
+    pub environment: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The service's working directory: that of jobs that have none.
+    pub directory: CString,
+    /// The directory of retained output.
+    pub output: PathBuf,
+    /// The cpus that tasks may be bound to; a task that is allocated others is not bound.
+    pub cpus: IdSet,
+    /// Whether tasks are bound to their cores.
+    pub bind: bool,
+    /// The file mode creation mask.
+    pub umask: u32,
+}
+
+/// The tasks of a job, ready to be started.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Plan {
+    pub(super) specs: Vec<TaskSpec>,
+    /// The execution target of each task, by rank.
+    pub(super) targets: Vec<u32>,
+    /// The template that standard output is redirected to.
+    pub(super) redirected_to: Option<String>,
+    /// Whether the directory of retained output is needed.
+    pub(super) is_output_retained: bool,
+}
+
+impl Plan {
+    /// Makes the plan of a job. The error is the note of the job's exception.
+    pub(super) fn new(
+        id: JobId,
+        jobspec: &Jobspec,
+        r: &ResourceSet,
+        surroundings: &Surroundings,
+    ) -> Result<Self, String> {
+        reject_unsupported(jobspec)?;
+        let layout = Layout::new(jobspec, r).map_err(|error| error.to_string())?;
+        let places: Vec<_> = layout.tasks().collect();
+        let outputs = Outputs::new(id, jobspec, surroundings);
+        let environment = job_environment(id, jobspec, &places, surroundings);
+        let arguments: Vec<_> = jobspec.command().iter().map(|word| text(word)).collect();
+        let arguments: Vec<_> = arguments.into_iter().collect::<Result<_, _>>()?;
+        let directory = match jobspec.cwd() {
+            Some(cwd) => text(cwd)?,
+            None => surroundings.directory.clone(),
+        };
+        let mut truncated = BTreeSet::new();
+        let mut specs = Vec::with_capacity(places.len());
+        for place in &places {
+            let rank = u32::try_from(place.rank).map_err(|_| "too many tasks".to_owned())?;
+            let (stdout, stderr) = outputs.of(place, &mut truncated)?;
+            let is_bound = surroundings.bind && place.cores.is_subset(&surroundings.cpus);
+            let environment = task_environment(&environment, place)?;
+            let words = arguments.iter().chain(&environment);
+            if words.map(|word| word.as_bytes().len() + 5).sum::<usize>() > MAX_TASK_LEN {
+                return Err("arguments and environment are too long".to_owned());
+            }
+            specs.push(TaskSpec {
+                task: TaskId {
+                    job: id,
+                    rank: Rank(rank),
+                },
+                arguments: arguments.clone(),
+                environment,
+                directory: directory.clone(),
+                stdin: Input::Null,
+                stdout,
+                stderr,
+                cpus: if is_bound {
+                    place.cores.iter().collect()
+                } else {
+                    Vec::new()
+                },
+                limits: Vec::new(),
+                umask: surroundings.umask,
+                group: Group::Session,
+            });
+        }
+        Ok(Self {
+            specs,
+            targets: places.iter().map(|place| place.target).collect(),
+            redirected_to: outputs.stdout.clone(),
+            is_output_retained: outputs.stdout.is_none() || outputs.stderr.is_none(),
+        })
+    }
+}
+
+/// The file that a task's standard error goes to.
+pub(super) fn error_file(spec: &TaskSpec) -> Option<&CString> {
+    let path = |output| match output {
+        &Output::Append(ref path) | &Output::Truncate(ref path) => Some(path),
+        Output::Null | Output::SameAsStdout => None,
+    };
+    path(&spec.stderr).or_else(|| path(&spec.stdout))
+}
+
+fn reject_unsupported(jobspec: &Jobspec) -> Result<(), String> {
+    let Some(options) = jobspec.attribute("system.shell.options") else {
+        return Ok(());
+    };
+    for (option, meaning) in UNSUPPORTED {
+        if options.get(option).is_some_and(is_requested) {
+            let text = format!("the execution service does not support {meaning} (`{option}`) yet");
+            return Err(text);
+        }
+    }
+    for stream in ["stdout", "stderr"] {
+        let output = options.get("output").and_then(|output| output.get(stream));
+        let label = output.and_then(|output| output.get("label"));
+        if label.is_some_and(is_requested) {
+            let text = "the execution service does not support labelled output (`label`) yet";
+            return Err(text.to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn is_requested(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => text != "off",
+        Value::Object(map) => !map.is_empty(),
+        Value::Bool(true) | Value::Array(_) => true,
+    }
+}
+
+fn text(word: &str) -> Result<CString, String> {
+    CString::new(word).map_err(|_| format!("`{}` has a zero byte", word.escape_debug()))
+}
+
+// --- environment
+
+/// The environment that all tasks of a job share: the jobspec's, by default the service's, with the variables that
+/// identify the job. They have Penstock's names and also Flux's, so that existing scripts run.
+fn job_environment(
+    id: JobId,
+    jobspec: &Jobspec,
+    places: &[TaskPlacement],
+    surroundings: &Surroundings,
+) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let inherited = &surroundings.environment;
+    let is_mark = |name: &Vec<u8>| name.starts_with(MARK_PREFIX);
+    let mut environment: BTreeMap<_, _> = match jobspec.environment() {
+        Some(given) => {
+            let entries = given.iter().filter_map(|(name, value)| {
+                Some((
+                    name.clone().into_bytes(),
+                    value.as_str()?.as_bytes().to_vec(),
+                ))
+            });
+            entries.filter(|(name, _)| !is_mark(name)).collect()
+        }
+        None => inherited.clone(),
+    };
+    let marks = inherited.iter().filter(|(name, _)| is_mark(name));
+    let marks: Vec<_> = marks
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let f58 = id.f58();
+    let own_mark = [MARK_PREFIX, marks.len().to_string().as_bytes()].concat();
+    environment.extend(marks);
+    environment.insert(own_mark, format!("{} {f58}", surroundings.uri).into_bytes());
+    let ntasks = places.len().to_string();
+    let targets: BTreeSet<_> = places.iter().map(|place| place.target).collect();
+    let nnodes = targets.len().to_string();
+    let uri = surroundings.uri.as_str();
+    let variables = [
+        ("PENSTOCK_URI", uri),
+        ("PENSTOCK_JOB_ID", &f58),
+        ("PENSTOCK_NTASKS", &ntasks),
+        ("PENSTOCK_NNODES", &nnodes),
+        ("FLUX_URI", uri),
+        ("FLUX_JOB_ID", &f58),
+        ("FLUX_JOB_SIZE", &ntasks),
+        ("FLUX_JOB_NNODES", &nnodes),
+        ("FLUX_NTASKS", &ntasks),
+        ("FLUX_NNODES", &nnodes),
+    ];
+    set(&mut environment, &variables);
+    environment
+}
+
+/// The environment of one task; gpus that are not allocated to it are hidden.
+fn task_environment(
+    shared: &BTreeMap<Vec<u8>, Vec<u8>>,
+    place: &TaskPlacement,
+) -> Result<Vec<CString>, String> {
+    let (rank, local) = (place.rank.to_string(), place.local_rank.to_string());
+    let gpus: Vec<_> = place.gpus.iter().map(|gpu| gpu.to_string()).collect();
+    let gpus = if gpus.is_empty() {
+        "-1".to_owned()
+    } else {
+        gpus.join(",")
+    };
+    let mut environment = shared.clone();
+    let variables = [
+        ("PENSTOCK_TASK_RANK", rank.as_str()),
+        ("PENSTOCK_LOCAL_RANK", &local),
+        ("PENSTOCK_TASK_LOCAL_RANK", &local),
+        ("FLUX_TASK_RANK", &rank),
+        ("FLUX_TASK_LOCAL_ID", &local),
+        ("FLUX_LOCAL_RANK", &local),
+        ("CUDA_VISIBLE_DEVICES", &gpus),
+    ];
+    set(&mut environment, &variables);
+    let entry = |(name, value): (Vec<u8>, Vec<u8>)| {
+        let shown = String::from_utf8_lossy(&name).escape_debug().to_string();
+        CString::new([name, value].join(&b'='))
+            .map_err(|_| format!("environment variable `{shown}` has a zero byte"))
+    };
+    environment.into_iter().map(entry).collect()
+}
+
+fn set(environment: &mut BTreeMap<Vec<u8>, Vec<u8>>, variables: &[(&str, &str)]) {
+    let bytes = |text: &str| text.as_bytes().to_vec();
+    environment.extend(
+        variables
+            .iter()
+            .map(|(name, value)| (bytes(name), bytes(value))),
+    );
+}
+
+// --- output
+
+/// The files of a job's output.
+struct Outputs<'a> {
+    id: JobId,
+    name: &'a str,
+    stdout: Option<String>,
+    stderr: Option<String>,
+    cwd: &'a Path,
+    retained: PathBuf,
+}
+
+impl<'a> Outputs<'a> {
+    fn new(id: JobId, jobspec: &'a Jobspec, surroundings: &Surroundings) -> Self {
+        let options = jobspec.attribute("system.shell.options.output");
+        let template = |stream: &str| {
+            let path = options?.get(stream)?.get("path")?.as_str()?;
+            Some(path.to_owned())
+        };
+        let stdout = template("stdout");
+        let program = jobspec.command().first().map_or("", String::as_str);
+        let program = Path::new(program).file_name().and_then(OsStr::to_str);
+        Self {
+            id,
+            name: jobspec
+                .job_name()
+                .filter(|name| !name.is_empty())
+                .or(program)
+                .unwrap_or_default(),
+            // As in Flux: standard error goes to the file of standard output unless it has one of its own.
+            stderr: template("stderr").or_else(|| stdout.clone()),
+            stdout,
+            cwd: Path::new(jobspec.cwd().unwrap_or("/")),
+            retained: retained_directory(&surroundings.output, id),
+        }
+    }
+
+    /// Standard output and error of a task. Each file is truncated by the first task that opens it.
+    fn of(
+        &self,
+        place: &TaskPlacement,
+        truncated: &mut BTreeSet<PathBuf>,
+    ) -> Result<(Output, Output), String> {
+        let stdout = self.path("stdout", self.stdout.as_deref(), place)?;
+        let stderr = self.path("stderr", self.stderr.as_deref(), place)?;
+        let mut output = |path: PathBuf| {
+            let name = CString::new(path.as_os_str().as_bytes())
+                .map_err(|_| format!("cannot write `{}`: zero byte", path.display()))?;
+            Ok::<_, String>(if truncated.insert(path) {
+                Output::Truncate(name)
+            } else {
+                Output::Append(name)
+            })
+        };
+        let is_shared = stdout == stderr;
+        let stdout = output(stdout)?;
+        let stderr = if is_shared {
+            Output::SameAsStdout
+        } else {
+            output(stderr)?
+        };
+        Ok((stdout, stderr))
+    }
+
+    fn path(
+        &self,
+        stream: &str,
+        template: Option<&str>,
+        place: &TaskPlacement,
+    ) -> Result<PathBuf, String> {
+        match template {
+            None => Ok(self.retained.join(stream)),
+            Some(template) => Ok(self.cwd.join(self.fill_in(template, place)?)),
+        }
+    }
+
+    /// Fills in the `{{…}}` of an output template.
+    fn fill_in(&self, template: &str, place: &TaskPlacement) -> Result<String, String> {
+        let mut filled = String::with_capacity(template.len());
+        let mut rest = template;
+        while let Some((before, after)) = rest.split_once("{{") {
+            let end = after.find("}}");
+            let name = end.and_then(|end| after.get(..end));
+            // Without an end, or with other braces inside, the braces are text.
+            let Some(name) = name.filter(|name| !name.contains(['{', '}'])) else {
+                filled.push_str(before);
+                filled.push('{');
+                rest = rest.get(before.len() + 1..).unwrap_or_default();
+                continue;
+            };
+            filled.push_str(before);
+            filled.push_str(&self.value(name.trim(), place).ok_or_else(|| {
+                format!(
+                    "output `{template}`: unknown `{{{{{name}}}}}`: expected id, jobid, id.f58, id.dec, id.hex, \
+                     name, task.rank, taskid, task.local, node.name, node.id"
+                )
+            })?);
+            rest = after.get(name.len() + 2..).unwrap_or_default();
+        }
+        filled.push_str(rest);
+        Ok(filled)
+    }
+
+    fn value(&self, name: &str, place: &TaskPlacement) -> Option<String> {
+        Some(match name {
+            "id" | "jobid" | "id.f58" => self.id.f58(),
+            "id.dec" => self.id.get().to_string(),
+            "id.hex" => format!("{:#x}", self.id.get()),
+            "name" => self.name.to_owned(),
+            "task.rank" | "taskid" => place.rank.to_string(),
+            "task.local" => place.local_rank.to_string(),
+            "node.name" => place.host.clone(),
+            "node.id" => place.node_index.to_string(),
+            _ => return None,
+        })
+    }
+}
+
+/// The directory of the retained output of a job.
+pub(super) fn retained_directory(output: &Path, id: JobId) -> PathBuf {
+    output.join(id.get().to_string())
+}

@@ -1,0 +1,1264 @@
+//! The service over a virtual instance and a virtual reaper: no socket, process, file or clock.
+
+#[path = "support/virtual_kernel.rs"]
+mod virtual_kernel;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::CString;
+use std::path::PathBuf;
+
+use penstock_exec::log::LogContents;
+use penstock_exec::mark::MarkSpace;
+use penstock_exec::protocol::{
+    Hello, Message as ReaperMessage, Output, Request, TaskSpec, VERSION,
+};
+use penstock_exec::service::journal::JournalContents;
+use penstock_exec::service::{Chunk, Effect, Service, Settings, Surroundings};
+use penstock_exec::{
+    BootId, ConnectionId, JobId, Pid, ProcessId, Rank, Reaper, SpawnFailure, Step, WaitStatus,
+};
+use penstock_flux::{flags, role};
+use penstock_wire::{Kind, Message};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use virtual_kernel::{REAPER, VirtualKernel};
+
+const BOOT: BootId = BootId(42);
+const OWNER: u32 = 1000;
+const URI: &str = "local:///run/penstock.sock";
+/// More than every time-out of the service, in seconds.
+const LONG: f64 = 60.0;
+
+/// The state of the job manager's conversation about a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Conversation {
+    Idle,
+    Requested { reattach: bool },
+    Started,
+    Finished,
+}
+
+/// A job as the job manager has it.
+#[derive(Debug)]
+struct ManagedJob {
+    jobspec: Value,
+    r: Option<Value>,
+    was_sent: bool,
+    conversation: Conversation,
+    is_cancelled: bool,
+    is_released: bool,
+    statuses: Vec<i64>,
+    notes: Vec<String>,
+    answers: Vec<String>,
+}
+
+/// A job manager, a reaper over a virtual kernel, a service between them, and what is under way.
+struct World {
+    jobs: BTreeMap<u64, ManagedJob>,
+    is_registered: bool,
+    to_service: VecDeque<Message>,
+    to_manager: VecDeque<Message>,
+    service: Option<Service>,
+    is_connected: bool,
+    journal: Vec<u8>,
+    kernel: VirtualKernel,
+    reaper: Option<Reaper>,
+    connection: u64,
+    /// Requests of all services to the reaper: those of a killed service come before those of the next.
+    to_reaper: VecDeque<(ConnectionId, u32, Request)>,
+    from_reaper: VecDeque<(ConnectionId, ReaperMessage)>,
+    /// The job of every process.
+    owners: BTreeMap<Pid, u64>,
+    /// Jobs of which the reaper was killed while they had a process.
+    orphaned: BTreeSet<u64>,
+    lines: Vec<String>,
+    logged: Vec<String>,
+    files: BTreeMap<(u64, &'static str), Vec<u8>>,
+    settings: Settings,
+    now: f64,
+}
+
+fn settings() -> Settings {
+    let mut environment = BTreeMap::new();
+    environment.insert(b"HOME".to_vec(), b"/home".to_vec());
+    environment.insert(b"PENSTOCK_WITHIN_0".to_vec(), b"outer".to_vec());
+    Settings {
+        name: "job-exec".to_owned(),
+        owner: OWNER,
+        boot: BOOT,
+        surroundings: Surroundings {
+            uri: URI.to_owned(),
+            environment,
+            directory: CString::from(c"/start"),
+            output: PathBuf::from("/state/output"),
+            cpus: "0-3".parse().expect("valid"),
+            bind: true,
+            umask: 0o022,
+        },
+        kill_timeout_s: 5.0,
+        output_limit: 1000,
+    }
+}
+
+fn jobspec(ntasks: u32, command: &[&str]) -> Value {
+    json!({
+        "version": 1,
+        "resources": [{"type": "slot", "count": ntasks, "label": "task", "with": [{"type": "core", "count": 1}]}],
+        "tasks": [{"command": command, "slot": "task", "count": {"per_slot": 1}}],
+        "attributes": {"system": {"duration": 0, "cwd": "/work", "environment": {"PATH": "/bin"}}},
+    })
+}
+
+fn resources(ntasks: u32) -> Value {
+    let cores: Vec<_> = (0..ntasks).map(|core| core.to_string()).collect();
+    json!({"version": 1, "execution": {
+        "R_lite": [{"rank": "3", "children": {"core": cores.join(",")}}],
+        "nodelist": ["n3"],
+    }})
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self {
+            jobs: BTreeMap::new(),
+            is_registered: false,
+            to_service: VecDeque::new(),
+            to_manager: VecDeque::new(),
+            service: None,
+            is_connected: false,
+            journal: Vec::new(),
+            kernel: VirtualKernel::default(),
+            reaper: None,
+            connection: 0,
+            to_reaper: VecDeque::new(),
+            from_reaper: VecDeque::new(),
+            owners: BTreeMap::new(),
+            orphaned: BTreeSet::new(),
+            lines: Vec::new(),
+            logged: Vec::new(),
+            files: BTreeMap::new(),
+            settings: settings(),
+            now: 1000.0,
+        };
+        world.start_service();
+        world.connect();
+        world.run();
+        world
+    }
+
+    // --- the job manager
+
+    fn submit(&mut self, id: u64, jobspec: Value, r: Option<Value>) {
+        let job = ManagedJob {
+            jobspec,
+            r,
+            was_sent: false,
+            conversation: Conversation::Idle,
+            is_cancelled: false,
+            is_released: false,
+            statuses: Vec::new(),
+            notes: Vec::new(),
+            answers: Vec::new(),
+        };
+        self.jobs.insert(id, job);
+        if self.is_registered {
+            self.send_start(id);
+        }
+    }
+
+    fn request(topic: &str, payload: &Value) -> Message {
+        let mut request = Message::request(topic, &payload.to_string());
+        request.userid = OWNER;
+        request.rolemask = role::OWNER;
+        request.push_route(b"manager");
+        request
+    }
+
+    fn send_start(&mut self, id: u64) {
+        let job = self.jobs.get_mut(&id).expect("submitted");
+        let reattach = job.was_sent;
+        job.was_sent = true;
+        job.conversation = Conversation::Requested { reattach };
+        let mut payload = json!({
+            "id": id, "userid": OWNER, "jobspec": job.jobspec, "reattach": reattach,
+        });
+        if let Some(r) = &job.r {
+            payload["R"] = r.clone();
+        }
+        let is_cancelled = job.is_cancelled;
+        self.to_service
+            .push_back(Self::request("job-exec.start", &payload));
+        if is_cancelled {
+            self.send_exception(id);
+        }
+    }
+
+    fn send_exception(&mut self, id: u64) {
+        let payload = json!({"id": id, "type": "cancel", "severity": 0}).to_string();
+        self.to_service
+            .push_back(Message::event("job-exception", &payload, 1));
+    }
+
+    fn cancel(&mut self, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.is_released) else {
+            return;
+        };
+        job.is_cancelled = true;
+        if self.is_registered {
+            self.send_exception(id);
+        }
+    }
+
+    /// Handles a message of the service as a job manager does.
+    fn manage(&mut self, message: &Message) {
+        if message.kind == Kind::Response {
+            return self.take_answer(message);
+        }
+        match message.topic() {
+            "kvs.lookup" => {
+                let lookup: Value = message.read().expect("JSON");
+                assert_eq!(lookup["key"], "job.0000.0000.0000.0001.R");
+                let r = resources(1).to_string();
+                let dirent = penstock_flux::kvs::Dirent::of(r.as_bytes());
+                let payload = json!({"val": dirent}).to_string();
+                let payload = Some(Message::json_payload(&payload));
+                self.to_service
+                    .push_back(Message::response_to(message, 0, payload));
+                return;
+            }
+            "job-list.wait" => {}
+            _ => self
+                .to_service
+                .push_back(Message::response_to(message, 0, None)),
+        }
+        if message.topic() == "job-manager.exec-hello" {
+            self.is_registered = true;
+            let open = self.jobs.iter().filter(|(_, job)| !job.is_released);
+            let open: Vec<_> = open.map(|(id, _)| *id).collect();
+            for id in open {
+                self.send_start(id);
+            }
+        }
+    }
+
+    fn take_answer(&mut self, message: &Message) {
+        if message.topic() != "job-exec.start" {
+            return;
+        }
+        assert_eq!(message.errnum(), 0, "{message:?}");
+        assert!(message.flags & flags::STREAMING != 0);
+        let answer: Value = message.read().expect("JSON");
+        let id = answer["id"].as_u64().expect("an id");
+        let kind = answer["type"].as_str().expect("a type");
+        let job = self.jobs.get_mut(&id).expect("submitted");
+        assert!(!job.is_released, "{kind} after the final release");
+        job.answers.push(kind.to_owned());
+        let has_failed = job.is_cancelled || !job.notes.is_empty();
+        job.conversation = match (job.conversation, kind) {
+            (Conversation::Requested { .. }, "start")
+            | (Conversation::Requested { reattach: true }, "reattached") => Conversation::Started,
+            (conversation, "exception") => {
+                let data = &answer["data"];
+                assert_eq!(data["severity"], 0);
+                let note = data["note"].as_str().expect("a note").to_owned();
+                job.notes.push(note);
+                conversation
+            }
+            (conversation, "finish") => {
+                assert!(
+                    conversation == Conversation::Started || has_failed,
+                    "{conversation:?}"
+                );
+                job.statuses
+                    .push(answer["data"]["status"].as_i64().expect("a status"));
+                Conversation::Finished
+            }
+            (conversation, "release") => {
+                assert!(
+                    conversation == Conversation::Finished || has_failed,
+                    "{conversation:?}"
+                );
+                assert_eq!(answer["data"], json!({"ranks": "all", "final": true}));
+                job.is_released = true;
+                if !self.orphaned.contains(&id) {
+                    let left = self.processes_of(id);
+                    assert!(left.is_empty(), "released while {left:?} run");
+                }
+                return;
+            }
+            (conversation, kind) => panic!("{kind} in {conversation:?}"),
+        };
+    }
+
+    fn processes_of(&self, id: u64) -> Vec<Pid> {
+        let processes = self.kernel.processes.keys().copied();
+        processes
+            .filter(|pid| self.owners.get(pid) == Some(&id))
+            .collect()
+    }
+
+    // --- the service
+
+    fn start_service(&mut self) {
+        let journal = if self.journal.is_empty() {
+            JournalContents::new(URI)
+        } else {
+            JournalContents::decode(&self.journal).expect("its header is whole")
+        };
+        self.service = Some(Service::new(self.settings.clone(), journal));
+    }
+
+    /// Kills the service after it has carried out some effects of its last turn, the next one perhaps in part.
+    fn crash_service(&mut self, effects: usize, torn: usize) {
+        let Some(mut service) = self.service.take() else {
+            return;
+        };
+        service.settle(self.now);
+        let drained = service.drain();
+        let (done, rest) = drained.split_at(effects.min(drained.len()));
+        let mut restarted = Some(service);
+        std::mem::swap(&mut self.service, &mut restarted);
+        for effect in done.iter().cloned() {
+            self.perform(effect);
+        }
+        if let Some(Effect::Append(records)) = rest.first() {
+            let length = torn % (records.len() + 1);
+            self.journal.extend_from_slice(&records[..length]);
+        }
+        self.service = None;
+        // The job manager still reads what was sent.
+        while self.deliver_to_manager() {}
+        self.disconnect_manager();
+        self.connection += 1;
+    }
+
+    /// Ends the connection between service and job manager; what is under way is lost.
+    fn lose_connection(&mut self) {
+        self.to_manager.clear();
+        self.disconnect_manager();
+        if let Some(service) = &mut self.service {
+            service.disconnected();
+        }
+        self.turn_service();
+        self.to_manager.clear();
+    }
+
+    fn disconnect_manager(&mut self) {
+        self.is_connected = false;
+        self.is_registered = false;
+        self.to_service.clear();
+        for job in self.jobs.values_mut() {
+            job.conversation = Conversation::Idle;
+        }
+    }
+
+    /// Connects what is not connected: service, job manager and reaper.
+    fn connect(&mut self) {
+        if self.service.is_none() {
+            self.start_service();
+        }
+        let service = self.service.as_mut().expect("started");
+        if !self.is_connected {
+            self.is_connected = true;
+            service.connected();
+        }
+        self.turn_service();
+    }
+
+    fn connect_reaper(&mut self) {
+        if self.service.is_none() {
+            return;
+        }
+        if self.reaper.is_none() {
+            let hello = Hello {
+                version: VERSION,
+                boot: self.settings.boot,
+                process: ProcessId {
+                    pid: REAPER,
+                    start_time: 0,
+                },
+            };
+            let log = &self.kernel.log;
+            let recorded = (!log.is_empty()).then(|| LogContents::decode(log).expect("valid"));
+            let marks = MarkSpace::below(u64::MAX);
+            let reaper = Reaper::restore(hello, marks, recorded, &mut self.kernel);
+            self.reaper = Some(reaper.expect("not full"));
+        }
+        // The reaper reads what older connections have sent first.
+        while self.deliver_to_reaper() {}
+        self.connection += 1;
+        let connection = ConnectionId(self.connection);
+        let hello = Request::Hello { version: VERSION };
+        let reaper = self.reaper.as_mut().expect("started");
+        reaper.handle(connection, 0, hello, &mut self.kernel);
+        self.turn_reaper();
+        let position = self.from_reaper.iter().position(|(to, message)| {
+            *to == connection && matches!(message, ReaperMessage::Hello(_))
+        });
+        let (_, hello) = self
+            .from_reaper
+            .remove(position.expect("hello"))
+            .expect("there");
+        if let (ReaperMessage::Hello(hello), Some(service)) = (hello, &mut self.service) {
+            service.reaper_connected(hello);
+        }
+        self.turn_service();
+    }
+
+    /// Kills the reaper: tasks run on, with another parent.
+    fn crash_reaper(&mut self) {
+        if self.reaper.take().is_none() {
+            return;
+        }
+        let lost = self.kernel.ended.drain(..).map(|exit| exit.pid);
+        let running = self.kernel.processes.keys().copied();
+        let pids: Vec<_> = lost.chain(running).collect();
+        for pid in pids {
+            if let Some(id) = self.owners.get(&pid) {
+                self.orphaned.insert(*id);
+            }
+        }
+        for process in self.kernel.processes.values_mut() {
+            if process.parent == REAPER {
+                process.parent = Pid(0);
+            }
+        }
+        self.kernel.watched.clear();
+        self.to_reaper.clear();
+        self.from_reaper.clear();
+        if let Some(service) = &mut self.service {
+            service.reaper_lost();
+        }
+        self.turn_service();
+    }
+
+    /// Lets the service take its next steps.
+    fn turn_service(&mut self) {
+        loop {
+            let Some(service) = &mut self.service else {
+                return;
+            };
+            service.settle(self.now);
+            let effects = service.drain();
+            if effects.is_empty() {
+                break;
+            }
+            assert_eq!(service.failure(), None);
+            for effect in effects {
+                self.perform(effect);
+            }
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Append(records) => self.journal.extend(records),
+            Effect::Rewrite(contents) => self.journal = contents,
+            Effect::Request(id, request) => {
+                let connection = ConnectionId(self.connection);
+                if self.reaper.is_some() {
+                    self.check_intents(&request);
+                    self.to_reaper.push_back((connection, id, request));
+                }
+            }
+            Effect::Send(message) => {
+                if self.is_connected {
+                    self.to_manager.push_back(message);
+                }
+            }
+            Effect::WriteLine(_, line) => self.lines.push(line),
+            Effect::Log(text) => self.logged.push(text),
+            Effect::CreateOutput(_) | Effect::MeasureOutput(_) => {}
+            Effect::ReadOutput {
+                reader,
+                job,
+                stream,
+                offset,
+            } => {
+                let file = self.files.get(&(job.get(), stream.name()));
+                let chunk = file.map_or(Chunk::Missing, |file| {
+                    let offset = usize::try_from(offset).expect("small");
+                    Chunk::Data(file[offset..].to_vec())
+                });
+                let service = self.service.as_mut().expect("it runs");
+                service.output_read(reader, chunk);
+            }
+        }
+    }
+
+    /// No task is handed to the reaper before the journal has a record of its job.
+    fn check_intents(&self, request: &Request) {
+        if let Request::Spawn(specs) = request {
+            let journal = JournalContents::decode(&self.journal).expect("valid");
+            for spec in specs {
+                assert!(journal.jobs.contains_key(&spec.task.job));
+            }
+        }
+    }
+
+    // --- deliveries
+
+    fn deliver_to_service(&mut self) -> bool {
+        let Some(service) = &mut self.service else {
+            return false;
+        };
+        let Some(message) = self.to_service.pop_front() else {
+            return false;
+        };
+        service.handle(&message);
+        self.turn_service();
+        true
+    }
+
+    fn deliver_to_manager(&mut self) -> bool {
+        let Some(message) = self.to_manager.pop_front() else {
+            return false;
+        };
+        self.manage(&message);
+        true
+    }
+
+    fn deliver_to_reaper(&mut self) -> bool {
+        let Some(reaper) = &mut self.reaper else {
+            return false;
+        };
+        let Some((connection, id, request)) = self.to_reaper.pop_front() else {
+            return false;
+        };
+        reaper.handle(connection, id, request, &mut self.kernel);
+        self.turn_reaper();
+        true
+    }
+
+    fn deliver_from_reaper(&mut self) -> bool {
+        let Some((connection, message)) = self.from_reaper.pop_front() else {
+            return false;
+        };
+        if connection == ConnectionId(self.connection)
+            && let Some(service) = &mut self.service
+        {
+            service.reaper_message(message);
+            self.turn_service();
+        }
+        true
+    }
+
+    fn turn_reaper(&mut self) {
+        let Some(reaper) = &mut self.reaper else {
+            return;
+        };
+        loop {
+            let exits = std::mem::take(&mut self.kernel.ended);
+            reaper.reap(&exits, 0);
+            let watched = self.kernel.watched.iter().copied();
+            let ended = watched.filter(|pid| !self.kernel.processes.contains_key(pid));
+            for pid in ended.collect::<Vec<_>>() {
+                self.kernel.watched.remove(&pid);
+                reaper.orphan_ended(pid, 0);
+            }
+            reaper.step(&mut self.kernel);
+            assert!(reaper.settle(&mut self.kernel));
+            self.from_reaper.extend(reaper.drain());
+            if !reaper.has_queued_requests() && self.kernel.ended.is_empty() {
+                break;
+            }
+        }
+        for (task, pid) in &self.kernel.spawned {
+            self.owners.insert(*pid, task.job.get());
+        }
+    }
+
+    fn end_process(&mut self, index: usize, status: WaitStatus) {
+        let count = self.kernel.processes.len();
+        if count > 0 {
+            let pid = self.kernel.processes.keys().nth(index % count).copied();
+            self.kernel.end(pid.expect("in range"), status);
+            self.turn_reaper();
+        }
+    }
+
+    fn fork(&mut self, index: usize) {
+        let count = self.kernel.processes.len();
+        if count > 0 {
+            let parent = *self
+                .kernel
+                .processes
+                .keys()
+                .nth(index % count)
+                .expect("in range");
+            let child = self.kernel.fork(parent);
+            if let Some(owner) = self.owners.get(&parent).copied() {
+                self.owners.insert(child, owner);
+            }
+        }
+    }
+
+    fn advance(&mut self, seconds: f64) {
+        self.now += seconds;
+        if let Some(service) = &mut self.service {
+            service.advance(self.now);
+        }
+        self.turn_service();
+    }
+
+    /// Delivers everything that is under way.
+    fn run(&mut self) {
+        if self.service.is_some() && self.reaper.is_none() {
+            self.connect_reaper();
+        }
+        while self.deliver_to_service()
+            || self.deliver_to_manager()
+            || self.deliver_to_reaper()
+            || self.deliver_from_reaper()
+        {}
+    }
+
+    /// Brings everything up again.
+    fn restart(&mut self) {
+        if self.service.is_none() {
+            self.start_service();
+            self.connect_reaper();
+        }
+        self.connect();
+        self.run();
+    }
+
+    /// Ends all processes and all jobs.
+    fn wind_up(&mut self) {
+        self.restart();
+        while !self.kernel.processes.is_empty() {
+            self.end_process(0, WaitStatus::Exited(0));
+            self.run();
+        }
+        for _ in 0..3 {
+            self.advance(LONG);
+            self.run();
+        }
+    }
+
+    fn job(&self, id: u64) -> &ManagedJob {
+        &self.jobs[&id]
+    }
+
+    fn answers(&self, id: u64) -> Vec<&str> {
+        self.job(id).answers.iter().map(String::as_str).collect()
+    }
+
+    fn spawned(&self, id: u64) -> Vec<Pid> {
+        let spawned = self.kernel.spawned.iter();
+        let of_job = spawned.filter(|(task, _)| task.job == JobId::new(id));
+        of_job.map(|(_, pid)| *pid).collect()
+    }
+
+    /// The greatest wait status of a job's processes, as `wait` reports it.
+    fn expected_status(&self, id: u64) -> i64 {
+        let status = |pid: Pid| match self.kernel.statuses[&pid] {
+            WaitStatus::Exited(code) => i64::from(code) << 8,
+            WaitStatus::Signaled { signal, .. } => i64::from(signal),
+            WaitStatus::Unknown => unreachable!("the kernel knows"),
+        };
+        let statuses = self.spawned(id).into_iter().map(status);
+        statuses.max().expect("it started")
+    }
+
+    /// The tasks of the spawn requests that are under way.
+    fn requested(&self) -> Vec<TaskSpec> {
+        let specs = |(_, _, request): &(ConnectionId, u32, Request)| match request {
+            Request::Spawn(specs) => specs.clone(),
+            _ => Vec::new(),
+        };
+        self.to_reaper.iter().flat_map(specs).collect()
+    }
+}
+
+fn submit(world: &mut World, id: u64, ntasks: u32) {
+    world.submit(id, jobspec(ntasks, &["true"]), Some(resources(ntasks)));
+}
+
+fn exited(code: u8) -> WaitStatus {
+    WaitStatus::Exited(code)
+}
+
+#[test]
+fn a_job_is_started_finished_released_and_forgotten() {
+    let mut world = World::new();
+    submit(&mut world, 1, 2);
+    world.run();
+    assert_eq!(world.answers(1), ["start"]);
+    world.end_process(0, exited(3));
+    world.end_process(0, exited(1));
+    world.run();
+    assert_eq!(world.answers(1), ["start", "finish", "release"]);
+    assert_eq!(world.job(1).statuses, [3 << 8]);
+    assert!(
+        JournalContents::decode(&world.journal)
+            .expect("valid")
+            .jobs
+            .is_empty()
+    );
+    assert!(world.kernel.log().jobs.is_empty());
+    assert_eq!(world.service.expect("it runs").jobs(), 0);
+}
+
+#[test]
+fn a_start_without_r_looks_it_up_and_gets_no_reattached() {
+    let mut world = World::new();
+    world.submit(1, jobspec(1, &["true"]), None);
+    world.run();
+    assert_eq!(world.answers(1), ["start"]);
+    world.crash_service(0, 0);
+    world.restart();
+    world.end_process(0, exited(0));
+    world.run();
+    // The first version of RFC 32 has no R in the request, and no `reattached`.
+    assert_eq!(world.answers(1), ["start", "start", "finish", "release"]);
+}
+
+#[test]
+fn a_killed_service_reattaches_and_reports_what_has_ended_meanwhile() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    submit(&mut world, 2, 1);
+    world.run();
+    world.crash_service(0, 0);
+    world.end_process(0, exited(7));
+    world.restart();
+    let reported = ["start", "reattached", "finish", "release"];
+    assert_eq!(world.answers(1), reported);
+    assert_eq!(world.job(1).statuses, [7 << 8]);
+    assert_eq!(world.answers(2), reported[..2]);
+    world.end_process(0, exited(0));
+    world.run();
+    assert_eq!(world.answers(2), reported);
+    assert_eq!(world.kernel.spawned.len(), 2);
+}
+
+#[test]
+fn an_instance_that_comes_back_learns_what_has_ended_meanwhile() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    world.lose_connection();
+    world.end_process(0, exited(2));
+    world.run();
+    world.connect();
+    world.run();
+    let reported = ["start", "reattached", "finish", "release"];
+    assert_eq!(world.answers(1), reported);
+    assert_eq!(world.job(1).statuses, [2 << 8]);
+}
+
+#[test]
+fn an_intent_that_the_reaper_does_not_know_is_carried_out() {
+    let mut world = World::new();
+    submit(&mut world, 1, 2);
+    let start = world.to_service.pop_front().expect("the start request");
+    world.service.as_mut().expect("it runs").handle(&start);
+    // Only the journal is written.
+    world.crash_service(1, 0);
+    let journal = JournalContents::decode(&world.journal).expect("valid");
+    assert!(journal.jobs.contains_key(&JobId::new(1)));
+    assert!(world.to_reaper.is_empty());
+    world.restart();
+    assert_eq!(world.answers(1), ["start"]);
+    assert_eq!(world.kernel.spawned.len(), 2);
+}
+
+#[test]
+fn a_cancelled_job_that_only_the_journal_knows_is_not_started() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    let start = world.to_service.pop_front().expect("the start request");
+    world.service.as_mut().expect("it runs").handle(&start);
+    world.crash_service(1, 0);
+    world.cancel(1);
+    world.restart();
+    assert_eq!(world.answers(1), ["release"]);
+    assert!(world.kernel.spawned.is_empty());
+}
+
+#[test]
+fn a_job_without_a_record_is_not_started_a_second_time() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    let start = world.to_service.pop_front().expect("the start request");
+    world.service.as_mut().expect("it runs").handle(&start);
+    world.crash_service(0, 3);
+    world.restart();
+    assert_eq!(world.answers(1), ["exception", "release"]);
+    let note = "lost: the execution service has no record of the job's start";
+    assert_eq!(world.job(1).notes, [note]);
+    assert!(world.kernel.spawned.is_empty());
+}
+
+#[test]
+fn requests_that_a_killed_service_has_left_are_not_repeated() {
+    let mut world = World::new();
+    submit(&mut world, 1, 3);
+    assert!(world.deliver_to_service());
+    assert_eq!(world.to_reaper.len(), 1);
+    world.crash_service(0, 0);
+    world.restart();
+    assert_eq!(world.answers(1), ["reattached"]);
+    assert_eq!(world.kernel.spawned.len(), 3);
+}
+
+#[test]
+fn after_a_reboot_an_exception_says_so() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    submit(&mut world, 2, 1);
+    world.run();
+    world.end_process(1, exited(4));
+    world.crash_service(0, 0);
+    world.reaper = None;
+    world.kernel.processes.clear();
+    world.settings.boot = BootId(43);
+    world.restart();
+    let note = "the machine was rebooted while the job ran";
+    assert_eq!(world.job(1).notes, [note]);
+    assert_eq!(world.answers(1), ["start", "exception", "release"]);
+    // The end of the second job was recorded before.
+    assert_eq!(world.job(2).statuses, [4 << 8]);
+    assert!(world.job(2).notes.is_empty());
+    world.run();
+    assert!(
+        JournalContents::decode(&world.journal)
+            .expect("valid")
+            .jobs
+            .is_empty()
+    );
+}
+
+#[test]
+fn the_status_of_a_task_whose_reaper_was_killed_is_not_invented() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    world.crash_reaper();
+    world.connect_reaper();
+    world.end_process(0, exited(0));
+    world.run();
+    assert_eq!(world.answers(1), ["start", "exception", "release"]);
+    let note = "the wait status of task 0 is lost: the reaper was killed";
+    assert_eq!(world.job(1).notes, [note]);
+}
+
+#[test]
+fn a_cancelled_job_gets_sigterm_and_what_is_left_sigkill() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    world.fork(0);
+    world.cancel(1);
+    world.run();
+    assert_eq!(world.job(1).statuses, [15]);
+    assert_eq!(world.answers(1), ["start", "finish", "release"]);
+    assert!(world.kernel.processes.is_empty());
+}
+
+#[test]
+fn a_job_ends_when_its_allocation_expires_with_or_without_an_instance() {
+    for is_connected in [true, false] {
+        let mut world = World::new();
+        let mut r = resources(1);
+        r["execution"]["starttime"] = json!(1000.0);
+        r["execution"]["expiration"] = json!(1010.0);
+        world.submit(1, jobspec(1, &["sleep"]), Some(r));
+        world.run();
+        if !is_connected {
+            world.lose_connection();
+        }
+        world.advance(9.0);
+        world.run();
+        assert_eq!(world.kernel.processes.len(), 1);
+        world.advance(2.0);
+        world.run();
+        assert!(world.kernel.processes.is_empty());
+        world.connect();
+        world.run();
+        assert_eq!(world.job(1).notes, ["resource allocation expired"]);
+        assert_eq!(world.job(1).statuses, [15]);
+    }
+}
+
+#[test]
+fn a_program_that_does_not_exist_has_status_127_and_ends_the_others() {
+    let mut world = World::new();
+    let failure = |errno| SpawnFailure {
+        step: Step::Exec,
+        errno,
+    };
+    world.kernel.fails.insert(Rank(1), failure(2));
+    submit(&mut world, 1, 2);
+    world.run();
+    assert_eq!(world.job(1).statuses, [127 << 8]);
+    assert_eq!(world.answers(1), ["start", "finish", "release"]);
+    assert_eq!(world.lines, ["penstock: true: command not found\n"]);
+    world.kernel.fails.insert(Rank(0), failure(13));
+    submit(&mut world, 2, 1);
+    world.run();
+    assert_eq!(world.job(2).statuses, [126 << 8]);
+    assert_eq!(world.lines[1], "penstock: true: Permission denied\n");
+}
+
+#[test]
+fn a_task_that_cannot_be_set_up_fails_the_job() {
+    let cases = [
+        (Step::Chdir, 2, "working directory `/work` does not exist"),
+        (
+            Step::Stdout,
+            13,
+            "cannot write `/state/output/1/stdout`: Permission denied",
+        ),
+        (
+            Step::Clone,
+            11,
+            "cannot start a task: Resource temporarily unavailable",
+        ),
+    ];
+    for (step, errno, note) in cases {
+        let mut world = World::new();
+        world
+            .kernel
+            .fails
+            .insert(Rank(1), SpawnFailure { step, errno });
+        submit(&mut world, 1, 2);
+        world.run();
+        assert_eq!(world.job(1).notes, [note]);
+        assert_eq!(world.answers(1), ["exception", "release"]);
+        assert!(world.kernel.processes.is_empty());
+    }
+}
+
+#[test]
+fn what_is_not_supported_is_rejected() {
+    let options = [
+        (
+            json!({"pmix": true}),
+            "does not support PMIx start-up (`pmix`) yet",
+        ),
+        (
+            json!({"pty": {"interactive": 1}}),
+            "does not support a pseudo-terminal (`pty`) yet",
+        ),
+        (
+            json!({"rlimit": {"nofile": 5}}),
+            "does not support resource limits (`rlimit`) yet",
+        ),
+        (
+            json!({"input": {"stdin": {"path": "x"}}}),
+            "does not support standard input (`input`) yet",
+        ),
+        (
+            json!({"output": {"stdout": {"label": true}}}),
+            "does not support labelled output (`label`) yet",
+        ),
+        (
+            json!({"output": {"stdout": {"path": "{{x}}"}}}),
+            "output `{{x}}`: unknown `{{x}}`",
+        ),
+    ];
+    for (options, text) in options {
+        let mut world = World::new();
+        let mut spec = jobspec(1, &["true"]);
+        spec["attributes"]["system"]["shell"] = json!({"options": options});
+        world.submit(1, spec, Some(resources(1)));
+        world.run();
+        assert_eq!(world.answers(1), ["exception", "release"]);
+        let note = &world.job(1).notes[0];
+        assert!(note.contains(text), "{note}");
+        assert!(world.kernel.spawned.is_empty());
+        assert_eq!(world.service.expect("it runs").jobs(), 0);
+    }
+    let mut world = World::new();
+    let mut start = json!({
+        "id": 1, "userid": OWNER + 1, "jobspec": jobspec(1, &["true"]), "reattach": false, "R": resources(1),
+    });
+    submit(&mut world, 1, 1);
+    world.to_service.clear();
+    world
+        .to_service
+        .push_back(World::request("job-exec.start", &start));
+    world.run();
+    assert!(world.job(1).notes[0].contains("no jobs of guests yet"));
+    start["userid"] = json!(OWNER);
+    let mut foreign = World::request("job-exec.start", &start);
+    foreign.rolemask = role::USER;
+    world.to_service.push_back(foreign);
+    while world.deliver_to_service() {}
+    let answer = world.to_manager.pop_front().expect("an error");
+    assert_eq!(answer.errnum(), penstock_flux::errno::EPERM);
+}
+
+#[test]
+fn tasks_have_the_environment_output_and_cores_of_their_job() {
+    let mut world = World::new();
+    submit(&mut world, 1, 2);
+    world.deliver_to_service();
+    let [first, second] = <[TaskSpec; 2]>::try_from(world.requested()).expect("two");
+    let variable = |spec: &TaskSpec, name: &str| {
+        let prefix = format!("{name}=");
+        let texts = spec
+            .environment
+            .iter()
+            .map(|text| text.to_str().expect("UTF-8"));
+        let mut found = texts.filter_map(|text| text.strip_prefix(&prefix));
+        found.next().map(str::to_owned)
+    };
+    let is = |name: &str, value: &str| assert_eq!(variable(&second, name).as_deref(), Some(value));
+    is("PATH", "/bin");
+    is("PENSTOCK_JOB_ID", "ƒ2");
+    is("FLUX_JOB_SIZE", "2");
+    is("FLUX_JOB_NNODES", "1");
+    is("FLUX_TASK_RANK", "1");
+    is("PENSTOCK_LOCAL_RANK", "1");
+    is("PENSTOCK_URI", URI);
+    is("PENSTOCK_WITHIN_0", "outer");
+    is("PENSTOCK_WITHIN_1", &format!("{URI} ƒ2"));
+    is("CUDA_VISIBLE_DEVICES", "-1");
+    assert_eq!(variable(&second, "HOME"), None);
+    assert_eq!(first.cpus, [0]);
+    assert_eq!(second.cpus, [1]);
+    assert_eq!(first.directory.as_c_str(), c"/work");
+    let retained = |name: &str| CString::new(format!("/state/output/1/{name}")).expect("text");
+    assert_eq!(first.stdout, Output::Truncate(retained("stdout")));
+    assert_eq!(first.stderr, Output::Truncate(retained("stderr")));
+    assert_eq!(second.stdout, Output::Append(retained("stdout")));
+}
+
+#[test]
+fn output_templates_are_filled_in() {
+    let mut world = World::new();
+    let mut spec = jobspec(2, &["/bin/true"]);
+    let path = "{{name}}-{{ id.dec }}-{{taskid}}-{{node.name}}-{x}{{y";
+    spec["attributes"]["system"]["shell"] =
+        json!({"options": {"output": {"stdout": {"type": "file", "path": path}}}});
+    world.submit(1, spec, Some(resources(2)));
+    world.deliver_to_service();
+    let [first, second] = <[TaskSpec; 2]>::try_from(world.requested()).expect("two");
+    let path =
+        |rank: u32| CString::new(format!("/work/true-1-{rank}-n3-{{x}}{{{{y")).expect("text");
+    assert_eq!(first.stdout, Output::Truncate(path(0)));
+    assert_eq!(second.stdout, Output::Truncate(path(1)));
+    assert_eq!(second.stderr, Output::SameAsStdout);
+}
+
+#[test]
+fn a_job_that_writes_too_much_is_ended() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    let service = world.service.as_mut().expect("it runs");
+    service.output_measured(JobId::new(1), 1000);
+    service.output_measured(JobId::new(1), 1001);
+    world.run();
+    world.turn_service();
+    world.run();
+    assert!(world.job(1).notes[0].starts_with("more than 1000 bytes of output"));
+    assert_eq!(world.job(1).statuses, [15]);
+}
+
+#[test]
+fn tasks_on_released_targets_end_and_do_not_count() {
+    let mut world = World::new();
+    let r = json!({"version": 1, "execution": {
+        "R_lite": [{"rank": "3-4", "children": {"core": "0"}}], "nodelist": ["n[3-4]"],
+    }});
+    world.submit(1, jobspec(2, &["sleep"]), Some(r));
+    world.run();
+    let shrink = World::request("job-exec.shrink", &json!({"id": 1, "ranks": "4"}));
+    let flags = shrink.flags | flags::NORESPONSE;
+    world.to_service.push_back(shrink.with_flags(flags));
+    world.run();
+    assert_eq!(world.kernel.processes.len(), 1);
+    // The released target is remembered.
+    world.crash_service(0, 0);
+    world.restart();
+    world.end_process(0, exited(0));
+    world.run();
+    assert_eq!(world.job(1).statuses, [0]);
+}
+
+#[test]
+fn a_replaced_service_ends_its_jobs_without_further_responses() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    let replaced = World::request("job-exec.replaced", &json!({"service": "other"}));
+    world.to_service.push_back(replaced);
+    world.run();
+    assert!(world.kernel.processes.is_empty());
+    assert_eq!(world.answers(1), ["start"]);
+    assert!(
+        JournalContents::decode(&world.journal)
+            .expect("valid")
+            .jobs
+            .is_empty()
+    );
+}
+
+#[test]
+fn output_is_followed_to_the_end_of_its_job() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    let file = world.files.entry((1, "stdout")).or_default();
+    file.extend_from_slice(b"one");
+    let output = World::request("job-exec.output", &json!({"id": 1, "follow": true}));
+    let flags = output.flags | flags::STREAMING;
+    world
+        .service
+        .as_mut()
+        .expect("it runs")
+        .handle(&output.with_flags(flags).with_matchtag(9));
+    let mut texts = Vec::new();
+    let collect = |world: &mut World, texts: &mut Vec<Value>| {
+        world.turn_service();
+        while let Some(message) = world.to_manager.pop_front() {
+            if message.topic() == "job-exec.output" {
+                let errnum = message.errnum();
+                texts.push(if errnum == 0 {
+                    message.read().expect("JSON")
+                } else {
+                    json!(errnum)
+                });
+            } else {
+                world.manage(&message);
+            }
+        }
+    };
+    collect(&mut world, &mut texts);
+    assert_eq!(texts, [json!({"stream": "stdout", "data": "b25l"})]);
+    let file = world.files.get_mut(&(1, "stdout")).expect("there");
+    file.extend_from_slice(b"two");
+    world.end_process(0, exited(0));
+    while world.deliver_from_reaper() {}
+    world.advance(1.0);
+    collect(&mut world, &mut texts);
+    let rest = [
+        json!({"stream": "stdout", "data": "dHdv"}),
+        json!(penstock_flux::errno::ENODATA),
+    ];
+    assert_eq!(texts[1..], rest);
+}
+
+// --- random crashes
+
+#[derive(Debug, Clone, Copy)]
+enum Action {
+    Submit(u32),
+    Deliver(u8),
+    EndProcess(usize, WaitStatus),
+    Fork(usize),
+    Cancel(u64),
+    CrashService(usize, usize),
+    CrashReaper,
+    LoseConnection,
+    Connect,
+    ConnectReaper,
+    Advance,
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let status = prop_oneof![
+        any::<u8>().prop_map(WaitStatus::Exited),
+        Just(WaitStatus::Signaled {
+            signal: 11,
+            core: false
+        }),
+    ];
+    prop_oneof![
+        4 => (1..4u32).prop_map(Action::Submit),
+        20 => (0..4u8).prop_map(Action::Deliver),
+        6 => (any::<usize>(), status).prop_map(|(index, status)| Action::EndProcess(index, status)),
+        2 => any::<usize>().prop_map(Action::Fork),
+        1 => (1..12u64).prop_map(Action::Cancel),
+        2 => (0..6usize, any::<usize>()).prop_map(|(effects, torn)| Action::CrashService(effects, torn)),
+        1 => Just(Action::CrashReaper),
+        1 => Just(Action::LoseConnection),
+        3 => Just(Action::Connect),
+        2 => Just(Action::ConnectReaper),
+        1 => Just(Action::Advance),
+    ]
+}
+
+impl World {
+    fn take(&mut self, action: Action) {
+        match action {
+            Action::Submit(ntasks) => {
+                let id = self.jobs.len() as u64 + 1;
+                submit(self, id, ntasks);
+            }
+            Action::Deliver(queue) => {
+                match queue {
+                    0 => self.deliver_to_service(),
+                    1 => self.deliver_to_manager(),
+                    2 => self.deliver_to_reaper(),
+                    _ => self.deliver_from_reaper(),
+                };
+            }
+            Action::EndProcess(index, status) => self.end_process(index, status),
+            Action::Fork(index) => self.fork(index),
+            Action::Cancel(id) => self.cancel(id),
+            Action::CrashService(effects, torn) => self.crash_service(effects, torn),
+            Action::CrashReaper => self.crash_reaper(),
+            Action::LoseConnection => self.lose_connection(),
+            Action::Connect => {
+                if self.service.is_none() {
+                    self.start_service();
+                    self.connect_reaper();
+                }
+                self.connect();
+            }
+            Action::ConnectReaper => {
+                if self.reaper.is_none() {
+                    self.connect_reaper();
+                }
+            }
+            Action::Advance => self.advance(LONG),
+        }
+    }
+
+    fn check(&self) {
+        let mut tasks: Vec<_> = self.kernel.spawned.iter().map(|(task, _)| *task).collect();
+        tasks.sort();
+        let count = tasks.len();
+        tasks.dedup();
+        assert_eq!(tasks.len(), count, "a task was started twice");
+        for (id, job) in &self.jobs {
+            assert!(job.is_released, "{id}: {job:?}");
+            let is_unrecorded = job.notes.iter().any(|note| note.starts_with("lost: "));
+            if is_unrecorded {
+                assert!(self.spawned(*id).is_empty(), "{id}: {job:?}");
+            } else if let Some(status) = job.statuses.last() {
+                assert_eq!(*status, self.expected_status(*id), "{id}: {job:?}");
+            } else {
+                // Without a status there is a reason.
+                let is_orphaned = self.orphaned.contains(id) && !job.notes.is_empty();
+                assert!(is_orphaned || job.is_cancelled, "{id}: {job:?}");
+            }
+            if !job.is_cancelled && !is_unrecorded && !self.orphaned.contains(id) {
+                assert!(job.notes.is_empty(), "{id}: {job:?}");
+                assert!(!job.statuses.is_empty(), "{id}: {job:?}");
+            }
+        }
+        let journal = JournalContents::decode(&self.journal).expect("valid");
+        assert!(journal.jobs.is_empty(), "{journal:?}");
+        assert!(self.kernel.log().jobs.is_empty());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn no_job_is_started_twice_and_every_status_is_right(actions in prop::collection::vec(action(), 1..120)) {
+        let mut world = World::new();
+        for action in actions {
+            world.take(action);
+        }
+        world.wind_up();
+        world.check();
+    }
+}

@@ -1,0 +1,188 @@
+//! A kernel without processes, files or clock.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use penstock_exec::log::{LogContents, Record};
+use penstock_exec::protocol::TaskSpec;
+use penstock_exec::{
+    Exit, Identity, Kernel, Pid, ProcessId, ProcessInfo, Rank, SpawnFailure, TaskId, Usage,
+    WaitStatus,
+};
+
+/// The process of the reaper.
+pub const REAPER: Pid = Pid(1);
+
+/// A process of the virtual kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct Process {
+    pub parent: Pid,
+    pub session: Pid,
+    pub mark: u64,
+    pub start_time: u64,
+    pub is_stopped: bool,
+    /// Processes that it forks, one each time that the reaper lists its children, until it is stopped.
+    pub forks: u32,
+}
+
+/// Processes in a table, the log in a buffer.
+#[derive(Debug, Default)]
+pub struct VirtualKernel {
+    pub processes: BTreeMap<Pid, Process>,
+    pub last_pid: u32,
+    pub log: Vec<u8>,
+    pub ended: Vec<Exit>,
+    pub watched: BTreeSet<Pid>,
+    pub is_full: bool,
+    pub fails: BTreeMap<Rank, SpawnFailure>,
+    pub rewrites: usize,
+    /// Every task that was ever started, and its process.
+    pub spawned: Vec<(TaskId, Pid)>,
+    /// How processes ended.
+    pub statuses: BTreeMap<Pid, WaitStatus>,
+}
+
+impl VirtualKernel {
+    pub fn fork(&mut self, parent: Pid) -> Pid {
+        self.last_pid += 1;
+        let pid = Pid(100 + self.last_pid);
+        let template = self.processes.get(&parent).copied();
+        let process = Process {
+            parent,
+            session: template.map_or(pid, |parent| parent.session),
+            mark: template.map_or(u64::MAX, |parent| parent.mark),
+            start_time: u64::from(self.last_pid),
+            is_stopped: false,
+            forks: 0,
+        };
+        self.processes.insert(pid, process);
+        pid
+    }
+
+    /// Ends a process: its children become the reaper's.
+    pub fn end(&mut self, pid: Pid, status: WaitStatus) {
+        let Some(process) = self.processes.remove(&pid) else {
+            return;
+        };
+        self.statuses.insert(pid, status);
+        for child in self.processes.values_mut() {
+            if child.parent == pid {
+                child.parent = REAPER;
+            }
+        }
+        if process.parent == REAPER {
+            self.ended.push(Exit {
+                pid,
+                status,
+                usage: Usage::default(),
+            });
+        }
+    }
+
+    pub fn leave_session(&mut self, pid: Pid) {
+        self.processes.get_mut(&pid).expect("it runs").session = pid;
+    }
+
+    pub fn log(&self) -> LogContents {
+        LogContents::decode(&self.log).expect("valid")
+    }
+}
+
+impl Kernel for VirtualKernel {
+    fn spawn(&mut self, task: &TaskSpec, mark: Option<u64>) -> Result<ProcessId, SpawnFailure> {
+        if let Some(failure) = self.fails.get(&task.task.rank) {
+            return Err(*failure);
+        }
+        let pid = self.fork(REAPER);
+        self.spawned.push((task.task, pid));
+        let process = self.processes.get_mut(&pid).expect("new");
+        process.mark = mark.unwrap_or(u64::MAX);
+        let id = ProcessId {
+            pid,
+            start_time: process.start_time,
+        };
+        Record::Started(task.task, id).encode(&mut self.log);
+        Ok(id)
+    }
+
+    fn append(&mut self, records: &[u8]) -> io::Result<()> {
+        if self.is_full {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        self.log.extend_from_slice(records);
+        Ok(())
+    }
+
+    fn rewrite(&mut self, log: &[u8]) -> io::Result<()> {
+        self.rewrites += 1;
+        self.log = log.to_vec();
+        Ok(())
+    }
+
+    fn signal(&mut self, pid: Pid, identity: Identity, signal: u32) -> bool {
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return false;
+        };
+        let is_right = match identity {
+            Identity::Child | Identity::ChildGroup => process.parent == REAPER,
+            Identity::ChildOf(parent) => process.parent == parent,
+            Identity::StartTime(time) => process.start_time == time,
+        };
+        match signal {
+            _ if !is_right => {}
+            19 => process.is_stopped = true,
+            9 | 15 => {
+                let signal = u8::try_from(signal).expect("small");
+                let core = false;
+                self.end(pid, WaitStatus::Signaled { signal, core });
+            }
+            _ => {}
+        }
+        is_right
+    }
+
+    fn children(&mut self, parent: Option<Pid>) -> Vec<Pid> {
+        let parent = parent.unwrap_or(REAPER);
+        let children = |kernel: &Self| {
+            let is_child =
+                |(pid, process): (&Pid, &Process)| (process.parent == parent).then_some(*pid);
+            kernel.processes.iter().filter_map(is_child).collect()
+        };
+        let listed = children(self);
+        let forks = self
+            .processes
+            .get_mut(&parent)
+            .filter(|process| !process.is_stopped && process.forks > 0);
+        if let Some(process) = forks {
+            process.forks -= 1;
+            let forks = process.forks;
+            let child = self.fork(parent);
+            self.processes.get_mut(&child).expect("new").forks = forks;
+        }
+        listed
+    }
+
+    fn inspect(&mut self, pid: Pid) -> Option<ProcessInfo> {
+        let process = self.processes.get(&pid)?;
+        Some(ProcessInfo {
+            session: process.session,
+            mark: process.mark,
+        })
+    }
+
+    fn watch(&mut self, process: ProcessId) -> bool {
+        let is_same = self
+            .processes
+            .get(&process.pid)
+            .is_some_and(|found| found.start_time == process.start_time);
+        if is_same {
+            self.watched.insert(process.pid);
+        }
+        is_same
+    }
+
+    fn now_ns(&self) -> u64 {
+        1_000
+    }
+}

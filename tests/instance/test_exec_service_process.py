@@ -1,0 +1,180 @@
+"""`penstock exec`: jobs that outlive their execution service, and the instance."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from contextlib import contextmanager, suppress
+
+import pytest
+from tests.instance.conftest import PENSTOCK, attached
+
+
+@pytest.fixture
+def service(tmp_path):
+    """Gives a context manager that runs a service; its reaper is killed after the test."""
+    directory = tmp_path / "exec"
+
+    @contextmanager
+    def attach(instance, *options: str):
+        command = [*PENSTOCK, "exec", "--uri", instance.uri, "--directory", str(directory)]
+        with attached([*command, *options], "ready") as process:
+            yield process
+
+    yield attach
+    with suppress(FileNotFoundError, ProcessLookupError):
+        os.kill(reaper_of(directory), signal.SIGKILL)
+
+
+@pytest.fixture
+def instance(start):
+    with start("--exec", "none") as instance:
+        yield instance
+
+
+def reaper_of(directory) -> int:
+    return int((directory / "reaper" / "lock").read_text())
+
+
+def kill(process: subprocess.Popen) -> None:
+    process.kill()
+    process.wait()
+
+
+def gate(path):
+    """A FIFO at which a task waits, and the shell's command for that."""
+    os.mkfifo(path)
+    return f"cat {path}"
+
+
+def open_gate(path) -> None:
+    """Waits until a task is at the gate, and lets it pass."""
+    with path.open("w"):
+        pass
+
+
+def events(instance, job: str) -> list[str]:
+    return [json.loads(line)["name"] for line in instance.lines("eventlog", "--json", job)]
+
+
+def reason(instance, job: str) -> str:
+    return json.loads(instance.lines("info", "--json", job)[0])["reason"]
+
+
+def test_jobs_run_with_their_output_and_exit_codes(instance, service, tmp_path):
+    with service(instance):
+        done = instance.penstock("run", "sh", "-c", "echo out; echo err >&2; exit 3")
+        assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
+        done = instance.penstock("run", "nosuchprogram")
+        assert done.returncode == 127
+        assert done.stderr == "penstock: nosuchprogram: command not found\n"
+        script = "echo $PENSTOCK_JOB_ID $FLUX_TASK_RANK $PWD"
+        options = ["--cwd", str(tmp_path), "--job-name=x", "-o", "{{name}}-{{id}}.out"]
+        (job,) = instance.lines("submit", *options, "sh", "-c", script)
+        assert instance.penstock("wait", job).returncode == 0
+        assert (tmp_path / f"x-{job}.out").read_text() == f"{job} 0 {tmp_path}\n"
+        jobs = instance.lines("submit", "--cc=0-39", "sh", "-c", "exit {cc}")
+        codes = [instance.penstock("wait", job).returncode for job in jobs[::8]]
+        assert codes == [0, 8, 16, 24, 32]
+        instance.penstock("wait", *jobs)
+        assert {events(instance, job)[-1] for job in jobs} == {"clean"}
+
+
+def test_a_task_is_bound_to_its_core(instance, service):
+    with service(instance):
+        (row,) = instance.lines("run", "sh", "-c", "grep Cpus_allowed_list /proc/self/status")
+        assert row.split()[1].isdecimal() or os.cpu_count() == 1
+
+
+def test_a_killed_service_is_replaced_while_a_task_writes(instance, service, tmp_path):
+    first, second, third = tmp_path / "first", tmp_path / "second", tmp_path / "third"
+    script = f"echo one; {gate(first)}; echo two; {gate(second)}; echo three; exit 5"
+    with service(instance) as process:
+        (job,) = instance.lines("submit", "sh", "-c", script)
+        (short,) = instance.lines("submit", "sh", "-c", f"{gate(third)}; exit 7")
+        with first.open("w"), third.open("w"):
+            # Both are at their gates. One ends while there is no service, the other writes on.
+            kill(process)
+    with service(instance):
+        assert instance.penstock("wait", short).returncode == 7
+        open_gate(second)
+        assert instance.penstock("wait", job).returncode == 5
+        assert instance.lines("logs", job) == ["one", "two", "three"]
+    log = events(instance, job)
+    assert log.count("start") == 1
+    assert log[log.index("start") + 1 :] == ["reattached", "finish", "release", "free", "clean"]
+
+
+def test_jobs_outlive_a_killed_instance(start, service, tmp_path):
+    ends, runs = tmp_path / "ends", tmp_path / "runs"
+    with start("--exec", "none") as instance:
+        service_of_both = service(instance)
+        service_of_both.__enter__()
+        (ended,) = instance.lines("submit", "sh", "-c", f"{gate(ends)}; exit 4")
+        (running,) = instance.lines("submit", "sh", "-c", f"echo on; {gate(runs)}; exit 6")
+        with instance.process.stdin:
+            instance.process.kill()
+        instance.process.wait()
+    try:
+        open_gate(ends)
+        with start("--exec", "none") as instance:
+            assert instance.penstock("wait", ended).returncode == 4
+            open_gate(runs)
+            assert instance.penstock("wait", running).returncode == 6
+            assert instance.lines("logs", running) == ["on"]
+            assert instance.penstock("run", "true").returncode == 0
+    finally:
+        service_of_both.__exit__(None, None, None)
+
+
+def test_a_lost_wait_status_is_an_exception(instance, service, tmp_path):
+    with service(instance) as process:
+        (job,) = instance.lines("submit", "sh", "-c", gate(tmp_path / "gate"))
+        opened = (tmp_path / "gate").open("w")
+        kill(process)
+    os.kill(reaper_of(tmp_path / "exec"), signal.SIGKILL)
+    with service(instance):
+        # The task runs on without its parent.
+        assert instance.lines("run", "echo", "more") == ["more"]
+        opened.close()
+        assert instance.penstock("wait", job).returncode != 0
+    assert "the wait status of task 0 is lost: the reaper was killed" in reason(instance, job)
+
+
+def test_a_cancelled_job_leaves_nothing(instance, service, tmp_path):
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    script = f"trap '' TERM; setsid sh -c 'echo $$ > {ready}; exec sleep 1000' & wait; wait"
+    with service(instance, "--kill-timeout", "0.1s"):
+        (job,) = instance.lines("submit", "sh", "-c", script)
+        pid = int(ready.read_text())
+        instance.lines("cancel", job)
+        assert instance.penstock("wait", job).returncode != 0
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_what_is_not_supported_is_rejected(instance, service):
+    with service(instance):
+        (job,) = instance.lines("submit", "--pmix", "true")
+        assert instance.penstock("wait", job).returncode != 0
+        assert "does not support PMIx start-up" in reason(instance, job)
+
+
+def test_the_service_needs_an_instance_and_a_directory_of_its_own(instance, service, tmp_path):
+    command = [*PENSTOCK, "exec", "--directory", str(tmp_path / "exec")]
+    absent = f"local://{tmp_path}/absent"
+    done = subprocess.run([*command, "--uri", absent], capture_output=True, text=True, check=False)
+    assert done.returncode == 69
+    assert f"no instance at `{absent}`" in done.stderr
+    with service(instance):
+        again = [*command, "--uri", instance.uri]
+        done = subprocess.run(again, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert "another execution service (pid " in done.stderr
+        other = [*PENSTOCK, "exec", "--directory", str(tmp_path / "other"), "--uri", instance.uri]
+        done = subprocess.run(other, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert "service.add failed" in done.stderr
