@@ -1,6 +1,9 @@
 """Drives one real end of a protocol per test: its peers are played by the test.
 
 `Manager` holds a job manager, `Sched` a scheduler. Time advances with each message only.
+
+Topics, payloads and the types of alloc responses are written by hand, as the RFCs have them: the
+tests check `penstock_flux` as well, and would share its errors if they took these from there.
 """
 
 from __future__ import annotations
@@ -283,11 +286,11 @@ class Sched:
         while True:
             while self.scheduler.schedule(self.now):
                 pass
-            heard = list(self.scheduler.take_out())
+            taken = list(self.scheduler.take_out())
             self.log += self.scheduler.take_log()
-            sent += heard
-            answers = [answer for message in heard if (answer := self._record(message)) is not None]
-            if not heard:
+            sent += taken
+            answers = [answer for message in taken if (answer := self._record(message)) is not None]
+            if not taken:
                 return sent
             self.scheduler.handle(Batch(answers))
 
@@ -341,10 +344,10 @@ class Sched:
         return self.respond("resource.acquire", payload)
 
     def announce(self, job: int, r: str, **more: Any) -> list[Message]:
-        """Hello tells it of a job that holds resources."""
+        """Sends a hello response for a job that holds resources."""
         self.store[job] = r
-        told = {"id": job, "priority": 16, "userid": OWNER, "t_submit": 1.0, **more}
-        return self.respond("job-manager.sched-hello", told)
+        response = {"id": job, "priority": 16, "userid": OWNER, "t_submit": 1.0, **more}
+        return self.respond("job-manager.sched-hello", response)
 
     def end_hello(self) -> list[Message]:
         """Ends the stream of hello with ENODATA."""
@@ -371,8 +374,8 @@ class Sched:
 
     def alloc(self, job: int, priority: int = 16, **spec: Any) -> list[Message]:
         """Sends `sched.alloc`."""
-        told = {"id": job, "priority": priority, "userid": OWNER, "t_submit": 1.0}
-        return self.request("sched.alloc", {**told, "jobspec": jobspec(**spec)})
+        payload = {"id": job, "priority": priority, "userid": OWNER, "t_submit": 1.0}
+        return self.request("sched.alloc", {**payload, "jobspec": jobspec(**spec)})
 
     def cancel(self, job: int) -> list[Message]:
         """Sends `sched.cancel`."""

@@ -386,10 +386,10 @@ BAD_JOBSPECS = [
 
 def test_a_feasibility_check_does_not_end_the_scheduler(scheduled):
     _, client = scheduled
-    for asked in [{}, *({"jobspec": bad} for bad in BAD_JOBSPECS)]:
+    for request in [{}, *({"jobspec": bad} for bad in BAD_JOBSPECS)]:
         with pytest.raises(RpcError) as caught:
-            client.rpc("feasibility.check", asked)
-        assert caught.value.errno == errno.EINVAL, asked
+            client.rpc("feasibility.check", request)
+        assert caught.value.errno == errno.EINVAL, request
     assert client.rpc("feasibility.check", {"jobspec": changed(slots=4)}) == {}
     assert end_of(client, client.submit(spec("true")))["result"] == COMPLETED
 

@@ -129,12 +129,12 @@ def test_a_cancelled_future_is_cancelled_at_once_and_its_job_ends(executor, loca
     future = executor.submit(["sleep", "1000"])
     job = future.jobid()
     assert future.running()
-    told = threading.Event()
-    future.add_done_callback(lambda _: told.set())
+    called = threading.Event()
+    future.add_done_callback(lambda _: called.set())
     assert future.cancel()
     assert future.cancel()
     assert future.cancelled()
-    assert told.wait(60)
+    assert called.wait(60)
     with pytest.raises(CancelledError):
         future.result()
     assert future.jobid() == job
@@ -177,10 +177,10 @@ def test_a_failing_callback_does_not_affect_others(executor, caplog):
 
 
 def test_a_job_id_is_reported_once_it_is_known(executor):
-    told = threading.Event()
+    called = threading.Event()
     future = executor.submit(["true"])
-    future.add_jobid_callback(lambda job: told.set() if job is future else None)
-    assert told.wait(60)
+    future.add_jobid_callback(lambda job: called.set() if job is future else None)
+    assert called.wait(60)
     assert future.jobid(0) > 0
 
 

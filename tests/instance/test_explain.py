@@ -53,18 +53,18 @@ def test_a_pending_job_is_explained_with_an_estimate(start, mode):
     ):
         busy = started(client, nodes=3)
         wide = client.submit(spec(nodes=4))
-        told = one(instance, "explain", "--json", str(wide))
-        assert told["id_int"] == wide
-        assert "4 nodes" in told["reason"]
+        response = one(instance, "explain", "--json", str(wide))
+        assert response["id_int"] == wide
+        assert "4 nodes" in response["reason"]
         end = client.info(busy)["expiration"]
-        assert told["start"] == pytest.approx(end, abs=2)
+        assert response["start"] == pytest.approx(end, abs=2)
         text = instance.lines("explain", str(wide))
-        assert text[0] == f"{f58(instance, wide)}: {told['reason']}"
+        assert text[0] == f"{f58(instance, wide)}: {response['reason']}"
         assert re.match(r"    starts in (60|59) min \(", text[1])
         # Everybody sees it in the list of jobs.
-        told = client.info(wide)["annotations"]["sched"]
-        assert "4 nodes" in told["reason_pending"]
-        assert told["t_estimate"] == pytest.approx(end, abs=2)
+        annotations = client.info(wide)["annotations"]["sched"]
+        assert "4 nodes" in annotations["reason_pending"]
+        assert annotations["t_estimate"] == pytest.approx(end, abs=2)
         assert "4 nodes" in "\n".join(instance.lines("jobs", "-A"))
 
 
@@ -121,18 +121,18 @@ def test_what_if_answers_and_changes_nothing(start, mode):
         instance.lines("explain", str(wide))
         before = client.stats("sched")
         # One node is free, and `wide` does not start before `busy` ends.
-        told = one(instance, "what-if", "--json", "submit", "-t", "30", "true")
-        assert told["start"] == pytest.approx(client.info(busy)["t_run"], abs=60)
-        told = one(instance, "what-if", "--json", "submit", "-N", "1", "-t", "2h", "true")
+        response = one(instance, "what-if", "--json", "submit", "-t", "30", "true")
+        assert response["start"] == pytest.approx(client.info(busy)["t_run"], abs=60)
+        response = one(instance, "what-if", "--json", "submit", "-N", "1", "-t", "2h", "true")
         end = client.info(busy)["expiration"]
-        assert told["start"] == pytest.approx(end + HOUR, abs=2)
-        told = one(instance, "what-if", "--json", "cancel", str(busy))
-        assert [moved["id"] for moved in told["moved"]] == [wide]
-        assert told["moved"][0]["after"] < told["moved"][0]["before"]
-        told = one(instance, "what-if", "--json", "change", "-N", "1", str(wide))
-        assert told["start"] < end - HOUR / 2
-        told = one(instance, "what-if", "--json", "down", "3")
-        assert [(moved["id"], moved["after"]) for moved in told["moved"]] == [(wide, None)]
+        assert response["start"] == pytest.approx(end + HOUR, abs=2)
+        response = one(instance, "what-if", "--json", "cancel", str(busy))
+        assert [moved["id"] for moved in response["moved"]] == [wide]
+        assert response["moved"][0]["after"] < response["moved"][0]["before"]
+        response = one(instance, "what-if", "--json", "change", "-N", "1", str(wide))
+        assert response["start"] < end - HOUR / 2
+        response = one(instance, "what-if", "--json", "down", "3")
+        assert [(moved["id"], moved["after"]) for moved in response["moved"]] == [(wide, None)]
         assert instance.lines("what-if", "down", "3")[0]
         assert client.stats("sched") == before
         for args in (["cancel", "1"], ["down", "9"], ["submit", "-N", "5", "true"]):

@@ -147,11 +147,11 @@ def test_a_start_in_a_job_without_its_instance_fails_with_a_hint(tmp_path, start
 
 
 def test_a_nested_instance_ends_with_its_job(cluster, tmp_path):
-    gate, told = tmp_path / "gate", tmp_path / "told"
+    gate, output = tmp_path / "gate", tmp_path / "output"
     os.mkfifo(gate)
     script = f"{SHELL} submit sh -c 'echo $$ > {gate}; exec sleep 1000'; {SHELL} wait --all"
     words = [*PENSTOCK, "start", "--", "sh", "-c", script]
-    (job,) = cluster.lines("submit", "-o", str(told), *words)
+    (job,) = cluster.lines("submit", "-o", str(output), *words)
     pid = int(gate.read_text())
     cluster.lines("cancel", job)
     assert cluster.penstock("wait", job).returncode == 1
@@ -296,9 +296,9 @@ def test_the_command_ends_with_its_job(cluster, tmp_path):
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
         gate.read_text()
         cluster.lines("cancel", "--all")
-        _, told = process.communicate(timeout=60)
+        _, printed = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGHUP
-    assert ": cancel" in told
+    assert ": cancel" in printed
     assert cluster.lines("jobs", "-n") == []
 
 

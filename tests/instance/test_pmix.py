@@ -42,8 +42,9 @@ def read():
 
 START = """
 start = read()
-told = start.object()
-ranks = {str(rank): {"PMIX_RANK": f"<{rank}>", "HOST": told["nodes"][0]} for rank in told["local"]}
+payload = start.object()
+host = payload["nodes"][0]
+ranks = {str(rank): {"PMIX_RANK": f"<{rank}>", "HOST": host} for rank in payload["local"]}
 link.sendall(start.respond({"environment": ranks}).encode())
 """
 
@@ -95,12 +96,12 @@ class Instance:
 
     def __init__(self, answers):
         self.answers = answers
-        self.asked = []
+        self.requests = []
 
     @contextmanager
     def ask(self, call):
         """Sends a request as a runner does; topics without an answer get none."""
-        self.asked.append((call.topic, call.payload, call.streaming))
+        self.requests.append((call.topic, call.payload, call.streaming))
         request = Message.request(call.topic, {}, flags=STREAMING if call.streaming else 0)
         send, receive = trio.open_memory_channel(float("inf"))
         for answer in self.answers.get(call.topic, []):
@@ -109,9 +110,9 @@ class Instance:
             yield receive
 
 
-def note(told, kind="exception"):
+def note(responses, kind="exception"):
     """The type and the note of a job's exception."""
-    [data] = [data for word, data in told if word == kind]
+    [data] = [data for word, data in responses if word == kind]
     return data["type"], data["note"]
 
 
@@ -124,7 +125,7 @@ def test_tasks_find_their_server_and_its_requests_are_the_jobs(tmp_path, server)
         "result['other'] = ask('job-manager.raise', {'id': 1})",
         "result['array'] = ask('pmix.alloc', b'[]')",
         "result['event'] = ask('pmix.events', {}, 64)",
-        "result['start'] = told | {'mode': os.stat(told['directory']).st_mode}",
+        "result['start'] = payload | {'mode': os.stat(payload['directory']).st_mode}",
         RESULT,
         GATE,
     )
@@ -139,8 +140,8 @@ def test_tasks_find_their_server_and_its_requests_are_the_jobs(tmp_path, server)
     async def scenario(service):
         command = ["sh", "-c", f"echo $PMIX_RANK on $HOST; cat {tmp_path}/gate"]
         service.start(5, command, options={"pmix": True})
-        told = await service.over()
-        assert [kind for kind, _ in told] == ["start", "finish", "release"]
+        responses = await service.over()
+        assert [kind for kind, _ in responses] == ["start", "finish", "release"]
         assert (tmp_path / "output" / "5" / "stdout").read_text() == "<0> on localhost\n"
 
     run(tmp_path, scenario, send_request=instance.ask)
@@ -153,7 +154,7 @@ def test_tasks_find_their_server_and_its_requests_are_the_jobs(tmp_path, server)
         "array": [errno.EPROTO, "pmix.alloc: expected an object, found an array"],
         "event": [0, {"id": "A"}],
     }
-    assert instance.asked == [
+    assert instance.requests == [
         ("pmix.alloc", {"directive": 1, "job": 5}, False),
         ("pmix.query", {"job": 5}, False),
         ("pmix.events", {"job": 5}, True),
@@ -179,7 +180,7 @@ for _ in requests:
         await service.over()
 
     run(tmp_path, scenario, send_request=instance.ask)
-    assert [payload["n"] for _, payload, _ in instance.asked] == list(range(1, 51))
+    assert [payload["n"] for _, payload, _ in instance.requests] == list(range(1, 51))
 
 
 def test_a_job_without_the_pmix_option_has_no_server(tmp_path, server):
@@ -189,9 +190,9 @@ def test_a_job_without_the_pmix_option_has_no_server(tmp_path, server):
         for job, options in enumerate([None, {"pmix": False}, {"pmix": "off"}], 1):
             service.start(job, ["true"], options=options)
             await service.more()
-        while sum(kind == "release" for kind, _ in service.told()) < 3:
+        while sum(kind == "release" for kind, _ in service.responses()) < 3:
             await service.more()
-        assert "exception" not in [kind for kind, _ in service.told()]
+        assert "exception" not in [kind for kind, _ in service.responses()]
 
     run(tmp_path, scenario)
 
@@ -238,8 +239,8 @@ def test_a_server_that_exits_fails_its_job(tmp_path, server, end):
     async def scenario(service):
         command = ["sh", "-c", f": > {tmp_path}/gate; exec sleep 1000"]
         service.start(1, command, options={"pmix": True})
-        told = await service.over()
-        assert note(told) == ("pmix", "the job's PMIx server has ended before the tasks")
+        responses = await service.over()
+        assert note(responses) == ("pmix", "the job's PMIx server has ended before the tasks")
 
     run(tmp_path, scenario)
 
@@ -252,8 +253,8 @@ def test_a_stopped_server_fails_its_job(tmp_path, server, monkeypatch):
 
     async def scenario(service):
         service.start(1, ["sleep", "1000"], options={"pmix": True})
-        told = await service.over()
-        assert note(told) == ("pmix", "the job's PMIx server does not answer")
+        responses = await service.over()
+        assert note(responses) == ("pmix", "the job's PMIx server does not answer")
 
     run(tmp_path, scenario)
 
@@ -308,8 +309,8 @@ result = [[message.topic, message.object()] for message in decoder.feed(data)]
     async def scenario(service):
         script = f"[ $PMIX_RANK = '<1>' ] || cat {tmp_path}/gate"
         service.start(1, ["sh", "-c", script], ntasks=2, options={"pmix": True})
-        told = await service.over()
-        assert [kind for kind, _ in told] == ["start", "finish", "release"]
+        responses = await service.over()
+        assert [kind for kind, _ in responses] == ["start", "finish", "release"]
 
     run(tmp_path, scenario)
     assert json.loads((tmp_path / "result").read_text()) == [["pmix.ended", {"rank": 1}]]
@@ -331,8 +332,8 @@ def test_an_abort_ends_the_job(tmp_path, server):
         # The server runs as long as the task.
         command = ["sh", "-c", f"trap '' TERM; : > {tmp_path}/gate; cat {tmp_path}/gate"]
         service.start(1, command, options={"pmix": True})
-        told = await service.over()
-        assert note(told) == ("abort", "rank 0 aborted with status 7: given up")
+        responses = await service.over()
+        assert note(responses) == ("abort", "rank 0 aborted with status 7: given up")
 
     run(tmp_path, scenario)
     [rejected, granted] = json.loads((tmp_path / "result").read_text())

@@ -220,7 +220,7 @@ def test_a_partial_grant_at_the_timeout(instance, alloc):
 def test_attributes_of_every_type(instance, programs):
     one = "pmix.alloc.nnodes:uint64=1"
     nodes = "pmix.alloc.nlist"
-    asked = {
+    values = {
         f"{nodes}:regex=node1,node2,node3 :blank=": "node[1-3] 4,4,4",
         f"{nodes}:string=node[1-2]": "node[1-2] 4,4",
         "pmix.alloc.ncpus:nodes=node1,node2/3,3": "node[1-2] 3,3",
@@ -245,7 +245,7 @@ def test_attributes_of_every_type(instance, programs):
     }
     # The grant of one request is released before the next.
     back = "pmix.alloc.reqid:string=it then 3 pmix.alloc.id:string=it!"
-    requests = [f"2 {words}" if "time" in words else f"2 {words} {back}" for words in asked]
+    requests = [f"2 {words}" if "time" in words else f"2 {words} {back}" for words in values]
     requests += [f"2 {one} {word} {back}" for word in dropped]
     requests += [*rejected, f"1 {one} pmix.alloc.id:string=mine"]
     words = " then ".join(requests).split()
@@ -254,22 +254,22 @@ def test_attributes_of_every_type(instance, programs):
     results = iter(
         (int(first), dict(line.split(" = ") for line in rest)) for first, *rest in answers
     )
-    for request, expected in asked.items():
-        status, told = next(results)
-        found = [told.get(key) for key in (nodes, "pmix.alloc.ncpulist")]
-        found = [told["pmix.alloc.time"]] if "time" in request else found
+    for request, expected in values.items():
+        status, response = next(results)
+        found = [response.get(key) for key in (nodes, "pmix.alloc.ncpulist")]
+        found = [response["pmix.alloc.time"]] if "time" in request else found
         assert (request, status, " ".join(found)) == (request, 0, expected)
         if "time" not in request:
             assert next(results)[0] == 0
     for word in dropped:
-        status, told = next(results)
-        assert (status, told["penstock.alloc.dropped"]) == (0, word.partition(":")[0])
+        status, response = next(results)
+        assert (status, response["penstock.alloc.dropped"]) == (0, word.partition(":")[0])
         assert next(results)[0] == 0
     for request, expected in rejected.items():
         assert (request, next(results)) == (request, (expected, {}))
     # Where there is no such allocation, it is the request's own name.
-    status, told = next(results)
-    assert (status, told["pmix.alloc.reqid"]) == (0, "mine")
+    status, response = next(results)
+    assert (status, response["pmix.alloc.reqid"]) == (0, "mine")
     assert next(results, None) is None
 
 

@@ -144,7 +144,7 @@ def test_a_scheduler_that_breaks_every_rule_corrupts_nothing(start, peer, tmp_pa
         for spans in held.values():
             for at, one in enumerate(spans):
                 assert not any(shares(one, other) for other in spans[:at])
-    told = log.read_text()
+    logged = log.read_text()
     for fault in [
         "alloc response before sched-ready",
         "none is due",
@@ -155,7 +155,7 @@ def test_a_scheduler_that_breaks_every_rule_corrupts_nothing(start, peer, tmp_pa
         "sched.alloc: invalid JSON",
         "scheduling is suspended: sched.alloc failed with errnum 5",
     ]:
-        assert fault in told, fault
+        assert fault in logged, fault
 
 
 def handshake(scheduler):
@@ -273,8 +273,8 @@ def test_requests_of_other_clients_free_no_cores_of_our_scheduler(start, peer):
         stranger = peer(instance)
         spec = from_command(["mock"], cores_per_task=2, environment={})
         for number in (1, 1, 2):
-            told = {"id": number, "priority": 16, "userid": os.getuid(), "t_submit": 1.0}
-            (answer,) = stranger.ask("sched.alloc", {**told, "jobspec": spec})
+            payload = {"id": number, "priority": 16, "userid": os.getuid(), "t_submit": 1.0}
+            (answer,) = stranger.ask("sched.alloc", {**payload, "jobspec": spec})
             assert answer.object()["type"] == ALLOC_DENY
             assert "no job" in answer.object()["note"]
         (row,) = client.wait([submit(client, cores=2)])
@@ -291,8 +291,8 @@ def test_a_cancelled_job_has_no_annotations(start, peer):
         scheduler.granted("kvs.commit", commit((job, resources(0, "0"))))
         client.cancel([job])
         annotations = {"sched": {"resource_summary": "rank0/core0"}}
-        told = {"id": job, "type": ALLOC_SUCCESS, "annotations": annotations}
-        scheduler.send(request.respond(told))
+        payload = {"id": job, "type": ALLOC_SUCCESS, "annotations": annotations}
+        scheduler.send(request.respond(payload))
         (row,) = client.wait([job])
         assert not row.get("annotations")
 
@@ -303,7 +303,7 @@ def submit(client, cores=2, run="0"):
     return client.submit(spec)
 
 
-def asked_of(scheduler):
+def alloc_requests_of(scheduler):
     """Sends ready; returns the four alloc requests that follow, by job."""
     scheduler.granted("job-manager.sched-ready", {"mode": "unlimited"})
     requests = [scheduler.request("sched.alloc") for _ in range(4)]
@@ -317,11 +317,11 @@ def break_the_rules(bad, long, jobs):
     bad.granted("job-manager.sched-hello", {"partial-ok": True}, STREAMING)
     for mode in ({"mode": "limited", "limit": 0}, {"mode": "limited", "limit": 2**31}):
         assert bad.rejected("job-manager.sched-ready", mode)[0] == 22
-    requests = asked_of(bad)
+    requests = alloc_requests_of(bad)
     # Another hello cancels the earlier requests; no response is allowed until ready.
     bad.granted("job-manager.sched-hello", {"partial-ok": True}, STREAMING)
     bad.send(requests[long].respond({"id": long, "type": ALLOC_SUCCESS}))
-    requests = asked_of(bad)
+    requests = alloc_requests_of(bad)
 
     def answer(job, **payload):
         bad.send(requests[job].respond({"id": job, **payload}))
@@ -423,7 +423,7 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
         ]:
             good.send(request.respond({"id": last, "type": kind, "data": data}, streaming=True))
         assert next(iter(client.wait([last])))["result"] == 1
-    told = log.read_text()
+    logged = log.read_text()
     for fault in [
         "unknown type",
         "ranks 7",
@@ -433,7 +433,7 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
         "none is due",
         "bad.start failed with errnum 5",
     ]:
-        assert fault in told, fault
+        assert fault in logged, fault
 
 
 def test_exec_hello_requires_a_registered_service(start, peer):
@@ -464,9 +464,9 @@ def test_jobs_of_an_external_service_outlive_the_instance(start, peer):
         service.granted("job-manager.exec-hello", {"service": "mine"})
         again = service.request("mine.start")
         assert again.object()["reattach"] is True
-        told = [("reattached", {}), ("finish", {"status": 3 << 8})]
-        told.append(("release", {"ranks": "all", "final": True}))
-        for kind, data in told:
+        responses = [("reattached", {}), ("finish", {"status": 3 << 8})]
+        responses.append(("release", {"ranks": "all", "final": True}))
+        for kind, data in responses:
             payload = {"id": job, "type": kind, "data": data}
             service.send(again.respond(payload, streaming=True))
         assert [row["returncode"] for row in client.wait([job])] == [3]

@@ -39,9 +39,9 @@ def test_a_task_that_cannot_be_started_ends_the_others(tmp_path, monkeypatch):
 
         monkeypatch.setattr(service.tasks, "spawn", second_fails)
         service.start(1, ["sleep", "1000"], ntasks=2)
-        told = await service.over()
-        assert [kind for kind, _ in told] == ["start", "finish", "release"]
-        assert told[1][1] == {"status": 126 << 8}
+        responses = await service.over()
+        assert [kind for kind, _ in responses] == ["start", "finish", "release"]
+        assert responses[1][1] == {"status": 126 << 8}
         assert (tmp_path / "output/1/stderr").read_text() == "penstock: no more processes\n"
 
     run(tmp_path, scenario)
@@ -55,14 +55,14 @@ def test_a_fifo_without_a_reader_is_rejected_and_one_with_a_reader_is_written(tm
     async def scenario(service):
         options = {"output": {"stdout": {"type": "file", "path": str(fifo)}}}
         service.start(1, ["echo", "hello"], options=options)
-        told = await service.over()
-        assert [kind for kind, _ in told] == ["exception", "release"]
-        assert told[0][1]["note"] == f"cannot write `{fifo}`: a FIFO without a reader"
+        responses = await service.over()
+        assert [kind for kind, _ in responses] == ["exception", "release"]
+        assert responses[0][1]["note"] == f"cannot write `{fifo}`: a FIFO without a reader"
         reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
         service.answers.clear()
         service.start(2, ["echo", "hello"], options=options)
-        told = await service.over()
-        assert told[1] == ("finish", {"status": 0})
+        responses = await service.over()
+        assert responses[1] == ("finish", {"status": 0})
         assert os.read(reader, 100) == b"hello\n"
         os.close(reader)
 
@@ -72,9 +72,11 @@ def test_a_fifo_without_a_reader_is_rejected_and_one_with_a_reader_is_written(tm
 def test_a_job_ends_when_its_retained_output_exceeds_the_limit(tmp_path):
     async def scenario(service):
         service.start(1, ["sh", "-c", "while :; do echo xxxxxxxxxxxxxxxx; done"])
-        told = await service.over()
-        assert [kind for kind, _ in told] == ["start", "exception", "finish", "release"]
-        assert told[1][1]["note"].startswith("more than 1000 bytes of output: send it to a file")
+        responses = await service.over()
+        assert [kind for kind, _ in responses] == ["start", "exception", "finish", "release"]
+        assert responses[1][1]["note"].startswith(
+            "more than 1000 bytes of output: send it to a file"
+        )
 
     run(tmp_path, scenario, output_limit=1000)
 
@@ -116,8 +118,8 @@ def test_a_malformed_request_is_rejected_and_the_job_continues(tmp_path, topic, 
         event = Message.event("job-exception", {"severity": 0})
         service.runner.handle([event, Message.event("job-exception", b"[1]\0")])
         gate.write_text("open\n")
-        told = await service.over()
-        assert told[1] == ("finish", {"status": 0})
+        responses = await service.over()
+        assert responses[1] == ("finish", {"status": 0})
 
     run(tmp_path, scenario)
 
@@ -172,12 +174,12 @@ def test_a_task_that_cannot_be_killed_does_not_delay_the_end(tmp_path, monkeypat
 def test_orphans_of_a_job_are_reaped_when_they_end(tmp_path):
     async def scenario(service):
         # The orphan has no mark of the job: it outlives that, and is still reaped.
-        told, leave, end = (tmp_path / name for name in ("told", "leave", "end"))
-        for fifo in (told, leave, end):
+        started, leave, end = (tmp_path / name for name in ("started", "leave", "end"))
+        for fifo in (started, leave, end):
             os.mkfifo(fifo)
-        orphan = f"echo $$ > {told}; read line < {end}"
+        orphan = f"echo $$ > {started}; read line < {end}"
         service.start(1, ["sh", "-c", f"setsid env -i sh -c '{orphan}' & read line < {leave}"])
-        pid = int(await trio.to_thread.run_sync(told.read_text))
+        pid = int(await trio.to_thread.run_sync(started.read_text))
         await trio.to_thread.run_sync(leave.write_text, "now\n")
         await service.over()
         descriptor = os.pidfd_open(pid)
@@ -211,9 +213,9 @@ def test_orphans_of_a_lost_job_are_killed(tmp_path):
         (stays,) = left_of(job + 1, "echo $$; exec sleep 1000")
         start = {"id": job, "userid": 0, "jobspec": {}, "R": {}, "reattach": True}
         service.ask("job-exec.start", start)
-        told = await service.over()
-        assert [kind for kind, _ in told] == ["exception", "release"]
-        assert told[0][1]["note"].startswith("lost: ")
+        responses = await service.over()
+        assert [kind for kind, _ in responses] == ["exception", "release"]
+        assert responses[0][1]["note"].startswith("lost: ")
         ended, _, _ = select.select([*gone, stays], [], [], 0)
         assert ended == gone
         for descriptor in (*gone, stays):

@@ -213,13 +213,13 @@ def test_alloc_requests_respect_backpressure(tmp_path, monkeypatch):
                 ids += submitted.object()["ids"]
             await wait_all_tasks_blocked()
             assert broker.stats()["unsent"] < most / 2
-            asked = []
-            while len(asked) < len(ids):
+            requested: list[int] = []
+            while len(requested) < len(ids):
                 messages = await scheduler.receive()
-                asked += [
+                requested += [
                     message.object()["id"] for message in messages if message.topic == "sched.alloc"
                 ]
-            assert asked == ids
+            assert requested == ids
             await client.stream.aclose()
             await scheduler.stream.aclose()
 

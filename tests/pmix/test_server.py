@@ -113,9 +113,9 @@ def test_queued_then_granted(start: Start, alloc: Path) -> None:
     daemon = start(3, book.answer)
     tasks = daemon.run(alloc, ["new:nodes=12,id=MYALLOCATION"])
     # Rank 2 knows that the request is pending.
-    while (request := daemon.asked.get(timeout=PATIENCE)).topic != "pmix.alloc":
+    while (request := daemon.requests.get(timeout=PATIENCE)).topic != "pmix.alloc":
         pass
-    while (request := daemon.asked.get(timeout=PATIENCE)).topic != "pmix.query":
+    while (request := daemon.requests.get(timeout=PATIENCE)).topic != "pmix.query":
         pass
     assert request.object() == {"id": "MYALLOCATION"}
     assert daemon.stats()["parked"] >= 1
@@ -150,7 +150,7 @@ def test_released_and_extended(start: Start, alloc: Path) -> None:
     assert code == 0
     assert "rank 0: release: pmix.alloc.nlist = n12" in lines
     assert "rank 0: extend: pmix.alloc.time = 600" in lines
-    sent_requests = [daemon.asked.get_nowait().object() for _ in range(2)]
+    sent_requests = [daemon.requests.get_nowait().object() for _ in range(2)]
     assert [request["directive"] for request in sent_requests] == [3, 2]
     assert sent_requests[0]["attributes"][2]["value"] == "n11,n12"
     assert sent_requests[1]["attributes"][1] == {
@@ -244,7 +244,7 @@ def test_the_instance_goes_away_with_a_thousand_requests_waiting(start: Start, a
     daemon = start(1, lambda _daemon, _request: None)
     [task] = daemon.run(alloc, ["--count", "1000", "new:nodes=1"])
     for _ in range(1000):
-        daemon.asked.get(timeout=PATIENCE)
+        daemon.requests.get(timeout=PATIENCE)
     assert daemon.stats()["parked"] == 1000
     assert daemon.close() == 0
     [(_, lines)] = finish([task])
@@ -254,7 +254,7 @@ def test_the_instance_goes_away_with_a_thousand_requests_waiting(start: Start, a
 def test_the_instance_goes_away_and_the_task_learns_why(start: Start, alloc: Path) -> None:
     daemon = start(1, lambda _daemon, _request: None)
     [task] = daemon.run(alloc, ["new:nodes=1"])
-    daemon.asked.get(timeout=PATIENCE)
+    daemon.requests.get(timeout=PATIENCE)
     assert daemon.close() == 0
     [(_, lines)] = finish([task])
     assert "rank 0: new: status -25" in codes(lines)
@@ -264,7 +264,7 @@ def test_the_instance_goes_away_and_the_task_learns_why(start: Start, alloc: Pat
 def test_a_task_is_killed_with_its_request_waiting(start: Start, alloc: Path) -> None:
     daemon = start(2, lambda _daemon, _request: None)
     tasks = daemon.run(alloc, ["new:nodes=1"])
-    request = daemon.asked.get(timeout=PATIENCE)
+    request = daemon.requests.get(timeout=PATIENCE)
     assert request.topic == "pmix.alloc"
     tasks[0].kill()
     assert tasks[0].wait(PATIENCE) == -signal.SIGKILL
@@ -284,7 +284,7 @@ def test_abort_is_forwarded_and_answered(start: Start, alloc: Path) -> None:
     daemon = start(1, lambda _daemon, _request: {})
     [(code, _)] = finish(daemon.run(alloc, ["--abort", "7"]))
     assert code == 7
-    request = daemon.asked.get_nowait()
+    request = daemon.requests.get_nowait()
     assert request.topic == "pmix.abort"
     assert request.object() == {"rank": 0, "status": 7, "message": "given up"}
     assert daemon.stats()["parked"] == 0
@@ -312,7 +312,7 @@ def test_another_user_is_rejected(start: Start, alloc: Path, public: Path) -> No
     [(code, lines)] = finish(daemon.run(program, ["new:nodes=1"], user=65534))
     assert code != 0
     assert "PMIx_Init" in lines[-1]
-    assert daemon.asked.empty()
+    assert daemon.requests.empty()
     granted(daemon, alloc)
     ended_well(daemon)
 

@@ -240,8 +240,8 @@ class Acquisition(RuleBasedStateMachine):
     def scheduler_comes(self) -> None:
         self.listener, self.delivered = Listener(), Listener()
         self.scheduler = SlowScheduler(self.instance)
-        self.scheduler.heard = self.listener.hear
-        self.scheduler.said = self.check_allocation
+        self.scheduler.on_received = self.listener.hear
+        self.scheduler.on_sent = self.check_allocation
         # The resource module counts a response in transit as received.
         keep = self.scheduler.deliver
 

@@ -37,7 +37,7 @@ class Allocation(Jobs):
     def scheduler_comes(self, limit: int | None) -> None:
         self.scheduler = SlowScheduler(self.instance, limit)
         self.known = watch = SchedulerWatch()
-        self.scheduler.heard, self.scheduler.said = watch.heard, watch.said
+        self.scheduler.on_received, self.scheduler.on_sent = watch.on_received, watch.on_sent
         self.meet(self.scheduler.number)
         self.instance.settle()
 
@@ -78,9 +78,9 @@ class Allocation(Jobs):
         assert self.scheduler is not None
         wanted = self.wanted()
         assert self.watch.ready
-        assert not self.watch.recalled, "a cancel that was not answered"
+        assert not self.watch.cancelling, "a cancel that was not answered"
         outstanding = list(wanted)[: self.scheduler.limit]
-        assert self.watch.asked == set(outstanding)
+        assert self.watch.in_flight == set(outstanding)
         expected = {
             job: (request["priority"], request["duration"]) for job, request in wanted.items()
         }
@@ -93,7 +93,7 @@ class Allocation(Jobs):
                 (alloc,) = [event["context"] for event in account.log if event["name"] == "alloc"]
                 assert alloc["annotations"]["sched"] == {"resource_summary": account.r.summary()}
 
-    @precondition(lambda self: self.scheduler is not None and self.watch.asked)
+    @precondition(lambda self: self.scheduler is not None and self.watch.in_flight)
     @rule(place=places, what=st.sampled_from(["cancel", 1, 20, 31, 60.0, 3600.0]))
     def a_pending_job_is_changed(self, place: int, what: str | float) -> None:
         """Changes urgency, duration or both of a pending job."""
@@ -137,8 +137,8 @@ class Allocation(Jobs):
     def the_job_manager_asks_for_what_it_wants(self) -> None:
         """Unwanted alloc requests are cancelled at once, and priorities are updated."""
         wanted = self.wanted()
-        for job in self.watch.asked - self.watch.recalled:
-            assert job in wanted, "neither wanted nor recalled"
+        for job in self.watch.in_flight - self.watch.cancelling:
+            assert job in wanted, "neither wanted nor being cancelled"
             assert self.watch.priorities[job] == wanted[job]["priority"]
 
     @rule(limit=limits)

@@ -95,20 +95,20 @@ class Execution(RuleBasedStateMachine):
         self.bystander.react = lambda message: self.raised.append(message.object())
         self.jobs: list[int] = []
         self.watch, self.frees = ExecutionWatch(), ManagerWatch(released=False)
-        self.manager.heard, self.manager.said = self.heard, self.said
+        self.manager.on_received, self.manager.on_sent = self.on_received, self.on_sent
         self.settle()
 
-    def heard(self, message: Message) -> None:
-        self.watch.heard(message)
-        self.frees.heard(message)
+    def on_received(self, message: Message) -> None:
+        self.watch.on_received(message)
+        self.frees.on_received(message)
 
-    def said(self, message: Message) -> None:
+    def on_sent(self, message: Message) -> None:
         outstanding = len(self.watch.started)
         if message.topic == "job-manager.exec-hello" and self.policy == "reject":
             # A failure response if there are outstanding requests, and only then.
             assert (message.errnum == 0) == (not self.watch.service or outstanding == 0)
-        self.watch.said(message)
-        self.frees.said(message)
+        self.watch.on_sent(message)
+        self.frees.on_sent(message)
 
     def settle(self) -> None:
         """The scheduler's messages are never delayed."""
@@ -135,11 +135,12 @@ class Execution(RuleBasedStateMachine):
         assert self.user.peer.ask("job-manager.raise", raised).errnum in (0, errno.ENOENT)
         self.settle()
 
-    def heard_by_its_service(self, topic: str, told: dict[str, Any]) -> None:
+    def received_by_its_service(self, topic: str, payload: dict[str, Any]) -> None:
         """Checks that the current service has received this request."""
         service = self.services.get(self.watch.service)
-        if service is not None and service.answers.keys() & {told["id"]}:
-            assert service.told.count((topic, told)), f"{topic} {told} was never heard"
+        if service is not None and service.answers.keys() & {payload["id"]}:
+            requests = service.other_requests
+            assert requests.count((topic, payload)), f"{topic} {payload} was not received"
 
     @precondition(lambda self: self.watch.started)
     @rule(place=places, signum=st.integers(1, 64))
@@ -150,7 +151,7 @@ class Execution(RuleBasedStateMachine):
         assert self.user.peer.ask("job-manager.kill", kill).errnum == (0 if runs else errno.EINVAL)
         self.settle()
         if runs:
-            self.heard_by_its_service(".kill", kill)
+            self.received_by_its_service(".kill", kill)
 
     @precondition(lambda self: self.watch.started)
     @rule(place=places, duration=st.sampled_from([0.0, 1000.0, 2000.0]))
@@ -169,7 +170,7 @@ class Execution(RuleBasedStateMachine):
             ]
             until = change["expiration"]
             assert (until == 0) == (duration == 0)
-            self.heard_by_its_service(".expiration", {"id": job, "expiration": until})
+            self.received_by_its_service(".expiration", {"id": job, "expiration": until})
 
     @rule(count=st.integers(1, 4))
     def manager_works(self, count: int) -> None:
@@ -304,7 +305,7 @@ class Execution(RuleBasedStateMachine):
         return [
             (service.peer, request)
             for service in self.services.values()
-            for request in service.asked
+            for request in service.starts
         ]
 
     @precondition(lambda self: self.requests())
@@ -434,7 +435,7 @@ def test_every_request_reaches_its_service(without_r: bool) -> None:
     state.start(0, proper=1)
     state.manager_works_it_all_off()
     state.service_is_replaced("exec-b")
-    assert {request.object()["reattach"] for request in state.services["exec-b"].asked} == {True}
+    assert {request.object()["reattach"] for request in state.services["exec-b"].starts} == {True}
     state.kill(0, 10)
     state.change_duration(0, 1000.0)
     state.raise_exception(0, 3, None)

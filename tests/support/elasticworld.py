@@ -110,8 +110,8 @@ class World:
         peer = self.instance.connect()
         peer.post(peer.request("sched.explain", {"ids": [job]}))
         self.settle()
-        (told,) = peer.take()
-        return told.object()["jobs"][0]
+        (response,) = peer.take()
+        return response.object()["jobs"][0]
 
     def check(self) -> None:
         """Checks that the scheduler has the jobs' allocations, and that they are disjoint."""

@@ -36,8 +36,8 @@ class SlowManager:
         self.quick: set[str] = set()
         self.log: list[str] = []
         # Called with every message that the manager takes in, and that it sends.
-        self.heard: Callable[[Message], None] = lambda _message: None
-        self.said: Callable[[Message], None] = lambda _message: None
+        self.on_received: Callable[[Message], None] = lambda _message: None
+        self.on_sent: Callable[[Message], None] = lambda _message: None
         self.number = self.peer = broker.attach(self, names=ManagerService.NAMES)
 
     def deliver(self, batch: Batch) -> None:
@@ -47,7 +47,7 @@ class SlowManager:
             if self._waits(message):
                 self.inbox.append(message)
             else:
-                self.heard(message)
+                self.on_received(message)
                 now.append(message)
         if now:
             self._manager.handle(now, self._broker.clock.now())
@@ -65,7 +65,7 @@ class SlowManager:
         """Handles the next delayed messages."""
         for _ in range(len(self.inbox) if count is None else min(count, len(self.inbox))):
             message = self.inbox.popleft()
-            self.heard(message)
+            self.on_received(message)
             self._manager.handle(Batch([message]), self._broker.clock.now())
             self.settle(0.0)
 
@@ -73,7 +73,7 @@ class SlowManager:
         """Commits and sends."""
         out = self._manager.flush()
         for message in out:
-            self.said(message)
+            self.on_sent(message)
         self._broker.post(self.peer, out)
         self.log += self._manager.take_log()
 
@@ -85,8 +85,8 @@ class SlowScheduler:
         self.limit = limit
         self.scheduler = Scheduler(limit=limit)
         self.inbox: deque[Message] = deque()
-        self.heard: Callable[[Message], None] = lambda _message: None
-        self.said: Callable[[Message], None] = lambda _message: None
+        self.on_received: Callable[[Message], None] = lambda _message: None
+        self.on_sent: Callable[[Message], None] = lambda _message: None
         self._broker = instance.broker
         self.number = instance.broker.attach(self)
         self.scheduler.start()
@@ -103,7 +103,7 @@ class SlowScheduler:
         """Handles the next delayed messages, schedules and sends."""
         for _ in range(len(self.inbox) if count is None else min(count, len(self.inbox))):
             message = self.inbox.popleft()
-            self.heard(message)
+            self.on_received(message)
             self.scheduler.handle(Batch([message]))
         self._speak()
 
@@ -112,7 +112,7 @@ class SlowScheduler:
             pass
         out = Batch([self.worded(sent) for sent in self.scheduler.take_out()])
         for message in out:
-            self.said(message)
+            self.on_sent(message)
         self._broker.post(self.number, out)
 
     def worded(self, message: Message) -> Message:

@@ -70,7 +70,7 @@ class Jobs(RuleBasedStateMachine):
         self.questions: dict[int, bool] = {}
         self.admin.react = self.answered
         self.watch = ManagerWatch()
-        self.manager.heard, self.manager.said = self.watch.heard, self.watch.said
+        self.manager.on_received, self.manager.on_sent = self.watch.on_received, self.watch.on_sent
 
     def meet(self, number: int) -> None:
         """Connects a scheduler whose messages to the job manager are delayed."""
@@ -82,7 +82,7 @@ class Jobs(RuleBasedStateMachine):
 
     def some_job(self, place: int) -> int:
         """Draws a job; every second time one with an outstanding alloc request, if there is one."""
-        among = sorted(self.watch.asked) if place % 2 and self.watch.asked else self.jobs
+        among = sorted(self.watch.in_flight) if place % 2 and self.watch.in_flight else self.jobs
         return among[place // 2 % len(among)]
 
     # --- users

@@ -104,7 +104,7 @@ class Daemon:
         self._answer = answer
         self._sending = threading.Lock()
         # Requests of the server in order of arrival, and its responses to ours.
-        self.asked: queue.Queue[Message] = queue.Queue()
+        self.requests: queue.Queue[Message] = queue.Queue()
         self._told: queue.Queue[Message] = queue.Queue()
         self.events: Message | None = None
         self.registered = threading.Event()
@@ -164,7 +164,7 @@ class Daemon:
             self.registered.set()
         else:
             answer = self._answer(self, message)
-            self.asked.put(message)
+            self.requests.put(message)
             if answer is not None:
                 self.send(message.respond(answer))
 
@@ -308,7 +308,7 @@ def finish(tasks: Sequence[subprocess.Popen[str]]) -> list[tuple[int, list[str]]
 
 def requests(daemon: Daemon, topic: str) -> list[Message]:
     """The requests of the server."""
-    came = [daemon.asked.get_nowait() for _ in range(daemon.asked.qsize())]
+    came = [daemon.requests.get_nowait() for _ in range(daemon.requests.qsize())]
     return [message for message in came if message.topic == topic]
 
 

@@ -65,7 +65,7 @@ class Service:
         start = {"id": job, "userid": os.getuid(), "jobspec": spec, "R": json.loads(r)}
         self.ask("job-exec.start", start)
 
-    def told(self):
+    def responses(self):
         payloads = [answer.object() for answer in self.answers]
         return [(payload["type"], payload["data"]) for payload in payloads]
 
@@ -76,10 +76,10 @@ class Service:
 
     async def over(self):
         """Waits for the final release; returns all responses."""
-        while not self.answers or self.told()[-1][0] != "release":
+        while not self.answers or self.responses()[-1][0] != "release":
             self._more = trio.Event()
             await self._more.wait()
-        return self.told()
+        return self.responses()
 
 
 def run(tmp_path, scenario, **settings):

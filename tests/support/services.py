@@ -68,8 +68,8 @@ class Service:
         self.number = self.peer.number
         self.answers: dict[int, Answers] = {}
         # All start requests received, the other requests, and the exceptions.
-        self.asked: list[Message] = []
-        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.starts: list[Message] = []
+        self.other_requests: list[tuple[str, dict[str, Any]]] = []
         self.exceptions: list[dict[str, Any]] = []
         # How many exceptions there had been before.
         self.since = 0
@@ -83,12 +83,14 @@ class Service:
 
     def hear(self, message: Message) -> None:
         if message.kind == "request" and message.topic == f"{self.name}.start":
-            told = message.object()
-            job = told["id"]
-            self.asked.append(message)
-            self.answers[job] = Answers(message, job, reattach=told["reattach"])
+            payload = message.object()
+            job = payload["id"]
+            self.starts.append(message)
+            self.answers[job] = Answers(message, job, reattach=payload["reattach"])
         elif message.kind == "request":
-            self.told.append(((message.topic or "").removeprefix(self.name), message.object()))
+            self.other_requests.append(
+                ((message.topic or "").removeprefix(self.name), message.object())
+            )
         elif message.kind == "event":
             raised = message.object()
             self.exceptions.append(raised)

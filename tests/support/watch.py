@@ -40,8 +40,8 @@ class ManagerWatch:
         self._newcomer = self._scheduler = b""
         self.ready = False
         # Jobs with an alloc request in flight, and those of them that are being cancelled.
-        self.asked: set[int] = set()
-        self.recalled: set[int] = set()
+        self.in_flight: set[int] = set()
+        self.cancelling: set[int] = set()
         # The priority that the scheduler was last sent for each of them.
         self.priorities: dict[int, int] = {}
         # The freed part of each job's allocation; None once all of it is.
@@ -53,18 +53,18 @@ class ManagerWatch:
 
     def _suspend(self) -> None:
         self.ready = False
-        self.asked.clear()
-        self.recalled.clear()
+        self.in_flight.clear()
+        self.cancelling.clear()
 
-    def heard(self, message: Message) -> None:
+    def on_received(self, message: Message) -> None:
         """Checks a message that the manager receives."""
         topic, payload = message.topic or "", payload_of(message)
         if message.kind == "response" and topic in ("sched.alloc", "sched.free"):
             if message.errnum:
                 self._suspend()
             elif payload.get("type") in (ALLOC_SUCCESS, ALLOC_DENY, ALLOC_CANCEL):
-                self.asked.discard(payload.get("id", 0))
-                self.recalled.discard(payload.get("id", 0))
+                self.in_flight.discard(payload.get("id", 0))
+                self.cancelling.discard(payload.get("id", 0))
         elif self.believed and message.kind == "response" and payload.get("type") == "release":
             # A hello reports only what was released before the final release.
             job, data = payload["id"], payload["data"]
@@ -78,7 +78,7 @@ class ManagerWatch:
         elif topic == "job-manager.disconnect" and origin(message) == self._scheduler:
             self._suspend()
 
-    def said(self, message: Message) -> None:
+    def on_sent(self, message: Message) -> None:
         """Checks a message that the manager sends."""
         topic, payload = message.topic or "", payload_of(message)
         if message.kind == "response":
@@ -95,21 +95,21 @@ class ManagerWatch:
             job = payload["id"]
             assert self.ready, "alloc before ready"
             assert (message.matchtag, message.noresponse) == (0, False)
-            assert job not in self.asked, "two alloc requests in flight for a job"
+            assert job not in self.in_flight, "two alloc requests in flight for a job"
             assert 0 < payload["priority"] < 1 << 32
-            self.asked.add(job)
+            self.in_flight.add(job)
             self.priorities[job] = payload["priority"]
-            assert self.limit is None or len(self.asked) <= self.limit
+            assert self.limit is None or len(self.in_flight) <= self.limit
         elif topic == "sched.cancel":
             assert message.noresponse
             if not self.lawful:
                 return
-            assert payload["id"] in self.asked, "a cancel without an alloc request"
-            assert payload["id"] not in self.recalled, "a second cancel for one request"
-            self.recalled.add(payload["id"])
+            assert payload["id"] in self.in_flight, "a cancel without an alloc request"
+            assert payload["id"] not in self.cancelling, "a second cancel for one request"
+            self.cancelling.add(payload["id"])
         elif topic == "sched.prioritize":
             assert message.noresponse
-            assert not self.lawful or {job for job, _ in payload["jobs"]} <= self.asked
+            assert not self.lawful or {job for job, _ in payload["jobs"]} <= self.in_flight
             self.priorities |= dict(payload["jobs"])
         elif topic == "sched.free":
             self._free(message)
@@ -139,7 +139,7 @@ class ExecutionWatch:
         # Jobs whose start was answered by ENOSYS: no service has it, unless an earlier one does.
         self._unsure: set[int] = set()
 
-    def heard(self, message: Message) -> None:
+    def on_received(self, message: Message) -> None:
         """Checks a message that the manager receives."""
         topic, payload = message.topic or "", payload_of(message)
         if topic == "job-manager.exec-hello":
@@ -158,7 +158,7 @@ class ExecutionWatch:
         self.service, self._route = "", b""
         self.started.clear()
 
-    def said(self, message: Message) -> None:
+    def on_sent(self, message: Message) -> None:
         """Checks a message that the manager sends."""
         topic = message.topic or ""
         if topic == "job-manager.exec-hello" and not message.errnum:
@@ -195,18 +195,18 @@ class SchedulerWatch:
     """Checks our scheduler's messages."""
 
     def __init__(self) -> None:
-        self.asked: Counter[int] = Counter()
+        self.in_flight: Counter[int] = Counter()
         self.cancelled: set[int] = set()
         # Priority and duration of each request that it has not answered.
         self.pending: dict[int, tuple[int, float]] = {}
         # The number of requests to change the time limit of a running job.
         self.expirations = 0
 
-    def heard(self, message: Message) -> None:
+    def on_received(self, message: Message) -> None:
         """Checks a message that the scheduler receives."""
         payload = payload_of(message)
         if message.kind == "request" and message.topic == "sched.alloc":
-            self.asked[payload["id"]] += 1
+            self.in_flight[payload["id"]] += 1
             self.cancelled.discard(payload["id"])
             duration = payload["jobspec"]["attributes"]["system"]["duration"]
             self.pending[payload["id"]] = (payload["priority"], duration)
@@ -222,7 +222,7 @@ class SchedulerWatch:
                 if job in self.pending:
                     self.pending[job] = (priority, self.pending[job][1])
 
-    def said(self, message: Message) -> None:
+    def on_sent(self, message: Message) -> None:
         """Checks a message that the scheduler sends."""
         if message.kind != "response":
             return
@@ -233,9 +233,9 @@ class SchedulerWatch:
         payload = message.object()
         job, kind = payload["id"], payload["type"]
         assert (message.errnum, message.matchtag) == (0, 0)
-        assert self.asked[job], f"type {kind} without an alloc request"
+        assert self.in_flight[job], f"type {kind} without an alloc request"
         if kind != ALLOC_ANNOTATE:
-            self.asked[job] -= 1
+            self.in_flight[job] -= 1
             self.pending.pop(job, None)
         if kind == ALLOC_CANCEL:
             assert payload.keys() == {"id", "type"}

@@ -45,12 +45,14 @@ def main(args: argparse.Namespace) -> int:
     rows: list[StartEstimate] = []
     seen: Accuracy | None = None
     with Client() as client:
-        told, errors = by_states(client, args.id)
-        asked = [job for job in args.id if job in told and not told[job]["reason"]]
-        rows += [_unplanned(told[job]) for job in args.id if job in told and job not in asked]
-        if asked or not args.id:
+        answers, errors = by_states(client, args.id)
+        queued = [job for job in args.id if job in answers and not answers[job]["reason"]]
+        rows += [
+            _unplanned(answers[job]) for job in args.id if job in answers and job not in queued
+        ]
+        if queued or not args.id:
             with answering("estimate"):
-                answer = client.estimate(asked or None, max_entries=args.count)
+                answer = client.estimate(queued or None, max_entries=args.count)
             rows[:0] = answer.jobs
             errors |= answer.errors
             seen = answer.accuracy
@@ -70,9 +72,9 @@ def main(args: argparse.Namespace) -> int:
     return tell("estimate", errors)
 
 
-def _unplanned(told: Mapping[str, Any]) -> StartEstimate:
+def _unplanned(answer: Mapping[str, Any]) -> StartEstimate:
     """The row of a job that does not wait for the scheduler."""
-    return {"id": told["id"], "start": None, "reason": told["reason"]}
+    return {"id": answer["id"], "start": None, "reason": answer["reason"]}
 
 
 def _line(job: StartEstimate, now: float) -> str:

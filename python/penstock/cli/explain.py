@@ -39,10 +39,10 @@ def main(args: argparse.Namespace) -> int:
     with Client() as client:
         ids = args.id or _pending(client, args.count)
         answers, errors = by_states(client, ids)
-        asked = [job for job in ids if job in answers and not answers[job]["reason"]]
-        if asked:
+        queued = [job for job in ids if job in answers and not answers[job]["reason"]]
+        if queued:
             with answering("explain"):
-                explained = client.explain(asked)
+                explained = client.explain(queued)
             answers |= {reason["id"]: {**reason} for reason in explained.reasons}
             errors |= explained.errors
     if not (ids or args.json):

@@ -35,32 +35,32 @@ def by_states(
         For each job its `kind` and `reason`, which is empty if only the scheduler knows it;
         and for each of the others why nothing is known of it.
     """
-    told: dict[int, dict[str, Any]] = {}
+    answers: dict[int, dict[str, Any]] = {}
     errors: dict[int, str] = {}
     for job in ids:
         try:
-            told[job] = _by_state(client.info(job))
+            answers[job] = _by_state(client.info(job))
         except NotFoundError as error:
             errors[job] = str(error)
         except RpcError as error:
             errors[job] = error.strerror or str(error)
-    return told, errors
+    return answers, errors
 
 
 def _by_state(row: JobRow) -> dict[str, Any]:
     state = STATES[row["state"]]
-    told: dict[str, Any] = {"id": row["id"], "kind": state.lower()}
+    answer: dict[str, Any] = {"id": row["id"], "kind": state.lower()}
     if row["state"] == SCHED:
         held = row.get("urgency") == 0 or row.get("priority") == 0
         pending = row.get("pending_reason")
         text = "held: `penstock urgency JOB default` releases it" if held else pending
-        return told | ({"kind": "held"} if held else {}) | {"reason": text or ""}
+        return answer | ({"kind": "held"} if held else {}) | {"reason": text or ""}
     if row["state"] < SCHED:
-        return told | {"reason": reason(row) or f"not yet scheduled: it is in state {state}"}
+        return answer | {"reason": reason(row) or f"not yet scheduled: it is in state {state}"}
     if state in ("RUN", "CLEANUP"):
         where = row.get("nodelist") or row.get("ranks") or ""
-        return told | {"reason": f"it runs on {where}" if where else "it runs"}
-    return told | {"reason": f"it has ended: {reason(row) or 'completed'}"}
+        return answer | {"reason": f"it runs on {where}" if where else "it runs"}
+    return answer | {"reason": f"it has ended: {reason(row) or 'completed'}"}
 
 
 @contextmanager

@@ -73,8 +73,8 @@ def reason(row: JobRow) -> str | None:
         return "waits for " + ", ".join(row["dependencies"])
     if row["state"] == 8 and row.get("urgency") == 0:
         return "held"
-    told = row.get("annotations", {}).get("sched", {}).get("reason_pending")
-    pending = row.get("pending_reason") or told
+    annotation = row.get("annotations", {}).get("sched", {}).get("reason_pending")
+    pending = row.get("pending_reason") or annotation
     if pending:
         return str(pending)
     code = row.get("returncode", 0)

@@ -33,7 +33,7 @@ def say(fake, monkeypatch):
     return make
 
 
-def asked(fake, topic):
+def requested(fake, topic):
     return fake.wait_for(topic).object()
 
 
@@ -42,7 +42,7 @@ def test_pending_jobs_are_explained_by_the_scheduler(fake, say, capsys):
     band = {"start": NOW + 720, "earliest": NOW + 180, "latest": NOW + 1200}
     say("sched.explain", {"jobs": [REASON | band], "errors": {}})
     assert main(["explain", "ƒ2"]) == 0
-    assert asked(fake, "sched.explain") == {"ids": [1]}
+    assert requested(fake, "sched.explain") == {"ids": [1]}
     lines = capsys.readouterr().out.splitlines()
     between = "between 3 min and 20 min from now in 80 % of cases so far"
     assert lines == [
@@ -93,7 +93,7 @@ def test_estimates_are_a_table_and_tell_how_good_they_were(fake, say, capsys):
     seen = {"count": 12, "mean": -120.0, "low": -3600.0, "median": 0.0, "high": 0.5}
     say("sched.estimate", {"jobs": jobs, "accuracy": seen, "errors": {}})
     assert main(["estimate"]) == 0
-    assert asked(fake, "sched.estimate") == {"max_entries": 100}
+    assert requested(fake, "sched.estimate") == {"max_entries": 100}
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["JOBID", "START", "IN", "EARLIEST", "LATEST", "INFO"]
     assert lines[1] == ["ƒ2", *clock(NOW + 90, NOW).split(), "90", "s", "-", "-"]
@@ -144,9 +144,9 @@ def test_without_a_name_one_s_own_pending_jobs_are_explained(fake, say, answers,
     ]
     say("sched.explain", {"jobs": [REASON | {"id": 2}, REASON], "errors": {}})
     assert main(["explain", "-c", "2"]) == 0
-    wanted = asked(fake, "job-list.list")["constraint"]
+    wanted = requested(fake, "job-list.list")["constraint"]
     assert wanted == {"and": [{"states": ["pending"]}, {"userid": [os.getuid()]}]}
-    assert asked(fake, "sched.explain") == {"ids": [2, 1]}
+    assert requested(fake, "sched.explain") == {"ids": [2, 1]}
     assert [line[:3] for line in capsys.readouterr().out.splitlines()] == ["ƒ3:", "ƒ2:"]
     fake.methods["job-list.list"] = answers({"jobs": []})
     assert main(["explain"]) == 0
@@ -180,7 +180,7 @@ def test_a_change_is_sent(fake, say, capsys, args, change):
     moved.append({"id": 3, "before": NOW, "after": NOW + 0.07})
     say("sched.what-if", {"text": "2 jobs would start earlier", "moved": moved})
     assert main(["what-if", *args]) == 0
-    assert asked(fake, "sched.what-if") == change
+    assert requested(fake, "sched.what-if") == change
     now, later = clock(NOW, NOW), clock(NOW + 600, NOW)
     assert capsys.readouterr().out.splitlines() == [
         "2 jobs would start earlier",
@@ -219,7 +219,7 @@ def test_a_jobspec_is_sent_as_it_would_be_submitted(fake, say, capsys, config, a
     say("config.get", config)
     say("sched.what-if", {"text": "would start now", "moved": []})
     assert main(["what-if", "submit", "--urgency", "5", *args, "true"]) == 0
-    change = asked(fake, "sched.what-if")
+    change = requested(fake, "sched.what-if")
     found = change["submit"]["attributes"]["system"]
     keys = ("duration", "queue", "constraints")
     assert {key: found[key] for key in keys if key in found} == system
@@ -231,7 +231,7 @@ def test_the_command_of_a_job_makes_no_difference(fake, say, capsys):
     say("config.get", {})
     say("sched.what-if", {"text": "would start now", "moved": []})
     assert main(["what-if", "submit", "-N", "2"]) == 0
-    assert "submit" in asked(fake, "sched.what-if")
+    assert "submit" in requested(fake, "sched.what-if")
     assert capsys.readouterr().out == "would start now\n"
 
 

@@ -62,19 +62,19 @@ def test_verb_reads_the_standard_input(penstock: Run) -> None:
 
 
 def test_verb_mends(penstock: Run) -> None:
-    told = 'penstock hostlist: mended "n1, n2": left out blanks at byte 3\n'
-    assert penstock("fold", "--lenient", "n1, n2", "n3") == (0, "n[1-3]\n", told)
+    err = 'penstock hostlist: mended "n1, n2": left out blanks at byte 3\n'
+    assert penstock("fold", "--lenient", "n1, n2", "n3") == (0, "n[1-3]\n", err)
     read = b"n1, n2\n\nn[3, 5]\n"
-    code, out, told = penstock("count", "--lenient", stdin=read)
+    code, out, err = penstock("count", "--lenient", stdin=read)
     assert (code, out) == (0, "4\n")
-    assert [line.rpartition(": ")[2] for line in told.splitlines()] == [
+    assert [line.rpartition(": ")[2] for line in err.splitlines()] == [
         "left out blanks at byte 3",
         "left out blanks at byte 4",
     ]
     assert penstock("union", "--lenient", "a,,b", "b,c")[:2] == (0, "a,b,c\n")
-    code, out, told = penstock("fold", "--lenient", "n[3-1]")
+    code, out, err = penstock("fold", "--lenient", "n[3-1]")
     assert (code, out) == (1, "")
-    assert "expected the range to end at 3 or above at byte 4" in told
+    assert "expected the range to end at 3 or above at byte 4" in err
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ CONFIGURED |= {"overlong": "shorten", "queues": {"a": {"max-jobs": 2}}}
 
 
 @pytest.fixture
-def told(monkeypatch):
+def run_arguments(monkeypatch):
     """The arguments that the scheduler was started with."""
     found = {}
 
@@ -55,16 +55,16 @@ def told(monkeypatch):
     ],
     ids=str,
 )
-def test_options_go_before_the_file(told, tmp_path, args, settings, limit):
+def test_options_go_before_the_file(run_arguments, tmp_path, args, settings, limit):
     file = tmp_path / "config.toml"
     file.write_text(FILE)
     assert main(["sched", *(str(file) if arg == "FILE" else arg for arg in args)]) == 0
-    assert told == {"uri": None, "limit": limit, "grow": True, "settings": settings}
+    assert run_arguments == {"uri": None, "limit": limit, "grow": True, "settings": settings}
 
 
-def test_an_invalid_file_is_an_error(told, tmp_path, capsys):
+def test_an_invalid_file_is_an_error(run_arguments, tmp_path, capsys):
     file = tmp_path / "config.toml"
     file.write_text("[penstock.scheduler]\npolicy = 'sjf'\n")
     assert main(["sched", "--config", str(file)]) == 1
     assert "penstock.scheduler.policy: " in capsys.readouterr().err
-    assert not told
+    assert not run_arguments

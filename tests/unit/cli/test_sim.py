@@ -193,9 +193,9 @@ def test_denials_are_listed_with_their_reasons(here, capsys):
     table = sim(
         capsys, "wide.jsonl", "--cores=8", "--policy=fcfs,easy", "--out=o", "--report=r.html"
     ).out
-    [told] = [line for line in table.splitlines() if line.startswith("denied: ")]
-    assert told.startswith("denied: job 4 and 1 more: ")
-    reason = told.partition("1 more: ")[2]
+    [denied] = [line for line in table.splitlines() if line.startswith("denied: ")]
+    assert denied.startswith("denied: job 4 and 1 more: ")
+    reason = denied.partition("1 more: ")[2]
     assert "9" in reason
     assert "8" in reason
     for run in json.loads((here / "o" / "summary.json").read_text())["runs"]:

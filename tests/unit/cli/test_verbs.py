@@ -28,7 +28,7 @@ def say(fake):
     return make
 
 
-def asked(fake, topic):
+def requested(fake, topic):
     return fake.wait_for(topic).object()
 
 
@@ -92,11 +92,11 @@ def test_bad_usage_exits_with_2_before_any_request(args, capsys, monkeypatch):
 def test_rejections_are_printed_job_by_job(fake, say, capsys):
     say("job-manager.urgency", PARTLY)
     assert main(["urgency", "ƒ2", "ƒ3", "expedite"]) == 1
-    assert asked(fake, "job-manager.urgency") == {"ids": [1, 2], "urgency": 31}
+    assert requested(fake, "job-manager.urgency") == {"ids": [1, 2], "urgency": 31}
     assert capsys.readouterr() == ("", "penstock urgency: ƒ2: no such job\n")
     say("job-manager.urgency", DONE)
     assert main(["urgency", "ƒ2", "hold"]) == 0
-    assert asked(fake, "job-manager.urgency")["urgency"] == 0
+    assert requested(fake, "job-manager.urgency")["urgency"] == 0
     say("job-manager.kill", {"count": 0, "errors": {"1": "job ƒ2 is not running"}})
     assert main(["kill", "ƒ2"]) == 1
     assert capsys.readouterr().err == "penstock kill: ƒ2: is not running\n"
@@ -106,14 +106,14 @@ def test_rejections_are_printed_job_by_job(fake, say, capsys):
 def test_signals_have_names_and_numbers(fake, say, name):
     say("job-manager.kill", DONE)
     assert main(["kill", "-s", name, "ƒ2"]) == 0
-    assert asked(fake, "job-manager.kill") == {"ids": [1], "signum": signal.SIGUSR1}
+    assert requested(fake, "job-manager.kill") == {"ids": [1], "signum": signal.SIGUSR1}
 
 
 def test_memos_are_json_or_text(fake, say):
     say("job-manager.memo")
     assert main(["memo", "ƒ2", "n=1", "text=a b", "gone=null", "list=[1]"]) == 0
     expected = {"n": 1, "text": "a b", "gone": None, "list": [1]}
-    assert asked(fake, "job-manager.memo") == {"id": 1, "memo": expected}
+    assert requested(fake, "job-manager.memo") == {"id": 1, "memo": expected}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_time_limit_is_set_or_changed(fake, say, change, duration):
     say("job-manager.update")
     assert main(["update", "ƒ2", change]) == 0
     updates = {"attributes.system.duration": duration}
-    assert asked(fake, "job-manager.update") == {"id": 1, "updates": updates}
+    assert requested(fake, "job-manager.update") == {"id": 1, "updates": updates}
 
 
 @pytest.mark.parametrize(
@@ -155,20 +155,20 @@ def test_a_rejected_update_does_not_affect_others(fake, capsys):
     fake.methods["job-manager.update"] = update
     assert main(["update", "ƒ2", "ƒ3", "duration=1h"]) == 1
     assert capsys.readouterr().err == "penstock update: ƒ2: no\n"
-    assert [asked(fake, "job-manager.update")["id"] for _ in range(2)] == [1, 2]
+    assert [requested(fake, "job-manager.update")["id"] for _ in range(2)] == [1, 2]
 
 
 def test_purging_is_shown_before_it_is_done(fake, say, capsys):
     say("job-manager.purge", {"count": 1, "inactives": 5})
     assert main(["purge", "--age-limit", "1d", "--num-limit", "0"]) == 0
-    assert asked(fake, "job-manager.purge") == {
+    assert requested(fake, "job-manager.purge") == {
         "force": False,
         "age_limit": 86400.0,
         "num_limit": 0,
     }
     assert capsys.readouterr().out == "1 inactive job would be purged of 5 (--force does it)\n"
     assert main(["purge", "--force", "ƒ2", "ƒ3"]) == 0
-    assert asked(fake, "job-manager.purge") == {"force": True, "ids": [1, 2]}
+    assert requested(fake, "job-manager.purge") == {"force": True, "ids": [1, 2]}
     assert capsys.readouterr().out == "1 inactive job purged, 5 left\n"
     assert main(["purge", "--json", "ƒ2"]) == 0
     assert json.loads(capsys.readouterr().out) == {"count": 1, "inactives": 5}
@@ -198,7 +198,7 @@ def test_the_queue_without_a_name_is_one(fake, say, capsys):
     say("job-manager.queue-status", {"enable": True, "start": False})
     assert main(["queue", "list"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == "-            enabled  stopped"
-    assert asked(fake, "job-manager.queue-status") == {}
+    assert requested(fake, "job-manager.queue-status") == {}
     assert main(["queue", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["name"] is None
 
@@ -223,7 +223,7 @@ def test_queues_are_switched(fake, say, args, topic, payloads):
     say(f"job-manager.queue-{topic}")
     assert main(["queue", *args]) == 0
     for payload in payloads:
-        assert asked(fake, f"job-manager.queue-{topic}") == payload
+        assert requested(fake, f"job-manager.queue-{topic}") == payload
 
 
 @pytest.mark.parametrize(("verb", "topic"), [("drain", "drain"), ("idle", "idle")])
@@ -242,12 +242,12 @@ def test_the_log_is_shown_and_cleared(fake, answers, say, capsys):
     assert main(["dmesg", "-c"]) == 0
     when = datetime.fromtimestamp(1.5).astimezone().isoformat(sep=" ", timespec="milliseconds")
     assert capsys.readouterr().out == f"{when} broker warning: ƒ\n    \\x1b\n"
-    assert asked(fake, "log.dmesg") == {"follow": False, "nobacklog": False}
-    assert asked(fake, "log.clear") == {"upto": 7}
+    assert requested(fake, "log.dmesg") == {"follow": False, "nobacklog": False}
+    assert requested(fake, "log.clear") == {"upto": 7}
     assert main(["dmesg", "-C"]) == 0
-    assert asked(fake, "log.clear") == {}
+    assert requested(fake, "log.clear") == {}
     assert main(["dmesg", "-f", "--new", "--json"]) == 0
-    assert asked(fake, "log.dmesg") == {"follow": True, "nobacklog": True}
+    assert requested(fake, "log.dmesg") == {"follow": True, "nobacklog": True}
     assert [json.loads(text) for text in capsys.readouterr().out.splitlines()] == [row]
 
 
@@ -256,7 +256,7 @@ def test_pings_are_counted(fake, capsys):
     assert main(["ping", "-c", "3", "-i", "0", "kvs"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [["kvs.ping", f"seq={n}"] for n in range(3)]
-    assert [asked(fake, "kvs.ping") for _ in range(3)] == [{"seq": n} for n in range(3)]
+    assert [requested(fake, "kvs.ping") for _ in range(3)] == [{"seq": n} for n in range(3)]
     assert main(["ping", "-c", "1", "--json", "kvs"]) == 0
     assert json.loads(capsys.readouterr().out)["service"] == "kvs"
 
@@ -285,16 +285,16 @@ def test_jobs_are_cancelled_by_state_and_user(fake, answers, say, capsys):
     assert main(["cancel", "--states=sched,run", "-m", "n"]) == 0
     own = {"userid": [os.getuid()]}
     both = [{"states": ["sched", "run"]}, {"states": ["active"]}]
-    assert asked(fake, "job-list.list")["constraint"] == {"and": [*both, own]}
-    request = asked(fake, "job-manager.raise")
+    assert requested(fake, "job-list.list")["constraint"] == {"and": [*both, own]}
+    request = requested(fake, "job-manager.raise")
     assert (request["ids"], request["note"]) == ([1, 2], "n")
     assert capsys.readouterr().out == "2 jobs cancelled\n"
     assert main(["cancel", "--all", "--states=run"]) == 0
-    constraint = asked(fake, "job-list.list")["constraint"]
+    constraint = requested(fake, "job-list.list")["constraint"]
     assert constraint == {"and": [{"states": ["run"]}, {"states": ["active"]}]}
     assert main(["cancel", "-u", "0"]) == 0
-    assert asked(fake, "job-manager.raise")["ids"] == [1, 2]
-    request = asked(fake, "job-manager.raise")
+    assert requested(fake, "job-manager.raise")["ids"] == [1, 2]
+    request = requested(fake, "job-manager.raise")
     assert (request["all"], request["userid"]) == (True, 0)
 
 
@@ -318,7 +318,7 @@ def test_jobs_that_were_active_since_and_how_many(fake, answers, capsys):
     assert capsys.readouterr().out == (
         "1 pending, 2 running, 1 completed, 0 failed, 0 canceled, 1 timeout\n"
     )
-    assert asked(fake, "job-list.list")["constraint"] == {"and": []}
+    assert requested(fake, "job-list.list")["constraint"] == {"and": []}
     assert main(["jobs", "--stats", "-A", "--json"]) == 0
     counts = json.loads(capsys.readouterr().out)
     assert counts == {
@@ -329,10 +329,10 @@ def test_jobs_that_were_active_since_and_how_many(fake, answers, capsys):
         "canceled": 0,
         "timeout": 1,
     }
-    assert asked(fake, "job-list.list")["constraint"] == {"and": []}
+    assert requested(fake, "job-list.list")["constraint"] == {"and": []}
     fake.methods["job-list.list"] = answers()
     assert main(["jobs", "--since=@12.5", "-A", "-o", "{id}"]) == 0
-    request = asked(fake, "job-list.list")
+    request = requested(fake, "job-list.list")
     assert (request["since"], request["constraint"]) == (12.5, {"and": []})
 
 
@@ -343,7 +343,7 @@ def test_jobspecs_are_printed_and_flags_sent(fake, say, capsys):
     assert fake.received.empty()
     say("job-ingest.submit", {"id": 1})
     assert main(["submit", "--flags=waitable", "true"]) == 0
-    assert asked(fake, "job-ingest.submit")["flags"] == 4
+    assert requested(fake, "job-ingest.submit")["flags"] == 4
 
 
 def test_an_unknown_queue_is_an_error(fake, say, answers, capsys):

@@ -62,15 +62,15 @@ def test_cbor_is_sent_on_request(fake):
 
 
 def test_a_cancelled_call_leaves_the_connection_as_it_was(fake, answers):
-    asked = []
+    requests = []
 
     def silent(request):
-        asked.append(request)
+        requests.append(request)
         return []
 
     def late(request):
         # Responses to abandoned calls come first.
-        for one in asked:
+        for one in requests:
             yield from answers({"late": True})(one)
         yield request.respond({"n": 1})
 
@@ -90,7 +90,7 @@ def test_a_cancelled_call_leaves_the_connection_as_it_was(fake, answers):
             assert not client._calls
 
     run(main)
-    assert len(asked) == 4
+    assert len(requests) == 4
 
 
 def test_errors_without_an_instance_on_rejection_and_on_disconnect(fake, rejecting, tmp_path):

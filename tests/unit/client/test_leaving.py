@@ -57,15 +57,15 @@ def run(function):
 @pytest.fixture(params=sorted(STREAMS))
 def topic(request, fake):
     """A stream that answers once and stays open until it is cancelled."""
-    topic, asked = request.param, {}
+    topic, requests = request.param, {}
 
     def begin(message):
-        asked[message.matchtag] = message
+        requests[message.matchtag] = message
         yield message.respond(ANSWERS[topic])
 
     def cancel(message):
         assert message.noresponse
-        first = asked.pop(message.object()["matchtag"])
+        first = requests.pop(message.object()["matchtag"])
         # A response that was in flight, and the end of the stream, caused by the cancellation.
         yield first.respond(ANSWERS[topic])
         yield first.respond(errnum=errno.ENODATA)
@@ -73,7 +73,7 @@ def topic(request, fake):
     fake.methods |= {
         topic: begin,
         f"{topic}-cancel": cancel,
-        "a.b": lambda message: [message.respond({"open": len(asked)})],
+        "a.b": lambda message: [message.respond({"open": len(requests)})],
     }
     return topic
 

@@ -266,8 +266,8 @@ def test_a_signal_for_several_jobs_is_one_request(fake):
     expected = Outcome(2, {2: "not running"})
     assert over_both("kill", [[1, 2, 3, 2], signal.SIGUSR1], {}) == (expected, expected)
     for _ in range(2):
-        asked = fake.wait_for("job-manager.kill").object()
-        assert asked == {"ids": [1, 2, 3, 2], "signum": signal.SIGUSR1}
+        payload = fake.wait_for("job-manager.kill").object()
+        assert payload == {"ids": [1, 2, 3, 2], "signum": signal.SIGUSR1}
 
 
 def test_one_job_is_waited_for(fake, answers):

@@ -62,7 +62,7 @@ def says(fake, monkeypatch):
     return make
 
 
-def asked(fake, topic="pmix.alloc"):
+def requested(fake, topic="pmix.alloc"):
     return fake.wait_for(topic).object()
 
 
@@ -75,7 +75,7 @@ def test_a_request_has_the_attributes_of_pmix(fake, says):
     assert answer.granted
     assert (answer.alloc, answer.id, answer.hosts) == ("ƒ9", "mine", "n[1-2]")
     assert (answer.cpus, answer.dropped) == ((4, 2), ("pmix.alloc.nlist",))
-    payload = asked(fake)
+    payload = requested(fake)
     assert (payload["job"], payload["rank"], payload["directive"]) == (41, 3, "extend")
     assert {
         attribute["key"]: (attribute["value"], attribute["required"])
@@ -97,7 +97,7 @@ def test_an_allocation_that_is_named_has_to_be_there(fake, says):
     flags = [
         {
             attribute["key"]: (attribute["value"], attribute["required"])
-            for attribute in asked(fake)["attributes"]
+            for attribute in requested(fake)["attributes"]
         }
         for _ in range(2)
     ]
@@ -124,7 +124,7 @@ def test_a_loan_is_a_release_with_time(fake, says):
     says("pmix.alloc", GRANTED)
     with Job() as job:
         job.lend(600, nodes=1)
-    payload = asked(fake)
+    payload = requested(fake)
     assert payload["directive"] == "release"
     assert payload["attributes"] == attributes({"nodes": 1, "time": 600})
 
@@ -163,11 +163,11 @@ def test_both_ways_to_ask_say_the_same(fake, says):
         ]
         blocking = answers, job.cancel(), job.status(), job.lent(), list(job.events("mine"))
     topics = ["pmix.alloc"] * 5 + ["pmix.cancel", "pmix.query", "pmix.query", "pmix.events"]
-    sent = [asked(fake, topic) for topic in topics]
+    sent = [requested(fake, topic) for topic in topics]
     assert trio.run(ask) == blocking
     assert blocking[3] == [Lent("loan", 2, "n[4-5]", 0, None, 4)]
     assert [(event.status, event.id) for event in blocking[4]] == [(0, "mine"), (-29, "b")]
-    again = [asked(fake, topic) for topic in ["pmix.alloc"] * 5 + ["pmix.events"]]
+    again = [requested(fake, topic) for topic in ["pmix.alloc"] * 5 + ["pmix.events"]]
     assert again == [*sent[:5], sent[8]]
 
 
@@ -186,7 +186,7 @@ def test_both_ways_to_ask_say_the_same(fake, says):
 def test_the_verbs_ask(fake, says, capsys, arguments, directive, wanted):
     says("pmix.alloc", GRANTED)
     assert main(["elastic", *arguments.split()]) == 0
-    payload = asked(fake)
+    payload = requested(fake)
     assert (payload["directive"], payload["attributes"]) == (directive, attributes(wanted))
     lines = capsys.readouterr().out.splitlines()
     rows = ["alloc    ƒ9", "hosts    n[1-2]", "cpus     4,2", "reason   not met: pmix.alloc.nlist"]

@@ -108,13 +108,13 @@ def test_merged_streams_come_in_the_order_of_arrival(fake, answers):
 
 
 def test_many_calls_are_sent_before_the_first_is_answered(fake):
-    asked = []
+    requests = []
 
     def method(request):
-        asked.append(request)
-        if len(asked) < 3:
+        requests.append(request)
+        if len(requests) < 3:
             return
-        for one in reversed(asked):
+        for one in reversed(requests):
             n = one.object()["n"]
             yield one.respond(errnum=errno.EPERM) if n == 1 else one.respond({"n": n})
 

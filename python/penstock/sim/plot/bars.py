@@ -154,12 +154,12 @@ def histogram(
         )
     for place in range(len(edges) - 1):
         left, right = across(edges[place]), across(edges[place + 1])
-        told = [f"{across.show(edges[place])} to {across.show(edges[place + 1])}"]
-        told += [f"{name}: {up.show(values[place])}" for name, values in rows]
+        texts = [f"{across.show(edges[place])} to {across.show(edges[place + 1])}"]
+        texts += [f"{name}: {up.show(values[place])}" for name, values in rows]
         frame.parts.append(
             f'<rect class="hit" x="{pixel(left)}" y="{pixel(frame.top)}"'
             f' width="{pixel(right - left)}" height="{pixel(frame.bottom - frame.top)}">'
-            + tooltip("\n".join(told))
+            + tooltip("\n".join(texts))
             + "</rect>"
         )
     frame.draw_x(across)
@@ -193,7 +193,7 @@ def _box(box: Box, name: str, colour: int, left: float, wide: float, up: Scale) 
     middle, right = left + wide / 2, left + wide
     top, base = up(box.three_quarters), up(box.quarter)
     low, high = up(box.low), up(box.high)
-    told = "\n".join(
+    text = "\n".join(
         [
             f"{name}: {box.count:,} jobs",
             f"median {up.show(box.middle)}, mean {up.show(box.mean)}",
@@ -212,6 +212,6 @@ def _box(box: Box, name: str, colour: int, left: float, wide: float, up: Scale) 
         f'<circle class="f{colour}" cx="{pixel(middle)}" cy="{pixel(up(box.mean))}" r="3"/>'
         f'<rect class="hit" x="{pixel(left)}" y="{pixel(min(high, top) - 4)}"'
         f' width="{pixel(wide)}" height="{pixel(max(low, base) - min(high, top) + 8)}">'
-        + tooltip(told)
+        + tooltip(text)
         + "</rect></g>"
     )

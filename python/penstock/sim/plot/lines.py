@@ -143,16 +143,16 @@ def _strips(
     for left, right in pairwise(edges):
         at = (left + right) / 2
         value = _value_at(across, at)
-        told = [across.show(value)]
+        texts = [across.show(value)]
         for line in drawn:
             height = _height(line, value, at, across, up, step=step)
             if height is not None:
                 name = f"{line.name}: " if line.name else ""
-                told.append(f"{name}{up.show(height)}")
+                texts.append(f"{name}{up.show(height)}")
         strips.append(
             f'<rect class="hit" x="{pixel(left)}" y="{pixel(frame.top)}"'
             f' width="{pixel(right - left)}" height="{pixel(frame.bottom - frame.top)}">'
-            + tooltip("\n".join(told))
+            + tooltip("\n".join(texts))
             + "</rect>"
         )
     return strips

@@ -113,8 +113,8 @@ impl Simulation {
             .map_err(raised)
     }
 
-    #[pyo3(signature = (events, told = None))]
-    fn advance(&mut self, py: Python<'_>, events: u64, told: Option<Py<PyAny>>) -> PyResult<bool> {
+    #[pyo3(signature = (events, report = None))]
+    fn advance(&mut self, py: Python<'_>, events: u64, report: Option<Py<PyAny>>) -> PyResult<bool> {
         let begun = Instant::now();
         if self.inner.is_poisoned() {
             drop(self.inner()?);
@@ -124,7 +124,7 @@ impl Simulation {
             Err(_) => Watch::new(0, 0.0),
         };
         let inner = Arc::clone(&self.inner);
-        let left = away::run(py, told.as_ref(), watch, move |watch| {
+        let left = away::run(py, report.as_ref(), watch, move |watch| {
             let mut step = |done, now| watch.step(done, now);
             let mut inner = inner.write().unwrap_or_else(PoisonError::into_inner);
             inner.advance_while(events, &mut step)
