@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_f58
-from penstock.cli import joboptions, nestedjob
+from penstock.cli import joboptions
 from penstock.cli.rows import exit_code, reason
 from penstock.cli.text import safe
 from penstock.client import Client
@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> int:
         print("penstock alloc: --cc: expected one job", file=sys.stderr)
         return 2
     args.job_name = args.job_name or "alloc"
-    (spec,) = nestedjob.jobspecs(args, [])
+    (spec,) = joboptions.instance_jobspecs(args, [])
     with Client() as client:
         interrupts = _Interrupts()
         with _handling(interrupts, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_f58
-from penstock.cli import joboptions, nestedjob
+from penstock.cli import joboptions
 from penstock.cli.rows import exit_code
 from penstock.cli.submit import submit
 from penstock.cli.text import json_text
@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
     args = _with_directives(args, name, script)
     args.output = args.output or OUTPUT
     args.job_name = args.job_name or Path(name).name
-    specs = nestedjob.jobspecs(args, ["--script", "--", *([] if wrap else words[1:])])
+    specs = joboptions.instance_jobspecs(args, ["--script", "--", *([] if wrap else words[1:])])
     copies = [None] if args.cc is None else list(args.cc)
     for spec, copy in zip(specs, copies, strict=True):
         text = script

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import seconds, whole
 from penstock.cli.rows import job_id
-from penstock.cli.text import json_text, safe
-from penstock.cli.when import clock
+from penstock.cli.text import clock, json_text, safe
 from penstock.errors import DeniedError
 from penstock.pmix import KEYS, Answer, Job
 

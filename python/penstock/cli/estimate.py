@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.arguments import whole
 from penstock.cli.planned import accuracy, answering, by_states
 from penstock.cli.rows import job_id, tell
-from penstock.cli.text import json_text, safe
-from penstock.cli.when import clock, span
+from penstock.cli.text import clock, json_text, safe, span
 from penstock.client import Client
 from penstock.jobid import f58
 

@@ -1,14 +1,15 @@
-"""The options of `submit` and `run`, as `flux submit` and `flux run` have them."""
+"""The options that describe a job, as `flux submit` and `flux run` have them, and its jobspec."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from penstock._core import IDset, parse_count, parse_duration
 from penstock.cli.arguments import attribute, urgency
 from penstock.errors import Error, JobspecError
-from penstock.jobspec import environment_from_rules, from_command
+from penstock.jobspec import environment_from_rules, from_command, set_attribute
 
 
 def _amount(least: int) -> Any:
@@ -165,3 +166,21 @@ def _jobspec(args: argparse.Namespace, command: list[str], copy: int | None) -> 
         error=fill(args.error),
         setattr=attributes,
     )
+
+
+def instance_jobspecs(args: argparse.Namespace, start: list[str]) -> list[dict[str, Any]]:
+    """The jobspecs of `batch` and `alloc`: instances with the resources that the options request.
+
+    One task on the first node starts the instance; it has all cores and gpus that the job has
+    there, whichever slots they are in.
+
+    Args:
+        args: the options of `register`.
+        start: the arguments of `penstock start`.
+    """
+    # Without the working directory in the path: it may have a module of that name.
+    args.command = [sys.executable, "-P", "-m", "penstock", "start", *start]
+    specs = jobspecs(args)
+    for spec in specs:
+        set_attribute(spec, "shell.options.instance", value=True)
+    return specs

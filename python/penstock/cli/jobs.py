@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import seconds, userid, whole
 from penstock.cli.rows import ABBREVIATIONS, KEYS, RESULTS, STATES, job_id, job_row
-from penstock.cli.text import json_text, safe
-from penstock.cli.when import clock
+from penstock.cli.text import clock, json_text, safe
 from penstock.client import Client
 from penstock.errors import FormatError, NotFoundError
 

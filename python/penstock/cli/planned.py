@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.rows import STATES, reason
-from penstock.cli.when import clock, span
+from penstock.cli.text import clock, span
 from penstock.errors import Error, NotFoundError, RpcError
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""Text of others, made safe for a terminal: names, notes, reasons, lines of logs.
+"""Text for a terminal: names and notes of other users made safe, times and durations in words.
 
-Users choose what their jobs are called and why they cancel them. Without this a name could move
+Users choose what their jobs are called and why they cancel them. Without escapes a name could move
 the cursor, or look like further rows of a table.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
 
 # Control characters, separators of lines, what changes the direction of writing, and surrogates,
@@ -15,6 +16,8 @@ from typing import Any
 UNSAFE = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+# In seconds.
+UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -51,3 +54,30 @@ def _escaped(found: re.Match[str]) -> str:
 
 def _in_json(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
+
+
+# --- times
+
+
+def clock(when: float, now: float) -> str:
+    """A time of day, with its date unless that is today.
+
+    Args:
+        when: seconds since the epoch.
+        now: the current time, seconds since the epoch.
+    """
+    try:
+        there, here = time.localtime(when), time.localtime(now)
+    except (OverflowError, ValueError, OSError):
+        # Out of the range of local times.
+        return f"{when:g}"
+    same = there[:3] == here[:3]
+    return time.strftime("%H:%M:%S" if same else "%Y-%m-%d %H:%M", there)
+
+
+def span(seconds: float) -> str:
+    """A duration in the largest unit of which it has at least two: `45 s`, `12 min`, `3 h`."""
+    for size, unit in UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0.0):.0f} s"

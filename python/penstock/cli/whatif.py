@@ -12,8 +12,7 @@ from penstock.cli import joboptions
 from penstock.cli.arguments import seconds, whole
 from penstock.cli.planned import answering, by_states
 from penstock.cli.rows import job_id, tell
-from penstock.cli.text import json_text, safe
-from penstock.cli.when import clock, span
+from penstock.cli.text import clock, json_text, safe, span
 from penstock.client import Client
 from penstock.errors import Error, RpcError
 from penstock.jobid import f58

@@ -41,7 +41,6 @@ A limit of -1 (or a duration of 0) is no limit: in a queue it overrides the gene
 """
 
 from penstock.config.declaration import Constraint, Count, Seconds
-from penstock.config.reading import from_dict, load, parse
 from penstock.config.tables import (
     Access,
     Amounts,
@@ -69,7 +68,7 @@ from penstock.config.tables import (
     manager_settings,
     scheduler_settings,
 )
-from penstock.config.toml import to_toml
+from penstock.config.toml import from_dict, load, parse, to_toml
 from penstock.errors import ConfigError
 
 __all__ = [

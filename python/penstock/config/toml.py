@@ -1,10 +1,175 @@
-"""Writing a configuration as TOML."""
+"""The configuration as TOML: read into the declared tables, and written.
+
+Reading finds every problem, each named by its key.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import json
+import math
 import re
+import tomllib
+import types
+import typing
+from pathlib import Path
 from typing import Any
+
+from penstock._core import parse_duration, validate_constraint
+from penstock.config.contradictions import contradictions
+from penstock.config.declaration import (
+    Constraint,
+    Count,
+    Seconds,
+    annotation,
+    invalid_values,
+    joined,
+    spelled,
+)
+from penstock.config.tables import Config
+from penstock.errors import ConfigError, Error
+
+
+def parse(text: str, name: str = "configuration") -> Config:
+    """Reads a configuration.
+
+    Args:
+        text: TOML.
+        name: The name of the document in errors.
+
+    Raises:
+        ConfigError: it is invalid; the error has every problem.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(name, [str(error)]) from error
+    return from_dict(document, name)
+
+
+def from_dict(document: dict[str, Any], name: str = "configuration") -> Config:
+    """A configuration from the tables of a TOML document, or of `to_dict`.
+
+    Raises:
+        ConfigError: it is invalid; the error has every problem.
+    """
+    problems: list[str] = []
+    config = _build(Config, document, "", problems)
+    if not problems:
+        problems += [*invalid_values(config), *contradictions(config)]
+    if problems:
+        raise ConfigError(name, problems)
+    assert isinstance(config, Config)
+    return config
+
+
+def load(path: Path) -> Config:
+    """Reads a configuration file.
+
+    Raises:
+        ConfigError: the file cannot be read, or the configuration is invalid.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"`{path}`", [reason]) from error
+    return parse(text, f"`{path}`")
+
+
+def _build(kind: Any, value: Any, path: str, problems: list[str]) -> Any:
+    """A value of the annotated kind; a value of another kind is a problem with its path."""
+
+    def wrong(expected: str) -> None:
+        problems.append(f"{path}: expected {expected}, found {_show(value)}")
+
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _build(annotation(kind), value, path, problems)
+    if dataclasses.is_dataclass(kind):
+        return _build_table(kind, value, path, problems)
+    if origin is dict:
+        if not isinstance(value, dict):
+            return wrong("a table")
+        return {
+            key: _build(args[1], item, joined(path, key), problems) for key, item in value.items()
+        }
+    if origin is tuple:
+        if not isinstance(value, list):
+            return wrong("a list")
+        items = enumerate(value)
+        return tuple(_build(args[0], item, f"{path}[{n}]", problems) for n, item in items)
+    if origin is typing.Literal:
+        return value if value in args else wrong(" or ".join(f'"{arg}"' for arg in args))
+    return _build_scalar(kind, value, wrong)
+
+
+def _build_scalar(kind: Any, value: Any, wrong: typing.Callable[[str], None]) -> Any:
+    if kind is Seconds:
+        try:
+            if isinstance(value, str):
+                seconds = parse_duration(value)
+            else:
+                number = isinstance(value, (int, float)) and not isinstance(value, bool)
+                seconds = float(value) if number and value >= 0 else math.nan
+        except (Error, OverflowError):
+            seconds = math.nan
+        if math.isinf(seconds):
+            return wrong("a finite duration")
+        if math.isnan(seconds):
+            return wrong('a duration such as "30m", or seconds')
+        return Seconds(seconds)
+    if kind is Constraint:
+        return _build_constraint(value, wrong)
+    if kind is Count:
+        good = isinstance(value, int) and not isinstance(value, bool) and value >= -1
+        return value if good else wrong("a whole number, or -1 for any number")
+    if kind is Path:
+        return Path(value) if isinstance(value, str) and value else wrong("a path")
+    if kind is int:
+        good = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        return value if good else wrong("a whole number")
+    names = {str: "a string", bool: "true or false"}
+    return value if isinstance(value, kind) else wrong(names[kind])
+
+
+def _build_constraint(value: Any, wrong: typing.Callable[[str], None]) -> Any:
+    if not isinstance(value, dict):
+        return wrong("a constraint of RFC 31")
+    try:
+        validate_constraint(json.dumps(value, default=str))
+    except Error as error:
+        return wrong(f"a constraint of RFC 31 ({error})")
+    return value
+
+
+def _build_table(kind: Any, value: Any, path: str, problems: list[str]) -> Any:
+    if not isinstance(value, dict):
+        problems.append(f"{path}: expected a table, found {_show(value)}")
+        return kind()
+    hints = typing.get_type_hints(kind)
+    known = {spelled(field): field.name for field in dataclasses.fields(kind)}
+    built = {}
+    for key, item in value.items():
+        # Flux spells some of its keys with `_`; both spellings are accepted.
+        name = known.get(key.replace("_", "-"))
+        if name in built:
+            problems.append(f"`{joined(path, key)}` is given twice, with `-` and with `_`")
+        elif name is not None:
+            built[name] = _build(hints[name], item, joined(path, key), problems)
+        else:
+            close = difflib.get_close_matches(key, known, 1)
+            hint = f": did you mean `{close[0]}`?" if close else f": expected {', '.join(known)}"
+            problems.append(f"unknown key `{joined(path, key)}`{hint}")
+    return kind(**built)
+
+
+def _show(value: Any) -> str:
+    return "a table" if isinstance(value, dict) else json.dumps(value, default=str)
+
+
+# --- writing
 
 
 def to_toml(document: dict[str, Any], prefix: str = "") -> str:

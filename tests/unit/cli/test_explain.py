@@ -11,8 +11,8 @@ import pytest
 
 from penstock.cli import main
 from penstock.cli.planned import accuracy
+from penstock.cli.text import clock, span
 from penstock.cli.whatif import _complete
-from penstock.cli.when import clock, span
 from penstock.errors import Error
 
 NOW = 1_800_000_000.0
