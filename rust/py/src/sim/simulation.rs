@@ -114,7 +114,12 @@ impl Simulation {
     }
 
     #[pyo3(signature = (events, report = None))]
-    fn advance(&mut self, py: Python<'_>, events: u64, report: Option<Py<PyAny>>) -> PyResult<bool> {
+    fn advance(
+        &mut self,
+        py: Python<'_>,
+        events: u64,
+        report: Option<Py<PyAny>>,
+    ) -> PyResult<bool> {
         let begun = Instant::now();
         if self.inner.is_poisoned() {
             drop(self.inner()?);
