@@ -237,7 +237,7 @@ class WhatIf(TypedDict):
     text: str
     start: NotRequired[float | None]
     ranks: NotRequired[str]
-    asked: NotRequired[int]
+    requested: NotRequired[int]
     largest: NotRequired[int | None]
     moved: list[Moved]
 

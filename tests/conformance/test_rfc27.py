@@ -319,13 +319,13 @@ def test_limited_mode_keeps_to_its_limit():
     manager.exec_hello()
     jobs = [manager.submit() for _ in range(6)]
 
-    def asked(sent):
+    def requested_jobs(sent):
         return [payload["id"] for payload in payloads(sent, "sched.alloc")]
 
-    assert asked(manager.scheduler(limit=2)) == jobs[:2]
-    assert asked(manager.respond_alloc(jobs[0], ANNOTATE, annotations={})) == []
-    assert asked(manager.allocate(jobs[1])) == [jobs[2]]
-    assert asked(manager.respond_alloc(jobs[0], DENY)) == [jobs[3]]
+    assert requested_jobs(manager.scheduler(limit=2)) == jobs[:2]
+    assert requested_jobs(manager.respond_alloc(jobs[0], ANNOTATE, annotations={})) == []
+    assert requested_jobs(manager.allocate(jobs[1])) == [jobs[2]]
+    assert requested_jobs(manager.respond_alloc(jobs[0], DENY)) == [jobs[3]]
 
 
 @requirement("rfc27.ready.count")

@@ -119,7 +119,7 @@ class Outcome:
 class Fit(NamedTuple):
     """The number of nodes, or slots, with which a pending job would start now."""
 
-    asked: int
+    requested: int
     """The requested number, the least of a range."""
     largest: int | None
     """The largest number with which the job would start now; None if it would not start."""

@@ -55,7 +55,7 @@ class Engine:
             does not request), `contiguous` (the smallest span of ranks).
         overlong: The treatment of a job that would outlive the resources: `shorten` or `deny`.
         queues: The settings of named queues, by name: the arguments of `set_queue`.
-        up: Whether all targets are up. Here they are unless told otherwise: a scheduler of an
+        up: Whether all targets are up. Here they are by default: a scheduler of an
             instance has them down until RFC 28 says that they are up.
         order: As in `schedule`, for every pass.
         score: As in `schedule`, for every pass.

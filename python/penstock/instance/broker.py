@@ -352,7 +352,7 @@ class Broker:
         Args:
             listener: accepts connections.
             credentials: the process id and user id of a connection's other end.
-            task_status: told once connections are accepted.
+            task_status: started when connections are accepted.
         """
 
         async def serve(stream: trio.abc.Stream) -> None:

@@ -38,7 +38,7 @@ class StartStream:
     Args:
         request: the start request; responses copy its route, topic and matchtag.
         job: the job's id.
-        reattach: whether the request asked to take over a job that runs.
+        reattach: whether the request is for a job that may be running.
     """
 
     def __init__(self, request: Message, job: int, *, reattach: bool = False) -> None:
@@ -64,7 +64,7 @@ class StartStream:
         return self._respond("start", {})
 
     def reattached(self) -> Message:
-        """The tasks have been running since before the request, which asked to find them."""
+        """The tasks have been running since before the request, which has `reattach`."""
         self._expect("reattached", *([State.STARTING] if self._reattach else []))
         self.state = State.RUNNING
         return self._respond("reattached", {})

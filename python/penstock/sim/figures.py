@@ -192,7 +192,7 @@ def schedule(study: Study, window: tuple[float, float] | None = None) -> tuple[l
             )
         )
     shown = f"{rows.shown:,} of {rows.all:,}" if rows.shown < rows.all else f"all {rows.all:,}"
-    how = "chosen because most jobs wait there" if window is None else "as asked for"
+    how = "the window with most pending jobs" if window is None else "the window of --window"
     return charts, (
         f"{duration(chosen[1] - chosen[0])} from {duration(chosen[0])} of the trace on ({how}); "
         f"{shown} {rows.what}. Each block is a job; rest the pointer on one to see which."

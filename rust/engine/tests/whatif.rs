@@ -160,7 +160,7 @@ fn with_fewer_nodes_or_less_time_it_would_start_earlier() {
 fn the_most_that_would_start_now() {
     let engine = busy(Policy::Easy);
     let fit = engine.fit_now(JobId::new(2), 100.0).unwrap();
-    assert_eq!((fit.asked, fit.largest), (4, Some(1)));
+    assert_eq!((fit.requested, fit.largest), (4, Some(1)));
     // Job 3 would delay job 2, whatever it requests.
     assert_eq!(engine.fit_now(JobId::new(3), 100.0).unwrap().largest, None);
     assert!(engine.fit_now(JobId::new(1), 100.0).is_err());

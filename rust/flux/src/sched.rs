@@ -180,7 +180,7 @@ pub struct FitResponse<'a> {
     #[serde(borrow)]
     pub text: Text<'a>,
     /// The number of nodes or slots that the job requests.
-    pub asked: u32,
+    pub requested: u32,
     /// The largest number with which it would start now; null if it would start with no number.
     pub largest: Option<u32>,
     /// Empty.

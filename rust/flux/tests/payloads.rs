@@ -274,7 +274,7 @@ fn sched_and_pmix_payloads_round_trip() {
     );
     round_trip::<sched::WhatIfResponse>(r#"{"text":"t","start":null,"moved":[]}"#);
     round_trip::<sched::WhatIfResponse>(r#"{"text":"t","moved":[]}"#);
-    round_trip::<sched::FitResponse>(r#"{"text":"t","asked":4,"largest":null,"moved":[]}"#);
+    round_trip::<sched::FitResponse>(r#"{"text":"t","requested":4,"largest":null,"moved":[]}"#);
     let stats = format!(
         r#"{{"ready":true,"queued":1,"running":2,"unanswered":1,"policy":"easy","selection":"first","estimates":{accuracy}}}"#
     );

@@ -176,13 +176,13 @@ fn fit(engine: &mut Engine, id: JobId, now: f64) -> Result<FitResponse<'static>,
         None => format!("would not start now with any number of {unit}s"),
         Some(largest) => {
             let plural = if largest == 1 { "" } else { "s" };
-            let asked = fit.asked;
-            format!("would start now with {largest} {unit}{plural} instead of {asked}")
+            let requested = fit.requested;
+            format!("would start now with {largest} {unit}{plural} instead of {requested}")
         }
     };
     Ok(FitResponse {
         text: text.into(),
-        asked: fit.asked,
+        requested: fit.requested,
         largest: fit.largest,
         moved: Vec::new(),
     })

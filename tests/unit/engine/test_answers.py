@@ -215,7 +215,7 @@ def test_what_if_changes_the_size_of_a_job():
     assert (outcome.before.time, outcome.after.time) == (3600.0, 0.0)
     outcome = made.what_if_changed(0.0, 3, units=1, duration=30)
     assert outcome.after.time == 0.0
-    assert made.fit_now(2, 0.0) == Fit(asked=2, largest=1)
+    assert made.fit_now(2, 0.0) == Fit(requested=2, largest=1)
     for call in (
         lambda: made.what_if_changed(0.0, 1, units=1),
         lambda: made.what_if_changed(0.0, 2, units=0),

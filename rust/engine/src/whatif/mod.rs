@@ -126,7 +126,7 @@ impl Effect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fit {
     /// Nodes, or slots, that it requests; the minimum of a range.
-    pub asked: u32,
+    pub requested: u32,
     /// The largest number with which it would start now; `None` if it would start with no number.
     pub largest: Option<u32>,
 }
@@ -224,7 +224,7 @@ impl Engine {
     /// The job is not pending.
     pub fn fit_now(&self, id: JobId, now: f64) -> Result<Fit, Error> {
         let request = self.pending(id)?.request;
-        let asked = request.nnodes.as_ref().unwrap_or(&request.slots).min();
+        let requested = request.nnodes.as_ref().unwrap_or(&request.slots).min();
         let mut snapshot = self.clone();
         let one = snapshot.shape(&self.with_units(id, 1)?);
         let free = snapshot.state.machine.units_now(one);
@@ -247,7 +247,7 @@ impl Engine {
             }
         }
         let largest = u32::try_from(least).ok().filter(|units| *units > 0);
-        Ok(Fit { asked, largest })
+        Ok(Fit { requested, largest })
     }
 
     fn pending(&self, id: JobId) -> Result<Job, Error> {

@@ -275,7 +275,7 @@ impl EngineCore {
             engine.fit_now(JobId::new(job), now)
         });
         let fit = fit.map_err(raised)?;
-        Ok((fit.asked, fit.largest))
+        Ok((fit.requested, fit.largest))
     }
 }
 
