@@ -119,9 +119,27 @@ pub(crate) fn jobs(count: u64) -> String {
     )
 }
 
-/// A sentence about `count` of all jobs; `verb` is its verb in the singular and in the plural.
-pub(crate) fn some(count: u64, all: u64, verb: (&str, &str)) -> String {
-    let verb = if count == 1 { verb.0 } else { verb.1 };
+/// The verb of a sentence about jobs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verb {
+    Have,
+    Name,
+}
+
+impl Verb {
+    fn of(self, subjects: u64) -> &'static str {
+        match (self, subjects) {
+            (Self::Have, 1) => "has",
+            (Self::Have, _) => "have",
+            (Self::Name, 1) => "names",
+            (Self::Name, _) => "name",
+        }
+    }
+}
+
+/// A sentence about `count` of all jobs.
+pub(crate) fn some(count: u64, all: u64, verb: Verb) -> String {
+    let verb = verb.of(count);
     if all == 1 {
         return format!("the one job {verb}");
     }

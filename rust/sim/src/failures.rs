@@ -8,7 +8,7 @@ use penstock_idset::IdSet;
 use crate::Error;
 use crate::error::{brief, grouped};
 use crate::random::Random;
-use crate::workload::{JobIndex, MAX_SECONDS, real};
+use crate::workload::{JobIndex, MAX_SECONDS, SubmitSpan, real};
 
 /// A failure or a return of nodes.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,10 +74,10 @@ impl Failures {
         mut listed: Vec<Failure>,
         random: Option<RandomFailures>,
         ranks: &IdSet,
-        span: Option<(f64, f64)>,
+        span: Option<SubmitSpan>,
     ) -> Result<Self, Error> {
         listed.reverse();
-        let (first, last) = span.unwrap_or_default();
+        let SubmitSpan { first, last } = span.unwrap_or_default();
         let generator = random
             .map(|settings| FailureGenerator::new(settings, ranks, first, last))
             .transpose()?;
@@ -256,7 +256,11 @@ mod tests {
             seed: 7,
         };
         let ranks = IdSet::with_range(0..=nodes - 1);
-        Failures::new(Vec::new(), Some(settings), &ranks, Some((100.0, 200.0))).unwrap()
+        let span = SubmitSpan {
+            first: 100.0,
+            last: 200.0,
+        };
+        Failures::new(Vec::new(), Some(settings), &ranks, Some(span)).unwrap()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::error::{excerpt, some, strip_byte_order_mark};
+use crate::error::{Verb, excerpt, some, strip_byte_order_mark};
 use crate::workload::{
     DEFAULT_PRIORITY, Dependencies, Dependency, Dependent, JobIndex, JobShape, JobTimes,
     RUN_TIME_TAKEN, Workload,
@@ -259,7 +259,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
     }
     add_dependencies(&mut workload, name, dependencies, &by_id, limit)?;
     if without_limit > 0 {
-        let some = some(without_limit, workload.len() as u64, ("has", "have"));
+        let some = some(without_limit, workload.len() as u64, Verb::Have);
         workload.assume(format!("{some} no limit: {RUN_TIME_TAKEN}"));
     }
     if workload.sort() {

@@ -31,4 +31,6 @@ pub use results::{JobResult, Results};
 pub use series::Series;
 pub use setup::{Machine, Setup};
 pub use simulation::{Denial, Simulation, Tally};
-pub use workload::{DEFAULT_PRIORITY, JobShape, MAX_GENERATED_JOBS, TraceJob, Workload};
+pub use workload::{
+    DEFAULT_PRIORITY, JobShape, MAX_GENERATED_JOBS, SubmitSpan, TraceJob, Workload,
+};

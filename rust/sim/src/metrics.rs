@@ -180,7 +180,7 @@ impl Simulation {
         let all = real(self.cores()) * summary.makespan;
         // NaN (0 / 0) for a makespan without length.
         summary.utilisation = tally.core_seconds / all;
-        let last = self.workload().span().map(|(_, last)| last);
+        let last = self.workload().span().map(|span| span.last);
         let span = tally.first_submit.zip(last);
         let all = real(self.cores()) * span.map_or(f64::NAN, |(first, last)| last - first);
         summary.utilisation_to_last_submit = tally.early_core_seconds / all;

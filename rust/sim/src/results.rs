@@ -53,8 +53,15 @@ pub struct Results {
     ranges_of_job: Vec<Range<u32>>,
 }
 
+/// The optional results that a simulation records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recorded {
+    pub estimates: bool,
+    pub allocations: bool,
+}
+
 impl Results {
-    pub(crate) fn new(jobs: usize, estimates: bool, allocations: bool) -> Self {
+    pub(crate) fn new(jobs: usize, recorded: Recorded) -> Self {
         Self {
             start: vec![f64::NAN; jobs],
             end: vec![f64::NAN; jobs],
@@ -63,9 +70,9 @@ impl Results {
             first_rank: vec![0; jobs],
             backfilled: vec![false; jobs],
             result: vec![JobResult::Pending; jobs],
-            estimate: vec![f64::NAN; if estimates { jobs } else { 0 }],
+            estimate: vec![f64::NAN; if recorded.estimates { jobs } else { 0 }],
             rank_ranges: Vec::new(),
-            ranges_of_job: vec![0..0; if allocations { jobs } else { 0 }],
+            ranges_of_job: vec![0..0; if recorded.allocations { jobs } else { 0 }],
         }
     }
 

@@ -11,7 +11,7 @@ use penstock_rset::ResourceSet;
 use crate::Error;
 use crate::error::{brief, grouped};
 use crate::failures::{Failure, Failures, RandomFailures};
-use crate::workload::{JobShape, MAX_SECONDS, Requested, Workload};
+use crate::workload::{JobShape, MAX_SECONDS, Requested, SubmitSpan, Workload};
 
 /// The cores of each internal node of a pool. Few large nodes are used, because a node costs more
 /// than a word of its cores.
@@ -168,7 +168,7 @@ impl Hardware {
     }
 
     /// The request to the engine for a shape on this machine.
-    pub fn request(&self, shape: &JobShape, whole_nodes: bool) -> Result<Request, Error> {
+    pub fn request(&self, shape: &JobShape, setup: &Setup) -> Result<Request, Error> {
         let mut shape = shape.clone();
         if self.is_pool {
             if !shape.is_cores_alone() {
@@ -187,7 +187,7 @@ impl Hardware {
                      the machine is one pool of cores\nhint: give the nodes there are",
                 ));
             }
-        } else if whole_nodes {
+        } else if setup.whole_nodes {
             shape = self.whole(shape)?;
         }
         Ok(Request {
@@ -273,7 +273,7 @@ impl Hardware {
     pub fn requests(&self, workload: &Workload, setup: &Setup) -> Result<Vec<Request>, Error> {
         let mut requests = Vec::with_capacity(workload.shapes.len());
         for (number, shape) in workload.shapes.iter().enumerate() {
-            let request = self.request(shape, setup.whole_nodes).map_err(|error| {
+            let request = self.request(shape, setup).map_err(|error| {
                 let mut places = workload.shape.iter();
                 let place = places
                     .position(|index| *index as usize == number)
@@ -287,7 +287,7 @@ impl Hardware {
     }
 
     /// The failures, if all of them are of nodes of the machine.
-    pub fn failures(&self, setup: &Setup, span: Option<(f64, f64)>) -> Result<Failures, Error> {
+    pub fn failures(&self, setup: &Setup, span: Option<SubmitSpan>) -> Result<Failures, Error> {
         let mut listed = setup.failures.clone();
         let ranks = self.resources.ranks();
         if self.is_pool && !(listed.is_empty() && setup.random_failures.is_none()) {

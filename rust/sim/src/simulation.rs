@@ -14,11 +14,11 @@ use penstock_jobspec::job_id::JobId;
 
 use crate::Error;
 use crate::failures::Failures;
-use crate::results::{JobResult, RankRange, Results};
+use crate::results::{JobResult, RankRange, Recorded, Results};
 use crate::scheduler::Scheduler;
 use crate::series::Series;
 use crate::setup::{Hardware, Machine, Setup};
-use crate::unit_pool::UnitPool;
+use crate::unit_pool::{Pooled, UnitPool};
 use crate::workload::{Dependencies, Dependent, JobIndex, Requested, Workload, real};
 
 /// Maximum number of recorded reasons of denials.
@@ -134,11 +134,11 @@ impl Simulation {
         let requested: Vec<Requested> = shapes
             .map(|(shape, request)| hardware.requested(shape, request))
             .collect();
-        let unit_pool = UnitPool::of(&hardware, &setup, &requests)?;
-        let (scheduler, unit_pool) = if let Some((unit_pool, requests)) = unit_pool {
-            let resources = Hardware::pool(unit_pool.count())?.resources;
+        let pooled = UnitPool::of(&hardware, &setup, &requests)?;
+        let (scheduler, unit_pool) = if let Some(Pooled { pool, requests }) = pooled {
+            let resources = Hardware::pool(pool.count())?.resources;
             let scheduler = Scheduler::new(&resources, &setup, &requests, &workload.queues)?;
-            (scheduler, Some(unit_pool))
+            (scheduler, Some(pool))
         } else {
             let resources = &hardware.resources;
             let scheduler = Scheduler::new(resources, &setup, &requests, &workload.queues)?;
@@ -150,7 +150,11 @@ impl Simulation {
             dependents,
         } = workload.dependencies();
         let allocations = setup.allocations && !hardware.is_pool;
-        let mut results = Results::new(jobs, setup.estimate_every > 0, allocations);
+        let recorded = Recorded {
+            estimates: setup.estimate_every > 0,
+            allocations,
+        };
+        let mut results = Results::new(jobs, recorded);
         for (index, shape) in workload.shape.iter().enumerate() {
             let requested = requested[*shape as usize];
             results.cores[index] = requested.cores;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 
-use crate::error::{brief, excerpt, strip_byte_order_mark};
+use crate::error::{Verb, brief, excerpt, strip_byte_order_mark};
 use crate::workload::{DEFAULT_PRIORITY, JobShape, JobTimes, RUN_TIME_TAKEN, Workload};
 use crate::{Error, error};
 
@@ -114,7 +114,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
             census.parts += 1;
             continue;
         }
-        let Some((processors, times)) = census.take(&fields) else {
+        let Some(SimulatedJob { processors, times }) = census.take(&fields) else {
             continue;
         };
         let id = id.ok_or_else(|| at(JOB, "expected a whole number"))?;
@@ -201,10 +201,16 @@ impl JobNumbers {
     }
 }
 
+/// A job of the file that is to be simulated.
+struct SimulatedJob {
+    /// The field with the number of processors.
+    processors: usize,
+    times: JobTimes,
+}
+
 impl Findings {
-    /// The field with the number of processors, and the times, of a job that is to be simulated;
-    /// `None` for one that is left out.
-    fn take(&mut self, fields: &[f64; 18]) -> Option<(usize, JobTimes)> {
+    /// A job that is to be simulated; `None` for one that is left out.
+    fn take(&mut self, fields: &[f64; 18]) -> Option<SimulatedJob> {
         let run = fields[RUN];
         if fields[STATUS].to_bits() == CANCELLED.to_bits() && run <= 0.0 {
             self.cancelled += 1;
@@ -242,7 +248,10 @@ impl Findings {
             run
         };
         let submit = fields[SUBMIT];
-        Some((processors, JobTimes { submit, run, limit }))
+        Some(SimulatedJob {
+            processors,
+            times: JobTimes { submit, run, limit },
+        })
     }
 
     /// Adds a sentence about each finding to the workload's assumptions.
@@ -250,13 +259,13 @@ impl Findings {
         let jobs = u64::try_from(workload.len()).unwrap_or(u64::MAX);
         let some = |count: u64, verb| error::some(count, jobs, verb);
         if self.used_processors > 0 {
-            let some = some(self.used_processors, ("has", "have"));
+            let some = some(self.used_processors, Verb::Have);
             workload.assume(format!(
                 "{some} no requested processors: the allocated ones are taken"
             ));
         }
         if self.used_times > 0 {
-            let some = some(self.used_times, ("has", "have"));
+            let some = some(self.used_times, Verb::Have);
             workload.assume(format!("{some} no requested time: {RUN_TIME_TAKEN}"));
         }
         let alike = |count, why| (count, why, why);
@@ -288,7 +297,7 @@ impl Findings {
             );
         }
         if self.preceding > 0 {
-            let some = some(self.preceding, ("names", "name"));
+            let some = some(self.preceding, Verb::Name);
             workload.assume(format!("{some} a preceding job, which is not waited for"));
         }
         if self.repeated > 0 {

@@ -56,14 +56,19 @@ pub(crate) struct UnitPool {
     notes: HashMap<u32, String>,
 }
 
+/// A pool, with the requests to it in place of those to the nodes.
+pub struct Pooled {
+    pub pool: UnitPool,
+    pub requests: Vec<Request>,
+}
+
 impl UnitPool {
-    /// The pool, and the requests to it in place of `requests`; `None` if it matters which nodes a
-    /// job gets.
+    /// The pool for these requests; `None` if it matters which nodes a job gets.
     pub fn of(
         hardware: &Hardware,
         setup: &Setup,
         requests: &[Request],
-    ) -> Result<Option<(Self, Vec<Request>)>, Error> {
+    ) -> Result<Option<Pooled>, Error> {
         let fails = setup.random_failures.is_some() || !setup.failures.is_empty();
         if hardware.is_pool || fails {
             return Ok(None);
@@ -90,20 +95,22 @@ impl UnitPool {
             Selection::Contiguous => (false, false),
         };
         // All jobs have to be of one kind: some policies decide differently about a mixture.
-        let counts = |lowest: bool, count: &dyn Fn(&Request) -> Option<u32>| {
-            let counts = requests
-                .iter()
-                .map(|request| count(request).filter(|_| lowest));
-            counts.collect::<Option<Vec<u32>>>()
+        let of_cores = || -> Option<Vec<u32>> { requests.iter().map(cores_anywhere).collect() };
+        let of_nodes = || -> Option<Vec<u32>> {
+            let counts = requests.iter().map(|request| whole_nodes(request, size));
+            counts.collect()
         };
-        let (counts, per_rank, cores) = if let Some(counts) = counts(parts, &cores_anywhere) {
+        let (counts, per_rank, cores) = if let Some(counts) = parts.then(of_cores).flatten() {
             (counts, size.cores, 1)
-        } else if let Some(counts) = counts(whole, &|request| whole_nodes(request, size)) {
+        } else if let Some(counts) = whole.then(of_nodes).flatten() {
             (counts, 1, size.cores)
         } else {
             return Ok(None);
         };
-        let Some((all, per_rank)) = units(&hardware.resources.ranks(), per_rank) else {
+        let Some(per_rank) = u32::try_from(per_rank).ok().filter(|count| *count > 0) else {
+            return Ok(None);
+        };
+        let Some(all) = units(&hardware.resources.ranks(), per_rank) else {
             return Ok(None);
         };
         let (mut pooled, mut large) = (Vec::with_capacity(requests.len()), Vec::new());
@@ -131,7 +138,7 @@ impl UnitPool {
                 }
             }
         }
-        let units = Self {
+        let pool = Self {
             count: all.len(),
             free: all
                 .ranges()
@@ -144,7 +151,10 @@ impl UnitPool {
             counts,
             notes,
         };
-        Ok(Some((units, pooled)))
+        Ok(Some(Pooled {
+            pool,
+            requests: pooled,
+        }))
     }
 
     /// The number of units.
@@ -209,18 +219,15 @@ impl UnitPool {
     }
 }
 
-/// The numbers of `per_rank` units of each rank, and `per_rank` itself; `None` if the numbers do
-/// not fit, or exceed the size of a pool.
-fn units(ranks: &IdSet, per_rank: u64) -> Option<(IdSet, u32)> {
-    let per_rank = u32::try_from(per_rank)
-        .ok()
-        .filter(|per_rank| *per_rank > 0)?;
+/// The numbers of `per_rank` units of each rank; `None` if they do not fit, or exceed the size of a
+/// pool.
+fn units(ranks: &IdSet, per_rank: u32) -> Option<IdSet> {
     let mut units = IdSet::new();
     for range in ranks.ranges() {
         let last = range.end().checked_mul(per_rank)?.checked_add(per_rank)?;
         units.insert_range(range.start() * per_rank..=last - 1);
     }
-    (units.len() <= MAX_POOL_CORES).then_some((units, per_rank))
+    (units.len() <= MAX_POOL_CORES).then_some(units)
 }
 
 /// The number of cores that a request is for, if it is for any cores.

@@ -193,7 +193,23 @@ pub struct Workload {
     queue_numbers: HashMap<String, u16>,
     header: Vec<(String, String)>,
     assumptions: Vec<String>,
-    pool: Option<(u64, String)>,
+    pool: Option<Pool>,
+}
+
+/// The cores that the jobs ran on, and the source of their number.
+#[derive(Clone, Debug)]
+struct Pool {
+    cores: u64,
+    origin: String,
+}
+
+/// The first and the last submit time of a workload, in seconds of the trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SubmitSpan {
+    /// The first one.
+    pub first: f64,
+    /// The last one.
+    pub last: f64,
 }
 
 impl Workload {
@@ -407,14 +423,17 @@ impl Workload {
     }
 
     pub(crate) fn set_pool(&mut self, cores: u64, origin: &str) {
-        self.pool = Some((cores, origin.to_owned()));
+        self.pool = Some(Pool {
+            cores,
+            origin: origin.to_owned(),
+        });
     }
 
     /// The number of cores of the pool that the jobs ran on: from the header, otherwise the cores
     /// of the largest job.
     pub fn max_cores(&self) -> u64 {
         match &self.pool {
-            Some((cores, _)) => *cores,
+            Some(pool) => pool.cores,
             None => self.largest(),
         }
     }
@@ -423,7 +442,7 @@ impl Workload {
     pub fn pool_origin(&self) -> &str {
         self.pool
             .as_ref()
-            .map_or("the largest job", |(_, origin)| origin.as_str())
+            .map_or("the largest job", |pool| pool.origin.as_str())
     }
 
     fn largest(&self) -> u64 {
@@ -432,8 +451,11 @@ impl Workload {
     }
 
     /// The first and the last submit time, in seconds of the trace.
-    pub fn span(&self) -> Option<(f64, f64)> {
-        Some((*self.submit.first()?, *self.submit.last()?))
+    pub fn span(&self) -> Option<SubmitSpan> {
+        Some(SubmitSpan {
+            first: *self.submit.first()?,
+            last: *self.submit.last()?,
+        })
     }
 
     /// The start of the trace, in seconds since the epoch, if the header has it.

@@ -273,14 +273,14 @@ fn an_estimate_can_be_stopped_between_its_steps_and_resumed() {
     assert_eq!(starts(&whole).split(' ').count(), 50);
     let mut simulation =
         Simulation::new(Arc::new(workload(&jobs)), &Machine::Pool(2), setup).unwrap();
-    let mut asked = 0;
+    let mut calls = 0;
     let mut may_continue = |done, now| {
         assert_eq!((done, now), (0, 0.0));
-        asked += 1;
-        asked < 20
+        calls += 1;
+        calls < 20
     };
     assert!(simulation.advance_while(1, &mut may_continue).unwrap());
-    assert_eq!(asked, 20);
+    assert_eq!(calls, 20);
     assert!(
         simulation
             .results()

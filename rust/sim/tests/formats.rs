@@ -1,7 +1,7 @@
 //! Traces: jobs read and left out, assumptions, rejected input, and writing.
 
 use penstock_jobspec::{Constraint, Count};
-use penstock_sim::{DEFAULT_PRIORITY, JobShape, TraceJob, Workload, jsonl, swf};
+use penstock_sim::{DEFAULT_PRIORITY, JobShape, SubmitSpan, TraceJob, Workload, jsonl, swf};
 
 fn job(id: u64, times: [f64; 3], cores: u32) -> TraceJob {
     let [submit, run, limit] = times;
@@ -161,7 +161,7 @@ fn the_nodes_of_the_header_are_the_fallback_for_its_processors() {
     let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
     assert_eq!(workload.max_cores(), 16);
     assert_eq!(workload.unix_start(), Some(749_458_803.0));
-    assert_eq!(workload.span(), Some((0.0, 0.0)));
+    assert_eq!(workload.span(), Some(SubmitSpan::default()));
 }
 
 #[test]

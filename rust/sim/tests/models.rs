@@ -1,7 +1,8 @@
 //! Generated workloads: reproducible by their seed, and like the published ones.
 
 use penstock_sim::{
-    Error, Estimates, JobKinds, Lublin, MAX_GENERATED_JOBS, Mix, Random, TraceJob, Workload, swf,
+    Error, Estimates, JobKinds, Lublin, MAX_GENERATED_JOBS, Mix, Random, SubmitSpan, TraceJob,
+    Workload, swf,
 };
 
 fn jobs(workload: &Workload) -> Vec<TraceJob> {
@@ -140,8 +141,8 @@ fn most_jobs_come_in_the_afternoon_and_few_at_night() {
 fn a_workload_has_the_requested_load() {
     for load in [0.5, 0.8, 1.2] {
         let workload = model(JobKinds::Both, Some(load)).draw().unwrap();
-        let (first, last) = workload.span().unwrap();
-        let found = workload.core_seconds() / (128.0 * (last - first));
+        let span = workload.span().unwrap();
+        let found = workload.core_seconds() / (128.0 * (span.last - span.first));
         assert!((found - load).abs() < 0.01 * load, "{load}: {found}");
     }
 }
@@ -208,7 +209,7 @@ fn a_mix_has_its_weights() {
         load: None,
         ..mix("1core")
     };
-    assert_eq!(at_once.draw().unwrap().span(), Some((0.0, 0.0)));
+    assert_eq!(at_once.draw().unwrap().span(), Some(SubmitSpan::default()));
     // A component without a weight gets what the others leave.
     let jobs = self::jobs(&mix("90%:1c:1m,2c:1m").draw().unwrap());
     let two = share(&jobs, |job| job.shape.slots == 2);
@@ -284,17 +285,17 @@ fn generation_can_be_stopped() {
             })
             .is_ok()
         );
-        assert!(most > 2, "asked {most} times");
+        assert!(most > 2, "{most} calls");
         for stop in 1..=most {
-            let mut asked = 0;
+            let mut calls = 0;
             assert!(
                 draw(&mut || {
-                    asked += 1;
-                    asked < stop
+                    calls += 1;
+                    calls < stop
                 })
                 .is_err()
             );
-            assert_eq!(asked, stop, "it continues");
+            assert_eq!(calls, stop, "it continues");
         }
     }
 }

@@ -150,12 +150,12 @@ impl Workload {
 
     #[getter]
     fn first_submit(&self) -> Option<f64> {
-        self.0.span().map(|(first, _)| first)
+        self.0.span().map(|span| span.first)
     }
 
     #[getter]
     fn last_submit(&self) -> Option<f64> {
-        self.0.span().map(|(_, last)| last)
+        self.0.span().map(|span| span.last)
     }
 
     #[getter]
