@@ -12,8 +12,14 @@ pub(crate) struct AllocationChange {
     pub shares: Allocation,
     pub before: f64,
     pub after: f64,
-    /// Whether the shares are only a part of the job's allocation.
-    pub is_part: bool,
+    pub extent: Extent,
+}
+
+/// How much of a job's allocation some shares are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Whole,
+    Part,
 }
 
 /// Maximum number of shares in the log. A full log is emptied: a plan that has not read it by then
@@ -33,12 +39,12 @@ pub(crate) struct AllocationLog {
 impl AllocationLog {
     /// Records that all of a job's allocation is planned to end at another time.
     pub fn record(&mut self, handle: JobHandle, shares: &Allocation, before: f64, after: f64) {
-        self.push(handle, shares, before, after, false);
+        self.push(handle, shares, before, after, Extent::Whole);
     }
 
     /// Records that a part of a job's allocation is planned to end at another time.
     pub fn record_part(&mut self, handle: JobHandle, shares: &Allocation, before: f64, after: f64) {
-        self.push(handle, shares, before, after, true);
+        self.push(handle, shares, before, after, Extent::Part);
     }
 
     fn push(
@@ -47,7 +53,7 @@ impl AllocationLog {
         shares: &Allocation,
         before: f64,
         after: f64,
-        is_part: bool,
+        extent: Extent,
     ) {
         if !self.followed {
             return;
@@ -65,7 +71,7 @@ impl AllocationLog {
             shares: shares.clone(),
             before,
             after,
-            is_part,
+            extent,
         });
     }
 
@@ -99,7 +105,7 @@ mod tests {
     use penstock_idset::IdSet;
     use penstock_rset::ResourceSet;
 
-    use super::{AllocationLog, MAX_SHARES};
+    use super::{AllocationLog, Extent, MAX_SHARES};
     use crate::ids::{JobHandle, NodeIndex};
     use crate::machine::{Allocation, Machine};
 
@@ -125,9 +131,9 @@ mod tests {
         assert_eq!(
             changes
                 .iter()
-                .map(|change| change.is_part)
+                .map(|change| change.extent)
                 .collect::<Vec<_>>(),
-            [false, true]
+            [Extent::Whole, Extent::Part]
         );
         allocation_log.drop_before(from + 1);
         assert!(allocation_log.since(from).is_none());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 
-use crate::machine::Relocation;
+use crate::machine::{Relocated, Relocation};
 use crate::state::is_whole;
 use crate::{Engine, Error};
 
@@ -41,7 +41,10 @@ impl Engine {
         state.reachable.clear();
         state.partial = 0;
         for running in state.running_jobs.iter_mut() {
-            let (mut shares, gone) = state.machine.relocate(&running.shares, relocation);
+            let Relocated {
+                allocation: mut shares,
+                lost,
+            } = state.machine.relocate(&running.shares, relocation);
             let mut outside = running
                 .outside
                 .take()
@@ -55,8 +58,8 @@ impl Engine {
                 shares.push(share);
                 false
             });
-            let gone = gone.into_iter();
-            outside.extend(gone.map(|lost| (lost.rank, (lost.cores, lost.gpus))));
+            let lost = lost.into_iter();
+            outside.extend(lost.map(|share| (share.rank, (share.cores, share.gpus))));
             state.partial += usize::from(!is_whole(&state.machine, &shares));
             running.shares = shares;
             running.outside = (!outside.is_empty()).then(|| Box::new(outside));

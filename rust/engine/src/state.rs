@@ -405,6 +405,7 @@ fn class_properties(
 }
 
 /// The cores and gpus that `units` units of a shape take on a node, which has them free.
+#[inline]
 pub(crate) fn amount(machine: &Machine, shape: ShapeId, node: NodeIndex, units: u32) -> NodeAmount {
     let request = machine.request(shape);
     if request.exclusive {

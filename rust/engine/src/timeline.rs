@@ -56,6 +56,12 @@ pub(crate) struct CoresReleased {
     pub cores: u64,
 }
 
+/// A block, and an index in it.
+struct Position {
+    block: usize,
+    index: usize,
+}
+
 impl Timeline {
     /// A timeline of these endings.
     pub fn new(mut endings: Vec<Ending>) -> Self {
@@ -67,8 +73,8 @@ impl Timeline {
         }
     }
 
-    /// The block of an ending and its index in the block, or where it would be inserted.
-    fn locate(&self, end: f64, run: RunId) -> (usize, usize) {
+    /// The position of an ending, or where it would be inserted.
+    fn locate(&self, end: f64, run: RunId) -> Position {
         let precedes = |block: &Block| {
             let last = block.endings.last();
             last.is_some_and(|last| last.precedes(end, run))
@@ -82,12 +88,12 @@ impl Timeline {
                 .endings
                 .partition_point(|ending| ending.precedes(end, run))
         });
-        (block, index)
+        Position { block, index }
     }
 
     /// Adds an ending.
     pub fn insert(&mut self, ending: Ending) {
-        let (block, index) = self.locate(ending.end, ending.run);
+        let Position { block, index } = self.locate(ending.end, ending.run);
         let Some(full) = self.blocks.get_mut(block) else {
             return self.blocks.push(Block::new(vec![ending]));
         };
@@ -103,7 +109,7 @@ impl Timeline {
 
     /// Removes a running job that was inserted with this end.
     pub fn remove(&mut self, end: f64, run: RunId) {
-        let (block, index) = self.locate(end, run);
+        let Position { block, index } = self.locate(end, run);
         let Some(known) = self.blocks.get_mut(block) else {
             return;
         };

@@ -17,14 +17,18 @@ use proptest::prelude::*;
 use serde_json::json;
 
 /// The kind and the sentence of a job's reason at time 100.
-fn told(engine: &mut Engine, id: u64) -> (&'static str, String) {
+fn explained(engine: &mut Engine, id: u64) -> (&'static str, String) {
     let reason = engine.explain(JobId::new(id), 100.0).unwrap();
     let sentence = reason.sentence(100.0, &|id| format!("job {}", id.get()));
     (reason.kind(), sentence)
 }
 
 fn expect(engine: &mut Engine, id: u64, kind: &str, sentence: &str) {
-    assert_eq!(told(engine, id), (kind, sentence.to_owned()), "job {id}");
+    assert_eq!(
+        explained(engine, id),
+        (kind, sentence.to_owned()),
+        "job {id}"
+    );
 }
 
 #[test]
@@ -313,7 +317,7 @@ fn several_jobs_have_reservations() {
         submit(&mut engine, 3, slots(2, 1, 0, 600.0));
         submit(&mut engine, 4, slots(1, 1, 0, 600.0));
         engine.schedule(100.0, 10);
-        let (kind, _) = told(&mut engine, 3);
+        let (kind, _) = explained(&mut engine, 3);
         assert_eq!(kind, third, "{policy}");
         if policy == Policy::Conservative {
             expect(

@@ -350,21 +350,21 @@ impl World {
             return;
         }
         let comparable = self.is_one_group();
-        let mut told = BTreeMap::new();
+        let mut reserved = BTreeMap::new();
         for id in self.waiting.keys() {
             if let Some(at) = self.engine.reservation(JobId::new(*id)) {
-                told.insert(*id, at);
+                reserved.insert(*id, at);
             }
         }
         let order = |id: u64, want: &Want| (u32::MAX - want.priority, id);
-        for (id, at) in &told {
+        for (id, at) in &reserved {
             let before = self.promised.get(id).copied().unwrap_or(f64::INFINITY);
             if *at <= before || !comparable {
                 continue;
             }
             let mine = order(*id, &self.waiting[id]);
             let known = |id: u64| self.promised.get(&id).copied();
-            let earlier = told.iter().any(|(other, at)| {
+            let earlier = reserved.iter().any(|(other, at)| {
                 order(*other, &self.waiting[other]) < mine
                     && known(*other).is_none_or(|promised| *at < promised)
             });
@@ -387,7 +387,7 @@ impl World {
                 self.now
             );
         }
-        self.promised = told;
+        self.promised = reserved;
     }
 
     /// Checks that under EASY the blocked head is not delayed by jobs that have passed it.

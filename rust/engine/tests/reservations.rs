@@ -374,7 +374,7 @@ fn nodes_that_come_put_no_reservation_off() {
             submit(&mut engine, id, request);
         }
         started(&mut engine, 0.0);
-        let told: Vec<_> = (1..14)
+        let reserved: Vec<_> = (1..14)
             .map(|id| (id, engine.reservation(JobId::new(id))))
             .collect();
         // Their indices precede those of the existing nodes, and they are larger.
@@ -387,7 +387,7 @@ fn nodes_that_come_put_no_reservation_off() {
             engine.shrink(&ranks(&rank.to_string()));
         }
         started(&mut engine, 1.0);
-        for (id, before) in told {
+        for (id, before) in reserved {
             let after = engine.reservation(JobId::new(id));
             assert!(
                 after.is_none() || after <= before,

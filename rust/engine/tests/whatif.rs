@@ -335,11 +335,11 @@ proptest! {
         let alone = drive(engine.clone(), now);
         for (id, start) in engine.forecast(now, usize::MAX).unwrap() {
             let happens = alone.get(&id.get()).map(|(time, ranks)| (*time, ranks.clone()));
-            let told = match start {
+            let forecast = match start {
                 Start::At { time, ranks } => Some((time, ranks)),
                 Start::Never { .. } | Start::Denied { .. } => None,
             };
-            prop_assert_eq!(told, happens);
+            prop_assert_eq!(forecast, happens);
         }
         let (request, _) = &then[0];
         let job = waiting.get(about).copied();
@@ -378,17 +378,17 @@ proptest! {
                 moved.push((id, time(&alone, id.get()), time(&other, id.get())));
             }
         }
-        let told: Vec<_> = outcome
+        let found: Vec<_> = outcome
             .moved
             .iter()
             .map(|change| (change.id, change.before.time(), change.after.time()))
             .collect();
-        prop_assert_eq!(told, moved);
+        prop_assert_eq!(found, moved);
         if let Some(id) = about {
-            let told = outcome.after.as_ref().and_then(Start::time);
-            prop_assert_eq!(told, time(&other, id.get()));
-            let told = outcome.before.as_ref().and_then(Start::time);
-            prop_assert_eq!(told, time(&alone, id.get()));
+            let found = outcome.after.as_ref().and_then(Start::time);
+            prop_assert_eq!(found, time(&other, id.get()));
+            let found = outcome.before.as_ref().and_then(Start::time);
+            prop_assert_eq!(found, time(&alone, id.get()));
         }
         prop_assert!(!outcome.sentence(now).is_empty());
     }

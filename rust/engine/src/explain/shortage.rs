@@ -37,17 +37,17 @@ impl RequestUnit {
         }
     }
 
-    /// The minimum number of cores that `units` take. `sizes` lists, for whole nodes, the core
-    /// counts of suitable nodes and the number of nodes with each.
-    fn cores_of(self, units: u64, mut sizes: Vec<(u64, u64)>) -> u64 {
+    /// The minimum number of cores that `units` take. `sizes` lists, for whole nodes, the sizes of
+    /// suitable nodes.
+    fn cores_of(self, units: u64, mut sizes: Vec<SizeCount>) -> u64 {
         if !self.exclusive {
             return units.saturating_mul(self.cores);
         }
-        sizes.sort_unstable();
+        sizes.sort_unstable_by_key(|size| size.cores);
         let (mut cores, mut left) = (0_u64, units);
-        for (size, count) in sizes {
-            let taken = left.min(count);
-            cores = cores.saturating_add(size.saturating_mul(taken));
+        for size in sizes {
+            let taken = left.min(size.count);
+            cores = cores.saturating_add(size.cores.saturating_mul(taken));
             left -= taken;
         }
         if left == 0 { cores } else { u64::MAX }
@@ -70,19 +70,49 @@ impl RequestUnit {
         }
     }
 
-    /// Cores, and gpus, that a node has free beyond its free units, each with the number that one
-    /// more unit takes.
-    fn miss(self, node: &Alike, units: u64) -> ((u64, u64), (u64, u64)) {
-        let (free, size) = (node.free, node.size);
-        if self.exclusive {
-            return (
-                (free.cores.into(), size.cores.into()),
-                (free.gpus.into(), size.gpus.into()),
-            );
-        }
-        let over = |free: u32, each: u64| (u64::from(free).saturating_sub(units * each), each);
-        (over(free.cores, self.cores), over(free.gpus, self.gpus))
+    /// The cores that a node has free beyond its free units.
+    fn spare_cores(self, node: &Alike, units: u64) -> Spare {
+        self.spare(node.free.cores, node.size.cores, units, self.cores)
     }
+
+    /// The gpus that a node has free beyond its free units.
+    fn spare_gpus(self, node: &Alike, units: u64) -> Spare {
+        self.spare(node.free.gpus, node.size.gpus, units, self.gpus)
+    }
+
+    fn spare(self, free: u32, size: u32, units: u64, each: u64) -> Spare {
+        if self.exclusive {
+            return Spare {
+                has: free.into(),
+                wants: size.into(),
+            };
+        }
+        Spare {
+            has: u64::from(free).saturating_sub(units * each),
+            wants: each,
+        }
+    }
+}
+
+/// The amount of a resource that a node has free beyond its free units.
+#[derive(Clone, Copy, Debug)]
+struct Spare {
+    has: u64,
+    /// The amount that one more unit takes.
+    wants: u64,
+}
+
+impl Spare {
+    fn missing(self) -> u64 {
+        self.wants.saturating_sub(self.has)
+    }
+}
+
+/// The number of cores of a node, and the number of nodes with that many.
+#[derive(Clone, Copy, Debug)]
+struct SizeCount {
+    cores: u64,
+    count: u64,
 }
 
 /// Which resource is short.
@@ -205,7 +235,7 @@ impl Shortage {
         };
         let (mut cores, mut gpus) = (0, 0);
         // For whole nodes, the sizes of the nodes.
-        let mut sizes: Vec<(u64, u64)> = Vec::new();
+        let mut sizes: Vec<SizeCount> = Vec::new();
         let mut nearest: Option<(u64, NodeIndex, &Alike)> = None;
         for nodes in &census.0 {
             let count = u64::from(nodes.count);
@@ -219,14 +249,20 @@ impl Shortage {
             cores += u64::from(nodes.free.cores) * count;
             gpus += u64::from(nodes.free.gpus) * count;
             if unit.exclusive && most > 0 {
-                sizes.push((nodes.size.cores.into(), count));
+                sizes.push(SizeCount {
+                    cores: nodes.size.cores.into(),
+                    count,
+                });
             }
             let units = unit.units(nodes.free);
             found.free += units * count;
             found.used += most.saturating_sub(units) * count;
             if units < most && !unit.is_core() {
-                let (core, gpu) = unit.miss(nodes, units);
-                let missing = core.1.saturating_sub(core.0) + gpu.1.saturating_sub(gpu.0);
+                let spare = [
+                    unit.spare_cores(nodes, units),
+                    unit.spare_gpus(nodes, units),
+                ];
+                let missing = spare.map(Spare::missing).iter().sum();
                 if nearest.is_none_or(|(least, place, _)| (missing, nodes.place) < (least, place)) {
                     nearest = Some((missing, nodes.place, nodes));
                 }
@@ -238,14 +274,18 @@ impl Shortage {
             found.lack = Lack::Cores;
         }
         found.nearest = nearest.map(|(_, place, nodes)| {
-            let (core, gpu) = unit.miss(nodes, unit.units(nodes.free));
+            let units = unit.units(nodes.free);
+            let (cores, gpus) = (
+                unit.spare_cores(nodes, units),
+                unit.spare_gpus(nodes, units),
+            );
             // For a whole node, gpus are named if they are requested, or if no core is in use.
-            let gpus = gpu.0 < gpu.1 && (unit.gpus > 0 || core.0 >= core.1);
-            let (has, wants) = if gpus { gpu } else { core };
+            let lacks_gpus = gpus.missing() > 0 && (unit.gpus > 0 || cores.missing() == 0);
+            let Spare { has, wants } = if lacks_gpus { gpus } else { cores };
             Nearest {
                 rank: machine.rank(place),
                 host: machine.host(place),
-                gpus,
+                gpus: lacks_gpus,
                 has,
                 wants,
             }

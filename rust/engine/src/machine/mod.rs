@@ -51,7 +51,7 @@ use crate::ids::NodeIndex;
 pub(crate) use self::allocation::{Allocation, NodeAmount, NodeShare, Size};
 pub use self::feasibility::Infeasible;
 pub(crate) use self::nodes::NodeResources;
-pub(crate) use self::reconfiguration::Relocation;
+pub(crate) use self::reconfiguration::{Relocated, Relocation};
 pub use self::select::Selection;
 pub use self::shape::ShapeId;
 pub(crate) use self::shape::{Demand, Unit, UnitKind};

@@ -41,8 +41,27 @@ pub(crate) struct Entry {
     pub rank: u32,
     pub class: NodeClassId,
     pub up: bool,
-    /// Free cores and gpus; `None` for all.
-    free: Option<(Bits, Bits)>,
+    /// `None` if all are free.
+    free: Option<FreeBits>,
+}
+
+/// The free cores and gpus of a node.
+#[derive(Clone, Debug)]
+struct FreeBits {
+    cores: Bits,
+    gpus: Bits,
+}
+
+/// The words of a node's free cores, and those of its free gpus.
+struct NodeWords<'a> {
+    cores: &'a [u64],
+    gpus: &'a [u64],
+}
+
+/// How many cores and gpus of a node have changed.
+struct ChangedCounts {
+    cores: u32,
+    gpus: u32,
 }
 
 /// A run of consecutive nodes of one class, up to the next run.
@@ -134,10 +153,10 @@ impl Nodes {
     fn push(&mut self, entry: &Entry, node: NodeIndex) {
         let class = self.classes.get(entry.class);
         let at = self.words.len();
-        let (cores, gpus) = match &entry.free {
-            Some((cores, gpus)) => (cores.clone(), gpus.clone()),
-            None => (Bits::full(class.cores.len), Bits::full(class.gpus.len)),
-        };
+        let FreeBits { cores, gpus } = entry.free.clone().unwrap_or_else(|| FreeBits {
+            cores: Bits::full(class.cores.len),
+            gpus: Bits::full(class.gpus.len),
+        });
         let (core_words, gpu_words) = (
             words_for(class.cores.len) as usize,
             words_for(class.gpus.len) as usize,
@@ -152,7 +171,9 @@ impl Nodes {
             // At most `MAX_WORDS`.
             at: u32::try_from(at).unwrap_or_default(),
         });
-        self.set_up(node, entry.up);
+        if entry.up {
+            self.mark_up(node);
+        }
     }
 
     /// Entries for the current nodes, from which new arrays can be built.
@@ -165,7 +186,10 @@ impl Nodes {
                 rank: self.rank(node),
                 class: self.cells[node.index()].class,
                 up: self.is_up(node),
-                free: (!whole).then_some((share.cores, share.gpus)),
+                free: (!whole).then_some(FreeBits {
+                    cores: share.cores,
+                    gpus: share.gpus,
+                }),
             }
         })
     }
@@ -220,19 +244,24 @@ impl Nodes {
         self.up[node.index() / 64] >> (node.get() % 64) & 1 == 1
     }
 
-    /// Marks a node up or down. Returns whether that changed its state.
-    pub fn set_up(&mut self, node: NodeIndex, up: bool) -> bool {
-        if self.is_up(node) == up {
-            return false;
+    /// Marks a node up. Returns whether it was down.
+    pub fn mark_up(&mut self, node: NodeIndex) -> bool {
+        let was_down = !self.is_up(node);
+        if was_down {
+            self.up[node.index() / 64] |= 1 << (node.get() % 64);
+            self.free_cores += u64::from(self.cells[node.index()].cores);
         }
-        self.up[node.index() / 64] ^= 1 << (node.get() % 64);
-        let cores = u64::from(self.cells[node.index()].cores);
-        if up {
-            self.free_cores += cores;
-        } else {
-            self.free_cores -= cores;
+        was_down
+    }
+
+    /// Marks a node down. Returns whether it was up.
+    pub fn mark_down(&mut self, node: NodeIndex) -> bool {
+        let was_up = self.is_up(node);
+        if was_up {
+            self.up[node.index() / 64] &= !(1 << (node.get() % 64));
+            self.free_cores -= u64::from(self.cells[node.index()].cores);
         }
-        true
+        was_up
     }
 
     /// Whether every node is up.
@@ -270,15 +299,17 @@ impl Nodes {
         cores == class.cores.len && gpus == class.gpus.len
     }
 
-    /// The words of a node's free cores, and those of its free gpus.
     #[inline]
-    fn words(&self, node: NodeIndex) -> (&[u64], &[u64]) {
+    fn words(&self, node: NodeIndex) -> NodeWords<'_> {
         let cell = self.cells[node.index()];
         let class = self.classes.get(cell.class);
         let at = cell.at as usize;
         let gpus = at + words_for(class.cores.len) as usize;
         let end = gpus + words_for(class.gpus.len) as usize;
-        (&self.words[at..gpus], &self.words[gpus..end])
+        NodeWords {
+            cores: &self.words[at..gpus],
+            gpus: &self.words[gpus..end],
+        }
     }
 
     /// A share of the lowest free cores and gpus of a node, which has at least that many free.
@@ -287,8 +318,8 @@ impl Nodes {
         let words = self.words(node);
         NodeShare {
             node,
-            cores: Bits::lowest(words.0, cores),
-            gpus: Bits::lowest(words.1, gpus),
+            cores: Bits::lowest(words.cores, cores),
+            gpus: Bits::lowest(words.gpus, gpus),
         }
     }
 
@@ -301,7 +332,7 @@ impl Nodes {
     /// Whether all of a share is free.
     pub fn is_free(&self, share: &NodeShare) -> bool {
         let words = self.words(share.node);
-        share.cores.is_within(words.0) && share.gpus.is_within(words.1)
+        share.cores.is_within(words.cores) && share.gpus.is_within(words.gpus)
     }
 
     /// The part of a share that is free.
@@ -309,15 +340,15 @@ impl Nodes {
         let words = self.words(share.node);
         NodeShare {
             node: share.node,
-            cores: share.cores.intersection(words.0),
-            gpus: share.gpus.intersection(words.1),
+            cores: share.cores.intersection(words.cores),
+            gpus: share.gpus.intersection(words.gpus),
         }
     }
 
     /// Marks a share as allocated.
     #[inline]
     pub fn allocate(&mut self, share: &NodeShare) {
-        let (cores, gpus) = self.apply(share, Bits::remove_from);
+        let ChangedCounts { cores, gpus } = self.apply(share, Bits::remove_from);
         let cell = &mut self.cells[share.node.index()];
         cell.cores -= cores;
         cell.gpus -= gpus;
@@ -329,7 +360,7 @@ impl Nodes {
     /// Marks a share as free.
     #[inline]
     pub fn release(&mut self, share: &NodeShare) {
-        let (cores, gpus) = self.apply(share, Bits::add_to);
+        let ChangedCounts { cores, gpus } = self.apply(share, Bits::add_to);
         let cell = &mut self.cells[share.node.index()];
         cell.cores += cores;
         cell.gpus += gpus;
@@ -338,23 +369,26 @@ impl Nodes {
         }
     }
 
-    /// Changes the words of a share's node. Returns how many cores and gpus have changed.
+    /// Changes the words of a share's node.
     #[inline]
     fn apply(
         &mut self,
         share: &NodeShare,
         change: impl Fn(&Bits, &mut [u64]) -> u32,
-    ) -> (u32, u32) {
+    ) -> ChangedCounts {
         let cell = self.cells[share.node.index()];
         let class = self.classes.get(cell.class);
         let at = cell.at as usize;
         let gpus = at + words_for(class.cores.len) as usize;
         let cores = change(&share.cores, &mut self.words[at..gpus]);
         if share.gpus.is_empty() {
-            return (cores, 0);
+            return ChangedCounts { cores, gpus: 0 };
         }
         let end = gpus + words_for(class.gpus.len) as usize;
-        (cores, change(&share.gpus, &mut self.words[gpus..end]))
+        ChangedCounts {
+            cores,
+            gpus: change(&share.gpus, &mut self.words[gpus..end]),
+        }
     }
 
     /// Bytes of the arrays.

@@ -26,6 +26,12 @@ fn runs(
     })
 }
 
+/// A property, by number, and nodes that have it.
+struct PropertyNodes {
+    property: u32,
+    nodes: Vec<NodeIndex>,
+}
+
 impl Machine {
     /// The R of node shares, in rank order, with hosts and the properties that a job may see (RFC
     /// 20, properties: those that begin with `+` are private to the instance).
@@ -42,7 +48,7 @@ impl Machine {
             r.insert(self.nodes.rank(share.node), &host, cores, gpus)
                 .map_err(wrap)?;
         }
-        for (property, nodes) in self.visible_properties(shares) {
+        for PropertyNodes { property, nodes } in self.visible_properties(shares) {
             let ranks = nodes.into_iter().map(|node| self.nodes.rank(node));
             let name = self.directory.property_sets().name(property);
             r.add_property(name, &ranks.collect()).map_err(wrap)?;
@@ -64,7 +70,7 @@ impl Machine {
         self.write_entries(shares, &mut writer);
         self.write_hosts(shares, &mut writer);
         let property_sets = self.directory.property_sets();
-        for (property, nodes) in self.visible_properties(shares) {
+        for PropertyNodes { property, nodes } in self.visible_properties(shares) {
             let ranks = nodes.into_iter().map(|node| self.nodes.rank(node));
             writer.property(property_sets.name(property), runs(ranks));
         }
@@ -158,18 +164,24 @@ impl Machine {
         writer.hosts(&text);
     }
 
-    /// The properties that a job with these shares may see, by name, with the nodes that have each.
-    fn visible_properties(&self, shares: &[NodeShare]) -> Vec<(u32, Vec<NodeIndex>)> {
+    /// The properties that a job with these shares may see, by number, with its nodes that have each.
+    fn visible_properties(&self, shares: &[NodeShare]) -> Vec<PropertyNodes> {
         let property_sets = self.directory.property_sets();
-        let mut visible: Vec<(u32, Vec<NodeIndex>)> = Vec::new();
+        let mut visible: Vec<PropertyNodes> = Vec::new();
         for share in shares {
             for property in property_sets.of_set(property_sets.number(share.node)) {
                 if property_sets.name(*property).starts_with('+') {
                     continue;
                 }
-                match visible.binary_search_by_key(property, |(known, _)| *known) {
-                    Ok(at) => visible[at].1.push(share.node),
-                    Err(at) => visible.insert(at, (*property, vec![share.node])),
+                match visible.binary_search_by_key(property, |known| known.property) {
+                    Ok(at) => visible[at].nodes.push(share.node),
+                    Err(at) => visible.insert(
+                        at,
+                        PropertyNodes {
+                            property: *property,
+                            nodes: vec![share.node],
+                        },
+                    ),
                 }
             }
         }

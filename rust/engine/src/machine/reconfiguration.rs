@@ -43,6 +43,14 @@ pub(crate) struct LostShare {
     pub gpus: IdSet,
 }
 
+/// An allocation with renumbered nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Relocated {
+    pub allocation: Allocation,
+    /// The shares on ranks that have been removed.
+    pub lost: Vec<LostShare>,
+}
+
 /// Whether adding a property to nodes, or removing it, may change which nodes meet a constraint.
 fn depends_on(constraint: &Constraint, property: &str) -> bool {
     fn without_suffix(name: &str) -> Option<&str> {
@@ -63,18 +71,19 @@ fn depends_on(constraint: &Constraint, property: &str) -> bool {
 impl Machine {
     /// Marks ranks up; unknown ones are ignored.
     pub fn mark_up(&mut self, ranks: &IdSet) {
-        self.set_up(ranks, true);
+        self.mark(ranks, Nodes::mark_up);
     }
 
     /// Marks ranks down; unknown ones are ignored.
     pub fn mark_down(&mut self, ranks: &IdSet) {
-        self.set_up(ranks, false);
+        self.mark(ranks, Nodes::mark_down);
     }
 
-    fn set_up(&mut self, ranks: &IdSet, up: bool) {
+    /// Marks the nodes of ranks by `mark`, which returns whether the state of a node has changed.
+    fn mark(&mut self, ranks: &IdSet, mark: fn(&mut Nodes, NodeIndex) -> bool) {
         for rank in &ranks.intersection(self.directory.ranks()) {
             if let Some(node) = self.directory.node_of(rank)
-                && self.nodes.set_up(node, up)
+                && mark(&mut self.nodes, node)
             {
                 self.journal.push(node);
             }
@@ -170,13 +179,8 @@ impl Machine {
         Relocation(former_nodes.collect())
     }
 
-    /// Renumbers the nodes of an allocation after the machine has grown or shrunk. Returns also the
-    /// shares on ranks that have been removed.
-    pub fn relocate(
-        &self,
-        allocation: &Allocation,
-        relocation: &Relocation,
-    ) -> (Allocation, Vec<LostShare>) {
+    /// Renumbers the nodes of an allocation after the machine has grown or shrunk.
+    pub fn relocate(&self, allocation: &Allocation, relocation: &Relocation) -> Relocated {
         let mut lost = Vec::new();
         let still = allocation.iter().filter_map(|share| {
             let former = relocation.0[share.node.index()];
@@ -194,7 +198,9 @@ impl Machine {
             });
             None
         });
-        let still = Allocation::new(still.collect(), allocation.slot_count());
-        (still, lost)
+        Relocated {
+            allocation: Allocation::new(still.collect(), allocation.slot_count()),
+            lost,
+        }
     }
 }

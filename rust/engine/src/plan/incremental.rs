@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::{Plan, planned_end};
+use crate::allocation_log::Extent;
 use crate::availability_profile::Interval;
 use crate::ids::{GroupId, JobHandle};
 use crate::state::EngineState;
@@ -81,10 +82,10 @@ impl IncrementalPlan {
             if is_held(before) {
                 before = until.unwrap_or(before);
             }
-            if change.is_part && is_held(after) {
+            if change.extent == Extent::Part && is_held(after) {
                 after = until.unwrap_or(after);
             }
-            if !change.is_part {
+            if change.extent == Extent::Whole {
                 self.until.remove(&change.handle);
             }
             let (before, after) = (before.max(now), after.max(now));

@@ -58,14 +58,24 @@ pub(crate) struct LanesByLimit {
     tops: Vec<Key>,
 }
 
+/// The block of a limit, and its index in the block; an error is the index at which it would be
+/// inserted.
+struct Position {
+    block: usize,
+    index: Result<usize, usize>,
+}
+
 impl LanesByLimit {
-    /// The block that has a limit, or into which it would be inserted, and the index in the block.
-    fn locate(&self, limit: f64) -> (usize, Result<usize, usize>) {
+    /// The position of a limit.
+    fn locate(&self, limit: f64) -> Position {
         // Fast path: many classes have a single limit.
         if let Some(first) = self.blocks.first().and_then(|block| block.lanes.first())
             && first.limit.total_cmp(&limit).is_eq()
         {
-            return (0, Ok(0));
+            return Position {
+                block: 0,
+                index: Ok(0),
+            };
         }
         let block = self.blocks.partition_point(|block| !block.reaches(limit));
         let block = block.min(self.blocks.len().saturating_sub(1));
@@ -75,18 +85,18 @@ impl LanesByLimit {
                 .binary_search_by(|lane| lane.limit.total_cmp(&limit)),
             None => Err(0),
         };
-        (block, index)
+        Position { block, index }
     }
 
     /// The lane with exactly this limit.
     pub fn find(&self, limit: f64) -> Option<LaneId> {
-        let (block, index) = self.locate(limit);
+        let Position { block, index } = self.locate(limit);
         index.ok().map(|index| self.blocks[block].lanes[index].lane)
     }
 
     /// Adds a lane with a new limit.
     pub fn insert(&mut self, lane: LaneHead) {
-        let (block, index) = self.locate(lane.limit);
+        let Position { block, index } = self.locate(lane.limit);
         let Err(index) = index else {
             return;
         };
@@ -133,7 +143,11 @@ impl LanesByLimit {
 
     /// Removes the lane with this limit.
     pub fn remove(&mut self, limit: f64) {
-        if let (block, Ok(index)) = self.locate(limit) {
+        if let Position {
+            block,
+            index: Ok(index),
+        } = self.locate(limit)
+        {
             let head = self.blocks[block].lanes.remove(index).head;
             if self.blocks[block].lanes.is_empty() && self.blocks.len() > 1 {
                 self.blocks.remove(block);
@@ -147,7 +161,11 @@ impl LanesByLimit {
 
     /// Sets the first job of the lane with this limit.
     pub fn set(&mut self, limit: f64, head: Key) {
-        if let (at, Ok(index)) = self.locate(limit) {
+        if let Position {
+            block: at,
+            index: Ok(index),
+        } = self.locate(limit)
+        {
             let block = &mut self.blocks[at];
             let least = block.least;
             let before = std::mem::replace(&mut block.lanes[index].head, head);

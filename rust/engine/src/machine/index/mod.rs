@@ -7,7 +7,7 @@ mod scale;
 
 use std::ops::ControlFlow;
 
-use self::scale::Scale;
+use self::scale::{Scale, Siblings};
 
 /// Children per entry.
 const WIDTH: usize = 16;
@@ -155,7 +155,7 @@ impl Tree {
         let (removed, added) = (self.scale.mask(before), self.scale.mask(number));
         let mut mask = self.levels[0][at] | added;
         if removed != added && removed != 0 {
-            let (low, high) = self.scale.siblings(before);
+            let Siblings { low, high } = self.scale.siblings(before);
             // Read before the leaf is written: a processor stalls on a read that overlaps a pending
             // smaller write.
             let block = block(&self.leaves, at);

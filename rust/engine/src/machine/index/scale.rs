@@ -14,6 +14,13 @@ const BITS: u32 = u64::BITS;
 /// The numbers up to this one have a bit each: small requests ask for them.
 const EXACT: u32 = 16;
 
+/// The first and the last of the numbers that share a bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Siblings {
+    pub low: u32,
+    pub high: u32,
+}
+
 impl Scale {
     pub fn new(max: u32) -> Self {
         let mut starts: Vec<u32> = (1..=max.min(EXACT)).collect();
@@ -62,13 +69,19 @@ impl Scale {
 
     /// The first and the last number with the same bit as this one.
     #[inline]
-    pub fn siblings(&self, number: u32) -> (u32, u32) {
+    pub fn siblings(&self, number: u32) -> Siblings {
         if self.bits.is_empty() {
-            return (number, number);
+            return Siblings {
+                low: number,
+                high: number,
+            };
         }
         let bit = self.bit(number) as usize;
         let last = self.starts.get(bit + 1).map_or(number, |next| next - 1);
-        (self.starts[bit], last.max(number))
+        Siblings {
+            low: self.starts[bit],
+            high: last.max(number),
+        }
     }
 
     /// The masks of the numbers from `low`, which is not 0, to `high`, both included.
@@ -81,7 +94,7 @@ impl Scale {
 
 #[cfg(test)]
 mod tests {
-    use super::Scale;
+    use super::{Scale, Siblings};
 
     #[test]
     fn bits_ascend_with_the_numbers() {
@@ -92,7 +105,7 @@ mod tests {
             for number in 1..=max {
                 let mask = scale.mask(number);
                 assert!(mask >= last && mask.is_power_of_two(), "{max}: {number}");
-                let (low, high) = scale.siblings(number);
+                let Siblings { low, high } = scale.siblings(number);
                 assert!((low..=high).contains(&number) && high <= max);
                 assert_eq!((scale.mask(low), scale.mask(high)), (mask, mask));
                 assert!(low == 1 || scale.mask(low - 1) < mask);
@@ -100,7 +113,7 @@ mod tests {
                 last = mask;
             }
             if max > 0 {
-                assert_eq!(scale.siblings(max).0, max);
+                assert_eq!(scale.siblings(max).low, max);
                 assert_eq!(
                     scale.range(1, max).count_ones() as usize,
                     scale.starts.len()

@@ -112,9 +112,9 @@ impl Naive {
             Selection::Thrifty => {
                 let mut names = Vec::new();
                 if let Some(constraint) = &request.constraint {
-                    asked(constraint, &mut names);
+                    collect_names(constraint, &mut names);
                 }
-                let unasked = node.properties.iter().filter(|property| {
+                let unnamed = node.properties.iter().filter(|property| {
                     let bare = property.split('@').next().unwrap();
                     !names.contains(&property.as_str()) && !names.contains(&bare)
                 });
@@ -125,7 +125,7 @@ impl Naive {
                 };
                 (
                     i64::try_from(gpus).unwrap(),
-                    i64::try_from(unasked.count()).unwrap(),
+                    i64::try_from(unnamed.count()).unwrap(),
                 )
             }
         };
@@ -232,11 +232,11 @@ impl Naive {
     }
 }
 
-pub(super) fn asked<'a>(constraint: &'a Constraint, names: &mut Vec<&'a str>) {
+pub(super) fn collect_names<'a>(constraint: &'a Constraint, names: &mut Vec<&'a str>) {
     match constraint {
         Constraint::And(parts) | Constraint::Or(parts) | Constraint::Not(parts) => {
             for part in parts {
-                asked(part, names);
+                collect_names(part, names);
             }
         }
         Constraint::Properties(all) => names.extend(all.iter().map(String::as_str)),

@@ -9,7 +9,7 @@ use proptest::sample::Index;
 use super::naive::{Allocated, Naive, Node, size};
 use crate::ids::NodeIndex;
 use crate::machine::{
-    Allocation, Machine, NodeResources, NodeShare, Relocation, Selection, ShapeId,
+    Allocation, Machine, NodeResources, NodeShare, Relocated, Relocation, Selection, ShapeId,
 };
 
 /// A machine and its model, with the allocations on both.
@@ -214,7 +214,10 @@ impl Pair {
     pub(super) fn relocate(&mut self, relocation: &Relocation) {
         let held = std::mem::take(&mut self.held);
         for (shares, mut allocated) in held {
-            let (still, lost) = self.machine.relocate(&shares, relocation);
+            let Relocated {
+                allocation: still,
+                lost,
+            } = self.machine.relocate(&shares, relocation);
             for lost in lost {
                 assert_eq!(allocated.remove(&lost.rank), Some((lost.cores, lost.gpus)));
             }

@@ -4,7 +4,7 @@ mod search;
 
 use std::cmp::{Ordering, Reverse};
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::free_intervals::{FreeIntervals, IntervalSearch};
 use super::start_bounds::StartBounds;
@@ -146,7 +146,7 @@ impl NodePlans {
         Self {
             now,
             begun: now,
-            steps: first_steps.map(|step| Steps::from_iter([step])).collect(),
+            steps: first_steps.map(|step| smallvec![step]).collect(),
             idle: idle_nodes(machine),
             events: Vec::new(),
             sorted: 0,
