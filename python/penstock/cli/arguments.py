@@ -11,7 +11,6 @@ from typing import Any
 from penstock._core import Scheduler, parse_duration
 from penstock.errors import Error
 
-SELECTIONS = ("first", "pack", "spread", "thrifty", "contiguous")
 URGENCIES = {"hold": 0, "default": 16, "expedite": 31}
 
 

@@ -7,8 +7,10 @@ import json
 import logging
 import sys
 from pathlib import Path
+from typing import get_args
 
-from penstock.cli.arguments import SELECTIONS, queue_policy
+from penstock.cli.arguments import queue_policy
+from penstock.config.tables import SchedulerSettings, Selection
 
 SUMMARY = """Run a scheduler as a process of its own, attached to an instance that has none
 (`penstock start --sched none`). It can be killed and restarted while jobs run."""
@@ -24,12 +26,13 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--policy",
         type=queue_policy,
         metavar="NAME",
-        help="queue policy: fcfs, easy, conservative, hybrid:N (default easy)",
+        help="queue policy: fcfs, easy, conservative, hybrid:N "
+        f"(default {SchedulerSettings.policy})",
     )
     parser.add_argument(
         "--selection",
-        choices=SELECTIONS,
-        help="the choice among suitable nodes (default first)",
+        choices=get_args(Selection),
+        help=f"the choice among suitable nodes (default {SchedulerSettings.selection})",
     )
     parser.add_argument(
         "--config",

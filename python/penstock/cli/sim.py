@@ -6,9 +6,10 @@ import argparse
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from penstock.cli.arguments import SELECTIONS, queue_policy, seconds, whole
+from penstock.cli.arguments import queue_policy, seconds, whole
+from penstock.config.tables import Selection
 from penstock.errors import Error
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         type=_selections,
         default=["first"],
-        help="which nodes: first, pack, spread, thrifty, contiguous (default: first)",
+        help=f"which nodes: {', '.join(get_args(Selection))} (default: first)",
     )
     scheduling.add_argument(
         "--kill-at-limit", action="store_true", help="a job ends at its time limit"
@@ -502,8 +503,8 @@ def _policies(text: str) -> list[str]:
 def _selections(text: str) -> list[str]:
     names = _names(text)
     for name in names:
-        if name not in SELECTIONS:
-            expected = ", ".join(SELECTIONS)
+        if name not in get_args(Selection):
+            expected = ", ".join(get_args(Selection))
             raise argparse.ArgumentTypeError(f"expected {expected}, found `{name}`")
     return names
 

@@ -9,19 +9,19 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, get_args
 
 from penstock import paths
-from penstock.cli.arguments import SELECTIONS, queue_policy
+from penstock.cli.arguments import queue_policy
 from penstock.cli.logformat import log_to_stderr
 from penstock.config import Config, load
+from penstock.config.tables import SchedulerMode, SchedulerSettings, Selection
 from penstock.errors import StartError
 from penstock.instance.startup import MAX_SOCKET_PATH_BYTES, StartOptions
 
 if TYPE_CHECKING:
     import argparse
 
-    from penstock.config import SchedulerSettings
     from penstock.instance.parent_instance import Parent
 
 SUMMARY = """Start an instance on this machine, or on simulated nodes.
@@ -52,19 +52,20 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("--oversubscribe", action="store_true", help="run jobs of simulated nodes here, unbound")
     add(
         "--sched",
-        choices=["inside", "process", "none"],
+        choices=get_args(SchedulerMode),
         help="scheduler: in the daemon, as a supervised process, or none (attach `penstock sched`)",
     )
     add(
         "--policy",
         type=queue_policy,
         metavar="NAME",
-        help="the scheduling policy: fcfs, easy, conservative, hybrid:N (default easy)",
+        help="the scheduling policy: fcfs, easy, conservative, hybrid:N "
+        f"(default {SchedulerSettings.policy})",
     )
     add(
         "--selection",
-        choices=SELECTIONS,
-        help="the choice among suitable nodes (default first)",
+        choices=get_args(Selection),
+        help=f"the choice among suitable nodes (default {SchedulerSettings.selection})",
     )
     add("--script", action="store_true", help="run the script that this job carries (see `batch`)")
     add("-v", "--verbose", action="store_true", help="log more")
@@ -181,7 +182,7 @@ def _options(
 
 def _scheduler(
     settings: SchedulerSettings,
-    mode: Literal["inside", "process", "none"],
+    mode: SchedulerMode,
     args: argparse.Namespace,
 ) -> SchedulerSettings:
     return dataclasses.replace(

@@ -11,6 +11,9 @@ from typing import Any
 from penstock.config import checks
 from penstock.config.declaration import Constraint, Count, Seconds, key, settings, spelled, table
 
+SchedulerMode = typing.Literal["inside", "process", "none"]
+Selection = typing.Literal["first", "pack", "spread", "thrifty", "contiguous"]
+
 
 @dataclass(frozen=True)
 class HostEntry:
@@ -237,7 +240,7 @@ class QueueSettings:
 class SchedulerSettings:
     """`penstock.scheduler`: the scheduler's process, and its decisions."""
 
-    mode: typing.Literal["inside", "process", "none"] = key(
+    mode: SchedulerMode = key(
         "inside",
         "the scheduler runs in the daemon, runs as a process supervised by the daemon, or is one "
         "of yours; `--sched` takes precedence",
@@ -255,7 +258,7 @@ class SchedulerSettings:
         reload=True,
         scheduler="policy",
     )
-    selection: typing.Literal["first", "pack", "spread", "thrifty", "contiguous"] = key(
+    selection: Selection = key(
         "first",
         "the choice among suitable nodes ([selection](scheduling.md#selection)); `--selection` "
         "takes precedence until a reload",

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config import Config
+    from penstock.config.tables import SchedulerMode
     from penstock.instance.parent_instance import Parent
 
 # The longest path in a `sockaddr_un` (unix(7)), without the NUL.
@@ -28,7 +29,7 @@ class StartOptions:
     gpus: int | None = None
     exec: Literal["local", "sim", "none"] = "local"
     oversubscribe: bool = False
-    sched: Literal["inside", "process", "none"] = "inside"
+    sched: SchedulerMode = "inside"
     command: tuple[str, ...] = ()
     parent: Parent | None = None
 
