@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::hash::Map;
+use crate::intervals::Interval;
 use crate::order::order;
 use crate::piece::{Key, Keys, Piece, Pieces};
 use crate::sort::natural;
@@ -16,7 +17,7 @@ use crate::stem::{DIGITS, MARK, Number, Stem, push_number};
 use crate::{Hostlist, product};
 
 /// The numbers of a box in one dimension: disjoint intervals, ascending.
-type Values = Rc<[(u64, u64)]>;
+type Values = Rc<[Interval]>;
 
 /// Assigns numbers to items in the order of their first occurrence.
 #[derive(Debug)]
@@ -235,7 +236,7 @@ impl Folder {
         lines
     }
 
-    fn tail(&mut self, values: &[(u64, u64)], next: Option<u32>) -> u32 {
+    fn tail(&mut self, values: &[Interval], next: Option<u32>) -> u32 {
         let values = self.values.of_ref(values);
         self.tails.of(Tail { values, next })
     }
@@ -272,11 +273,8 @@ impl Folder {
                 points.of(Point { before, value })
             });
             intervals.clear();
-            intervals.extend(
-                run.iter()
-                    .map(|&index| (pieces[index].1.lo, pieces[index].1.hi)),
-            );
-            let mut put = |layer, values: &[(u64, u64)]| {
+            intervals.extend(run.iter().map(|&index| pieces[index].1.numbers()));
+            let mut put = |layer, values: &[Interval]| {
                 let tail = self.tail(values, None);
                 let padded = &self.padded[line.form as usize];
                 let lens = self.numbers[line.numbers.clone()].iter();
@@ -313,7 +311,7 @@ impl Folder {
                 [before.into(), tail.into(), point.value]
             });
             grid.rows.clear();
-            let mut values: Vec<(u64, u64)> = Vec::new();
+            let mut values: Vec<Interval> = Vec::new();
             for run in order
                 .chunk_by(|&a, &b| (rows[a].0.before, rows[a].1) == (rows[b].0.before, rows[b].1))
             {
@@ -321,8 +319,8 @@ impl Folder {
                 for &index in run {
                     let value = rows[index].0.value;
                     match values.last_mut() {
-                        Some((_, last)) if *last + 1 == value => *last = value,
-                        _ => values.push((value, value)),
+                        Some(last) if last.hi + 1 == value => last.hi = value,
+                        _ => values.push(Interval::one(value)),
                     }
                 }
                 let (point, tail) = rows[run[0]];
@@ -336,7 +334,7 @@ impl Folder {
     }
 
     /// The numbers of a box, from the first dimension to the last.
-    fn dimensions(&self, row: Row) -> Vec<&[(u64, u64)]> {
+    fn dimensions(&self, row: Row) -> Vec<&[Interval]> {
         let tails = std::iter::successors(Some(row.tail), |&tail| self.tails.get(tail).next);
         tails
             .map(|tail| &**self.values.get(self.tails.get(tail).values))
@@ -357,8 +355,11 @@ struct Writer {
 }
 
 impl Writer {
-    fn put(&mut self, form: &str, widths: &[u8], dimensions: &[&[(u64, u64)]]) {
-        let count = |values: &[(u64, u64)]| values.iter().map(|(lo, hi)| hi - lo + 1).sum::<u64>();
+    fn put(&mut self, form: &str, widths: &[u8], dimensions: &[&[Interval]]) {
+        let count = |values: &[Interval]| {
+            let counts = values.iter().map(|Interval { lo, hi }| hi - lo + 1);
+            counts.sum::<u64>()
+        };
         let brackets: Vec<usize> = (0..dimensions.len())
             .filter(|&index| count(dimensions[index]) > 1)
             .collect();
@@ -384,15 +385,18 @@ impl Writer {
         }
         // The first dimension is written out number by number.
         let first = brackets[0];
-        for value in dimensions[first].iter().flat_map(|&(lo, hi)| lo..=hi) {
-            let one = [(value, value)];
-            let mut some: Vec<&[(u64, u64)]> = dimensions.to_vec();
+        for value in dimensions[first]
+            .iter()
+            .flat_map(|&Interval { lo, hi }| lo..=hi)
+        {
+            let one = [Interval::one(value)];
+            let mut some: Vec<&[Interval]> = dimensions.to_vec();
             some[first] = &one;
             self.put(form, widths, &some);
         }
     }
 
-    fn put_box(&mut self, form: &str, widths: &[u8], dimensions: &[&[(u64, u64)]]) {
+    fn put_box(&mut self, form: &str, widths: &[u8], dimensions: &[&[Interval]]) {
         if !self.text.is_empty() {
             self.text.push(',');
         }
@@ -407,13 +411,13 @@ impl Writer {
         }
     }
 
-    fn put_values(&mut self, values: &[(u64, u64)], width: u8) {
-        if let [(lo, hi)] = values
+    fn put_values(&mut self, values: &[Interval], width: u8) {
+        if let [Interval { lo, hi }] = values
             && lo == hi
         {
             return push_number(&mut self.text, *lo, width);
         }
-        for (index, &(lo, hi)) in values.iter().enumerate() {
+        for (index, &Interval { lo, hi }) in values.iter().enumerate() {
             self.text.push(if index == 0 { '[' } else { ',' });
             push_number(&mut self.text, lo, width);
             if lo < hi {
@@ -470,14 +474,14 @@ impl Hostlist {
 
 /// Sets of numbers, as ascending intervals that do not touch: of intervals in the order of their starts those numbers
 /// that are in any of them, those that are in two, in three and so on.
-fn layers(intervals: &[(u64, u64)]) -> Vec<Vec<(u64, u64)>> {
-    let mut ends: Vec<u64> = intervals.iter().map(|&(_, hi)| hi).collect();
+fn layers(intervals: &[Interval]) -> Vec<Vec<Interval>> {
+    let mut ends: Vec<u64> = intervals.iter().map(|interval| interval.hi).collect();
     ends.sort_unstable();
     let mut ends = ends.into_iter().peekable();
-    let mut layers: Vec<Vec<(u64, u64)>> = Vec::new();
+    let mut layers: Vec<Vec<Interval>> = Vec::new();
     // Number of open intervals, which is the number of layers whose last interval has no end yet.
     let mut depth = 0;
-    for &(lo, _) in intervals {
+    for &Interval { lo, .. } in intervals {
         while let Some(end) = ends.next_if(|&end| end < lo) {
             depth -= 1;
             close(&mut layers[depth], end);
@@ -486,8 +490,8 @@ fn layers(intervals: &[(u64, u64)]) -> Vec<Vec<(u64, u64)>> {
             layers.push(Vec::new());
         }
         let layer = &mut layers[depth];
-        if layer.last().is_none_or(|&(_, end)| end + 1 < lo) {
-            layer.push((lo, lo));
+        if layer.last().is_none_or(|last| last.hi + 1 < lo) {
+            layer.push(Interval::one(lo));
         }
         depth += 1;
     }
@@ -498,8 +502,8 @@ fn layers(intervals: &[(u64, u64)]) -> Vec<Vec<(u64, u64)>> {
     layers
 }
 
-fn close(layer: &mut [(u64, u64)], end: u64) {
+fn close(layer: &mut [Interval], end: u64) {
     if let Some(last) = layer.last_mut() {
-        last.1 = end;
+        last.hi = end;
     }
 }

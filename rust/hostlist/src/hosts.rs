@@ -3,7 +3,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::entry::Entry;
 use crate::hash::Map;
-use crate::intervals::Intervals;
+use crate::intervals::{Interval, Intervals};
 use crate::piece::Key;
 
 /// A set of hosts.
@@ -112,54 +112,63 @@ impl Hosts {
         }
     }
 
-    /// Adds the numbers `lo..=hi` and hands those of them that are new to `new`, ascending.
+    /// Adds numbers and hands those of them that are new to `new`, ascending.
     #[inline]
-    pub(crate) fn insert(&mut self, key: Key, lo: u64, hi: u64, mut new: impl FnMut(u64, u64)) {
+    pub(crate) fn insert(&mut self, key: Key, numbers: Interval, mut new: impl FnMut(Interval)) {
+        let Interval { lo, hi } = numbers;
         match self {
             Self::Bits(bits) if lo == hi => {
                 let (bits, bit) = (bits.word(key, lo / 64), 1 << (lo % 64));
                 if *bits & bit == 0 {
                     *bits |= bit;
-                    new(lo, hi);
+                    new(numbers);
                 }
             }
             Self::Bits(bits) => {
                 for word in lo / 64..=hi / 64 {
-                    let mask = mask(word, lo, hi);
+                    let mask = mask(word, numbers);
                     let bits = bits.word(key, word);
                     let added = mask & !*bits;
                     *bits |= mask;
                     runs(word, added, &mut new);
                 }
             }
-            Self::Intervals(sets) => sets.entry(key).or_default().insert(lo, hi, new),
+            Self::Intervals(sets) => sets.entry(key).or_default().insert(numbers, new),
         }
     }
 
-    /// Hands the numbers of `lo..=hi` that are in the set to `found`, ascending.
+    /// Hands those of some numbers that are in the set to `found`, ascending.
     #[inline]
-    pub(crate) fn parts(&mut self, key: Key, lo: u64, hi: u64, mut found: impl FnMut(u64, u64)) {
+    pub(crate) fn parts(&mut self, key: Key, numbers: Interval, mut found: impl FnMut(Interval)) {
+        let Interval { lo, hi } = numbers;
         match self {
             Self::Bits(bits) if lo == hi => {
                 if *bits.word(key, lo / 64) & (1 << (lo % 64)) != 0 {
-                    found(lo, hi);
+                    found(numbers);
                 }
             }
             Self::Bits(bits) => {
                 for word in lo / 64..=hi / 64 {
-                    runs(word, *bits.word(key, word) & mask(word, lo, hi), &mut found);
+                    runs(
+                        word,
+                        *bits.word(key, word) & mask(word, numbers),
+                        &mut found,
+                    );
                 }
             }
             Self::Intervals(sets) => {
-                let parts = sets.get(&key).into_iter().flat_map(|set| set.parts(lo, hi));
-                parts.for_each(|(lo, hi)| found(lo, hi));
+                let parts = sets
+                    .get(&key)
+                    .into_iter()
+                    .flat_map(|set| set.parts(numbers));
+                parts.for_each(found);
             }
         }
     }
 }
 
-/// The bits of the numbers `lo..=hi` in a word.
-fn mask(word: u64, lo: u64, hi: u64) -> u64 {
+/// The bits of numbers in a word.
+fn mask(word: u64, Interval { lo, hi }: Interval) -> u64 {
     let mut mask = u64::MAX;
     if word == lo / 64 {
         mask &= u64::MAX << (lo % 64);
@@ -171,12 +180,15 @@ fn mask(word: u64, lo: u64, hi: u64) -> u64 {
 }
 
 /// The numbers of the bits of a word.
-fn runs(word: u64, mut bits: u64, found: &mut impl FnMut(u64, u64)) {
+fn runs(word: u64, mut bits: u64, found: &mut impl FnMut(Interval)) {
     while bits > 0 {
         let first = bits.trailing_zeros();
         let count = (!(bits >> first)).trailing_zeros();
         let lo = word * 64 + u64::from(first);
-        found(lo, lo + u64::from(count) - 1);
+        found(Interval {
+            lo,
+            hi: lo + u64::from(count) - 1,
+        });
         if first + count == 64 {
             break;
         }

@@ -1,10 +1,12 @@
 //! The index of a list with many ranges: the position of each host.
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::entry::Entry;
 use crate::hash::Map;
 use crate::hosts::Hosts;
+use crate::intervals::Interval;
 use crate::piece::{Key, Keys, Pieces};
 use crate::stem::Parts;
 
@@ -25,8 +27,8 @@ struct Run {
 #[derive(Debug)]
 pub(crate) struct Index {
     keys: Keys<'static>,
-    /// For each key where its runs begin, which are disjoint and ascending, and where they end.
-    parts: Map<Key, (usize, usize)>,
+    /// The runs of each key, which are disjoint and ascending.
+    parts: Map<Key, Range<usize>>,
     runs: Vec<Run>,
 }
 
@@ -34,13 +36,11 @@ impl Index {
     fn new(entries: &[Entry]) -> Self {
         let mut keys = Keys::default();
         let mut found = Vec::new();
-        first_parts(entries, &mut keys, |key, lo, hi, at| {
-            found.push((key, Run { lo, hi, at }));
-        });
+        first_parts(entries, &mut keys, |key, run| found.push((key, run)));
         found.sort_unstable_by_key(|&(key, run)| (key, run.lo));
         let mut parts = Map::default();
         for (place, &(key, _)) in found.iter().enumerate() {
-            parts.entry(key).or_insert((place, place)).1 = place + 1;
+            parts.entry(key).or_insert(place..place).end = place + 1;
         }
         Self {
             keys: keys.into_owned(),
@@ -57,25 +57,21 @@ impl Index {
             len: number.map_or(0, |number| number.len),
         };
         let value = number.map_or(0, |number| number.value);
-        let &(from, to) = self.parts.get(&key)?;
-        let runs = &self.runs[from..to];
+        let runs = &self.runs[self.parts.get(&key)?.clone()];
         let run = runs.get(runs.partition_point(|run| run.hi < value))?;
         let offset = usize::try_from(value.checked_sub(run.lo)?).ok()?;
         Some(run.at + offset)
     }
 }
 
-/// Hands the first occurrence of every host to `found`: key, numbers, position of the first of them.
-fn first_parts<'a>(
-    entries: &'a [Entry],
-    keys: &mut Keys<'a>,
-    mut found: impl FnMut(Key, u64, u64, usize),
-) {
+/// Hands the first occurrence of every host to `found`.
+fn first_parts<'a>(entries: &'a [Entry], keys: &mut Keys<'a>, mut found: impl FnMut(Key, Run)) {
     let mut seen = Hosts::sized_for(&[entries]);
     for piece in Pieces::new(entries) {
         let key = keys.key(&piece);
-        seen.insert(key, piece.lo, piece.hi, |lo, hi| {
-            found(key, lo, hi, piece.position(lo));
+        seen.insert(key, piece.numbers(), |Interval { lo, hi }| {
+            let at = piece.position(lo);
+            found(key, Run { lo, hi, at });
         });
     }
 }

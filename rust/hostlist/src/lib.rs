@@ -35,7 +35,6 @@ mod index;
 mod intervals;
 mod iter;
 mod list;
-mod name;
 mod ops;
 mod order;
 mod parse;

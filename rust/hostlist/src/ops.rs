@@ -5,13 +5,13 @@ use std::ops::{BitAnd, BitOr, BitXor, Range, Sub};
 use crate::error::Limit;
 use crate::hash::Map;
 use crate::hosts::Hosts;
-use crate::intervals::Counts;
+use crate::intervals::{Counts, Interval};
 use crate::piece::{Key, Keys, Piece, Pieces};
 use crate::{Error, Hostlist};
 
 fn cover<'a>(list: &'a Hostlist, keys: &mut Keys<'a>, mut hosts: Hosts) -> Hosts {
     for piece in Pieces::new(&list.entries) {
-        hosts.insert(keys.key(&piece), piece.lo, piece.hi, |_, _| ());
+        hosts.insert(keys.key(&piece), piece.numbers(), |_| ());
     }
     hosts
 }
@@ -28,8 +28,8 @@ impl Positions {
         }
     }
 
-    /// The hosts of a piece with the numbers `lo..=hi`.
-    fn push_part(&mut self, piece: &Piece<'_>, lo: u64, hi: u64) {
+    /// The hosts of a piece with some of its numbers.
+    fn push_part(&mut self, piece: &Piece<'_>, Interval { lo, hi }: Interval) {
         self.push(piece.position(lo)..piece.position(hi) + 1, piece.entry);
     }
 
@@ -55,8 +55,8 @@ impl Positions {
 fn unseen<'a>(list: &'a Hostlist, keys: &mut Keys<'a>, seen: &mut Hosts) -> Positions {
     let mut positions = Positions::default();
     for piece in Pieces::new(&list.entries) {
-        seen.insert(keys.key(&piece), piece.lo, piece.hi, |lo, hi| {
-            positions.push_part(&piece, lo, hi);
+        seen.insert(keys.key(&piece), piece.numbers(), |part| {
+            positions.push_part(&piece, part);
         });
     }
     positions
@@ -112,8 +112,8 @@ impl Hostlist {
         let mut positions = Positions::default();
         for piece in Pieces::new(&self.entries) {
             let key = keys.key(&piece);
-            there.parts(key, piece.lo, piece.hi, |lo, hi| {
-                seen.insert(key, lo, hi, |lo, hi| positions.push_part(&piece, lo, hi));
+            there.parts(key, piece.numbers(), |part| {
+                seen.insert(key, part, |part| positions.push_part(&piece, part));
             });
         }
         positions.of(self)
@@ -168,7 +168,7 @@ impl Hostlist {
         );
         Pieces::new(&many.entries).any(|piece| {
             let mut met = false;
-            there.parts(keys.key(&piece), piece.lo, piece.hi, |_, _| met = true);
+            there.parts(keys.key(&piece), piece.numbers(), |_| met = true);
             met
         })
     }
@@ -183,7 +183,7 @@ impl Hostlist {
         );
         Pieces::new(&self.entries).all(|piece| {
             let mut all = true;
-            there.insert(keys.key(&piece), piece.lo, piece.hi, |_, _| all = false);
+            there.insert(keys.key(&piece), piece.numbers(), |_| all = false);
             all
         })
     }
@@ -200,8 +200,8 @@ impl Hostlist {
         );
         let mut positions = Positions::default();
         for piece in Pieces::new(&self.entries) {
-            there.parts(keys.key(&piece), piece.lo, piece.hi, |lo, hi| {
-                positions.push_part(&piece, lo, hi);
+            there.parts(keys.key(&piece), piece.numbers(), |part| {
+                positions.push_part(&piece, part);
             });
         }
         positions.0.into_iter().map(|(range, _)| range).collect()
@@ -220,10 +220,10 @@ impl Hostlist {
 
     fn without(&self, other: &Self) -> Positions {
         let mut keys = Keys::default();
-        let mut intervals: Map<Key, Vec<(u64, u64)>> = Map::default();
+        let mut intervals: Map<Key, Vec<Interval>> = Map::default();
         for piece in Pieces::new(&other.entries) {
             let known = intervals.entry(keys.key(&piece)).or_default();
-            known.push((piece.lo, piece.hi));
+            known.push(piece.numbers());
         }
         let mut counts: Map<Key, Counts> = intervals
             .into_iter()
@@ -239,7 +239,7 @@ impl Hostlist {
             let Some(left) = counts.get_mut(&key) else {
                 continue;
             };
-            left.take(piece.lo, piece.hi, |lo, hi| {
+            left.take(piece.numbers(), |Interval { lo, hi }| {
                 if from < piece.position(lo) {
                     kept.push(from..piece.position(lo), entry);
                 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use crate::entry::Entry;
 use crate::hash::Table;
+use crate::intervals::Interval;
 use crate::stem::{DIGITS, Number, Parts, Stem, digits};
 
 /// Hosts with the same stem and the same number of digits that count up by one.
@@ -22,6 +23,13 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Piece<'_> {
+    pub(crate) fn numbers(&self) -> Interval {
+        Interval {
+            lo: self.lo,
+            hi: self.hi,
+        }
+    }
+
     /// Position in the list of the host with that number.
     #[expect(
         clippy::cast_possible_truncation,

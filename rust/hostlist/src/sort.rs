@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::entry::Entry;
 use crate::error::Limit;
+use crate::intervals::Interval;
 use crate::order::{order, sort as sort_numbers};
 use crate::piece::{Keys, Pieces};
 use crate::stem::{Number, Stem};
@@ -79,7 +80,8 @@ impl Sweep<'_> {
     /// Items of one prefix in ascending order, each of which overlaps the ones before.
     fn cluster(&mut self, items: &[Item]) -> Result<(), Error> {
         if let [item] = items {
-            return self.put(item, item.lo, item.hi);
+            let Item { lo, hi, .. } = *item;
+            return self.put(item, Interval { lo, hi });
         }
         let mut items = items.iter().copied().peekable();
         let mut active: Vec<Item> = Vec::new();
@@ -97,31 +99,32 @@ impl Sweep<'_> {
             }
             let last = active.iter().map(|item| item.hi).min().unwrap_or(from);
             let last = items.peek().map_or(last, |next| last.min(next.lo - 1));
-            self.stretch(&active, from, last)?;
+            let numbers = Interval { lo: from, hi: last };
+            self.stretch(&active, numbers)?;
             active.retain(|item| item.hi > last);
             from = last.saturating_add(1);
         }
     }
 
-    /// The numbers `from..=last` of items that all have them.
-    fn stretch(&mut self, active: &[Item], from: u64, last: u64) -> Result<(), Error> {
+    /// Some numbers of items that all have them.
+    fn stretch(&mut self, active: &[Item], numbers: Interval) -> Result<(), Error> {
         if let [item] = active {
-            return self.put(item, from, last);
+            return self.put(item, numbers);
         }
-        for number in from..=last {
+        for number in numbers.lo..=numbers.hi {
             for item in active {
-                self.put(item, number, number)?;
+                self.put(item, Interval::one(number))?;
             }
         }
         Ok(())
     }
 
-    /// The numbers `lo..=hi` of an item.
+    /// Some numbers of an item.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a list has no more hosts than fit"
     )]
-    fn put(&mut self, item: &Item, lo: u64, hi: u64) -> Result<(), Error> {
+    fn put(&mut self, item: &Item, Interval { lo, hi }: Interval) -> Result<(), Error> {
         let left = self.left.checked_sub(1);
         self.left = left.ok_or_else(|| Error::limit(Limit::Sorted))?;
         let entry = &self.from.entries[item.entry];
@@ -136,19 +139,30 @@ impl Sweep<'_> {
     }
 }
 
-/// For each stem the position of its prefix in the order, which stems may share, and its own position.
-fn places(stems: &[Cow<'_, Stem>]) -> Vec<(u32, u32)> {
+/// The place of a stem in natural order.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// The place of its prefix, which stems may share.
+    prefix: u32,
+    stem: u32,
+}
+
+/// The places of stems.
+fn places(stems: &[Cow<'_, Stem>]) -> Vec<Place> {
     let mut order: Vec<(u32, &Stem)> = (0..).zip(stems.iter().map(AsRef::as_ref)).collect();
     order.sort_by(|(_, a), (_, b)| {
         natural(a.prefix(), b.prefix()).then_with(|| natural(a.suffix(), b.suffix()))
     });
-    let mut places = vec![(0, 0); stems.len()];
+    let mut places = vec![Place::default(); stems.len()];
     let (mut group, mut before) = (0, None);
     for (place, (stem, parts)) in (0..).zip(order) {
         if before != Some(parts.prefix()) {
             (group, before) = (place, Some(parts.prefix()));
         }
-        places[stem as usize] = (group, place);
+        places[stem as usize] = Place {
+            prefix: group,
+            stem: place,
+        };
     }
     places
 }
@@ -184,7 +198,7 @@ fn points(list: &Hostlist) -> Option<Hostlist> {
     }
     let places = places(keys.stems());
     let mut by_place = vec![0; shared.len()];
-    for (stem, &(_, place)) in places.iter().enumerate() {
+    for (stem, place) in places.iter().map(|place| place.stem).enumerate() {
         by_place[place as usize] = stem;
     }
     let width = |most: u64| u64::BITS - most.leading_zeros();
@@ -197,7 +211,10 @@ fn points(list: &Hostlist) -> Option<Hostlist> {
     }
     let mut packed: Vec<u64> = Vec::with_capacity(list.len());
     for &(stem, len, lo, hi) in &pieces {
-        let (group, place) = places[stem as usize];
+        let Place {
+            prefix: group,
+            stem: place,
+        } = places[stem as usize];
         for value in lo..=hi {
             let front = (u64::from(group) << value_bits) | value;
             packed.push((((front << len_bits) | u64::from(len)) << stem_bits) | u64::from(place));
@@ -247,7 +264,8 @@ fn ordered(list: &Hostlist) -> Vec<Item> {
     }));
     let places = places(keys.stems());
     for item in &mut items {
-        (item.prefix, item.lane.suffix) = places[item.prefix as usize];
+        let place = places[item.prefix as usize];
+        (item.prefix, item.lane.suffix) = (place.prefix, place.stem);
     }
     // The pieces come in the order of their positions.
     let order = order(&items, |item| {
