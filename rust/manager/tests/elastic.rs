@@ -13,17 +13,17 @@ fn an_extension_waits_in_the_queue_and_joins_the_job() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &json!([named("more"), nodes(2)]));
     assert!(unanswered(&out));
-    let request = asked(&out);
+    let request = request_job(&out);
     let spec = jobspec(&out);
     assert_eq!(spec["resources"][0]["count"], 2);
     assert_eq!(spec["resources"][0]["exclusive"], true);
     let waiting = query(&mut bench, job);
     assert_eq!(waiting[0]["state"], "queued");
-    let (status, told) = answer(&give(&mut bench, request, "4-5"));
+    let (status, response) = answer(&give(&mut bench, request, "4-5"));
     assert_eq!(status, 0);
-    assert_eq!(result(&told, "pmix.alloc.nlist"), "n[4-5]");
-    assert_eq!(result(&told, "pmix.alloc.ncpulist"), "4,4");
-    assert_eq!(result(&told, "pmix.alloc.reqid"), "more");
+    assert_eq!(result(&response, "pmix.alloc.nlist"), "n[4-5]");
+    assert_eq!(result(&response, "pmix.alloc.ncpulist"), "4,4");
+    assert_eq!(result(&response, "pmix.alloc.reqid"), "more");
     let row = bench.row(job);
     assert_eq!(
         (&row["nodelist"], &row["nnodes"]),
@@ -62,10 +62,10 @@ fn a_new_allocation_outlives_its_requester_and_ends_by_its_time() {
     let time = json!({"key": "pmix.alloc.time", "value": "1:00:00"});
     let out = alloc(&mut bench, job, "new", &json!([nodes(2), time]));
     assert_eq!(jobspec(&out)["attributes"]["system"]["duration"], 3600.0);
-    let new = asked(&out);
-    let (status, told) = answer(&give(&mut bench, new, "4-5"));
+    let new = request_job(&out);
+    let (status, response) = answer(&give(&mut bench, new, "4-5"));
     assert_eq!(status, 0);
-    assert_eq!(result(&told, "pmix.alloc.time"), 8000);
+    assert_eq!(result(&response, "pmix.alloc.time"), 8000);
     assert_eq!(bench.row(job)["nnodes"], 4, "the requester has what it had");
     bench.end(job, 0);
     assert_eq!(bench.row(new)["state"], 16);
@@ -86,7 +86,7 @@ fn a_new_allocation_outlives_its_requester_and_ends_by_its_time() {
 }
 
 #[test]
-fn a_required_request_is_denied_when_the_scheduler_has_looked() {
+fn a_required_request_is_denied_when_the_scheduler_has_considered_it() {
     let (mut bench, job) = start(settings());
     let out = alloc(
         &mut bench,
@@ -94,12 +94,12 @@ fn a_required_request_is_denied_when_the_scheduler_has_looked() {
         "extend",
         &json!([named("now"), required(6)]),
     );
-    let request = asked(&out);
+    let request = request_job(&out);
     assert_eq!(topics(&out), ["sched.alloc", "sched.explain"]);
-    let out = looked(&mut bench, &out);
-    let (status, told) = answer(&out);
+    let out = answer_probe(&mut bench, &out);
+    let (status, response) = answer(&out);
     assert_eq!(status, -29);
-    assert_eq!(told["reason"], "not available now: 6 whole nodes");
+    assert_eq!(response["reason"], "not available now: 6 whole nodes");
     assert_eq!(topics(&out), ["job-exception", "sched.cancel"]);
     cancelled(&mut bench, request);
     assert_eq!(bench.row(request)["result"], 2);
@@ -111,19 +111,19 @@ fn a_required_request_is_denied_when_the_scheduler_has_looked() {
 }
 
 #[test]
-fn what_is_required_and_there_is_granted() {
+fn a_required_request_for_free_nodes_is_granted() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &json!([required(2)]));
-    let request = asked(&out);
+    let request = request_job(&out);
     // R is committed before the scheduler responds to the probe.
     bench.commit_r(request, &r_of("4-5"));
-    assert!(unanswered(&looked(&mut bench, &out)));
+    assert!(unanswered(&answer_probe(&mut bench, &out)));
     let out = bench.answer("sched.alloc", &json!({"id": request, "type": 0}));
     assert_eq!(answer(&out).0, 0);
 }
 
 #[test]
-fn a_scheduler_that_does_not_say_has_two_seconds() {
+fn a_scheduler_without_probes_has_two_seconds() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &json!([required(6)]));
     assert!(unanswered(&bench.deny(&out, "sched.explain", 38, "")));
@@ -138,12 +138,12 @@ fn a_scheduler_that_does_not_say_has_two_seconds() {
 fn a_scheduler_that_is_slow_to_answer_is_awaited() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &json!([required(2)]));
-    let request = asked(&out);
+    let request = request_job(&out);
     bench.now += 20.0;
     bench.manager.advance(bench.now);
     assert!(bench.manager.flush().unwrap().is_empty());
     bench.commit_r(request, &r_of("4-5"));
-    looked(&mut bench, &out);
+    answer_probe(&mut bench, &out);
     let out = bench.answer("sched.alloc", &json!({"id": request, "type": 0}));
     assert_eq!(answer(&out).0, 0);
 }
@@ -173,18 +173,21 @@ fn a_dropped_preference_is_reported() {
     let list = json!({"key": "pmix.alloc.nlist", "value": "pmix[n[1:8-9]]"});
     let memory = json!({"key": "pmix.alloc.msize", "type": "float", "value": 1.0});
     let out = alloc(&mut bench, job, "extend", &json!([list, memory]));
-    let request = asked(&out);
+    let request = request_job(&out);
     let constraints = &jobspec(&out)["attributes"]["system"]["constraints"];
     assert_eq!(*constraints, json!({"hostlist": ["n[8-9]"]}));
-    assert_eq!(topics(&looked(&mut bench, &out)), ["sched.cancel"]);
+    assert_eq!(topics(&answer_probe(&mut bench, &out)), ["sched.cancel"]);
     let out = cancelled(&mut bench, request);
     assert_eq!(topics(&out), ["sched.alloc"], "now it waits");
     let spec = jobspec(&out);
     assert_eq!(spec["attributes"]["system"]["constraints"], Value::Null);
     assert_eq!(spec["resources"][0]["count"], 2);
-    let (status, told) = answer(&give(&mut bench, request, "4-5"));
+    let (status, response) = answer(&give(&mut bench, request, "4-5"));
     assert_eq!(status, 0);
-    assert_eq!(told["reason"], "not met: pmix.alloc.msize,pmix.alloc.nlist");
+    assert_eq!(
+        response["reason"],
+        "not met: pmix.alloc.msize,pmix.alloc.nlist"
+    );
 }
 
 #[test]
@@ -192,7 +195,7 @@ fn a_preference_that_can_never_be_met_is_dropped_too() {
     let (mut bench, job) = start(settings());
     let list = json!({"key": "pmix.alloc.nlist", "value": "other1"});
     let out = alloc(&mut bench, job, "extend", &json!([list, required(1)]));
-    let request = asked(&out);
+    let request = request_job(&out);
     // The responses of one pass come together: the denial, then the response to the probe.
     let denied = bench.answer(
         "sched.alloc",
@@ -200,39 +203,39 @@ fn a_preference_that_can_never_be_met_is_dropped_too() {
     );
     assert_eq!(topics(&denied), ["sched.alloc", "sched.explain"]);
     assert!(
-        unanswered(&looked(&mut bench, &out)),
+        unanswered(&answer_probe(&mut bench, &out)),
         "that was about the form before"
     );
-    assert_eq!(answer(&looked(&mut bench, &denied)).0, -29);
+    assert_eq!(answer(&answer_probe(&mut bench, &denied)).0, -29);
 }
 
 #[test]
 fn the_callers_limit_ends_in_a_part_or_in_a_timeout() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &json!([nodes(6), limit(60)]));
-    let request = asked(&out);
+    let request = request_job(&out);
     bench.manager.advance(bench.now + 61.0);
     assert_eq!(topics(&bench.manager.flush().unwrap()), ["sched.cancel"]);
     let out = cancelled(&mut bench, request);
     assert_eq!(jobspec(&out)["resources"][0]["count"], "1-6");
     assert_eq!(topics(&out), ["sched.alloc", "sched.explain"]);
-    let (status, told) = answer(&give(&mut bench, request, "4-6"));
+    let (status, response) = answer(&give(&mut bench, request, "4-6"));
     assert_eq!(
-        (status, result(&told, "pmix.alloc.nlist")),
+        (status, result(&response, "pmix.alloc.nlist")),
         (0, json!("n[4-6]"))
     );
-    assert_eq!(told["reason"], "in part: 3 of 6 nodes");
+    assert_eq!(response["reason"], "in part: 3 of 6 nodes");
     // No resources are free.
     bench.now += 100.0;
     let out = alloc(&mut bench, job, "extend", &json!([nodes(3), limit(60)]));
-    let request = asked(&out);
+    let request = request_job(&out);
     bench.now += 61.0;
     bench.manager.advance(bench.now);
     bench.manager.flush().unwrap();
     let out = cancelled(&mut bench, request);
-    let (status, told) = answer(&looked(&mut bench, &out));
+    let (status, response) = answer(&answer_probe(&mut bench, &out));
     assert_eq!(
-        (status, &told["reason"]),
+        (status, &response["reason"]),
         (
             -24,
             &json!(
@@ -250,11 +253,11 @@ fn the_callers_limit_ends_in_a_part_or_in_a_timeout() {
 #[test]
 fn an_unsatisfiable_request_is_denied_with_the_schedulers_note() {
     let (mut bench, job) = start(settings());
-    let request = asked(&alloc(&mut bench, job, "new", &json!([nodes(99)])));
+    let request = request_job(&alloc(&mut bench, job, "new", &json!([nodes(99)])));
     let denied = json!({"id": request, "type": 2, "note": "99 nodes are not there"});
-    let (status, told) = answer(&bench.answer("sched.alloc", &denied));
+    let (status, response) = answer(&bench.answer("sched.alloc", &denied));
     assert_eq!(
-        (status, &told["reason"]),
+        (status, &response["reason"]),
         (-29, &json!("99 nodes are not there"))
     );
 }
@@ -262,9 +265,9 @@ fn an_unsatisfiable_request_is_denied_with_the_schedulers_note() {
 #[test]
 fn more_than_there_is_beside_the_job_is_denied() {
     let (mut bench, job) = start(settings());
-    let (status, told) = answer(&alloc(&mut bench, job, "extend", &json!([nodes(10)])));
+    let (status, response) = answer(&alloc(&mut bench, job, "extend", &json!([nodes(10)])));
     assert_eq!(
-        (status, &told["reason"]),
+        (status, &response["reason"]),
         (
             -29,
             &json!(
@@ -286,7 +289,7 @@ fn a_request_is_cancelled_by_name_by_task_and_by_its_job() {
     for id in ["a", "b"] {
         alloc(&mut bench, job, "new", &json!([named(id), nodes(1)]));
     }
-    let third = asked(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
+    let third = request_job(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
     let twice = alloc(&mut bench, job, "new", &json!([named("a"), nodes(1)]));
     assert_eq!(answer(&twice).0, -27);
     let out = alloc(&mut bench, job, "cancel", &json!([named("a")]));
@@ -304,9 +307,9 @@ fn a_request_is_cancelled_by_name_by_task_and_by_its_job() {
     assert_eq!(answer(&out).1["cancelled"], json!([]), "they are task 0's");
     // The owner cancels a request job.
     let raise = json!({"id": third, "type": "cancel", "severity": 0});
-    let (status, told) = answer(&bench.request("job-manager.raise", &raise));
+    let (status, response) = answer(&bench.request("job-manager.raise", &raise));
     assert_eq!(
-        (status, &told["reason"]),
+        (status, &response["reason"]),
         (-180, &json!("its job in the queue was cancelled"))
     );
     // Pending requests end with their job.
@@ -365,7 +368,7 @@ fn events_come_for_all_also_to_who_is_late() {
     );
     let one = bench.stream("pmix.events", &json!({"job": job, "id": "b"}));
     assert!(one.is_empty());
-    let request = asked(&alloc(
+    let request = request_job(&alloc(
         &mut bench,
         job,
         "extend",
@@ -395,12 +398,12 @@ fn a_stream_reports_that_its_request_is_queued() {
     let (mut bench, job) = start(settings());
     let payload = call(job, "new", &json!([named("a"), nodes(1)]));
     let out = bench.stream("pmix.alloc", &payload);
-    let (status, told) = answer(&out);
+    let (status, response) = answer(&out);
     assert_eq!(
-        (status, &told["queued"], &told["id"]),
+        (status, &response["queued"], &response["id"]),
         (1, &json!(true), &json!("a"))
     );
-    let out = give(&mut bench, asked(&out), "4");
+    let out = give(&mut bench, request_job(&out), "4");
     assert_eq!(answer(&out).0, 0);
     assert_eq!(out.last().unwrap().errnum(), 61);
     // A canceled stream ends, and its request stays open.
@@ -408,7 +411,7 @@ fn a_stream_reports_that_its_request_is_queued() {
         "pmix.alloc",
         &call(job, "new", &json!([named("b"), nodes(1)])),
     );
-    let request = asked(&out);
+    let request = request_job(&out);
     let tag = bench.tag();
     let left = bench.request("pmix.alloc-cancel", &json!({ "matchtag": tag }));
     assert_eq!((left[0].matchtag, left[0].errnum()), (tag, 61));
@@ -426,7 +429,7 @@ fn a_request_stays_open_after_its_caller_has_disconnected() {
         &call(job, "extend", &json!([named("a"), nodes(1)])),
         0,
     );
-    let request = asked(&out);
+    let request = request_job(&out);
     bench.request_as("task", OWNER, "job-manager.disconnect", &Value::Null, 4);
     assert!(unanswered(&give(&mut bench, request, "4")));
     assert_eq!(query(&mut bench, job)[0]["state"], "granted");
@@ -463,7 +466,7 @@ fn a_job_that_is_to_end_has_its_grants_until_its_tasks_have_ended_also_after_a_r
     let inventory = penstock_rset::ResourceSet::from_json(&r_of("0-9")).unwrap();
     bench.manager.set_inventory(inventory.clone());
     let job = ready(&mut bench);
-    let grant = asked(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
+    let grant = request_job(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
     give(&mut bench, grant, "4");
     let raise = json!({"id": job, "type": "cancel", "severity": 0});
     bench.request("job-manager.raise", &raise);
@@ -473,9 +476,9 @@ fn a_job_that_is_to_end_has_its_grants_until_its_tasks_have_ended_also_after_a_r
     bench.manager = common::empty_manager();
     let (mut bench, _) = directory.reopen(settings(), now + 1.0);
     bench.manager.set_inventory(inventory);
-    let told = bench.scheduler(None);
-    let told = told.iter().filter(|message| message.errnum() == 0);
-    let held = told.filter_map(|message| body(message)["id"].as_u64());
+    let hello = bench.scheduler(None);
+    let announced = hello.iter().filter(|message| message.errnum() == 0);
+    let held = announced.filter_map(|message| body(message)["id"].as_u64());
     assert_eq!(held.collect::<Vec<_>>(), [job, grant]);
     bench.executor();
     let out = bench.exec(job, "release", &json!({"ranks": "all", "final": true}));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 #[test]
 fn ranks_go_back_but_not_the_requesters_own() {
     let (mut bench, job) = start(settings());
-    let request = asked(&alloc(&mut bench, job, "extend", &json!([nodes(2)])));
+    let request = request_job(&alloc(&mut bench, job, "extend", &json!([nodes(2)])));
     give(&mut bench, request, "4-5");
     // Nodes of the grant are released first, then the job's own.
     let out = alloc(&mut bench, job, "release", &json!([nodes(3)]));
@@ -64,7 +64,7 @@ fn a_release_of_its_own_does_not_cost_a_job_its_epilog() {
 #[test]
 fn an_allocation_is_released_by_its_name() {
     let (mut bench, job) = start(settings());
-    let new = asked(&alloc(
+    let new = request_job(&alloc(
         &mut bench,
         job,
         "new",
@@ -105,7 +105,7 @@ fn a_loan_is_returned_once() {
         "reacquire",
         &json!([named("loan"), nodes(1)]),
     );
-    let first = asked(&out);
+    let first = request_job(&out);
     let spec = jobspec(&out);
     assert_eq!(
         spec["attributes"]["system"]["constraints"],
@@ -120,7 +120,7 @@ fn a_loan_is_returned_once() {
     // The other loan is reclaimed at its time, and is not requested twice.
     bench.now += 700.0;
     bench.manager.advance(bench.now);
-    let second = asked(&bench.manager.flush().unwrap());
+    let second = request_job(&bench.manager.flush().unwrap());
     let again = alloc(&mut bench, job, "reacquire", &json!([]));
     assert_eq!(answer(&again).0, -46);
     // Cancelling the request for a loan leaves it lent.
@@ -129,7 +129,7 @@ fn a_loan_is_returned_once() {
         &json!({"id": second, "type": "cancel", "severity": 0}),
     );
     cancelled(&mut bench, second);
-    let third = asked(&alloc(&mut bench, job, "reacquire", &json!([])));
+    let third = request_job(&alloc(&mut bench, job, "reacquire", &json!([])));
     give(&mut bench, third, "7");
     assert_eq!(bench.row(job)["nodelist"], "n[0-1,3,7]");
     assert_eq!(
@@ -141,7 +141,7 @@ fn a_loan_is_returned_once() {
 #[test]
 fn time_is_extended_when_the_scheduler_agrees() {
     let (mut bench, job) = start(settings());
-    let request = asked(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
+    let request = request_job(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
     give(&mut bench, request, "4");
     let time = |seconds: u32| json!([{"key": "pmix.alloc.time", "value": seconds}]);
     let first = alloc(&mut bench, job, "extend", &time(600));
@@ -152,15 +152,15 @@ fn time_is_extended_when_the_scheduler_agrees() {
     let out = bench.reply(&first, "sched.expiration", &json!({}));
     assert_eq!(result(&answer(&out).1, "pmix.alloc.time"), 600);
     // The grant ends with the job; then the second request is made.
-    let asked: Vec<Value> = out
+    let requests: Vec<Value> = out
         .iter()
         .filter(|message| message.topic() == "sched.expiration")
         .map(body)
         .collect();
-    assert_eq!(asked[0]["id"], request);
-    assert_eq!(asked[0]["expiration"], 9600.0);
+    assert_eq!(requests[0]["id"], request);
+    assert_eq!(requests[0]["expiration"], 9600.0);
     assert_eq!(
-        (&asked[1]["id"], &asked[1]["expiration"]),
+        (&requests[1]["id"], &requests[1]["expiration"]),
         (&json!(job), &json!(9900.0))
     );
     let row = bench.row(job);
@@ -171,9 +171,12 @@ fn time_is_extended_when_the_scheduler_agrees() {
         .filter(|message| message.topic() == "sched.expiration" && body(message)["id"] == job)
         .collect();
     let refused = bench.deny(&second, "sched.expiration", 22, "reserved");
-    let (status, told) = answer(&refused);
+    let (status, response) = answer(&refused);
     assert_eq!(status, -29);
-    assert_eq!(told["reason"], "the scheduler denies the update: reserved");
+    assert_eq!(
+        response["reason"],
+        "the scheduler denies the update: reserved"
+    );
 }
 
 #[test]
@@ -217,10 +220,10 @@ fn limits_by_configuration() {
         "new",
         &json!([nodes(3)])
     )));
-    let (status, told) = answer(&alloc(&mut bench, job, "new", &json!([nodes(2)])));
+    let (status, response) = answer(&alloc(&mut bench, job, "new", &json!([nodes(2)])));
     assert_eq!(status, -29);
     assert_eq!(
-        told["reason"],
+        response["reason"],
         "the policy allows a job 4 nodes from requests: it would be 5"
     );
     assert!(unanswered(&alloc(
@@ -254,16 +257,19 @@ fn a_job_that_grows_stays_within_the_size_that_the_site_allows() {
         ..settings()
     };
     let (mut bench, job) = start(limited);
-    let first = asked(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
+    let first = request_job(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
     assert!(unanswered(&alloc(
         &mut bench,
         job,
         "extend",
         &json!([nodes(1)])
     )));
-    let (status, told) = answer(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
+    let (status, response) = answer(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
     assert_eq!(status, -29);
-    assert_eq!(told["reason"], "it would have 7 nodes, the policy allows 6");
+    assert_eq!(
+        response["reason"],
+        "it would have 7 nodes, the policy allows 6"
+    );
     give(&mut bench, first, "4");
     assert_eq!(
         answer(&alloc(&mut bench, job, "extend", &json!([nodes(1)]))).0,
@@ -291,14 +297,14 @@ fn all_of_it_survives_a_restart() {
     let directory = Directory::new("elastic");
     let mut bench = directory.open(settings(), 1000.0);
     let job = ready(&mut bench);
-    let grant = asked(&alloc(
+    let grant = request_job(&alloc(
         &mut bench,
         job,
         "extend",
         &json!([named("got"), nodes(1)]),
     ));
     give(&mut bench, grant, "4");
-    let new = asked(&alloc(&mut bench, job, "new", &json!([nodes(1)])));
+    let new = request_job(&alloc(&mut bench, job, "new", &json!([nodes(1)])));
     give(&mut bench, new, "5");
     let time = json!({"key": "pmix.alloc.time", "value": 600});
     alloc(
@@ -308,7 +314,7 @@ fn all_of_it_survives_a_restart() {
         &json!([reqid("loan"), time,
         {"key": "pmix.alloc.nlist", "value": "n3"}]),
     );
-    let waiting = asked(&alloc(
+    let waiting = request_job(&alloc(
         &mut bench,
         job,
         "extend",
@@ -323,15 +329,18 @@ fn all_of_it_survives_a_restart() {
     assert_eq!(bench.row(job)["annotations"], before.0["annotations"]);
     assert_eq!(query(&mut bench, job), before.1);
     let out = bench.scheduler(None);
-    let told: Vec<Value> = out
+    let announced: Vec<Value> = out
         .iter()
         .filter(|message| message.topic() == "job-manager.sched-hello" && message.errnum() == 0)
         .map(body)
         .collect();
-    let ids: Vec<u64> = told.iter().map(|job| job["id"].as_u64().unwrap()).collect();
+    let ids: Vec<u64> = announced
+        .iter()
+        .map(|job| job["id"].as_u64().unwrap())
+        .collect();
     assert_eq!(ids, [job, grant, new]);
-    assert_eq!(told[0]["free"], "3");
-    assert_eq!(asked(&out), waiting);
+    assert_eq!(announced[0]["free"], "3");
+    assert_eq!(request_job(&out), waiting);
     bench.executor();
     give(&mut bench, waiting, "6-7");
     assert_eq!(bench.row(job)["nodelist"], "n[0-2,4,6-7]");
@@ -362,7 +371,7 @@ fn ended_requests_do_not_count_against_the_limits_after_a_restart() {
     let mut bench = directory.open(limited(), 1000.0);
     let job = ready(&mut bench);
     for _ in 0..2 {
-        let grant = asked(&alloc(&mut bench, job, "extend", &json!([nodes(3)])));
+        let grant = request_job(&alloc(&mut bench, job, "extend", &json!([nodes(3)])));
         give(&mut bench, grant, "4-6");
         let name = json!({"key": "pmix.alloc.id", "value": JobId::new(grant).to_string()});
         assert_eq!(
@@ -389,7 +398,7 @@ fn ended_requests_do_not_count_against_the_limits_after_a_restart() {
 #[test]
 fn what_is_not_there_costs_a_job_nothing() {
     let (mut bench, job) = start(settings());
-    let grant = asked(&alloc(
+    let grant = request_job(&alloc(
         &mut bench,
         job,
         "extend",
@@ -429,7 +438,7 @@ fn a_grant_on_the_requesters_own_node_goes_and_the_node_stays() {
     let cpus = json!({"key": "pmix.alloc.ncpus", "value": 1});
     for lent in [false, true] {
         let name = json!([named("c"), cpus]);
-        let grant = asked(&alloc(&mut bench, small, "extend", &name));
+        let grant = request_job(&alloc(&mut bench, small, "extend", &name));
         give_cores(&mut bench, grant, "5", "2");
         assert_eq!(bench.row(small)["ncores"], 3);
         let mut attributes = json!([existing("c")]);
@@ -447,14 +456,14 @@ fn a_grant_on_the_requesters_own_node_goes_and_the_node_stays() {
     );
     // The reason names hosts that are not released.
     let hosts = json!({"key": "pmix.alloc.nlist", "value": "n[0,3]"});
-    let (status, told) = answer(&alloc(&mut bench, job, "release", &json!([hosts])));
+    let (status, response) = answer(&alloc(&mut bench, job, "release", &json!([hosts])));
     assert_eq!(
-        (status, &told["reason"]),
+        (status, &response["reason"]),
         (0, &json!("`n0`: the requester's own node stays"))
     );
-    let (status, told) = answer(&alloc(&mut bench, job, "release", &json!([nodes(9)])));
+    let (status, response) = answer(&alloc(&mut bench, job, "release", &json!([nodes(9)])));
     assert_eq!(
-        (status, &told["reason"]),
+        (status, &response["reason"]),
         (0, &json!("in part: 2 of 9 nodes"))
     );
 }
@@ -464,7 +473,7 @@ fn a_grant_released_in_part_shows_what_is_left() {
     let directory = Directory::new("elastic-part");
     let mut bench = directory.open(settings(), 1000.0);
     let job = ready(&mut bench);
-    let grant = asked(&alloc(&mut bench, job, "extend", &json!([nodes(3)])));
+    let grant = request_job(&alloc(&mut bench, job, "extend", &json!([nodes(3)])));
     give(&mut bench, grant, "4-6");
     alloc(&mut bench, job, "release", &json!([nodes(1)]));
     let shown = |bench: &mut common::Bench| {

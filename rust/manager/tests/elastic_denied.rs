@@ -57,22 +57,22 @@ fn every_denial_is_reported_to_the_waiting_caller() {
         for name in [None, Some(format!("r{place}"))] {
             let mut all = attributes.clone();
             all.extend(name.as_deref().map(reqid));
-            told(&mut bench, job, &directive, &all, &json!(name), status);
+            check_denial(&mut bench, job, &directive, &all, &json!(name), status);
         }
     }
     // An allocation id without a request id is the name of the request.
     let unread = [named("mine"), one.clone(), attribute("foo", json!(1))];
-    told(&mut bench, job, &json!("new"), &unread, &json!("mine"), -47);
+    check_denial(&mut bench, job, &json!("new"), &unread, &json!("mine"), -47);
     // Not if a request of that name is pending.
     alloc(&mut bench, job, "new", &json!([reqid("open"), one]));
     for wrong in [reqid("open"), named("open")] {
         let unread = [wrong, nodes(0)];
-        told(&mut bench, job, &json!("new"), &unread, &Value::Null, -27);
+        check_denial(&mut bench, job, &json!("new"), &unread, &Value::Null, -27);
     }
 }
 
 /// A denied request is reported to its caller, to watches and to queries.
-fn told(
+fn check_denial(
     bench: &mut Bench,
     job: u64,
     directive: &Value,
@@ -83,14 +83,16 @@ fn told(
     let payload = json!({"job": job, "rank": 0, "directive": directive, "attributes": attributes});
     let before = query(bench, job).len();
     let out = bench.request("pmix.alloc", &payload);
-    let told = out
+    let reports = out
         .iter()
         .filter(|message| message.kind == Kind::Response)
         .map(body);
-    let told: Vec<Value> = told.collect();
-    let event = told.iter().find(|answer| answer.get("directive").is_some());
+    let reports: Vec<Value> = reports.collect();
+    let event = reports
+        .iter()
+        .find(|answer| answer.get("directive").is_some());
     let event = event.unwrap_or_else(|| panic!("no event for {payload}"));
-    assert_eq!(told.len(), 2, "{payload}");
+    assert_eq!(reports.len(), 2, "{payload}");
     assert_eq!(
         (&event["id"], &event["status"]),
         (id, &json!(status)),
@@ -155,20 +157,20 @@ fn whole_nodes_count_with_the_cores_that_they_can_have() {
         if would <= 20 {
             assert_eq!(answer_or_none(&out), None, "{attributes}");
             bench.request("pmix.cancel", &json!({ "job": job }));
-            cancelled(&mut bench, asked(&out));
+            cancelled(&mut bench, request_job(&out));
         } else {
             let reason =
                 format!("the policy allows a job 20 cores from requests: it would be {would}");
-            let (status, told) = answer(&out);
+            let (status, response) = answer(&out);
             assert_eq!(
-                (status, &told["reason"]),
+                (status, &response["reason"]),
                 (-29, &json!(reason)),
                 "{attributes}"
             );
         }
     }
     // Existing grants count with their actual amounts.
-    let grant = asked(&alloc(&mut bench, job, "new", &json!([nodes(3)])));
+    let grant = request_job(&alloc(&mut bench, job, "new", &json!([nodes(3)])));
     assert_eq!(
         answer(&alloc(&mut bench, job, "new", &json!([nodes(1)]))).0,
         -29
@@ -194,9 +196,9 @@ fn returned_resources_of_the_job_itself_do_not_count() {
         ncores: Some(4 * number),
     };
     let (mut bench, job) = limited(most(3));
-    let grant = asked(&alloc(&mut bench, job, "new", &json!([nodes(1)])));
+    let grant = request_job(&alloc(&mut bench, job, "new", &json!([nodes(1)])));
     give(&mut bench, grant, "4");
-    let waits = asked(&alloc(&mut bench, job, "new", &json!([nodes(1)])));
+    let waits = request_job(&alloc(&mut bench, job, "new", &json!([nodes(1)])));
     let loan = json!([reqid("own"), nodes(2), {"key": "pmix.alloc.time", "value": 600}]);
     assert_eq!(answer(&alloc(&mut bench, job, "release", &loan)).0, 0);
     // Requests already exceed the new limits.
@@ -214,7 +216,7 @@ fn returned_resources_of_the_job_itself_do_not_count() {
         -29
     );
     let required = json!([existing("own"), {"key": "pmix.timeout", "value": 9, "required": true}]);
-    let back = asked(&alloc(&mut bench, job, "reacquire", &required));
+    let back = request_job(&alloc(&mut bench, job, "reacquire", &required));
     give(&mut bench, back, "2-3");
     assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
     assert_ne!(back, waits);
@@ -225,7 +227,7 @@ fn so_many_cpus_of_a_node_are_a_preference() {
     let (mut bench, job) = start(settings());
     let list = json!({"key": "pmix.alloc.cpulist", "value": "pmix[[1:0-9]]"});
     let out = alloc(&mut bench, job, "new", &json!([nodes(1), list]));
-    let request = asked(&out);
+    let request = request_job(&out);
     let node = &jobspec(&out)["resources"][0];
     assert_eq!(node["exclusive"], false);
     assert_eq!(node["with"][0]["with"][0]["count"], 10);
@@ -233,13 +235,13 @@ fn so_many_cpus_of_a_node_are_a_preference() {
     let out = bench.answer("sched.alloc", &never);
     assert!(unanswered(&out));
     assert_eq!(jobspec(&out)["resources"][0]["exclusive"], true);
-    let (status, told) = answer(&give(&mut bench, request, "4"));
+    let (status, response) = answer(&give(&mut bench, request, "4"));
     assert_eq!(
-        (status, &told["reason"]),
+        (status, &response["reason"]),
         (0, &json!("not met: pmix.alloc.cpulist"))
     );
     assert_eq!(
-        result(&told, "penstock.alloc.dropped"),
+        result(&response, "penstock.alloc.dropped"),
         "pmix.alloc.cpulist"
     );
 }
@@ -248,13 +250,13 @@ fn so_many_cpus_of_a_node_are_a_preference() {
 fn a_new_allocation_is_not_one_that_must_exist() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "new", &json!([existing("mine"), nodes(1)]));
-    let (status, told) = answer(&out);
+    let (status, response) = answer(&out);
     assert_eq!(status, -46);
     let reason = "`pmix.alloc.id`: there is no allocation `mine`";
-    assert_eq!(told["reason"], reason);
+    assert_eq!(response["reason"], reason);
     let out = alloc(&mut bench, job, "new", &json!([named("mine"), nodes(1)]));
     assert!(unanswered(&out), "it is the name");
-    give(&mut bench, asked(&out), "4");
+    give(&mut bench, request_job(&out), "4");
     let out = alloc(&mut bench, job, "new", &json!([existing("mine"), nodes(1)]));
     assert_eq!(answer(&out).0, -27, "it is another");
 }
@@ -263,9 +265,9 @@ fn a_new_allocation_is_not_one_that_must_exist() {
 fn a_denied_release_says_which_nodes_stay_and_why() {
     let (mut bench, job) = start(settings());
     let reason = |bench: &mut Bench, attributes: &Value, status: i64| {
-        let (found, told) = answer(&alloc(bench, job, "release", attributes));
-        assert_eq!(found, status, "{attributes}: {told}");
-        told["reason"].as_str().unwrap().to_owned()
+        let (found, response) = answer(&alloc(bench, job, "release", attributes));
+        assert_eq!(found, status, "{attributes}: {response}");
+        response["reason"].as_str().unwrap().to_owned()
     };
     let hosts = |names: &str, required: bool| json!({"key": "pmix.alloc.nlist", "required": required, "value": names});
     for (attributes, status, expected) in [
@@ -313,7 +315,7 @@ fn a_denied_release_says_which_nodes_stay_and_why() {
             "{attributes}"
         );
     }
-    let grant = asked(&alloc(
+    let grant = request_job(&alloc(
         &mut bench,
         job,
         "extend",
@@ -322,7 +324,7 @@ fn a_denied_release_says_which_nodes_stay_and_why() {
     give(&mut bench, grant, "5");
     let other = json!([named("g"), hosts("n0", true)]);
     assert_eq!(reason(&mut bench, &other, -29), "`n0` is not the grant's");
-    let new = asked(&alloc(
+    let new = request_job(&alloc(
         &mut bench,
         job,
         "new",
@@ -336,9 +338,9 @@ fn a_denied_release_says_which_nodes_stay_and_why() {
     );
     // The requesting task runs on a node that the job did not begin with.
     let payload = json!({"job": job, "directive": "release", "attributes": [hosts("n0", true)]});
-    let told = answer(&bench.request("pmix.alloc", &payload)).1;
+    let response = answer(&bench.request("pmix.alloc", &payload)).1;
     assert_eq!(
-        told["reason"],
+        response["reason"],
         "`n0`: one of the nodes that the job began with stays"
     );
 }
@@ -349,9 +351,9 @@ fn a_request_in_a_stopped_queue_says_so() {
     let stop = json!({"start": false, "reason": "maintenance"});
     bench.request("job-manager.queue-start", &stop);
     let why = "the queue is stopped: maintenance";
-    let (status, told) = answer(&alloc(&mut bench, job, "new", &json!([required(1)])));
+    let (status, response) = answer(&alloc(&mut bench, job, "new", &json!([required(1)])));
     assert_eq!(status, -29);
-    assert_eq!(told["reason"], format!("not available now: {why}"));
+    assert_eq!(response["reason"], format!("not available now: {why}"));
     let wished = json!({"key": "pmix.alloc.nlist", "value": "n[4-5]"});
     let out = alloc(&mut bench, job, "new", &json!([reqid("waits"), wished]));
     assert!(unanswered(&out));

@@ -46,7 +46,7 @@ fn a_loan_whose_return_failed_returns_by_itself() {
     let until = lent(&mut bench, job)[0]["until"].clone();
     // No resources are free until the caller's timeout.
     let name = named("loan");
-    let early = asked(&alloc(
+    let early = request_job(&alloc(
         &mut bench,
         job,
         "reacquire",
@@ -55,7 +55,7 @@ fn a_loan_whose_return_failed_returns_by_itself() {
     let out = later(&mut bench, 6.0);
     assert_eq!(topics(&out), ["sched.cancel"]);
     let out = cancelled(&mut bench, early);
-    assert_eq!(answer(&looked(&mut bench, &out)).0, -24);
+    assert_eq!(answer(&answer_probe(&mut bench, &out)).0, -24);
     cancelled(&mut bench, early);
     assert_eq!(lent(&mut bench, job)[0]["until"], until);
     // A cancelled request.
@@ -64,7 +64,7 @@ fn a_loan_whose_return_failed_returns_by_itself() {
     bench.request("pmix.cancel", &json!({"job": job, "id": "back"}));
     // Granted in part.
     let name = named("loan");
-    let part = asked(&alloc(
+    let part = request_job(&alloc(
         &mut bench,
         job,
         "reacquire",
@@ -76,12 +76,12 @@ fn a_loan_whose_return_failed_returns_by_itself() {
     assert_eq!(jobspec(&out)["resources"][0]["count"], 1);
     assert_eq!(lent(&mut bench, job)[0]["reason"], "");
     // The owner cancels that: it is requested again.
-    let raise = json!({"id": asked(&out), "type": "cancel", "severity": 0});
+    let raise = json!({"id": request_job(&out), "type": "cancel", "severity": 0});
     bench.request("job-manager.raise", &raise);
     let reason = "its job in the queue was cancelled";
     assert_eq!(lent(&mut bench, job)[0]["reason"], reason);
-    cancelled(&mut bench, asked(&out));
-    let again = asked(&later(&mut bench, 61.0));
+    cancelled(&mut bench, request_job(&out));
+    let again = request_job(&later(&mut bench, 61.0));
     give(&mut bench, again, "3");
     assert_eq!(lent(&mut bench, job), Vec::<Value>::new());
     assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
@@ -98,7 +98,7 @@ fn a_loan_whose_return_failed_returns_by_itself() {
 fn no_more_is_returned_than_was_lent() {
     let (mut bench, job) = start(settings());
     let cpus = json!({"key": "pmix.alloc.ncpus", "value": 1});
-    let grant = asked(&alloc(
+    let grant = request_job(&alloc(
         &mut bench,
         job,
         "extend",
@@ -131,12 +131,12 @@ fn no_more_is_returned_than_was_lent() {
         .filter(|row| row["directive"] == "reacquire" && row["state"] == "queued")
         .collect();
     assert_eq!(back.len(), 2);
-    let first = asked(&out);
+    let first = request_job(&out);
     give_cores(&mut bench, first, "5", "3");
     let rows = query(&mut bench, job);
-    let told: Vec<&Value> = rows.iter().filter(|row| row["status"] == 0).collect();
+    let granted: Vec<&Value> = rows.iter().filter(|row| row["status"] == 0).collect();
     assert_eq!(
-        told.last().unwrap()["reason"],
+        granted.last().unwrap()["reason"],
         "reclaimed by other requests: 1 of the nodes; not met: pmix.alloc.nlist"
     );
 }
@@ -151,8 +151,8 @@ fn a_whole_node_is_reclaimed_as_one_of_its_size() {
     let job = ready(&mut bench);
     lend(&mut bench, job, &json!([host("n3"), time(600)]));
     let out = alloc(&mut bench, job, "reacquire", &json!([]));
-    let request = asked(&out);
-    assert_eq!(topics(&looked(&mut bench, &out)), ["sched.cancel"]);
+    let request = request_job(&out);
+    assert_eq!(topics(&answer_probe(&mut bench, &out)), ["sched.cancel"]);
     let spec = jobspec(&cancelled(&mut bench, request));
     assert_eq!(
         spec["attributes"]["system"]["constraints"],
@@ -176,7 +176,7 @@ fn limited(nnodes: i64) -> Settings {
 #[test]
 fn a_denied_return_is_requested_again() {
     let (mut bench, job) = start(limited(2));
-    let grant = asked(&alloc(
+    let grant = request_job(&alloc(
         &mut bench,
         job,
         "extend",
@@ -185,7 +185,7 @@ fn a_denied_return_is_requested_again() {
     give(&mut bench, grant, "4-5");
     let part = json!([reqid("loan"), named("a"), nodes(1), time(60)]);
     lend(&mut bench, job, &part);
-    let fill = asked(&alloc(
+    let fill = request_job(&alloc(
         &mut bench,
         job,
         "extend",
@@ -199,7 +199,7 @@ fn a_denied_return_is_requested_again() {
     let again = loan["until"].as_f64().unwrap();
     assert!(again > bench.now, "when it is requested again");
     alloc(&mut bench, job, "release", &json!([named("b")]));
-    let back = asked(&later(&mut bench, 61.0));
+    let back = request_job(&later(&mut bench, 61.0));
     give(&mut bench, back, "5");
     assert_eq!(lent(&mut bench, job), Vec::<Value>::new());
 }
@@ -208,12 +208,12 @@ fn a_denied_return_is_requested_again() {
 fn denied_returns_are_requested_with_backoff() {
     let (mut bench, job) = start(limited(2));
     let both = json!([named("a"), nodes(2)]);
-    let grant = asked(&alloc(&mut bench, job, "extend", &both));
+    let grant = request_job(&alloc(&mut bench, job, "extend", &both));
     give(&mut bench, grant, "4-5");
     let part = json!([reqid("loan"), named("a"), nodes(1), time(60)]);
     lend(&mut bench, job, &part);
     let fill = json!([named("b"), nodes(1)]);
-    let fill = asked(&alloc(&mut bench, job, "extend", &fill));
+    let fill = request_job(&alloc(&mut bench, job, "extend", &fill));
     give(&mut bench, fill, "5");
     let tries = |bench: &mut Bench| {
         let log = bench.manager.take_log();
@@ -239,7 +239,7 @@ fn denied_returns_are_requested_with_backoff() {
     // With other limits it is requested at once.
     let (settings, now) = (limited(3), bench.now);
     bench.manager.set_settings(settings, now);
-    let back = asked(&later(&mut bench, 1.0));
+    let back = request_job(&later(&mut bench, 1.0));
     give(&mut bench, back, "4");
     assert_eq!(lent(&mut bench, job), Vec::<Value>::new());
 }
@@ -257,7 +257,7 @@ fn a_loan_of_a_queue_that_is_disabled_comes_back_when_it_is_enabled() {
     bench.request("job-manager.queue-enable", &enable(false));
     assert!(topics(&later(&mut bench, 100.0)).is_empty());
     bench.request("job-manager.queue-enable", &enable(true));
-    let back = asked(&later(&mut bench, 1.0));
+    let back = request_job(&later(&mut bench, 1.0));
     give(&mut bench, back, "3");
     assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
 }
@@ -271,14 +271,14 @@ fn a_scheduler_that_takes_no_parts_gets_whole_allocations_back() {
     let ready = json!({"mode": "unlimited"});
     bench.request_as("old", OWNER, "job-manager.sched-ready", &ready, 0);
     let both = json!([named("more"), nodes(2)]);
-    let grant = asked(&alloc(&mut bench, job, "extend", &both));
+    let grant = request_job(&alloc(&mut bench, job, "extend", &both));
     give(&mut bench, grant, "4-5");
     let part = json!([named("more"), nodes(1), time(60)]);
-    let (status, told) = answer(&alloc(&mut bench, job, "release", &part));
+    let (status, response) = answer(&alloc(&mut bench, job, "release", &part));
     assert_eq!(status, -47);
     let reason =
         "the scheduler accepts the release of whole allocations only: a part cannot be lent";
-    assert_eq!(told["reason"], reason);
+    assert_eq!(response["reason"], reason);
     let out = alloc(
         &mut bench,
         job,
@@ -286,15 +286,15 @@ fn a_scheduler_that_takes_no_parts_gets_whole_allocations_back() {
         &json!([named("more"), nodes(1)]),
     );
     assert_eq!(freed(&out), []);
-    let (status, told) = answer(&out);
+    let (status, response) = answer(&out);
     assert_eq!(status, 0);
-    let reason = told["reason"].as_str().unwrap();
+    let reason = response["reason"].as_str().unwrap();
     assert!(reason.starts_with("not free for others before"), "{reason}");
     // The rest of the grant may be lent: that is all of it.
     let rest = json!([reqid("loan"), named("more"), time(60)]);
     let out = alloc(&mut bench, job, "release", &rest);
     assert_eq!(freed(&out), [(grant, "4-5".to_owned(), true)]);
-    let back = asked(&alloc(
+    let back = request_job(&alloc(
         &mut bench,
         job,
         "reacquire",
@@ -310,7 +310,7 @@ fn a_jobs_own_nodes_do_not_count_as_requested_when_they_return() {
     for _ in 0..2 {
         // The second time they are the nodes returned by the first loan.
         lend(&mut bench, job, &json!([nodes(3), time(60)]));
-        let back = asked(&later(&mut bench, 61.0));
+        let back = request_job(&later(&mut bench, 61.0));
         give(&mut bench, back, "1-3");
         assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
     }
@@ -321,7 +321,7 @@ fn a_jobs_own_nodes_do_not_count_as_requested_when_they_return() {
 #[test]
 fn what_is_lent_of_an_allocation_ends_with_it() {
     let (mut bench, job) = start(settings());
-    let new = asked(&alloc(
+    let new = request_job(&alloc(
         &mut bench,
         job,
         "new",
@@ -331,7 +331,7 @@ fn what_is_lent_of_an_allocation_ends_with_it() {
     let part = json!([reqid("dead"), named("N"), nodes(1), time(1000)]);
     lend(&mut bench, job, &part);
     let more = json!([reqid("more"), named("N"), nodes(1)]);
-    let waiting = asked(&alloc(&mut bench, job, "extend", &more));
+    let waiting = request_job(&alloc(&mut bench, job, "extend", &more));
     lend(
         &mut bench,
         job,
@@ -346,7 +346,7 @@ fn what_is_lent_of_an_allocation_ends_with_it() {
     let rows = query(&mut bench, job);
     let more = rows.iter().find(|row| row["id"] == "more").unwrap();
     assert_eq!(more["status"], -180);
-    let back = asked(&alloc(&mut bench, job, "reacquire", &json!([])));
+    let back = request_job(&alloc(&mut bench, job, "reacquire", &json!([])));
     give(&mut bench, back, "3");
     assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
 }
@@ -367,8 +367,8 @@ fn a_return_is_required_by_any_flag() {
         "reacquire",
         &json!([existing("loan"), flag]),
     );
-    let request = asked(&out);
-    assert_eq!(topics(&looked(&mut bench, &out)), ["sched.cancel"]);
+    let request = request_job(&out);
+    assert_eq!(topics(&answer_probe(&mut bench, &out)), ["sched.cancel"]);
     let out = cancelled(&mut bench, request);
-    assert_eq!(answer(&looked(&mut bench, &out)).0, -29);
+    assert_eq!(answer(&answer_probe(&mut bench, &out)).0, -29);
 }

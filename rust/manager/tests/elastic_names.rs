@@ -13,7 +13,7 @@ fn seconds(number: u32) -> Value {
 /// A request of this name that is granted these ranks; the job that stands for it.
 fn grant(bench: &mut Bench, job: u64, directive: &str, name: &str, ranks: &str) -> u64 {
     let out = alloc(bench, job, directive, &json!([reqid(name), nodes(1)]));
-    let request = asked(&out);
+    let request = request_job(&out);
     assert_eq!(answer(&give(bench, request, ranks)).0, 0);
     request
 }
@@ -22,7 +22,7 @@ fn grant(bench: &mut Bench, job: u64, directive: &str, name: &str, ranks: &str) 
 fn deny(bench: &mut Bench, job: u64, directive: &str, name: &str) {
     let out = alloc(bench, job, directive, &json!([reqid(name), required(90)]));
     let out = if unanswered(&out) {
-        looked(bench, &out)
+        answer_probe(bench, &out)
     } else {
         out
     };
@@ -32,9 +32,9 @@ fn deny(bench: &mut Bench, job: u64, directive: &str, name: &str) {
 /// The allocation that a release by this name frees, or the status.
 fn release(bench: &mut Bench, job: u64, alone: bool, name: &str) -> Result<Value, i64> {
     let meant = if alone { named(name) } else { existing(name) };
-    let (status, told) = answer(&alloc(bench, job, "release", &json!([meant])));
+    let (status, response) = answer(&alloc(bench, job, "release", &json!([meant])));
     if status == 0 {
-        Ok(result(&told, "pmix.alloc.nlist"))
+        Ok(result(&response, "pmix.alloc.nlist"))
     } else {
         Err(status)
     }
@@ -55,7 +55,7 @@ fn a_denied_request_does_not_hide_the_allocation_of_its_name() {
                     existing("mine")
                 };
                 let out = alloc(&mut bench, job, "extend", &json!([meant, nodes(1)]));
-                give(&mut bench, asked(&out), "5");
+                give(&mut bench, request_job(&out), "5");
                 let row = bench.row(first);
                 assert_eq!(row["nodelist"], "n[4-5]");
             }
@@ -95,13 +95,13 @@ fn a_loan_and_a_release_do_not_hide_the_allocation_of_their_name() {
         "extend",
         &json!([named("mine"), reqid("more"), nodes(1)]),
     );
-    give(&mut bench, asked(&out), "5");
+    give(&mut bench, request_job(&out), "5");
     // A node of the allocation is lent, under the allocation's own name.
     let lend = json!([named("mine"), reqid("mine"), nodes(1), seconds(100)]);
     assert_eq!(answer(&alloc(&mut bench, job, "release", &lend)).0, 0);
     assert_eq!(bench.row(first)["nodelist"], "n4");
     let back = alloc(&mut bench, job, "reacquire", &json!([named("mine")]));
-    let (status, _) = answer(&give(&mut bench, asked(&back), "6"));
+    let (status, _) = answer(&give(&mut bench, request_job(&back), "6"));
     assert_eq!((status, &bench.row(first)["nnodes"]), (0, &json!(2)));
     // A release of the name, of which something stays.
     let part = json!([named("mine"), reqid("mine"), nodes(1)]);

@@ -51,20 +51,20 @@ fn is_free(bench: &mut Bench, job: u64) -> bool {
 fn each_node_provides_what_is_requested_of_it() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &counts(true, "n5,n4", "1,3"));
-    let first = asked(&out);
+    let first = request_job(&out);
     assert_eq!(wanted(&out), (json!(3), hostlist("n4")));
     let out = give_some(&mut bench, first, "4", "0-2");
     assert!(unanswered(&out), "the other one is not there");
     assert_eq!(bench.row(job)["nnodes"], 4);
-    let second = asked(&out);
+    let second = request_job(&out);
     let both = json!({"and": [hostlist("n5"), {"not": [hostlist("n4")]}]});
     assert_eq!(wanted(&out), (json!(1), both));
-    let (status, told) = answer(&give_some(&mut bench, second, "5", "0"));
-    assert_eq!((status, &told["reason"]), (0, &json!("")));
-    assert_eq!(result(&told, "pmix.alloc.nlist"), "n[4-5]");
-    assert_eq!(result(&told, "pmix.alloc.ncpulist"), "3,1");
+    let (status, response) = answer(&give_some(&mut bench, second, "5", "0"));
+    assert_eq!((status, &response["reason"]), (0, &json!("")));
+    assert_eq!(result(&response, "pmix.alloc.nlist"), "n[4-5]");
+    assert_eq!(result(&response, "pmix.alloc.ncpulist"), "3,1");
     assert_eq!(
-        result(&told, "pmix.alloc.id"),
+        result(&response, "pmix.alloc.id"),
         JobId::new(first).to_string()
     );
     assert_eq!(bench.row(job)["nodelist"], "n[0-5]");
@@ -87,8 +87,8 @@ fn each_node_provides_what_is_requested_of_it() {
 fn a_grant_of_parts_is_released_part_by_part() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &counts(true, "n4,n5", "3,1"));
-    let first = asked(&out);
-    let second = asked(&give_some(&mut bench, first, "4", "0-2"));
+    let first = request_job(&out);
+    let second = request_job(&give_some(&mut bench, first, "4", "0-2"));
     give_some(&mut bench, second, "5", "0");
     let name = || existing(&JobId::new(first).to_string());
     let host = json!({"key": "pmix.alloc.nlist", "value": "n4"});
@@ -104,15 +104,15 @@ fn a_grant_of_parts_is_released_part_by_part() {
 fn a_required_request_of_parts_is_granted_as_a_whole_or_denied() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &counts(true, "n4,n5", "3,1"));
-    let first = asked(&out);
+    let first = request_job(&out);
     let out = give_some(&mut bench, first, "4", "0-2");
-    let second = asked(&out);
+    let second = request_job(&out);
     assert_eq!(topics(&out), ["sched.alloc", "sched.explain"]);
-    let out = looked(&mut bench, &out);
-    let (status, told) = answer(&out);
+    let out = answer_probe(&mut bench, &out);
+    let (status, response) = answer(&out);
     assert_eq!(status, -29);
     let reason = "not available now: 1 node with 3 cpus of n4 and 1 node with 1 cpu of n5";
-    assert_eq!(told["reason"], reason);
+    assert_eq!(response["reason"], reason);
     cancelled(&mut bench, second);
     assert!(is_free(&mut bench, first), "the allocated part is freed");
     assert_eq!(bench.row(job)["nnodes"], 4);
@@ -122,11 +122,11 @@ fn a_required_request_of_parts_is_granted_as_a_whole_or_denied() {
 fn hosts_that_are_only_preferred_are_dropped_for_all_parts() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &counts(false, "n4,n5", "3,1"));
-    let before = asked(&out);
+    let before = request_job(&out);
     let out = give_some(&mut bench, before, "4", "0-2");
-    let second = asked(&out);
-    let out = looked(&mut bench, &out);
-    let first = asked(&out);
+    let second = request_job(&out);
+    let out = answer_probe(&mut bench, &out);
+    let first = request_job(&out);
     assert_ne!(first, before, "requested again");
     assert_eq!(wanted(&out), (json!(3), Value::Null));
     cancelled(&mut bench, second);
@@ -140,10 +140,10 @@ fn hosts_that_are_only_preferred_are_dropped_for_all_parts() {
         (json!(1), json!({"not": [hostlist("n6")]})),
         "on another node"
     );
-    let (status, told) = answer(&give_some(&mut bench, asked(&out), "7", "0"));
+    let (status, response) = answer(&give_some(&mut bench, request_job(&out), "7", "0"));
     assert_eq!(status, 0);
-    assert_eq!(told["reason"], "not met: pmix.alloc.nlist");
-    assert_eq!(result(&told, "pmix.alloc.ncpulist"), "3,1");
+    assert_eq!(response["reason"], "not met: pmix.alloc.nlist");
+    assert_eq!(result(&response, "pmix.alloc.ncpulist"), "3,1");
 }
 
 #[test]
@@ -151,11 +151,11 @@ fn cpus_that_do_not_divide_are_as_even_as_can_be() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &cpus(7, 2));
     assert_eq!(wanted(&out), (json!(4), Value::Null));
-    let out = give_some(&mut bench, asked(&out), "4", "0-3");
+    let out = give_some(&mut bench, request_job(&out), "4", "0-3");
     assert_eq!(wanted(&out), (json!(3), json!({"not": [hostlist("n4")]})));
-    let (status, told) = answer(&give_some(&mut bench, asked(&out), "5", "0-2"));
-    assert_eq!((status, &told["reason"]), (0, &json!("")));
-    assert_eq!(result(&told, "pmix.alloc.ncpulist"), "4,3");
+    let (status, response) = answer(&give_some(&mut bench, request_job(&out), "5", "0-2"));
+    assert_eq!((status, &response["reason"]), (0, &json!("")));
+    assert_eq!(result(&response, "pmix.alloc.ncpulist"), "4,3");
 }
 
 #[test]
@@ -164,35 +164,35 @@ fn at_the_callers_limit_cpus_that_do_not_divide_have_a_part_and_counts_have_none
     let mut attributes = cpus(7, 2).as_array().unwrap().clone();
     attributes.push(limit(60));
     let out = alloc(&mut bench, job, "extend", &json!(attributes));
-    let before = asked(&out);
-    let second = asked(&give_some(&mut bench, before, "4", "0-3"));
+    let before = request_job(&out);
+    let second = request_job(&give_some(&mut bench, before, "4", "0-3"));
     bench.now += 61.0;
     bench.manager.advance(bench.now);
     let out = bench.manager.flush().unwrap();
     let spec = jobspec(&out);
     assert_eq!(spec["resources"][0]["count"], "1-2");
     assert_eq!(wanted(&out).0, 3);
-    let third = asked(&out);
+    let third = request_job(&out);
     cancelled(&mut bench, second);
-    let (status, told) = answer(&give_some(&mut bench, third, "4", "0-2"));
+    let (status, response) = answer(&give_some(&mut bench, third, "4", "0-2"));
     assert_eq!(
-        (status, &told["reason"]),
+        (status, &response["reason"]),
         (0, &json!("in part: 3 of 7 cpus"))
     );
 
     let mut attributes = counts(false, "n8,n9", "3,1").as_array().unwrap().clone();
     attributes.push(limit(60));
     let out = alloc(&mut bench, job, "extend", &json!(attributes));
-    let first = asked(&out);
-    looked(&mut bench, &out);
+    let first = request_job(&out);
+    answer_probe(&mut bench, &out);
     let out = cancelled(&mut bench, first);
     assert_eq!(wanted(&out), (json!(3), Value::Null), "without the hosts");
-    let second = asked(&give_some(&mut bench, first, "8", "0-2"));
+    let second = request_job(&give_some(&mut bench, first, "8", "0-2"));
     bench.now += 61.0;
     bench.manager.advance(bench.now);
-    let (status, told) = answer(&bench.manager.flush().unwrap());
+    let (status, response) = answer(&bench.manager.flush().unwrap());
     let reason = "1 node with 3 cpus and 1 node with 1 cpu did not become free in time";
-    assert_eq!((status, &told["reason"]), (-24, &json!(reason)));
+    assert_eq!((status, &response["reason"]), (-24, &json!(reason)));
     cancelled(&mut bench, second);
     assert!(is_free(&mut bench, first));
 }
@@ -201,13 +201,16 @@ fn at_the_callers_limit_cpus_that_do_not_divide_have_a_part_and_counts_have_none
 fn a_new_allocation_of_parts_is_one_allocation() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "new", &counts(true, "n4,n5", "3,1"));
-    let new = asked(&out);
+    let new = request_job(&out);
     let out = give_some(&mut bench, new, "4", "0-2");
-    let second = asked(&out);
-    let (status, told) = answer(&give_some(&mut bench, second, "5", "0"));
+    let second = request_job(&out);
+    let (status, response) = answer(&give_some(&mut bench, second, "5", "0"));
     assert_eq!(status, 0);
-    assert_eq!(result(&told, "pmix.alloc.id"), JobId::new(new).to_string());
-    assert_eq!(result(&told, "pmix.alloc.ncpulist"), "3,1");
+    assert_eq!(
+        result(&response, "pmix.alloc.id"),
+        JobId::new(new).to_string()
+    );
+    assert_eq!(result(&response, "pmix.alloc.ncpulist"), "3,1");
     assert_eq!(bench.row(new)["nodelist"], "n[4-5]");
     bench.end(job, 0);
     assert_eq!(bench.row(second)["state"], 16, "it outlives the requester");
@@ -224,8 +227,8 @@ fn any_part_of_a_new_allocation_may_be_released_first() {
     for (hosts, left) in [("n4", "n5"), ("n5", "n4")] {
         let (mut bench, job) = start(settings());
         let out = alloc(&mut bench, job, "new", &counts(true, "n4,n5", "3,1"));
-        let new = asked(&out);
-        let second = asked(&give_some(&mut bench, new, "4", "0-2"));
+        let new = request_job(&out);
+        let second = request_job(&give_some(&mut bench, new, "4", "0-2"));
         give_some(&mut bench, second, "5", "0");
         let name = || existing(&JobId::new(new).to_string());
         let host = json!({"key": "pmix.alloc.nlist", "value": hosts});
@@ -247,8 +250,8 @@ fn cancelling_one_part_cancels_the_request() {
     let (mut bench, job) = start(settings());
     for which in 0..3 {
         let out = alloc(&mut bench, job, "extend", &counts(true, "n4,n5", "3,1"));
-        let first = asked(&out);
-        let second = asked(&give_some(&mut bench, first, "4", "0-2"));
+        let first = request_job(&out);
+        let second = request_job(&give_some(&mut bench, first, "4", "0-2"));
         let out = if which == 0 {
             bench.request("pmix.cancel", &json!({"job": job}))
         } else {
@@ -273,12 +276,12 @@ fn cancelling_one_part_cancels_the_request() {
 fn a_part_is_held_for_a_limited_time_and_the_missing_one_comes_first_then() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &cpus(7, 2));
-    let before = asked(&out);
-    let second = asked(&give_some(&mut bench, before, "4", "0-3"));
+    let before = request_job(&out);
+    let second = request_job(&give_some(&mut bench, before, "4", "0-3"));
     bench.now += 301.0;
     bench.manager.advance(bench.now);
     let out = bench.manager.flush().unwrap();
-    let again = asked(&out);
+    let again = request_job(&out);
     assert_eq!(wanted(&out), (json!(3), Value::Null));
     cancelled(&mut bench, second);
     assert!(is_free(&mut bench, before));
@@ -293,9 +296,9 @@ fn a_part_is_held_for_a_limited_time_and_the_missing_one_comes_first_then() {
     assert!(topics(&bench.manager.flush().unwrap()).is_empty());
     let out = give_some(&mut bench, again, "6", "0-2");
     assert_eq!(wanted(&out), (json!(4), json!({"not": [hostlist("n6")]})));
-    let (status, told) = answer(&give_some(&mut bench, asked(&out), "7", "0-3"));
-    assert_eq!((status, &told["reason"]), (0, &json!("")));
-    assert_eq!(result(&told, "pmix.alloc.ncpulist"), "3,4");
+    let (status, response) = answer(&give_some(&mut bench, request_job(&out), "7", "0-3"));
+    assert_eq!((status, &response["reason"]), (0, &json!("")));
+    assert_eq!(result(&response, "pmix.alloc.ncpulist"), "3,4");
 }
 
 #[test]
@@ -304,8 +307,8 @@ fn parts_survive_a_restart() {
     let mut bench = directory.open(settings(), 1000.0);
     let job = ready(&mut bench);
     let out = alloc(&mut bench, job, "extend", &cpus(7, 2));
-    let first = asked(&out);
-    let second = asked(&give_some(&mut bench, first, "4", "0-3"));
+    let first = request_job(&out);
+    let second = request_job(&give_some(&mut bench, first, "4", "0-3"));
     let now = bench.now;
     drop(bench);
     let mut bench = directory.open(settings(), now + 10.0);
@@ -339,13 +342,13 @@ fn limits_count_all_parts() {
         elastic,
         ..settings()
     });
-    let (status, told) = answer(&alloc(&mut bench, job, "extend", &cpus(7, 2)));
-    assert_eq!(status, -29, "{told}");
+    let (status, response) = answer(&alloc(&mut bench, job, "extend", &cpus(7, 2)));
+    assert_eq!(status, -29, "{response}");
     let out = alloc(&mut bench, job, "extend", &cpus(5, 2));
-    let second = asked(&give_some(&mut bench, asked(&out), "4", "0-2"));
+    let second = request_job(&give_some(&mut bench, request_job(&out), "4", "0-2"));
     let more = || alloc_cpus(2);
-    let (status, told) = answer(&alloc(&mut bench, job, "extend", &more()));
-    assert_eq!(status, -29, "{told}");
+    let (status, response) = answer(&alloc(&mut bench, job, "extend", &more()));
+    assert_eq!(status, -29, "{response}");
     give_some(&mut bench, second, "5", "0-1");
     assert_eq!(answer(&alloc(&mut bench, job, "extend", &more())).0, -29);
 
@@ -358,8 +361,8 @@ fn limits_count_all_parts() {
         ..settings()
     });
     for directive in ["new", "extend"] {
-        let (status, told) = answer(&alloc(&mut bench, job, directive, &cpus(9, 5)));
-        assert_eq!(status, -29, "{told}");
+        let (status, response) = answer(&alloc(&mut bench, job, directive, &cpus(9, 5)));
+        assert_eq!(status, -29, "{response}");
     }
 }
 
@@ -370,7 +373,7 @@ fn alloc_cpus(number: u32) -> Value {
 /// A job that has lent a cpu of n4 and the whole of n3.
 fn lender(bench: &mut Bench, job: u64) {
     let out = alloc(bench, job, "extend", &json!([named("c"), alloc_cpus(1)[0]]));
-    give_cores(bench, asked(&out), "4", "0");
+    give_cores(bench, request_job(&out), "4", "0");
     let time = json!({"key": "pmix.alloc.time", "value": 600});
     let host = json!({"key": "pmix.alloc.nlist", "value": "n3"});
     alloc(
@@ -388,16 +391,16 @@ fn loans_of_several_kinds_come_back_together_where_that_is_required() {
     lender(&mut bench, job);
     let all = json!({"key": "pmix.alloc.nnodes", "required": true, "value": 2});
     let out = alloc(&mut bench, job, "reacquire", &json!([all]));
-    let first = asked(&out);
+    let first = request_job(&out);
     assert_eq!(wanted(&out).1, hostlist("n3"));
     let out = give(&mut bench, first, "3");
     assert!(unanswered(&out));
     assert_eq!(wanted(&out), (json!(1), hostlist("n4")));
-    let second = asked(&out);
-    let (status, told) = answer(&give_some(&mut bench, second, "4", "0"));
-    assert_eq!((status, &told["reason"]), (0, &json!("")));
-    assert_eq!(result(&told, "pmix.alloc.nlist"), "n[3-4]");
-    assert_eq!(result(&told, "pmix.alloc.ncpulist"), "4,1");
+    let second = request_job(&out);
+    let (status, response) = answer(&give_some(&mut bench, second, "4", "0"));
+    assert_eq!((status, &response["reason"]), (0, &json!("")));
+    assert_eq!(result(&response, "pmix.alloc.nlist"), "n[3-4]");
+    assert_eq!(result(&response, "pmix.alloc.ncpulist"), "4,1");
     let out = bench.request("pmix.query", &json!({ "job": job }));
     assert_eq!(answer(&out).1["lent"], json!([]));
     assert_eq!(bench.row(job)["nodelist"], "n[0-4]");
@@ -409,17 +412,17 @@ fn loans_of_several_kinds_stay_lent_where_one_is_not_there() {
     lender(&mut bench, job);
     let all = json!({"key": "pmix.alloc.nnodes", "required": true, "value": 2});
     let out = alloc(&mut bench, job, "reacquire", &json!([all]));
-    let first = asked(&out);
+    let first = request_job(&out);
     let out = give(&mut bench, first, "3");
-    let second = asked(&out);
+    let second = request_job(&out);
     // Not on the hosts of the loan: on any.
-    let out = looked(&mut bench, &out);
-    let again = asked(&out);
+    let out = answer_probe(&mut bench, &out);
+    let again = request_job(&out);
     cancelled(&mut bench, second);
-    let (status, told) = answer(&looked(&mut bench, &out));
+    let (status, response) = answer(&answer_probe(&mut bench, &out));
     assert_eq!(status, -29);
     let reason = "not available now: 1 whole node and 1 node with 1 cpu";
-    assert_eq!(told["reason"], reason);
+    assert_eq!(response["reason"], reason);
     cancelled(&mut bench, again);
     let out = bench.request("pmix.query", &json!({ "job": job }));
     let lent = answer(&out).1["lent"].as_array().unwrap().clone();
@@ -445,11 +448,11 @@ fn of_loans_that_come_back_together_only_those_of_requests_count() {
             ..settings()
         });
         lender(&mut bench, job);
-        let fill = asked(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
+        let fill = request_job(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
         give(&mut bench, fill, "5");
         let flag = json!({"key": "pmix.timeout", "required": true, "value": 0});
         let payload = call(job, "reacquire", &json!([flag]));
-        let (found, told) = answer(&bench.stream("pmix.alloc", &payload));
-        assert_eq!(found, status, "{told}");
+        let (found, response) = answer(&bench.stream("pmix.alloc", &payload));
+        assert_eq!(found, status, "{response}");
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::cores::{Asked, CORES, Cores, NODES, Scheduler, cores_in, r_of, ranks_of, whole};
+use common::cores::{CORES, Cores, NODES, Requested, Scheduler, cores_in, r_of, ranks_of, whole};
 use common::{Bench, Directory, body, settings};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
@@ -62,11 +62,11 @@ impl World {
         }
         match message.topic() {
             "sched.alloc" => {
-                let asked = body(message);
-                let id = asked["id"].as_u64().unwrap();
-                assert!(!self.scheduler.holds.contains_key(&id), "asked for twice");
-                let asked = Asked::of(&asked["jobspec"]);
-                self.scheduler.waiting.insert(id, asked);
+                let request = body(message);
+                let id = request["id"].as_u64().unwrap();
+                assert!(!self.scheduler.holds.contains_key(&id), "requested twice");
+                let requested = Requested::of(&request["jobspec"]);
+                self.scheduler.waiting.insert(id, requested);
                 Vec::new()
             }
             "sched.cancel" => {
@@ -78,7 +78,7 @@ impl World {
                     .answer("sched.alloc", &json!({"id": id, "type": 3}))
             }
             "sched.explain" => {
-                self.scheduler.questions.push(message.clone());
+                self.scheduler.probes.push(message.clone());
                 Vec::new()
             }
             "sched.free" => {
@@ -130,10 +130,10 @@ impl World {
     /// Runs a pass of the scheduler: allocates in order what fits, then responds to probes.
     fn pass(&mut self) {
         for id in self.scheduler.waiting.keys().copied().collect::<Vec<_>>() {
-            let Some(asked) = self.scheduler.waiting.get(&id) else {
+            let Some(requested) = self.scheduler.waiting.get(&id) else {
                 continue;
             };
-            let Some(cores) = asked.fit(self.scheduler.free()) else {
+            let Some(cores) = requested.fit(self.scheduler.free()) else {
                 continue;
             };
             self.scheduler.waiting.remove(&id);
@@ -146,11 +146,11 @@ impl World {
                 .answer("sched.alloc", &json!({"id": id, "type": 0}));
             self.hear(out);
         }
-        for question in std::mem::take(&mut self.scheduler.questions) {
+        for question in std::mem::take(&mut self.scheduler.probes) {
             // Some answers get lost.
             if !self.random.one_in(4) {
-                let looked = json!({"jobs": [], "errors": {}}).to_string();
-                let payload = Some(Message::json_payload(&looked));
+                let response = json!({"jobs": [], "errors": {}}).to_string();
+                let payload = Some(Message::json_payload(&response));
                 let out = self.bench.send(Message::response_to(&question, 0, payload));
                 self.hear(out);
             }
@@ -261,9 +261,9 @@ impl World {
     /// Replaces the scheduler. Hello announces the resources that jobs hold.
     fn new_scheduler(&mut self) {
         self.scheduler.waiting.clear();
-        self.scheduler.questions.clear();
+        self.scheduler.probes.clear();
         let out = self.bench.scheduler(None);
-        let mut told = BTreeMap::new();
+        let mut announced = BTreeMap::new();
         for message in out
             .iter()
             .filter(|message| message.topic() == "job-manager.sched-hello" && message.errnum() == 0)
@@ -274,9 +274,9 @@ impl World {
             let free = held["free"].as_str().unwrap_or_default();
             let free: IdSet = free.parse().unwrap();
             cores.retain(|(rank, _)| !free.contains(*rank));
-            told.insert(id, cores);
+            announced.insert(id, cores);
         }
-        assert_eq!(told, self.scheduler.holds, "hello tells what is held");
+        assert_eq!(announced, self.scheduler.holds);
         self.hear(out);
     }
 

@@ -185,7 +185,7 @@ fn a_release_without_an_end_fails_the_job() {
 #[test]
 fn the_wait_status_of_an_exception_is_passed_on() {
     let (mut bench, id) = requested();
-    let told = |out: &[Message]| {
+    let exception = |out: &[Message]| {
         let event = out
             .iter()
             .find(|message| message.kind == Kind::Event)
@@ -193,13 +193,13 @@ fn the_wait_status_of_an_exception_is_passed_on() {
         body(event)
     };
     let raise = json!({"id": id, "type": "x", "severity": 2, "wait_status": 256});
-    let event = told(&bench.request("job-manager.raise", &raise));
+    let event = exception(&bench.request("job-manager.raise", &raise));
     assert_eq!(
         event,
         json!({"id": id, "type": "x", "severity": 2, "wait_status": 256})
     );
     let data = json!({"severity": 0, "type": "timeout", "wait_status": 14});
-    let event = told(&bench.exec(id, "exception", &data));
+    let event = exception(&bench.exec(id, "exception", &data));
     assert_eq!(event["wait_status"], 14);
     let out = bench.request("job-info.lookup", &json!({"id": id, "keys": ["eventlog"]}));
     let log = body(&out[0])["eventlog"].as_str().unwrap().to_owned();

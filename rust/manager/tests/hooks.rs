@@ -41,9 +41,12 @@ fn a_job_goes_through_prolog_and_epilog() {
     let (id, _) = bench.submit(&json!({}));
     let out = bench.allocate(id);
     assert_eq!(topics(&out), ["hooks.prolog"]);
-    let asked = body(&out[0]);
-    assert_eq!((&asked["id"], &asked["userid"]), (&json!(id), &json!(1000)));
-    assert_eq!(asked["R"]["execution"]["nodelist"][0], "n[0-1]");
+    let request = body(&out[0]);
+    assert_eq!(
+        (&request["id"], &request["userid"]),
+        (&json!(id), &json!(1000))
+    );
+    assert_eq!(request["R"]["execution"]["nodelist"][0], "n[0-1]");
     assert_eq!(bench.row(id)["state"], 16);
     let out = bench.reply(&out, "hooks.prolog", &done(0, ""));
     assert_eq!(topics(&out), ["job-exec.start"]);
@@ -142,16 +145,16 @@ fn a_failing_epilog_is_reported_and_changes_nothing_else() {
 fn a_cancel_ends_the_prolog_and_waits_for_its_end() {
     let mut bench = ready(hooked());
     let (id, _) = bench.submit(&json!({}));
-    let asked = bench.allocate(id);
+    let prolog = bench.allocate(id);
     let cancel = json!({"id": id, "type": "cancel"});
     let out = bench.request("job-manager.raise", &cancel);
     assert_eq!(topics(&out), ["job-exception", "hooks.cancel"]);
-    let told = out
+    let request = out
         .iter()
         .find(|message| message.topic() == "hooks.cancel")
         .unwrap();
-    assert_eq!(body(told), json!({ "id": id }));
-    assert!(told.is_noresponse());
+    assert_eq!(body(request), json!({ "id": id }));
+    assert!(request.is_noresponse());
     // The cancellation is sent once, even if the job is canceled repeatedly.
     assert_eq!(
         topics(&bench.request("job-manager.raise", &cancel)),
@@ -161,7 +164,7 @@ fn a_cancel_ends_the_prolog_and_waits_for_its_end() {
         bench.events(id)[5..],
         ["prolog-start", "exception", "exception"]
     );
-    let out = bench.reply(&asked, "hooks.prolog", &done(15, "prolog: signal 15"));
+    let out = bench.reply(&prolog, "hooks.prolog", &done(15, "prolog: signal 15"));
     assert_eq!(topics(&out), ["hooks.epilog"]);
     assert_eq!(bench.events(id)[8..], ["prolog-finish", "epilog-start"]);
     let out = bench.reply(&out, "hooks.epilog", &done(0, ""));
@@ -254,7 +257,7 @@ fn ranks_retained_for_an_epilog_outlive_a_restart() {
 
 #[test]
 fn a_job_whose_start_was_requested_before_a_restart_has_its_epilog() {
-    let directory = Directory::new("asked");
+    let directory = Directory::new("requested");
     let settings = || Settings {
         epilog: true,
         ..settings()
@@ -310,24 +313,24 @@ fn hooks_that_a_restart_cuts_off_run_again() {
     drop(bench);
 
     let (mut bench, mut out) = directory.reopen(hooked(), 2000.0);
-    let asked: Vec<_> = out
+    let hooks: Vec<_> = out
         .iter()
         .map(|message| (message.topic().to_owned(), body(message)["id"].clone()))
         .collect();
     assert!(
-        asked.contains(&("hooks.prolog".to_owned(), json!(in_prolog))),
-        "{asked:?}"
+        hooks.contains(&("hooks.prolog".to_owned(), json!(in_prolog))),
+        "{hooks:?}"
     );
     assert!(
-        asked.contains(&("hooks.epilog".to_owned(), json!(in_epilog))),
-        "{asked:?}"
+        hooks.contains(&("hooks.epilog".to_owned(), json!(in_epilog))),
+        "{hooks:?}"
     );
     // Its prolog is not run again: the job has ended.
     assert!(
-        asked.contains(&("hooks.epilog".to_owned(), json!(cancelled))),
-        "{asked:?}"
+        hooks.contains(&("hooks.epilog".to_owned(), json!(cancelled))),
+        "{hooks:?}"
     );
-    assert_eq!(asked.len(), 3);
+    assert_eq!(hooks.len(), 3);
     // Hello must announce all resources of these jobs as held.
     let hello = bench.scheduler(None);
     let held: Vec<_> = hello

@@ -76,12 +76,12 @@ fn rows_come_in_parts_newest_first() {
 }
 
 #[test]
-fn asked_ids_come_in_their_order_and_an_unknown_one_before_any_row() {
+fn requested_ids_come_in_their_order_and_an_unknown_one_before_any_row() {
     let mut bench = Bench::new();
     let mut wanted = many(&mut bench, MANY);
     wanted.rotate_left(7);
-    let asked = json!({"attrs": ["id"], "ids": wanted});
-    let out = list(&mut bench, "a", &asked);
+    let payload = json!({"attrs": ["id"], "ids": wanted});
+    let out = list(&mut bench, "a", &payload);
     let (found, parts) = rest(&mut bench, out);
     assert!(parts > 1);
     assert_eq!(found, wanted);
@@ -151,11 +151,11 @@ fn a_listing_ends_when_it_is_cancelled_and_with_its_peer() {
     let out = bench.request_as("other", OWNER, topic, &cancel, 0);
     assert_eq!((out.len(), out[0].topic()), (1, topic));
     let out = bench.request(topic, &cancel);
-    let told: Vec<_> = out
+    let responses: Vec<_> = out
         .iter()
         .map(|message| (message.topic(), message.errnum()))
         .collect();
-    assert_eq!(told, [("job-list.list", 61), (topic, 0)]);
+    assert_eq!(responses, [("job-list.list", 61), (topic, 0)]);
     assert_eq!(out[0].matchtag, tag);
     assert!(bench.manager.readers().is_empty());
     assert_eq!(rejection(&bench.request(topic, &json!({}))).0, 71);
@@ -186,8 +186,8 @@ fn a_job_that_is_purged_meanwhile_is_left_out() {
     let last = bench.running(&json!({}));
     bench.executor();
     let all = many(&mut bench, MANY);
-    let asked: Vec<u64> = all.iter().chain([&last]).copied().collect();
-    let out = list(&mut bench, "a", &json!({"attrs": ["id"], "ids": asked}));
+    let wanted: Vec<u64> = all.iter().chain([&last]).copied().collect();
+    let out = list(&mut bench, "a", &json!({"attrs": ["id"], "ids": wanted}));
     bench.manager.set_backlogged([b"a".to_vec()].into());
     bench.end(last, 0);
     let purge = json!({"ids": [last], "force": true});

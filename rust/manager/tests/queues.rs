@@ -37,14 +37,14 @@ fn the_anonymous_queue_is_stopped_and_started() {
     assert_eq!(body(&list[0]), json!({"queues": []}));
     let whole = json!({"enable": true, "start": true});
     assert_eq!(status(&mut bench, ""), whole);
-    let (asked, _) = bench.submit(&json!({}));
+    let (requested, _) = bench.submit(&json!({}));
     let stop = json!({"start": false, "all": false, "nocheckpoint": false, "reason": "repair"});
     let out = bench.request("job-manager.queue-start", &stop);
     assert_eq!(topics(&out), ["sched.cancel"]);
     assert_eq!(body(out.last().unwrap()), Value::Null);
     let stopped = json!({"enable": true, "start": false, "stop_reason": "repair"});
     assert_eq!(status(&mut bench, ""), stopped);
-    let out = bench.answer("sched.alloc", &json!({"id": asked, "type": 3}));
+    let out = bench.answer("sched.alloc", &json!({"id": requested, "type": 3}));
     assert!(topics(&out).is_empty());
     let (later, out) = bench.submit(&json!({}));
     assert!(topics(&out).is_empty());
@@ -78,28 +78,28 @@ fn a_job_in_a_stopped_queue_says_why_it_waits() {
     let directory = Directory::new("why");
     let mut bench = directory.open(two(), 1000.0);
     bench.scheduler(None);
-    let (asked, _) = bench.submit(&json!({"queue": "batch"}));
+    let (requested, _) = bench.submit(&json!({"queue": "batch"}));
     let why = |bench: &mut Bench, id: u64| bench.row(id)["pending_reason"].clone();
-    assert_eq!(why(&mut bench, asked), Value::Null);
+    assert_eq!(why(&mut bench, requested), Value::Null);
     let stop = json!({"name": "batch", "start": false});
     bench.request("job-manager.queue-start", &stop);
-    assert_eq!(why(&mut bench, asked), "queue `batch` is stopped");
+    assert_eq!(why(&mut bench, requested), "queue `batch` is stopped");
     let stop = json!({"name": "batch", "start": false, "reason": "the fan"});
     bench.request("job-manager.queue-start", &stop);
-    let told = json!("queue `batch` is stopped: the fan");
-    assert_eq!(why(&mut bench, asked), told);
+    let reason = json!("queue `batch` is stopped: the fan");
+    assert_eq!(why(&mut bench, requested), reason);
     let (later, _) = bench.submit(&json!({"queue": "batch"}));
-    assert_eq!(why(&mut bench, later), told);
+    assert_eq!(why(&mut bench, later), reason);
     let (other, _) = bench.submit(&json!({"queue": "debug"}));
     assert_eq!(why(&mut bench, other), Value::Null);
     bench.request("job-manager.raise", &json!({"id": later, "type": "cancel"}));
     assert_eq!(why(&mut bench, later), Value::Null);
     drop(bench);
     let mut bench = directory.open(two(), 2000.0);
-    assert_eq!(why(&mut bench, asked), told);
+    assert_eq!(why(&mut bench, requested), reason);
     let all = json!({"all": true, "start": true});
     bench.request("job-manager.queue-start", &all);
-    assert_eq!(why(&mut bench, asked), Value::Null);
+    assert_eq!(why(&mut bench, requested), Value::Null);
 
     let mut bench = Bench::new();
     let (id, _) = bench.submit(&json!({}));
@@ -190,11 +190,11 @@ fn stops_and_reasons_outlive_a_restart_unless_told_not_to() {
         &json!({"all": true, "start": true}),
     );
     assert_eq!(topics(&out), ["sched.alloc"]);
-    let asked = out
+    let request = out
         .iter()
         .find(|message| message.topic() == "sched.alloc")
         .unwrap();
-    assert_eq!(body(asked)["id"], id);
+    assert_eq!(body(request)["id"], id);
 }
 
 #[test]

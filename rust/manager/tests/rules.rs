@@ -199,8 +199,8 @@ fn annotations_are_kept_by_success_and_discarded_by_whatever_else() {
             "late success" => {
                 bench.commit_r(id, R);
                 bench.request("job-manager.raise", &json!({"id": id, "type": "x"}));
-                let told = json!({"id": id, "type": 0, "annotations": {"sched": {"c": 3}}});
-                bench.answer("sched.alloc", &told);
+                let late = json!({"id": id, "type": 0, "annotations": {"sched": {"c": 3}}});
+                bench.answer("sched.alloc", &late);
                 assert_eq!(bench.row(id)["state"], 64);
             }
             _ => {
@@ -236,22 +236,6 @@ fn an_error_to_alloc_or_free_suspends_until_the_next_hello_and_ready() {
             ["sched.alloc", "sched.alloc"]
         );
     }
-}
-
-#[test]
-fn the_answer_to_a_free_is_tolerated() {
-    let mut bench = Bench::new();
-    bench.scheduler(None);
-    bench.executor();
-    let (id, _) = bench.submit(&json!({}));
-    bench.allocate(id);
-    bench.exec(id, "start", &json!({}));
-    bench.exec(id, "finish", &json!({"status": 0}));
-    bench.exec(id, "release", &json!({"ranks": "all", "final": true}));
-    bench.manager.take_log();
-    bench.answer("sched.free", &json!({ "id": id }));
-    assert_eq!(bench.manager.take_log(), [""; 0]);
-    assert_eq!(topics(&bench.submit(&json!({})).1), ["sched.alloc"]);
 }
 
 #[test]
@@ -370,13 +354,13 @@ fn a_long_queue_goes_to_the_scheduler_as_it_reads() {
     assert_eq!(sched["queued"], 30_001 - first);
     assert_eq!(sched["requested"], first);
     bench.manager.set_backlogged([].into());
-    let mut told = first;
+    let mut sent = first;
     while bench.manager.has_more() {
         let part = count(&bench.manager.flush().unwrap());
         assert!((1..=first + 10).contains(&part), "{part}");
-        told += part;
+        sent += part;
     }
-    assert_eq!(told, 30_001);
+    assert_eq!(sent, 30_001);
     // No requests are sent for a short queue either while the scheduler does not read.
     bench.manager.set_backlogged(full);
     assert_eq!(count(&bench.submit(&json!({})).1), 0);
@@ -466,8 +450,11 @@ fn a_half_free_job_is_announced_as_such_and_only_the_rest_is_freed_again() {
         scheduler_with(&mut bench, &hello);
         let id = half_free(&mut bench);
         let out = scheduler_with(&mut bench, &hello);
-        let told = body(&out[0]);
-        assert_eq!((&told["id"], &told["free"]), (&json!(id), &json!("1")));
+        let announced = body(&out[0]);
+        assert_eq!(
+            (&announced["id"], &announced["free"]),
+            (&json!(id), &json!("1"))
+        );
         let out = bench.exec(id, "release", &json!({"ranks": "0", "final": true}));
         assert_eq!(freed(&out), [(json!("0"), json!(true))]);
     }
@@ -479,8 +466,8 @@ fn ranks_freed_between_hello_and_ready_are_announced_after_ready() {
     bench.scheduler(None);
     let id = half_free(&mut bench);
     let hello = json!({"partial-ok": true});
-    let told = bench.request_as("sched", OWNER, "job-manager.sched-hello", &hello, STREAMING);
-    assert_eq!(body(&told[0])["id"], json!(id));
+    let response = bench.request_as("sched", OWNER, "job-manager.sched-hello", &hello, STREAMING);
+    assert_eq!(body(&response[0])["id"], json!(id));
     let out = bench.exec(id, "release", &json!({"ranks": "0", "final": true}));
     assert_eq!(freed(&out), []);
     let ready = json!({"mode": "unlimited"});
@@ -532,13 +519,13 @@ fn many_new_priorities_are_one_request() {
     let out = bench.request("job-manager.prioritize", &json!({ "jobs": wanted }));
     assert_eq!(body(&out[0])["count"], count);
     assert_eq!(topics(&out), ["sched.prioritize"]);
-    let told = out
+    let request = out
         .iter()
         .find(|message| message.kind == Kind::Request)
         .unwrap();
-    assert!(told.is_noresponse());
-    let told: Vec<(u64, u32)> = serde_json::from_value(body(told)["jobs"].clone()).unwrap();
-    assert_eq!(told, priorities);
+    assert!(request.is_noresponse());
+    let sent: Vec<(u64, u32)> = serde_json::from_value(body(request)["jobs"].clone()).unwrap();
+    assert_eq!(sent, priorities);
 }
 
 #[test]
@@ -550,12 +537,12 @@ fn with_a_limit_a_new_priority_is_a_new_request() {
     let out = bench.request("job-manager.urgency", &json!({"id": second, "urgency": 20}));
     assert_eq!(topics(&out), ["sched.prioritize", "sched.cancel"]);
     let out = bench.answer("sched.alloc", &json!({"id": second, "type": 3}));
-    let asked = out
+    let request = out
         .iter()
         .find(|message| message.kind == Kind::Request)
         .unwrap();
     assert_eq!(
-        (&body(asked)["id"], &body(asked)["priority"]),
+        (&body(request)["id"], &body(request)["priority"]),
         (&json!(second), &json!(20))
     );
     assert_eq!(bench.row(first)["state"], 8);

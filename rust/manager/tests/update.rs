@@ -75,18 +75,18 @@ fn a_running_job_ends_when_the_scheduler_has_agreed() {
     let out = update(&mut bench, id, 600.0);
     assert_eq!(topics(&out), ["sched.expiration"]);
     assert_eq!(out.len(), 1, "the answer waits for the scheduler's");
-    let asked = body(&out[0]);
+    let request = body(&out[0]);
     let began = bench.row(id)["t_run"].as_f64().unwrap();
-    assert_eq!(asked, json!({"id": id, "expiration": began + 600.0}));
+    assert_eq!(request, json!({"id": id, "expiration": began + 600.0}));
     let done = bench.reply(&out, "sched.expiration", &json!({}));
     assert_eq!(topics(&done), ["job-exec.expiration"]);
-    assert_eq!(body(&done[0]), asked);
+    assert_eq!(body(&done[0]), request);
     assert!(done[0].is_noresponse());
     assert_eq!(done[1].errnum(), 0);
     let row = bench.row(id);
     assert_eq!(
         (&row["duration"], &row["expiration"]),
-        (&json!(600.0), &asked["expiration"])
+        (&json!(600.0), &request["expiration"])
     );
     let names = bench.events(id);
     assert_eq!(
@@ -95,7 +95,7 @@ fn a_running_job_ends_when_the_scheduler_has_agreed() {
     );
     let found = bench.request("job-info.lookup", &json!({"id": id, "keys": ["R"]}));
     let r: Value = serde_json::from_str(body(&found[0])["R"].as_str().unwrap()).unwrap();
-    assert_eq!(r["execution"]["expiration"], asked["expiration"]);
+    assert_eq!(r["execution"]["expiration"], request["expiration"]);
 }
 
 #[test]
@@ -104,16 +104,16 @@ fn a_scheduler_without_the_method_agrees_and_any_other_error_does_not() {
     bench.scheduler(None);
     bench.executor();
     let id = bench.running(&json!({"duration": 60}));
-    let asked = update(&mut bench, id, 600.0);
-    let out = bench.deny(&asked, "sched.expiration", 22, "reserved");
+    let out = update(&mut bench, id, 600.0);
+    let out = bench.deny(&out, "sched.expiration", 22, "reserved");
     let (errnum, text) = rejection(&out);
     assert_eq!(
         (errnum, text.as_str()),
         (22, "the scheduler denies the update: reserved")
     );
     assert_eq!(bench.row(id)["duration"], 60.0);
-    let asked = update(&mut bench, id, 600.0);
-    bench.deny(&asked, "sched.expiration", 38, "");
+    let out = update(&mut bench, id, 600.0);
+    bench.deny(&out, "sched.expiration", 38, "");
     assert_eq!(bench.row(id)["duration"], 600.0);
 }
 
@@ -164,11 +164,11 @@ fn without_a_ready_scheduler_no_agreement_is_needed() {
     let ready = json!({"mode": "unlimited"});
     let out = bench.request_as("sched", OWNER, "job-manager.sched-ready", &ready, 0);
     assert_eq!(topics(&out), ["sched.expiration"]);
-    let told = out
+    let correction = out
         .iter()
         .find(|message| message.topic() == "sched.expiration");
     assert_eq!(
-        body(told.unwrap())["expiration"],
+        body(correction.unwrap())["expiration"],
         bench.row(id)["expiration"]
     );
     // The scheduler's response to the correction does not block the next update.
@@ -341,12 +341,12 @@ fn ten_thousand_jobs_are_put_in_order_by_one_request() {
         body(answer.unwrap()),
         json!({"count": 10_000, "errors": {}})
     );
-    let told: usize = out
+    let count: usize = out
         .iter()
         .filter(|message| message.topic() == "sched.prioritize")
         .map(|message| body(message)["jobs"].as_array().unwrap().len())
         .sum();
-    assert_eq!(told, 10_000);
+    assert_eq!(count, 10_000);
     let last = ids.last().unwrap().as_u64().unwrap();
     assert_eq!(bench.row(last)["priority"], 4_294_967_294_u32 - 9_999);
 }

@@ -70,17 +70,17 @@ fn a_wait_reports_each_job_and_its_end() {
         &json!({"ids": [ids[1]]}),
         STREAMING,
     );
-    let mut told = Vec::new();
+    let mut responses = Vec::new();
     for id in &ids {
         let out = bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
         let rows = named(&out, "job-list.wait");
-        told.extend(
+        responses.extend(
             rows.iter()
                 .map(|message| (message.matchtag, message.errnum())),
         );
     }
     assert_eq!(
-        told,
+        responses,
         [(both, 0), (both, 0), (both, 61), (one, 0), (one, 61)]
     );
     assert_eq!(waiting(&mut bench)["waited"], 0);

@@ -103,23 +103,6 @@ fn the_blocked_head_is_annotated_once_and_starts_after_a_free() {
 }
 
 #[test]
-fn a_cancel_is_answered_for_a_pending_job_only() {
-    let mut bench = Bench::ready(None, &[]);
-    bench.alloc(1, 2);
-    bench.alloc(2, 2);
-    bench.alloc(3, 2);
-    let answers = bench.request("sched.cancel", &json!({"id": 3}));
-    assert_eq!(body(&answers[0]), json!({"id": 3, "type": 3}));
-    for id in [3, 1, 99] {
-        assert!(
-            bench
-                .request("sched.cancel", &json!({ "id": id }))
-                .is_empty()
-        );
-    }
-}
-
-#[test]
 fn prioritize_reorders_the_queue_and_is_not_answered() {
     let mut bench = Bench::ready(None, &[]);
     bench.alloc(1, 2);
@@ -134,26 +117,6 @@ fn prioritize_reorders_the_queue_and_is_not_answered() {
     bench.commit();
     bench.request("sched.free", &json!({"id": 1}));
     assert_eq!(body(&bench.commit()[0])["id"], 4);
-}
-
-#[test]
-fn jobs_of_hello_hold_their_resources_less_the_freed_ranks() {
-    let mut bench = Bench::ready(
-        None,
-        &[json!({"id": 9, "priority": 1, "userid": 0,
-                                                "t_submit": 1.0, "free": "1"})],
-    );
-    bench.alloc(1, 2);
-    assert_eq!(
-        body(&bench.commit()[0])["R"]["execution"]["R_lite"][0]["rank"],
-        "1"
-    );
-    bench.alloc(2, 1);
-    bench.request("sched.free", &json!({"id": 9}));
-    assert_eq!(
-        body(&bench.commit()[0])["R"]["execution"]["R_lite"][0]["rank"],
-        "0"
-    );
 }
 
 #[test]

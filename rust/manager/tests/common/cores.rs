@@ -54,7 +54,7 @@ pub fn cores_in(r: &Value) -> Cores {
 
 /// A request to the scheduler.
 #[derive(Clone)]
-pub struct Asked {
+pub struct Requested {
     /// Least and most nodes, or cores if `each` is `None`.
     pub least: u32,
     pub most: u32,
@@ -64,7 +64,7 @@ pub struct Asked {
     pub only: Option<BTreeSet<u32>>,
 }
 
-impl Asked {
+impl Requested {
     pub fn of(jobspec: &Value) -> Self {
         let resource = &jobspec["resources"][0];
         let number = |value: &Value| u32::try_from(value.as_u64().unwrap()).unwrap();
@@ -134,9 +134,9 @@ fn meets(constraint: &Value, rank: u32) -> bool {
 
 #[derive(Default)]
 pub struct Scheduler {
-    pub waiting: BTreeMap<u64, Asked>,
+    pub waiting: BTreeMap<u64, Requested>,
     pub holds: BTreeMap<u64, Cores>,
-    pub questions: Vec<Message>,
+    pub probes: Vec<Message>,
 }
 
 impl Scheduler {

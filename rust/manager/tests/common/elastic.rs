@@ -81,7 +81,7 @@ pub fn limit(seconds: u32) -> Value {
 }
 
 /// The job of the alloc request among the sent messages.
-pub fn asked(out: &[Message]) -> u64 {
+pub fn request_job(out: &[Message]) -> u64 {
     let request = out.iter().find(|message| message.topic() == "sched.alloc");
     body(request.expect("a request for resources"))["id"]
         .as_u64()
@@ -120,7 +120,7 @@ pub fn result(answer: &Value, key: &str) -> Value {
 }
 
 /// Responds to a probe: the scheduler has no free resources.
-pub fn looked(bench: &mut Bench, out: &[Message]) -> Vec<Message> {
+pub fn answer_probe(bench: &mut Bench, out: &[Message]) -> Vec<Message> {
     bench.reply(out, "sched.explain", &json!({"jobs": [], "errors": {}}))
 }
 

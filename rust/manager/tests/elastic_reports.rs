@@ -16,17 +16,17 @@ fn memory() -> Value {
     json!({"key": "pmix.alloc.msize", "value": 512.0})
 }
 
-/// The row of a request, and what an event tells of it; both are as its answer `told`.
-fn row_of(bench: &mut Bench, job: u64, name: &str, told: &Value) -> Value {
+/// The row of a request, after a check that row and event agree with `response`.
+fn row_of(bench: &mut Bench, job: u64, name: &str, response: &Value) -> Value {
     let out = bench.request("pmix.query", &json!({"job": job, "id": name}));
     let row = body(&out[0])["requests"][0].clone();
     let events = bench.stream("pmix.events", &json!({"job": job, "id": name}));
     let event = body(events.last().unwrap());
     for other in [&row, &event] {
         for key in ["status", "reason", "results"] {
-            assert_eq!(other[key], told[key], "{name}: {key}");
+            assert_eq!(other[key], response[key], "{name}: {key}");
         }
-        assert_eq!(other["alloc"], result(told, "pmix.alloc.id"), "{name}");
+        assert_eq!(other["alloc"], result(response, "pmix.alloc.id"), "{name}");
     }
     row
 }
@@ -50,14 +50,20 @@ fn a_new_allocation_is_reported_with_the_granted_amounts() {
     let (mut bench, job) = start(settings());
     let wanted = json!([reqid("a"), nodes(1), seconds(60), memory()]);
     let out = alloc(&mut bench, job, "new", &wanted);
-    let new = asked(&out);
+    let new = request_job(&out);
     let waits = query(&mut bench, job);
     assert_eq!(amounts(&waits[0]), (json!(1), json!(0), json!(60)));
-    let (_, told) = answer(&give(&mut bench, new, "4"));
-    assert_eq!(result(&told, "pmix.alloc.id"), JobId::new(new).to_string());
-    assert_eq!(result(&told, "penstock.alloc.dropped"), "pmix.alloc.msize");
+    let (_, response) = answer(&give(&mut bench, new, "4"));
+    assert_eq!(
+        result(&response, "pmix.alloc.id"),
+        JobId::new(new).to_string()
+    );
+    assert_eq!(
+        result(&response, "penstock.alloc.dropped"),
+        "pmix.alloc.msize"
+    );
     // The scheduler has granted more time than was requested.
-    let row = row_of(&mut bench, job, "a", &told);
+    let row = row_of(&mut bench, job, "a", &response);
     assert_eq!(amounts(&row), (json!(1), json!(4), json!(8000)));
 }
 
@@ -65,16 +71,16 @@ fn a_new_allocation_is_reported_with_the_granted_amounts() {
 fn an_extension_by_nodes_is_reported_with_the_granted_amounts() {
     let (mut bench, job) = start(settings());
     let wanted = json!([reqid("a"), nodes(3), limit(5), memory()]);
-    let whole = asked(&alloc(&mut bench, job, "extend", &wanted));
+    let whole = request_job(&alloc(&mut bench, job, "extend", &wanted));
     bench.now += 6.0;
     bench.manager.advance(bench.now);
     let out = bench.manager.flush().unwrap();
     assert!(unanswered(&out));
     cancelled(&mut bench, whole);
-    let (_, told) = answer(&give(&mut bench, whole, "4-5"));
-    let reason = told["reason"].as_str().unwrap();
+    let (_, response) = answer(&give(&mut bench, whole, "4-5"));
+    let reason = response["reason"].as_str().unwrap();
     assert!(reason.contains("in part: 2 of 3 nodes"), "{reason}");
-    let row = row_of(&mut bench, job, "a", &told);
+    let row = row_of(&mut bench, job, "a", &response);
     assert_eq!(amounts(&row), (json!(2), json!(8), json!(0)));
 }
 
@@ -82,15 +88,21 @@ fn an_extension_by_nodes_is_reported_with_the_granted_amounts() {
 fn a_release_a_loan_and_its_return_are_reported_with_their_amounts() {
     let (mut bench, job) = start(settings());
     let release = json!([reqid("r"), nodes(1), memory()]);
-    let (_, told) = answer(&alloc(&mut bench, job, "release", &release));
-    assert_eq!(result(&told, "pmix.alloc.id"), JobId::new(job).to_string());
-    assert_eq!(result(&told, "penstock.alloc.dropped"), "pmix.alloc.msize");
-    assert_eq!(told["reason"], "not met: pmix.alloc.msize");
-    let row = row_of(&mut bench, job, "r", &told);
+    let (_, response) = answer(&alloc(&mut bench, job, "release", &release));
+    assert_eq!(
+        result(&response, "pmix.alloc.id"),
+        JobId::new(job).to_string()
+    );
+    assert_eq!(
+        result(&response, "penstock.alloc.dropped"),
+        "pmix.alloc.msize"
+    );
+    assert_eq!(response["reason"], "not met: pmix.alloc.msize");
+    let row = row_of(&mut bench, job, "r", &response);
     assert_eq!(amounts(&row), (json!(1), json!(4), json!(0)));
     let lend = json!([reqid("l"), nodes(9), seconds(100)]);
-    let (_, told) = answer(&alloc(&mut bench, job, "release", &lend));
-    let row = row_of(&mut bench, job, "l", &told);
+    let (_, response) = answer(&alloc(&mut bench, job, "release", &lend));
+    let row = row_of(&mut bench, job, "l", &response);
     assert_eq!(amounts(&row), (json!(2), json!(8), json!(100)));
     assert_eq!(row["reason"], "in part: 2 of 9 nodes");
     let back = alloc(
@@ -99,9 +111,9 @@ fn a_release_a_loan_and_its_return_are_reported_with_their_amounts() {
         "reacquire",
         &json!([named("l"), reqid("b")]),
     );
-    let back = asked(&back);
-    let (_, told) = answer(&give(&mut bench, back, "4-5"));
-    let row = row_of(&mut bench, job, "b", &told);
+    let back = request_job(&back);
+    let (_, response) = answer(&give(&mut bench, back, "4-5"));
+    let row = row_of(&mut bench, job, "b", &response);
     assert_eq!(amounts(&row), (json!(2), json!(8), json!(0)));
     assert_eq!(row["alloc"], JobId::new(back).to_string());
 }
@@ -111,10 +123,16 @@ fn an_extension_by_time_is_reported_with_the_granted_time() {
     let (mut bench, job) = start(settings());
     let wanted = json!([reqid("a"), seconds(60), memory()]);
     let out = alloc(&mut bench, job, "extend", &wanted);
-    let (_, told) = answer(&agree(&mut bench, &out));
-    assert_eq!(result(&told, "pmix.alloc.id"), JobId::new(job).to_string());
-    assert_eq!(result(&told, "penstock.alloc.dropped"), "pmix.alloc.msize");
-    let row = row_of(&mut bench, job, "a", &told);
+    let (_, response) = answer(&agree(&mut bench, &out));
+    assert_eq!(
+        result(&response, "pmix.alloc.id"),
+        JobId::new(job).to_string()
+    );
+    assert_eq!(
+        result(&response, "penstock.alloc.dropped"),
+        "pmix.alloc.msize"
+    );
+    let row = row_of(&mut bench, job, "a", &response);
     assert_eq!(amounts(&row), (json!(0), json!(0), json!(60)));
     // The resources end at 20000, the job at 9060 so far.
     let wanted = json!([reqid("p"), seconds(20_000), limit(5)]);
@@ -122,9 +140,9 @@ fn an_extension_by_time_is_reported_with_the_granted_time() {
     bench.now += 6.0;
     bench.manager.advance(bench.now);
     let out = bench.manager.flush().unwrap();
-    let (_, told) = answer(&agree(&mut bench, &out));
-    assert_eq!(told["reason"], "in part: 10940 of 20000 s");
-    let row = row_of(&mut bench, job, "p", &told);
+    let (_, response) = answer(&agree(&mut bench, &out));
+    assert_eq!(response["reason"], "in part: 10940 of 20000 s");
+    let row = row_of(&mut bench, job, "p", &response);
     assert_eq!(amounts(&row), (json!(0), json!(0), json!(10_940)));
 }
 
@@ -135,12 +153,12 @@ fn time_beyond_the_range_of_pmix_is_reported_as_its_maximum() {
     let inventory = penstock_rset::ResourceSet::from_json(&inventory).unwrap();
     bench.manager.set_inventory(inventory);
     let out = alloc(&mut bench, job, "new", &json!([reqid("a"), nodes(1)]));
-    let new = asked(&out);
+    let new = request_job(&out);
     let r = r_of("4").replace("9000.0", "5000000000.0");
     assert_eq!(bench.commit_r(new, &r)[0].errnum(), 0);
     let out = bench.answer("sched.alloc", &json!({"id": new, "type": 0}));
-    let (_, told) = answer(&out);
-    assert_eq!(result(&told, "pmix.alloc.time"), u32::MAX);
-    let row = row_of(&mut bench, job, "a", &told);
+    let (_, response) = answer(&out);
+    assert_eq!(result(&response, "pmix.alloc.time"), u32::MAX);
+    let row = row_of(&mut bench, job, "a", &response);
     assert_eq!(amounts(&row), (json!(1), json!(4), json!(u32::MAX)));
 }
