@@ -41,7 +41,7 @@ __all__ = ["Answer", "AsyncJob", "DeniedError", "Job", "Lent", "State", "Status"
 Directive = Literal["new", "extend", "release", "reacquire"]
 State = Literal["queued", "granted", "denied", "cancelled"]
 
-SUCCESS, QUEUED = 0, 1
+SUCCESS = 0
 
 
 @dataclass(frozen=True)

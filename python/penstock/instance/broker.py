@@ -17,7 +17,7 @@ import trio
 
 from penstock._core import ROLE_LOCAL, ROLE_OWNER, ROLE_USER, Batch, Decoder, Router
 from penstock.errors import WireError
-from penstock.instance.requests import error_response
+from penstock.instance.requests import error_response, is_disconnect
 from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
@@ -254,14 +254,14 @@ class Broker:
             else:
                 self._deliver(deliveries)
         now = self.clock.now()
-        for peer, attached in list(self._services.items()):
+        for attached in list(self._services.values()):
             if not attached.failed:
                 try:
                     attached.service.settle(now)
                 except attached.fatal:
                     raise
                 except FAULTS:
-                    self._fail(peer, attached)
+                    self._fail(attached)
         return bool(self._rounds)
 
     def _deliver(self, deliveries: list[tuple[int, Batch]]) -> None:
@@ -285,7 +285,7 @@ class Broker:
         except FAULTS:
             # `deliver` answers none of a batch's requests before it has taken all of them.
             self._reject(peer, batch)
-            self._fail(peer, attached)
+            self._fail(attached)
 
     def _send(self, peer: int, remote: _SocketPeer, batch: Batch) -> None:
         try:
@@ -299,11 +299,11 @@ class Broker:
         responses = [
             error_response(message, errno.EIO, f"{message.topic}: the service has failed")
             for message in batch
-            if message.kind == "request" and not (message.topic or "").endswith(".disconnect")
+            if message.kind == "request" and not is_disconnect(message)
         ]
         self.post_messages(peer, [response for response in responses if response is not None])
 
-    def _fail(self, peer: int, attached: _Attached) -> None:
+    def _fail(self, attached: _Attached) -> None:
         """Marks a service as failed while the exception that has left it is handled."""
         log.exception("service %s has failed", type(attached.service).__name__)
         attached.failed = True
@@ -316,7 +316,7 @@ class Broker:
         if remote is not None:
             remote.scope.cancel()
         elif peer in self._services:
-            self._fail(peer, self._services[peer])
+            self._fail(self._services[peer])
 
     def _add_peer(self, peer: int, userid: int, roles: int) -> None:
         route = self._make_uuid()
