@@ -121,14 +121,26 @@ impl Accuracy {
     }
 }
 
+/// The range of an estimated start, in seconds since the epoch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StartRange {
+    /// The earliest likely start.
+    pub earliest: f64,
+    /// The latest likely start.
+    pub latest: f64,
+}
+
 impl Band {
     /// The bounds of an estimated start: actual waits deviate in proportion to estimated ones.
     /// `None` for a start that is expected at once.
-    pub fn around(&self, now: f64, start: f64) -> Option<(f64, f64)> {
+    pub fn around(&self, now: f64, start: f64) -> Option<StartRange> {
         let wait = start - now;
         (wait >= MIN_WAIT_S).then(|| {
             let bound = |ratio: f64| (now + wait * ratio).max(now);
-            (bound(self.low), bound(self.high))
+            StartRange {
+                earliest: bound(self.low),
+                latest: bound(self.high),
+            }
         })
     }
 }
@@ -149,7 +161,7 @@ fn quantile(sorted: &[f64], percent: usize) -> f64 {
 mod tests {
     use penstock_jobspec::job_id::JobId;
 
-    use super::{Accuracy, Errors};
+    use super::{Accuracy, Errors, StartRange};
 
     #[test]
     fn a_band_needs_ten_starts() {
@@ -166,7 +178,11 @@ mod tests {
         }
         // Waits were 0 to 0.9 of the estimated ones.
         let band = seen.band().unwrap();
-        assert_eq!(band.around(1000.0, 1200.0), Some((1020.0, 1160.0)));
+        let range = StartRange {
+            earliest: 1020.0,
+            latest: 1160.0,
+        };
+        assert_eq!(band.around(1000.0, 1200.0), Some(range));
         let expected = Errors {
             count: 10,
             mean: -55.0,

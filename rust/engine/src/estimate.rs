@@ -36,6 +36,13 @@ impl Horizon {
     };
 }
 
+/// The starts of jobs in a forecast.
+struct ForecastStarts {
+    estimates: Vec<Estimate>,
+    /// Whether the forecast was not stopped.
+    is_whole: bool,
+}
+
 impl Engine {
     /// Estimates for every job in the queue that is not held, in order. The policy runs forward on
     /// a copy in which every job ends at its planned end; an overdue job ends a second from now.
@@ -51,7 +58,7 @@ impl Engine {
             return self.reservations(&order);
         }
         let ahead = Forecast::new(copy, now);
-        self.estimates(ahead, &order, &mut || true).0
+        self.estimates(ahead, &order, &mut || true).estimates
     }
 
     /// As [`estimate`](Self::estimate), for these jobs only: the forecast ends when all of them
@@ -80,7 +87,7 @@ impl Engine {
         };
         let mut ahead = Forecast::new(self.clone(), now);
         ahead.decisions_left = horizon.decisions;
-        self.estimates(ahead, ids, &mut may_continue).0
+        self.estimates(ahead, ids, &mut may_continue).estimates
     }
 
     /// As [`estimate_of`](Self::estimate_of); calls `may_continue` after each pass of the forecast,
@@ -95,18 +102,17 @@ impl Engine {
             return Some(self.reservations(ids));
         }
         let ahead = Forecast::new(self.clone(), now);
-        let (estimates, is_whole) = self.estimates(ahead, ids, may_continue);
-        is_whole.then_some(estimates)
+        let found = self.estimates(ahead, ids, may_continue);
+        found.is_whole.then_some(found.estimates)
     }
 
-    /// The starts of these jobs in a forecast on a copy, and whether `may_continue` has always
-    /// returned `true`.
+    /// The starts of these jobs in a forecast on a copy.
     fn estimates(
         &self,
         mut ahead: Forecast,
         ids: &[JobId],
         may_continue: &mut dyn FnMut() -> bool,
-    ) -> (Vec<Estimate>, bool) {
+    ) -> ForecastStarts {
         let mut watched = ahead.can_start(ids.iter().copied());
         let mut starts = FxHashMap::default();
         starts.reserve(watched.len());
@@ -127,7 +133,10 @@ impl Engine {
             id: *id,
             start: starts.get(id).copied(),
         };
-        (ids.iter().map(estimate).collect(), is_whole)
+        ForecastStarts {
+            estimates: ids.iter().map(estimate).collect(),
+            is_whole,
+        }
     }
 
     /// The reservations of these jobs.

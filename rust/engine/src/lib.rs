@@ -63,7 +63,7 @@ mod timeline;
 mod verdict;
 mod whatif;
 
-pub use accuracy::{Accuracy, Band, Errors};
+pub use accuracy::{Accuracy, Band, Errors, StartRange};
 pub use engine::{Engine, Options};
 pub use error::Error;
 pub use estimate::{Estimate, Horizon};

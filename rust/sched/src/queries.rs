@@ -217,13 +217,12 @@ impl Scheduler {
         if let Some(start) = estimate {
             self.accuracy.expect(id, now, start);
         }
-        let around = estimate.zip(band);
-        let around = around.and_then(|(start, band)| band.around(now, start));
-        let (earliest, latest) = around.unzip();
+        let range = estimate.zip(band);
+        let range = range.and_then(|(start, band)| band.around(now, start));
         StartEstimate {
             start: estimate,
-            earliest,
-            latest,
+            earliest: range.map(|range| range.earliest),
+            latest: range.map(|range| range.latest),
         }
     }
 

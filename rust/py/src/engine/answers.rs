@@ -146,7 +146,7 @@ impl EngineCore {
             estimates
         });
         let band = state.accuracy.band();
-        let bounds = |start: f64| band.and_then(|band| band.around(now, start));
+        let range = |start: f64| band.and_then(|band| band.around(now, start));
         let starts = || {
             estimates
                 .iter()
@@ -158,9 +158,9 @@ impl EngineCore {
             view(py, estimates.iter().map(|estimate| estimate.id.get()))?,
         )?;
         columns.set_item("starts", view(py, starts())?)?;
-        let earliest = starts().map(|start| bounds(start).map_or(start, |bounds| bounds.0));
+        let earliest = starts().map(|start| range(start).map_or(start, |range| range.earliest));
         columns.set_item("earliest", view(py, earliest)?)?;
-        let latest = starts().map(|start| bounds(start).map_or(start, |bounds| bounds.1));
+        let latest = starts().map(|start| range(start).map_or(start, |range| range.latest));
         columns.set_item("latest", view(py, latest)?)?;
         Ok(columns)
     }
@@ -195,7 +195,7 @@ impl EngineCore {
     ) -> PyResult<Changed> {
         let (duration, priority, queue) = job;
         self.effect(py, now, look, |state| {
-            let (_, request) = state.shape_at("shape", shape)?;
+            let request = &state.shape_at("shape", shape)?.request;
             let mut request = request.clone();
             request.duration = seconds(duration)?;
             Ok(Change::Submit(Job {

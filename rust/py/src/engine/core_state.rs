@@ -47,12 +47,19 @@ impl CoreState {
 }
 
 /// Shapes by the numbers that Python has for them.
+/// A shape that has a number, with its request, which has no duration.
+#[derive(Clone)]
+pub(super) struct NamedShape {
+    pub shape: ShapeId,
+    pub request: Request,
+}
+
 #[derive(Clone, Default)]
 pub(super) struct Shapes(Arc<Named>);
 
 #[derive(Clone, Default)]
 struct Named {
-    shapes: Vec<(ShapeId, Request)>,
+    shapes: Vec<NamedShape>,
     numbers: FxHashMap<ShapeId, u32>,
 }
 
@@ -71,7 +78,7 @@ impl Shapes {
         let named = Arc::make_mut(&mut self.0);
         let mut request = request.clone();
         request.duration = 0.0;
-        named.shapes.push((shape, request));
+        named.shapes.push(NamedShape { shape, request });
         named.numbers.insert(shape, number);
         number
     }
@@ -82,7 +89,7 @@ impl Shapes {
     }
 
     /// The shape with a number.
-    pub fn at(&self, number: u32) -> Option<&(ShapeId, Request)> {
+    pub fn at(&self, number: u32) -> Option<&NamedShape> {
         self.0.shapes.get(number as usize)
     }
 }

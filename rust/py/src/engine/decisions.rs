@@ -40,8 +40,14 @@ struct Started {
     backfilled: Vec<bool>,
 }
 
+/// The decisions of a pass; those of denials as id and note.
+struct Decided {
+    started: Started,
+    denied: Vec<(u64, String)>,
+}
+
 impl CoreState {
-    fn decide(&mut self, now: f64, limit: usize) -> (Started, Vec<(u64, String)>) {
+    fn decide(&mut self, now: f64, limit: usize) -> Decided {
         let decisions = self.engine.schedule(now, limit);
         let mut started = Started::default();
         let mut denied = Vec::new();
@@ -69,7 +75,7 @@ impl CoreState {
         }
         self.forget(started.ids.iter().copied().map(JobId::new));
         self.forget(denied.iter().map(|(id, _)| JobId::new(*id)));
-        (started, denied)
+        Decided { started, denied }
     }
 }
 
@@ -80,7 +86,7 @@ impl EngineCore {
         let mut state = slf.get().lock()?;
         let state = &mut *state;
         let limit = limit.unwrap_or(usize::MAX);
-        let (started, denied) = slf.py().detach(|| state.decide(now, limit));
+        let Decided { started, denied } = slf.py().detach(|| state.decide(now, limit));
         Ok(Decisions {
             engine: slf.clone().unbind(),
             now,

@@ -10,7 +10,7 @@ use pyo3::types::PyString;
 use rustc_hash::FxHashSet;
 
 use super::columns::{self, Column, DURATIONS, Names, PRIORITIES, SHAPES};
-use super::core_state::{CoreState, EngineCore};
+use super::core_state::{CoreState, EngineCore, NamedShape};
 use crate::errors::{EngineError, JobspecError, raised};
 use crate::idset::PyIdSet;
 use crate::jobspec::jobspec;
@@ -98,15 +98,15 @@ impl EngineCore {
         let mut state = self.lock()?;
         let state = &mut *state;
         let shapes = match shapes {
-            Column::All(number) => Column::All(state.shape_at("shapes", number)?.0),
+            Column::All(number) => Column::All(state.shape_at("shapes", number)?.shape),
             Column::Each(numbers) => {
                 let rows = numbers.into_iter().enumerate();
                 let shapes = rows.map(|(row, number)| {
-                    if let Some((shape, _)) = state.shapes.at(number) {
+                    if let Some(NamedShape { shape, .. }) = state.shapes.at(number) {
                         return Ok(*shape);
                     }
                     let place = columns::place("shapes", Some(row));
-                    state.shape_at(&place, number).map(|(shape, _)| *shape)
+                    state.shape_at(&place, number).map(|named| named.shape)
                 });
                 Column::Each(shapes.collect::<PyResult<Vec<_>>>()?)
             }
@@ -172,7 +172,8 @@ impl EngineCore {
         let parsed: Vec<_> = parsed
             .iter()
             .map(|jobspec| {
-                let (shape, _) = state.name(jobspec.request());
+                let shape = state.engine.shape(jobspec.request());
+                state.shapes.name(shape, jobspec.request());
                 let queue = state.queue_named(jobspec.queue());
                 (shape, jobspec.request().duration, queue)
             })
@@ -348,7 +349,7 @@ impl EngineCore {
         let state = &mut *state;
         let added = match (shape, r) {
             (Some(shape), None) => {
-                let (_, request) = state.shape_at("shape", shape)?;
+                let request = &state.shape_at("shape", shape)?.request;
                 let request = request.clone();
                 py.detach(|| state.engine.extend(JobId::new(job), &request, now))
             }

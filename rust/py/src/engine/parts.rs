@@ -62,7 +62,7 @@ impl EngineCore {
             let sizes = shapes.map(|shape| {
                 (
                     shape,
-                    state.shapes.at(shape).map(|(_, request)| size(request)),
+                    state.shapes.at(shape).map(|named| size(&named.request)),
                 )
             });
             let sizes: Vec<_> = sizes

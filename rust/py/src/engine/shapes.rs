@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
 use serde_json::json;
 
-use super::core_state::{CoreState, EngineCore};
+use super::core_state::{CoreState, EngineCore, NamedShape};
 use crate::errors::{EngineError, JobspecError};
 use crate::jobspec::jobspec;
 use crate::resource::constraint;
@@ -42,14 +42,14 @@ fn count(source: &Bound<'_, PyAny>, name: &str, least: u32) -> PyResult<Count> {
 }
 
 impl CoreState {
-    /// Names a request's shape.
-    pub(super) fn name(&mut self, request: &Request) -> (ShapeId, u32) {
+    /// The number of a request's shape.
+    fn number_of(&mut self, request: &Request) -> u32 {
         let shape = self.engine.shape(request);
-        (shape, self.shapes.name(shape, request))
+        self.shapes.name(shape, request)
     }
 
     /// The shape of a number from Python.
-    pub(super) fn shape_at(&self, place: &str, number: u32) -> PyResult<&(ShapeId, Request)> {
+    pub(super) fn shape_at(&self, place: &str, number: u32) -> PyResult<&NamedShape> {
         self.shapes.at(number).ok_or_else(|| {
             let expected = match self.shapes.count() {
                 0 => "a shape, but none was named yet".to_owned(),
@@ -84,12 +84,12 @@ impl EngineCore {
             duration: 0.0,
             constraint: constraint.map(constraint::extract).transpose()?,
         };
-        Ok(self.lock()?.name(&request).1)
+        Ok(self.lock()?.number_of(&request))
     }
 
     fn jobspec_shape(&self, text: &str) -> PyResult<u32> {
         let jobspec = jobspec(text)?;
-        Ok(self.lock()?.name(jobspec.request()).1)
+        Ok(self.lock()?.number_of(jobspec.request()))
     }
 
     #[getter]
@@ -100,7 +100,7 @@ impl EngineCore {
     /// The arguments that make a shape, as JSON.
     fn shape_request(&self, shape: u32) -> PyResult<String> {
         let state = self.lock()?;
-        let (_, request) = state.shape_at("shape", shape)?;
+        let request = &state.shape_at("shape", shape)?.request;
         let request = json!({
             "nodes": request.nnodes.as_ref().map(argument),
             "slots": argument(&request.slots),
@@ -115,7 +115,7 @@ impl EngineCore {
     /// The reason why a shape is infeasible here, or `None`.
     fn infeasible(&self, shape: u32) -> PyResult<Option<String>> {
         let mut state = self.lock()?;
-        let (_, request) = state.shape_at("shape", shape)?.clone();
+        let request = state.shape_at("shape", shape)?.request.clone();
         let reason = state.engine.feasible(&request).err();
         Ok(reason.map(|reason| reason.to_string()))
     }
