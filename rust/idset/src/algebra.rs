@@ -1,39 +1,12 @@
 //! The four set operations: on one id, on a word of 64, and on the ids of one chunk.
 use crate::body::{Body, Run, SIZE, WORDS};
-use crate::wide;
+use crate::wide::{self, Op};
 use crate::words::{self, BITS};
 
 /// Runs of both operands up to which runs are merged; for more, bitmaps are faster.
 const MAX_MERGED_RUNS: usize = 256;
 
-/// Which ids of two sets belong to the result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
-    Union,
-    Intersection,
-    Difference,
-    SymmetricDifference,
-}
-
 impl Op {
-    pub(crate) const fn keeps(self, left: bool, right: bool) -> bool {
-        match self {
-            Self::Union => left || right,
-            Self::Intersection => left && right,
-            Self::Difference => left && !right,
-            Self::SymmetricDifference => left != right,
-        }
-    }
-
-    pub(crate) const fn word(self, left: u64, right: u64) -> u64 {
-        match self {
-            Self::Union => left | right,
-            Self::Intersection => left & right,
-            Self::Difference => left & !right,
-            Self::SymmetricDifference => left ^ right,
-        }
-    }
-
     /// Applies the operation. The result and how many ids it has; none if it has none.
     pub(crate) fn apply(self, left: &Body, right: &Body) -> Option<(Body, u32)> {
         match (left, right) {

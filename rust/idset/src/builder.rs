@@ -2,8 +2,7 @@
 use std::sync::Arc;
 
 use crate::body::{Body, Run};
-use crate::chunks::{Chunk, Chunks, place};
-use crate::set::Span;
+use crate::chunks::{Chunk, Chunks, Span, place};
 use crate::{Form, IdSet, SMALL, words};
 
 /// Collects ascending spans.

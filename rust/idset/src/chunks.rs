@@ -1,8 +1,29 @@
 //! The form for sets beyond the lowest ids: chunks of 65,536 ids, without the empty ones.
+use std::ops::RangeInclusive;
+
 use crate::algebra;
-use crate::algebra::Op;
 use crate::body::{Body, Run, SIZE};
-use crate::set::Span;
+use crate::wide::Op;
+
+/// The ids `lo..=hi`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) lo: u32,
+    pub(crate) hi: u32,
+}
+
+impl Span {
+    pub(crate) const EMPTY: Self = Self { lo: 1, hi: 0 };
+}
+
+impl From<&RangeInclusive<u32>> for Span {
+    fn from(range: &RangeInclusive<u32>) -> Self {
+        Self {
+            lo: *range.start(),
+            hi: *range.end(),
+        }
+    }
+}
 
 /// The chunk number and the id in that chunk.
 #[expect(

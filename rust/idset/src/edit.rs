@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::builder::Builder;
+use crate::chunks::Span;
 use crate::iter::Ranges;
-use crate::set::{Form, IdSet, SMALL};
-use crate::set::{Span, clipped};
+use crate::set::{Form, IdSet, SMALL, clipped};
 use crate::words::{self, BITS};
 
 impl IdSet {

@@ -3,8 +3,8 @@ use std::iter::FusedIterator;
 use std::ops::RangeInclusive;
 
 use crate::body::{Body, Run};
-use crate::chunks::{Chunk, place};
-use crate::set::{MAX_ID, Span, clipped};
+use crate::chunks::{Chunk, Span, place};
+use crate::set::{MAX_ID, clipped};
 use crate::{Form, IdSet, words};
 
 impl IdSet {

@@ -2,7 +2,7 @@
 use std::fmt;
 
 use crate::builder::Builder;
-use crate::set::Span;
+use crate::chunks::Span;
 use crate::{Error, IdSet};
 
 /// A correction of a text that deviates from RFC 22, with its position.

@@ -4,28 +4,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::body::Body;
-use crate::chunks::{Chunk, Chunks};
+use crate::chunks::{Chunk, Chunks, Span};
 use crate::words;
-
-/// The ids `lo..=hi`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) lo: u32,
-    pub(crate) hi: u32,
-}
-
-impl Span {
-    pub(crate) const EMPTY: Self = Self { lo: 1, hi: 0 };
-}
-
-impl From<&RangeInclusive<u32>> for Span {
-    fn from(range: &RangeInclusive<u32>) -> Self {
-        Self {
-            lo: *range.start(),
-            hi: *range.end(),
-        }
-    }
-}
 
 /// The greatest id that a set can hold.
 pub(crate) const MAX_ID: u32 = u32::MAX - 1;

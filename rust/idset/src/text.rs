@@ -3,7 +3,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::builder::Builder;
-use crate::set::Span;
+use crate::chunks::Span;
 use crate::{Error, IdSet};
 
 struct Parser<'a> {

@@ -6,7 +6,7 @@ use std::ops::{
 };
 
 use crate::builder::Builder;
-use crate::set::Span;
+use crate::chunks::Span;
 use crate::{Form, IdSet, Iter};
 
 impl PartialEq for IdSet {

@@ -4,7 +4,34 @@
     reason = "a function compiled for more than the baseline is called after asking the processor"
 )]
 
-use crate::algebra::Op;
+/// Which ids of two sets belong to the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Union,
+    Intersection,
+    Difference,
+    SymmetricDifference,
+}
+
+impl Op {
+    pub(crate) const fn keeps(self, left: bool, right: bool) -> bool {
+        match self {
+            Self::Union => left || right,
+            Self::Intersection => left && right,
+            Self::Difference => left && !right,
+            Self::SymmetricDifference => left != right,
+        }
+    }
+
+    pub(crate) const fn word(self, left: u64, right: u64) -> u64 {
+        match self {
+            Self::Union => left | right,
+            Self::Intersection => left & right,
+            Self::Difference => left & !right,
+            Self::SymmetricDifference => left ^ right,
+        }
+    }
+}
 
 /// Combines two bitmaps, the shorter one extended with zeroes, and counts the bits of the result.
 pub(crate) fn combined(op: Op, left: &[u64], right: &[u64]) -> (Vec<u64>, u32) {

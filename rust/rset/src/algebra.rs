@@ -6,12 +6,12 @@ use std::sync::Arc;
 use penstock_idset::IdSet;
 
 use crate::children::Children;
+use crate::execution::Execution;
 use crate::hosts::{self, append};
 use crate::overlay::overlay;
 use crate::properties;
 use crate::raw::Carried;
 use crate::segments::Segments;
-use crate::set::Execution;
 use crate::set::check_order;
 use crate::{Error, ResourceSet};
 

@@ -9,11 +9,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::children::Children;
+use crate::execution::Execution;
 use crate::hosts::append;
 use crate::raw::{Carried, Entries, describe};
 use crate::read::read;
 use crate::segments::{Segment, Segments};
-use crate::set::Execution;
 use crate::set::{check_order, check_time};
 use crate::{Error, ResourceSet};
 

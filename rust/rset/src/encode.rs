@@ -7,9 +7,9 @@ use std::ops::RangeInclusive;
 use serde_json::value::RawValue;
 
 use crate::ResourceSet;
+use crate::execution::Execution;
 use crate::groups::Groups;
 use crate::raw::Carried;
-use crate::set::Execution;
 
 impl ResourceSet {
     /// Writes compact JSON text: one entry of `R_lite` for all ranks with equal resources, one folded hostlist, and

@@ -7,8 +7,8 @@ use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 
 use crate::Error;
+use crate::execution::Execution;
 use crate::overlay::{Part, overlay, ranges};
-use crate::set::Execution;
 
 /// Appends `more` to `hosts`; fails if the list would be too long.
 pub(crate) fn append(hosts: &mut Hostlist, more: &Hostlist) -> Result<(), Error> {

@@ -77,6 +77,7 @@ mod check;
 mod children;
 mod encode;
 mod error;
+mod execution;
 mod groups;
 mod hosts;
 mod jgf;

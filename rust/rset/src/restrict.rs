@@ -3,8 +3,8 @@
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 
+use crate::execution::Execution;
 use crate::segments::Segments;
-use crate::set::Execution;
 use crate::{Error, ResourceSet, hosts};
 
 impl ResourceSet {

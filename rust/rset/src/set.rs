@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::Error;
 use crate::children::Children;
+use crate::execution::Execution;
 use crate::hosts::{self, rejected};
 use crate::raw::Carried;
 use crate::segments::Segments;
@@ -22,22 +23,6 @@ pub struct ResourceSet {
     pub(crate) scheduling: Option<Carried>,
     pub(crate) attributes: Option<Carried>,
     /// Top-level keys that RFC 20 does not name.
-    pub(crate) others: BTreeMap<String, Carried>,
-}
-
-/// The value of the key `execution`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Execution {
-    pub(crate) segments: Segments,
-    /// The ranks of `segments`.
-    pub(crate) ranks: IdSet,
-    /// One host for each rank, in the order of ranks.
-    pub(crate) hosts: Hostlist,
-    pub(crate) properties: BTreeMap<String, IdSet>,
-    pub(crate) starttime: Option<f64>,
-    pub(crate) expiration: Option<f64>,
-    pub(crate) nslots: Option<u64>,
-    /// Keys of `execution` that RFC 20 does not name.
     pub(crate) others: BTreeMap<String, Carried>,
 }
 

@@ -5,8 +5,6 @@
 //! [`Scheduler::annotate`] at [`Scheduler::deadline`] and sets the next earliest time by
 //! [`Scheduler::defer_annotations`], which bounds the share of time that explanations take.
 
-use std::collections::HashMap;
-
 use penstock_engine::{Engine, Reason};
 use penstock_flux::Member;
 use penstock_flux::alloc::SchedAnnotations;
@@ -20,37 +18,6 @@ const ESTIMATE_TOLERANCE_S: f64 = 1.0;
 /// The interval after which jobs are annotated again although nothing has changed: running jobs may exceed their
 /// estimated ends.
 const REFRESH_INTERVAL_S: f64 = 60.0;
-
-/// The annotations that a job has.
-#[derive(Debug, Default)]
-pub(crate) struct Annotated {
-    pub reason: String,
-    pub estimate: Option<f64>,
-}
-
-/// The annotations of pending jobs, and when they are next computed.
-#[derive(Debug, Default)]
-pub(crate) struct Annotator {
-    pub annotated: HashMap<JobId, Annotated>,
-    /// Whether a pass has run since jobs were annotated.
-    pub is_outdated: bool,
-    /// The earliest time of the next annotation.
-    pub earliest: f64,
-    /// The time of the next annotation if nothing changes.
-    pub refresh: f64,
-}
-
-impl Annotator {
-    pub fn forget(&mut self, id: JobId) {
-        self.annotated.remove(&id);
-    }
-
-    /// Whether the job has an annotated start.
-    pub fn has_estimate(&self, id: JobId) -> bool {
-        let annotated = self.annotated.get(&id);
-        annotated.is_some_and(|annotated| annotated.estimate.is_some())
-    }
-}
 
 /// The change from one estimated start to another.
 fn estimate_change(before: Option<f64>, after: Option<f64>) -> Member<f64> {

@@ -9,44 +9,11 @@ use penstock_flux::errno::{EEXIST, ENODATA};
 use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY, r_key};
 use penstock_flux::{flags, topic};
 use penstock_idset::IdSet;
-use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
 use crate::error::Error;
-use crate::{Outstanding, Scheduler, failure_text};
-
-/// The phase of the handshake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// The service names are being registered.
-    Registering,
-    /// The inventory is requested (RFC 28).
-    Acquiring,
-    /// The jobs that hold resources are requested (RFC 27, Hello).
-    Greeting,
-    /// Ready is sent and not answered yet.
-    Readying,
-    /// Alloc requests are served.
-    Running,
-    /// The scheduler has ended, with the reason.
-    Failed(String),
-}
-
-/// A job that holds resources, as a response to hello announces it.
-#[derive(Debug)]
-pub(crate) struct AllocatedJob {
-    pub id: JobId,
-    /// An idset of the ranks that it has released already.
-    pub freed: Option<String>,
-}
-
-/// The progress of hello.
-#[derive(Debug, Default)]
-pub(crate) struct Hello {
-    pub has_ended: bool,
-    pub lookups_outstanding: usize,
-}
+use crate::{AllocatedJob, Outstanding, Phase, Scheduler, failure_text};
 
 impl Scheduler {
     /// Begins the handshake.

@@ -35,9 +35,6 @@ use penstock_flux::{Allocation, Matchtags, Payload, RequestError, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::{Kind, Message};
 
-use annotations::Annotator;
-pub use handshake::Phase;
-use handshake::{AllocatedJob, Hello};
 pub use settings::{Settings, SettingsError};
 
 /// The options of a scheduler.
@@ -63,6 +60,38 @@ impl Default for Options {
     }
 }
 
+/// The phase of the handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The service names are being registered.
+    Registering,
+    /// The inventory is requested (RFC 28).
+    Acquiring,
+    /// The jobs that hold resources are requested (RFC 27, Hello).
+    Greeting,
+    /// Ready is sent and not answered yet.
+    Readying,
+    /// Alloc requests are served.
+    Running,
+    /// The scheduler has ended, with the reason.
+    Failed(String),
+}
+
+/// A job that holds resources, as a response to hello announces it.
+#[derive(Debug)]
+struct AllocatedJob {
+    pub id: JobId,
+    /// An idset of the ranks that it has released already.
+    pub freed: Option<String>,
+}
+
+/// The progress of hello.
+#[derive(Debug, Default)]
+struct Hello {
+    pub has_ended: bool,
+    pub lookups_outstanding: usize,
+}
+
 /// An outstanding request of the scheduler, by which its response is handled.
 #[derive(Debug)]
 enum Outstanding {
@@ -81,6 +110,37 @@ struct OutstandingAlloc {
     header: Message,
     /// The job's owner, if the request has it.
     userid: Option<u32>,
+}
+
+/// The annotations that a job has.
+#[derive(Debug, Default)]
+struct Annotated {
+    pub reason: String,
+    pub estimate: Option<f64>,
+}
+
+/// The annotations of pending jobs, and when they are next computed.
+#[derive(Debug, Default)]
+struct Annotator {
+    pub annotated: HashMap<JobId, Annotated>,
+    /// Whether a pass has run since jobs were annotated.
+    pub is_outdated: bool,
+    /// The earliest time of the next annotation.
+    pub earliest: f64,
+    /// The time of the next annotation if nothing changes.
+    pub refresh: f64,
+}
+
+impl Annotator {
+    pub fn forget(&mut self, id: JobId) {
+        self.annotated.remove(&id);
+    }
+
+    /// Whether the job has an annotated start.
+    pub fn has_estimate(&self, id: JobId) -> bool {
+        let annotated = self.annotated.get(&id);
+        annotated.is_some_and(|annotated| annotated.estimate.is_some())
+    }
 }
 
 /// The scheduler: its phase, its engine, and the outstanding requests on both sides.

@@ -1,12 +1,15 @@
 //! Reasons: why a job is pending, as data and as a sentence.
 
+mod field;
 mod lookup;
 mod shortage;
 
+pub use field::Field;
 pub use shortage::{Lack, Nearest, RequestUnit, Shortage};
 
 use penstock_jobspec::job_id::JobId;
 
+use self::field::amount;
 use crate::QueueId;
 use crate::verdict::Interference;
 
@@ -96,21 +99,6 @@ impl QueueLimit {
         fields.push(("queue", Field::Queue(self.queue)));
         fields.push(("note", Field::Text(self.note.clone())));
     }
-}
-
-/// A value of a reason, for output.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Field {
-    /// A job's id.
-    Job(JobId),
-    /// A queue.
-    Queue(QueueId),
-    /// A number.
-    Count(u64),
-    /// Seconds since the epoch.
-    Time(f64),
-    /// Text.
-    Text(String),
 }
 
 impl Reason {
@@ -291,12 +279,6 @@ fn passes(job: &str, wait: f64) -> String {
     } else {
         format!("fits, but {job} is before it, with an unknown start time")
     }
-}
-
-/// Formats a number with its noun, which gets an `s` unless the number is 1.
-fn amount(count: u64, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{plural}")
 }
 
 /// Formats a time span in its two largest units, rounded up to the smaller one.

@@ -7,7 +7,7 @@ use rustc_hash::FxBuildHasher;
 
 use penstock_jobspec::{Count, Request};
 
-use super::{Field, amount};
+use super::field::{Field, amount};
 use crate::ids::NodeIndex;
 use crate::machine::{Machine, NodeResources, ShapeId};
 

@@ -3,9 +3,9 @@
 
 use penstock_jobspec::job_id::JobId;
 
+use super::last_pass::{ReservationTime, ReservedStart};
 use super::queue_pass::{Backfill, Later};
 use super::shadow::{AtShadowTime, Overlay, Shadow};
-use super::{ReservationTime, ReservedStart};
 use crate::availability_profile::Interval;
 use crate::ids::{ClassId, GroupId, GroupedClass, QueueId};
 use crate::machine::{Allocation, ShapeId, Size};

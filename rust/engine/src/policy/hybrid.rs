@@ -6,8 +6,8 @@
 
 use penstock_jobspec::job_id::JobId;
 
+use super::last_pass::{ReservationTime, ReservedStart};
 use super::queue_pass::{Backfill, Later};
-use super::{ReservationTime, ReservedStart};
 use crate::availability_profile::Interval;
 use crate::ids::{GroupId, GroupedClass, QueueId};
 use crate::job::JobState;

@@ -3,6 +3,7 @@
 mod conservative;
 mod easy;
 mod hybrid;
+mod last_pass;
 mod queue_pass;
 mod shadow;
 
@@ -10,13 +11,12 @@ use penstock_jobspec::job_id::JobId;
 use std::fmt;
 use std::str::FromStr;
 
+pub(crate) use self::last_pass::{LastPass, ReservationTime, ReservedStart};
 use self::queue_pass::{Fcfs, PassOf};
 use crate::Error;
-use crate::ids::{ClassId, GroupId, GroupedClass, QueueId};
-use crate::machine::{Allocation, Relocation};
-use crate::queue::Key;
-use crate::state::{EngineState, Unhindered};
-use crate::verdict::{Cause, Decision, Interference};
+use crate::machine::Relocation;
+use crate::state::EngineState;
+use crate::verdict::Decision;
 
 /// A queue policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,85 +63,6 @@ impl FromStr for Policy {
                 ))),
             },
         }
-    }
-}
-
-/// The reserved start of a job.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ReservedStart {
-    pub job: JobId,
-    /// In seconds since the epoch; infinite if unknown.
-    pub start: f64,
-}
-
-/// The time, in seconds since the epoch, at which a reservation begins that another job would delay.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReservationTime {
-    pub time: f64,
-    /// The queue whose limits they share, if that is the reason.
-    pub queue: Option<QueueId>,
-}
-
-/// The result of a pass about the jobs that it has left pending.
-pub(crate) trait LastPass {
-    /// The blocked head of a group.
-    fn head(&self, group: GroupId) -> Option<Key>;
-
-    /// Why a job of a class is pending; `None` if the pass would have started it.
-    fn cause(&self, state: &mut EngineState, of: GroupedClass, key: Key) -> Option<Cause>;
-
-    /// The job of a group whose reservation begins closest to a time.
-    fn reservation_at(
-        &self,
-        state: &mut EngineState,
-        group: GroupId,
-        at: ReservationTime,
-    ) -> Option<ReservedStart>;
-}
-
-/// The cause for a job that may not pass others. The pass has not examined whether the job could
-/// start without them: if not, that is the cause.
-fn completed(
-    state: &mut EngineState,
-    class: ClassId,
-    cause: Cause,
-    interference: impl FnOnce(&EngineState, &Allocation) -> Option<Interference>,
-) -> Cause {
-    if !matches!(
-        cause,
-        Cause::Behind | Cause::Delays { .. } | Cause::DelaysByLimit { .. }
-    ) {
-        return cause;
-    }
-    match (state.unhindered(class), cause) {
-        (
-            Unhindered {
-                limit: Some(limit), ..
-            },
-            _,
-        ) => Cause::QueueFull(limit),
-        (
-            Unhindered {
-                allocation: None, ..
-            },
-            _,
-        ) => Cause::Unfit,
-        (
-            Unhindered {
-                allocation: Some(shares),
-                ..
-            },
-            Cause::Delays {
-                by,
-                transient,
-                interference: None,
-            },
-        ) => Cause::Delays {
-            by,
-            transient,
-            interference: interference(state, &shares),
-        },
-        (_, cause) => cause,
     }
 }
 

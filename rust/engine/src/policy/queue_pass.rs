@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::{LastPass, ReservationTime, ReservedStart, completed};
+use super::last_pass::{LastPass, ReservationTime, ReservedStart, completed};
 use crate::ids::{ClassId, GroupId, GroupedClass};
 use crate::machine::Allocation;
 use crate::queue::Key;

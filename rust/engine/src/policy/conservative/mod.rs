@@ -26,7 +26,7 @@ use self::reservations::GroupReservations;
 use crate::ids::{GroupId, GroupedClass};
 use crate::machine::Relocation;
 use crate::plan::{IncrementalPlan, Unplaced, length};
-use crate::policy::{LastPass, ReservationTime, ReservedStart, completed};
+use crate::policy::last_pass::{LastPass, ReservationTime, ReservedStart, completed};
 use crate::queue::Key;
 use crate::quotas::Quotas;
 use crate::state::{EngineState, PendingClass};

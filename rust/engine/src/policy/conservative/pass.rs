@@ -1,12 +1,11 @@
 //! One pass over the pending jobs of a group.
 
 use super::freed_intervals::FreedIntervals;
-use super::reservations::Reservation;
 use crate::availability_profile::Interval;
 use crate::ids::ClassId;
 use crate::machine::Allocation;
 use crate::plan::{Footprint, IncrementalPlan, PlannedStart, planned_end};
-use crate::queue::Key;
+use crate::queue::{ClassKey, Key};
 use crate::quotas::Quotas;
 use crate::state::EngineState;
 use crate::verdict::Decision;
@@ -20,6 +19,25 @@ pub(super) struct PendingJob {
     pub limit: f64,
     /// Its reserved start, once it has a reservation.
     pub start: Option<f64>,
+}
+
+/// Resources and a start time set aside for a pending job.
+#[derive(Clone, Debug)]
+pub(super) struct Reservation {
+    pub start: f64,
+    pub limit: f64,
+    pub footprint: Footprint,
+    /// The shape and queue of its job.
+    pub class: ClassKey,
+    /// The round in which it was last examined.
+    pub examined_in: u64,
+}
+
+impl Reservation {
+    /// When its resources are reserved.
+    pub fn interval(&self) -> Interval {
+        Interval::lasting(self.start, self.limit)
+    }
 }
 
 /// The decision of a pass about a pending job.

@@ -6,12 +6,12 @@ use penstock_jobspec::job_id::JobId;
 use rustc_hash::FxHashMap;
 
 use super::freed_intervals::FreedIntervals;
-use super::pass::{JobDecision, Pass, PendingJob};
+use super::pass::{JobDecision, Pass, PendingJob, Reservation};
 use crate::availability_profile::Interval;
 use crate::ids::{ClassId, GroupId};
 use crate::machine::{Allocation, Machine, NodeAmount, Relocation};
 use crate::plan::{Footprint, IncrementalPlan, PlannedStart, allocation_of};
-use crate::queue::{ClassKey, Key};
+use crate::queue::Key;
 use crate::quotas::Quotas;
 use crate::state::EngineState;
 
@@ -20,25 +20,6 @@ pub(super) const MOVED_AT_ONCE: usize = 256;
 
 /// How late, in seconds, a job may start and still be planned to end at its reserved end.
 const MAX_LATENESS_S: f64 = 0.25;
-
-/// Resources and a start time set aside for a pending job.
-#[derive(Clone, Debug)]
-pub(super) struct Reservation {
-    pub start: f64,
-    pub limit: f64,
-    pub footprint: Footprint,
-    /// The shape and queue of its job.
-    pub class: ClassKey,
-    /// The round in which it was last examined.
-    pub examined_in: u64,
-}
-
-impl Reservation {
-    /// When its resources are reserved.
-    pub fn interval(&self) -> Interval {
-        Interval::lasting(self.start, self.limit)
-    }
-}
 
 /// The origin of the plan of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

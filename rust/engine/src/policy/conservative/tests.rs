@@ -9,7 +9,8 @@ use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
-use super::reservations::{MOVED_AT_ONCE, Reservation};
+use super::pass::Reservation;
+use super::reservations::MOVED_AT_ONCE;
 use crate::availability_profile::Interval;
 use crate::ids::{GroupId, NodeIndex};
 use crate::plan::{Plan, length};
