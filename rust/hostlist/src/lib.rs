@@ -35,6 +35,7 @@ mod index;
 mod intervals;
 mod iter;
 mod list;
+mod name;
 mod ops;
 mod order;
 mod parse;

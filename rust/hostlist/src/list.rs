@@ -7,7 +7,7 @@ use crate::entry::Entry;
 use crate::error::{Limit, MAX_LEN, MAX_SUFFIXED};
 use crate::index::Finder;
 use crate::iter::Iter;
-use crate::parse::check_name;
+use crate::name::check_name;
 use crate::stem::{Number, Parts, Stem, Stems};
 
 /// An ordered list of host names, repeats kept.

@@ -1,9 +1,10 @@
-//! The parser of the text form of RFC 29, and the names of hosts in it.
+//! The parser of the text form of RFC 29.
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::entry::Entry;
+use crate::name::{NOT_PRINTABLE, check_name, name_end};
 use crate::product::{Budget, Item, Product};
 use crate::stem::{Number, Parts, Stems, digits};
 use crate::{Error, Hostlist};
@@ -12,34 +13,6 @@ const BLANKS: &str = "left out blanks";
 const EMPTY: &str = "left out an empty item";
 const NO_COMMA: &str = "took blanks for a comma";
 const ZEROES: &str = "took the zeroes of a range's end for its start too";
-
-const NOT_PRINTABLE: &str = "expected printable ASCII without blanks";
-
-/// A character of a name: printable ASCII but blanks, commas and brackets.
-fn in_name(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !matches!(byte, b',' | b'[' | b']')
-}
-
-/// Where a name ends that starts at `start`.
-fn name_end(text: &str, start: usize) -> usize {
-    let rest = &text.as_bytes()[start..];
-    start + rest.iter().take_while(|&&byte| in_name(byte)).count()
-}
-
-/// Rejects anything but the name of one host.
-pub(crate) fn check_name(name: &str) -> Result<(), Error> {
-    let end = name_end(name, 0);
-    match name.as_bytes().get(end) {
-        None if name.is_empty() => Err(Error::name(name, 0, "expected a name")),
-        None => Ok(()),
-        Some(b'[' | b']' | b',') => Err(Error::name(
-            name,
-            end,
-            "expected the name of one host, without brackets and commas,",
-        )),
-        Some(_) => Err(Error::name(name, end, NOT_PRINTABLE)),
-    }
-}
 
 /// A deviation of a text from RFC 29 that [`crate::Hostlist::parse_lenient`] corrected.
 ///
