@@ -146,7 +146,8 @@ impl Router {
     ///
     /// # Errors
     ///
-    /// The name is not made of ASCII letters, digits, `-` and `_`, the peer is unknown, or the name is taken.
+    /// The name is empty or has a character other than ASCII letters, digits, `-` and `_`, the peer is unknown, or the
+    /// name is taken.
     pub fn add_service(&mut self, name: &str, id: PeerId) -> Result<(), ServiceError> {
         let valid = |char: char| char.is_ascii_alphanumeric() || char == '-' || char == '_';
         if name.is_empty() || !name.chars().all(valid) {

@@ -151,8 +151,8 @@ mod tests {
     fn types_are_given_or_inferred() {
         let read = |value| Attribute::from_json(&value).map(|attribute| attribute.data);
         assert_eq!(read(json!({"key": "k", "value": 3})), Ok(Data::Whole(3)));
-        let told = json!({"key": "k", "type": "float", "value": 3});
-        assert_eq!(read(told), Ok(Data::Real(3.0)));
+        let float = json!({"key": "k", "type": "float", "value": 3});
+        assert_eq!(read(float), Ok(Data::Real(3.0)));
         assert_eq!(read(json!({"key": "k", "value": -1})), Ok(Data::Real(-1.0)));
         let text = json!({"key": "k", "type": "string", "value": "a"});
         assert_eq!(read(text), Ok(Data::Text("a".to_owned())));

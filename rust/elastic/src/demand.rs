@@ -43,7 +43,7 @@ impl Attempt {
     }
 }
 
-/// The resources that a request asks a scheduler for.
+/// The resources that are requested of a scheduler.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own, and has its name in an event"
@@ -262,13 +262,13 @@ impl Demand {
 
     /// The granted share in words, if it is not the full amount.
     pub fn partial_note(&self, granted: &ResourceSet) -> Option<String> {
-        let (had, asked, what) = match self.nodes {
+        let (granted, requested, what) = match self.nodes {
             Some(nodes) if self.rest.is_empty() => {
                 (granted.nnodes() as u64, u64::from(nodes), "nodes")
             }
             _ => (granted.ncores(), self.all_cpus(), "cpus"),
         };
-        (had < asked).then(|| format!("in part: {had} of {asked} {what}"))
+        (granted < requested).then(|| format!("in part: {granted} of {requested} {what}"))
     }
 
     /// The preferred attributes that a grant in this queue does not meet.

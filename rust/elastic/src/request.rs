@@ -123,7 +123,7 @@ impl Request {
         request
     }
 
-    /// Whether the request asks for resources, by number or by name.
+    /// Whether resources are requested, by number or by name.
     pub fn has_resources(&self) -> bool {
         self.nodes.is_some()
             || self.hosts.is_some()

@@ -21,9 +21,9 @@ fn a_request_ends_once() {
         apply(&mut ledger, "penstock.alloc-request", &begun),
         Change::Began(1)
     );
-    let refused = json!({"seq": 1, "status": -29, "reason": "no"});
+    let denial = json!({"seq": 1, "status": -29, "reason": "no"});
     assert_eq!(
-        apply(&mut ledger, "penstock.alloc-end", &refused),
+        apply(&mut ledger, "penstock.alloc-end", &denial),
         Change::Ended(1)
     );
     let granted = json!({"seq": 1, "status": 0});
@@ -169,10 +169,10 @@ proptest! {
                     }
                 }
                 Step::Finish(at, nodes, status) => {
-                    let Some((seq, (asked, cpus))) = open.iter().nth(at % open.len().max(1))
-                        .map(|(seq, asked)| (*seq, *asked)) else { continue };
+                    let Some((seq, (requested, cpus))) = open.iter().nth(at % open.len().max(1))
+                        .map(|(seq, requested)| (*seq, *requested)) else { continue };
                     open.remove(&seq);
-                    let nodes = nodes.min(asked);
+                    let nodes = nodes.min(requested);
                     let status = if nodes > 0 { 0 } else { status };
                     back += nodes * cpus;
                     let ended = json!({"seq": seq, "status": status, "nodes": nodes});
@@ -200,8 +200,8 @@ proptest! {
                 }
             }
             // Each loan is reclaimed once, and none is lost.
-            let asked: u32 = open.values().map(|(nodes, cpus)| nodes * cpus).sum();
-            prop_assert_eq!(returning, asked);
+            let requested: u32 = open.values().map(|(nodes, cpus)| nodes * cpus).sum();
+            prop_assert_eq!(returning, requested);
             prop_assert_eq!(lent, outstanding + returning + back);
         }
     }

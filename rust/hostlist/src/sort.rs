@@ -280,7 +280,8 @@ impl Hostlist {
     ///
     /// # Errors
     ///
-    /// Fails if overlapping ranges would split into more than 16,777,216 hosts; the list is unchanged.
+    /// Fails if overlapping ranges would split into more than 16,777,216 parts, and into more than twice as many as
+    /// there are ranges; the list is unchanged.
     pub fn sort(&mut self) -> Result<(), Error> {
         if let Some(sorted) = points(self) {
             *self = sorted;

@@ -82,7 +82,8 @@ impl Count {
     /// # Errors
     ///
     /// Fails if `max` is less than `min`, or if the operator does not increase the numbers: to add, `operand` must be
-    /// at least 1; to multiply, `operand` at least 2 and `min` at least 1; to raise, both at least 2.
+    /// at least 1; to multiply, `operand` at least 2 and `min` at least 1; to raise, both at least 2. If `max` is `min`,
+    /// `min` may be less.
     pub fn range(
         min: u32,
         max: Option<u32>,

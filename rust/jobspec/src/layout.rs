@@ -113,8 +113,8 @@ impl<'a> Layout<'a> {
     ///
     /// # Errors
     ///
-    /// Fails if R has fewer slots than the jobspec requests, or a different number on some nodes although the jobspec
-    /// requires the same.
+    /// Fails if R has no nodes, fewer slots than the jobspec requests, or a different number on some nodes although the
+    /// jobspec requires the same; or if the requested number of tasks does not fit the slots.
     pub fn new(jobspec: &Jobspec, r: &'a ResourceSet) -> Result<Self, LayoutError> {
         let nodes: Vec<Node<'a>> = r.nodes().collect();
         let Ok(count @ 1..) = u64::try_from(nodes.len()) else {

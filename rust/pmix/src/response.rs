@@ -100,7 +100,7 @@ impl Response {
         }
     }
 
-    /// The state of one request: the resources that it was granted, or else those that it asks for.
+    /// The state of one request: the granted resources, or else the requested ones.
     fn of_row(row: &RequestRow) -> Self {
         let mut response = Self::of_status(row.status);
         response.add_text(QUERY, Some(&row.state));
@@ -116,7 +116,7 @@ impl Response {
             ("pmix.alloc.nnodes", row.nodes),
             ("pmix.alloc.ncpus", row.cores),
         ] {
-            // Zero: the request does not ask for this.
+            // Zero: this is not requested.
             if count > 0 {
                 response.add(key, Value::Uint64(count));
             }

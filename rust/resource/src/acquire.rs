@@ -57,7 +57,7 @@ impl AcquireProvider {
         }
     }
 
-    /// Replaces the inventory; [`AcquireProvider::take_changes`] tells the scheduler.
+    /// Replaces the inventory; [`AcquireProvider::take_changes`] reports the change to the scheduler.
     ///
     /// A rank of the former inventory that the new one lacks is gone for good.
     pub fn update(&mut self, resources: Arc<ResourceSet>, exclude: &IdSet, up: &IdSet) {

@@ -68,7 +68,7 @@ impl Error {
         self.kind == Kind::Conflict
     }
 
-    /// Whether a resource set cannot be changed as asked: an invalid property name, two hosts of one rank.
+    /// Whether a resource set cannot be changed as requested: an invalid property name, two hosts of one rank.
     pub fn is_resource_set(&self) -> bool {
         self.kind == Kind::Resources
     }

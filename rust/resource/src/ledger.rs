@@ -307,7 +307,7 @@ impl Ledger {
         let known = self.resources.ranks();
         let is_unchanged = hosts.is_empty()
             || (ranks.is_subset(&known) && self.resources.restrict(ranks).nodelist() == *hosts);
-        // A host with several ranks does not tell which of them is meant.
+        // A host with several ranks does not say which of them is meant.
         if is_unchanged || has_repeats(&self.resources.nodelist()) {
             return ranks & &known;
         }

@@ -402,12 +402,12 @@ impl ResourceModule {
     /// Drained targets keep their time and reason, unless `mode` says something else.
     fn drain(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
         self.check_owner(request)?;
-        let asked: DrainRequest<'_> = request.read_request()?;
-        let named = self.ledger.find(&asked.targets)?;
-        let reason = asked.reason.map(Text::into_string).unwrap_or_default();
+        let payload: DrainRequest<'_> = request.read_request()?;
+        let named = self.ledger.find(&payload.targets)?;
+        let reason = payload.reason.map(Text::into_string).unwrap_or_default();
         let drained = self.ledger.drains();
         let new = &named - drained.ranks();
-        let (ranks, overwrite) = match asked.mode.as_deref() {
+        let (ranks, overwrite) = match payload.mode.as_deref() {
             Some("update") if !reason.is_empty() => {
                 let without_reason = &named & &drained.without_reason();
                 (&new | &without_reason, Overwrite::Keep)
@@ -434,10 +434,10 @@ impl ResourceModule {
 
     fn undrain(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
         self.check_owner(request)?;
-        let asked: DrainRequest<'_> = request.read_request()?;
-        let ranks = self.ledger.find(&asked.targets)?;
+        let payload: DrainRequest<'_> = request.read_request()?;
+        let ranks = self.ledger.find(&payload.targets)?;
         let drained = self.ledger.drains().ranks();
-        match asked.mode.as_deref() {
+        match payload.mode.as_deref() {
             Some("force") => {}
             None => {
                 let others = &ranks - drained;
@@ -453,7 +453,7 @@ impl ResourceModule {
                 return Err(RequestError::invalid(text));
             }
         }
-        let reason = asked.reason.map(Text::into_string);
+        let reason = payload.reason.map(Text::into_string);
         let change = |targets| Change::Undrain {
             targets,
             reason: reason.filter(|text| !text.is_empty()),

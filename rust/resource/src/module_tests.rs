@@ -304,17 +304,17 @@ fn changes_of_one_round_are_one_response_to_the_scheduler() {
     assert_eq!(
         bench.service.flush().len(),
         2,
-        "what cancels out is not told"
+        "changes that cancel out are not reported"
     );
     bench.send("resource.drain", &targets("0-1"), OWNER, NORESPONSE, 0);
     bench.send("resource.shrink", &targets("3"), OWNER, NORESPONSE, 0);
     bench.send("resource.undrain", &targets("1"), OWNER, NORESPONSE, 0);
-    let told = bench.service.flush();
+    let changes = bench.service.flush();
     assert_eq!(
-        told.iter().map(body).collect::<Vec<_>>(),
+        changes.iter().map(body).collect::<Vec<_>>(),
         [json!({"shrink": "3", "down": "0,3"})]
     );
-    assert_eq!((told[0].matchtag, told[0].is_streaming()), (7, true));
+    assert_eq!((changes[0].matchtag, changes[0].is_streaming()), (7, true));
     // Changes before an acquire in the same round are in its first response.
     bench.send("resource.disconnect", &Value::Null, OWNER, NORESPONSE, 0);
     bench.send("resource.undrain", &targets("0"), OWNER, NORESPONSE, 0);

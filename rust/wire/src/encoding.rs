@@ -16,8 +16,9 @@ impl Message {
     ///
     /// # Errors
     ///
-    /// Fails if the frame would exceed 4 GiB, the topic is empty or has a NUL, a route is empty, or a message other
-    /// than a control message lacks a topic.
+    /// Fails if the frame would exceed 4 GiB, the topic is empty or has a NUL, a route is empty, there are more than
+    /// [`MAX_ROUTES`](crate::MAX_ROUTES) routes, a control message has a topic, routes or a payload, or another message
+    /// lacks a topic.
     pub fn check(&self) -> Result<(), Error> {
         let invalid = |detail: &str| Err(Error::new(Subject::Message, 0, detail.to_owned()));
         if self.kind == Kind::Control && self.wire_flags() & PARTS != 0 {
