@@ -640,6 +640,10 @@ impl World {
         &self.jobs[&id]
     }
 
+    fn job_mut(&mut self, id: u64) -> &mut ManagedJob {
+        self.jobs.get_mut(&id).expect("submitted")
+    }
+
     fn answers(&self, id: u64) -> Vec<&str> {
         self.job(id).answers.iter().map(String::as_str).collect()
     }
@@ -749,6 +753,56 @@ fn an_instance_that_comes_back_learns_what_has_ended_meanwhile() {
 }
 
 #[test]
+fn a_release_that_was_lost_is_repeated() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    world.end_process(0, exited(2));
+    while world.deliver_from_reaper() {}
+    // `finish` and `release` are under way.
+    world.lose_connection();
+    world.connect();
+    world.run();
+    assert_eq!(
+        world.answers(1),
+        ["start", "reattached", "finish", "release"]
+    );
+    assert_eq!(world.job(1).statuses, [2 << 8]);
+    assert!(world.job(1).notes.is_empty());
+}
+
+#[test]
+fn jobs_are_forgotten_after_an_acknowledgement_was_lost() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    world.end_process(0, exited(0));
+    while world.deliver_from_reaper() || world.deliver_to_manager() {}
+    assert!(world.job(1).is_released);
+    world.lose_connection();
+    world.connect();
+    submit(&mut world, 2, 1);
+    world.run();
+    world.end_process(0, exited(0));
+    world.run();
+    assert!(world.job(2).is_released);
+    assert_eq!(world.service.as_ref().expect("it runs").jobs(), 0);
+    assert!(world.kernel.log().jobs.is_empty());
+}
+
+#[test]
+fn a_task_that_the_reaper_has_lost_is_not_started_again() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    world.crash_reaper();
+    world.kernel.log.clear();
+    world.run();
+    assert_eq!(world.kernel.spawned.len(), 1);
+    assert_eq!(world.answers(1), ["start", "exception", "release"]);
+}
+
+#[test]
 fn an_intent_that_the_reaper_does_not_know_is_carried_out() {
     let mut world = World::new();
     submit(&mut world, 1, 2);
@@ -772,6 +826,10 @@ fn a_cancelled_job_that_only_the_journal_knows_is_not_started() {
     world.service.as_mut().expect("it runs").handle(&start);
     world.crash_service(1, 0);
     world.cancel(1);
+    // The reaper's list is there before the start request, and that before the exception.
+    world.start_service();
+    world.connect_reaper();
+    world.run();
     world.restart();
     assert_eq!(world.answers(1), ["release"]);
     assert!(world.kernel.spawned.is_empty());
@@ -855,6 +913,51 @@ fn a_cancelled_job_gets_sigterm_and_what_is_left_sigkill() {
     assert_eq!(world.job(1).statuses, [15]);
     assert_eq!(world.answers(1), ["start", "finish", "release"]);
     assert!(world.kernel.processes.is_empty());
+}
+
+#[test]
+fn the_wait_status_of_an_exception_is_that_of_its_job() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    world.job_mut(1).is_cancelled = true;
+    let payload = json!({"id": 1, "type": "cancel", "severity": 0, "wait_status": 9}).to_string();
+    let event = Message::event("job-exception", &payload, 1);
+    world.to_service.push_back(event);
+    world.run();
+    // As a shell shows a task that SIGKILL has ended.
+    assert_eq!(world.job(1).statuses, [137 << 8]);
+}
+
+#[test]
+fn a_job_that_the_reaper_cannot_forget_is_killed_and_forgotten() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    world.end_process(0, exited(0));
+    while world.to_reaper.is_empty() {
+        assert!(
+            world.deliver_from_reaper() || world.deliver_to_manager() || world.deliver_to_service()
+        );
+    }
+    let jobs = vec![JobId::new(1)];
+    let (to, id, request) = world.to_reaper.pop_front().expect("one");
+    assert_eq!(request, Request::Forget(jobs.clone()));
+    // It has found a process.
+    let errno = libc::EBUSY;
+    world
+        .from_reaper
+        .push_back((to, ReaperMessage::Done { id, errno }));
+    world.deliver_from_reaper();
+    let (_, _, request) = world.to_reaper.pop_front().expect("one");
+    assert_eq!(request, Request::Kill(jobs.clone()));
+    let empty = penstock_exec::protocol::Event::Empty { job: JobId::new(1) };
+    world
+        .from_reaper
+        .push_back((to, ReaperMessage::Events(vec![empty])));
+    world.deliver_from_reaper();
+    let (_, _, request) = world.to_reaper.pop_front().expect("one");
+    assert_eq!(request, Request::Forget(jobs));
 }
 
 #[test]
@@ -1158,6 +1261,7 @@ enum Action {
     Connect,
     ConnectReaper,
     Advance,
+    Run,
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -1170,7 +1274,7 @@ fn action() -> impl Strategy<Value = Action> {
     ];
     prop_oneof![
         4 => (1..4u32).prop_map(Action::Submit),
-        20 => (0..4u8).prop_map(Action::Deliver),
+        24 => (0..4u8).prop_map(Action::Deliver),
         6 => (any::<usize>(), status).prop_map(|(index, status)| Action::EndProcess(index, status)),
         2 => any::<usize>().prop_map(Action::Fork),
         1 => (1..12u64).prop_map(Action::Cancel),
@@ -1180,6 +1284,7 @@ fn action() -> impl Strategy<Value = Action> {
         3 => Just(Action::Connect),
         2 => Just(Action::ConnectReaper),
         1 => Just(Action::Advance),
+        3 => Just(Action::Run),
     ]
 }
 
@@ -1217,6 +1322,7 @@ impl World {
                 }
             }
             Action::Advance => self.advance(LONG),
+            Action::Run => self.run(),
         }
     }
 
@@ -1250,10 +1356,10 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn no_job_is_started_twice_and_every_status_is_right(actions in prop::collection::vec(action(), 1..120)) {
+    fn no_job_is_started_twice_and_every_status_is_right(actions in prop::collection::vec(action(), 1..160)) {
         let mut world = World::new();
         for action in actions {
             world.take(action);

@@ -325,7 +325,7 @@ impl EventLoop {
             }
             if service.is_synchronized() && !mem::replace(&mut self.is_announced, true) {
                 self.broker_backoff = Backoff::default();
-                eprintln!("penstock-exec: ready, {} jobs", service.jobs());
+                log(&format!("ready, {} jobs", service.jobs()));
             }
             self.wait(service)?;
         }
@@ -359,7 +359,7 @@ impl EventLoop {
             }
             Err(error) => {
                 if self.reaper_backoff.delay.is_none() {
-                    eprintln!("penstock-exec: cannot start a reaper: {error}");
+                    log(&format!("cannot start a reaper: {error}"));
                 }
                 self.reaper_backoff.failed();
             }
@@ -455,7 +455,9 @@ impl EventLoop {
     }
 
     fn lose_broker(&mut self, service: &mut Service, error: &io::Error) {
-        eprintln!("penstock-exec: the instance closed the connection: {error}: tasks run on");
+        log(&format!(
+            "the instance closed the connection: {error}: tasks run on"
+        ));
         self.broker = None;
         self.is_announced = false;
         self.reads.clear();
@@ -479,7 +481,7 @@ impl EventLoop {
     }
 
     fn lose_reaper(&mut self, service: &mut Service, error: &io::Error) {
-        eprintln!("penstock-exec: the connection to the reaper is lost: {error}");
+        log(&format!("the connection to the reaper is lost: {error}"));
         self.reaper = None;
         service.reaper_lost();
     }
@@ -538,7 +540,7 @@ impl EventLoop {
                 stream,
                 offset,
             } => self.reads.push_back((reader, job, stream, offset)),
-            Effect::Log(text) => eprintln!("penstock-exec: {}", text.escape_debug()),
+            Effect::Log(text) => log(&text.escape_debug().to_string()),
         }
     }
 
@@ -570,7 +572,9 @@ impl EventLoop {
         let mut is_reported = false;
         while let Err(error) = write(self) {
             if !mem::replace(&mut is_reported, true) {
-                eprintln!("penstock-exec: cannot {action} the journal: {error}: trying again");
+                log(&format!(
+                    "cannot {action} the journal: {error}: trying again"
+                ));
             }
             thread::sleep(JOURNAL_RETRY);
         }
@@ -644,6 +648,11 @@ fn write_line(path: &CString, line: &str) {
     {
         let _ = file.write_all(line.as_bytes());
     }
+}
+
+/// Writes a line to the log, standard error. A reader that has gone is no reason to end.
+fn log(text: &str) {
+    let _ = writeln!(io::stderr(), "penstock-exec: {text}");
 }
 
 fn now() -> f64 {

@@ -177,7 +177,10 @@ pub struct Service {
     is_rewrite_due: bool,
     /// Tasks to request from the reaper, after the journal is written.
     spawns: Vec<TaskSpec>,
+    /// Jobs to request the reaper to forget.
     forgotten: Vec<JobId>,
+    /// The jobs of outstanding forget requests.
+    forgetting: BTreeMap<u32, Vec<JobId>>,
     directories: Vec<JobId>,
     messages: Vec<Message>,
     effects: Vec<Effect>,
@@ -209,6 +212,7 @@ impl Service {
             is_rewrite_due: false,
             spawns: Vec::new(),
             forgotten: Vec::new(),
+            forgetting: BTreeMap::new(),
             directories: Vec::new(),
             messages: Vec::new(),
             effects: Vec::new(),
@@ -615,6 +619,7 @@ impl Service {
         }
         self.spawns.clear();
         self.forgotten.clear();
+        self.forgetting.clear();
         self.effects
             .retain(|effect| !matches!(effect, Effect::Request(..)));
         let id = self.request(Request::List);
@@ -635,7 +640,14 @@ impl Service {
                 }
             }
             ReaperMessage::Done { id, .. } if self.reaper == Reaper::Listing(id) => self.listed(),
-            ReaperMessage::Done { .. } | ReaperMessage::Hello(_) => {}
+            ReaperMessage::Done { id, errno } => {
+                let jobs = self.forgetting.remove(&id).unwrap_or_default();
+                if errno == libc::EBUSY && !jobs.is_empty() {
+                    // A process was found after the job had been reported empty. Its end is reported again.
+                    self.request(Request::Kill(jobs));
+                }
+            }
+            ReaperMessage::Hello(_) => {}
         }
     }
 
@@ -646,9 +658,11 @@ impl Service {
             | Event::Ended { task, .. } => (task.job, Some(task)),
             Event::Empty { job } => (job, None),
         };
-        // An event of a job that is to be forgotten by both ends can still come.
-        let is_listing = self.reaper != Reaper::Ready;
-        if !is_listing && !self.jobs.contains_key(&id) {
+        // After the list, an unknown job is one that the reaper could not forget.
+        if self.reaper == Reaper::Ready && !self.jobs.contains_key(&id) {
+            if task.is_none() {
+                self.forgotten.push(id);
+            }
             return;
         }
         let job = self.jobs.entry(id).or_insert_with(|| Job::new(None));
@@ -843,7 +857,8 @@ impl Service {
         }
         let forgotten = mem::take(&mut self.forgotten);
         if !forgotten.is_empty() {
-            self.request(Request::Forget(forgotten));
+            let id = self.request(Request::Forget(forgotten.clone()));
+            self.forgetting.insert(id, forgotten);
         }
         effects.append(&mut self.effects);
         effects.extend(mem::take(&mut self.messages).into_iter().map(Effect::Send));
