@@ -62,13 +62,6 @@ struct Pending {
     lane: LaneId,
 }
 
-/// The decisions of a pass.
-struct PassDecisions {
-    decisions: Vec<Decision>,
-    /// Whether another pass would add none, unless this one has stopped at its maximum.
-    is_final: bool,
-}
-
 /// A duration as a time limit: infinite for none.
 fn limit(duration: f64) -> f64 {
     if duration > 0.0 {
@@ -364,10 +357,8 @@ impl Engine {
     /// order, until nothing more starts or `max` decisions are made. `now` is in seconds since the
     /// epoch.
     pub fn schedule(&mut self, now: f64, max: usize) -> Vec<Decision> {
-        let PassDecisions {
-            mut decisions,
-            mut is_final,
-        } = self.first_pass(now, max);
+        let mut decisions = Vec::new();
+        let mut is_final = self.first_pass(now, max, &mut decisions);
         while !is_final && decisions.len() < max {
             let before = decisions.len();
             self.run_policy(now, max, &mut decisions);
@@ -382,18 +373,17 @@ impl Engine {
     /// As [`schedule`](Self::schedule), with a single pass, for callers that change the engine's
     /// state between passes.
     pub fn pass(&mut self, now: f64, max: usize) -> Vec<Decision> {
-        let PassDecisions {
-            decisions,
-            is_final,
-        } = self.first_pass(now, max);
+        let mut decisions = Vec::new();
+        let is_final = self.first_pass(now, max, &mut decisions);
         if is_final && decisions.len() < max {
             self.settled = Settled(Some(self.progress()));
         }
         decisions
     }
 
-    /// Denies jobs that have become impossible, and makes a pass.
-    fn first_pass(&mut self, now: f64, max: usize) -> PassDecisions {
+    /// Denies jobs that have become impossible, and makes a pass. Returns whether another pass would
+    /// add no decision, unless this one has stopped at `max`.
+    fn first_pass(&mut self, now: f64, max: usize, decisions: &mut Vec<Decision>) -> bool {
         // A start may use resources that another job would have had to leave free, or that another
         // group has reserved; or it fills its queue, whose other jobs lose their reservations. Then
         // other jobs can start in the next pass.
@@ -406,12 +396,9 @@ impl Engine {
                     && !self.state.queues.any_limited()
             }
         };
-        let mut decisions = self.deny_impossible(max);
-        self.run_policy(now, max, &mut decisions);
-        PassDecisions {
-            is_final: is_final || decisions.is_empty(),
-            decisions,
-        }
+        self.deny_impossible(max, decisions);
+        self.run_policy(now, max, decisions);
+        is_final || decisions.is_empty()
     }
 
     fn run_policy(&mut self, now: f64, max: usize, decisions: &mut Vec<Decision>) {
@@ -422,7 +409,7 @@ impl Engine {
     }
 
     /// Denies jobs, at any position, that can no longer run after a change.
-    fn deny_impossible(&mut self, max: usize) -> Vec<Decision> {
+    fn deny_impossible(&mut self, max: usize, decisions: &mut Vec<Decision>) {
         let state = &mut self.state;
         if std::mem::take(&mut self.recheck) {
             let classes = (0..state.queue.classes.len()).map(ClassId::from_usize);
@@ -442,7 +429,6 @@ impl Engine {
             suspects.sort_unstable();
             self.suspects = suspects.into_iter().rev().map(Key::id).collect();
         }
-        let mut decisions = Vec::new();
         while decisions.len() < max {
             let Some(id) = self.suspects.pop() else {
                 break;
@@ -458,7 +444,6 @@ impl Engine {
                 decisions.push(Decision::Deny { id, note });
             }
         }
-        decisions
     }
 
     /// Checks whether the whole inventory, idle and up, could run a request.

@@ -221,29 +221,35 @@ impl QueuePass {
         self.now + policy.length(limit.min(self.longest)) <= by
     }
 
+    #[inline]
     fn seen(&mut self, class: ClassId) -> &mut Seen {
-        let class = class.index();
-        if class >= self.seen.len() {
-            // No pass has the number 0.
-            self.seen.resize(class + 1, Seen::unvisited(0));
+        let index = class.index();
+        if index >= self.seen.len() {
+            self.add_classes(index + 1);
         }
-        let seen = &mut self.seen[class];
+        let seen = &mut self.seen[index];
         if seen.pass != self.pass {
             *seen = Seen::unvisited(self.pass);
         }
         seen
     }
 
-    /// Records why a job of a class stays pending.
-    fn leave_pending(&mut self, class: ClassId, cause: Cause) {
-        self.seen(class).is_pending = true;
-        let index = class.index();
-        if index >= self.causes.len() {
-            self.causes.resize(self.seen.len(), Cause::Unfit);
-        }
-        self.causes[index] = cause;
+    /// Makes room for `count` classes.
+    #[cold]
+    fn add_classes(&mut self, count: usize) {
+        // No pass has the number 0.
+        self.seen.resize(count, Seen::unvisited(0));
+        self.causes.resize(count, Cause::Unfit);
     }
 
+    /// Records why a job of a class stays pending.
+    #[inline]
+    fn leave_pending(&mut self, class: ClassId, cause: Cause) {
+        self.seen(class).is_pending = true;
+        self.causes[class.index()] = cause;
+    }
+
+    #[inline]
     fn offer(&mut self, class: ClassId, key: Key) {
         self.seen(class).entry = key;
         if !key.is_absent() {
