@@ -13,16 +13,19 @@ use crate::ids::NodeIndex;
 
 /// Runs of consecutive numbers in an ascending sequence.
 fn runs(
-    numbers: impl Iterator<Item = u32> + Clone,
+    mut numbers: impl Iterator<Item = u32> + Clone,
 ) -> impl Iterator<Item = RangeInclusive<u32>> + Clone {
-    let mut numbers = numbers.peekable();
+    let mut next = numbers.next();
     std::iter::from_fn(move || {
-        let first = numbers.next()?;
+        let first = next?;
         let mut last = first;
-        while let Some(next) = numbers.next_if(|next| last.checked_add(1) == Some(*next)) {
-            last = next;
+        loop {
+            next = numbers.next();
+            match next {
+                Some(number) if last.checked_add(1) == Some(number) => last = number,
+                _ => return Some(first..=last),
+            }
         }
-        Some(first..=last)
     })
 }
 
