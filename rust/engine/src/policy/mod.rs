@@ -90,7 +90,7 @@ impl PolicyState {
         self.conservative.is_before_reservations(now)
     }
 
-    /// The last pass of the policy, which is the current one. The state must be unchanged since.
+    /// The last pass, which `policy` made. The state must be unchanged since.
     pub fn last_pass(&self, policy: Policy) -> Box<dyn LastPass + '_> {
         let pass = &self.queue_pass;
         match policy {
