@@ -7,6 +7,7 @@ use penstock_idset::IdSet;
 use serde_json::{Value, json};
 
 use crate::Error;
+use crate::error::Input;
 
 /// The greatest nesting depth of operators.
 const MAX_DEPTH: usize = 64;
@@ -91,7 +92,7 @@ impl fmt::Display for Constraint {
 }
 
 fn parse(value: &Value, path: &str, depth: usize) -> Result<Constraint, Error> {
-    let fail = |path: &str, detail: String| Error::new("constraint", path, detail);
+    let fail = |path: &str, detail: String| Error::new(Input::Constraint, path, detail);
     if depth > MAX_DEPTH {
         return Err(fail(
             "",

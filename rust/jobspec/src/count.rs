@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Error;
 use crate::constraint::kind;
+use crate::error::Input;
 
 /// The operator that computes the next acceptable number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -277,17 +278,17 @@ impl Count {
             Value::Number(_) => Self::exactly(number(value, path)?),
             Value::String(text) => text.parse::<Self>().map_err(|error| {
                 let detail = error.detail().to_owned();
-                Error::new("jobspec", path, detail)
+                Error::new(Input::Jobspec, path, detail)
             })?,
             Value::Object(range) => dictionary(range, path)?,
             value => {
                 let detail = format!("expected a whole number or a range, found {}", kind(value));
-                return Err(Error::new("jobspec", path, detail));
+                return Err(Error::new(Input::Jobspec, path, detail));
             }
         };
         if count.min() == 0 {
             let detail = format!("expected at least 1, found `{count}`");
-            return Err(Error::new("jobspec", path, detail));
+            return Err(Error::new(Input::Jobspec, path, detail));
         }
         Ok(count)
     }
@@ -322,7 +323,7 @@ fn number(value: &Value, path: &str) -> Result<u32, Error> {
         .filter(|count| *count >= 1)
         .ok_or_else(|| {
             let detail = format!("expected 1 to {}, found {value}", u32::MAX);
-            Error::new("jobspec", path, detail)
+            Error::new(Input::Jobspec, path, detail)
         })
 }
 
@@ -331,7 +332,7 @@ fn dictionary(range: &Map<String, Value>, path: &str) -> Result<Count, Error> {
     if let Some(key) = range.keys().find(|key| !keys.contains(&key.as_str())) {
         let key = key.escape_debug();
         let detail = format!("unknown key `{key}`: expected {}", keys.join(", "));
-        return Err(Error::new("jobspec", path, detail));
+        return Err(Error::new(Input::Jobspec, path, detail));
     }
     let at = |key: &str| format!("{path}.{key}");
     let whole = |key: &str| {
@@ -339,7 +340,7 @@ fn dictionary(range: &Map<String, Value>, path: &str) -> Result<Count, Error> {
         value.map(|value| number(value, &at(key))).transpose()
     };
     let Some(min) = whole("min")? else {
-        return Err(Error::new("jobspec", path, "expected the key `min`"));
+        return Err(Error::new(Input::Jobspec, path, "expected the key `min`"));
     };
     let operator = match range.get("operator") {
         None => Operator::Add,
@@ -348,25 +349,31 @@ fn dictionary(range: &Map<String, Value>, path: &str) -> Result<Count, Error> {
             .and_then(Operator::from_symbol)
             .ok_or_else(|| {
                 let detail = format!("expected `+`, `*` or `^`, found {value}");
-                Error::new("jobspec", &at("operator"), detail)
+                Error::new(Input::Jobspec, &at("operator"), detail)
             })?,
     };
     let (max, operand) = (whole("max")?, whole("operand")?);
     let operand = match operand {
         Some(operand) => operand,
         None if operator == Operator::Add => 1,
-        None => return Err(Error::new("jobspec", path, "expected the key `operand`")),
+        None => {
+            return Err(Error::new(
+                Input::Jobspec,
+                path,
+                "expected the key `operand`",
+            ));
+        }
     };
     Count::checked(min, max, operator, operand)
-        .map_err(|(key, detail)| Error::new("jobspec", &at(key), detail))
+        .map_err(|(key, detail)| Error::new(Input::Jobspec, &at(key), detail))
 }
 
 fn fail(text: &str, detail: impl fmt::Display) -> Error {
     if text.is_empty() {
-        return Error::new("count", "", detail.to_string());
+        return Error::new(Input::Count, "", detail.to_string());
     }
     let shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
-    Error::new("count", "", format!("`{shown}`: {detail}"))
+    Error::new(Input::Count, "", format!("`{shown}`: {detail}"))
 }
 
 const FORMS: &str = "expected a number, a range such as 2-4, 2+, 1-9:2 or 2+:2:*, or an idset";

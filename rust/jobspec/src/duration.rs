@@ -1,6 +1,7 @@
 //! Flux Standard Duration (RFC 23): a number with one of the suffixes `ms s m h d`, or `inf`.
 
 use crate::Error;
+use crate::error::Input;
 
 /// Reads a duration in seconds. A number without suffix is in seconds; `inf` and `infinity`
 /// (in any case) mean no limit.
@@ -23,7 +24,7 @@ pub fn parse(text: &str) -> Result<f64, Error> {
         let detail = format!(
             "`{shown}`: expected a number and one of the suffixes ms, s, m, h, d, or `inf`"
         );
-        Error::new("duration", "", detail)
+        Error::new(Input::Duration, "", detail)
     };
     if text.eq_ignore_ascii_case("inf") || text.eq_ignore_ascii_case("infinity") {
         return Ok(f64::INFINITY);

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::error::Input;
 
 const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 /// Bits of the generator's number and of the sequence number; the rest is the time.
@@ -73,7 +74,7 @@ impl fmt::Display for JobId {
 
 fn invalid(text: &str, detail: &str) -> Error {
     let shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
-    Error::new("job id", "", format!("`{shown}`: {detail}"))
+    Error::new(Input::JobId, "", format!("`{shown}`: {detail}"))
 }
 
 fn parse_f58(text: &str, digits: &str) -> Result<u64, Error> {

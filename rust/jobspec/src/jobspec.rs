@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::constraint::kind;
+use crate::error::Input;
 use crate::{Constraint, Count, Error, Request};
 
 /// The number of tasks.
@@ -39,7 +40,7 @@ pub struct Jobspec {
 }
 
 fn fail(path: &str, detail: impl Into<String>) -> Error {
-    Error::new("jobspec", path, detail)
+    Error::new(Input::Jobspec, path, detail)
 }
 
 fn object<'a>(value: &'a Value, path: &str) -> Result<&'a Map<String, Value>, Error> {

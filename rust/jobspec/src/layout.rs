@@ -9,11 +9,58 @@ use crate::{Count, Jobspec, TaskCount};
 
 /// The reason why the tasks of a job cannot be placed on its R.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LayoutError(String);
+pub struct LayoutError(Reason);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reason {
+    NoNodes,
+    SmallNode { rank: u32, slots: u64 },
+    UnevenSlots { slots: u64, nodes: u64 },
+    FewSlots { found: u64, requested: u64 },
+    ManyTasks { tasks: u64, slots: u64 },
+}
+
+impl LayoutError {
+    /// Whether R has less than the jobspec requests: no nodes, or too few slots on all of them or on one.
+    pub fn is_too_small(&self) -> bool {
+        let Self(reason) = self;
+        matches!(
+            reason,
+            Reason::NoNodes | Reason::SmallNode { .. } | Reason::FewSlots { .. }
+        )
+    }
+
+    /// Whether the slots cannot be distributed evenly over the nodes of R.
+    pub fn is_uneven(&self) -> bool {
+        matches!(self.0, Reason::UnevenSlots { .. })
+    }
+
+    /// Whether the jobspec has more tasks than slots.
+    pub fn has_too_many_tasks(&self) -> bool {
+        matches!(self.0, Reason::ManyTasks { .. })
+    }
+}
 
 impl fmt::Display for LayoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self.0 {
+            Reason::NoNodes => f.write_str("R has no nodes"),
+            Reason::SmallNode { rank, slots } => {
+                write!(f, "R has too little for {slots} slots on rank {rank}")
+            }
+            Reason::UnevenSlots { slots, nodes } => {
+                write!(
+                    f,
+                    "R has {slots} slots on {nodes} nodes: expected the same on each"
+                )
+            }
+            Reason::FewSlots { found, requested } => {
+                write!(f, "R has {found} slots, the jobspec asks for {requested}")
+            }
+            Reason::ManyTasks { tasks, slots } => {
+                write!(f, "{tasks} tasks do not fit {slots} slots")
+            }
+        }
     }
 }
 
@@ -118,7 +165,7 @@ impl<'a> Layout<'a> {
     pub fn new(jobspec: &Jobspec, r: &'a ResourceSet) -> Result<Self, LayoutError> {
         let nodes: Vec<Node<'a>> = r.nodes().collect();
         let Ok(count @ 1..) = u64::try_from(nodes.len()) else {
-            return Err(LayoutError("R has no nodes".to_owned()));
+            return Err(LayoutError(Reason::NoNodes));
         };
         let slots = granted_slots(jobspec, r, &nodes)?;
         let by_node = if jobspec.request().nnodes.is_some() {
@@ -129,8 +176,7 @@ impl<'a> Layout<'a> {
         for (node, &here) in nodes.iter().zip(&by_node) {
             if node.cores.len() < here * slots.cores || node.gpus.len() < here * slots.gpus {
                 let rank = node.rank;
-                let text = format!("R has too little for {here} slots on rank {rank}");
-                return Err(LayoutError(text));
+                return Err(LayoutError(Reason::SmallNode { rank, slots: here }));
             }
         }
         let option = |name: &str| jobspec.attribute("system.shell.options")?.get(name);
@@ -220,11 +266,10 @@ fn granted_slots(
     if has_nodes {
         // The slots of a node share its resources.
         if !slots.total.is_multiple_of(count) {
-            let text = format!(
-                "R has {} slots on {count} nodes: expected the same on each",
-                slots.total
-            );
-            return Err(LayoutError(text));
+            return Err(LayoutError(Reason::UnevenSlots {
+                slots: slots.total,
+                nodes: count,
+            }));
         }
     } else {
         let total = slots.total;
@@ -263,9 +308,10 @@ impl Slots {
         });
         let slots = slots.collect();
         if left > 0 {
-            let (found, total) = (self.total - left, self.total);
-            let text = format!("R has {found} slots, the jobspec asks for {total}");
-            return Err(LayoutError(text));
+            return Err(LayoutError(Reason::FewSlots {
+                found: self.total - left,
+                requested: self.total,
+            }));
         }
         Ok(slots)
     }
@@ -280,8 +326,10 @@ fn spread(total: u64, slots: &[u64]) -> Result<Vec<u64>, LayoutError> {
             .filter(|&node| tasks[node] < slots[node])
             .collect();
         if spare.is_empty() {
-            let all: u64 = slots.iter().sum();
-            return Err(LayoutError(format!("{total} tasks do not fit {all} slots")));
+            return Err(LayoutError(Reason::ManyTasks {
+                tasks: total,
+                slots: slots.iter().sum(),
+            }));
         }
         let more_each = (left / spare.len() as u64).max(1);
         for node in spare {
