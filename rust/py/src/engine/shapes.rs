@@ -1,6 +1,5 @@
 //! Shapes: requests of jobs, interned by number.
 
-use penstock_engine::ShapeId;
 use penstock_jobspec::{Constraint, Count, Request};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
