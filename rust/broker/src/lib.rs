@@ -13,7 +13,7 @@ use std::fmt;
 
 use penstock_flux::flags::{NORESPONSE, PRIVATE, STREAMING};
 use penstock_flux::{Credentials, errno, topic};
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 
 /// Number of a connected peer.
 pub type PeerId = u32;
@@ -214,10 +214,10 @@ impl Router {
         let mut outbox = Outbox::default();
         for message in messages {
             match message.kind {
-                Kind::Request => self.route_request(from, message, &mut outbox),
-                Kind::Response => self.route_response(from, message, &mut outbox),
-                Kind::Event => self.publish(from, message, &mut outbox),
-                Kind::Control => {}
+                MessageType::Request => self.route_request(from, message, &mut outbox),
+                MessageType::Response => self.route_response(from, message, &mut outbox),
+                MessageType::Event => self.publish(from, message, &mut outbox),
+                MessageType::Control => {}
             }
         }
         outbox.deliveries

@@ -3,12 +3,12 @@ use std::fmt;
 /// The reason why an attribute, a list or a time cannot be read: what was expected, and what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    kind: Kind,
+    kind: ErrorKind,
     text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ErrorKind {
     Attribute,
     List,
     Time,
@@ -17,38 +17,38 @@ enum Kind {
 impl Error {
     pub(crate) fn attribute(text: impl Into<String>) -> Self {
         Self {
-            kind: Kind::Attribute,
+            kind: ErrorKind::Attribute,
             text: text.into(),
         }
     }
 
     pub(crate) fn list(text: impl Into<String>) -> Self {
         Self {
-            kind: Kind::List,
+            kind: ErrorKind::List,
             text: text.into(),
         }
     }
 
     pub(crate) fn time(text: impl Into<String>) -> Self {
         Self {
-            kind: Kind::Time,
+            kind: ErrorKind::Time,
             text: text.into(),
         }
     }
 
     /// Whether the JSON form of an attribute is malformed.
     pub fn is_attribute(&self) -> bool {
-        self.kind == Kind::Attribute
+        self.kind == ErrorKind::Attribute
     }
 
     /// Whether a list of nodes, cpus or numbers is malformed.
     pub fn is_list(&self) -> bool {
-        self.kind == Kind::List
+        self.kind == ErrorKind::List
     }
 
     /// Whether a time is malformed or too long.
     pub fn is_time(&self) -> bool {
-        self.kind == Kind::Time
+        self.kind == ErrorKind::Time
     }
 }
 

@@ -4,12 +4,12 @@ use std::fmt;
 /// A request that the engine rejects; the engine is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    kind: Kind,
+    kind: ErrorKind,
     text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ErrorKind {
     Argument,
     UnknownJob,
     KnownJob,
@@ -18,7 +18,7 @@ enum Kind {
 }
 
 impl Error {
-    fn of(kind: Kind, text: impl Into<String>) -> Self {
+    fn of(kind: ErrorKind, text: impl Into<String>) -> Self {
         Self {
             kind,
             text: text.into(),
@@ -27,27 +27,30 @@ impl Error {
 
     /// An invalid argument.
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self::of(Kind::Argument, text)
+        Self::of(ErrorKind::Argument, text)
     }
 
     /// A job that is not in the state that the operation needs.
     pub(crate) fn unknown_job(text: impl Into<String>) -> Self {
-        Self::of(Kind::UnknownJob, text)
+        Self::of(ErrorKind::UnknownJob, text)
     }
 
     /// A job that is submitted or registered twice.
     pub(crate) fn known_job(id: JobId) -> Self {
-        Self::of(Kind::KnownJob, format!("job {} is known already", id.get()))
+        Self::of(
+            ErrorKind::KnownJob,
+            format!("job {} is known already", id.get()),
+        )
     }
 
     /// A request that can never be allocated.
     pub(crate) fn impossible(text: impl Into<String>) -> Self {
-        Self::of(Kind::Impossible, text)
+        Self::of(ErrorKind::Impossible, text)
     }
 
     /// A request that cannot be allocated now.
     pub(crate) fn unavailable(text: impl Into<String>) -> Self {
-        Self::of(Kind::Unavailable, text)
+        Self::of(ErrorKind::Unavailable, text)
     }
 
     /// The same error, with its subject before its text.
@@ -60,28 +63,28 @@ impl Error {
 
     /// Whether an argument is invalid: a name, a time, ranks or resources.
     pub fn is_invalid_argument(&self) -> bool {
-        self.kind == Kind::Argument
+        self.kind == ErrorKind::Argument
     }
 
     /// Whether no job with the id is pending, or running, as the operation needs it.
     pub fn is_unknown_job(&self) -> bool {
-        self.kind == Kind::UnknownJob
+        self.kind == ErrorKind::UnknownJob
     }
 
     /// Whether a job with the id is pending or running already.
     pub fn is_known_job(&self) -> bool {
-        self.kind == Kind::KnownJob
+        self.kind == ErrorKind::KnownJob
     }
 
     /// Whether the request of a running job can never be allocated.
     pub fn is_impossible(&self) -> bool {
-        self.kind == Kind::Impossible
+        self.kind == ErrorKind::Impossible
     }
 
     /// Whether resources are allocated or down, or a limit of a queue is reached: the request may
     /// succeed later.
     pub fn is_unavailable(&self) -> bool {
-        self.kind == Kind::Unavailable
+        self.kind == ErrorKind::Unavailable
     }
 }
 

@@ -5,11 +5,11 @@ use std::io;
 #[derive(Debug)]
 pub struct Error {
     text: String,
-    kind: Kind,
+    kind: ErrorKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ErrorKind {
     Occupied,
     Format,
     System,
@@ -18,13 +18,13 @@ enum Kind {
 impl Error {
     /// Another reaper holds the directory's lock.
     pub(crate) fn occupied(text: String) -> Self {
-        let kind = Kind::Occupied;
+        let kind = ErrorKind::Occupied;
         Self { text, kind }
     }
 
     /// An error of bytes that are not a frame of the protocol, or not a log.
     pub(crate) fn format(text: String) -> Self {
-        let kind = Kind::Format;
+        let kind = ErrorKind::Format;
         Self { text, kind }
     }
 
@@ -32,24 +32,24 @@ impl Error {
     pub(crate) fn system(action: &str, source: &io::Error) -> Self {
         Self {
             text: format!("{action}: {source}"),
-            kind: Kind::System,
+            kind: ErrorKind::System,
         }
     }
 
     /// An error of an unsuitable directory, with the reason.
     pub(crate) fn directory(text: String) -> Self {
-        let kind = Kind::System;
+        let kind = ErrorKind::System;
         Self { text, kind }
     }
 
     /// Whether another reaper uses the directory.
     pub fn is_occupied(&self) -> bool {
-        self.kind == Kind::Occupied
+        self.kind == ErrorKind::Occupied
     }
 
     /// Whether bytes violate the format of the protocol or of the log.
     pub fn is_format(&self) -> bool {
-        self.kind == Kind::Format
+        self.kind == ErrorKind::Format
     }
 }
 

@@ -18,7 +18,7 @@ use penstock_exec::{
     BootId, ConnectionId, JobId, Pid, ProcessId, Rank, Reaper, SpawnFailure, Step, WaitStatus,
 };
 use penstock_flux::{flags, role};
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use virtual_kernel::{REAPER, VirtualKernel};
@@ -211,7 +211,7 @@ impl World {
 
     /// Handles a message of the service as a job manager does.
     fn manage(&mut self, message: &Message) {
-        if message.kind == Kind::Response {
+        if message.kind == MessageType::Response {
             return self.take_answer(message);
         }
         match message.topic() {

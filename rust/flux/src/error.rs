@@ -7,13 +7,13 @@ use serde_json::error::Category;
 /// The reason why a payload is rejected. Its text names the key and the expected value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    kind: Kind,
+    kind: ErrorKind,
     path: String,
     text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ErrorKind {
     Syntax,
     MissingKey,
     Value,
@@ -43,7 +43,7 @@ impl Error {
         let mut offset = offset(bytes, line, column);
         if error.classify() != Category::Data {
             return Self {
-                kind: Kind::Syntax,
+                kind: ErrorKind::Syntax,
                 path: String::new(),
                 text: format!("invalid JSON: {text} at byte {offset}"),
             };
@@ -57,13 +57,13 @@ impl Error {
         let path = path(bytes, offset);
         if let Some(key) = text.strip_prefix("missing field ") {
             return Self {
-                kind: Kind::MissingKey,
+                kind: ErrorKind::MissingKey,
                 path,
                 text: format!("missing key {key}"),
             };
         }
         Self {
-            kind: Kind::Value,
+            kind: ErrorKind::Value,
             path,
             text: value_text(text),
         }
@@ -71,17 +71,17 @@ impl Error {
 
     /// Whether the payload is not JSON.
     pub fn is_syntax(&self) -> bool {
-        self.kind == Kind::Syntax
+        self.kind == ErrorKind::Syntax
     }
 
     /// Whether a required key is missing.
     pub fn is_missing_key(&self) -> bool {
-        self.kind == Kind::MissingKey
+        self.kind == ErrorKind::MissingKey
     }
 
     /// Whether a value is of the wrong type, out of range, or not one of those allowed.
     pub fn is_wrong_value(&self) -> bool {
-        self.kind == Kind::Value
+        self.kind == ErrorKind::Value
     }
 
     /// The path of the key in error, e.g. `ops[1].dirent.data`; empty for the payload as a whole.

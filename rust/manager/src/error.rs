@@ -4,10 +4,10 @@ use std::fmt;
 
 /// An error of [`Manager::open`](crate::Manager::open).
 #[derive(Debug)]
-pub struct Error(Kind);
+pub struct Error(ErrorKind);
 
 #[derive(Debug)]
-enum Kind {
+enum ErrorKind {
     Store(penstock_store::Error),
     Corrupt {
         key: &'static str,
@@ -18,7 +18,7 @@ enum Kind {
 
 impl Error {
     pub(crate) fn corrupt(key: &'static str, text: &str, expected: impl fmt::Display) -> Self {
-        Self(Kind::Corrupt {
+        Self(ErrorKind::Corrupt {
             key,
             text: text.to_owned(),
             expected: expected.to_string(),
@@ -27,20 +27,20 @@ impl Error {
 
     /// Whether the store failed.
     pub fn is_store(&self) -> bool {
-        matches!(self.0, Kind::Store(_))
+        matches!(self.0, ErrorKind::Store(_))
     }
 
     /// Whether the store has a value that the manager cannot read.
     pub fn is_corrupt(&self) -> bool {
-        matches!(self.0, Kind::Corrupt { .. })
+        matches!(self.0, ErrorKind::Corrupt { .. })
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Store(error) => error.fmt(out),
-            Kind::Corrupt {
+            ErrorKind::Store(error) => error.fmt(out),
+            ErrorKind::Corrupt {
                 key,
                 text,
                 expected,
@@ -52,14 +52,14 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.0 {
-            Kind::Store(error) => Some(error),
-            Kind::Corrupt { .. } => None,
+            ErrorKind::Store(error) => Some(error),
+            ErrorKind::Corrupt { .. } => None,
         }
     }
 }
 
 impl From<penstock_store::Error> for Error {
     fn from(error: penstock_store::Error) -> Self {
-        Self(Kind::Store(error))
+        Self(ErrorKind::Store(error))
     }
 }

@@ -1,7 +1,7 @@
 //! The table of methods: topic, required role and handler.
 
 use penstock_flux::{Payload, RequestError, topic};
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 
 use crate::authorize::{self, Caller, JobKey};
 use crate::control;
@@ -256,9 +256,9 @@ impl Manager {
     pub fn handle(&mut self, message: &Message, now: f64) {
         self.begin(now);
         match message.kind {
-            Kind::Request => self.handle_request(message),
-            Kind::Response => self.handle_response(message),
-            Kind::Event | Kind::Control => {}
+            MessageType::Request => self.handle_request(message),
+            MessageType::Response => self.handle_response(message),
+            MessageType::Event | MessageType::Control => {}
         }
         self.settle();
     }

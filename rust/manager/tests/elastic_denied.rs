@@ -6,7 +6,7 @@ use common::elastic::*;
 use common::{Bench, body, settings};
 use penstock_manager::{ElasticLimits, ElasticSettings, Settings};
 use penstock_rset::ResourceSet;
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
 #[test]
@@ -85,7 +85,7 @@ fn check_denial(
     let out = bench.request("pmix.alloc", &payload);
     let reports = out
         .iter()
-        .filter(|message| message.kind == Kind::Response)
+        .filter(|message| message.kind == MessageType::Response)
         .map(body);
     let reports: Vec<Value> = reports.collect();
     let event = reports

@@ -9,7 +9,7 @@ use common::cores::{CORES, Cores, NODES, Requested, Scheduler, cores_in, r_of, r
 use common::{Bench, Directory, body, settings};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
 struct Random(u64);
@@ -52,7 +52,7 @@ impl World {
     }
 
     fn hear_one(&mut self, message: &Message) -> Vec<Message> {
-        if message.kind == Kind::Response {
+        if message.kind == MessageType::Response {
             if message.topic() == "pmix.alloc" {
                 let before = self.callers.insert(message.matchtag, true);
                 assert_ne!(before, Some(true), "answered twice: {message:?}");

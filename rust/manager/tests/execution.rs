@@ -4,7 +4,7 @@ mod common;
 
 use common::{Bench, OWNER, body, rejection, settings, topics};
 use penstock_manager::{ExecHello, Settings};
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
 fn nothing() -> Value {
@@ -188,7 +188,7 @@ fn the_wait_status_of_an_exception_is_passed_on() {
     let exception = |out: &[Message]| {
         let event = out
             .iter()
-            .find(|message| message.kind == Kind::Event)
+            .find(|message| message.kind == MessageType::Event)
             .unwrap();
         body(event)
     };

@@ -5,7 +5,7 @@ mod common;
 use common::{Bench, OWNER, R, body, rejection, topics};
 use penstock_flux::flags::STREAMING;
 use penstock_manager::Settings;
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
 fn nothing() -> Value {
@@ -154,7 +154,7 @@ fn cancelling_a_running_job_waits_for_the_release() {
     );
     let answer = out
         .iter()
-        .find(|message| message.kind == Kind::Response)
+        .find(|message| message.kind == MessageType::Response)
         .unwrap();
     assert_eq!(body(answer)["count"], 1);
     assert_eq!(body(answer)["errors"].as_object().unwrap().len(), 1);
@@ -463,7 +463,9 @@ fn streams_follow_a_job_to_its_end() {
     let wait = bench.stream("job-list.wait", &json!({"ids": [id]}));
     assert!(wait.is_empty());
     let out = bench.answer("sched.alloc", &json!({"id": id, "type": 2, "note": "no"}));
-    let responses = out.iter().filter(|message| message.kind == Kind::Response);
+    let responses = out
+        .iter()
+        .filter(|message| message.kind == MessageType::Response);
     let ends = responses
         .map(|message| (message.topic(), message.errnum()))
         .collect::<Vec<_>>();

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Bench, OWNER, R, body, rejection, topics};
 use penstock_flux::flags::STREAMING;
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
 fn other_r() -> String {
@@ -521,7 +521,7 @@ fn many_new_priorities_are_one_request() {
     assert_eq!(topics(&out), ["sched.prioritize"]);
     let request = out
         .iter()
-        .find(|message| message.kind == Kind::Request)
+        .find(|message| message.kind == MessageType::Request)
         .unwrap();
     assert!(request.is_noresponse());
     let sent: Vec<(u64, u32)> = serde_json::from_value(body(request)["jobs"].clone()).unwrap();
@@ -539,7 +539,7 @@ fn with_a_limit_a_new_priority_is_a_new_request() {
     let out = bench.answer("sched.alloc", &json!({"id": second, "type": 3}));
     let request = out
         .iter()
-        .find(|message| message.kind == Kind::Request)
+        .find(|message| message.kind == MessageType::Request)
         .unwrap();
     assert_eq!(
         (&body(request)["id"], &body(request)["priority"]),

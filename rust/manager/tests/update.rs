@@ -201,7 +201,7 @@ fn guests_stay_within_the_limits_and_leave_running_jobs_alone() {
         let payload = duration(id, seconds);
         let out = bench.request_as("guest", userid, "job-manager.update", &payload, 0);
         out.iter()
-            .find(|message| message.kind == penstock_wire::Kind::Response)
+            .find(|message| message.kind == penstock_wire::MessageType::Response)
             .map_or(0, Message::errnum)
     };
     assert_eq!(as_guest(7, 100.0), 0);
@@ -312,7 +312,7 @@ fn the_urgency_of_many_jobs_changes_in_one_request() {
     let out = bench.request("job-manager.urgency", &many);
     let answer = out
         .iter()
-        .find(|message| message.kind == penstock_wire::Kind::Response);
+        .find(|message| message.kind == penstock_wire::MessageType::Response);
     let answer = body(answer.unwrap());
     assert_eq!(answer["count"], 2);
     assert_eq!(answer["errors"]["99"], "no job ƒ2i");
@@ -336,7 +336,7 @@ fn ten_thousand_jobs_are_put_in_order_by_one_request() {
     let out = bench.request("job-manager.prioritize", &json!({ "jobs": jobs }));
     let answer = out
         .iter()
-        .find(|message| message.kind == penstock_wire::Kind::Response);
+        .find(|message| message.kind == penstock_wire::MessageType::Response);
     assert_eq!(
         body(answer.unwrap()),
         json!({"count": 10_000, "errors": {}})

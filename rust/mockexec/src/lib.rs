@@ -21,7 +21,7 @@ use penstock_flux::exec::{
 };
 use penstock_flux::{RequestError, StartReport, TypedPayload, flags, topic};
 use penstock_jobspec::job_id::JobId;
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 
 use crate::timing::Timing;
 
@@ -114,16 +114,16 @@ impl MockExec {
     /// Handles one message and appends the responses to `out`.
     pub fn handle(&mut self, message: &Message, now: f64, out: &mut Vec<Message>) {
         match message.kind {
-            Kind::Request if message.service() == self.name => {
+            MessageType::Request if message.service() == self.name => {
                 self.handle_request(message, now, out);
             }
-            Kind::Response if message.errnum() != 0 => {
+            MessageType::Response if message.errnum() != 0 => {
                 let (topic, errnum) = (message.topic(), message.errnum());
                 let text = message.error_text().filter(|text| !text.is_empty());
                 let text = text.map_or_else(String::new, |text| format!(": {text}"));
                 self.failure = Some(format!("{topic} failed with errnum {errnum}{text}"));
             }
-            Kind::Event if message.topic() == topic::JOB_EXCEPTION => {
+            MessageType::Event if message.topic() == topic::JOB_EXCEPTION => {
                 self.handle_exception(message, out);
             }
             _ => {}

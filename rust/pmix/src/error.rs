@@ -3,12 +3,12 @@ use std::fmt;
 /// The reason why a payload or one of its attributes is rejected: the key, what was expected, what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    kind: Kind,
+    kind: ErrorKind,
     text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ErrorKind {
     Syntax,
     Value,
     Library,
@@ -17,7 +17,7 @@ enum Kind {
 impl Error {
     pub(crate) fn value(text: impl Into<String>) -> Self {
         Self {
-            kind: Kind::Value,
+            kind: ErrorKind::Value,
             text: text.into(),
         }
     }
@@ -25,7 +25,7 @@ impl Error {
     /// Makes the error of a call of libpmix.
     pub fn library(text: impl Into<String>) -> Self {
         Self {
-            kind: Kind::Library,
+            kind: ErrorKind::Library,
             text: text.into(),
         }
     }
@@ -45,17 +45,17 @@ impl Error {
 
     /// Whether the payload is not JSON.
     pub fn is_syntax(&self) -> bool {
-        self.kind == Kind::Syntax
+        self.kind == ErrorKind::Syntax
     }
 
     /// Whether a call of libpmix failed.
     pub fn is_library(&self) -> bool {
-        self.kind == Kind::Library
+        self.kind == ErrorKind::Library
     }
 
     /// Whether a value is missing, of the wrong type, or contradicts another one.
     pub fn is_value(&self) -> bool {
-        self.kind == Kind::Value
+        self.kind == ErrorKind::Value
     }
 }
 
@@ -63,9 +63,9 @@ impl From<penstock_flux::Error> for Error {
     fn from(error: penstock_flux::Error) -> Self {
         Self {
             kind: if error.is_syntax() {
-                Kind::Syntax
+                ErrorKind::Syntax
             } else {
-                Kind::Value
+                ErrorKind::Value
             },
             text: error.to_string(),
         }

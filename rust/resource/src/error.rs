@@ -5,12 +5,12 @@ use std::fmt;
 /// The text names everything that is wrong, not the first thing alone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
-    kind: Kind,
+    kind: ErrorKind,
     text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ErrorKind {
     Syntax,
     Unknown,
     Conflict,
@@ -20,7 +20,7 @@ enum Kind {
 }
 
 impl Error {
-    fn new(kind: Kind, text: impl Into<String>) -> Self {
+    fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
         Self {
             kind,
             text: text.into(),
@@ -28,65 +28,65 @@ impl Error {
     }
 
     pub(crate) fn syntax(text: impl Into<String>) -> Self {
-        Self::new(Kind::Syntax, text)
+        Self::new(ErrorKind::Syntax, text)
     }
 
     pub(crate) fn unknown(text: impl Into<String>) -> Self {
-        Self::new(Kind::Unknown, text)
+        Self::new(ErrorKind::Unknown, text)
     }
 
     pub(crate) fn conflict(text: impl Into<String>) -> Self {
-        Self::new(Kind::Conflict, text)
+        Self::new(ErrorKind::Conflict, text)
     }
 
     pub(crate) fn event(text: impl Into<String>) -> Self {
-        Self::new(Kind::Event, text)
+        Self::new(ErrorKind::Event, text)
     }
 
     /// Makes the error of a store that cannot be read or written.
     pub fn store(reason: impl fmt::Display) -> Self {
-        Self::new(Kind::Store, reason.to_string())
+        Self::new(ErrorKind::Store, reason.to_string())
     }
 
     /// Makes the error of an instance that cannot run jobs on more resources.
     pub fn growth(reason: impl fmt::Display) -> Self {
-        Self::new(Kind::Conflict, reason.to_string())
+        Self::new(ErrorKind::Conflict, reason.to_string())
     }
 
     /// Whether a text is neither an idset nor a hostlist, or names no target at all.
     pub fn is_syntax(&self) -> bool {
-        self.kind == Kind::Syntax
+        self.kind == ErrorKind::Syntax
     }
 
     /// Whether ranks or hosts are named that the inventory does not have.
     pub fn is_unknown_target(&self) -> bool {
-        self.kind == Kind::Unknown
+        self.kind == ErrorKind::Unknown
     }
 
     /// Whether targets cannot be added: they are there already, were removed for good, or jobs cannot be run there.
     pub fn is_conflict(&self) -> bool {
-        self.kind == Kind::Conflict
+        self.kind == ErrorKind::Conflict
     }
 
     /// Whether a resource set cannot be changed as requested: an invalid property name, two hosts of one rank.
     pub fn is_resource_set(&self) -> bool {
-        self.kind == Kind::Resources
+        self.kind == ErrorKind::Resources
     }
 
     /// Whether a stored event cannot be read.
     pub fn is_event(&self) -> bool {
-        self.kind == Kind::Event
+        self.kind == ErrorKind::Event
     }
 
     /// Whether the store cannot be read or written.
     pub fn is_store(&self) -> bool {
-        self.kind == Kind::Store
+        self.kind == ErrorKind::Store
     }
 }
 
 impl From<penstock_rset::Error> for Error {
     fn from(error: penstock_rset::Error) -> Self {
-        Self::new(Kind::Resources, error.to_string())
+        Self::new(ErrorKind::Resources, error.to_string())
     }
 }
 

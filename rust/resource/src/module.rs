@@ -16,7 +16,7 @@ use penstock_flux::{Json, Payload, RequestError, StreamCancelRequest, Text};
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_rset::{Operation, ResourceSet, Scheduling};
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 use serde_json::{Map, Value};
 
 use crate::event::{Change, Event, Overwrite, Targets};
@@ -167,7 +167,7 @@ impl ResourceModule {
 
     /// Serves a request; other messages are ignored.
     pub fn handle(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) {
-        if request.kind != Kind::Request {
+        if request.kind != MessageType::Request {
             return;
         }
         if request.method() == topic::DISCONNECT {

@@ -33,7 +33,7 @@ use penstock_engine::{Engine, QueueId};
 use penstock_flux::sched::StatsResponse;
 use penstock_flux::{Allocation, Matchtags, Payload, RequestError, topic};
 use penstock_jobspec::job_id::JobId;
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 
 pub use settings::{Settings, SettingsError};
 
@@ -215,9 +215,9 @@ impl Scheduler {
     /// Handles one message. It may make a call of [`schedule`](Self::schedule) worthwhile.
     pub fn handle(&mut self, message: &Message) {
         match message.kind {
-            Kind::Request => self.handle_request(message),
-            Kind::Response => self.handle_response(message),
-            Kind::Event | Kind::Control => {}
+            MessageType::Request => self.handle_request(message),
+            MessageType::Response => self.handle_response(message),
+            MessageType::Event | MessageType::Control => {}
         }
     }
 

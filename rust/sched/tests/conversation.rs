@@ -14,7 +14,7 @@ use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use penstock_sched::{Options, Phase, Scheduler};
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
 #[test]
@@ -245,7 +245,7 @@ fn a_cancel_during_a_commit_counts_if_the_commit_fails() {
             let place = bench
                 .outstanding
                 .iter()
-                .position(|message| message.kind == Kind::Response);
+                .position(|message| message.kind == MessageType::Response);
             body(&bench.outstanding.remove(place.unwrap()))["type"].clone()
         } else {
             body(&bench.commit()[0])["type"].clone()

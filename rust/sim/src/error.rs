@@ -7,11 +7,11 @@ use std::fmt;
 pub struct Error {
     text: String,
     line: Option<usize>,
-    kind: Kind,
+    kind: ErrorKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ErrorKind {
     Input,
     Stopped,
     Bug,
@@ -22,14 +22,14 @@ impl Error {
         Self {
             text: text.into(),
             line: None,
-            kind: Kind::Input,
+            kind: ErrorKind::Input,
         }
     }
 
     /// The caller has stopped a computation.
     pub(crate) fn stopped(text: impl Into<String>) -> Self {
         Self {
-            kind: Kind::Stopped,
+            kind: ErrorKind::Stopped,
             ..Self::new(text)
         }
     }
@@ -37,24 +37,24 @@ impl Error {
     /// The scheduler contradicts itself.
     pub(crate) fn bug(detail: impl fmt::Display) -> Self {
         Self {
-            kind: Kind::Bug,
+            kind: ErrorKind::Bug,
             ..Self::new(format!("the scheduler contradicts itself: {detail}"))
         }
     }
 
     /// Whether an input is invalid.
     pub fn is_invalid_input(&self) -> bool {
-        self.kind == Kind::Input
+        self.kind == ErrorKind::Input
     }
 
     /// Whether the caller has stopped the computation.
     pub fn is_stopped(&self) -> bool {
-        self.kind == Kind::Stopped
+        self.kind == ErrorKind::Stopped
     }
 
     /// Whether it is a bug of the simulator or the engine.
     pub fn is_bug(&self) -> bool {
-        self.kind == Kind::Bug
+        self.kind == ErrorKind::Bug
     }
 
     /// An error in a line of a file, counted from 1.
@@ -62,7 +62,7 @@ impl Error {
         Self {
             text: format!("{name}: line {line}: {detail}"),
             line: Some(line),
-            kind: Kind::Input,
+            kind: ErrorKind::Input,
         }
     }
 

@@ -4,11 +4,11 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     text: String,
-    kind: Kind,
+    kind: ErrorKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ErrorKind {
     Database,
     DiskFull,
     Format,
@@ -18,8 +18,8 @@ impl Error {
     /// A failed operation: what failed, and `SQLite`'s error.
     pub(crate) fn new(action: &str, source: &rusqlite::Error) -> Self {
         let kind = match source.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::DiskFull) => Kind::DiskFull,
-            _ => Kind::Database,
+            Some(rusqlite::ErrorCode::DiskFull) => ErrorKind::DiskFull,
+            _ => ErrorKind::Database,
         };
         Self {
             text: format!("store: {action}: {source}"),
@@ -33,18 +33,18 @@ impl Error {
             text: format!(
                 "store: the database has format {found}, this program reads format {expected}"
             ),
-            kind: Kind::Format,
+            kind: ErrorKind::Format,
         }
     }
 
     /// Whether the disk is full.
     pub fn is_disk_full(&self) -> bool {
-        self.kind == Kind::DiskFull
+        self.kind == ErrorKind::DiskFull
     }
 
     /// Whether the database was written by a program that uses another format.
     pub fn is_format(&self) -> bool {
-        self.kind == Kind::Format
+        self.kind == ErrorKind::Format
     }
 }
 

@@ -5,7 +5,7 @@ use penstock_flux::flags::{PAYLOAD, ROUTE, TOPIC};
 use crate::Error;
 use crate::body::Body;
 use crate::error::Subject;
-use crate::message::{Kind, Message, PARTS, Topic};
+use crate::message::{Message, MessageType, PARTS, Topic};
 
 /// The greatest number of hops in a route stack. RFC 3 names no bound; without one a frame of two-byte routes would
 /// take twenty times its size in memory.
@@ -202,7 +202,7 @@ impl<'a> Parts<'a> {
 
 /// The header's fields.
 struct Header {
-    kind: Kind,
+    kind: MessageType,
     flags: u8,
     words: [u32; 4],
 }
@@ -244,7 +244,7 @@ impl Header {
                 ),
             );
         }
-        let Some(kind) = Kind::from_wire(kind) else {
+        let Some(kind) = MessageType::from_wire(kind) else {
             return error(
                 at + 2,
                 format!(
@@ -253,7 +253,7 @@ impl Header {
                 ),
             );
         };
-        if kind == Kind::Control && flags & PARTS != 0 {
+        if kind == MessageType::Control && flags & PARTS != 0 {
             let at = at + 3;
             return error(
                 at,
@@ -262,7 +262,7 @@ impl Header {
                 ),
             );
         }
-        if kind != Kind::Control && flags & TOPIC == 0 {
+        if kind != MessageType::Control && flags & TOPIC == 0 {
             let (at, kind) = (at + 3, kind.name());
             return error(
                 at,

@@ -36,5 +36,5 @@ pub use body::Body;
 pub use decoder::{DEFAULT_MAX_FRAME, Decoder};
 pub use error::Error;
 pub use frame::MAX_ROUTES;
-pub use message::{Kind, Message, Topic};
+pub use message::{Message, MessageType, Topic};
 pub use transcode::{MAX_DEPTH, cbor_to_json, is_cbor, json_to_cbor};

@@ -12,10 +12,10 @@ use crate::{Error, transcode};
 /// The flags that say which parts a frame has.
 pub(crate) const PARTS: u8 = TOPIC | PAYLOAD | ROUTE;
 
-/// The four kinds of messages; the value is the wire's.
+/// The four types of messages (RFC 3); the value is the wire's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum MessageType {
     /// A request to a service.
     Request = 1,
     /// A response to a request.
@@ -26,8 +26,8 @@ pub enum Kind {
     Control = 8,
 }
 
-impl Kind {
-    /// The kind's name in lower case: `request`, `response`, `event` or `control`.
+impl MessageType {
+    /// The name in lower case: `request`, `response`, `event` or `control`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -72,15 +72,15 @@ impl From<&str> for Topic {
 /// parts ([`TOPIC`], [`PAYLOAD`], [`ROUTE`]) from the parts themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Message {
-    /// The kind.
-    pub kind: Kind,
+    /// The type.
+    pub kind: MessageType,
     /// The flags, e.g. [`STREAMING`].
     pub flags: u8,
     /// The sender, or [`USERID_UNKNOWN`].
     pub userid: u32,
     /// The sender's [roles](penstock_flux::role) (RFC 12).
     pub rolemask: u32,
-    /// The header's word that is nodeid, errnum, sequence or control type, by the kind.
+    /// The header's word that is nodeid, errnum, sequence or control type, by the type of the message.
     pub nodeid_errnum_seq: u32,
     /// Relates a response to its request; a control message's status.
     pub matchtag: u32,
@@ -93,7 +93,7 @@ pub struct Message {
 }
 
 impl Message {
-    fn build(kind: Kind, topic: &str, word: u32) -> Self {
+    fn build(kind: MessageType, topic: &str, word: u32) -> Self {
         Self {
             kind,
             flags: TOPIC | ROUTE,
@@ -112,12 +112,12 @@ impl Message {
     /// `payload_json` is the text of a JSON object, to which a NUL is added; empty text makes a request
     /// without payload.
     pub fn request(topic: &str, payload_json: &str) -> Self {
-        Self::build(Kind::Request, topic, NODEID_ANY).with_json(payload_json)
+        Self::build(MessageType::Request, topic, NODEID_ANY).with_json(payload_json)
     }
 
     /// Returns an event with an empty route stack; `payload_json` as in [`Message::request`].
     pub fn event(topic: &str, payload_json: &str, sequence: u32) -> Self {
-        Self::build(Kind::Event, topic, sequence).with_json(payload_json)
+        Self::build(MessageType::Event, topic, sequence).with_json(payload_json)
     }
 
     /// Returns a response to `request`, with its routes, topic, matchtag and [`STREAMING`] flag.
@@ -125,7 +125,7 @@ impl Message {
     /// `errnum` 0 is success. `payload` is sent unchanged: [`Message::json_payload`] adds the NUL of JSON.
     pub fn response_to(request: &Self, errnum: u32, payload: Option<Vec<u8>>) -> Self {
         let mut response = Self {
-            kind: Kind::Response,
+            kind: MessageType::Response,
             flags: request.flags & STREAMING,
             userid: USERID_UNKNOWN,
             rolemask: 0,
@@ -332,27 +332,27 @@ impl Message {
         transcode::json_to_cbor(std::str::from_utf8(json).ok()?).ok()
     }
 
-    /// The rank to which a request is addressed; [`NODEID_ANY`] in other kinds.
+    /// The rank to which a request is addressed; [`NODEID_ANY`] in other types.
     pub fn nodeid(&self) -> u32 {
-        if self.kind == Kind::Request {
+        if self.kind == MessageType::Request {
             self.nodeid_errnum_seq
         } else {
             NODEID_ANY
         }
     }
 
-    /// A response's error number, 0 for success and in other kinds.
+    /// A response's error number, 0 for success and in other types.
     pub fn errnum(&self) -> u32 {
-        if self.kind == Kind::Response {
+        if self.kind == MessageType::Response {
             self.nodeid_errnum_seq
         } else {
             0
         }
     }
 
-    /// An event's sequence number; 0 in other kinds.
+    /// An event's sequence number; 0 in other types.
     pub fn sequence(&self) -> u32 {
-        if self.kind == Kind::Event {
+        if self.kind == MessageType::Event {
             self.nodeid_errnum_seq
         } else {
             0

@@ -2,7 +2,7 @@
 
 use penstock_flux::flags::{NORESPONSE, PAYLOAD, ROUTE, STREAMING, TOPIC};
 use penstock_wire::{
-    DEFAULT_MAX_FRAME, Decoder, Kind, MAX_DEPTH, Message, Topic, cbor_to_json, json_to_cbor,
+    DEFAULT_MAX_FRAME, Decoder, MAX_DEPTH, Message, MessageType, Topic, cbor_to_json, json_to_cbor,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,10 +18,10 @@ fn payload() -> impl Strategy<Value = Vec<u8>> {
 
 fn message() -> impl Strategy<Value = Message> {
     let kind = prop_oneof![
-        Just(Kind::Request),
-        Just(Kind::Response),
-        Just(Kind::Event),
-        Just(Kind::Control)
+        Just(MessageType::Request),
+        Just(MessageType::Response),
+        Just(MessageType::Event),
+        Just(MessageType::Control)
     ];
     let topic =
         ("[a-zä.-]{1,12}|x{250,260}", any::<bool>()).prop_map(|(text, nul)| Topic { text, nul });
@@ -44,7 +44,7 @@ fn message() -> impl Strategy<Value = Message> {
                 topic,
                 payload,
             )| {
-                let control = kind == Kind::Control;
+                let control = kind == MessageType::Control;
                 let mut message = Message::request("a", "");
                 message.kind = kind;
                 message.userid = userid;
@@ -194,7 +194,7 @@ fn responses_copy_routes_topic_and_matchtag() {
         nul: true,
     });
     let response = Message::response_to(&request, 0, Some(Message::json_payload("{}")));
-    assert_eq!(response.kind, Kind::Response);
+    assert_eq!(response.kind, MessageType::Response);
     assert_eq!(response.flags, TOPIC | PAYLOAD | ROUTE | STREAMING);
     assert_eq!((response.userid, response.rolemask), (u32::MAX, 0));
     assert_eq!((response.errnum(), response.matchtag), (0, 7));
@@ -260,7 +260,7 @@ fn messages_without_a_frame_are_rejected() {
         "invalid message: expected at most 1024 routes"
     );
     message.routes = None;
-    message.kind = Kind::Control;
+    message.kind = MessageType::Control;
     assert_eq!(
         check(&message),
         "invalid message: a control message has neither routes, topic nor payload"

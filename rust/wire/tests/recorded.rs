@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Kind, Message};
+use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message, MessageType};
 use serde_json::Value;
 
 const FILES: [&str; 5] = ["client", "exec", "sched", "sched-reload", "services"];
@@ -71,10 +71,16 @@ fn every_frame_decodes_as_recorded() {
             "{place}"
         );
         match message.kind {
-            Kind::Request => assert_eq!(message.nodeid(), number(&expected["nodeid"]), "{place}"),
-            Kind::Response => assert_eq!(message.errnum(), number(&expected["errnum"]), "{place}"),
-            Kind::Event => assert_eq!(message.sequence(), number(&expected["sequence"]), "{place}"),
-            Kind::Control => panic!("{place}: no control message was recorded"),
+            MessageType::Request => {
+                assert_eq!(message.nodeid(), number(&expected["nodeid"]), "{place}")
+            }
+            MessageType::Response => {
+                assert_eq!(message.errnum(), number(&expected["errnum"]), "{place}")
+            }
+            MessageType::Event => {
+                assert_eq!(message.sequence(), number(&expected["sequence"]), "{place}")
+            }
+            MessageType::Control => panic!("{place}: no control message was recorded"),
         }
         match &expected["payload"] {
             Value::Null => match expected.get("payload_text") {

@@ -56,7 +56,7 @@ use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY};
 use penstock_flux::{Matchtags, RequestError, topic};
 use penstock_jobspec::Jobspec;
 use penstock_rset::ResourceSet;
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 
 use crate::protocol::{Event, Hello, Message as ReaperMessage, Request, Target, TaskSpec};
 use crate::types::{BootId, JobId, SpawnFailure, Step, TaskId};
@@ -282,11 +282,11 @@ impl Service {
     /// Handles a message of the broker.
     pub fn handle(&mut self, message: &Message) {
         match message.kind {
-            Kind::Request if message.service() == self.settings.name => {
+            MessageType::Request if message.service() == self.settings.name => {
                 self.handle_request(message);
             }
-            Kind::Response => self.handle_response(message),
-            Kind::Event if message.topic() == topic::JOB_EXCEPTION => {
+            MessageType::Response => self.handle_response(message),
+            MessageType::Event if message.topic() == topic::JOB_EXCEPTION => {
                 self.handle_exception(message);
             }
             _ => {}

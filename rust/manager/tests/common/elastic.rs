@@ -1,7 +1,7 @@
 //! Requests of running jobs, and their answers.
 
 use penstock_manager::Settings;
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
 use super::{Bench, body};
@@ -98,8 +98,9 @@ pub fn jobspec(out: &[Message]) -> Value {
 
 /// The last answer to a `pmix` call, and its status.
 pub fn answer(out: &[Message]) -> (i64, Value) {
-    let is_answer =
-        |message: &&Message| message.kind == Kind::Response && message.topic().starts_with("pmix.");
+    let is_answer = |message: &&Message| {
+        message.kind == MessageType::Response && message.topic().starts_with("pmix.")
+    };
     let mut answers = out
         .iter()
         .filter(is_answer)
@@ -109,8 +110,9 @@ pub fn answer(out: &[Message]) -> (i64, Value) {
 }
 
 pub fn unanswered(out: &[Message]) -> bool {
-    !out.iter()
-        .any(|message| message.kind == Kind::Response && message.topic().starts_with("pmix."))
+    !out.iter().any(|message| {
+        message.kind == MessageType::Response && message.topic().starts_with("pmix.")
+    })
 }
 
 pub fn result(answer: &Value, key: &str) -> Value {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use penstock_flux::flags::STREAMING;
 use penstock_manager::{Manager, Settings};
 use penstock_store::{Store, Synchronous};
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
 pub const OWNER: u32 = 1000;
@@ -278,7 +278,9 @@ pub fn body(message: &Message) -> Value {
 
 /// The topics of the requests and events in `out`, in order.
 pub fn topics(out: &[Message]) -> Vec<&str> {
-    let sent = out.iter().filter(|message| message.kind != Kind::Response);
+    let sent = out
+        .iter()
+        .filter(|message| message.kind != MessageType::Response);
     sent.map(Message::topic).collect()
 }
 
@@ -286,7 +288,7 @@ pub fn topics(out: &[Message]) -> Vec<&str> {
 pub fn rejection(out: &[Message]) -> (u32, String) {
     let response = out
         .iter()
-        .find(|message| message.kind == Kind::Response)
+        .find(|message| message.kind == MessageType::Response)
         .unwrap();
     let text = response.error_text().unwrap_or_default().into_owned();
     (response.errnum(), text)

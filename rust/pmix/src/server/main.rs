@@ -35,7 +35,7 @@ use penstock_flux::pmix_server::{EndedRequest, StartResponse};
 use penstock_flux::{RequestError, topic};
 use penstock_pmix::response::Response;
 use penstock_pmix::{Job, Tasks, status};
-use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Kind, Message};
+use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message, MessageType};
 
 use callbacks::{Callback, callbacks};
 use server::{SERVER, Server, TaskEvent};
@@ -195,8 +195,8 @@ fn run(mut socket: UnixStream) -> io::Result<()> {
         let result = decoder.feed(&buffer[..size], &mut incoming);
         for message in incoming.drain(..) {
             match (message.kind, SERVER.get()) {
-                (Kind::Request, _) => answer(&message, &outgoing),
-                (Kind::Response, Some(server)) => server.handle_response(&message),
+                (MessageType::Request, _) => answer(&message, &outgoing),
+                (MessageType::Response, Some(server)) => server.handle_response(&message),
                 _ => {}
             }
         }

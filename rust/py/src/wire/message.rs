@@ -145,7 +145,7 @@ impl Message {
         errtext: Option<&str>,
         streaming: Option<bool>,
     ) -> PyResult<Self> {
-        if self.0.kind != wire::Kind::Request {
+        if self.0.kind != wire::MessageType::Request {
             let kind = self.0.kind.name();
             return Err(PyValueError::new_err(format!(
                 "expected a request to respond to, found a message of kind {kind}"
@@ -342,10 +342,10 @@ impl Message {
     fn __repr__(&self) -> String {
         let message = &self.0;
         let word = match message.kind {
-            wire::Kind::Response if message.errnum() != 0 => {
+            wire::MessageType::Response if message.errnum() != 0 => {
                 format!(" errnum={}", message.errnum())
             }
-            wire::Kind::Event => format!(" sequence={}", message.sequence()),
+            wire::MessageType::Event => format!(" sequence={}", message.sequence()),
             _ => String::new(),
         };
         let payload = message.payload.as_ref().map_or(0, |payload| payload.len());

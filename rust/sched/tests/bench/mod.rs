@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::errno::ENODATA;
 use penstock_sched::{Options, Phase, Scheduler};
-use penstock_wire::{Kind, Message};
+use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
 /// A scheduler, and its requests that the test has not answered yet.
@@ -97,7 +97,7 @@ impl Bench {
             .scheduler
             .take_out()
             .into_iter()
-            .partition(|message| message.kind == Kind::Response);
+            .partition(|message| message.kind == MessageType::Response);
         self.outstanding.extend::<Vec<Message>>(outstanding);
         responses
     }
@@ -141,7 +141,7 @@ impl Bench {
     pub fn take_responses(&mut self) -> Vec<Message> {
         let (responses, outstanding) = std::mem::take(&mut self.outstanding)
             .into_iter()
-            .partition(|message| message.kind == Kind::Response);
+            .partition(|message| message.kind == MessageType::Response);
         self.outstanding = outstanding;
         responses
     }
