@@ -76,4 +76,4 @@ pub use queue::Order;
 pub use queues::QueueOptions;
 pub use summary::{AllocationSummary, NodeAllocation, PendingJob};
 pub use verdict::{Decision, Interference, Overlong};
-pub use whatif::{Change, Effect, Fit, Moved, Start};
+pub use whatif::{Change, ChangeEffect, Fit, Moved, Start};

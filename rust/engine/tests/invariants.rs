@@ -38,7 +38,7 @@ enum Step {
 }
 
 /// The allocation of a job: cores and gpus by rank.
-type Held = BTreeMap<usize, (u32, u32)>;
+type JobAllocation = BTreeMap<usize, (u32, u32)>;
 
 struct World {
     nodes: Vec<Node>,
@@ -48,7 +48,7 @@ struct World {
     policy: Policy,
     now: f64,
     waiting: BTreeMap<u64, Want>,
-    running: BTreeMap<u64, (Want, Held, f64)>,
+    running: BTreeMap<u64, (Want, JobAllocation, f64)>,
     /// The last reported reserved starts.
     promised: BTreeMap<u64, f64>,
 }
@@ -135,7 +135,7 @@ impl World {
     }
 
     /// The free resources of each node if these jobs are running.
-    fn free<'a>(&self, running: impl Iterator<Item = &'a Held>) -> Vec<(u32, u32)> {
+    fn free<'a>(&self, running: impl Iterator<Item = &'a JobAllocation>) -> Vec<(u32, u32)> {
         let mut free: Vec<_> = self
             .nodes
             .iter()
@@ -242,7 +242,7 @@ impl World {
     }
 
     /// The time at which a job fits as planned, if these jobs are running.
-    fn earliest(&self, request: &Request, running: &[&(Want, Held, f64)]) -> f64 {
+    fn earliest(&self, request: &Request, running: &[&(Want, JobAllocation, f64)]) -> f64 {
         let planned = |end: f64| if end <= self.now { self.now + 1.0 } else { end };
         let mut times: Vec<f64> = running.iter().map(|(.., end)| planned(*end)).collect();
         times.push(self.now);
@@ -282,7 +282,7 @@ impl World {
     }
 
     /// Checks that the allocation of a job meets its request and was free. Returns the allocation.
-    fn check_r(&self, id: u64, request: &Request) -> Held {
+    fn check_r(&self, id: u64, request: &Request) -> JobAllocation {
         let r = self.engine.r(JobId::new(id)).expect("it runs");
         for other in self.running.keys() {
             let other_r = self.engine.r(JobId::new(*other)).expect("it runs");
@@ -292,7 +292,7 @@ impl World {
                 "jobs {other} and {id} share {both:?}"
             );
         }
-        let mut held = Held::new();
+        let mut held = JobAllocation::new();
         let mut all = 0;
         for node in r.nodes() {
             let rank = node.rank as usize;
@@ -329,7 +329,7 @@ impl World {
                 .running
                 .values()
                 .filter(|(want, ..)| want.queue == number);
-            let held: Vec<&Held> = mates.map(|(_, held, _)| held).collect();
+            let held: Vec<&JobAllocation> = mates.map(|(_, held, _)| held).collect();
             let nodes: usize = held.iter().map(|held| held.len()).sum();
             let cores = held.iter().flat_map(|held| held.values());
             let cores: u64 = cores.map(|(cores, _)| u64::from(*cores)).sum();

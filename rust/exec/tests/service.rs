@@ -26,8 +26,8 @@ use virtual_kernel::{REAPER, VirtualKernel};
 const BOOT: BootId = BootId(42);
 const OWNER: u32 = 1000;
 const URI: &str = "local:///run/penstock.sock";
-/// More than every time-out of the service, in seconds.
-const LONG: f64 = 60.0;
+/// Longer than every timeout of the service, in seconds.
+const BEYOND_ALL_TIMEOUTS_S: f64 = 60.0;
 
 /// The state of the job manager's conversation about a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -631,7 +631,7 @@ impl World {
             self.run();
         }
         for _ in 0..3 {
-            self.advance(LONG);
+            self.advance(BEYOND_ALL_TIMEOUTS_S);
             self.run();
         }
     }
@@ -1321,7 +1321,7 @@ impl World {
                     self.connect_reaper();
                 }
             }
-            Action::Advance => self.advance(LONG),
+            Action::Advance => self.advance(BEYOND_ALL_TIMEOUTS_S),
             Action::Run => self.run(),
         }
     }

@@ -24,9 +24,9 @@ pub struct AllocRequest<'a> {
     pub attributes: Vec<Value>,
 }
 
-/// How a request ended: the last response to `pmix.alloc`, and the response to `pmix.cancel`.
+/// The last response to `pmix.alloc`, and the response to `pmix.cancel`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct OutcomeResponse {
+pub struct FinalResponse {
     /// The PMIx status, 0 for success.
     pub status: i32,
     /// The human-readable reason, if the status is not 0.
@@ -173,7 +173,7 @@ pub struct AbortRequest<'a> {
 }
 
 impl Payload for AllocRequest<'_> {}
-impl Payload for OutcomeResponse {}
+impl Payload for FinalResponse {}
 impl Payload for QueuedResponse<'_> {}
 impl Payload for CancelRequest<'_> {}
 impl Payload for JobRequest<'_> {}

@@ -282,7 +282,7 @@ fn sched_and_pmix_payloads_round_trip() {
     round_trip::<pmix::AllocRequest>(
         r#"{"job":1,"rank":0,"host":"n0","directive":"extend","attributes":[{"key":"a"}]}"#,
     );
-    round_trip::<pmix::OutcomeResponse>(
+    round_trip::<pmix::FinalResponse>(
         r#"{"status":0,"reason":"","results":[{"key":"a"}],"cancelled":["x"]}"#,
     );
     round_trip::<pmix::QueuedResponse>(r#"{"status":0,"queued":true,"id":"x","alloc":null}"#);

@@ -1,6 +1,6 @@
 //! Payloads of the instance's responses, as attributes for a task.
 
-use penstock_flux::pmix::{EventResponse, OutcomeResponse, QueryResponse, RequestRow};
+use penstock_flux::pmix::{EventResponse, FinalResponse, QueryResponse, RequestRow};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
@@ -46,7 +46,7 @@ impl Response {
 
     /// Reads a response to `pmix.alloc`: its status, reason and results.
     pub fn from_alloc(errnum: u32, payload: Option<&[u8]>) -> Self {
-        Self::read(errnum, payload, |outcome: OutcomeResponse| {
+        Self::read(errnum, payload, |outcome: FinalResponse| {
             let mut response = Self::of_status(outcome.status);
             response.add_text(TEXT, Some(&outcome.reason));
             response.add_results(&outcome.results);

@@ -21,7 +21,7 @@ const HEADER_LENGTH: u8 = 20;
 const HEADER_MAGIC: u8 = 0x8E;
 const VERSION: u8 = 0x01;
 /// A part's first byte that announces a 4-byte length.
-const LONG: u8 = 0xFF;
+const LENGTH_ESCAPE: u8 = 0xFF;
 
 fn error<T>(offset: usize, detail: String) -> Result<T, Error> {
     Err(Error::new(Subject::Frame, offset, detail))
@@ -29,7 +29,11 @@ fn error<T>(offset: usize, detail: String) -> Result<T, Error> {
 
 /// The size in a frame of a part of `len` bytes, its length included.
 fn part_len(len: usize) -> usize {
-    len.saturating_add(if len < usize::from(LONG) { 1 } else { 5 })
+    len.saturating_add(if len < usize::from(LENGTH_ESCAPE) {
+        1
+    } else {
+        5
+    })
 }
 
 /// The size of a message's frame in bytes, with `payload` in place of its own payload.
@@ -106,7 +110,7 @@ impl<'a> Parts<'a> {
                 format!("expected {name} at byte {at} (flag {flag:02X} is set), found the header"),
             );
         };
-        let (len, rest) = if short == LONG {
+        let (len, rest) = if short == LENGTH_ESCAPE {
             let Some((&long, rest)) = rest.split_first_chunk::<4>() else {
                 return error(
                     at + 1,
@@ -117,7 +121,7 @@ impl<'a> Parts<'a> {
                 );
             };
             let len = u32::from_be_bytes(long) as usize;
-            if len < usize::from(LONG) {
+            if len < usize::from(LENGTH_ESCAPE) {
                 return error(
                     at + 1,
                     format!(
@@ -328,9 +332,9 @@ pub(crate) fn parse(frame: &[u8]) -> Result<Message, Error> {
 fn write_part(out: &mut Vec<u8>, pieces: [&[u8]; 2]) {
     let len = pieces[0].len() + pieces[1].len();
     match u8::try_from(len) {
-        Ok(short) if short != LONG => out.push(short),
+        Ok(short) if short != LENGTH_ESCAPE => out.push(short),
         _ => {
-            out.push(LONG);
+            out.push(LENGTH_ESCAPE);
             out.extend_from_slice(&length_field(len));
         }
     }

@@ -290,7 +290,7 @@ impl Backfill for Easy {
         } else {
             let cost = shadow.cost(&state.machine, overlay, shares);
             shadow.spare = shadow.spare.saturating_sub(cost);
-            AtShadowTime::Held
+            AtShadowTime::Allocated
         };
         shadow.settle(&state.machine, overlay, shares, then);
     }

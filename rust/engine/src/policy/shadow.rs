@@ -124,7 +124,7 @@ pub(crate) enum AtShadowTime {
     /// Its job has ended.
     Released,
     /// Its job still runs.
-    Held,
+    Allocated,
 }
 
 /// A time, and the units of a shape that are free then.
@@ -315,7 +315,7 @@ impl Shadow {
             let free = overlay.at(machine, place);
             let free = match then {
                 AtShadowTime::Released => free,
-                AtShadowTime::Held => without(free, share.ncores(), share.ngpus()),
+                AtShadowTime::Allocated => without(free, share.ncores(), share.ngpus()),
             };
             overlay.set(place, free);
         }

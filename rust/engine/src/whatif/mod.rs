@@ -71,7 +71,7 @@ impl Moved {
 
 /// The effect of a change.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Effect {
+pub struct ChangeEffect {
     /// The start of the job to which the change applies, without the change; `None` if it is not
     /// pending.
     pub before: Option<Start>,
@@ -81,7 +81,7 @@ pub struct Effect {
     pub moved: Vec<Moved>,
 }
 
-impl Effect {
+impl ChangeEffect {
     /// The effect as a sentence without its full stop: the new start of the job to which the change
     /// applies, and the number of other jobs that move. Times are relative to `now`.
     pub fn sentence(&self, now: f64) -> String {
@@ -142,7 +142,12 @@ impl Engine {
     ///
     /// The job to which the change applies is not pending (or, if it is to be cancelled, neither
     /// pending nor running), or the job to be submitted is already known.
-    pub fn what_if(&self, change: &Change, now: f64, max_compared: usize) -> Result<Effect, Error> {
+    pub fn what_if(
+        &self,
+        change: &Change,
+        now: f64,
+        max_compared: usize,
+    ) -> Result<ChangeEffect, Error> {
         let mut changed = self.clone();
         changed.apply(change)?;
         let job = change.job();
@@ -166,7 +171,7 @@ impl Engine {
             (moved.before.time() != moved.after.time()).then_some(moved)
         });
         let moved = moved.collect();
-        Ok(Effect {
+        Ok(ChangeEffect {
             before: job.and_then(|id| before.remove(&id)),
             after: job.and_then(|id| after.remove(&id)),
             moved,

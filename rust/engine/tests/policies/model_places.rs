@@ -15,14 +15,14 @@ use crate::steps::{Node, Step, Want, nodes, step};
 /// The free resources of each node: cores, gpus.
 type Free = Vec<(u32, u32)>;
 /// The allocation of a job: cores and gpus by node.
-type Held = BTreeMap<usize, (u32, u32)>;
+type JobAllocation = BTreeMap<usize, (u32, u32)>;
 
 #[derive(Clone, Debug)]
 struct Model {
     nodes: Vec<Node>,
     free: Free,
     queue: BTreeMap<u64, Want>,
-    running: BTreeMap<u64, (Held, f64)>,
+    running: BTreeMap<u64, (JobAllocation, f64)>,
 }
 
 impl Model {
@@ -64,9 +64,13 @@ impl Model {
     }
 
     /// Places a job by first fit, on nodes that `accept` accepts.
-    fn place(&self, want: Want, accept: impl Fn(usize, (u32, u32)) -> bool) -> Option<Held> {
+    fn place(
+        &self,
+        want: Want,
+        accept: impl Fn(usize, (u32, u32)) -> bool,
+    ) -> Option<JobAllocation> {
         let mut left = Self::need(want);
-        let mut held = Held::new();
+        let mut held = JobAllocation::new();
         for (place, free) in self.free.iter().enumerate() {
             let units = self.units(want, place, *free).min(left);
             if units > 0 {
@@ -80,7 +84,7 @@ impl Model {
         (left == 0).then_some(held)
     }
 
-    fn take(&mut self, id: u64, held: Held, end: f64) {
+    fn take(&mut self, id: u64, held: JobAllocation, end: f64) {
         for (place, (cores, gpus)) in &held {
             self.free[*place].0 -= cores;
             self.free[*place].1 -= gpus;
@@ -323,7 +327,7 @@ fn check(nodes: Vec<Node>, steps: Vec<Step>, policy: Policy, each: bool) {
         assert_eq!(found, expected);
         for (id, _) in found {
             let r = engine.r(JobId::new(id)).expect("it runs");
-            let held: Held = r
+            let held: JobAllocation = r
                 .nodes()
                 .map(|node| {
                     let cores = u32::try_from(node.cores.len()).expect("few cores");

@@ -45,12 +45,12 @@ struct Plan<'a> {
     limits: Vec<(Resource, Rlimit)>,
     log: BorrowedFd<'a>,
     null: BorrowedFd<'a>,
-    outcome: Outcome,
+    progress: ChildProgress,
 }
 
-/// The child's progress. It is written by the child and read by the parent, in the memory that they share.
+/// The progress of the child. It is written by the child and read by the parent, in the memory that they share.
 #[derive(Clone, Copy)]
-enum Outcome {
+enum ChildProgress {
     Created,
     Recorded(ProcessId),
     Failed(SpawnFailure),
@@ -74,7 +74,7 @@ pub(super) fn spawn(
         limits: limits(spec, mark)?,
         log,
         null,
-        outcome: Outcome::Created,
+        progress: ChildProgress::Created,
     };
     let failure = match syscalls::spawn(stack, &mut plan) {
         Err(error) => {
@@ -83,13 +83,13 @@ pub(super) fn spawn(
                 errno: error.raw_os_error().unwrap_or(libc::EIO),
             });
         }
-        Ok(pid) => match plan.outcome {
-            Outcome::Recorded(process) => return Ok(process),
-            Outcome::Failed(failure) => {
+        Ok(pid) => match plan.progress {
+            ChildProgress::Recorded(process) => return Ok(process),
+            ChildProgress::Failed(failure) => {
                 syscalls::reap(Some(pid));
                 failure
             }
-            Outcome::Created => {
+            ChildProgress::Created => {
                 // The child was killed before it could record its start.
                 syscalls::reap(Some(pid));
                 SpawnFailure {
@@ -172,7 +172,7 @@ impl ChildWork for Plan<'_> {
             },
             Err(failure) => failure,
         };
-        self.outcome = Outcome::Failed(failure);
+        self.progress = ChildProgress::Failed(failure);
     }
 }
 
@@ -190,7 +190,7 @@ impl Plan<'_> {
             sched_setaffinity(None, cpus).map_err(at(Step::Bind))?;
         }
         let process = self.record().map_err(at(Step::Record))?;
-        self.outcome = Outcome::Recorded(process);
+        self.progress = ChildProgress::Recorded(process);
         // After the record: a limit on file sizes would hold for the log too.
         for (resource, limit) in &self.limits {
             setrlimit(*resource, *limit).map_err(at(Step::Limit))?;

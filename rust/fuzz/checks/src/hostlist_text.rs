@@ -4,8 +4,8 @@ use penstock_hostlist::Hostlist;
 
 use crate::hash;
 
-/// Up to so many hosts are looked at one by one.
-const FEW: u64 = 4096;
+/// The largest number of hosts that are compared one by one.
+const MAX_LISTED_HOSTS: u64 = 4096;
 
 /// Reads the bytes as a hostlist, and compares the result with that of a second reader.
 ///
@@ -108,7 +108,7 @@ impl Hosts<'_> {
                 names.into_iter().flat_map(longer).collect()
             })
         };
-        (self.count() <= FEW).then(|| self.0.iter().flat_map(product).collect())
+        (self.count() <= MAX_LISTED_HOSTS).then(|| self.0.iter().flat_map(product).collect())
     }
 }
 

@@ -5,8 +5,8 @@ use penstock_idset::IdSet;
 use crate::hash;
 use crate::intervals::Intervals;
 
-/// Up to so many ids are looked at one by one.
-const FEW: u64 = 4096;
+/// The largest number of ids that are compared one by one.
+const MAX_LISTED_IDS: u64 = 4096;
 
 /// Reads the bytes as an idset, and compares the result with that of a second reader.
 ///
@@ -105,7 +105,7 @@ pub fn same(set: &IdSet, model: &Intervals) {
     );
     assert_eq!(set.first(), model.ids().next().map(id));
     assert_eq!(set.last(), model.ids().next_back().map(id));
-    if set.len() <= FEW {
+    if set.len() <= MAX_LISTED_IDS {
         assert!(set.iter().eq(model.ids().map(id)), "{set}");
         assert!(set.iter().rev().eq(model.ids().rev().map(id)), "{set}");
     }
@@ -131,7 +131,7 @@ pub fn written(set: &IdSet) {
         equal(&again, set);
         assert_eq!(again.to_string(), *set.to_string());
     }
-    if set.len() <= FEW {
+    if set.len() <= MAX_LISTED_IDS {
         equal(&set.iter().collect(), set);
         equal(&set.iter().rev().collect(), set);
     }

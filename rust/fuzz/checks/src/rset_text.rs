@@ -3,8 +3,8 @@
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 
-/// Up to so many nodes are looked at one by one.
-const FEW: usize = 256;
+/// The largest number of nodes that are compared one by one.
+const MAX_LISTED_NODES: usize = 256;
 
 /// Reads the bytes as an R, writes and rereads it, splits it and combines its parts.
 ///
@@ -37,13 +37,13 @@ fn counts(set: &ResourceSet) {
     assert_eq!(set.nnodes(), hosts.len());
     assert_eq!(ranks.len(), hosts.len() as u64);
     let (mut cores, mut gpus) = (0, 0);
-    for ((node, rank), host) in set.nodes().zip(&ranks).zip(&hosts).take(FEW) {
+    for ((node, rank), host) in set.nodes().zip(&ranks).zip(&hosts).take(MAX_LISTED_NODES) {
         assert_eq!((node.rank, node.host.as_str()), (rank, host.as_str()));
         assert_eq!(set.node(rank), Some(node.clone()));
         assert_eq!(set.nodes_from(rank).next(), Some(node.clone()));
         (cores, gpus) = (cores + node.cores.len(), gpus + node.gpus.len());
     }
-    if set.nnodes() <= FEW {
+    if set.nnodes() <= MAX_LISTED_NODES {
         assert_eq!(set.nodes().count(), set.nnodes());
         assert_eq!((set.ncores(), set.ngpus()), (cores, gpus));
         let found = set

@@ -309,12 +309,12 @@ fn respond_denial(cx: &mut Context, message: &Message, denial: &Denial) {
     respond_finally(cx, message, &response);
 }
 
-fn canceled(done: Result<Vec<String>, Denial>) -> pmix::OutcomeResponse {
+fn canceled(done: Result<Vec<String>, Denial>) -> pmix::FinalResponse {
     let (status, reason, names) = match done {
         Ok(names) => (0, String::new(), names),
         Err(denial) => (denial.status.0, denial.reason, Vec::new()),
     };
-    pmix::OutcomeResponse {
+    pmix::FinalResponse {
         status,
         reason,
         results: Vec::new(),

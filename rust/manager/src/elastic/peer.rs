@@ -1,7 +1,7 @@
 //! The state of all PMIx requests, and how a request ends.
 
 use penstock_elastic::{Denial, Entry, Ledger, Loan, Status};
-use penstock_flux::pmix::OutcomeResponse;
+use penstock_flux::pmix::FinalResponse;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Value, json};
@@ -49,8 +49,8 @@ impl End {
 }
 
 /// The response that says how a request ended.
-pub(super) fn end_response(status: i32, reason: &str, results: &[Value]) -> OutcomeResponse {
-    OutcomeResponse {
+pub(super) fn end_response(status: i32, reason: &str, results: &[Value]) -> FinalResponse {
+    FinalResponse {
         status,
         reason: reason.to_owned(),
         results: results.to_vec(),
@@ -59,7 +59,7 @@ pub(super) fn end_response(status: i32, reason: &str, results: &[Value]) -> Outc
 }
 
 /// Sends the last response to a `pmix.alloc` and, to a stream, its end.
-pub(super) fn respond_finally(cx: &mut Context, caller: &Message, response: &OutcomeResponse) {
+pub(super) fn respond_finally(cx: &mut Context, caller: &Message, response: &FinalResponse) {
     cx.answer(caller, response);
     if caller.is_streaming() {
         cx.end_stream(caller);

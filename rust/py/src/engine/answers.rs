@@ -1,6 +1,6 @@
 //! Queries about pending jobs: reasons, estimates, what-if.
 
-use penstock_engine::{Change, Effect, Estimate, Field, Job, Reason, Start};
+use penstock_engine::{Change, ChangeEffect, Estimate, Field, Job, Reason, Start};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use pyo3::prelude::*;
@@ -32,7 +32,7 @@ fn when(start: Start, now: f64) -> When {
     }
 }
 
-fn changed(effect: Effect, now: f64) -> Changed {
+fn changed(effect: ChangeEffect, now: f64) -> Changed {
     let sentence = effect.sentence(now);
     let moved = effect.moved.into_iter();
     let moved = moved.map(|job| (job.id.get(), when(job.before, now), when(job.after, now)));

@@ -69,7 +69,7 @@ fn room_is_what_can_go_without_harm_and_follows_the_machine() {
             .collect::<Vec<_>>(),
         [2]
     );
-    shadow.settle(machine, &mut overlay, &shares, AtShadowTime::Held);
+    shadow.settle(machine, &mut overlay, &shares, AtShadowTime::Allocated);
     machine.allocate(&shares);
     assert_eq!(shadow.room(machine, &mut overlay), 0);
     assert_eq!(shadow.place_beside(machine, &mut overlay, one), None);
