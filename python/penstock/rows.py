@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, NotRequired, Required, TypedDict
 
 __all__ = [
     "Accuracy",
+    "BulkResponse",
     "DrainMode",
     "Drained",
     "Estimates",
@@ -18,7 +19,6 @@ __all__ = [
     "Level",
     "LogRow",
     "Moved",
-    "Outcome",
     "Purged",
     "QueueStatus",
     "Reason",
@@ -99,8 +99,8 @@ class Submission(TypedDict, total=False):
     flags: int
 
 
-class Outcome(NamedTuple):
-    """The result of a request about several jobs.
+class BulkResponse(NamedTuple):
+    """The response to a request about several jobs.
 
     Attributes:
         done: The number of jobs for which it succeeded.

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from penstock._core import Message
 
 # The first six ranks are in the first inventory; growth adds the others.
-RANKS, MOST, CORES = 6, 8, 4
+RANKS, MAX_RANKS, CORES = 6, 8, 4
 EXCLUDED = IDset("5")
-EVERYTHING = simulated(MOST, CORES)
+EVERYTHING = simulated(MAX_RANKS, CORES)
 KEYS = {"up", "down", "shrink", "grow", "property-add", "property-remove", "expiration"}
 # Among those that are there, mostly; any, whether there or not, now and then.
-places = st.sets(st.integers(0, MOST - 1), min_size=1, max_size=3)
+places = st.sets(st.integers(0, MAX_RANKS - 1), min_size=1, max_size=3)
 any_ranks = places.map(lambda ranks: str(IDset(ranks)))
 
 
@@ -316,7 +316,7 @@ class Acquisition(RuleBasedStateMachine):
     # --- jobs, by which one sees what the scheduler takes for up
 
     @precondition(lambda self: len(self.jobs) < 12)
-    @rule(rank=st.integers(0, MOST - 1))
+    @rule(rank=st.integers(0, MAX_RANKS - 1))
     def submit(self, rank: int) -> None:
         if rank in self.there - EXCLUDED:
             self.jobs[self.user.submit(jobspec(rank))] = rank

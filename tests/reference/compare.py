@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.reference import shapes, simulator
-from tests.reference.events import Job, Outcome, simulate
+from tests.reference.events import Job, SimulatedRun, simulate
 from tests.reference.workloads import Workload, random_shapes, random_workload
 
 from penstock._core import Simulation
@@ -34,7 +34,7 @@ SHAPE_POLICIES = ["fcfs", "easy"]
 Rows = dict[int, tuple[object, ...]]
 
 
-def expected(workload: Workload, policy: str) -> dict[int, Outcome]:
+def expected(workload: Workload, policy: str) -> dict[int, SimulatedRun]:
     """The results of the reference."""
     if workload.kind == "shapes":
         scheduler = shapes.scheduler(policy, list(workload.machine))
@@ -350,7 +350,9 @@ def compare_trace(workload: Workload, policies: list[str]) -> dict[str, Tally]:
     return tallies
 
 
-def jobs_with(workload: Workload, outcomes: dict[int, Outcome]) -> Iterator[tuple[Job, Outcome]]:
+def jobs_with(
+    workload: Workload, outcomes: dict[int, SimulatedRun]
+) -> Iterator[tuple[Job, SimulatedRun]]:
     """The jobs that have run, with their results."""
     for job in workload.jobs:
         if outcomes[job.id].start is not None:

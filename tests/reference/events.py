@@ -51,7 +51,7 @@ class Running:
 
 
 @dataclass
-class Outcome:
+class SimulatedRun:
     """The result of a job; one that never started has no start and no end."""
 
     start: float | None = None
@@ -82,9 +82,9 @@ def planned_end(start: float, estimate: float, now: float) -> float:
 
 def simulate(
     jobs: list[Job], scheduler: Scheduler, *, kill_at_limit: bool = False
-) -> dict[int, Outcome]:
+) -> dict[int, SimulatedRun]:
     """Runs all jobs, which are in file order; returns each result by id."""
-    outcomes = {job.id: Outcome() for job in jobs}
+    outcomes = {job.id: SimulatedRun() for job in jobs}
     # `sorted` is stable: jobs that are submitted at the same time stay in file order.
     to_come = sorted(jobs, key=lambda job: job.submit)
     ends: list[tuple[float, Job]] = []

@@ -13,7 +13,7 @@ from penstock.client import Client
 if TYPE_CHECKING:
     import argparse
 
-    from penstock.rows import Outcome
+    from penstock.rows import BulkResponse
 
 SUMMARY = """Cancel jobs, pending or running.
 
@@ -54,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
     return tell("cancel", errors)
 
 
-def _cancel_many(client: Client, args: argparse.Namespace, states: list[str]) -> Outcome:
+def _cancel_many(client: Client, args: argparse.Namespace, states: list[str]) -> BulkResponse:
     if not states:
         return client.cancel(note=args.message, userid=args.user)
     parts: list[dict[str, Any]] = [{"states": states}, {"states": ["active"]}]

@@ -17,7 +17,7 @@ def _join(texts: list[str]) -> Hostlist:
     return Hostlist(text for text in texts if text)
 
 
-KIND = sets.Kind(
+KIND = sets.SetType(
     verb="hostlist",
     example="node[0-99],login",
     element="host",

@@ -23,7 +23,7 @@ def _find(ids: IDset, member: int) -> int | None:
     return ids.rank(member) if member in ids else None
 
 
-KIND = sets.Kind(
+KIND = sets.SetType(
     verb="idset",
     example="0-3,8",
     element="id",

@@ -29,8 +29,8 @@ COMBINATIONS = {
 }
 
 
-class Kind(NamedTuple):
-    """The kind of set that a verb works on."""
+class SetType(NamedTuple):
+    """The type of set that a verb works on."""
 
     verb: str
     """The verb, as in `penstock VERB`."""
@@ -52,7 +52,7 @@ class Kind(NamedTuple):
     """Further operations that make another set of one."""
 
 
-def register(parser: argparse.ArgumentParser, kind: Kind) -> None:
+def register(parser: argparse.ArgumentParser, kind: SetType) -> None:
     """Adds the operations and their arguments.
 
     Args:
@@ -133,7 +133,7 @@ def _parts(text: str) -> int:
     return int(text)
 
 
-def main(args: argparse.Namespace, kind: Kind) -> int:
+def main(args: argparse.Namespace, kind: SetType) -> int:
     """Runs the verb.
 
     Args:
@@ -163,7 +163,7 @@ def _texts(arguments: list[str], *, lines: bool) -> list[str]:
     return texts
 
 
-def _mend(text: str, kind: Kind) -> str:
+def _mend(text: str, kind: SetType) -> str:
     """The corrected text; prints the corrections to the standard error."""
     members, mended = kind.read(text)
     if mended:
@@ -172,7 +172,7 @@ def _mend(text: str, kind: Kind) -> str:
     return str(members)
 
 
-def _run(args: argparse.Namespace, kind: Kind) -> None:
+def _run(args: argparse.Namespace, kind: SetType) -> None:
     texts = _texts(args.sets, lines=args.lenient)
     if args.lenient:
         texts = [_mend(text, kind) for text in texts]
@@ -187,7 +187,7 @@ def _run(args: argparse.Namespace, kind: Kind) -> None:
         _OPERATIONS[args.operation](whole, args, kind)
 
 
-def _combine(operation: str, texts: list[str], kind: Kind) -> Members:
+def _combine(operation: str, texts: list[str], kind: SetType) -> Members:
     """Combines the sets from the left, several at a time where the operation permits it."""
     if operation == "union":
         # Of a list of hosts this drops the repeats.
@@ -205,7 +205,7 @@ def _chunks(whole: Members) -> Iterator[list[int] | list[str]]:
         yield whole[start : start + CHUNK].expand()
 
 
-def _expand(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
+def _expand(whole: Members, args: argparse.Namespace, kind: SetType) -> None:
     position = 0
     for chunk in _chunks(whole):
         if args.json:
@@ -220,15 +220,15 @@ def _expand(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
         sys.stdout.write("\n")
 
 
-def _fold(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
+def _fold(whole: Members, args: argparse.Namespace, kind: SetType) -> None:
     print(kind.fold(whole, args))
 
 
-def _count(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
+def _count(whole: Members, args: argparse.Namespace, kind: SetType) -> None:
     print(len(whole))
 
 
-def _nth(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
+def _nth(whole: Members, args: argparse.Namespace, kind: SetType) -> None:
     end = args.position + 1 or len(whole)
     found = whole[args.position : end].expand()
     if not found:
@@ -237,18 +237,18 @@ def _nth(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
     print(found[0])
 
 
-def _cut(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
+def _cut(whole: Members, args: argparse.Namespace, kind: SetType) -> None:
     print(whole[args.slice])
 
 
-def _find(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
+def _find(whole: Members, args: argparse.Namespace, kind: SetType) -> None:
     position = kind.find(whole, args.value)
     if position is None:
         raise NotFoundError(f"{kind.element} `{args.value}` is not in it")
     print(position)
 
 
-def _split(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
+def _split(whole: Members, args: argparse.Namespace, kind: SetType) -> None:
     parts: Sequence[Members] = whole.split(args.parts)
     for number, part in enumerate(parts):
         if args.json:
@@ -258,7 +258,7 @@ def _split(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
             print(part)
 
 
-_OPERATIONS: dict[str, Callable[[Members, argparse.Namespace, Kind], None]] = {
+_OPERATIONS: dict[str, Callable[[Members, argparse.Namespace, SetType], None]] = {
     "expand": _expand,
     "fold": _fold,
     "count": _count,

@@ -30,7 +30,7 @@ from penstock.client.calls import (
     submissions,
     void_call,
 )
-from penstock.rows import Estimates, Explained, Outcome
+from penstock.rows import BulkResponse, Estimates, Explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -279,8 +279,8 @@ def _errors_by_job(response: dict[str, Any]) -> dict[int, str]:
     return {int(job): text for job, text in response["errors"].items()}
 
 
-def _read_outcome(response: dict[str, Any]) -> Outcome:
-    return Outcome(response["count"], _errors_by_job(response))
+def _read_bulk_response(response: dict[str, Any]) -> BulkResponse:
+    return BulkResponse(response["count"], _errors_by_job(response))
 
 
 def _read_rows(response: dict[str, Any]) -> list[JobRow]:
@@ -309,9 +309,9 @@ def _list_jobs(
     return StreamCall(topics.job_list.LIST, payload, _read_rows)
 
 
-def _raise(ids: Iterable[int] | None, payload: dict[str, Any]) -> Call[Outcome]:
+def _raise(ids: Iterable[int] | None, payload: dict[str, Any]) -> Call[BulkResponse]:
     payload |= {"all": True} if ids is None else {"ids": list(ids)}
-    return Call(topics.job_manager.RAISE, payload, _read_outcome)
+    return Call(topics.job_manager.RAISE, payload, _read_bulk_response)
 
 
 def _set_queue(
@@ -572,7 +572,7 @@ class Methods:
     @request
     def cancel(
         self, ids: Iterable[int] | None = None, *, note: str = "", userid: int | None = None
-    ) -> Call[Outcome]:
+    ) -> Call[BulkResponse]:
         """Cancels jobs: these, or all active ones (of a user)."""
         payload = {"type": "cancel", "severity": 0, "note": note}
         return _raise(ids, payload | ({} if userid is None else {"userid": userid}))
@@ -586,7 +586,7 @@ class Methods:
         severity: int = 0,
         note: str = "",
         wait_status: int | None = None,
-    ) -> Call[Outcome]:
+    ) -> Call[BulkResponse]:
         """Raises an exception for jobs (RFC 21).
 
         Args:
@@ -600,22 +600,24 @@ class Methods:
         return _raise(ids, payload | ({} if wait_status is None else {"wait_status": wait_status}))
 
     @request
-    def kill(self, ids: Iterable[int], signum: int = signal.SIGTERM) -> Call[Outcome]:
+    def kill(self, ids: Iterable[int], signum: int = signal.SIGTERM) -> Call[BulkResponse]:
         """Sends a signal to the tasks of running jobs."""
-        return Call(topics.job_manager.KILL, {"ids": list(ids), "signum": signum}, _read_outcome)
-
-    @request
-    def urgency(self, ids: Iterable[int], urgency: int) -> Call[Outcome]:
-        """Changes the urgency of pending jobs, 0 (hold) to 31 (expedite)."""
         return Call(
-            topics.job_manager.URGENCY, {"ids": list(ids), "urgency": urgency}, _read_outcome
+            topics.job_manager.KILL, {"ids": list(ids), "signum": signum}, _read_bulk_response
         )
 
     @request
-    def prioritize(self, pairs: Iterable[tuple[int, int]]) -> Call[Outcome]:
+    def urgency(self, ids: Iterable[int], urgency: int) -> Call[BulkResponse]:
+        """Changes the urgency of pending jobs, 0 (hold) to 31 (expedite)."""
+        return Call(
+            topics.job_manager.URGENCY, {"ids": list(ids), "urgency": urgency}, _read_bulk_response
+        )
+
+    @request
+    def prioritize(self, pairs: Iterable[tuple[int, int]]) -> Call[BulkResponse]:
         """Changes the priorities of jobs in one request: pairs of id and 0 to 4294967295."""
         payload = {"jobs": [list(pair) for pair in pairs]}
-        return Call(topics.job_manager.PRIORITIZE, payload, _read_outcome)
+        return Call(topics.job_manager.PRIORITIZE, payload, _read_bulk_response)
 
     @request
     def memo(self, job: int, memo: Mapping[str, Any]) -> Call[None]:

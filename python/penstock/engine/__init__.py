@@ -16,11 +16,12 @@ rank0/core[0-1]
 """
 
 from penstock._core import Decisions
-from penstock.engine.answers import Estimates, Explanation, Fit, Moved, Outcome, Start
+from penstock.engine.answers import ChangeEffect, Estimates, Explanation, Fit, Moved, Start
 from penstock.engine.engine import Engine
 from penstock.engine.views import Decision, Denial, Pending, Running
 
 __all__ = [
+    "ChangeEffect",
     "Decision",
     "Decisions",
     "Denial",
@@ -29,7 +30,6 @@ __all__ = [
     "Explanation",
     "Fit",
     "Moved",
-    "Outcome",
     "Pending",
     "Running",
     "Start",

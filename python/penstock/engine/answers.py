@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     When = tuple[float | None, IDset | None, str | None]
     Changed = tuple[When | None, When | None, list[tuple[int, When, When]], str]
 
-__all__ = ["Estimates", "Explanation", "Fit", "Moved", "Outcome", "Start"]
+__all__ = ["ChangeEffect", "Estimates", "Explanation", "Fit", "Moved", "Start"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ChangeEffect:
     """The effect of a change. Its text is the sentence."""
 
     before: Start | None
@@ -102,7 +102,7 @@ class Outcome:
     """The reason as a sentence."""
 
     @classmethod
-    def of(cls, changed: Changed) -> Outcome:
+    def of(cls, changed: Changed) -> ChangeEffect:
         """One from its parts."""
         before, after, moved, sentence = changed
         return cls(

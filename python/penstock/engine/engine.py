@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._core import Decisions, EngineCore
 from penstock.engine import saved
-from penstock.engine.answers import Estimates, Explanation, Fit, Outcome
+from penstock.engine.answers import ChangeEffect, Estimates, Explanation, Fit
 from penstock.engine.views import Pending, Running
 from penstock.errors import EngineError, JobspecError
 
@@ -643,7 +643,7 @@ class Engine:
         priority: int = 16,
         queue: str | None = None,
         look: int = 100,
-    ) -> Outcome:
+    ) -> ChangeEffect:
         """Predicts the start of a job submitted now, the last of its priority, and the delays.
 
         This and the other predictions use a snapshot; the engine does not change. They
@@ -664,9 +664,11 @@ class Engine:
         _check_range("look", look)
         _check_range("priority", priority, MAX_PRIORITY)
         core = self._core
-        return Outcome.of(core.what_if_submitted(now, look, shape, (duration, priority, queue)))
+        return ChangeEffect.of(
+            core.what_if_submitted(now, look, shape, (duration, priority, queue))
+        )
 
-    def what_if_cancelled(self, now: float, job: int, *, look: int = 100) -> Outcome:
+    def what_if_cancelled(self, now: float, job: int, *, look: int = 100) -> ChangeEffect:
         """Predicts earlier starts after the cancellation of a pending or running job.
 
         Args:
@@ -678,7 +680,7 @@ class Engine:
             EngineError: there is no such job.
         """
         _check_range("look", look)
-        return Outcome.of(self._core.what_if_cancelled(now, look, job))
+        return ChangeEffect.of(self._core.what_if_cancelled(now, look, job))
 
     def what_if_changed(
         self,
@@ -688,7 +690,7 @@ class Engine:
         units: int | None = None,
         duration: float | None = None,
         look: int = 100,
-    ) -> Outcome:
+    ) -> ChangeEffect:
         """Predicts the start of a pending job with a changed request.
 
         Args:
@@ -704,17 +706,17 @@ class Engine:
         _check_range("look", look)
         if units is not None:
             _check_range("units", units, MAX_PRIORITY)
-        return Outcome.of(self._core.what_if_changed(now, look, job, units, duration))
+        return ChangeEffect.of(self._core.what_if_changed(now, look, job, units, duration))
 
-    def what_if_up(self, now: float, ranks: Ranks, *, look: int = 100) -> Outcome:
+    def what_if_up(self, now: float, ranks: Ranks, *, look: int = 100) -> ChangeEffect:
         """Predicts earlier starts if targets were up; see `what_if_submitted`."""
         _check_range("look", look)
-        return Outcome.of(self._core.what_if_marked(now, look, ranks, up=True))
+        return ChangeEffect.of(self._core.what_if_marked(now, look, ranks, up=True))
 
-    def what_if_down(self, now: float, ranks: Ranks, *, look: int = 100) -> Outcome:
+    def what_if_down(self, now: float, ranks: Ranks, *, look: int = 100) -> ChangeEffect:
         """Predicts later starts if targets were down; see `what_if_submitted`."""
         _check_range("look", look)
-        return Outcome.of(self._core.what_if_marked(now, look, ranks, up=False))
+        return ChangeEffect.of(self._core.what_if_marked(now, look, ranks, up=False))
 
     def fit_now(self, job: int, now: float) -> Fit:
         """The largest number of nodes, or slots, with which a pending job would start now.

@@ -21,15 +21,15 @@ STATES = ("never started", "ended", "killed at its limit", "lost with a node", "
 
 # The element types of columns that are passed as bytes.
 Format = Literal["d", "I", "B", "Q"]
-DOUBLE: Format = "d"
-WORD: Format = "I"
-BYTE: Format = "B"
-LONG: Format = "Q"
+FLOAT64: Format = "d"
+UINT32: Format = "I"
+UINT8: Format = "B"
+UINT64: Format = "Q"
 FORMATS = {
-    **dict.fromkeys(("submit", "start", "end", "wait", "estimate_start", "time"), DOUBLE),
-    **dict.fromkeys(("cores", "nodes", "first_rank", "queued"), WORD),
-    **dict.fromkeys(("backfilled", "killed", "state"), BYTE),
-    **dict.fromkeys(("id", "used_cores"), LONG),
+    **dict.fromkeys(("submit", "start", "end", "wait", "estimate_start", "time"), FLOAT64),
+    **dict.fromkeys(("cores", "nodes", "first_rank", "queued"), UINT32),
+    **dict.fromkeys(("backfilled", "killed", "state"), UINT8),
+    **dict.fromkeys(("id", "used_cores"), UINT64),
 }
 
 

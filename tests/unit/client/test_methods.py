@@ -11,12 +11,12 @@ import trio
 from penstock import aclient
 from penstock.client import Client
 from penstock.errors import RpcError
-from penstock.rows import Estimates, Explained, Outcome
+from penstock.rows import BulkResponse, Estimates, Explained
 
 SPEC = {"version": 1}
 ROW = {"id": 1, "state": 64}
 RAISED = {"count": 1, "errors": {"2": "no job ƒ3"}}
-OUTCOME = Outcome(1, {2: "no job ƒ3"})
+BULK_RESPONSE = BulkResponse(1, {2: "no job ƒ3"})
 EVENT = {"timestamp": 1.5, "name": "submit", "context": {"userid": 0}}
 LINE = '{"timestamp":1.5,"name":"submit","context":{"userid":0}}\n'
 LISTED = {"max_entries": 0, "attrs": ["all"], "since": 0.0}
@@ -52,24 +52,24 @@ CALLS = [
     ("history", [1], {}, "job-manager.history.get", {"slice": "[:1]"}, {"jobs": [2]}, [2]),
     (
         *("cancel", [[1, 2]], {"note": "n"}, "job-manager.raise"),
-        *(raised("cancel", 0, "n", ids=[1, 2]), RAISED, OUTCOME),
+        *(raised("cancel", 0, "n", ids=[1, 2]), RAISED, BULK_RESPONSE),
     ),
     (
         *("cancel", [], {"userid": 5}, "job-manager.raise"),
-        *(raised("cancel", 0, "", all=True, userid=5), RAISED, OUTCOME),
+        *(raised("cancel", 0, "", all=True, userid=5), RAISED, BULK_RESPONSE),
     ),
     (
         *("raise_exception", [[1, 2], "odd"], {"severity": 3, "note": "n", "wait_status": 256}),
         *("job-manager.raise", raised("odd", 3, "n", ids=[1, 2], wait_status=256)),
-        *(RAISED, OUTCOME),
+        *(RAISED, BULK_RESPONSE),
     ),
     (
         *("urgency", [[1, 2], 31], {}, "job-manager.urgency", {"ids": [1, 2], "urgency": 31}),
-        *(RAISED, OUTCOME),
+        *(RAISED, BULK_RESPONSE),
     ),
     (
         *("prioritize", [[(1, 5), (2, 6)]], {}, "job-manager.prioritize"),
-        *({"jobs": [[1, 5], [2, 6]]}, RAISED, OUTCOME),
+        *({"jobs": [[1, 5], [2, 6]]}, RAISED, BULK_RESPONSE),
     ),
     (
         *("memo", [1, {"a": 1, "b": None}], {}, "job-manager.memo"),
@@ -263,7 +263,7 @@ def test_a_signal_for_several_jobs_is_one_request(fake):
     fake.methods["job-manager.kill"] = lambda request: [
         request.respond({"count": 2, "errors": {"2": "not running"}})
     ]
-    expected = Outcome(2, {2: "not running"})
+    expected = BulkResponse(2, {2: "not running"})
     assert over_both("kill", [[1, 2, 3, 2], signal.SIGUSR1], {}) == (expected, expected)
     for _ in range(2):
         payload = fake.wait_for("job-manager.kill").object()
