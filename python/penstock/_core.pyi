@@ -69,6 +69,7 @@ __all__ = [
     "MockExec",
     "NameRequest",
     "OutputRequest",
+    "OutputResponse",
     "PanicException",
     "ReplacedRequest",
     "ResourceLedger",
@@ -81,6 +82,7 @@ __all__ = [
     "SimResult",
     "Simulation",
     "StartRequest",
+    "StartResponse",
     "StreamCancelRequest",
     "SubscriptionRequest",
     "TaskPlacement",
@@ -590,6 +592,26 @@ class AbortRequest:
     def message(self) -> str: ...
     @staticmethod
     def read(request: Message) -> AbortRequest: ...
+
+@final
+class StartResponse:
+    @staticmethod
+    def start(job: int) -> bytes: ...
+    @staticmethod
+    def reattached(job: int) -> bytes: ...
+    @staticmethod
+    def exception(
+        job: int, kind: str, note: str, *, severity: int, wait_status: int | None
+    ) -> bytes: ...
+    @staticmethod
+    def finish(job: int, status: int) -> bytes: ...
+    @staticmethod
+    def release(job: int, ranks: str, *, is_final: bool) -> bytes: ...
+
+@final
+class OutputResponse:
+    @staticmethod
+    def output(stream: str, data: str) -> bytes: ...
 
 def exit_status(wait_status: int) -> int: ...
 def read_object(request: Message) -> dict[str, Any]: ...

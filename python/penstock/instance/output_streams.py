@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import StreamCancelRequest, fluid_f58
+from penstock._core import OutputResponse, StreamCancelRequest, fluid_f58
 from penstock.errors import RequestError
 from penstock.instance.output_files import STREAMS
 from penstock.instance.requests import (
@@ -163,7 +163,7 @@ class OutputStreams:
                 changed = reader.changed()
                 while data := reader.read(CHUNK):
                     text = base64.b64encode(data).decode()
-                    self._send([request.respond({"stream": stream, "data": text})])
+                    self._send([request.respond(OutputResponse.output(stream, text))])
                     await self._wait_writable(request)
                 if over or job is None:
                     return

@@ -14,9 +14,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock._core import exit_status
+from penstock._core import StartResponse, exit_status
 from penstock.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ class StartStream:
         self.state = State.STARTING
         self.failed = False
 
-    def _respond(self, kind: str, data: dict[str, Any]) -> Message:
-        payload = {"id": self.job, "type": kind, "data": data}
+    def _respond(self, payload: bytes) -> Message:
         return self._request.respond(payload, streaming=True)
 
     def _expect(self, kind: str, *allowed: State) -> None:
@@ -61,13 +60,13 @@ class StartStream:
         """The tasks have started."""
         self._expect("start", State.STARTING)
         self.state = State.RUNNING
-        return self._respond("start", {})
+        return self._respond(StartResponse.start(self.job))
 
     def reattached(self) -> Message:
         """The tasks have been running since before the request, which has `reattach`."""
         self._expect("reattached", *([State.STARTING] if self._reattach else []))
         self.state = State.RUNNING
-        return self._respond("reattached", {})
+        return self._respond(StartResponse.reattached(self.job))
 
     def exception(
         self, kind: str, note: str, *, severity: int = 0, wait_status: int | None = None
@@ -83,10 +82,11 @@ class StartStream:
         self._expect("exception", State.STARTING, State.RUNNING, State.FINISHED)
         if severity == 0:
             self.interrupt(wait_status)
-        data: dict[str, Any] = {"severity": severity, "type": kind, "note": note}
-        if wait_status is not None:
-            data["wait_status"] = wait_status
-        return self._respond("exception", data)
+        return self._respond(
+            StartResponse.exception(
+                self.job, kind, note, severity=severity, wait_status=wait_status
+            )
+        )
 
     @property
     def ended(self) -> bool:
@@ -112,7 +112,7 @@ class StartStream:
         self.state = State.FINISHED
         if self._wait_status is not None:
             status = exit_status(self._wait_status) << 8
-        return self._respond("finish", {"status": status})
+        return self._respond(StartResponse.finish(self.job, status))
 
     def release(self, ranks: str = "all", *, final: bool = True) -> Message:
         """The ranks may be used by others; the final release is the last response."""
@@ -122,4 +122,4 @@ class StartStream:
             self._expect("release", State.FINISHED)
         if final:
             self.state = State.RELEASED
-        return self._respond("release", {"ranks": ranks, "final": final})
+        return self._respond(StartResponse.release(self.job, ranks, is_final=final))

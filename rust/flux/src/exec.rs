@@ -271,6 +271,17 @@ pub struct OutputRequest<'a> {
     pub follow: Option<bool>,
 }
 
+/// A streamed response to `<service>.output`: a part of the output of one stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputResponse<'a> {
+    /// `stdout` or `stderr`.
+    #[serde(borrow)]
+    pub stream: Text<'a>,
+    /// The bytes in base64.
+    #[serde(borrow)]
+    pub data: Text<'a>,
+}
+
 /// The event `job-exception`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobExceptionEvent<'a> {
@@ -296,6 +307,7 @@ impl Payload for KillRequest {}
 impl Payload for ShrinkRequest {}
 impl Payload for ReplacedRequest<'_> {}
 impl Payload for OutputRequest<'_> {}
+impl Payload for OutputResponse<'_> {}
 impl Payload for JobExceptionEvent<'_> {}
 
 // Hand-written because every job needs one: the documents are JSON already and are copied unparsed.

@@ -107,6 +107,7 @@ fn rfc_32_payloads_round_trip() {
     round_trip::<exec::KillRequest>(r#"{"id":1,"signum":15}"#);
     round_trip::<exec::ShrinkRequest>(r#"{"id":1,"ranks":"2-3"}"#);
     round_trip::<exec::OutputRequest>(r#"{"id":1,"streams":["stdout"],"follow":true}"#);
+    round_trip::<exec::OutputResponse>(r#"{"stream":"stdout","data":"aGkK"}"#);
     round_trip::<exec::ReplacedRequest>(r#"{"service":"other"}"#);
     round_trip::<exec::JobExceptionEvent>(
         r#"{"id":1,"type":"cancel","severity":0,"wait_status":-1}"#,

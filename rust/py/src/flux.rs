@@ -1,6 +1,7 @@
-//! The vocabulary of the protocols: numbers and topics as constants, requests as classes.
+//! The vocabulary of the protocols: numbers and topics as constants, requests and responses as classes.
 
 mod requests;
+mod responses;
 
 use penstock_flux::alloc::AllocResponseType;
 use penstock_flux::{flags, role, topic};
@@ -35,7 +36,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ROLE_LOCAL", role::LOCAL)?;
     module.add("topic", topics(module.py())?)?;
     module.add_function(wrap_pyfunction!(exit_status, module)?)?;
-    requests::register(module)
+    requests::register(module)?;
+    responses::register(module)
 }
 
 /// The exit status of a task as a shell shows it, from its wait status.

@@ -1,0 +1,92 @@
+//! The responses of services in Python: their payloads in the form of the wire, as Rust services write them.
+
+use penstock_flux::Payload;
+use penstock_flux::exec::{
+    Exception, Finish, NoData, OutputResponse, Release, ReleasedRanks, StartResponse,
+    StartResponseType,
+};
+use penstock_jobspec::job_id::JobId;
+use pyo3::prelude::*;
+use serde::Serialize;
+
+use crate::errors::raised;
+
+/// The responses to `<service>.start`.
+#[pyclass(module = "penstock._core", name = "StartResponse", frozen)]
+struct PyStartResponse;
+
+#[pymethods]
+impl PyStartResponse {
+    /// The payload of `start`: the job has started.
+    #[staticmethod]
+    fn start(job: u64) -> Vec<u8> {
+        payload(job, StartResponseType::Start, NoData {})
+    }
+
+    /// The payload of `reattached`: the job was running already.
+    #[staticmethod]
+    fn reattached(job: u64) -> Vec<u8> {
+        payload(job, StartResponseType::Reattached, NoData {})
+    }
+
+    /// The payload of `exception`.
+    #[staticmethod]
+    #[pyo3(signature = (job, kind, note, *, severity, wait_status))]
+    fn exception(
+        job: u64,
+        kind: &str,
+        note: &str,
+        severity: i64,
+        wait_status: Option<u16>,
+    ) -> Vec<u8> {
+        let data = Exception {
+            severity,
+            kind: kind.into(),
+            note: note.into(),
+            wait_status,
+        };
+        payload(job, StartResponseType::Exception, data)
+    }
+
+    /// The payload of `finish`: the tasks have ended.
+    #[staticmethod]
+    fn finish(job: u64, status: i32) -> Vec<u8> {
+        payload(job, StartResponseType::Finish, Finish { status })
+    }
+
+    /// The payload of `release`; `ranks` is an idset, or `all`.
+    #[staticmethod]
+    #[pyo3(signature = (job, ranks, *, is_final))]
+    fn release(job: u64, ranks: &str, is_final: bool) -> PyResult<Vec<u8>> {
+        let ranks = match ranks {
+            "all" => ReleasedRanks::All,
+            ranks => ReleasedRanks::Ranks(ranks.parse().map_err(raised)?),
+        };
+        let data = Release { ranks, is_final };
+        Ok(payload(job, StartResponseType::Release, data))
+    }
+}
+
+fn payload<D: Serialize>(job: u64, kind: StartResponseType, data: D) -> Vec<u8> {
+    let (id, data) = (JobId::new(job), Some(data));
+    StartResponse { id, kind, data }.to_payload()
+}
+
+/// The responses to `<service>.output`.
+#[pyclass(module = "penstock._core", name = "OutputResponse", frozen)]
+struct PyOutputResponse;
+
+#[pymethods]
+impl PyOutputResponse {
+    /// The payload of a response with output of `stream`; `data` is in base64.
+    #[staticmethod]
+    fn output(stream: &str, data: &str) -> Vec<u8> {
+        let (stream, data) = (stream.into(), data.into());
+        OutputResponse { stream, data }.to_payload()
+    }
+}
+
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyStartResponse>()?;
+    module.add_class::<PyOutputResponse>()
+}
