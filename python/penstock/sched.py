@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 import select
-import time
 from typing import TYPE_CHECKING
 
 from penstock._core import Decoder, Scheduler
 from penstock.client import connect
+from penstock.clock import SystemClock
 
 if TYPE_CHECKING:
     import socket
+
+    from penstock.clock import Clock
 
 log = logging.getLogger("penstock.sched")
 
@@ -40,10 +42,11 @@ def run(
         logs the error of hello or ready and exits).
     """
     with connect(uri) as connection:
-        return _converse(connection, Scheduler(limit=limit, grow=grow, settings=settings))
+        scheduler = Scheduler(limit=limit, grow=grow, settings=settings)
+        return _converse(connection, scheduler, SystemClock())
 
 
-def _converse(connection: socket.socket, scheduler: Scheduler) -> int:
+def _converse(connection: socket.socket, scheduler: Scheduler, clock: Clock) -> int:
     decoder = Decoder()
     scheduler.start()
     while True:
@@ -52,9 +55,11 @@ def _converse(connection: socket.socket, scheduler: Scheduler) -> int:
         if scheduler.failure is not None:
             return 1
         try:
-            if scheduler.deadline is not None and not _readable(connection, scheduler.deadline):
-                scheduler.annotate(time.time())
-                continue
+            if scheduler.deadline is not None:
+                delay = max(0.0, scheduler.deadline - clock.now())
+                if not _is_readable_within(connection, delay):
+                    scheduler.annotate(clock.now())
+                    continue
             data = connection.recv(READ_SIZE)
         except ConnectionResetError:
             return 0
@@ -63,15 +68,14 @@ def _converse(connection: socket.socket, scheduler: Scheduler) -> int:
         batch = decoder.feed(data)
         batch.normalise()
         scheduler.handle(batch)
-        while scheduler.schedule(time.time()):
+        while scheduler.schedule(clock.now()):
             if not _send(connection, scheduler):
                 return 0
 
 
-def _readable(connection: socket.socket, deadline: float) -> bool:
-    """Waits until there is something to read, or for the deadline; then it is False."""
-    left = max(0.0, deadline - time.time())
-    return bool(select.select([connection], [], [], left)[0])
+def _is_readable_within(connection: socket.socket, delay: float) -> bool:
+    """Whether there is something to read within `delay` seconds."""
+    return bool(select.select([connection], [], [], delay)[0])
 
 
 def _send(connection: socket.socket, scheduler: Scheduler) -> bool:

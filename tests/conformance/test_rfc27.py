@@ -31,6 +31,7 @@ from tests.conformance.requirements import requirement
 
 from penstock import ResourceSet
 from penstock._core import Scheduler, fluid_dothex
+from penstock.clock import SystemClock
 from penstock.sched import _converse
 
 HIGHEST = 4294967295
@@ -256,9 +257,9 @@ def script(**refused):
 def test_the_scheduler_logs_an_error_and_exits(name, caplog):
     caplog.set_level(logging.INFO)
     # Without an error the scheduler runs until the connection ends.
-    assert _converse(script(), Scheduler()) == 0
+    assert _converse(script(), Scheduler(), SystemClock()) == 0
     wire = script(**{name: EPROTO})
-    assert _converse(wire, Scheduler()) == 1
+    assert _converse(wire, Scheduler(), SystemClock()) == 1
     assert wire.topics[-1] == f"job-manager.sched-{name}"
     assert f"sched-{name} failed with errnum {EPROTO}" in caplog.text
 

@@ -24,6 +24,7 @@ from tests.conformance.requirements import requirement
 from penstock import IDset, ResourceSet
 from penstock._core import Scheduler
 from penstock.client import Client
+from penstock.clock import SystemClock
 from penstock.errors import RpcError
 from penstock.sched import _converse
 
@@ -206,7 +207,7 @@ def test_a_job_on_a_target_that_goes_down_is_left_alone():
 def test_the_scheduler_logs_an_error_to_acquire_and_exits(caplog):
     caplog.set_level(logging.INFO)
     wire = Wire({"service.add": [{}], "resource.acquire": [{"errnum": errno.EBUSY}]})
-    assert _converse(wire, Scheduler()) == 1
+    assert _converse(wire, Scheduler(), SystemClock()) == 1
     assert wire.topics[-1] == "resource.acquire"
     assert f"resource.acquire failed with errnum {errno.EBUSY}" in caplog.text
     # Also as the end of a stream that started well.

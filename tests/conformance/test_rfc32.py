@@ -30,9 +30,9 @@ from tests.conformance.simulated import Simulated, parsed
 from penstock import ResourceSet
 from penstock._core import Batch, Message, MockExec
 from penstock.client import Client
+from penstock.clock import SystemClock
 from penstock.config import Config, ExecSettings
 from penstock.errors import ProtocolError
-from penstock.instance.clock import SystemClock
 from penstock.instance.exec_service import LocalExecService
 from penstock.instance.host import host_system
 from penstock.instance.services import MockExecService

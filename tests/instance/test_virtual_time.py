@@ -17,8 +17,8 @@ from simulatedsystem import HOUR, NO_OUTPUT_CHECK, OPTIONS, in_virtual_time, ins
 
 import penstock.instance
 from penstock._core import IDset, ResourceSet
+from penstock.clock import SystemClock
 from penstock.config import parse
-from penstock.instance.clock import SystemClock
 from penstock.instance.parent_instance import Parent
 from penstock.jobspec import from_command
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from penstock.clock import Clock
     from penstock.instance.broker import Broker
-    from penstock.instance.clock import Clock
 
 # The owner in the recordings.
 OWNER = 0

@@ -9,8 +9,8 @@ import trio
 
 from penstock import ResourceSet
 from penstock._core import Message
+from penstock.clock import SystemClock
 from penstock.config import ExecSettings
-from penstock.instance.clock import SystemClock
 from penstock.instance.output_files import JobOutputs
 from penstock.instance.pmix_server import PmixServers
 from penstock.instance.processes import Children

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from penstock.clock import SystemClock
 from penstock.instance.broker import Broker
-from penstock.instance.clock import SystemClock
 
 if TYPE_CHECKING:
-    from penstock.instance.clock import Clock
+    from penstock.clock import Clock
 
 # An arbitrary time in 2027.
 EPOCH = 1_800_000_000.0

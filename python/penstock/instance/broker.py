@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from penstock._core import Message
-    from penstock.instance.clock import Clock
+    from penstock.clock import Clock
 
 log = logging.getLogger("penstock.broker")
 

@@ -14,8 +14,8 @@ import trio
 
 from penstock import inventory
 from penstock._core import JobManager
+from penstock.clock import SystemClock
 from penstock.errors import StartError
-from penstock.instance.clock import SystemClock
 from penstock.instance.output_files import JobOutputs
 from penstock.instance.pmix_server import PmixServers
 from penstock.instance.processes import Children

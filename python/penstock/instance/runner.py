@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from penstock._core import Message, TaskPlacement
+    from penstock.clock import Clock
     from penstock.config import ExecSettings
-    from penstock.instance.clock import Clock
     from penstock.instance.system import (
         OutputDirectory,
         PmixServers,

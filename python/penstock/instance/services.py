@@ -11,7 +11,7 @@ import trio
 from penstock._core import Batch, MockExec, Scheduler
 from penstock.client.outstanding import Outstanding
 from penstock.errors import StoreError
-from penstock.instance.clock import Alarm
+from penstock.instance.alarm import Alarm
 from penstock.instance.restart import Restarts
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from penstock._core import PanicException
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from penstock.instance.clock import Clock
+    from penstock.clock import Clock
 
 log = logging.getLogger("penstock")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock._core import JobManager, Message, ResourceSet, TaskPlacement
     from penstock.aclient import Client
     from penstock.client.calls import AnyCall
-    from penstock.instance.clock import Clock
+    from penstock.clock import Clock
 
 
 class Host(Protocol):

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from penstock._core import Batch, Message
-from penstock.instance.clock import SystemClock
+from penstock.clock import SystemClock
 from penstock.instance.log_service import LogService
 
 

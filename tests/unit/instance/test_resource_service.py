@@ -9,8 +9,8 @@ import pytest
 
 from penstock import ResourceSet
 from penstock._core import NORESPONSE, STREAMING, Batch, JobManager, Message
+from penstock.clock import SystemClock
 from penstock.config import Resource
-from penstock.instance.clock import SystemClock
 from penstock.instance.control import ControlService
 from penstock.instance.resource import ResourceService
 from penstock.inventory import simulated

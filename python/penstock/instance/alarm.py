@@ -1,31 +1,13 @@
-"""The instance's clock, and alarms by it."""
+"""Alarms by the clock of the instance."""
 
 from __future__ import annotations
 
-import time
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
-
-class Clock(Protocol):
-    """Tells the time; the two readings go forward together, but for steps of the first one."""
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-
-    def monotonic(self) -> float:
-        """Seconds since some fixed time."""
-
-
-class SystemClock:
-    """The clock of the operating system."""
-
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
+if TYPE_CHECKING:
+    from penstock.clock import Clock
 
 
 class Alarm:
