@@ -23,18 +23,32 @@ import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+)
 
 from penstock._core import topic
 from penstock.client import Call, Client, StreamCall
+from penstock.client.methods import make_method, request, streamed
 from penstock.errors import DeniedError, Error
 from penstock.jobid import parse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from typing import Self
 
     from penstock import aclient
+    from penstock.client import Stream, trio_connection
+    from penstock.client.methods import Request
 
 __all__ = ["Answer", "AsyncJob", "DeniedError", "Job", "Lent", "State", "Status"]
 
@@ -42,6 +56,9 @@ Directive = Literal["new", "extend", "release", "reacquire"]
 State = Literal["queued", "granted", "denied", "cancelled"]
 
 SUCCESS = 0
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -122,8 +139,8 @@ class Lent:
     reason: str = ""
 
 
-class Wanted(TypedDict, total=False):
-    """The options of a request; see `Job.extend`."""
+class Attributes(TypedDict, total=False):
+    """The attributes and options of a request; see `Job.extend`."""
 
     name: str | None
     alloc: str | None
@@ -138,8 +155,8 @@ class Wanted(TypedDict, total=False):
     wait: bool
 
 
-class Lending(TypedDict, total=False):
-    """The options of a loan; see `Job.release`."""
+class LoanAttributes(TypedDict, total=False):
+    """The attributes of a loan; see `Job.release`."""
 
     name: str | None
     alloc: str | None
@@ -161,11 +178,7 @@ KEYS = {
 }
 
 
-def _for(time: float, lending: Lending) -> Wanted:
-    return cast("Wanted", {**lending, "time": time})
-
-
-def attributes(wanted: Wanted) -> list[dict[str, Any]]:
+def attributes(options: Attributes) -> list[dict[str, Any]]:
     """The PMIx attributes of a request.
 
     The flag of `alloc` says that there has to be such an allocation, and is always set. That of any
@@ -177,8 +190,8 @@ def attributes(wanted: Wanted) -> list[dict[str, Any]]:
     >>> attributes({"required": True})
     [{'key': 'pmix.timeout', 'required': True, 'value': 0}]
     """
-    required = wanted.get("required", False)
-    values: Mapping[str, Any] = wanted
+    required = options.get("required", False)
+    values: Mapping[str, Any] = options
     found = {name: values[name] for name in KEYS if values.get(name) is not None}
     if required and not found.keys() - {"alloc"}:
         found["timeout"] = 0
@@ -258,8 +271,23 @@ def _last_response(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return answers[-1]
 
 
-class _Asker:
-    """The requester: a job, and one of its tasks.
+class _AllocRequest(NamedTuple):
+    """A request whose last response has the result."""
+
+    call: StreamCall[dict[str, Any]]
+    max_responses: int | None
+    """1 to return once it is queued; None for no limit."""
+
+
+def _alloc(build: Callable[Concatenate[Any, P], _AllocRequest]) -> Request[P, Answer]:
+    """Makes a method that sends the request and returns its answer."""
+    return cast("Request[P, Answer]", make_method("_allocate", "Answer", build))
+
+
+class _Requests:
+    """The requests of a job, or of one of its tasks, each defined once for `Job` and `AsyncJob`.
+
+    The class that inherits them has `_first`, `_stream` and `_allocate`.
 
     Args:
         job: its id; by default the job that this process belongs to.
@@ -281,30 +309,106 @@ class _Asker:
         self.job = parse(job) if isinstance(job, str) else job
         self.rank = rank
 
-    def _alloc(self, directive: Directive, wanted: Wanted) -> StreamCall[dict[str, Any]]:
-        payload = self._of({"directive": directive, "attributes": attributes(wanted)})
-        return StreamCall(topic.pmix.ALLOC, payload, lambda response: [response])
-
-    def _cancel(self, name: str | None) -> Call[list[str]]:
-        return Call(topic.pmix.CANCEL, self._of({"id": name}), _cancelled)
-
-    def _status(self, name: str | None) -> Call[list[Status]]:
-        return Call(topic.pmix.QUERY, self._of({"id": name}), _statuses)
-
-    def _lent(self) -> Call[list[Lent]]:
-        return Call(topic.pmix.QUERY, self._of({}), _lents)
-
-    def _events(self, name: str | None) -> StreamCall[Answer]:
-        return StreamCall(
-            topic.pmix.EVENTS, self._of({"id": name}), lambda response: [answer(response)]
-        )
-
-    def _of(self, payload: dict[str, Any]) -> dict[str, Any]:
+    def _payload(self, payload: dict[str, Any]) -> dict[str, Any]:
         payload = {"job": self.job, "rank": self.rank} | payload
         return {key: value for key, value in payload.items() if value is not None}
 
+    def _request(self, directive: Directive, options: Attributes) -> _AllocRequest:
+        payload = self._payload({"directive": directive, "attributes": attributes(options)})
+        call = StreamCall(topic.pmix.ALLOC, payload, lambda response: [response])
+        return _AllocRequest(call, None if options.get("wait", True) else 1)
 
-class Job(_Asker):
+    @_alloc
+    def new(self, **attributes: Unpack[Attributes]) -> _AllocRequest:
+        """Requests a new allocation, disjoint from the job's, without tasks.
+
+        It belongs to the job's owner, and outlives the job: it ends by `release`, when it is
+        cancelled, or after its `time`, by default the job's own time limit.
+
+        Args:
+            **attributes: as for `extend`.
+        """
+        return self._request("new", attributes)
+
+    @_alloc
+    def extend(self, **attributes: Unpack[Attributes]) -> _AllocRequest:
+        """Requests more resources for the job, or more time.
+
+        Args:
+            **attributes: the attributes and options of the request.
+
+                - `nodes`: the number of whole nodes.
+                - `hosts`: the hosts, as a hostlist.
+                - `cpus`: the total number; with `nodes`, spread evenly over that many nodes.
+                - `cpus_per_host`: cpus on each of `hosts`, or of as many nodes, such as `5,3`.
+                - `time`: seconds.
+                - `queue`: another queue than the job's.
+                - `required`: the request is denied unless all of it is available now. Otherwise an
+                  amount is queued, and hosts and queue are dropped if they are unavailable now.
+                - `timeout`: seconds to wait for all of it; then a part may be granted.
+                - `name`: a name, by which to query and cancel it.
+                - `alloc`: the allocation; by default the job's own.
+                - `wait`: False to return as soon as the request is queued.
+        """
+        return self._request("extend", attributes)
+
+    @_alloc
+    def release(self, **attributes: Unpack[Attributes]) -> _AllocRequest:
+        """Releases nodes permanently.
+
+        Args:
+            **attributes: `nodes` or `hosts`; `alloc`, an allocation or a grant: all of it, or with
+                `nodes` or `hosts` a part; `name`, `required`.
+        """
+        return self._request("release", attributes)
+
+    @_alloc
+    def lend(self, time: float, **attributes: Unpack[LoanAttributes]) -> _AllocRequest:
+        """Lends nodes for a time; then as many are reclaimed.
+
+        Args:
+            time: seconds.
+            **attributes: as for `release`.
+        """
+        return self._request("release", cast("Attributes", {**attributes, "time": time}))
+
+    @_alloc
+    def reacquire(self, **attributes: Unpack[Attributes]) -> _AllocRequest:
+        """Reacquires lent nodes: on the same hosts if they are free, else on others.
+
+        Args:
+            **attributes: `alloc`: the name of the request by which it was lent, by default all;
+                `nodes`, `required`, `timeout`, `name`, `wait`.
+        """
+        return self._request("reacquire", attributes)
+
+    @request
+    def cancel(self, name: str | None = None) -> Call[list[str]]:
+        """Cancels a queued request, or all of this task's.
+
+        Returns:
+            The names of the requests, or the request jobs of those without a name.
+        """
+        return Call(topic.pmix.CANCEL, self._payload({"id": name}), _cancelled)
+
+    @request
+    def status(self, name: str | None = None) -> Call[list[Status]]:
+        """The states of the job's requests, the oldest first, or of one of them."""
+        return Call(topic.pmix.QUERY, self._payload({"id": name}), _statuses)
+
+    @request
+    def lent(self) -> Call[list[Lent]]:
+        """The job's loans."""
+        return Call(topic.pmix.QUERY, self._payload({}), _lents)
+
+    @streamed
+    def events(self, name: str | None = None) -> StreamCall[Answer]:
+        """The ended requests, granted or not: past ones, then each as it ends."""
+        payload = self._payload({"id": name})
+        return StreamCall(topic.pmix.EVENTS, payload, lambda response: [answer(response)])
+
+
+class Job(_Requests):
     """A running job and its requests; a context manager that closes its connection.
 
     Args:
@@ -336,94 +440,19 @@ class Job(_Asker):
         """Closes the connection. Queued requests stay queued."""
         self._client.close()
 
-    def _ask(self, directive: Directive, wanted: Wanted) -> Answer:
-        with self._client.stream(self._alloc(directive, wanted)) as answers:
-            return granted(
-                _last_response(list(islice(answers, None if wanted.get("wait", True) else 1)))
-            )
+    def _first(self, call: Call[T]) -> T:
+        return self._client.do(call)
 
-    def new(self, **wanted: Unpack[Wanted]) -> Answer:
-        """Requests a new allocation, disjoint from the job's, without tasks.
+    def _stream(self, calls: Iterable[StreamCall[T]]) -> Stream[T]:
+        (call,) = calls
+        return self._client.stream(call)
 
-        It belongs to the job's owner, and outlives the job: it ends by `release`, when it is
-        cancelled, or after its `time`, by default the job's own time limit.
-
-        Args:
-            **wanted: as for `extend`.
-        """
-        return self._ask("new", wanted)
-
-    def extend(self, **wanted: Unpack[Wanted]) -> Answer:
-        """Requests more resources for the job, or more time.
-
-        Args:
-            **wanted: the options of the request.
-
-                - `nodes`: the number of whole nodes.
-                - `hosts`: the hosts, as a hostlist.
-                - `cpus`: the total number; with `nodes`, spread evenly over that many nodes.
-                - `cpus_per_host`: cpus on each of `hosts`, or of as many nodes, such as `5,3`.
-                - `time`: seconds.
-                - `queue`: another queue than the job's.
-                - `required`: the request is denied unless all of it is available now. Otherwise an
-                  amount is queued, and hosts and queue are dropped if they are unavailable now.
-                - `timeout`: seconds to wait for all of it; then a part may be granted.
-                - `name`: a name, by which to query and cancel it.
-                - `alloc`: the allocation; by default the job's own.
-                - `wait`: False to return as soon as the request is queued.
-        """
-        return self._ask("extend", wanted)
-
-    def release(self, **wanted: Unpack[Wanted]) -> Answer:
-        """Releases nodes permanently.
-
-        Args:
-            **wanted: `nodes` or `hosts`; `alloc`, an allocation or a grant: all of it, or with
-                `nodes` or `hosts` a part; `name`, `required`.
-        """
-        return self._ask("release", wanted)
-
-    def lend(self, time: float, **wanted: Unpack[Lending]) -> Answer:
-        """Lends nodes for a time; then as many are reclaimed.
-
-        Args:
-            time: seconds.
-            **wanted: as for `release`.
-        """
-        return self._ask("release", _for(time, wanted))
-
-    def reacquire(self, **wanted: Unpack[Wanted]) -> Answer:
-        """Reacquires lent nodes: on the same hosts if they are free, else on others.
-
-        Args:
-            **wanted: `alloc`: the name of the request by which it was lent, by default all;
-                `nodes`, `required`, `timeout`, `name`, `wait`.
-        """
-        return self._ask("reacquire", wanted)
-
-    def cancel(self, name: str | None = None) -> list[str]:
-        """Cancels a queued request, or all of this task's.
-
-        Returns:
-            The names of the requests, or the request jobs of those without a name.
-        """
-        return self._client.do(self._cancel(name))
-
-    def status(self, name: str | None = None) -> list[Status]:
-        """The states of the job's requests, the oldest first, or of one of them."""
-        return self._client.do(self._status(name))
-
-    def lent(self) -> list[Lent]:
-        """The job's loans."""
-        return self._client.do(self._lent())
-
-    def events(self, name: str | None = None) -> Iterator[Answer]:
-        """The ended requests, granted or not: past ones, then each as it ends."""
-        with self._client.stream(self._events(name)) as answers:
-            yield from answers
+    def _allocate(self, request: _AllocRequest) -> Answer:
+        with self._client.stream(request.call) as responses:
+            return granted(_last_response(list(islice(responses, request.max_responses))))
 
 
-class AsyncJob(_Asker):
+class AsyncJob(_Requests):
     """The same for Trio; see `AsyncJob.connect` and `Job`."""
 
     def __init__(self, client: aclient.Client, job: int | str | None, rank: int | None) -> None:
@@ -441,49 +470,18 @@ class AsyncJob(_Asker):
         async with aclient.connect(uri) as client:
             yield cls(client, job, rank)
 
-    async def _ask(self, directive: Directive, wanted: Wanted) -> Answer:
-        received = []
-        async with self._client.stream(self._alloc(directive, wanted)) as answers:
-            async for response in answers:
+    async def _first(self, call: Call[T]) -> T:
+        return await self._client.do(call)
+
+    def _stream(self, calls: Iterable[StreamCall[T]]) -> trio_connection.Stream[T]:
+        (call,) = calls
+        return self._client.stream(call)
+
+    async def _allocate(self, request: _AllocRequest) -> Answer:
+        received: list[dict[str, Any]] = []
+        async with self._client.stream(request.call) as responses:
+            async for response in responses:
                 received.append(response)
-                if not wanted.get("wait", True):
+                if len(received) == request.max_responses:
                     break
         return granted(_last_response(received))
-
-    async def new(self, **wanted: Unpack[Wanted]) -> Answer:
-        """As `Job.new`."""
-        return await self._ask("new", wanted)
-
-    async def extend(self, **wanted: Unpack[Wanted]) -> Answer:
-        """As `Job.extend`."""
-        return await self._ask("extend", wanted)
-
-    async def release(self, **wanted: Unpack[Wanted]) -> Answer:
-        """As `Job.release`."""
-        return await self._ask("release", wanted)
-
-    async def lend(self, time: float, **wanted: Unpack[Lending]) -> Answer:
-        """As `Job.lend`."""
-        return await self._ask("release", _for(time, wanted))
-
-    async def reacquire(self, **wanted: Unpack[Wanted]) -> Answer:
-        """As `Job.reacquire`."""
-        return await self._ask("reacquire", wanted)
-
-    async def cancel(self, name: str | None = None) -> list[str]:
-        """As `Job.cancel`."""
-        return await self._client.do(self._cancel(name))
-
-    async def status(self, name: str | None = None) -> list[Status]:
-        """As `Job.status`."""
-        return await self._client.do(self._status(name))
-
-    async def lent(self) -> list[Lent]:
-        """As `Job.lent`."""
-        return await self._client.do(self._lent())
-
-    async def events(self, name: str | None = None) -> AsyncIterator[Answer]:
-        """As `Job.events`."""
-        async with self._client.stream(self._events(name)) as answers:
-            async for response in answers:
-                yield response

@@ -63,6 +63,16 @@ Ids_co = TypeVar("Ids_co", covariant=True)
 
 if TYPE_CHECKING:
 
+    class Blocking(Protocol):
+        """A client whose methods return when the result is there."""
+
+        def _first(self, call: Call[T], /) -> T: ...
+
+    class Awaiting(Protocol):
+        """A client whose methods are awaited."""
+
+        def _first(self, call: Call[T], /) -> Coroutine[Any, Any, T]: ...
+
     class Request(Protocol[P, T]):
         """A method whose request has one response."""
 
@@ -71,11 +81,9 @@ if TYPE_CHECKING:
         @overload
         def __get__(self, obj: None, kind: Any) -> Self: ...
         @overload
-        def __get__(self, obj: connection.Connection, kind: Any) -> Callable[P, T]: ...
+        def __get__(self, obj: Awaiting, kind: Any) -> Callable[P, Coroutine[Any, Any, T]]: ...
         @overload
-        def __get__(
-            self, obj: trio_connection.Connection, kind: Any
-        ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+        def __get__(self, obj: Blocking, kind: Any) -> Callable[P, T]: ...
 
     class StreamRequest(Protocol[P, T]):
         """A method that returns the stream of the responses' rows."""
@@ -85,13 +93,9 @@ if TYPE_CHECKING:
         @overload
         def __get__(self, obj: None, kind: Any) -> Self: ...
         @overload
-        def __get__(
-            self, obj: connection.Connection, kind: Any
-        ) -> Callable[P, connection.Stream[T]]: ...
+        def __get__(self, obj: Awaiting, kind: Any) -> Callable[P, trio_connection.Stream[T]]: ...
         @overload
-        def __get__(
-            self, obj: trio_connection.Connection, kind: Any
-        ) -> Callable[P, trio_connection.Stream[T]]: ...
+        def __get__(self, obj: Blocking, kind: Any) -> Callable[P, connection.Stream[T]]: ...
 
     class Submit(Protocol[Id_co, Ids_co]):
         """`submit` of one client: its result depends on `count`."""
@@ -201,12 +205,21 @@ if TYPE_CHECKING:
         ]: ...
 
 
-def _method(
+def make_method(
     transport: str,
     result: str,
     build: Callable[..., Any],
     as_sent: Callable[[Any], Any] = lambda built: built,
 ) -> Any:
+    """Makes a method that passes what `build` returns to the client's method `transport`.
+
+    Args:
+        transport: `_first`, `_collect`, `_do_all`, `_stream`, or a further one of the class.
+        result: The annotation of the result, with the parameter of that of `build` for `{}`.
+        build: Builds the request.
+        as_sent: Converts the request to the argument of `transport`.
+    """
+
     @wraps(build)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(self, transport)(as_sent(build(self, *args, **kwargs)))
@@ -220,35 +233,37 @@ def _method(
 
 def request(build: Callable[Concatenate[Any, P], Call[T]]) -> Request[P, T]:
     """Makes a method that sends the request and returns its result."""
-    return cast("Request[P, T]", _method("_first", "{}", build))
+    return cast("Request[P, T]", make_method("_first", "{}", build))
 
 
 def streamed(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> StreamRequest[P, T]:
     """Makes a method that sends the request and returns the stream of its rows."""
-    return cast("StreamRequest[P, T]", _method("_stream", "Stream[{}]", build, lambda call: [call]))
+    return cast(
+        "StreamRequest[P, T]", make_method("_stream", "Stream[{}]", build, lambda call: [call])
+    )
 
 
 def collected(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> Request[P, list[T]]:
     """Makes a method that sends the request and returns all rows as a list."""
     return cast(
         "Request[P, list[T]]",
-        _method("_collect", "list[{}]", build, lambda call: CallBatch([call], list)),
+        make_method("_collect", "list[{}]", build, lambda call: CallBatch([call], list)),
     )
 
 
 def first(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> Request[P, T]:
     """Makes a method that sends the request, returns the first row and closes the stream."""
-    return cast("Request[P, T]", _method("_first", "{}", build))
+    return cast("Request[P, T]", make_method("_first", "{}", build))
 
 
 def sequence(build: Callable[Concatenate[Any, P], CallSequence[T]]) -> Request[P, T]:
     """Makes a method that sends several requests and returns one result."""
-    return cast("Request[P, T]", _method("_do_all", "{}", build))
+    return cast("Request[P, T]", make_method("_do_all", "{}", build))
 
 
 def batch(build: Callable[Concatenate[Any, P], CallBatch[T]]) -> Request[P, T]:
     """Makes a method that sends several requests without waiting and returns one result."""
-    return cast("Request[P, T]", _method("_collect", "{}", build))
+    return cast("Request[P, T]", make_method("_collect", "{}", build))
 
 
 def submission(build: Callable[..., Call[int | list[int]]]) -> SubmitRequest:
@@ -272,7 +287,7 @@ def _open(build: Callable[..., StreamCall[Any]]) -> OpenRequest:
 
 
 def _merge(build: Callable[..., Merge[Any]]) -> MergeRequest:
-    return cast("MergeRequest", _method("_stream", "Stream[{}]", build))
+    return cast("MergeRequest", make_method("_stream", "Stream[{}]", build))
 
 
 def _errors_by_job(response: dict[str, Any]) -> dict[int, str]:

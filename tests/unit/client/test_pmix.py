@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import pytest
@@ -133,6 +134,17 @@ def test_without_a_job_there_is_nothing_to_ask_for(monkeypatch):
     monkeypatch.delenv("PENSTOCK_JOB_ID", raising=False)
     with pytest.raises(Error, match="belongs to no job"):
         Job()
+
+
+REQUESTS = "new extend release lend reacquire cancel status lent events".split()
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_each_request_is_defined_once_with_its_documentation(name):
+    method = getattr(Job, name)
+    assert method is getattr(AsyncJob, name)
+    assert method.__doc__
+    assert str(inspect.signature(method)).startswith("(self")
 
 
 def test_both_ways_to_ask_say_the_same(fake, says):
