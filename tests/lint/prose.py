@@ -95,7 +95,7 @@ RUST = re.compile(
     | (?P<raw>b?r(?P<hashes>\#*)".*?"(?P=hashes))
     | (?P<string>b?"(?:[^"\\]|\\.)*")
     | (?P<char>b?'(?:[^'\\\n]|\\[^\n]{1,8}?)')
-    | \b(?:fn|struct|enum|trait|type|const|static|mod)[ ](?P<name>\w+)
+    | \b(?:(?:struct|enum|trait|type|const|static)[ ](?P<declared>\w+)|(?:fn|mod)[ ](?P<name>\w+))
     | ^[^\S\n]*(?:pub(?:\([^)]*\))?[ ])?(?P<field>[a-z]\w*):[ ]
     | (?P<it>\|&?it\|)
     """,
@@ -106,6 +106,8 @@ SLASHES = re.compile(r"^([^\S\n]*)//[/!]?", re.MULTILINE)
 
 # The piece that a variable named `it` yields, for a rule about it.
 IT = "loop-variable-it"
+# Begins a piece with a declared type or constant as it is written, for rules about whole names.
+DECLARED = "declares:"
 
 
 def words(name: str) -> str:
@@ -122,6 +124,9 @@ def rust(text: str) -> Iterator[tuple[int, str]]:
         elif string := match["string"] or match["raw"]:
             # A backslash at the end of a line joins it with the next.
             yield line, string.replace("\\\n", " \n").replace("\\n", "  ")
+        elif name := match["declared"]:
+            yield line, words(name)
+            yield line, DECLARED + name
         elif name := match["name"] or match["field"]:
             yield line + match[0].count("\n"), words(name)
         elif match["it"]:
@@ -145,6 +150,8 @@ def python(text: str) -> Iterator[tuple[int, str]]:
         elif kind == "NAME":
             if before in ("def", "class"):
                 yield token.start[0], words(token.string)
+                if before == "class":
+                    yield token.start[0], DECLARED + token.string
             elif token.string == "it" and before in ("for", "lambda"):
                 yield token.start[0], IT
             if not token.line[: token.start[1]].strip() and not iskeyword(token.string):
@@ -153,6 +160,7 @@ def python(text: str) -> Iterator[tuple[int, str]]:
         elif kind == "OP":
             if starting is not None and token.string in (":", "="):
                 yield starting.start[0], words(starting.string)
+                yield starting.start[0], DECLARED + starting.string
             starting, before = None, ""
 
 

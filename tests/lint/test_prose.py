@@ -58,6 +58,14 @@ def test_a_variable_named_it_is_found():
     assert len(found("x.py", "[it for it in a]\nb = lambda it: it\nit.x()", rule)) == 2
 
 
+def test_a_type_or_constant_with_a_bare_name_is_found():
+    (rule,) = (rule for rule in prose.rules(prose.RULES.read_text()) if rule.name == "bare-name")
+    rust = "enum Kind {\n    Held,\n}\npub(crate) const FEW: u8 = 1;\ntype ErrorKind = Kind;"
+    assert [line for line, _ in found("x.rs", rust, rule)] == [1, 4]
+    python = "class Outcome:\n    LONG: Format = 1\nMOST = 2\nkind = Held(MOST)\nMOST_JOBS = 3"
+    assert [line for line, _ in found("x.py", python, rule)] == [1, 2, 3]
+
+
 PYTHON = '''\
 """Made
 up."""
@@ -188,6 +196,7 @@ EXAMPLES = [
     ("doc-starts-with-what", "What the job has", "The job, and what it has"),
     ("where-none", "the time, none where there is no job", "a place where nodes are"),
     ("it-variable", "loop-variable-it", "for it in jobs"),
+    ("bare-name", "declares:Kind", "declares:ErrorKind"),
 ]
 
 
