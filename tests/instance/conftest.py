@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -126,3 +126,24 @@ def exec_service(tmp_path):
         return attached([*command, instance.uri], "exec-hello is done", env)
 
     return attach
+
+
+@pytest.fixture
+def exec_process(tmp_path):
+    """Gives a context manager that runs `penstock exec`; its reaper is killed after the test."""
+    directory = tmp_path / "exec"
+
+    @contextmanager
+    def attach(instance, *options: str):
+        command = [*PENSTOCK, "exec", "--uri", instance.uri, "--directory", str(directory)]
+        with attached([*command, *options], "ready") as process:
+            yield process
+
+    yield attach
+    with suppress(FileNotFoundError, ProcessLookupError):
+        os.kill(reaper_of(directory), signal.SIGKILL)
+
+
+def reaper_of(directory) -> int:
+    """The pid of the reaper of an execution service."""
+    return int((directory / "reaper" / "lock").read_text())

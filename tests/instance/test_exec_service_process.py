@@ -6,36 +6,15 @@ import json
 import os
 import signal
 import subprocess
-from contextlib import contextmanager, suppress
 
 import pytest
-from tests.instance.conftest import PENSTOCK, attached
-
-
-@pytest.fixture
-def service(tmp_path):
-    """Gives a context manager that runs a service; its reaper is killed after the test."""
-    directory = tmp_path / "exec"
-
-    @contextmanager
-    def attach(instance, *options: str):
-        command = [*PENSTOCK, "exec", "--uri", instance.uri, "--directory", str(directory)]
-        with attached([*command, *options], "ready") as process:
-            yield process
-
-    yield attach
-    with suppress(FileNotFoundError, ProcessLookupError):
-        os.kill(reaper_of(directory), signal.SIGKILL)
+from tests.instance.conftest import PENSTOCK, reaper_of
 
 
 @pytest.fixture
 def instance(start):
     with start("--exec", "none") as instance:
         yield instance
-
-
-def reaper_of(directory) -> int:
-    return int((directory / "reaper" / "lock").read_text())
 
 
 def kill(process: subprocess.Popen) -> None:
@@ -63,8 +42,8 @@ def reason(instance, job: str) -> str:
     return json.loads(instance.lines("info", "--json", job)[0])["reason"]
 
 
-def test_jobs_run_with_their_output_and_exit_codes(instance, service, tmp_path):
-    with service(instance):
+def test_jobs_run_with_their_output_and_exit_codes(instance, exec_process, tmp_path):
+    with exec_process(instance):
         done = instance.penstock("run", "sh", "-c", "echo out; echo err >&2; exit 3")
         assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
         done = instance.penstock("run", "nosuchprogram")
@@ -82,22 +61,22 @@ def test_jobs_run_with_their_output_and_exit_codes(instance, service, tmp_path):
         assert {events(instance, job)[-1] for job in jobs} == {"clean"}
 
 
-def test_a_task_is_bound_to_its_core(instance, service):
-    with service(instance):
+def test_a_task_is_bound_to_its_core(instance, exec_process):
+    with exec_process(instance):
         (row,) = instance.lines("run", "sh", "-c", "grep Cpus_allowed_list /proc/self/status")
         assert row.split()[1].isdecimal() or os.cpu_count() == 1
 
 
-def test_a_killed_service_is_replaced_while_a_task_writes(instance, service, tmp_path):
+def test_a_killed_service_is_replaced_while_a_task_writes(instance, exec_process, tmp_path):
     first, second, third = tmp_path / "first", tmp_path / "second", tmp_path / "third"
     script = f"echo one; {gate(first)}; echo two; {gate(second)}; echo three; exit 5"
-    with service(instance) as process:
+    with exec_process(instance) as process:
         (job,) = instance.lines("submit", "sh", "-c", script)
         (short,) = instance.lines("submit", "sh", "-c", f"{gate(third)}; exit 7")
         with first.open("w"), third.open("w"):
             # Both are at their gates. One ends while there is no service, the other writes on.
             kill(process)
-    with service(instance):
+    with exec_process(instance):
         assert instance.penstock("wait", short).returncode == 7
         open_gate(second)
         assert instance.penstock("wait", job).returncode == 5
@@ -107,10 +86,10 @@ def test_a_killed_service_is_replaced_while_a_task_writes(instance, service, tmp
     assert log[log.index("start") + 1 :] == ["reattached", "finish", "release", "free", "clean"]
 
 
-def test_jobs_outlive_a_killed_instance(start, service, tmp_path):
+def test_jobs_outlive_a_killed_instance(start, exec_process, tmp_path):
     ends, runs = tmp_path / "ends", tmp_path / "runs"
     with start("--exec", "none") as instance:
-        service_of_both = service(instance)
+        service_of_both = exec_process(instance)
         service_of_both.__enter__()
         (ended,) = instance.lines("submit", "sh", "-c", f"{gate(ends)}; exit 4")
         (running,) = instance.lines("submit", "sh", "-c", f"echo on; {gate(runs)}; exit 6")
@@ -129,13 +108,13 @@ def test_jobs_outlive_a_killed_instance(start, service, tmp_path):
         service_of_both.__exit__(None, None, None)
 
 
-def test_a_lost_wait_status_is_an_exception(instance, service, tmp_path):
-    with service(instance) as process:
+def test_a_lost_wait_status_is_an_exception(instance, exec_process, tmp_path):
+    with exec_process(instance) as process:
         (job,) = instance.lines("submit", "sh", "-c", gate(tmp_path / "gate"))
         opened = (tmp_path / "gate").open("w")
         kill(process)
     os.kill(reaper_of(tmp_path / "exec"), signal.SIGKILL)
-    with service(instance):
+    with exec_process(instance):
         # The task runs on without its parent.
         assert instance.lines("run", "echo", "more") == ["more"]
         opened.close()
@@ -143,11 +122,11 @@ def test_a_lost_wait_status_is_an_exception(instance, service, tmp_path):
     assert "the wait status of task 0 is lost: the reaper was killed" in reason(instance, job)
 
 
-def test_a_cancelled_job_leaves_nothing(instance, service, tmp_path):
+def test_a_cancelled_job_leaves_nothing(instance, exec_process, tmp_path):
     ready = tmp_path / "ready"
     os.mkfifo(ready)
     script = f"trap '' TERM; setsid sh -c 'echo $$ > {ready}; exec sleep 1000' & wait; wait"
-    with service(instance, "--kill-timeout", "0.1s"):
+    with exec_process(instance, "--kill-timeout", "0.1s"):
         (job,) = instance.lines("submit", "sh", "-c", script)
         pid = int(ready.read_text())
         instance.lines("cancel", job)
@@ -156,20 +135,20 @@ def test_a_cancelled_job_leaves_nothing(instance, service, tmp_path):
             os.kill(pid, 0)
 
 
-def test_what_is_not_supported_is_rejected(instance, service):
-    with service(instance):
+def test_what_is_not_supported_is_rejected(instance, exec_process):
+    with exec_process(instance):
         (job,) = instance.lines("submit", "--pmix", "true")
         assert instance.penstock("wait", job).returncode != 0
         assert "does not support PMIx start-up" in reason(instance, job)
 
 
-def test_the_service_needs_an_instance_and_a_directory_of_its_own(instance, service, tmp_path):
+def test_the_service_needs_an_instance_and_a_directory_of_its_own(instance, exec_process, tmp_path):
     command = [*PENSTOCK, "exec", "--directory", str(tmp_path / "exec")]
     absent = f"local://{tmp_path}/absent"
     done = subprocess.run([*command, "--uri", absent], capture_output=True, text=True, check=False)
     assert done.returncode == 69
     assert f"no instance at `{absent}`" in done.stderr
-    with service(instance):
+    with exec_process(instance):
         again = [*command, "--uri", instance.uri]
         done = subprocess.run(again, capture_output=True, text=True, check=False)
         assert done.returncode == 1

@@ -14,10 +14,15 @@ from penstock._core import Decoder, Message
 from penstock.client import Client, connect
 
 
-@pytest.fixture
-def local(start):
-    with start() as instance:
-        yield instance
+@pytest.fixture(params=["daemon", "process"])
+def local(request, start, exec_process):
+    """An instance on this machine, with either of its execution services."""
+    if request.param == "daemon":
+        with start() as instance:
+            yield instance
+    else:
+        with start("--exec", "none") as instance, exec_process(instance):
+            yield instance
 
 
 def test_output_goes_where_the_templates_say(local, tmp_path):

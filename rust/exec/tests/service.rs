@@ -930,6 +930,48 @@ fn the_wait_status_of_an_exception_is_that_of_its_job() {
 }
 
 #[test]
+fn a_lost_kill_is_repeated() {
+    let is_kill =
+        |(_, _, request): &(ConnectionId, u32, Request)| matches!(request, Request::Kill(_));
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    world.cancel(1);
+    while world.deliver_to_service() {}
+    // The task ignores SIGTERM.
+    world.to_reaper.clear();
+    world.advance(BEYOND_ALL_TIMEOUTS_S);
+    assert!(world.to_reaper.iter().any(is_kill));
+    // SIGKILL does not end it either, for a time.
+    world.to_reaper.clear();
+    world.advance(BEYOND_ALL_TIMEOUTS_S);
+    assert!(world.to_reaper.iter().any(is_kill));
+    // The next reaper is requested at once.
+    world.crash_reaper();
+    world.run();
+    assert!(world.kernel.processes.is_empty());
+    assert!(world.job(1).is_released);
+}
+
+#[test]
+fn the_first_error_of_a_registration_is_reported() {
+    let mut world = World::new();
+    world.lose_connection();
+    let service = world.service.as_mut().expect("it runs");
+    service.connected();
+    service.settle(world.now);
+    let errors = [(17, "it is taken"), (0, ""), (1, "it is not yours")].into_iter();
+    for (effect, (errnum, text)) in service.drain().into_iter().zip(errors) {
+        if let Effect::Send(request) = effect {
+            service.handle(&Message::error_to(&request, errnum, text));
+        }
+    }
+    let failure = service.failure().expect("rejected");
+    let expected = "service.add failed with errnum 17: it is taken\nhint: ";
+    assert!(failure.starts_with(expected), "{failure}");
+}
+
+#[test]
 fn a_job_that_the_reaper_cannot_forget_is_killed_and_forgotten() {
     let mut world = World::new();
     submit(&mut world, 1, 1);

@@ -313,9 +313,6 @@ impl Service {
             }
             Outstanding::Acknowledgement(jobs) => {
                 self.is_acknowledgement_due = false;
-                // A job that has been claimed again meanwhile has more to answer.
-                let is_released = |id: &JobId| self.jobs.get(id).is_some_and(Job::is_released);
-                let jobs: Vec<_> = jobs.into_iter().filter(is_released).collect();
                 self.forget(jobs);
             }
             Outstanding::Lookup(id) => self.looked_up(id, response),
@@ -327,7 +324,8 @@ impl Service {
     }
 
     fn registered(&mut self, response: &Message) {
-        if response.errnum() != 0 {
+        // The first error is the cause of the others.
+        if response.errnum() != 0 && self.failure.is_none() {
             let (topic, errnum) = (response.topic(), response.errnum());
             let text = response.error_text().filter(|text| !text.is_empty());
             let text = text.map_or_else(String::new, |text| format!(": {text}"));
