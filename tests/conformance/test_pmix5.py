@@ -267,7 +267,7 @@ def events(world, job, **only):
     return peer
 
 
-def heard(peer):
+def received(peer):
     """The id and status of each event that came."""
     return [(message.object()["id"], message.object()["status"]) for message in peer.take()]
 
@@ -277,15 +277,15 @@ def test_registered_processes_get_completion_events(world):
     job = world.run_job(4)
     every, one = events(world, job), events(world, job, id="b")
     granted(world, job, EXTEND, attribute("nnodes", 1), attribute("reqid", "a"))
-    assert heard(every) == [("a", SUCCESS)]
+    assert received(every) == [("a", SUCCESS)]
     ask(world, job, EXTEND, attribute("nnodes", 5, required=True), attribute("reqid", "b"))
-    assert heard(every) == heard(one) == [("b", OUT_OF_RESOURCE)]
+    assert received(every) == received(one) == [("b", OUT_OF_RESOURCE)]
     ask(world, job, NEW, attribute("nnodes", 5), attribute("reqid", "c"))
     # A queued request is not decided.
-    assert heard(every) == []
+    assert received(every) == []
     ask(world, job, CANCEL, attribute("reqid", "c"))
-    assert heard(every) == [("c", CANCELED)]
-    assert heard(one) == []
+    assert received(every) == [("c", CANCELED)]
+    assert received(one) == []
 
 
 @requirement("pmix5.answer.requester-only")

@@ -250,15 +250,15 @@ class Execution(RuleBasedStateMachine):
         try:
             message = answer(answers.stream)
         except ProtocolError:
-            assert not may, f"{kind} was rejected after {answers.said!r}"
+            assert not may, f"{kind} was rejected after {answers.types!r}"
             return None
-        assert may, f"{kind} was allowed after {answers.said!r}"
+        assert may, f"{kind} was allowed after {answers.types!r}"
         if kind == "f":
             status = answers.status(self.status)
             assert message.object()["data"] == {"status": status}
         service.peer.post(message)
         # A fatal exception comes back as an event.
-        answers.said += kind if kind != "x" else ""
+        answers.types += kind if kind != "x" else ""
         self.settle()
         return answers
 

@@ -105,7 +105,7 @@ class Daemon:
         self._sending = threading.Lock()
         # Requests of the server in order of arrival, and its responses to ours.
         self.requests: queue.Queue[Message] = queue.Queue()
-        self._told: queue.Queue[Message] = queue.Queue()
+        self._reported: queue.Queue[Message] = queue.Queue()
         self.events: Message | None = None
         self.registered = threading.Event()
         self._reader = threading.Thread(target=self._read)
@@ -129,7 +129,7 @@ class Daemon:
     def ask(self, topic: str, payload: dict[str, Any]) -> Message:
         """Sends a request to the server; returns the response."""
         self.send(Message.request(topic, payload, matchtag=1))
-        return self._told.get(timeout=PATIENCE)
+        return self._reported.get(timeout=PATIENCE)
 
     def tell(self, event: dict[str, Any]) -> None:
         """Publishes the completion of a request."""
@@ -158,7 +158,7 @@ class Daemon:
 
     def _take(self, message: Message) -> None:
         if message.kind == "response":
-            self._told.put(message)
+            self._reported.put(message)
         elif message.topic == "pmix.events":
             self.events = message
             self.registered.set()

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 class Answers:
     """The responses to one start request, and which may follow by RFC 32.
 
-    `said` has a letter for each answer: `s`tart, `r`eattached, `f`inish, `p`art released, `l`ast
+    `types` has a letter for each answer: `s`tart, `r`eattached, `f`inish, `p`art released, `l`ast
     release, fatal (`x`) and mild (`m`) exceptions, those of others too.
     """
 
     def __init__(self, request: Message, job: int, *, reattach: bool) -> None:
         self.stream = StartStream(request, job, reattach=reattach)
-        self.said = ""
+        self.types = ""
         self._reattach = reattach
         self._wait_status: int | None = None
 
     def may(self, kind: str) -> bool:
         """Whether RFC 32 allows this response now."""
-        failed, finished = "x" in self.said, "f" in self.said
-        began = "s" in self.said or "r" in self.said
-        if "l" in self.said:
+        failed, finished = "x" in self.types, "f" in self.types
+        began = "s" in self.types or "r" in self.types
+        if "l" in self.types:
             return False
         return {
             "s": not began and not finished,
@@ -46,9 +46,9 @@ class Answers:
 
     def fail(self, wait_status: int | None) -> None:
         """Records a fatal exception."""
-        if "x" not in self.said:
+        if "x" not in self.types:
             self._wait_status = wait_status
-        self.said += "x"
+        self.types += "x"
 
     def status(self, status: int) -> int:
         """The status of `finish`, from the status of the tasks."""

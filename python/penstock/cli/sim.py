@@ -168,7 +168,7 @@ def main(args: argparse.Namespace) -> int:
         pyarrow()  # said before the work, rather than after it
     command = _command(args)
     studies = list(_studies(args))
-    documents = [summary(study, command, _asked(args)) for study in studies]
+    documents = [summary(study, command, _requested(args)) for study in studies]
     with Writer() as writer:
         if args.out is not None:
             places = directories(args.out, [study.name for study in studies])
@@ -343,7 +343,7 @@ def _seed(args: argparse.Namespace) -> int:
     return seed
 
 
-def _asked(args: argparse.Namespace) -> dict[str, Any]:
+def _requested(args: argparse.Namespace) -> dict[str, Any]:
     """The options for the summary: those given, and the seed that was used."""
     plain = {
         name: str(value) if isinstance(value, Path) else value

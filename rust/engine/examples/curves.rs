@@ -105,11 +105,11 @@ fn matches(
     series: &str,
     nodes: u32,
     selection: Selection,
-    asked: &Request,
+    requested: &Request,
     batch: u32,
 ) {
     let mut engine = engine(nodes, Policy::Fcfs, selection);
-    let shape = engine.shape(asked);
+    let shape = engine.shape(requested);
     let ids: Vec<JobId> = (0..batch.into()).map(JobId::new).collect();
     let rounds = (0..21).map(|_| {
         for id in &ids {
@@ -159,8 +159,8 @@ fn first_pass(jobs: u32) {
     let mut engine = engine(NODES, Policy::Conservative, Selection::First);
     let mut random = Random(42);
     for job in 0..jobs {
-        let asked = request(None, 1 + random.below(200), 1 + random.below(15));
-        let shape = engine.shape(&asked);
+        let requested = request(None, 1 + random.below(200), 1 + random.below(15));
+        let shape = engine.shape(&requested);
         let limit = f64::from(60 * (1 + random.below(600)));
         submit(&mut engine, job.into(), shape, limit);
     }
@@ -266,13 +266,13 @@ fn main() {
             matches("nodes", "64 nodes", nodes, Selection::First, &many, 10);
         }
         for selection in Selection::ALL {
-            let asked = request(None, 1, 1);
+            let requested = request(None, 1, 1);
             matches(
                 "selection",
                 selection.name(),
                 nodes,
                 selection,
-                &asked,
+                &requested,
                 BATCH,
             );
         }

@@ -51,7 +51,7 @@ fn invalid_texts_are_rejected_with_the_byte() {
 }
 
 #[test]
-fn what_others_write_is_mended_and_told() {
+fn texts_of_other_programs_are_corrected_with_a_note() {
     let vectors = vectors();
     for row in rows(&vectors, "lenient") {
         let (set, mended) = IdSet::parse_lenient(text(row, "text")).expect("mended");

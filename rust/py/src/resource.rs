@@ -260,13 +260,13 @@ impl PyResourceSet {
     ///     NotFoundError: a host is not in the set; the text names all that are not.
     ///     HostlistError: `hosts` is no hostlist.
     fn host_ranks(&self, hosts: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
-        let hosts_asked = convert::hosts(hosts)?;
-        let len = hosts_asked.len();
+        let requested_hosts = convert::hosts(hosts)?;
+        let len = requested_hosts.len();
         if Vec::<u32>::new().try_reserve_exact(len).is_err() {
             let text = format!("no memory for the ranks of {len} hosts");
             return Err(PyMemoryError::new_err(text));
         }
-        let ranks = self.snapshot().host_ranks(&hosts_asked);
+        let ranks = self.snapshot().host_ranks(&requested_hosts);
         ranks.map_err(raised)
     }
 

@@ -54,7 +54,7 @@ fn drains(ledger: &Ledger) -> Vec<(String, f64, &str)> {
 }
 
 #[test]
-fn a_drain_keeps_its_time_and_reason_unless_told_otherwise() {
+fn a_drain_keeps_its_time_and_reason_by_default() {
     let mut ledger = ledger(Config::default());
     drain(&mut ledger, 1.0, "0-1", "a", Overwrite::Keep);
     drain(&mut ledger, 2.0, "1-2", "", Overwrite::Keep);

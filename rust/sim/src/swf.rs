@@ -127,7 +127,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
             .push_shape(id, times, shape, DEFAULT_PRIORITY, queue)
             .map_err(|error| Error::at(name, index + 1, error))?;
     }
-    census.tell(&mut workload);
+    census.add_assumptions(&mut workload);
     if workload.sort() {
         workload.assume(
             "the lines are not in the order of submit times: they were sorted, equal times in \
@@ -255,7 +255,7 @@ impl Findings {
     }
 
     /// Adds a sentence about each finding to the workload's assumptions.
-    fn tell(&self, workload: &mut Workload) {
+    fn add_assumptions(&self, workload: &mut Workload) {
         let jobs = u64::try_from(workload.len()).unwrap_or(u64::MAX);
         let some = |count: u64, verb| error::some(count, jobs, verb);
         if self.used_processors > 0 {

@@ -27,8 +27,8 @@ impl CoreState {
         )))
     }
 
-    /// Tells the engine which of these targets may be allocated.
-    fn tell(&mut self, ranks: &IdSet) {
+    /// Marks these targets up or down in the engine.
+    fn mark(&mut self, ranks: &IdSet) {
         let out = self.down.union(&self.drained);
         self.engine.mark_up(&ranks.difference(&out));
         self.engine.mark_down(&ranks.intersection(&out));
@@ -76,7 +76,7 @@ impl EngineCore {
             shapes: Shapes::default(),
             queues: BTreeMap::new(),
         };
-        state.tell(&ranks);
+        state.mark(&ranks);
         Ok(Self::of(state))
     }
 
@@ -150,7 +150,7 @@ impl EngineCore {
         let (ranks, mut state) = (convert::ids(ranks)?, self.lock()?);
         state.know(&ranks, &IdSet::new())?;
         state.down = state.down.difference(&ranks);
-        state.tell(&ranks);
+        state.mark(&ranks);
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl EngineCore {
         let (ranks, mut state) = (convert::ids(ranks)?, self.lock()?);
         state.know(&ranks, &IdSet::new())?;
         state.down = state.down.union(&ranks);
-        state.tell(&ranks);
+        state.mark(&ranks);
         Ok(())
     }
 
@@ -166,7 +166,7 @@ impl EngineCore {
         let (ranks, mut state) = (convert::ids(ranks)?, self.lock()?);
         state.know(&ranks, &IdSet::new())?;
         state.drained = state.drained.union(&ranks);
-        state.tell(&ranks);
+        state.mark(&ranks);
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl EngineCore {
         let (ranks, mut state) = (convert::ids(ranks)?, self.lock()?);
         state.know(&ranks, &IdSet::new())?;
         state.drained = state.drained.difference(&ranks);
-        state.tell(&ranks);
+        state.mark(&ranks);
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl EngineCore {
         if !up {
             state.down = state.down.union(&ranks);
         }
-        state.tell(&ranks);
+        state.mark(&ranks);
         Ok(())
     }
 
