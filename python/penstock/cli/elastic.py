@@ -90,8 +90,8 @@ def _main(job: Job, args: argparse.Namespace) -> int:
         _status(job, args)
         return 0
     fields = [*KEYS, "required", "wait"]
-    wanted = {field: getattr(args, field) for field in fields if hasattr(args, field)}
-    answer: Answer = getattr(job, args.verb)(**wanted)
+    attributes = {field: getattr(args, field) for field in fields if hasattr(args, field)}
+    answer: Answer = getattr(job, args.verb)(**attributes)
     shown = dataclasses.asdict(answer)
     if args.json:
         print(json_text(shown))

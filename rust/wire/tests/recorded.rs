@@ -72,13 +72,13 @@ fn every_frame_decodes_as_recorded() {
         );
         match message.kind {
             MessageType::Request => {
-                assert_eq!(message.nodeid(), number(&expected["nodeid"]), "{place}")
+                assert_eq!(message.nodeid(), number(&expected["nodeid"]), "{place}");
             }
             MessageType::Response => {
-                assert_eq!(message.errnum(), number(&expected["errnum"]), "{place}")
+                assert_eq!(message.errnum(), number(&expected["errnum"]), "{place}");
             }
             MessageType::Event => {
-                assert_eq!(message.sequence(), number(&expected["sequence"]), "{place}")
+                assert_eq!(message.sequence(), number(&expected["sequence"]), "{place}");
             }
             MessageType::Control => panic!("{place}: no control message was recorded"),
         }

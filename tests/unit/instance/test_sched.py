@@ -1,0 +1,80 @@
+"""The scheduler's process: its conversation over a socket, by the time of the given clock."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from penstock._core import Batch, Message
+from penstock.sched import _converse
+
+
+class FixedClock:
+    """A clock that has stopped."""
+
+    def now(self):
+        return 1000.0
+
+    def monotonic(self):
+        return 0.0
+
+
+class RecordingScheduler:
+    """Records the times that are passed to it."""
+
+    failure = None
+
+    def __init__(self, deadline=None):
+        self.deadline = deadline
+        self.annotated = []
+        self.scheduled = []
+
+    def start(self):
+        pass
+
+    def take_log(self):
+        return []
+
+    def take_out(self):
+        return Batch([])
+
+    def handle(self, batch):
+        self.deadline = None
+
+    def annotate(self, now):
+        self.annotated.append(now)
+        self.deadline = None
+
+    def schedule(self, now):
+        self.scheduled.append(now)
+        return False
+
+
+@pytest.fixture
+def wire():
+    near, far = socket.socketpair()
+    with near, far:
+        yield near, far
+
+
+def test_annotations_are_due_by_the_clock(wire):
+    near, far = wire
+
+    class EndingScheduler(RecordingScheduler):
+        def annotate(self, now):
+            super().annotate(now)
+            far.shutdown(socket.SHUT_WR)
+
+    scheduler = EndingScheduler(deadline=999.0)
+    assert _converse(near, scheduler, FixedClock()) == 0
+    assert scheduler.annotated == [1000.0]
+
+
+def test_passes_are_at_the_time_of_the_clock(wire):
+    near, far = wire
+    scheduler = RecordingScheduler(deadline=2000.0)
+    far.sendall(Message.request("sched.stats-get").encode())
+    far.shutdown(socket.SHUT_WR)
+    assert _converse(near, scheduler, FixedClock()) == 0
+    assert scheduler.scheduled == [1000.0]
