@@ -345,6 +345,7 @@ class topic:  # noqa: N801
         DRAIN_CANCEL: Final[str]
         IDLE: Final[str]
         IDLE_CANCEL: Final[str]
+        PING: Final[str]
         STATS_GET: Final[str]
 
     class job_list:  # noqa: N801

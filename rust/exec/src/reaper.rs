@@ -7,7 +7,7 @@ use crate::log::{self, LogContents, Record};
 use crate::mark::{MAX_SLOTS, MarkSpace};
 use crate::protocol::{Event, Hello, Message, Request, Target, TaskSpec, VERSION};
 use crate::types::{
-    JobId, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd, TaskId, Usage, WaitStatus,
+    BootId, JobId, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd, TaskId, Usage, WaitStatus,
 };
 
 /// Tasks started in one step, before exits and requests are handled again.
@@ -151,10 +151,9 @@ impl Reaper {
             is_finished: false,
         };
         if let Some(recorded) = recorded {
-            let same_boot = recorded.boot == hello.boot;
             for (job, tasks) in recorded.jobs {
                 for (task, state) in tasks {
-                    reaper.restore_task(task, state, same_boot, kernel);
+                    reaper.restore_task(task, state, recorded.boot, kernel);
                 }
                 reaper.drained.insert(job);
             }
@@ -167,13 +166,15 @@ impl Reaper {
         &mut self,
         task: TaskId,
         state: log::TaskState,
-        same_boot: bool,
+        boot: BootId,
         kernel: &mut K,
     ) {
         let state = match state {
             log::TaskState::Failed(failure) => TaskState::Failed(failure),
             log::TaskState::Ended(process, end) => TaskState::Ended(process, end),
-            log::TaskState::Started(process) if same_boot && kernel.watch(process) => {
+            log::TaskState::Started(process)
+                if boot == self.hello.boot && kernel.watch(process) =>
+            {
                 self.orphans.insert(process.pid, task);
                 TaskState::Orphan(process)
             }
@@ -290,9 +291,9 @@ impl Reaper {
         }
     }
 
-    /// Detects empty jobs, and writes the log. Returns whether the log has been written; otherwise the
-    /// messages are held, and the next call retries.
-    pub fn settle<K: Kernel>(&mut self, kernel: &mut K) -> bool {
+    /// Detects empty jobs, and writes the log. If the log cannot be written, the messages are held, and the next call
+    /// retries.
+    pub fn settle<K: Kernel>(&mut self, kernel: &mut K) {
         if mem::take(&mut self.is_scan_due) {
             self.discover(kernel);
         }
@@ -302,7 +303,7 @@ impl Reaper {
         self.kill_strays(kernel);
         if !self.records.is_empty() {
             if kernel.append(&self.records).is_err() {
-                return false;
+                return;
             }
             self.log_len += self.records.len();
             self.records.clear();
@@ -311,7 +312,11 @@ impl Reaper {
             // The log is unchanged, only longer than necessary.
             self.compact_at = self.log_len.saturating_mul(2);
         }
-        true
+    }
+
+    /// Whether records are waiting for the log to be written.
+    pub fn has_unwritten_records(&self) -> bool {
+        !self.records.is_empty()
     }
 
     /// Removes and returns the messages to send, in order for each connection.

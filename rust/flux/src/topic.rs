@@ -82,6 +82,7 @@ topics! {
     DRAIN_CANCEL = "job-manager.drain-cancel",
     IDLE = "job-manager.idle",
     IDLE_CANCEL = "job-manager.idle-cancel",
+    PING = "job-manager.ping",
     STATS_GET = "job-manager.stats-get",
 }
 

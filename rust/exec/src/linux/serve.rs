@@ -149,10 +149,9 @@ struct Connection {
 impl EventLoop {
     fn run(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(256);
-        let mut is_logged = true;
         loop {
             events.clear();
-            let timeout = self.timeout(is_logged);
+            let timeout = self.timeout();
             if timeout.is_some_and(|timeout| timeout.is_zero()) && self.is_idle_for_long() {
                 break;
             }
@@ -161,10 +160,13 @@ impl EventLoop {
                 self.dispatch(event.data.u64(), event.flags);
             }
             self.reaper.step(&mut self.kernel);
-            is_logged = self.reaper.settle(&mut self.kernel);
+            self.reaper.settle(&mut self.kernel);
             self.send();
             let is_sent = |connection: &Connection| connection.unsent.is_empty();
-            if self.reaper.is_finished() && is_logged && self.connections.values().all(is_sent) {
+            if self.reaper.is_finished()
+                && !self.reaper.has_unwritten_records()
+                && self.connections.values().all(is_sent)
+            {
                 break;
             }
         }
@@ -172,14 +174,14 @@ impl EventLoop {
     }
 
     /// The timeout of the next wait.
-    fn timeout(&mut self, is_logged: bool) -> Option<Duration> {
+    fn timeout(&mut self) -> Option<Duration> {
         let is_idle = self.reaper.is_idle() && self.connections.is_empty();
         if !is_idle {
             self.idle_since = None;
         }
         if self.reaper.has_queued_requests() {
             Some(Duration::ZERO)
-        } else if !is_logged {
+        } else if self.reaper.has_unwritten_records() {
             Some(LOG_RETRY)
         } else if is_idle {
             let since = *self.idle_since.get_or_insert_with(Instant::now);

@@ -62,7 +62,7 @@ use crate::protocol::{Event, Hello, Message as ReaperMessage, Request, Target, T
 use crate::types::{BootId, JobId, SpawnFailure, Step, TaskId};
 use job::{Answered, Attachment, Claim, Ending, Job, Presence, Task, TaskState, Version};
 use journal::{Intent, JournalContents, Record};
-use output::Followers;
+use output::{Followers, Phase};
 use plan::Plan;
 
 pub use effect::{Chunk, Effect, ReaderId, Stream};
@@ -80,9 +80,6 @@ const MAX_SIGNAL: i32 = 64;
 const SIGKILL: u32 = libc::SIGKILL as u32;
 const SIGTERM: u32 = libc::SIGTERM as u32;
 const SIGCONT: u32 = libc::SIGCONT as u32;
-
-/// A job manager's barrier: its response comes after everything that the request follows has been committed.
-const BARRIER: &str = "job-manager.ping";
 
 /// The settings of a service.
 #[derive(Debug, Clone)]
@@ -340,8 +337,7 @@ impl Service {
             self.broker = Broker::Registering(left.saturating_sub(1));
             if left <= 1 && self.failure.is_none() {
                 self.broker = Broker::Synchronizing;
-                let barrier = Message::request(BARRIER, "{}");
-                self.send(barrier, Outstanding::Synchronization);
+                self.send(barrier(), Outstanding::Synchronization);
             }
         }
     }
@@ -822,8 +818,7 @@ impl Service {
         {
             self.is_acknowledgement_due = true;
             let jobs = mem::take(&mut self.released);
-            let barrier = Message::request(BARRIER, "{}");
-            self.send(barrier, Outstanding::Acknowledgement(jobs));
+            self.send(barrier(), Outstanding::Acknowledgement(jobs));
         }
         if let Some(at) = self.followers.take_poll_time(now) {
             self.timers.push(Reverse(Timer(at, None)));
@@ -958,8 +953,6 @@ impl Service {
 
     /// Takes the next steps of a job.
     fn progress(&mut self, id: JobId, now: f64) {
-        let is_reaper_ready = self.reaper == Reaper::Ready;
-        let is_synchronized = self.broker == Broker::Synchronized;
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -968,9 +961,9 @@ impl Service {
         }
         job.send_exception(id, &mut self.messages);
         if job.is_untouched() {
-            return self.start_untouched(id, is_reaper_ready);
+            return self.start_untouched(id);
         }
-        if !is_reaper_ready {
+        if self.reaper != Reaper::Ready {
             return;
         }
         let is_other_boot = |intent: &Intent| intent.boot != self.settings.boot;
@@ -980,14 +973,15 @@ impl Service {
             job.fail("exec", "the machine was rebooted while the job ran");
             job.send_exception(id, &mut self.messages);
         }
-        if job.has(TaskState::Missing) && !self.start_missing(id, is_synchronized) {
+        if job.has(TaskState::Missing) && !self.start_missing(id) {
             return;
         }
         self.report(id, now);
     }
 
     /// Starts a job of which neither journal nor reaper have a record, or ends it.
-    fn start_untouched(&mut self, id: JobId, is_reaper_ready: bool) {
+    fn start_untouched(&mut self, id: JobId) {
+        let is_reaper_ready = self.reaper == Reaper::Ready;
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -1031,7 +1025,7 @@ impl Service {
 
     /// Starts the tasks of a job that an earlier service has not handed to the reaper. Returns whether none is missing
     /// any longer because they are abandoned.
-    fn start_missing(&mut self, id: JobId, is_synchronized: bool) -> bool {
+    fn start_missing(&mut self, id: JobId) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else {
             return false;
         };
@@ -1055,6 +1049,7 @@ impl Service {
             return true;
         }
         // Until then an exception of the job may be on its way.
+        let is_synchronized = self.broker == Broker::Synchronized;
         let Some(plan) = job.plan.as_ref().filter(|_| is_synchronized) else {
             return false;
         };
@@ -1211,14 +1206,19 @@ impl Service {
         if let Some(template) = job.and_then(|job| job.redirected_to.as_ref()) {
             return Err(output::redirected(template));
         }
-        let is_started = job.is_some_and(|job| {
-            let claim = job.claim.as_ref();
-            claim.is_none_or(|claim| claim.answered != Answered::Nothing)
-        });
-        let is_here = job.is_some_and(|job| !job.is_released());
+        let phase = match job {
+            Some(job) if !job.is_released() => {
+                let answered = job.claim.as_ref().map(|claim| claim.answered);
+                if answered == Some(Answered::Nothing) {
+                    Phase::Starting
+                } else {
+                    Phase::Running
+                }
+            }
+            _ => Phase::Absent,
+        };
         let effects = &mut self.effects;
-        self.followers
-            .begin(request, &output, is_here, is_started, effects)
+        self.followers.begin(request, &output, phase, effects)
     }
 
     /// Handles the result of [`Effect::ReadOutput`].
@@ -1232,6 +1232,11 @@ impl Service {
             self.send(wait, Outstanding::End(unknown));
         }
     }
+}
+
+/// A barrier: the job manager responds after it has committed everything that it received before.
+fn barrier() -> Message {
+    Message::request(topic::job_manager::PING, "{}")
 }
 
 /// Divides tasks into spawn requests that fit a frame.

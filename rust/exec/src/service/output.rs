@@ -6,7 +6,7 @@ use std::mem;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::errno::EIO;
-use penstock_flux::exec::OutputRequest;
+use penstock_flux::exec::{OutputRequest, OutputResponse};
 use penstock_flux::{RequestError, StreamCancelRequest};
 use penstock_wire::Message;
 
@@ -28,6 +28,29 @@ enum Wait {
     Over,
 }
 
+/// The phase of a job when its output is requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The service does not have the job, or has released it.
+    Absent,
+    /// Its start has not been reported.
+    Starting,
+    /// It may write more output.
+    Running,
+}
+
+/// The part of the output that a request reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// Up to the current end.
+    Current,
+    /// Up to the end of the job.
+    Whole,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct FollowerId(u64);
+
 /// A request that follows or reads output.
 #[derive(Debug)]
 struct Follower {
@@ -44,11 +67,10 @@ struct Follower {
 
 #[derive(Debug)]
 struct Reader {
-    follower: u64,
+    follower: FollowerId,
     stream: Stream,
     offset: u64,
-    /// Whether the job had ended before the outstanding read.
-    is_last: bool,
+    extent: Extent,
     /// Whether it is at the end of a file that can grow.
     is_idle: bool,
 }
@@ -56,8 +78,9 @@ struct Reader {
 /// The requests that are being answered.
 #[derive(Debug, Default)]
 pub(super) struct Followers {
-    requests: BTreeMap<u64, Follower>,
+    requests: BTreeMap<FollowerId, Follower>,
     readers: BTreeMap<ReaderId, Reader>,
+    /// The number of the last follower or reader.
     last_id: u64,
     /// When idle readers look again, if that is scheduled.
     is_poll_scheduled: bool,
@@ -68,13 +91,12 @@ impl Followers {
         self.requests.len()
     }
 
-    /// Begins to answer a request. `is_here`: the service has the job, and it is not over.
+    /// Begins to answer a request.
     pub(super) fn begin(
         &mut self,
         request: &Message,
         output: &OutputRequest<'_>,
-        is_here: bool,
-        is_started: bool,
+        phase: Phase,
         effects: &mut Vec<Effect>,
     ) -> Result<(), RequestError> {
         if !request.is_streaming() {
@@ -86,31 +108,35 @@ impl Followers {
             named.is_none_or(|named| named.iter().any(|name| name.0 == stream.name()))
         };
         let is_following = output.follow.unwrap_or(false);
+        let wait = match phase {
+            Phase::Starting if is_following => Wait::Start,
+            _ => Wait::Nothing,
+        };
         let follower = Follower {
             request: request.header(),
             job: output.id,
             streams: Stream::ALL.into_iter().filter(is_meant).collect(),
             is_following,
-            wait: if is_following && is_here && !is_started {
-                Wait::Start
-            } else {
-                Wait::Nothing
-            },
+            wait,
             has_output: false,
             readers: Vec::new(),
         };
         self.last_id += 1;
-        let id = self.last_id;
-        let is_waiting = follower.wait != Wait::Nothing;
+        let id = FollowerId(self.last_id);
         self.requests.insert(id, follower);
-        if !is_waiting {
-            self.read_all(id, !(is_following && is_here), effects);
+        if wait == Wait::Nothing {
+            let extent = if is_following && phase != Phase::Absent {
+                Extent::Whole
+            } else {
+                Extent::Current
+            };
+            self.read_all(id, extent, effects);
         }
         Ok(())
     }
 
     /// Begins to read all streams of a request.
-    fn read_all(&mut self, id: u64, is_last: bool, effects: &mut Vec<Effect>) {
+    fn read_all(&mut self, id: FollowerId, extent: Extent, effects: &mut Vec<Effect>) {
         let Some(follower) = self.requests.get_mut(&id) else {
             return;
         };
@@ -126,7 +152,7 @@ impl Followers {
                 follower: id,
                 stream,
                 offset: 0,
-                is_last,
+                extent,
                 is_idle: false,
             };
             effects.push(Effect::ReadOutput {
@@ -147,7 +173,7 @@ impl Followers {
             waiting.filter(|(_, follower)| follower.job == job && is_waiting(follower.wait));
         let waiting: Vec<_> = waiting.map(|(id, _)| *id).collect();
         for id in waiting {
-            self.read_all(id, false, effects);
+            self.read_all(id, Extent::Whole, effects);
         }
     }
 
@@ -164,7 +190,7 @@ impl Followers {
         for reader in self.readers.values_mut() {
             let follower = self.requests.get(&reader.follower);
             if reader.is_idle && follower.is_some_and(|follower| follower.job == job) {
-                reader.is_last = true;
+                reader.extent = Extent::Current;
             }
         }
         for follower in self.requests.values_mut() {
@@ -188,7 +214,9 @@ impl Followers {
             if mem::take(&mut reader.is_idle)
                 && let Some(follower) = self.requests.get(&reader.follower)
             {
-                reader.is_last |= !follower.is_following;
+                if !follower.is_following {
+                    reader.extent = Extent::Current;
+                }
                 effects.push(Effect::ReadOutput {
                     reader: *id,
                     job: follower.job,
@@ -213,12 +241,11 @@ impl Followers {
         follower.has_output |= chunk != Chunk::Missing;
         match chunk {
             Chunk::Data(bytes) if !bytes.is_empty() => {
-                let payload = serde_json::json!({
-                    "stream": reader.stream.name(),
-                    "data": BASE64.encode(&bytes),
-                });
-                let payload = Message::json_payload(&payload.to_string());
-                messages.push(Message::response_to(&follower.request, 0, Some(payload)));
+                let response = OutputResponse {
+                    stream: reader.stream.name().into(),
+                    data: BASE64.encode(&bytes).into(),
+                };
+                messages.push(Message::success_to(&follower.request, &response));
                 reader.offset += bytes.len() as u64;
                 effects.push(Effect::ReadOutput {
                     reader: id,
@@ -227,7 +254,9 @@ impl Followers {
                     offset: reader.offset,
                 });
             }
-            Chunk::Data(_) | Chunk::Missing if !reader.is_last => reader.is_idle = true,
+            Chunk::Data(_) | Chunk::Missing if reader.extent == Extent::Whole => {
+                reader.is_idle = true;
+            }
             Chunk::Data(_) | Chunk::Missing => return self.end_reader(follower_id, id, messages),
             Chunk::Failed(text) => {
                 let text = format!("{}: {text}", follower.request.topic());
@@ -240,7 +269,7 @@ impl Followers {
 
     fn end_reader(
         &mut self,
-        id: u64,
+        id: FollowerId,
         reader: ReaderId,
         messages: &mut Vec<Message>,
     ) -> Option<JobId> {
@@ -263,14 +292,14 @@ impl Followers {
         None
     }
 
-    fn end(&mut self, id: u64, error: &RequestError, messages: &mut Vec<Message>) {
+    fn end(&mut self, id: FollowerId, error: &RequestError, messages: &mut Vec<Message>) {
         if let Some(follower) = self.remove(id) {
             let (request, text) = (&follower.request, &error.text);
             messages.push(Message::error_to(request, error.errnum, text));
         }
     }
 
-    fn remove(&mut self, id: u64) -> Option<Follower> {
+    fn remove(&mut self, id: FollowerId) -> Option<Follower> {
         let follower = self.requests.remove(&id)?;
         for reader in &follower.readers {
             self.readers.remove(reader);
@@ -302,7 +331,7 @@ impl Followers {
         }
     }
 
-    fn ids(&self, is_meant: impl Fn(&Follower) -> bool) -> Vec<u64> {
+    fn ids(&self, is_meant: impl Fn(&Follower) -> bool) -> Vec<FollowerId> {
         let found = self.requests.iter();
         let found = found.filter(|(_, follower)| is_meant(follower));
         found.map(|(id, _)| *id).collect()
