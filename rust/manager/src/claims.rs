@@ -64,10 +64,9 @@ impl Claims {
         end.filter(|end| *end > 0.0)
     }
 
-    /// Number of nodes and cores, if known.
-    pub(crate) fn size(&self) -> Option<(u64, u64)> {
-        let all = self.inventory.as_ref()?;
-        Some((all.nnodes() as u64, all.ncores()))
+    /// The resources that may be allocated, if known.
+    pub(crate) fn inventory(&self) -> Option<&ResourceSet> {
+        self.inventory.as_ref()
     }
 
     /// Whether `node` has every core and gpu of that node.

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::authorize;
 use crate::context::{Context, Raise};
+use crate::effect::Effect;
 use crate::event::Event;
-use crate::exec::ExecPeer;
 use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
@@ -90,7 +90,7 @@ fn raise_one(
 }
 
 /// `job-manager.kill`: a signal for the tasks of one job or several.
-pub(crate) fn kill(cx: &mut Context, exec: &ExecPeer, request: Request<'_>) -> Handled {
+pub(crate) fn kill(cx: &mut Context, request: Request<'_>) -> Handled {
     let kill: KillRequest = request.payload()?;
     let signum = kill.signum;
     if !(1..=64).contains(&signum) {
@@ -99,8 +99,14 @@ pub(crate) fn kill(cx: &mut Context, exec: &ExecPeer, request: Request<'_>) -> H
     }
     let mut kill_one = |id| {
         authorize::job(&cx.jobs, request.sender, id)?;
-        cx.jobs.active(id)?;
-        exec.kill(cx, id, signum)
+        let job = cx.jobs.active(id)?;
+        // A job whose prolog is running has no tasks that a signal could reach.
+        if job.record.state() != State::Run || !job.dialogue.exec().is_outstanding() {
+            let text = format!("job {id} is not running");
+            return Err(RequestError::invalid(text));
+        }
+        cx.effect(Effect::Kill { id, signum });
+        Ok(())
     };
     match (kill.id, kill.ids) {
         (Some(id), None) => {

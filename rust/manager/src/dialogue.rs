@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::annotations;
 use crate::event::Event;
-use crate::record::{HookStage, Record};
+use crate::record::Record;
 use crate::state::State;
 
 /// The conversation with the scheduler (RFC 27).
@@ -518,17 +518,14 @@ impl Dialogue {
         self.stop_reason = reason;
     }
 
-    /// Marks the end of the job as reported to waiting requests. Returns false if it was marked
-    /// before.
-    pub fn report_end(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_reported, true)
+    /// Whether the end of the job is reported to waiting requests.
+    pub fn is_reported(&self) -> bool {
+        self.is_reported
     }
-}
 
-impl HookStage {
-    /// Whether the hook has begun and not finished.
-    pub fn is_running(self) -> bool {
-        self == Self::Begun
+    /// Marks the end of the job as reported to waiting requests.
+    pub fn set_reported(&mut self) {
+        self.is_reported = true;
     }
 }
 

@@ -41,6 +41,17 @@ pub(crate) struct ExpirationChange {
     pub(crate) cause: ExpirationCause,
 }
 
+/// Ranks of a job to be freed.
+#[derive(Debug)]
+pub(crate) struct FreeRanks {
+    /// The job.
+    pub(crate) id: JobId,
+    /// The ranks.
+    pub(crate) ranks: IdSet,
+    /// Whether these are the last ranks of the job.
+    pub(crate) is_final: bool,
+}
+
 /// One effect. [`Manager`](crate::Manager) performs effects in order; effects that result from
 /// performing one come before the next.
 #[derive(Debug)]
@@ -62,12 +73,8 @@ pub(crate) enum Effect {
     Note(String),
     /// Write a line on a peer's fault to the daemon's log; rate-limited.
     Complain(String),
-    /// Free ranks of a job (`sched.free`); `is_final` if they are its last.
-    Free {
-        id: JobId,
-        ranks: IdSet,
-        is_final: bool,
-    },
+    /// Free ranks of a job (`sched.free`).
+    Free(FreeRanks),
     /// Withdraw a job's request for resources: if the job is still pending, the request is made again.
     Withdraw(JobId),
     /// Move a pending job to the position of its new priority.
@@ -79,6 +86,8 @@ pub(crate) enum Effect {
         duration: f64,
         cause: ExpirationCause,
     },
+    /// Send a signal to the tasks of a job.
+    Kill { id: JobId, signum: i32 },
     /// Request that the execution service end a job's tasks on ranks that the job has released.
     Shrink { id: JobId, ranks: IdSet },
     /// A job was purged.

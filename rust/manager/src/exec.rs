@@ -22,13 +22,11 @@ use serde_json::json;
 
 use crate::context::{Context, Raise};
 use crate::dialogue::{Exec, ExecError, ExecInput};
-use crate::effect::Effect;
+use crate::effect::{Effect, FreeRanks};
 use crate::event::Event;
 use crate::hooks;
-use crate::record::Record;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::settings::ExecHello;
-use crate::state::State;
 
 /// An execution service that has said hello.
 #[derive(Debug)]
@@ -39,6 +37,13 @@ struct Service {
     origin: Vec<u8>,
     /// Whether it has answered any request.
     has_answered: bool,
+}
+
+/// How the conversation with a service ends.
+struct Loss<'a> {
+    why: &'a str,
+    /// Whether the service may have acted on its requests.
+    was_delivered: bool,
 }
 
 /// The conversation with the execution service.
@@ -69,7 +74,11 @@ impl ExecPeer {
             };
             cx.notify(&format!("{}.{}", old.name, exec_method::REPLACED), &payload);
         }
-        self.stop(cx, "a new execution service says hello", true);
+        let loss = Loss {
+            why: "a new execution service says hello",
+            was_delivered: true,
+        };
+        self.stop(cx, &loss);
         self.service = Some(service);
         Ok(Reply::Empty)
     }
@@ -150,13 +159,12 @@ impl ExecPeer {
         if errnum != 0 {
             let service = self.service.as_ref();
             let has_answered = service.is_some_and(|service| service.has_answered);
-            // A service that is not registered has started nothing.
-            let was_delivered = errnum != ENOSYS || has_answered;
-            return self.stop(
-                cx,
-                &format!("{topic} failed with errnum {errnum}"),
-                was_delivered,
-            );
+            let loss = Loss {
+                why: &format!("{topic} failed with errnum {errnum}"),
+                // A service that is not registered has started nothing.
+                was_delivered: errnum != ENOSYS || has_answered,
+            };
+            return self.stop(cx, &loss);
         }
         let (id, report) = if let Some(TypedPayload::StartResponse(report)) = response.typed() {
             (report.id, Report::Value(&report.event))
@@ -172,14 +180,14 @@ impl ExecPeer {
             service.has_answered = true;
         }
         if let Err(fault) = take_report(cx, id, &report) {
-            let (kind, name) = (report.kind(), id);
-            cx.complain(format!("`{kind}` response for {name} ignored: {fault}"));
+            let kind = report.kind();
+            cx.complain(format!("`{kind}` response for {id} ignored: {fault}"));
         }
     }
 
     /// Stops sending start requests until the next exec-hello, whose sender takes over the jobs.
-    /// `was_delivered`: whether the service may have acted on its requests.
-    fn stop(&mut self, cx: &mut Context, why: &str, was_delivered: bool) {
+    fn stop(&mut self, cx: &mut Context, loss: &Loss<'_>) {
+        let Loss { why, was_delivered } = *loss;
         if self.service.take().is_none() {
             return;
         }
@@ -205,26 +213,17 @@ impl ExecPeer {
     pub(crate) fn disconnect(&mut self, cx: &mut Context, origin: &[u8]) {
         let service = self.service.as_ref();
         if service.is_some_and(|service| service.origin == origin) {
-            self.stop(cx, "it disconnected", true);
+            let loss = Loss {
+                why: "it disconnected",
+                was_delivered: true,
+            };
+            self.stop(cx, &loss);
         }
     }
 
     /// Sends a signal to the tasks of a job (RFC 32).
-    pub(crate) fn kill(
-        &self,
-        cx: &mut Context,
-        id: JobId,
-        signum: i32,
-    ) -> Result<(), RequestError> {
-        let state = cx.jobs.record(id).map(Record::state);
-        // A job whose prolog is running has no tasks that a signal could reach.
-        if state == Some(State::Run)
-            && self.tell(cx, id, exec_method::KILL, &KillRequest { id, signum })
-        {
-            return Ok(());
-        }
-        let text = format!("job {id} is not running");
-        Err(RequestError::invalid(text))
+    pub(crate) fn kill(&self, cx: &mut Context, id: JobId, signum: i32) {
+        self.tell(cx, id, exec_method::KILL, &KillRequest { id, signum });
     }
 
     /// Requests that the service end the tasks of a job on ranks that the job has released.
@@ -239,16 +238,14 @@ impl ExecPeer {
         self.tell(cx, id, exec_method::EXPIRATION, &request);
     }
 
-    /// Sends the service a request about a job that it has, without expecting a response. Returns
-    /// whether the service has the job.
-    fn tell(&self, cx: &mut Context, id: JobId, method: &str, payload: &impl Payload) -> bool {
+    /// Sends the service a request about a job, if it has the job, without expecting a response.
+    fn tell(&self, cx: &mut Context, id: JobId, method: &str, payload: &impl Payload) {
         let job = cx.jobs.get(id);
-        let is_there = job.is_some_and(|job| job.dialogue.exec().is_outstanding());
-        let topic = self.topic(method).filter(|_| is_there);
-        if let Some(topic) = &topic {
-            cx.notify(topic, payload);
+        if job.is_some_and(|job| job.dialogue.exec().is_outstanding())
+            && let Some(topic) = self.topic(method)
+        {
+            cx.notify(&topic, payload);
         }
-        topic.is_some()
     }
 
     fn topic(&self, method: &str) -> Option<String> {
@@ -436,11 +433,11 @@ fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fa
         cx.fail_job(id, "exec", "released without having finished");
     }
     if !released.is_empty() && !is_retained {
-        cx.effect(Effect::Free {
+        cx.effect(Effect::Free(FreeRanks {
             id,
             ranks: released.clone(),
             is_final: released == left,
-        });
+        }));
     }
     let ranks = if released == all {
         "all".to_owned()

@@ -84,9 +84,7 @@ pub(crate) fn described(cx: &mut Context) -> Vec<String> {
         Effect::Send(message) => format!("send {}", message.topic()),
         Effect::Revisit(_) => "revisit".to_owned(),
         Effect::Note(line) | Effect::Complain(line) => format!("note {line}"),
-        Effect::Free {
-            ranks, is_final, ..
-        } => format!("free {ranks} {is_final}"),
+        Effect::Free(free) => format!("free {} {}", free.ranks, free.is_final),
         other => format!("{other:?}"),
     };
     effects(cx).into_iter().map(describe).collect()

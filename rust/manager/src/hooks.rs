@@ -97,7 +97,7 @@ fn is_epilog_due(job: &Job, settings: &Settings) -> bool {
 /// Whether ranks that the execution service releases now are retained until the epilog has
 /// finished. Once some are, all are.
 pub(crate) fn retains_release(job: &Job, settings: &Settings) -> bool {
-    job.record.epilog().is_running()
+    job.record.epilog() == HookStage::Begun
         || !job.record.retained().is_empty()
         || is_epilog_due(job, settings)
 }
@@ -110,31 +110,22 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// Runs a hook of a job if it is due. Returns whether the job must wait for it.
-    pub(crate) fn run(&mut self, cx: &mut Context, id: JobId, hook: Hook) -> bool {
+    /// Runs a hook of a job if it is due. The job waits for it while [`is_running`].
+    pub(crate) fn run(&mut self, cx: &mut Context, id: JobId, hook: Hook) {
         let Some(job) = cx.jobs.get(id) else {
-            return false;
+            return;
         };
-        let is_running = job.dialogue.hook(hook) != HookCall::Idle;
         match hook.stage(job) {
-            HookStage::Done => false,
-            HookStage::Begun if is_running => true,
-            HookStage::Begun if !hook.is_configured(&cx.settings) => {
-                finish(cx, id, hook, 0);
-                false
-            }
-            HookStage::Begun => {
-                // A restart of the instance has interrupted the hook.
-                self.request(cx, id, hook);
-                true
-            }
-            HookStage::Idle if !hook.is_due(job, &cx.settings) => false,
-            HookStage::Idle => {
+            HookStage::Begun if job.dialogue.hook(hook) != HookCall::Idle => {}
+            HookStage::Begun if !hook.is_configured(&cx.settings) => finish(cx, id, hook, 0),
+            // A restart of the instance has interrupted the hook.
+            HookStage::Begun => self.request(cx, id, hook),
+            HookStage::Idle if hook.is_due(job, &cx.settings) => {
                 let context = json!({ "description": hook.name() });
                 cx.log(id, Event::with(cx.now, hook.start_event(), context));
                 self.request(cx, id, hook);
-                true
             }
+            HookStage::Idle | HookStage::Done => {}
         }
     }
 
@@ -198,22 +189,29 @@ impl Hooks {
     }
 }
 
-/// Cancels the prolog of a job in CLEANUP. Returns whether the job must wait for its end.
-pub(crate) fn cancel_prolog(cx: &mut Context, id: JobId) -> bool {
+/// Whether a hook of a job has begun and not finished.
+pub(crate) fn is_running(cx: &Context, id: JobId, hook: Hook) -> bool {
     let job = cx.jobs.get(id);
-    if !job.is_some_and(|job| job.record.prolog().is_running()) {
-        return false;
+    job.is_some_and(|job| hook.stage(job) == HookStage::Begun)
+}
+
+/// Cancels the prolog of a job in CLEANUP, if it is running.
+pub(crate) fn cancel_prolog(cx: &mut Context, id: JobId) {
+    let Some((record, dialogue)) = cx.jobs.split(id) else {
+        return;
+    };
+    if record.prolog() != HookStage::Begun {
+        return;
     }
-    if job.is_some_and(|job| job.dialogue.hook(Hook::Prolog) == HookCall::Idle) {
+    match dialogue.hook(Hook::Prolog) {
         // A restart of the instance has ended the prolog.
-        finish(cx, id, Hook::Prolog, FAILED);
-        return false;
+        HookCall::Idle => finish(cx, id, Hook::Prolog, FAILED),
+        HookCall::Requested => {
+            dialogue.advance_hook(Hook::Prolog, HookInput::Cancel);
+            cx.notify(topic::hooks::CANCEL, &CancelRequest { id });
+        }
+        HookCall::Canceling => {}
     }
-    let dialogue = cx.jobs.dialogue(id);
-    if dialogue.is_some_and(|dialogue| dialogue.advance_hook(Hook::Prolog, HookInput::Cancel)) {
-        cx.notify(topic::hooks::CANCEL, &CancelRequest { id });
-    }
-    true
 }
 
 /// Logs that a hook has finished.
@@ -236,35 +234,16 @@ fn result_of(response: &Message) -> (i64, String) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Hooks, cancel_prolog};
+    use penstock_jobspec::job_id::JobId;
+
+    use super::{Hooks, cancel_prolog, is_running};
+    use crate::context::Context;
     use crate::dialogue::{Hook, HookCall};
     use crate::fixture::{add_allocated_job, context, described, effects, response};
     use crate::settings::Settings;
 
-    #[test]
-    fn a_job_waits_for_its_prolog() {
-        let mut cx = context(Settings {
-            prolog: true,
-            ..Settings::default()
-        });
-        let mut hooks = Hooks::default();
-        let id = add_allocated_job(&mut cx);
-        assert!(hooks.run(&mut cx, id, Hook::Prolog));
-        assert_eq!(
-            described(&mut cx),
-            ["log prolog-start", "send hooks.prolog"]
-        );
-        assert!(hooks.run(&mut cx, id, Hook::Prolog), "still running");
-        assert!(effects(&mut cx).is_empty());
-        hooks.response(&mut cx, &response("hooks.prolog", 1, r#"{"status":0}"#));
-        assert_eq!(described(&mut cx), ["log prolog-finish", "revisit"]);
-        assert!(!hooks.run(&mut cx, id, Hook::Prolog));
-        hooks.response(&mut cx, &response("hooks.prolog", 1, r#"{"status":0}"#));
-        assert!(effects(&mut cx).is_empty(), "a second response is not due");
-    }
-
-    #[test]
-    fn a_failed_prolog_is_fatal_while_the_job_is_to_start() {
+    /// A job whose prolog is running.
+    fn job_in_prolog() -> (Context, Hooks, JobId) {
         let mut cx = context(Settings {
             prolog: true,
             ..Settings::default()
@@ -272,7 +251,30 @@ mod tests {
         let mut hooks = Hooks::default();
         let id = add_allocated_job(&mut cx);
         hooks.run(&mut cx, id, Hook::Prolog);
-        effects(&mut cx);
+        assert_eq!(
+            described(&mut cx),
+            ["log prolog-start", "send hooks.prolog"]
+        );
+        (cx, hooks, id)
+    }
+
+    #[test]
+    fn a_job_waits_for_its_prolog() {
+        let (mut cx, mut hooks, id) = job_in_prolog();
+        hooks.run(&mut cx, id, Hook::Prolog);
+        assert!(is_running(&cx, id, Hook::Prolog));
+        assert!(effects(&mut cx).is_empty());
+        hooks.response(&mut cx, &response("hooks.prolog", 1, r#"{"status":0}"#));
+        assert_eq!(described(&mut cx), ["log prolog-finish", "revisit"]);
+        hooks.run(&mut cx, id, Hook::Prolog);
+        assert!(!is_running(&cx, id, Hook::Prolog));
+        hooks.response(&mut cx, &response("hooks.prolog", 1, r#"{"status":0}"#));
+        assert!(effects(&mut cx).is_empty(), "a second response is not due");
+    }
+
+    #[test]
+    fn a_failed_prolog_is_fatal_while_the_job_is_to_start() {
+        let (mut cx, mut hooks, id) = job_in_prolog();
         let failed = r#"{"status":256,"note":"no disk"}"#;
         hooks.response(&mut cx, &response("hooks.prolog", 1, failed));
         let expected = [
@@ -288,18 +290,12 @@ mod tests {
 
     #[test]
     fn a_prolog_is_cancelled_once() {
-        let mut cx = context(Settings {
-            prolog: true,
-            ..Settings::default()
-        });
-        let mut hooks = Hooks::default();
-        let id = add_allocated_job(&mut cx);
-        hooks.run(&mut cx, id, Hook::Prolog);
-        effects(&mut cx);
-        assert!(cancel_prolog(&mut cx, id));
+        let (mut cx, _, id) = job_in_prolog();
+        cancel_prolog(&mut cx, id);
         assert_eq!(described(&mut cx), ["send hooks.cancel"]);
-        assert!(cancel_prolog(&mut cx, id));
+        cancel_prolog(&mut cx, id);
         assert!(effects(&mut cx).is_empty());
+        assert!(is_running(&cx, id, Hook::Prolog));
         let job = cx.jobs.get(id).unwrap();
         assert_eq!(job.dialogue.hook(Hook::Prolog), HookCall::Canceling);
     }
@@ -311,7 +307,8 @@ mod tests {
             ..Settings::default()
         });
         let id = add_allocated_job(&mut cx);
-        assert!(!Hooks::default().run(&mut cx, id, Hook::Epilog));
+        Hooks::default().run(&mut cx, id, Hook::Epilog);
+        assert!(!is_running(&cx, id, Hook::Epilog));
         assert!(effects(&mut cx).is_empty());
     }
 }

@@ -45,6 +45,12 @@ struct Listing {
     position: Position,
 }
 
+/// The next rows of a listing.
+struct Part {
+    rows: Vec<Row>,
+    is_last: bool,
+}
+
 /// The remaining budget of a turn.
 struct Effort {
     rows: usize,
@@ -100,8 +106,8 @@ impl Listing {
             && self.filter.matches(job)
     }
 
-    /// The next rows, and whether they are the last.
-    fn part(&mut self, jobs: &Jobs, effort: &mut Effort) -> (Vec<Row>, bool) {
+    /// Makes the next rows.
+    fn part(&mut self, jobs: &Jobs, effort: &mut Effort) -> Part {
         let mut rows = Vec::new();
         let mut below = match &self.position {
             Position::Below(below) => {
@@ -112,7 +118,10 @@ impl Listing {
         };
         while self.left > 0 {
             if effort.is_spent() {
-                return (rows, false);
+                return Part {
+                    rows,
+                    is_last: false,
+                };
             }
             let job = match (&mut below, &mut self.position) {
                 (Some(range), position) => range.next().map(|(id, job)| {
@@ -133,7 +142,10 @@ impl Listing {
                 effort.rows -= 1;
             }
         }
-        (rows, true)
+        Part {
+            rows,
+            is_last: true,
+        }
     }
 }
 
@@ -179,7 +191,7 @@ impl Listings {
             let Some(mut listing) = index.and_then(|index| self.open.remove(index)) else {
                 return;
             };
-            let (rows, is_last) = listing.part(&cx.jobs, &mut effort);
+            let Part { rows, is_last } = listing.part(&cx.jobs, &mut effort);
             if !rows.is_empty() {
                 let payload = ListResponse {
                     jobs: rows,

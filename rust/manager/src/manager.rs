@@ -143,25 +143,23 @@ impl Manager {
             Effect::Revisit(id) => self.due.push_back(id),
             Effect::Note(line) => self.log.note(line),
             Effect::Complain(line) => self.log.complain(line),
-            Effect::Free {
-                id,
-                ranks,
-                is_final,
-            } => self.scheduler.free(cx, id, ranks, is_final),
-            Effect::Withdraw(id) => {
-                self.scheduler.withdraw(cx, id);
-            }
+            Effect::Free(free) => self.scheduler.free(cx, free),
+            Effect::Withdraw(id) => self.scheduler.withdraw(cx, id),
             Effect::Reprioritize { id, old, new } => self.scheduler.reprioritize(cx, id, old, new),
             Effect::RequestExpiration {
                 id,
                 duration,
                 cause,
             } => self.scheduler.request_expiration(cx, id, duration, cause),
+            Effect::Kill { id, signum } => self.exec.kill(cx, id, signum),
             Effect::Shrink { id, ranks } => self.exec.shrink(cx, id, &ranks),
             Effect::Purged(id) => self.elastic.forget(id),
             Effect::ElasticRequested(id) => self.elastic.resources_requested(id),
             Effect::Denied { id, note } => {
-                if !self.elastic.denied(cx, id, &note) {
+                let record = cx.jobs.record(id);
+                if record.is_some_and(|record| record.elastic_request().is_some()) {
+                    self.elastic.follow_denial(cx, id, &note);
+                } else {
                     cx.fail_job(id, "alloc", &note);
                 }
             }
@@ -232,7 +230,7 @@ impl Manager {
     #[cfg(debug_assertions)]
     pub(crate) fn assert_records(&mut self) {
         let check = &mut self.check;
-        check.assert_records(&mut self.cx.jobs, &mut self.cx.storage, &self.elastic);
+        check.assert_records(&mut self.cx, &self.elastic);
     }
 
     #[cfg(not(debug_assertions))]

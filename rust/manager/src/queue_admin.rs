@@ -4,22 +4,26 @@ use penstock_flux::job_manager::{
     QueueEnableRequest, QueueListResponse, QueueRequest, QueueStartRequest,
 };
 use penstock_flux::{RequestError, Text};
+use penstock_jobspec::job_id::JobId;
 
 use crate::context::Context;
 use crate::effect::Effect;
-use crate::queues::ANONYMOUS;
+use crate::queues::{ANONYMOUS, Status};
 use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 use crate::settings::Settings;
 use crate::state::State;
-use penstock_jobspec::job_id::JobId;
 
-/// The queues that a request names; the anonymous one if none is configured.
-fn named(
-    settings: &Settings,
-    name: Option<Text<'_>>,
+/// The queues that a request selects.
+struct Selection<'a> {
+    name: Option<Text<'a>>,
+    /// Whether a request without a name selects all queues.
     all: bool,
-) -> Result<Vec<String>, RequestError> {
+}
+
+/// The names of the selected queues; the anonymous one if none is configured.
+fn select(settings: &Settings, selection: Selection<'_>) -> Result<Vec<String>, RequestError> {
+    let Selection { name, all } = selection;
     let known = || settings.queues.keys().cloned().collect::<Vec<_>>();
     match name {
         Some(name) if settings.queues.contains_key(&*name) => Ok(vec![name.into_string()]),
@@ -52,7 +56,7 @@ pub(crate) fn queue_list(cx: &Context) -> Reply {
 /// `job-manager.queue-status`.
 pub(crate) fn queue_status(cx: &Context, request: Request<'_>) -> Handled {
     let QueueRequest { name } = request.payload()?;
-    let names = named(&cx.settings, name, false)?;
+    let names = select(&cx.settings, Selection { name, all: false })?;
     let status = cx.queues.status(names.first().map(String::as_str));
     Ok(Reply::of(&status.response()))
 }
@@ -61,8 +65,12 @@ pub(crate) fn queue_status(cx: &Context, request: Request<'_>) -> Handled {
 pub(crate) fn queue_enable(cx: &mut Context, request: Request<'_>) -> Handled {
     let change: QueueEnableRequest<'_> = request.payload()?;
     let reason = change.reason.map(Text::into_string);
-    for name in named(&cx.settings, change.name, change.all)? {
-        cx.queues.change(&name, true, |status| {
+    let selection = Selection {
+        name: change.name,
+        all: change.all,
+    };
+    for name in select(&cx.settings, selection)? {
+        cx.queues.change_saved(&name, |status| {
             status.enable = change.enable;
             status.disable_reason = reason.clone().filter(|_| !change.enable);
         });
@@ -76,12 +84,21 @@ pub(crate) fn queue_enable(cx: &mut Context, request: Request<'_>) -> Handled {
 pub(crate) fn queue_start(cx: &mut Context, request: Request<'_>) -> Handled {
     let change: QueueStartRequest<'_> = request.payload()?;
     let reason = change.reason.map(Text::into_string);
-    let names = named(&cx.settings, change.name, change.all)?;
+    let selection = Selection {
+        name: change.name,
+        all: change.all,
+    };
+    let names = select(&cx.settings, selection)?;
+    let start = |status: &mut Status| {
+        status.start = change.start;
+        status.stop_reason = reason.clone().filter(|_| !change.start);
+    };
     for name in &names {
-        cx.queues.change(name, !change.nocheckpoint, |status| {
-            status.start = change.start;
-            status.stop_reason = reason.clone().filter(|_| !change.start);
-        });
+        if change.nocheckpoint {
+            cx.queues.change_live(name, start);
+        } else {
+            cx.queues.change_saved(name, start);
+        }
     }
     cx.queues.save(&mut cx.storage);
     let records = cx.jobs.iter().map(|job| &job.record).filter(|record| {

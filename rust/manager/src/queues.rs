@@ -121,17 +121,16 @@ impl Queues {
         Err(RequestError::invalid(text))
     }
 
-    /// Changes the status of a queue, for the next start of the instance too if `is_saved`.
-    pub(crate) fn change(&mut self, queue: &str, is_saved: bool, change: impl Fn(&mut Status)) {
-        let maps = [Some(&mut self.live), is_saved.then_some(&mut self.saved)];
-        for map in maps.into_iter().flatten() {
-            let mut status = map.remove(queue).unwrap_or_default();
-            change(&mut status);
-            if status != Status::default() {
-                map.insert(queue.to_owned(), status);
-            }
-        }
+    /// Changes the status of a queue until the next start of the instance.
+    pub(crate) fn change_live(&mut self, queue: &str, change: impl Fn(&mut Status)) {
+        change_in(&mut self.live, queue, change);
         self.update_stop_reasons();
+    }
+
+    /// Changes the status of a queue, now and from the next start of the instance.
+    pub(crate) fn change_saved(&mut self, queue: &str, change: impl Fn(&mut Status)) {
+        change_in(&mut self.saved, queue, &change);
+        self.change_live(queue, change);
     }
 
     /// Puts the status that the next start of the instance finds into the store.
@@ -140,5 +139,13 @@ impl Queues {
         if let Ok(text) = serde_json::to_string(&self.saved) {
             storage.run(|store| store.set_meta(META, &text));
         }
+    }
+}
+
+fn change_in(queues: &mut BTreeMap<String, Status>, queue: &str, change: impl Fn(&mut Status)) {
+    let mut status = queues.remove(queue).unwrap_or_default();
+    change(&mut status);
+    if status != Status::default() {
+        queues.insert(queue.to_owned(), status);
     }
 }

@@ -1,6 +1,13 @@
 //! Debug assertion: replaying the store and the unwritten events of a job yields its facts.
+//!
+//! Compared are the record; the PMIx requests, loans and parts; what a request job counts for the limits;
+//! and that the timers are set which a restart would set by the log. Not covered, because a restart begins
+//! it anew and no event tells it: the dialogue, the time in which the scheduler is to decide about a request
+//! job, postponed returns, and the cores of whole nodes that a pending request job is counted with, which
+//! depend on the inventory at the time of the count.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -8,12 +15,12 @@ use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
+use crate::context::Context;
 use crate::elastic::Elastic;
 use crate::jobs::Jobs;
-use crate::record::Record;
+use crate::record::{InvalidEvent, Record};
 use crate::spec::Spec;
 use crate::state::State;
-use crate::storage::Storage;
 
 /// The greatest number of jobs of which each is checked after every step, changed or not.
 const MAX_ALL: usize = 32;
@@ -36,17 +43,12 @@ pub(crate) struct ReplayCheck {
 impl ReplayCheck {
     /// Asserts that replay yields the facts of the jobs: of all if they are few, else of the changed
     /// ones and of some others in turn.
-    pub(crate) fn assert_records(
-        &mut self,
-        jobs: &mut Jobs,
-        storage: &mut Storage,
-        elastic: &Elastic,
-    ) {
-        for id in self.select(jobs, elastic) {
-            if !jobs.record(id).is_none_or(|record| self.is_due(record)) {
+    pub(crate) fn assert_records(&mut self, cx: &mut Context, elastic: &Elastic) {
+        for id in self.select(&mut cx.jobs, elastic) {
+            if !cx.jobs.record(id).is_none_or(|record| self.is_due(record)) {
                 continue;
             }
-            if let Err(difference) = compare(jobs, storage, elastic, id) {
+            if let Err(difference) = compare(cx, elastic, id) {
                 panic!("job {id}: {difference}");
             }
         }
@@ -98,7 +100,8 @@ impl ReplayCheck {
 
 /// Compares the facts of a job with what the store and the unwritten events say. The error names the
 /// difference.
-fn compare(jobs: &Jobs, storage: &mut Storage, elastic: &Elastic, id: JobId) -> Result<(), String> {
+fn compare(cx: &mut Context, elastic: &Elastic, id: JobId) -> Result<(), Difference> {
+    let (jobs, storage) = (&cx.jobs, &mut cx.storage);
     let stored = storage.run(|store| store.job(id));
     let key = stored.as_ref().map(|stored| stored.spec);
     let text = key.and_then(|key| storage.run(|store| store.jobspec(key)));
@@ -108,13 +111,13 @@ fn compare(jobs: &Jobs, storage: &mut Storage, elastic: &Elastic, id: JobId) -> 
     }
     let (record, stored) = match (jobs.record(id), stored) {
         (Some(record), Some(stored)) => (record, stored),
-        (Some(_), None) => return Err("it is not in the store".to_owned()),
-        (None, Some(_)) => return Err("it is in the store alone".to_owned()),
+        (Some(_), None) => return Err(Difference::NotStored),
+        (None, Some(_)) => return Err(Difference::OnlyStored),
         (None, None) if elastic.agrees_on(id, &Elastic::default()) => return Ok(()),
-        (None, None) => return Err("its PMIx requests are left".to_owned()),
+        (None, None) => return Err(Difference::RequestsLeft),
     };
-    let text = text.ok_or("its jobspec is not in the store")?;
-    let jobspec = Jobspec::from_json(&text).map_err(|error| format!("its jobspec: {error}"))?;
+    let text = text.ok_or(Difference::NoJobspec)?;
+    let jobspec = Jobspec::from_json(&text).map_err(Difference::Jobspec)?;
     let spec = Arc::new(Spec::new(stored.spec, &jobspec));
     // As at a restart: R that cannot be read is left out.
     let r = stored.r.and_then(|text| ResourceSet::from_json(&text).ok());
@@ -124,18 +127,79 @@ fn compare(jobs: &Jobs, storage: &mut Storage, elastic: &Elastic, id: JobId) -> 
     let replayed = Record::replay(id, stored.userid, spec, r.as_ref(), &eventlog, |event| {
         requests.replay(id, event);
     });
-    let replayed = replayed.map_err(|error| format!("its eventlog: {error}"))?;
+    let replayed = replayed.map_err(Difference::Eventlog)?;
     if replayed != *record {
-        return Err(format!(
-            "its eventlog gives another record:\n{eventlog}replayed: {replayed:?}\nlive: {record:?}"
-        ));
+        return Err(Difference::Record {
+            eventlog,
+            replayed: Box::new(replayed),
+            live: Box::new(record.clone()),
+        });
     }
     if !elastic.agrees_on(id, &requests) {
-        return Err(format!(
-            "its eventlog gives other PMIx requests:\n{eventlog}"
-        ));
+        return Err(Difference::Requests { eventlog });
+    }
+    if !elastic.counts(record) {
+        return Err(Difference::Usage { eventlog });
+    }
+    if !elastic.has_timers_of(record, cx.now) {
+        return Err(Difference::Timers { eventlog });
     }
     Ok(())
+}
+
+/// How the facts of a job differ from its eventlog and its documents.
+#[derive(Debug)]
+enum Difference {
+    NotStored,
+    OnlyStored,
+    RequestsLeft,
+    NoJobspec,
+    Jobspec(penstock_jobspec::Error),
+    Eventlog(InvalidEvent),
+    Record {
+        eventlog: String,
+        replayed: Box<Record>,
+        live: Box<Record>,
+    },
+    Requests {
+        eventlog: String,
+    },
+    Usage {
+        eventlog: String,
+    },
+    Timers {
+        eventlog: String,
+    },
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotStored => out.write_str("it is not in the store"),
+            Self::OnlyStored => out.write_str("it is in the store alone"),
+            Self::RequestsLeft => out.write_str("its PMIx requests are left"),
+            Self::NoJobspec => out.write_str("its jobspec is not in the store"),
+            Self::Jobspec(error) => write!(out, "its jobspec: {error}"),
+            Self::Eventlog(error) => write!(out, "its eventlog: {error}"),
+            Self::Record {
+                eventlog,
+                replayed,
+                live,
+            } => write!(
+                out,
+                "its eventlog gives another record:\n{eventlog}replayed: {replayed:?}\nlive: {live:?}"
+            ),
+            Self::Requests { eventlog } => {
+                write!(out, "its eventlog gives other PMIx requests:\n{eventlog}")
+            }
+            Self::Usage { eventlog } => {
+                write!(out, "its eventlog gives another usage:\n{eventlog}")
+            }
+            Self::Timers { eventlog } => {
+                write!(out, "a timer of its eventlog is not set:\n{eventlog}")
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -163,9 +227,8 @@ mod tests {
     }
 
     fn difference(cx: &mut Context, elastic: &Elastic, id: JobId) -> Option<String> {
-        let compared = compare(&cx.jobs, &mut cx.storage, elastic, id).err();
-        let line = compared.as_deref().and_then(|text| text.lines().next());
-        line.map(str::to_owned)
+        let text = compare(cx, elastic, id).err()?.to_string();
+        text.lines().next().map(str::to_owned)
     }
 
     #[test]
@@ -300,6 +363,6 @@ mod tests {
         let mut cx = context(Settings::default());
         let id = running_job(&mut cx);
         cx.storage.run(|store| store.clear_r(id));
-        ReplayCheck::default().assert_records(&mut cx.jobs, &mut cx.storage, &Elastic::default());
+        ReplayCheck::default().assert_records(&mut cx, &Elastic::default());
     }
 }

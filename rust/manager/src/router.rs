@@ -105,7 +105,7 @@ const ROUTES: [Route; 38] = {
             m.queries.watchers.drain_cancel(&mut m.cx, r)
         }),
         route(job_manager::KILL, ByValue, Single, |m, r| {
-            control::kill(&mut m.cx, &m.exec, r)
+            control::kill(&mut m.cx, r)
         }),
         route(job_manager::MEMO, JobOwner(Id), Single, |m, r| {
             control::memo(&mut m.cx, r)

@@ -7,7 +7,7 @@ use penstock_jobspec::job_id::JobId;
 use serde_json::json;
 
 use crate::dialogue::{Alloc, AllocInput, Exec, Hook};
-use crate::effect::{Effect, ExpirationCause};
+use crate::effect::{Effect, ExpirationCause, FreeRanks};
 use crate::event::{Document, Event};
 use crate::hooks;
 use crate::manager::Manager;
@@ -82,10 +82,11 @@ impl Manager {
         let is_outdated = job.dialogue.alloc() == Alloc::Outdated;
         if job.record.elastic_request().is_some() {
             self.elastic.allocated(&mut self.cx, id);
-        } else if job.dialogue.exec() == Exec::Idle
-            && !self.hooks.run(&mut self.cx, id, Hook::Prolog)
-        {
-            self.exec.enqueue(&mut self.cx, id);
+        } else if job.dialogue.exec() == Exec::Idle {
+            self.hooks.run(&mut self.cx, id, Hook::Prolog);
+            if !hooks::is_running(&self.cx, id, Hook::Prolog) {
+                self.exec.enqueue(&mut self.cx, id);
+            }
         }
         if is_outdated {
             self.check_expiration(id);
@@ -121,12 +122,14 @@ impl Manager {
             self.elastic.job_ended(cx, id);
         }
         self.dependencies.forget(cx, id);
-        if hooks::cancel_prolog(cx, id) || self.scheduler.withdraw(cx, id) {
-            return;
-        }
+        hooks::cancel_prolog(cx, id);
+        self.scheduler.withdraw(cx, id);
         let Some(job) = cx.jobs.get(id) else {
             return;
         };
+        if job.dialogue.alloc().is_outstanding() || hooks::is_running(cx, id, Hook::Prolog) {
+            return;
+        }
         match job.dialogue.exec() {
             Exec::Waiting { .. } if !job.record.has_started() => self.exec.abandon(cx, id),
             Exec::Idle | Exec::Released => {}
@@ -136,7 +139,8 @@ impl Manager {
             | Exec::Started { .. }
             | Exec::Finished { .. } => return,
         }
-        if self.hooks.run(cx, id, Hook::Epilog) {
+        self.hooks.run(cx, id, Hook::Epilog);
+        if hooks::is_running(cx, id, Hook::Epilog) {
             return;
         }
         if has_flex(cx) {
@@ -150,7 +154,12 @@ impl Manager {
             let ranks = r.as_ref().map_or_else(IdSet::new, |r| r.ranks());
             let left = ranks.difference(job.record.freed());
             if !left.is_empty() {
-                self.scheduler.free(cx, id, left, true);
+                let free = FreeRanks {
+                    id,
+                    ranks: left,
+                    is_final: true,
+                };
+                self.scheduler.free(cx, free);
             }
             cx.claims.drop(id);
             if let Some(dialogue) = cx.jobs.dialogue(id) {
@@ -169,11 +178,13 @@ impl Manager {
         let Some((record, dialogue)) = cx.jobs.split(id) else {
             return;
         };
-        if dialogue.report_end() {
-            self.census.retire(record);
-            self.elastic.end_watches(cx, id);
-            self.dependencies.wake_dependents(cx, id);
-            self.queries.watchers.job_ended(cx, id);
+        if dialogue.is_reported() {
+            return;
         }
+        dialogue.set_reported();
+        self.census.retire(record);
+        self.elastic.end_watches(cx, id);
+        self.dependencies.wake_dependents(cx, id);
+        self.queries.watchers.job_ended(cx, id);
     }
 }

@@ -109,14 +109,19 @@ impl Elastic {
 /// releases.
 fn check_fit(cx: &Context, target: JobId, demand: &Demand, asked: &Amount) -> Result<(), Denial> {
     let extent = cx.jobs.record(target).and_then(Record::extent);
-    let (Some(extent), Some((nodes, cores))) = (extent, cx.claims.size()) else {
+    let (Some(extent), Some(inventory)) = (extent, cx.claims.inventory()) else {
         return Ok(());
     };
     let smallest = extent.nodes().map(|node| node.cores.len()).min();
     let (what, more, kept, all) = if demand.cpus == 0 {
-        ("nodes", asked.nodes, 1, nodes)
+        ("nodes", asked.nodes, 1, inventory.nnodes() as u64)
     } else {
-        ("cores", asked.cores, smallest.unwrap_or(0), cores)
+        (
+            "cores",
+            asked.cores,
+            smallest.unwrap_or(0),
+            inventory.ncores(),
+        )
     };
     if more.saturating_add(kept) > all {
         let reason = format!(

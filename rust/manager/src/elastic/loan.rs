@@ -49,25 +49,33 @@ pub(super) fn lends_of(
     own: &IdSet,
     lend: &Loan,
 ) -> Vec<Loan> {
-    let mut kinds: BTreeMap<(bool, bool, u32, u32), IdSet> = BTreeMap::new();
-    for node in released.nodes() {
-        let is_whole = cx.claims.is_whole(&node);
-        let is_own = own.contains(node.rank);
-        let (cpus, gpus) = (count(node.cores.len()), count(node.gpus.len()));
-        let ranks = kinds.entry((is_own, is_whole, cpus, gpus)).or_default();
-        ranks.insert(node.rank);
+    #[derive(PartialEq, Eq, PartialOrd, Ord)]
+    struct NodeKind {
+        own: bool,
+        whole: bool,
+        cpus: u32,
+        gpus: u32,
     }
-    let lends = kinds
-        .into_iter()
-        .map(|((own, whole, cpus, gpus), ranks)| Loan {
-            nodes: count(ranks.len()),
-            cpus,
-            gpus,
-            whole,
-            own,
-            hosts: released.restrict(&ranks).nodelist().to_string(),
-            ..lend.clone()
-        });
+
+    let mut kinds: BTreeMap<NodeKind, IdSet> = BTreeMap::new();
+    for node in released.nodes() {
+        let kind = NodeKind {
+            own: own.contains(node.rank),
+            whole: cx.claims.is_whole(&node),
+            cpus: count(node.cores.len()),
+            gpus: count(node.gpus.len()),
+        };
+        kinds.entry(kind).or_default().insert(node.rank);
+    }
+    let lends = kinds.into_iter().map(|(kind, ranks)| Loan {
+        nodes: count(ranks.len()),
+        cpus: kind.cpus,
+        gpus: kind.gpus,
+        whole: kind.whole,
+        own: kind.own,
+        hosts: released.restrict(&ranks).nodelist().to_string(),
+        ..lend.clone()
+    });
     lends.collect()
 }
 

@@ -11,6 +11,7 @@ use super::usage::Usage;
 use crate::context::Context;
 use crate::effect::RequestKey;
 use crate::event::Event;
+use crate::record::Record;
 
 /// The PMIx requests of all jobs.
 #[derive(Debug, Default)]
@@ -98,6 +99,21 @@ impl Elastic {
     pub(crate) fn agrees_on(&self, id: JobId, replayed: &Self) -> bool {
         self.ledger.account(id) == replayed.ledger.account(id)
             && self.parts.agrees_with(&replayed.parts)
+    }
+
+    /// Whether the timers that follow from a job's events are set, unless they were due at `now`.
+    #[cfg(debug_assertions)]
+    pub(crate) fn has_timers_of(&self, record: &Record, now: f64) -> bool {
+        let times = self.logged_times(record);
+        times
+            .into_iter()
+            .all(|time| self.timers.has(time, record.id(), now))
+    }
+
+    /// Whether a job is counted as its record says.
+    #[cfg(debug_assertions)]
+    pub(crate) fn counts(&self, record: &Record) -> bool {
+        self.usage.counts(record)
     }
 
     fn apply(&mut self, id: JobId, event: &Event) {

@@ -83,7 +83,7 @@ impl Elastic {
             entry.reason.as_str().into()
         };
         let status = entry.status.unwrap_or(Status::QUEUED).0;
-        let (nodes, cores, time) = amounts(entry);
+        let Amounts { nodes, cores, time } = amounts(entry);
         RequestRow {
             id: entry.id.clone(),
             alloc: alloc_of(entry),
@@ -101,10 +101,21 @@ impl Elastic {
     }
 }
 
-/// Nodes, cores and seconds of a request: the granted amounts or, before the grant, the requested ones.
-fn amounts(entry: &Entry) -> (u64, u64, u64) {
+/// The amounts of a request; `time` in seconds.
+struct Amounts {
+    nodes: u64,
+    cores: u64,
+    time: u64,
+}
+
+/// The granted amounts of a request or, before the grant, the requested ones.
+fn amounts(entry: &Entry) -> Amounts {
     if entry.progress() != Progress::Granted {
-        return (entry.nodes.into(), entry.cpus.into(), entry.time.into());
+        return Amounts {
+            nodes: entry.nodes.into(),
+            cores: entry.cpus.into(),
+            time: entry.time.into(),
+        };
     }
     let text = |key| entry.result(key).and_then(Value::as_str);
     let hosts: Option<Hostlist> = text(Key::NodeList).and_then(|hosts| hosts.parse().ok());
@@ -113,5 +124,9 @@ fn amounts(entry: &Entry) -> (u64, u64, u64) {
     let counts = counts.flat_map(|counts| counts.split(','));
     let cores = counts.filter_map(|count| count.parse::<u64>().ok()).sum();
     let time = entry.result(Key::Time).and_then(Value::as_u64);
-    (nodes, cores, time.unwrap_or_default())
+    Amounts {
+        nodes,
+        cores,
+        time: time.unwrap_or_default(),
+    }
 }

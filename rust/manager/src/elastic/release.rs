@@ -17,7 +17,7 @@ use super::request_job::grants_of;
 use super::result::{add_dropped, document, resources, to_json};
 use super::target::{Target, own_allocation, own_node};
 use crate::context::Context;
-use crate::effect::Effect;
+use crate::effect::{Effect, FreeRanks};
 use crate::event::Event;
 use crate::record::Record;
 
@@ -88,7 +88,10 @@ impl Elastic {
             let reason = "expected nodes to release";
             return Err(Denial::new(Status::BAD_PARAM, reason));
         }
-        let Choice { parts, reasons } = self.choose(cx, call, allocation, grant)?;
+        let Choice {
+            parts,
+            reasons: lacking,
+        } = self.choose(cx, call, allocation, grant)?;
         let released = resources_of(cx, &parts)?;
         if request.time.is_some() && is_all(cx, allocation, &parts) {
             let reason = "an allocation cannot be lent as a whole: a part has to stay";
@@ -116,9 +119,14 @@ impl Elastic {
             lends_of(cx, &released, &own, &lend)
         });
         self.release_parts(cx, allocation, &parts, &released);
+        let released = Released {
+            r: &released,
+            lacking,
+            is_withheld,
+        };
         let end = End {
             lent: lent.unwrap_or_default(),
-            ..report(request, allocation, &released, reasons, is_withheld)
+            ..report(request, allocation, released)
         };
         self.end_request(cx, call.key, &end);
         Ok(())
@@ -211,11 +219,11 @@ impl Elastic {
             .map(|part| part.alloc)
             .collect();
         if !ranks.is_empty() {
-            cx.effect(Effect::Free {
+            cx.effect(Effect::Free(FreeRanks {
                 id: target,
                 ranks: ranks.clone(),
                 is_final: own.is_some_and(|own| own.all),
-            });
+            }));
             cx.claims.release(target, &ranks);
             cx.effect(Effect::Shrink {
                 id: target,
@@ -234,11 +242,11 @@ impl Elastic {
                 self.finish_request_job(cx, part.alloc);
                 continue;
             }
-            cx.effect(Effect::Free {
+            cx.effect(Effect::Free(FreeRanks {
                 id: part.alloc,
                 ranks: part.ranks.clone(),
                 is_final: false,
-            });
+            }));
             cx.claims.release(part.alloc, &part.ranks);
             let r = cx.jobs.record(part.alloc).and_then(Record::r);
             let r = r.map(|r| document(&r.restrict(&part.ranks)));
@@ -270,26 +278,34 @@ fn kept_ranks(
     (keep, "the requester's own node stays")
 }
 
-/// The result of a release.
-fn report(
-    request: &Request,
-    target: JobId,
-    released: &ResourceSet,
+/// The resources that a release has released.
+struct Released<'a> {
+    r: &'a ResourceSet,
+    /// Why these are not all requested ones.
     lacking: Vec<String>,
+    /// Whether the scheduler gets them at the end of the allocation only.
     is_withheld: bool,
-) -> End {
+}
+
+/// The result of a release.
+fn report(request: &Request, target: JobId, released: Released<'_>) -> End {
+    let Released {
+        r,
+        lacking,
+        is_withheld,
+    } = released;
     let mut results = vec![Attribute::result(Key::AllocId, Data::Text(name_of(target)))];
     if let Some(id) = &request.id {
         results.push(Attribute::result(Key::RequestId, Data::Text(id.clone())));
     }
-    results.extend(resources(released));
+    results.extend(resources(r));
     if let Some(time) = &request.time {
         results.push(Attribute::result(Key::Time, Data::Whole(time.value.into())));
     }
     let mut reasons = Vec::new();
     match request.nodes.as_ref().map(|nodes| nodes.value as usize) {
-        Some(count) if count > released.nnodes() => {
-            reasons.push(format!("in part: {} of {count} nodes", released.nnodes()));
+        Some(count) if count > r.nnodes() => {
+            reasons.push(format!("in part: {} of {count} nodes", r.nnodes()));
             reasons.extend(lacking);
         }
         Some(_) => {}

@@ -183,12 +183,12 @@ impl Elastic {
         cx.revisit(id);
     }
 
-    /// Handles the scheduler's denial of the resources of a job. Returns whether it is a request job; if
-    /// not, nothing is done.
-    pub(crate) fn denied(&mut self, cx: &mut Context, id: JobId, note: &str) -> bool {
+    /// Handles the scheduler's denial of the resources of a request job: the request continues with its
+    /// next attempt, or is denied.
+    pub(crate) fn follow_denial(&mut self, cx: &mut Context, id: JobId, note: &str) {
         let record = cx.jobs.record(id);
         let Some(request) = record.and_then(Record::elastic_request) else {
-            return false;
+            return;
         };
         let (attempt, has_parts) = (request.attempt, first_ask(cx, id).may_be_partial());
         let timeout = self.timeout_of(request.key());
@@ -203,7 +203,6 @@ impl Elastic {
             }
             Attempt::Full | Attempt::Partial => self.deny(cx, id, Status::OUT_OF_RESOURCE, note),
         }
-        true
     }
 
     /// When an open request times out, seconds since the epoch.

@@ -203,6 +203,14 @@ struct Timer {
     job: JobId,
 }
 
+impl Timer {
+    fn at(time: f64, job: JobId) -> Self {
+        // Rounded up: the timer must not expire before the time has been reached.
+        let due_ms = milliseconds(time).saturating_add(1);
+        Self { due_ms, job }
+    }
+}
+
 /// The timers of all jobs, the earliest first.
 #[derive(Debug, Default)]
 pub(super) struct Timers(BTreeSet<Timer>);
@@ -210,9 +218,14 @@ pub(super) struct Timers(BTreeSet<Timer>);
 impl Timers {
     /// Sets a timer of a job at `time`, seconds since the epoch.
     pub(super) fn set(&mut self, time: f64, job: JobId) {
-        // Rounded up: the timer must not expire before the time has been reached.
-        let due_ms = milliseconds(time).saturating_add(1);
-        self.0.insert(Timer { due_ms, job });
+        self.0.insert(Timer::at(time, job));
+    }
+
+    /// Whether a timer of a job is set at `time`, or was due at `now`.
+    #[cfg(debug_assertions)]
+    pub(super) fn has(&self, time: f64, job: JobId, now: f64) -> bool {
+        let timer = Timer::at(time, job);
+        timer.due_ms <= milliseconds(now) || self.0.contains(&timer)
     }
 
     /// Removes a timer that is due at `now`, and returns its job.

@@ -1,13 +1,14 @@
 //! Timers of jobs with requests or loans: handling due ones, and setting them after a restart.
 
 use penstock_elastic::{Account, Loan};
+use penstock_jobspec::job_id::JobId;
 
 use super::peer::Elastic;
 use super::tables::{Amount, LoanKey};
 use crate::context::Context;
 use crate::effect::RequestKey;
+use crate::record::Record;
 use crate::state::State;
-use penstock_jobspec::job_id::JobId;
 
 impl Elastic {
     /// Handles the jobs whose timers are due.
@@ -82,34 +83,34 @@ impl Elastic {
         is_over && lend.outstanding() > 0 && !is_postponed
     }
 
+    /// The times of the timers that follow from a job's events: the end of a running request job, the
+    /// timeouts of open requests and the ends of loans.
+    pub(super) fn logged_times(&self, record: &Record) -> Vec<f64> {
+        let is_running = record.elastic_request().is_some() && record.state() == State::Run;
+        let end = record.expiration().filter(|_| is_running);
+        let account = self.ledger.account(record.id());
+        let open = account.into_iter().flat_map(Account::open);
+        let loans = account.into_iter().flat_map(Account::loans);
+        end.into_iter()
+            .chain(open.filter_map(|entry| entry.deadline))
+            .chain(loans.filter_map(|(_, lend)| lend.until))
+            .collect()
+    }
+
     /// Sets the timers of a job, its requests and loans after a restart.
     pub(crate) fn resume(&mut self, cx: &mut Context, id: JobId) {
         let Some(record) = cx.jobs.record(id) else {
             return;
         };
-        if record.elastic_request().is_some() {
-            let (state, expiration) = (record.state(), record.expiration());
-            if state < State::Run {
-                self.decide_soon(cx, id);
-            }
-            if let Some(end) = expiration.filter(|_| state == State::Run) {
-                self.timers.set(end, id);
-            }
-        }
-        let Some(account) = self.ledger.account(id) else {
-            return;
-        };
-        let open = account.open();
-        let open: Vec<(Option<f64>, bool)> = open
-            .map(|entry| (entry.deadline, entry.alloc.is_none()))
-            .collect();
-        let ends: Vec<f64> = account.loans().filter_map(|(_, lend)| lend.until).collect();
-        let deadlines = open.iter().filter_map(|(deadline, _)| *deadline);
-        for time in deadlines.chain(ends) {
+        for time in self.logged_times(record) {
             self.timers.set(time, id);
         }
-        // The restart has forgotten their requests to the scheduler.
-        if open.iter().any(|(_, is_for_time)| *is_for_time) {
+        if record.elastic_request().is_some() && record.state() < State::Run {
+            self.decide_soon(cx, id);
+        }
+        // The restart has forgotten the requests for time to the scheduler.
+        let account = self.ledger.account(id);
+        if account.is_some_and(|account| account.open().any(|entry| entry.alloc.is_none())) {
             self.retry_times(cx, id);
         }
     }

@@ -3,15 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 
 use penstock_elastic::Demand;
+use penstock_jobspec::job_id::JobId;
 
 use crate::claims::Claims;
 use crate::jobs::Jobs;
 use crate::record::Record;
 use crate::state::State;
-use penstock_jobspec::job_id::JobId;
 
 /// Amounts that requests hold or request.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Amount {
     pub(super) requests: u64,
     pub(super) nodes: u64,
@@ -94,7 +94,7 @@ impl Amount {
 }
 
 /// The amount counted for one request job, and the sums that include it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Counted {
     job: JobId,
     user: u32,
@@ -180,6 +180,27 @@ impl Usage {
             }
             self.counted.insert(id, new);
         }
+    }
+
+    /// Whether a job is counted if and only if it is a request job that has not ended, and, if it needs
+    /// no recount, with the amounts of its record.
+    #[cfg(debug_assertions)]
+    pub(super) fn counts(&self, record: &Record) -> bool {
+        let id = record.id();
+        let is_counted = record.elastic_request().is_some() && record.state() < State::Cleanup;
+        if self.stale.contains(&id) {
+            return self.ids.contains(&id) == is_counted;
+        }
+        // The cores of whole nodes depend on the inventory at the time of the count.
+        let without_cores = |mut counted: Counted| {
+            if record.state() < State::Run {
+                counted.amount.cores = 0;
+            }
+            counted
+        };
+        let known = self.counted.get(&id).copied().map(without_cores);
+        let expected = Counted::of(record, &Claims::default()).map(without_cores);
+        known == expected.filter(|_| is_counted)
     }
 
     /// The sum for the requests of a job.

@@ -144,7 +144,7 @@ impl SchedulerPeer {
             }
         }
         for (id, request) in orphans {
-            void_r(cx, id, request);
+            undo_commit(cx, id, request);
             cx.revisit(id);
         }
     }
@@ -152,7 +152,7 @@ impl SchedulerPeer {
 
 /// Undoes the commit of R for a request that ends without an allocation. `request` is the request
 /// before its end.
-pub(super) fn void_r(cx: &mut Context, id: JobId, request: Alloc) {
+pub(super) fn undo_commit(cx: &mut Context, id: JobId, request: Alloc) {
     cx.claims.drop(id);
     if request.is_committed() {
         cx.storage.run(|store| store.clear_r(id));

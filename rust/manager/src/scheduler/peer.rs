@@ -117,6 +117,7 @@ mod tests {
     use crate::context::Context;
     use crate::dialogue::Alloc;
     use crate::effect::Effect;
+    use crate::effect::FreeRanks;
     use crate::fixture::{
         OWNER, R, add_pending_job, allocate, context, described, effects, message, ranks, request,
         response,
@@ -195,7 +196,7 @@ mod tests {
         scheduler.send_allocs(&mut cx);
         cx.fail_job(id, "cancel", "");
         effects(&mut cx);
-        assert!(scheduler.withdraw(&mut cx, id));
+        scheduler.withdraw(&mut cx, id);
         assert_eq!(described(&mut cx), ["send sched.cancel"]);
         commit(&mut cx, id);
         let success = json!({"id": id, "type": 0}).to_string();
@@ -220,9 +221,16 @@ mod tests {
         );
         scheduler.ready(&mut cx, request(&ready)).unwrap();
         effects(&mut cx);
-        scheduler.free(&mut cx, id, ranks("1"), false);
-        assert!(effects(&mut cx).is_empty());
-        scheduler.free(&mut cx, id, ranks("0"), true);
+        for (text, is_final) in [("1", false), ("0", true)] {
+            assert!(effects(&mut cx).is_empty());
+            let ranks = ranks(text);
+            let free = FreeRanks {
+                id,
+                ranks,
+                is_final,
+            };
+            scheduler.free(&mut cx, free);
+        }
         assert_eq!(described(&mut cx), ["send sched.free"]);
     }
 

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use penstock_flux::alloc::{CancelRequest, PrioritizeRequest};
 use penstock_flux::{FreedResources, PendingJob, TypedPayload, topic};
-use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use super::peer::{Handshake, SchedulerPeer};
 use crate::context::Context;
 use crate::dialogue::{Alloc, AllocInput};
-use crate::effect::Effect;
+use crate::effect::{Effect, FreeRanks};
 use crate::rpc;
 
 /// Bytes of alloc requests in one turn: some thousand jobs of the usual size.
@@ -31,11 +30,11 @@ impl SchedulerPeer {
         }
     }
 
-    /// Withdraws a job's request for resources, if it has one. Returns whether the request is still
-    /// outstanding: it ends with CANCEL or SUCCESS.
-    pub(crate) fn withdraw(&mut self, cx: &mut Context, id: JobId) -> bool {
+    /// Withdraws a job's request for resources, if it has one. An outstanding request stays outstanding
+    /// until CANCEL or SUCCESS.
+    pub(crate) fn withdraw(&mut self, cx: &mut Context, id: JobId) {
         let Some((record, dialogue)) = cx.jobs.split(id) else {
-            return false;
+            return;
         };
         let position = (Reverse(record.priority()), id);
         match dialogue.alloc() {
@@ -48,12 +47,9 @@ impl SchedulerPeer {
                 self.requested.remove(&position);
                 self.canceling += 1;
                 send_cancel(cx, id);
-                return true;
             }
-            Alloc::Canceling(_) => return true,
-            Alloc::Idle | Alloc::Outdated | Alloc::Surplus => {}
+            Alloc::Idle | Alloc::Canceling(_) | Alloc::Outdated | Alloc::Surplus => {}
         }
-        false
     }
 
     /// Sends alloc requests in queue order, up to the limits of mode and turn. Stops when the
@@ -193,16 +189,20 @@ impl SchedulerPeer {
         }
     }
 
-    /// Frees ranks of a job (`sched.free`); `is_final` if they are its last.
-    pub(crate) fn free(&mut self, cx: &mut Context, id: JobId, ranks: IdSet, is_final: bool) {
+    /// Frees ranks of a job (`sched.free`).
+    pub(crate) fn free(&mut self, cx: &mut Context, free: FreeRanks) {
         // The next scheduler receives the free ranks in the response to its hello.
         if self.handshake() == Handshake::Suspended {
             return;
         }
+        let FreeRanks {
+            id,
+            mut ranks,
+            is_final,
+        } = free;
         let Some(r) = cx.jobs.get(id).and_then(|job| job.r()) else {
             return;
         };
-        let mut ranks = ranks;
         if !self.is_partial_ok {
             let withheld = self.withheld.entry(id).or_default();
             withheld.union_with(&ranks);

@@ -8,7 +8,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Map, Value, json};
 
-use super::handshake::void_r;
+use super::handshake::undo_commit;
 use super::peer::SchedulerPeer;
 use crate::annotations;
 use crate::context::Context;
@@ -17,6 +17,15 @@ use crate::effect::Effect;
 use crate::event::{Document, Event};
 use crate::rpc;
 use crate::state::State;
+
+/// A SUCCESS response that is due.
+struct Success<'a> {
+    /// The job's state.
+    state: State,
+    /// Whether the response names the R that was committed, or none.
+    is_same_r: bool,
+    annotations: Option<&'a Map<String, Value>>,
+}
 
 impl SchedulerPeer {
     /// Handles a response to `sched.alloc`.
@@ -31,9 +40,12 @@ impl SchedulerPeer {
         if let Some(TypedPayload::Allocated(allocated)) = response.typed() {
             let Allocation { id, r, .. } = &allocated.allocation;
             if let Some((_, state)) = due(cx, *id) {
-                let is_same_r = cx.claims.is_committed(*id, r);
-                let update = annotations::of(&allocated.annotations);
-                self.succeed(cx, *id, is_same_r, Some(&update), state);
+                let success = Success {
+                    state,
+                    is_same_r: cx.claims.is_committed(*id, r),
+                    annotations: Some(&annotations::of(&allocated.annotations)),
+                };
+                self.succeed(cx, *id, &success);
             }
             return;
         }
@@ -47,8 +59,12 @@ impl SchedulerPeer {
         };
         match alloc.kind {
             AllocResponseType::Success => {
-                let is_same_r = cx.claims.agrees(id, alloc.r.map(|r| r.0));
-                self.succeed(cx, id, is_same_r, alloc.annotations.as_ref(), state);
+                let success = Success {
+                    state,
+                    is_same_r: cx.claims.agrees(id, alloc.r.map(|r| r.0)),
+                    annotations: alloc.annotations.as_ref(),
+                };
+                self.succeed(cx, id, &success);
             }
             AllocResponseType::Annotate => match (cx.jobs.dialogue(id), &alloc.annotations) {
                 (Some(dialogue), Some(update)) if state == State::Sched => {
@@ -86,7 +102,7 @@ impl SchedulerPeer {
         let job = cx.jobs.get(id);
         let request = job.map_or(Alloc::Idle, |job| job.dialogue.alloc());
         self.advance(cx, id, input);
-        void_r(cx, id, request);
+        undo_commit(cx, id, request);
     }
 
     fn advance(&mut self, cx: &mut Context, id: JobId, input: AllocInput) {
@@ -106,28 +122,21 @@ impl SchedulerPeer {
         }
     }
 
-    /// Handles SUCCESS. Without a commit of the same R (`is_same_r`) the request stays open: the fault
-    /// is the scheduler's, not the job's.
-    fn succeed(
-        &mut self,
-        cx: &mut Context,
-        id: JobId,
-        is_same_r: bool,
-        annotations: Option<&Map<String, Value>>,
-        state: State,
-    ) {
+    /// Handles SUCCESS. Without a commit of the same R the request stays open: the fault is the
+    /// scheduler's, not the job's.
+    fn succeed(&mut self, cx: &mut Context, id: JobId, success: &Success<'_>) {
         let committed = cx.jobs.get(id).and_then(|job| job.dialogue.committed());
         let Some(r) = committed.cloned() else {
             return cx.complain(format!(
                 "alloc success for {id} without committing R: ignored"
             ));
         };
-        if !is_same_r {
+        if !success.is_same_r {
             return cx.complain(format!(
                 "alloc success for {id} with another R than was committed: ignored"
             ));
         }
-        if state != State::Sched {
+        if success.state != State::Sched {
             // The job has ended while the response was on its way: the resources are freed at once.
             self.advance(cx, id, AllocInput::LateSuccess);
             return cx.revisit(id);
@@ -140,7 +149,7 @@ impl SchedulerPeer {
         let Some(dialogue) = cx.jobs.dialogue(id) else {
             return;
         };
-        if let Some(update) = annotations {
+        if let Some(update) = success.annotations {
             dialogue.annotate(update);
         }
         let context = json!({ "annotations": dialogue.take_annotations() });
