@@ -148,22 +148,23 @@ fn check_size(jobspec: &Jobspec, settings: &Settings) -> Result<(), RequestError
         ),
     ];
     let bound = |limit: Option<i64>| limit.and_then(|limit| u64::try_from(limit).ok());
-    for (what, asked, up_to, most, least) in amounts {
-        let Some(asked) = asked else {
+    for (what, requested, up_to, most, least) in amounts {
+        let Some(requested) = requested else {
             continue;
         };
         // Any amount of a range may be allocated: its end counts against the limit.
         if let Some(most) = bound(most).filter(|most| up_to.is_none_or(|up_to| up_to > *most)) {
-            let asked = match up_to {
-                Some(up_to) if up_to == asked => format!("{asked} {what}"),
-                Some(up_to) => format!("{asked} to {up_to} {what}"),
-                None => format!("{asked} {what} and more, without end,"),
+            let requested = match up_to {
+                Some(up_to) if up_to == requested => format!("{requested} {what}"),
+                Some(up_to) => format!("{requested} to {up_to} {what}"),
+                None => format!("{requested} {what} and more, without end,"),
             };
-            let text = format!("{asked} requested, the policy allows {most}");
+            let text = format!("{requested} requested, the policy allows {most}");
             return Err(RequestError::invalid(text));
         }
-        if let Some(least) = bound(least).filter(|least| asked < *least) {
-            let text = format!("{asked} {what} requested, the policy requires at least {least}");
+        if let Some(least) = bound(least).filter(|least| requested < *least) {
+            let text =
+                format!("{requested} {what} requested, the policy requires at least {least}");
             return Err(RequestError::invalid(text));
         }
     }

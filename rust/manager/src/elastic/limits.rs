@@ -39,10 +39,10 @@ impl Elastic {
             return Ok(());
         };
         self.recount(cx);
-        let asked = Amount::asked(demand, &cx.claims);
+        let requested = Amount::requested(demand, &cx.claims);
         let limits = &cx.settings.elastic;
-        check_amount(&asked, &self.usage.of_job(job), &limits.job, "job")?;
-        check_amount(&asked, &self.usage.of_user(user), &limits.user, "user")
+        check_amount(&requested, &self.usage.of_job(job), &limits.job, "job")?;
+        check_amount(&requested, &self.usage.of_user(user), &limits.user, "user")
     }
 
     /// Checks whether the policy allows the allocation that a request joins to grow by it and, if the
@@ -79,11 +79,11 @@ impl Elastic {
             let sum = targets.entry(target).or_default();
             sum.add_amount(&Amount::of_part(part));
         }
-        for (target, asked) in targets {
-            self.check_policy(cx, target, asked)
+        for (target, requested) in targets {
+            self.check_policy(cx, target, requested)
                 .map_err(out_of_resource)?;
             if satisfiable == Satisfiable::Whole {
-                check_fit(cx, target, demand, &asked)?;
+                check_fit(cx, target, demand, &requested)?;
             }
         }
         Ok(())
@@ -91,11 +91,16 @@ impl Elastic {
 
     /// Checks whether the policy allows an allocation, with its grants and pending requests, to grow by
     /// `asked`.
-    fn check_policy(&self, cx: &Context, target: JobId, asked: Amount) -> Result<(), RequestError> {
+    fn check_policy(
+        &self,
+        cx: &Context,
+        target: JobId,
+        requested: Amount,
+    ) -> Result<(), RequestError> {
         let Some(record) = cx.jobs.record(target) else {
             return Ok(());
         };
-        let mut sum = asked;
+        let mut sum = requested;
         if let Some(r) = record.extent() {
             sum.add(0, r.nnodes() as u64, r.ncores());
         }
@@ -107,18 +112,23 @@ impl Elastic {
 
 /// Checks whether the instance has `asked` in addition to the one node that an allocation never
 /// releases.
-fn check_fit(cx: &Context, target: JobId, demand: &Demand, asked: &Amount) -> Result<(), Denial> {
+fn check_fit(
+    cx: &Context,
+    target: JobId,
+    demand: &Demand,
+    requested: &Amount,
+) -> Result<(), Denial> {
     let extent = cx.jobs.record(target).and_then(Record::extent);
     let (Some(extent), Some(inventory)) = (extent, cx.claims.inventory()) else {
         return Ok(());
     };
     let smallest = extent.nodes().map(|node| node.cores.len()).min();
     let (what, more, kept, all) = if demand.cpus == 0 {
-        ("nodes", asked.nodes, 1, inventory.nnodes() as u64)
+        ("nodes", requested.nodes, 1, inventory.nnodes() as u64)
     } else {
         (
             "cores",
-            asked.cores,
+            requested.cores,
             smallest.unwrap_or(0),
             inventory.ncores(),
         )
@@ -134,7 +144,7 @@ fn check_fit(cx: &Context, target: JobId, demand: &Demand, asked: &Amount) -> Re
 
 /// Checks an amount against limits, in addition to the amount in use.
 fn check_amount(
-    asked: &Amount,
+    requested: &Amount,
     used: &Amount,
     limits: &ElasticLimits,
     whose: &str,
@@ -142,27 +152,27 @@ fn check_amount(
     let amounts = [
         (
             "pending requests",
-            asked.requests,
+            requested.requests,
             used.requests,
             limits.requests,
         ),
         (
             "nodes from requests",
-            asked.nodes,
+            requested.nodes,
             used.nodes,
             limits.nnodes,
         ),
         (
             "cores from requests",
-            asked.cores,
+            requested.cores,
             used.cores,
             limits.ncores,
         ),
     ];
-    for (what, asked, used, limit) in amounts {
+    for (what, requested, used, limit) in amounts {
         let limit = limit.and_then(|limit| u64::try_from(limit).ok());
-        let sum = used.saturating_add(asked);
-        if let Some(limit) = limit.filter(|limit| asked > 0 && sum > *limit) {
+        let sum = used.saturating_add(requested);
+        if let Some(limit) = limit.filter(|limit| requested > 0 && sum > *limit) {
             let reason = format!("the policy allows a {whose} {limit} {what}: it would be {sum}");
             return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
         }

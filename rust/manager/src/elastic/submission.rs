@@ -132,16 +132,16 @@ impl Elastic {
         let Some(request) = record.and_then(Record::elastic_request) else {
             return;
         };
-        let asked = first_ask(cx, id).describe();
+        let requested = first_ask(cx, id).describe();
         match request.attempt {
             Attempt::Preferred => self.continue_as(cx, id, Attempt::Full),
             Attempt::Full => {
-                let reason = format!("not available now: {asked}");
+                let reason = format!("not available now: {requested}");
                 self.deny(cx, id, Status::OUT_OF_RESOURCE, &reason);
             }
             Attempt::Partial => {
                 let reason = format!(
-                    "no part of {asked} is free and not reserved, and the timeout has expired"
+                    "no part of {requested} is free and not reserved, and the timeout has expired"
                 );
                 self.deny(cx, id, Status::TIMEOUT, &reason);
             }
@@ -256,8 +256,8 @@ impl Elastic {
         if whole.may_be_partial() {
             self.continue_as(cx, id, Attempt::Partial);
         } else {
-            let asked = whole.describe();
-            let reason = format!("{asked} did not become free in time");
+            let requested = whole.describe();
+            let reason = format!("{requested} did not become free in time");
             self.deny(cx, id, Status::TIMEOUT, &reason);
         }
     }

@@ -23,7 +23,7 @@ impl Amount {
     fn of(record: &Record, claims: &Claims) -> Self {
         let demand = record.elastic_request().map(|request| &request.demand);
         if record.state() < State::Run {
-            return demand.map_or_else(Self::default, |demand| Self::asked(demand, claims));
+            return demand.map_or_else(Self::default, |demand| Self::requested(demand, claims));
         }
         let mut held = Self::default();
         // Nodes that were the requesting job's own are not counted.
@@ -37,7 +37,7 @@ impl Amount {
 
     /// The requested amount as the limits count it: whole nodes with all cores that they can have, and
     /// nothing for resources that were the job's own.
-    pub(super) fn asked(demand: &Demand, claims: &Claims) -> Self {
+    pub(super) fn requested(demand: &Demand, claims: &Claims) -> Self {
         let mut sum = Self::default();
         for part in demand.parts().filter(|part| !part.own) {
             sum.requests = 1;
