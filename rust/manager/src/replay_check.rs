@@ -1,8 +1,8 @@
 //! Debug assertion: replaying the store and the unwritten events of a job yields its facts.
 //!
 //! Compared are the record; the PMIx requests, loans and parts; what a request job counts for the limits;
-//! and that the timers are set which a restart would set by the log. Not covered, because a restart begins
-//! it anew and no event tells it: the dialogue, the time in which the scheduler is to decide about a request
+//! and that the timers are set which a restart would set by the log. Not covered, because no event records
+//! it and a restart resets it: the dialogue, the time in which the scheduler is to decide about a request
 //! job, postponed returns, and the cores of whole nodes that a pending request job is counted with, which
 //! depend on the inventory at the time of the count.
 
