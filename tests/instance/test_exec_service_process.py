@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 
@@ -133,6 +134,22 @@ def test_a_cancelled_job_leaves_nothing(instance, exec_process, tmp_path):
         assert instance.penstock("wait", job).returncode != 0
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_a_task_has_the_resource_limits_of_its_job(instance, exec_process):
+    script = "ulimit -S -n; ulimit -S -c; ulimit -H -n"
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    limits = [
+        "--setattr",
+        "shell.options.rlimit.nofile=64",
+        "--setattr",
+        "shell.options.rlimit.core=0",
+    ]
+    with exec_process(instance):
+        assert instance.lines("run", *limits, "sh", "-c", script) == ["64", "0", str(hard)]
+        (job,) = instance.lines("submit", "--setattr", "shell.options.rlimit.lunch=1", "true")
+        assert instance.penstock("wait", job).returncode != 0
+        assert "`rlimit.lunch`: unknown resource" in reason(instance, job)
 
 
 def test_what_is_not_supported_is_rejected(instance, exec_process):

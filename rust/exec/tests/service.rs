@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use penstock_exec::log::LogContents;
 use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{
-    Hello, Message as ReaperMessage, Output, Request, TaskSpec, VERSION,
+    Hello, Limit, Message as ReaperMessage, Output, Request, TaskSpec, VERSION,
 };
 use penstock_exec::service::journal::JournalContents;
 use penstock_exec::service::{Chunk, Effect, Service, Settings, Surroundings};
@@ -26,6 +26,9 @@ use virtual_kernel::{REAPER, VirtualKernel};
 const BOOT: BootId = BootId(42);
 const OWNER: u32 = 1000;
 const URI: &str = "local:///run/penstock.sock";
+/// `RLIMIT_CPU` and `RLIMIT_NOFILE` in Linux.
+const CPU: u32 = 0;
+const NOFILE: u32 = 7;
 /// Longer than every timeout of the service, in seconds.
 const BEYOND_ALL_TIMEOUTS_S: f64 = 60.0;
 
@@ -94,6 +97,7 @@ fn settings() -> Settings {
             cpus: "0-3".parse().expect("valid"),
             bind: true,
             umask: 0o022,
+            hard_limits: BTreeMap::from([(NOFILE, 4096)]),
         },
         kill_timeout_s: 5.0,
         output_limit: 1000,
@@ -107,6 +111,12 @@ fn jobspec(ntasks: u32, command: &[&str]) -> Value {
         "tasks": [{"command": command, "slot": "task", "count": {"per_slot": 1}}],
         "attributes": {"system": {"duration": 0, "cwd": "/work", "environment": {"PATH": "/bin"}}},
     })
+}
+
+/// The jobspec with these shell options.
+fn with_options(mut spec: Value, options: &Value) -> Value {
+    spec["attributes"]["system"]["shell"] = json!({"options": options});
+    spec
 }
 
 fn resources(ntasks: u32) -> Value {
@@ -1058,6 +1068,11 @@ fn a_task_that_cannot_be_set_up_fails_the_job() {
             "cannot write `/state/output/1/stdout`: Permission denied",
         ),
         (
+            Step::Limit,
+            1,
+            "cannot set the resource limits: Operation not permitted",
+        ),
+        (
             Step::Clone,
             11,
             "cannot start a task: Resource temporarily unavailable",
@@ -1089,8 +1104,16 @@ fn what_is_not_supported_is_rejected() {
             "does not support a pseudo-terminal (`pty`) yet",
         ),
         (
-            json!({"rlimit": {"nofile": 5}}),
-            "does not support resource limits (`rlimit`) yet",
+            json!({"rlimit": {"locks": 5}}),
+            "shell option `rlimit.locks`: unknown resource: expected cpu, fsize, ",
+        ),
+        (
+            json!({"rlimit": {"cpu": -2}}),
+            "shell option `rlimit.cpu`: expected a number, -1 or `unlimited`, found `-2`",
+        ),
+        (
+            json!({"rlimit": 5}),
+            "shell option `rlimit`: expected an object, found `5`",
         ),
         (
             json!({"input": {"stdin": {"path": "x"}}}),
@@ -1107,8 +1130,7 @@ fn what_is_not_supported_is_rejected() {
     ];
     for (options, text) in options {
         let mut world = World::new();
-        let mut spec = jobspec(1, &["true"]);
-        spec["attributes"]["system"]["shell"] = json!({"options": options});
+        let spec = with_options(jobspec(1, &["true"]), &options);
         world.submit(1, spec, Some(resources(1)));
         world.run();
         assert_eq!(world.answers(1), ["exception", "release"]);
@@ -1171,6 +1193,44 @@ fn tasks_have_the_environment_output_and_cores_of_their_job() {
     assert_eq!(first.stdout, Output::Truncate(retained("stdout")));
     assert_eq!(first.stderr, Output::Truncate(retained("stderr")));
     assert_eq!(second.stdout, Output::Append(retained("stdout")));
+}
+
+#[test]
+fn resource_limits_are_soft_limits_below_the_hard_limits_of_the_service() {
+    let mut world = World::new();
+    let limits = json!({"nofile": 100, "cpu": "unlimited"});
+    let options = json!({"rlimit": limits});
+    world.submit(
+        1,
+        with_options(jobspec(2, &["true"]), &options),
+        Some(resources(2)),
+    );
+    let options = json!({"rlimit": {"ofile": -1}});
+    world.submit(
+        2,
+        with_options(jobspec(1, &["true"]), &options),
+        Some(resources(1)),
+    );
+    let options = json!({"rlimit": {}});
+    world.submit(
+        3,
+        with_options(jobspec(1, &["true"]), &options),
+        Some(resources(1)),
+    );
+    while world.deliver_to_service() {}
+    let limit = |resource, soft, hard| Limit {
+        resource,
+        soft,
+        hard,
+    };
+    let both = vec![limit(CPU, u64::MAX, u64::MAX), limit(NOFILE, 100, 4096)];
+    let lowered = vec![limit(NOFILE, 4096, 4096)];
+    let found: Vec<_> = world
+        .requested()
+        .into_iter()
+        .map(|spec| spec.limits)
+        .collect();
+    assert_eq!(found, [both.clone(), both, lowered, Vec::new()]);
 }
 
 #[test]

@@ -16,11 +16,12 @@ use penstock_idset::IdSet;
 use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
-use rustix::process::{geteuid, umask};
+use rustix::process::{geteuid, getrlimit, umask};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::directory::{self, Directory};
 use super::procfs;
+use super::spawn::RESOURCES;
 use crate::protocol::Hello;
 use crate::service::journal::JournalContents;
 use crate::service::{Chunk, Effect, ReaderId, Service, Settings, Stream, Surroundings};
@@ -178,6 +179,10 @@ fn settings(options: &ServiceOptions) -> io::Result<Settings> {
     for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)) {
         cpus.insert(u32::try_from(cpu).map_err(io::Error::other)?);
     }
+    let hard_limits = RESOURCES.into_iter().map(|resource| {
+        let hard_limit = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+        (resource as u32, hard_limit)
+    });
     let bytes = |text: std::ffi::OsString| text.into_vec();
     let environment = env::vars_os().map(|(name, value)| (bytes(name), bytes(value)));
     let directory = env::current_dir()?.into_os_string().into_vec();
@@ -193,6 +198,7 @@ fn settings(options: &ServiceOptions) -> io::Result<Settings> {
             cpus,
             bind: options.bind,
             umask: mask.bits(),
+            hard_limits: hard_limits.collect(),
         },
         kill_timeout_s: options.kill_timeout_s,
         output_limit: options.output_limit,

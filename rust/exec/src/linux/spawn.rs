@@ -16,7 +16,7 @@ use crate::protocol::{Group, Input, Output, TaskSpec};
 use crate::types::{Pid, ProcessId, SpawnFailure, Step};
 
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
-const RESOURCES: [Resource; 16] = [
+pub(super) const RESOURCES: [Resource; 16] = [
     Resource::Cpu,
     Resource::Fsize,
     Resource::Data,

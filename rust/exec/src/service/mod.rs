@@ -37,6 +37,7 @@ mod job;
 pub mod journal;
 mod output;
 mod plan;
+mod shell_options;
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -1307,6 +1308,7 @@ fn setup_note(failure: SpawnFailure, plan: Option<&Plan>, job: &Job) -> String {
         Step::Stdout => write(spec.and_then(stdout).as_ref()),
         Step::Stderr => write(spec.and_then(plan::error_file)),
         Step::Bind => format!("cannot bind a task to its cores: {reason}"),
+        Step::Limit => format!("cannot set the resource limits: {reason}"),
         Step::Record => format!("cannot record the start of a task: {reason}"),
         _ => format!("cannot start a task: {reason}"),
     }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use penstock_idset::IdSet;
 use penstock_jobspec::{Jobspec, Layout, TaskPlacement};
 use penstock_rset::ResourceSet;
-use serde_json::Value;
 
+use super::shell_options::ShellOptions;
 use crate::protocol::{Group, Input, Output, TaskSpec};
 use crate::types::{JobId, Rank, TaskId};
 
@@ -18,15 +18,6 @@ const MARK_PREFIX: &[u8] = b"PENSTOCK_WITHIN_";
 
 /// The greatest length of one task's arguments and environment, in bytes: the kernel accepts less.
 const MAX_TASK_LEN: usize = 8 << 20;
-
-/// Shell options that ask for what this service does not have yet.
-const UNSUPPORTED: [(&str, &str); 5] = [
-    ("pmix", "PMIx start-up"),
-    ("pty", "a pseudo-terminal"),
-    ("input", "standard input"),
-    ("rlimit", "resource limits"),
-    ("signal", "a signal before the time limit"),
-];
 
 /// The properties that tasks inherit from their service.
 #[derive(Debug, Clone)]
@@ -45,6 +36,8 @@ pub struct Surroundings {
     pub bind: bool,
     /// The file mode creation mask.
     pub umask: u32,
+    /// The hard limit of each resource, by its number in Linux; `u64::MAX` for no limit.
+    pub hard_limits: BTreeMap<u32, u64>,
 }
 
 /// The tasks of a job, ready to be started.
@@ -67,7 +60,7 @@ impl Plan {
         r: &ResourceSet,
         surroundings: &Surroundings,
     ) -> Result<Self, String> {
-        reject_unsupported(jobspec)?;
+        let options = ShellOptions::new(jobspec)?;
         let layout = Layout::new(jobspec, r).map_err(|error| error.to_string())?;
         let places: Vec<_> = layout.tasks().collect();
         let outputs = Outputs::new(id, jobspec, surroundings);
@@ -78,6 +71,7 @@ impl Plan {
             Some(cwd) => text(cwd)?,
             None => surroundings.directory.clone(),
         };
+        let limits = options.limits(&surroundings.hard_limits);
         let mut truncated = BTreeSet::new();
         let mut specs = Vec::with_capacity(places.len());
         for place in &places {
@@ -105,7 +99,7 @@ impl Plan {
                 } else {
                     Vec::new()
                 },
-                limits: Vec::new(),
+                limits: limits.clone(),
                 umask: surroundings.umask,
                 group: Group::Session,
             });
@@ -126,37 +120,6 @@ pub(super) fn error_file(spec: &TaskSpec) -> Option<&CString> {
         Output::Null | Output::SameAsStdout => None,
     };
     path(&spec.stderr).or_else(|| path(&spec.stdout))
-}
-
-fn reject_unsupported(jobspec: &Jobspec) -> Result<(), String> {
-    let Some(options) = jobspec.attribute("system.shell.options") else {
-        return Ok(());
-    };
-    for (option, meaning) in UNSUPPORTED {
-        if options.get(option).is_some_and(is_requested) {
-            let text = format!("the execution service does not support {meaning} (`{option}`) yet");
-            return Err(text);
-        }
-    }
-    for stream in ["stdout", "stderr"] {
-        let output = options.get("output").and_then(|output| output.get(stream));
-        let label = output.and_then(|output| output.get("label"));
-        if label.is_some_and(is_requested) {
-            let text = "the execution service does not support labelled output (`label`) yet";
-            return Err(text.to_owned());
-        }
-    }
-    Ok(())
-}
-
-fn is_requested(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => false,
-        Value::Number(number) => number.as_f64() != Some(0.0),
-        Value::String(text) => text != "off",
-        Value::Object(map) => !map.is_empty(),
-        Value::Bool(true) | Value::Array(_) => true,
-    }
 }
 
 fn text(word: &str) -> Result<CString, String> {

@@ -1,0 +1,126 @@
+//! The options of a job's shell (`attributes.system.shell.options`), as the Flux shell documents them.
+
+use std::collections::BTreeMap;
+
+use penstock_jobspec::Jobspec;
+use rustix::process::Resource;
+use serde_json::Value;
+
+use crate::protocol::Limit;
+
+/// Shell options that ask for what this service does not have yet.
+const UNSUPPORTED: [(&str, &str); 4] = [
+    ("pmix", "PMIx start-up"),
+    ("pty", "a pseudo-terminal"),
+    ("input", "standard input"),
+    ("signal", "a signal before the time limit"),
+];
+
+/// The resources of `rlimit`. `RLIMIT_LOCKS`, which marks jobs, is not one of them in Flux either.
+const RESOURCES: [(&str, u32); 16] = [
+    ("cpu", Resource::Cpu as u32),
+    ("fsize", Resource::Fsize as u32),
+    ("data", Resource::Data as u32),
+    ("stack", Resource::Stack as u32),
+    ("core", Resource::Core as u32),
+    ("nofile", Resource::Nofile as u32),
+    ("ofile", Resource::Nofile as u32),
+    ("as", Resource::As as u32),
+    ("rss", Resource::Rss as u32),
+    ("nproc", Resource::Nproc as u32),
+    ("memlock", Resource::Memlock as u32),
+    ("msgqueue", Resource::Msgqueue as u32),
+    ("nice", Resource::Nice as u32),
+    ("rtprio", Resource::Rtprio as u32),
+    ("rttime", Resource::Rttime as u32),
+    ("sigpending", Resource::Sigpending as u32),
+];
+
+/// The shell options of a job that the service carries out.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct ShellOptions {
+    /// The soft limits of the tasks, by the resource's number; `u64::MAX` for no limit.
+    soft_limits: BTreeMap<u32, u64>,
+}
+
+impl ShellOptions {
+    /// Reads the options of a job. The error is the note of the job's exception.
+    pub(super) fn new(jobspec: &Jobspec) -> Result<Self, String> {
+        let Some(options) = jobspec.attribute("system.shell.options") else {
+            return Ok(Self::default());
+        };
+        reject_unsupported(options)?;
+        let requested = |name| options.get(name).filter(|value| is_requested(value));
+        Ok(Self {
+            soft_limits: requested("rlimit").map_or_else(|| Ok(BTreeMap::new()), soft_limits)?,
+        })
+    }
+
+    /// The resource limits of each task, below these hard limits; a resource without one has no hard limit.
+    ///
+    /// A greater soft limit is lowered to the hard limit, as in Flux.
+    pub(super) fn limits(&self, hard_limits: &BTreeMap<u32, u64>) -> Vec<Limit> {
+        let limit = |(&resource, &soft)| {
+            let hard = hard_limits.get(&resource).copied().unwrap_or(u64::MAX);
+            Limit {
+                resource,
+                soft: hard.min(soft),
+                hard,
+            }
+        };
+        self.soft_limits.iter().map(limit).collect()
+    }
+}
+
+fn reject_unsupported(options: &Value) -> Result<(), String> {
+    for (option, meaning) in UNSUPPORTED {
+        if options.get(option).is_some_and(is_requested) {
+            let text = format!("the execution service does not support {meaning} (`{option}`) yet");
+            return Err(text);
+        }
+    }
+    for stream in ["stdout", "stderr"] {
+        let output = options.get("output").and_then(|output| output.get(stream));
+        let label = output.and_then(|output| output.get("label"));
+        if label.is_some_and(is_requested) {
+            let text = "the execution service does not support labelled output (`label`) yet";
+            return Err(text.to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn is_requested(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => text != "off",
+        Value::Object(map) => !map.is_empty(),
+        Value::Bool(true) | Value::Array(_) => true,
+    }
+}
+
+fn soft_limits(value: &Value) -> Result<BTreeMap<u32, u64>, String> {
+    let limits = value
+        .as_object()
+        .ok_or_else(|| format!("shell option `rlimit`: expected an object, found `{value}`"))?;
+    let limit = |(name, value): (&String, &Value)| {
+        let resource = RESOURCES.iter().find(|(known, _)| known == name);
+        let (_, resource) = resource.ok_or_else(|| {
+            let shown = name.escape_debug();
+            let known: Vec<_> = RESOURCES.iter().map(|(name, _)| *name).collect();
+            let known = known.join(", ");
+            format!("shell option `rlimit.{shown}`: unknown resource: expected {known}")
+        })?;
+        let soft = match value {
+            Value::String(text) if text == "unlimited" => Some(u64::MAX),
+            value if value.as_i64() == Some(-1) => Some(u64::MAX),
+            value => value.as_u64(),
+        };
+        let soft = soft.ok_or_else(|| {
+            format!("shell option `rlimit.{name}`: expected a number, -1 or `unlimited`, found `{value}`")
+        })?;
+        Ok((*resource, soft))
+    };
+    limits.iter().map(limit).collect()
+}
