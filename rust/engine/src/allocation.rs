@@ -22,22 +22,6 @@ pub(crate) enum AfterEnd {
 }
 
 impl Engine {
-    /// The index of a running job in the table.
-    pub(crate) fn run_index(&self, id: JobId) -> Result<RunId, Error> {
-        match self.state.jobs.state(id) {
-            Some(JobState::Running(run)) => Ok(run),
-            _ => Err(Error::unknown_job(format!(
-                "job {} holds no resources",
-                id.get()
-            ))),
-        }
-    }
-
-    pub(crate) fn run(&self, id: JobId) -> Result<&RunningJob, Error> {
-        let run = self.state.running_jobs.at(self.run_index(id)?);
-        run.ok_or_else(|| Error::unknown_job(format!("job {} holds no resources", id.get())))
-    }
-
     /// The number of running jobs.
     pub fn running(&self) -> usize {
         self.state.running_jobs.len()
@@ -45,7 +29,7 @@ impl Engine {
 
     /// Whether a job is running.
     pub fn is_running(&self, id: JobId) -> bool {
-        self.run_index(id).is_ok()
+        self.state.run_index(id).is_ok()
     }
 
     /// Registers a job that is already running; its nodes may be up or down.
@@ -93,7 +77,7 @@ impl Engine {
             return self.allocate(id, r).map(|()| outside);
         }
         self.allocate(id, &r.restrict(self.ranks()))?;
-        let run = self.run_index(id)?;
+        let run = self.state.run_index(id)?;
         if let Some(running) = self.state.running_jobs.at_mut(run) {
             let lost = r.restrict(&outside);
             let by_rank = lost
@@ -108,7 +92,8 @@ impl Engine {
     /// gpus.
     pub fn outside(&self, id: JobId) -> impl Iterator<Item = (u32, &IdSet, &IdSet)> {
         let outside = self
-            .run(id)
+            .state
+            .running_job(id)
             .ok()
             .and_then(|running| running.outside.as_ref());
         let outside = outside.into_iter().flat_map(|outside| outside.iter());
@@ -125,7 +110,7 @@ impl Engine {
         id: JobId,
         outside: BTreeMap<u32, (IdSet, IdSet)>,
     ) -> Result<(), Error> {
-        let run = self.run_index(id)?;
+        let run = self.state.run_index(id)?;
         if let Some(rank) = outside.keys().find(|rank| self.ranks().contains(**rank)) {
             return Err(Error::new(format!("rank {rank} is in the inventory")));
         }
@@ -142,7 +127,7 @@ impl Engine {
     ///
     /// The job is not running.
     pub fn free(&mut self, id: JobId, ranks: Option<&IdSet>) -> Result<(), Error> {
-        let run = self.run_index(id)?;
+        let run = self.state.run_index(id)?;
         let Some(ranks) = ranks else {
             self.end(run, AfterEnd::Free);
             return Ok(());
@@ -167,7 +152,7 @@ impl Engine {
     pub fn finish(&mut self, ids: &[JobId]) -> usize {
         let mut found = 0;
         for id in ids {
-            if let Ok(run) = self.run_index(*id) {
+            if let Ok(run) = self.state.run_index(*id) {
                 self.end(run, AfterEnd::Free);
                 found += 1;
             }
@@ -177,7 +162,7 @@ impl Engine {
 
     /// Removes a job without freeing its allocation, which may belong to another job.
     pub fn set_aside(&mut self, id: JobId) {
-        if let Ok(run) = self.run_index(id) {
+        if let Ok(run) = self.state.run_index(id) {
             self.end(run, AfterEnd::SetAside);
         }
     }
@@ -219,7 +204,7 @@ impl Engine {
     ///
     /// The job is not running, or the inventory expires before; the engine is unchanged.
     pub fn set_expiration(&mut self, id: JobId, expiration: f64) -> Result<(), Error> {
-        let run = self.run_index(id)?;
+        let run = self.state.run_index(id)?;
         let expiration = Some(expiration).filter(|expiration| *expiration > 0.0);
         if let Some(end) = self.state.machine.expiration()
             && expiration.is_none_or(|expiration| expiration > end)
@@ -248,7 +233,7 @@ impl Engine {
 
     /// The expiration of a running job, if known.
     pub fn expiration(&self, id: JobId) -> Option<f64> {
-        let end = self.run(id).ok()?.end;
+        let end = self.state.running_job(id).ok()?.end;
         Some(end).filter(|end| end.is_finite())
     }
 }

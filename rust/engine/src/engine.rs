@@ -463,7 +463,7 @@ impl Engine {
     /// The job is not running.
     pub fn r(&self, id: JobId) -> Result<ResourceSet, Error> {
         let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
-        let running = self.run(id)?;
+        let running = self.state.running_job(id)?;
         let mut r = self.state.machine.r(&running.shares)?;
         r.set_starttime(Some(running.start).filter(|start| *start > 0.0))
             .map_err(wrap)?;
@@ -479,7 +479,7 @@ impl Engine {
     ///
     /// The job is not running.
     pub fn write_r(&self, id: JobId, text: &mut String) -> Result<(), Error> {
-        let running = self.run(id)?;
+        let running = self.state.running_job(id)?;
         let slots = running.shares.slots();
         self.state.machine.write_r(
             &running.shares,

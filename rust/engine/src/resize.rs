@@ -31,7 +31,7 @@ impl Engine {
     /// The job is not running or is overdue, the request can never be met or does not fit now, or
     /// the limits of the job's queue do not admit it; the engine is unchanged.
     pub fn extend(&mut self, id: JobId, request: &Request, now: f64) -> Result<ResourceSet, Error> {
-        self.run(id)?;
+        self.state.running_job(id)?;
         let shape = self.shape(request);
         let machine = &mut self.state.machine;
         machine
@@ -56,7 +56,7 @@ impl Engine {
         r: &ResourceSet,
         now: f64,
     ) -> Result<ResourceSet, Error> {
-        self.run(id)?;
+        self.state.running_job(id)?;
         let machine = &self.state.machine;
         let shares = machine.allocation_of(r)?;
         if let Some(share) = shares.iter().find(|share| !machine.is_up(share.node)) {
@@ -70,8 +70,8 @@ impl Engine {
     /// Adds free resources to the allocation of a job.
     fn add(&mut self, id: JobId, shares: Allocation, now: f64) -> Result<ResourceSet, Error> {
         let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
-        let run = self.run_index(id)?;
-        let running = self.run(id)?;
+        let run = self.state.run_index(id)?;
+        let running = self.state.running_job(id)?;
         let end = running.end;
         if end <= now {
             let reason = format_args!("its time was over at {end}, it is {now}");
@@ -121,8 +121,8 @@ impl Engine {
     /// The job is not running, or lacks some of these resources; the engine is unchanged.
     pub fn shrink_allocation(&mut self, id: JobId, r: &ResourceSet) -> Result<(), Error> {
         let wrap = |error: Error| error.about(format_args!("job {}", id.get()));
-        let run = self.run_index(id)?;
-        let running = self.run(id)?;
+        let run = self.state.run_index(id)?;
+        let running = self.state.running_job(id)?;
         let off_inventory = r.ranks().difference(self.ranks());
         let mut outside = running.outside.clone();
         for node in r.restrict(&off_inventory).nodes() {
@@ -150,7 +150,7 @@ impl Engine {
         }
         if split.part.is_empty() {
             // The allocation in the inventory is unchanged, and so is its number of slots.
-            let running = self.run(id)?;
+            let running = self.state.running_job(id)?;
             if running.shares.is_empty() && running.outside.is_none() {
                 self.end(run, AfterEnd::Free);
             }

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use penstock_jobspec::job_id::JobId;
+
 use crate::allocation_log::AllocationLog;
+use crate::error::Error;
 use crate::ids::{ClassId, JobHandle, NodeIndex, QueueId, RunId};
 use crate::job::{JobState, Jobs};
 use crate::machine::{Allocation, Machine, NodeAmount, ShapeId, Size};
@@ -69,7 +72,25 @@ pub(crate) struct EngineState {
     pub reachable: Vec<Option<bool>>,
 }
 
+fn holds_nothing(id: JobId) -> Error {
+    Error::unknown_job(format!("job {} holds no resources", id.get()))
+}
+
 impl EngineState {
+    /// The index of a running job in the table.
+    pub fn run_index(&self, id: JobId) -> Result<RunId, Error> {
+        match self.jobs.state(id) {
+            Some(JobState::Running(run)) => Ok(run),
+            _ => Err(holds_nothing(id)),
+        }
+    }
+
+    /// A running job.
+    pub fn running_job(&self, id: JobId) -> Result<&RunningJob, Error> {
+        let running = self.running_jobs.at(self.run_index(id)?);
+        running.ok_or_else(|| holds_nothing(id))
+    }
+
     /// Running jobs by planned end.
     pub fn timeline(&mut self) -> &mut Timeline {
         let (machine, runs) = (&self.machine, &self.running_jobs);

@@ -89,7 +89,10 @@ impl Engine {
 
     /// The size of a job's allocation; `None` if it is not running.
     pub fn allocation_summary(&self, id: JobId) -> Option<AllocationSummary> {
-        self.run(id).ok().map(|running| summarize(id, running))
+        self.state
+            .running_job(id)
+            .ok()
+            .map(|running| summarize(id, running))
     }
 
     /// The sizes of the allocations of all running jobs, by ascending id.
@@ -107,7 +110,10 @@ impl Engine {
     /// The shares of the inventory's nodes in a job's allocation, by rank; empty if it is not
     /// running. Cheaper than its R: no text or set is built.
     pub fn node_allocations(&self, id: JobId) -> impl Iterator<Item = NodeAllocation> {
-        let shares = self.run(id).map(|running| running.shares.iter());
+        let shares = self
+            .state
+            .running_job(id)
+            .map(|running| running.shares.iter());
         shares.into_iter().flatten().map(|share| NodeAllocation {
             rank: self.state.machine.rank(share.node),
             cores: share.ncores(),

@@ -79,7 +79,7 @@ impl Engine {
     /// The ranks on which a job is running.
     fn run_ranks(&self, id: JobId) -> Result<IdSet, Error> {
         let machine = &self.state.machine;
-        let shares = &self.run(id)?.shares;
+        let shares = &self.state.running_job(id)?.shares;
         Ok(shares
             .iter()
             .map(|share| machine.rank(share.node))
