@@ -170,7 +170,7 @@ impl Context {
         self.send(rpc::notification(topic, payload));
     }
 
-    /// Answers a request.
+    /// Answers a request with a payload of `rust/flux`.
     pub(crate) fn respond_with(&mut self, request: &Message, payload: &impl Payload) {
         if !request.is_noresponse() {
             self.send(Message::success_to(request, payload));
@@ -181,13 +181,6 @@ impl Context {
     pub(crate) fn respond(&mut self, request: &Message, payload: Option<&Value>) {
         if !request.is_noresponse() {
             self.send(rpc::response(request, payload));
-        }
-    }
-
-    /// Answers a request with a payload of `rust/flux`.
-    pub(crate) fn answer(&mut self, request: &Message, payload: &impl Payload) {
-        if !request.is_noresponse() {
-            self.send(Message::success_to(request, payload));
         }
     }
 

@@ -256,15 +256,6 @@ impl Manager {
         self.cx.backlogged = peers;
     }
 
-    /// Performs the steps that are due by time alone: begin times, purging, deadlines of PMIx requests.
-    pub fn advance(&mut self, now: f64) {
-        self.begin(now);
-        self.dependencies.advance(&mut self.cx);
-        self.purger.advance(&mut self.cx, &mut self.census);
-        self.elastic.advance(&mut self.cx);
-        self.settle();
-    }
-
     /// When [`advance`](Self::advance) is due next, seconds since the epoch.
     pub fn deadline(&self) -> Option<f64> {
         let times = [

@@ -45,7 +45,11 @@ impl ReplayCheck {
     /// ones and of some others in turn.
     pub(crate) fn assert_records(&mut self, cx: &mut Context, elastic: &Elastic) {
         for id in self.select(&mut cx.jobs, elastic) {
-            if !cx.jobs.record(id).is_none_or(|record| self.is_due(record)) {
+            if !cx
+                .jobs
+                .record(id)
+                .is_none_or(|record| self.take_due(record))
+            {
                 continue;
             }
             if let Err(difference) = compare(cx, elastic, id) {
@@ -54,8 +58,8 @@ impl ReplayCheck {
         }
     }
 
-    /// Whether a job is to be checked; a long eventlog is then due when it is longer.
-    fn is_due(&mut self, record: &Record) -> bool {
+    /// Returns whether a job is due for a check. If so, a long eventlog is due again when it has grown.
+    fn take_due(&mut self, record: &Record) -> bool {
         let events = record.events();
         if events <= MAX_EVENTS {
             return true;
@@ -347,14 +351,14 @@ mod tests {
         let mut due = 0;
         for _ in 0..8 * MAX_EVENTS {
             cx.log(id, Event::new(cx.now, "debug"));
-            due += u32::from(check.is_due(cx.jobs.record(id).unwrap()));
+            due += u32::from(check.take_due(cx.jobs.record(id).unwrap()));
         }
         assert!((MAX_EVENTS..2 * MAX_EVENTS).contains(&due), "{due}");
         let cancel = json!({"type": "cancel", "severity": 0, "note": ""});
         cx.log(id, Event::with(cx.now, "exception", cancel));
         cx.log(id, Event::new(cx.now, "clean"));
         let record = cx.jobs.record(id).unwrap();
-        assert!(check.is_due(record) && !check.is_due(record));
+        assert!(check.take_due(record) && !check.take_due(record));
     }
 
     #[test]

@@ -14,6 +14,15 @@ use crate::manager::Manager;
 use crate::state::State;
 
 impl Manager {
+    /// Performs the steps that are due by time alone: begin times, purging, deadlines of PMIx requests.
+    pub fn advance(&mut self, now: f64) {
+        self.begin(now);
+        self.dependencies.advance(&mut self.cx);
+        self.purger.advance(&mut self.cx, &mut self.census);
+        self.elastic.advance(&mut self.cx);
+        self.settle();
+    }
+
     /// Performs the due steps of jobs until none is left.
     pub(crate) fn settle(&mut self) {
         loop {

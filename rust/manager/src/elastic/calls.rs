@@ -170,7 +170,7 @@ impl Elastic {
                 id: request.id.as_deref().map(Text::from),
                 alloc: alloc.map(|alloc| alloc.to_string().into()),
             };
-            cx.answer(message, &queued);
+            cx.respond_with(message, &queued);
         }
     }
 

@@ -61,7 +61,7 @@ pub(super) fn end_response(status: i32, reason: &str, results: &[Value]) -> Fina
 
 /// Sends the last response to a `pmix.alloc` and, to a stream, its end.
 pub(super) fn respond_finally(cx: &mut Context, caller: &Message, response: &FinalResponse) {
-    cx.answer(caller, response);
+    cx.respond_with(caller, response);
     if caller.is_streaming() {
         cx.end_stream(caller);
     }

@@ -287,7 +287,7 @@ impl Listeners {
         let event = report(entry);
         for watch in &self.watches {
             if watch.is_about(job, entry) {
-                cx.answer(&watch.message, &event);
+                cx.respond_with(&watch.message, &event);
             }
         }
     }

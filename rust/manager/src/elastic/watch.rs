@@ -29,7 +29,7 @@ impl Elastic {
         let ended = entries.filter(|entry| !entry.is_open() && watch.is_about(watch.job, entry));
         let ended: Vec<EventResponse> = ended.map(report).collect();
         for event in ended {
-            cx.answer(request.message, &event);
+            cx.respond_with(request.message, &event);
         }
         if is_over {
             return Err(RequestError::end_of_stream());
