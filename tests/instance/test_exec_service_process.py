@@ -152,6 +152,18 @@ def test_a_task_has_the_resource_limits_of_its_job(instance, exec_process):
         assert "`rlimit.lunch`: unknown resource" in reason(instance, job)
 
 
+def test_tasks_read_their_standard_input_from_a_file(instance, exec_process, tmp_path):
+    (tmp_path / "data").write_text("one\ntwo\n")
+    options = ["--cwd", str(tmp_path), "--setattr", "shell.options.input.stdin.type=file"]
+    path = "shell.options.input.stdin.path="
+    with exec_process(instance):
+        done = instance.lines("run", "-n2", *options, "--setattr", f"{path}data", "cat")
+        assert sorted(done) == ["one", "one", "two", "two"]
+        (job,) = instance.lines("submit", *options, "--setattr", f"{path}absent", "cat")
+        assert instance.penstock("wait", job).returncode != 0
+        assert "cannot read `absent`: No such file" in reason(instance, job)
+
+
 def test_what_is_not_supported_is_rejected(instance, exec_process):
     with exec_process(instance):
         (job,) = instance.lines("submit", "--pmix", "true")

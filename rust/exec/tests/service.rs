@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use penstock_exec::log::LogContents;
 use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{
-    Hello, Limit, Message as ReaperMessage, Output, Request, TaskSpec, VERSION,
+    Hello, Input, Limit, Message as ReaperMessage, Output, Request, TaskSpec, VERSION,
 };
 use penstock_exec::service::journal::JournalContents;
 use penstock_exec::service::{Chunk, Effect, Service, Settings, Surroundings};
@@ -1117,7 +1117,23 @@ fn what_is_not_supported_is_rejected() {
         ),
         (
             json!({"input": {"stdin": {"path": "x"}}}),
-            "does not support standard input (`input`) yet",
+            "does not support standard input (`input`) yet, except from a file",
+        ),
+        (
+            json!({"input": {"stdin": {"type": "file", "path": "x", "ranks": "0"}}}),
+            "does not support standard input (`input`) yet, except from a file",
+        ),
+        (
+            json!({"input": {"stdin": {"type": "file", "path": 5}}}),
+            "shell option `input.stdin.path`: expected a path",
+        ),
+        (
+            json!({"input": {"stdout": {"type": "file"}}}),
+            "does not support `input.stdout` yet",
+        ),
+        (
+            json!({"input": true}),
+            "shell option `input`: expected an object, found `true`",
         ),
         (
             json!({"output": {"stdout": {"label": true}}}),
@@ -1231,6 +1247,34 @@ fn resource_limits_are_soft_limits_below_the_hard_limits_of_the_service() {
         .map(|spec| spec.limits)
         .collect();
     assert_eq!(found, [both.clone(), both, lowered, Vec::new()]);
+}
+
+#[test]
+fn standard_input_is_a_file_if_requested() {
+    let mut world = World::new();
+    let options = json!({"input": {"stdin": {"type": "file", "path": "data/in"}}});
+    let file = with_options(jobspec(2, &["cat"]), &options);
+    world.submit(1, file, Some(resources(2)));
+    let options = json!({"input": {"stdin": {}}});
+    let null = with_options(jobspec(1, &["cat"]), &options);
+    world.submit(2, null, Some(resources(1)));
+    while world.deliver_to_service() {}
+    let requested = world.requested().into_iter();
+    let found: Vec<_> = requested.map(|spec| spec.stdin).collect();
+    let file = || Input::File(CString::from(c"data/in"));
+    assert_eq!(found, [file(), file(), Input::Null]);
+    let errno = libc::ENOENT;
+    let failure = SpawnFailure {
+        step: Step::Stdin,
+        errno,
+    };
+    world.kernel.fails.insert(Rank(0), failure);
+    world.run();
+    assert_eq!(
+        world.job(1).notes,
+        ["cannot read `data/in`: No such file or directory"]
+    );
+    assert_eq!(world.answers(1), ["exception", "release"]);
 }
 
 #[test]

@@ -59,7 +59,7 @@ use penstock_jobspec::Jobspec;
 use penstock_rset::ResourceSet;
 use penstock_wire::{Message, MessageType};
 
-use crate::protocol::{Event, Hello, Message as ReaperMessage, Request, Target, TaskSpec};
+use crate::protocol::{Event, Hello, Input, Message as ReaperMessage, Request, Target, TaskSpec};
 use crate::types::{BootId, JobId, SpawnFailure, Step, TaskId};
 use job::{Answered, Attachment, Claim, Ending, Job, Presence, Task, TaskState, Version};
 use journal::{Intent, JournalContents, Record};
@@ -1295,7 +1295,15 @@ fn setup_note(failure: SpawnFailure, plan: Option<&Plan>, job: &Job) -> String {
         }
         _ => None,
     };
+    let stdin = |spec: &TaskSpec| match &spec.stdin {
+        Input::File(path) => Some(path.clone()),
+        Input::Null => None,
+    };
     match failure.step {
+        Step::Stdin => match spec.and_then(stdin) {
+            Some(path) => format!("cannot read `{}`: {reason}", path.to_string_lossy()),
+            None => format!("cannot open the input: {reason}"),
+        },
         Step::Chdir => {
             let path = spec.map(|spec| spec.directory.to_string_lossy().into_owned());
             let path = path.unwrap_or_default();

@@ -10,7 +10,7 @@ use penstock_jobspec::{Jobspec, Layout, TaskPlacement};
 use penstock_rset::ResourceSet;
 
 use super::shell_options::ShellOptions;
-use crate::protocol::{Group, Input, Output, TaskSpec};
+use crate::protocol::{Group, Output, TaskSpec};
 use crate::types::{JobId, Rank, TaskId};
 
 /// The prefix of the marks of the jobs that a process is in, outermost first: with 0, 1, …
@@ -91,7 +91,7 @@ impl Plan {
                 arguments: arguments.clone(),
                 environment,
                 directory: directory.clone(),
-                stdin: Input::Null,
+                stdin: options.stdin(),
                 stdout,
                 stderr,
                 cpus: if is_bound {

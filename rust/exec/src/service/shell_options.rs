@@ -1,18 +1,18 @@
 //! The options of a job's shell (`attributes.system.shell.options`), as the Flux shell documents them.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 
 use penstock_jobspec::Jobspec;
 use rustix::process::Resource;
 use serde_json::Value;
 
-use crate::protocol::Limit;
+use crate::protocol::{Input, Limit};
 
 /// Shell options that ask for what this service does not have yet.
-const UNSUPPORTED: [(&str, &str); 4] = [
+const UNSUPPORTED: [(&str, &str); 3] = [
     ("pmix", "PMIx start-up"),
     ("pty", "a pseudo-terminal"),
-    ("input", "standard input"),
     ("signal", "a signal before the time limit"),
 ];
 
@@ -41,6 +41,8 @@ const RESOURCES: [(&str, u32); 16] = [
 pub(super) struct ShellOptions {
     /// The soft limits of the tasks, by the resource's number; `u64::MAX` for no limit.
     soft_limits: BTreeMap<u32, u64>,
+    /// The file of standard input, relative to the working directory.
+    input_file: Option<CString>,
 }
 
 impl ShellOptions {
@@ -53,7 +55,14 @@ impl ShellOptions {
         let requested = |name| options.get(name).filter(|value| is_requested(value));
         Ok(Self {
             soft_limits: requested("rlimit").map_or_else(|| Ok(BTreeMap::new()), soft_limits)?,
+            input_file: requested("input").map_or(Ok(None), input_file)?,
         })
+    }
+
+    /// The standard input of each task.
+    pub(super) fn stdin(&self) -> Input {
+        let file = self.input_file.clone();
+        file.map_or(Input::Null, Input::File)
     }
 
     /// The resource limits of each task, below these hard limits; a resource without one has no hard limit.
@@ -123,4 +132,36 @@ fn soft_limits(value: &Value) -> Result<BTreeMap<u32, u64>, String> {
         Ok((*resource, soft))
     };
     limits.iter().map(limit).collect()
+}
+
+fn input_file(value: &Value) -> Result<Option<CString>, String> {
+    let members = value
+        .as_object()
+        .ok_or_else(|| format!("shell option `input`: expected an object, found `{value}`"))?;
+    let mut requested = members.iter().filter(|(_, value)| is_requested(value));
+    if let Some((name, _)) = requested.find(|(name, _)| name.as_str() != "stdin") {
+        let shown = name.escape_debug();
+        return Err(format!(
+            "the execution service does not support `input.{shown}` yet"
+        ));
+    }
+    let Some(stdin) = value.get("stdin").filter(|value| is_requested(value)) else {
+        return Ok(None);
+    };
+    let is_plain = |(name, value): (&String, &Value)| {
+        matches!(name.as_str(), "type" | "path") || !is_requested(value)
+    };
+    let is_plain = stdin
+        .as_object()
+        .is_some_and(|stdin| stdin.iter().all(is_plain));
+    if !is_plain || stdin.get("type").and_then(Value::as_str) != Some("file") {
+        let text = "the execution service does not support standard input (`input`) yet, except from a file";
+        return Err(text.to_owned());
+    }
+    let path = stdin.get("path").and_then(Value::as_str);
+    let path = path.filter(|path| !path.is_empty());
+    let path = path.ok_or("shell option `input.stdin.path`: expected a path")?;
+    CString::new(path)
+        .map(Some)
+        .map_err(|_| "shell option `input.stdin.path`: zero byte".to_owned())
 }
