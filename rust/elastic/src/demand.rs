@@ -19,10 +19,8 @@ pub enum Attempt {
     /// The full amount with all preferences; abandoned unless it is free now.
     Preferred,
     /// The full amount without mere preferences.
-    #[serde(rename = "whole")]
     Full,
     /// As much of the amount as is free.
-    #[serde(rename = "part")]
     Partial,
 }
 
@@ -31,8 +29,8 @@ impl Attempt {
     pub fn name(self) -> &'static str {
         match self {
             Self::Preferred => "preferred",
-            Self::Full => "whole",
-            Self::Partial => "part",
+            Self::Full => "full",
+            Self::Partial => "partial",
         }
     }
 

@@ -27,10 +27,8 @@ pub struct ElasticRequest {
     /// The allocation that its resources join; `None` for an allocation of its own.
     pub joins: Option<JobId>,
     /// The resources requested.
-    #[serde(rename = "ask")]
     pub demand: Demand,
     /// The current attempt.
-    #[serde(rename = "form")]
     pub attempt: Attempt,
     /// The request jobs of the parts that are allocated already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -88,7 +86,7 @@ impl Flex {
         match &*event.name {
             "penstock.request" => self.request = read(event),
             "penstock.request-update" => {
-                let attempt = event.text("form").and_then(Attempt::from_name);
+                let attempt = event.text("attempt").and_then(Attempt::from_name);
                 if let (Some(request), Some(attempt)) = (&mut self.request, attempt) {
                     request.attempt = attempt;
                 }
@@ -159,10 +157,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_stored_under_its_former_keys() {
+    fn a_request_is_stored_under_the_names_of_its_fields() {
         let stored = json!({
             "job": 1, "seq": 2, "directive": "extend", "id": null, "joins": 1,
-            "ask": {"nodes": 3, "cpus": 0}, "form": "whole",
+            "demand": {"nodes": 3, "cpus": 0}, "attempt": "full",
         });
         let request: ElasticRequest = serde_json::from_value(stored).unwrap();
         assert_eq!(
@@ -171,12 +169,12 @@ mod tests {
         );
         let written = serde_json::to_value(&request).unwrap();
         assert_eq!(
-            (&written["ask"]["nodes"], &written["form"]),
-            (&json!(3), &json!("whole"))
+            (&written["demand"]["nodes"], &written["attempt"]),
+            (&json!(3), &json!("full"))
         );
         for (attempt, name) in [
             (Attempt::Preferred, "preferred"),
-            (Attempt::Partial, "part"),
+            (Attempt::Partial, "partial"),
         ] {
             assert_eq!(json!(attempt), name);
             assert_eq!(Attempt::from_name(name), Some(attempt));

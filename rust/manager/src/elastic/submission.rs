@@ -173,7 +173,7 @@ impl Elastic {
         };
         // The scheduler was probed about the attempt before.
         self.probes.withdraw(id);
-        let context = json!({ "form": attempt });
+        let context = json!({ "attempt": attempt });
         let event = Event::with(cx.now, "penstock.request-update", context);
         self.observe(id);
         self.ledger.apply(id, &event.name, event.context.as_ref());
