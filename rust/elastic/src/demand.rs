@@ -24,23 +24,6 @@ pub enum Attempt {
     Partial,
 }
 
-impl Attempt {
-    /// The name in events.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Preferred => "preferred",
-            Self::Full => "full",
-            Self::Partial => "partial",
-        }
-    }
-
-    /// The attempt with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        let mut all = [Self::Preferred, Self::Full, Self::Partial].into_iter();
-        all.find(|attempt| attempt.name() == name)
-    }
-}
-
 /// The resources that are requested of a scheduler.
 #[expect(
     clippy::struct_excessive_bools,

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::names::{Directive, Key, Status};
 
@@ -318,7 +318,7 @@ impl Account {
         Change::Began(seq)
     }
 
-    fn again(&mut self, again: &Again) {
+    fn again(&mut self, again: RequestAgain) {
         let entry = self.entries.get_mut(&again.seq);
         if let Some(entry) = entry.filter(|entry| entry.is_open()) {
             if let Some(before) = entry.alloc.replace(again.alloc) {
@@ -328,7 +328,7 @@ impl Account {
         }
     }
 
-    fn end(&mut self, ended: Ended) -> Change {
+    fn end(&mut self, ended: RequestEnd) -> Change {
         let entry = self.entries.get_mut(&ended.seq);
         let Some(entry) = entry.filter(|entry| entry.is_open()) else {
             return Change::Other;
@@ -394,30 +394,49 @@ fn milliseconds(seconds: f64) -> u64 {
     (seconds * 1000.0) as u64
 }
 
-#[derive(Deserialize)]
-struct Ended {
-    seq: u32,
-    status: i32,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    results: Vec<Value>,
-    /// Granted nodes: they count against those to reclaim.
-    #[serde(default)]
-    nodes: u32,
-    #[serde(default)]
-    lent: Vec<Loan>,
+/// The context of `penstock.alloc-end`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RequestEnd {
+    /// The number of the request within the job.
+    pub seq: u32,
+    /// The PMIx status.
+    pub status: i32,
+    /// The reason of the status, human-readable.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The results, as JSON attributes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<Value>,
+    /// The number of granted nodes: they count against those to reclaim.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nodes: u32,
+    /// New loans.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lent: Vec<Loan>,
 }
 
-#[derive(Deserialize)]
-struct Again {
-    seq: u32,
-    alloc: JobId,
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
-#[derive(Deserialize)]
-struct LoanEnd {
-    target: JobId,
+/// The context of `penstock.alloc-again`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestAgain {
+    /// The number of the request within the job.
+    pub seq: u32,
+    /// The job that represents it from now on.
+    pub alloc: JobId,
+}
+
+/// The context of `penstock.loan-end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoanEnd {
+    /// The allocation that has ended.
+    pub target: JobId,
 }
 
 /// The accounts of all jobs with requests.
@@ -448,16 +467,11 @@ impl Ledger {
         jobs.filter_map(|job| Some((*job, self.account(*job)?)))
     }
 
-    /// Applies an event of a job, the only way by which the ledger changes, live and in replay. A malformed event changes
-    /// nothing.
-    pub fn apply(
-        &mut self,
-        job: JobId,
-        name: &str,
-        context: Option<&Map<String, Value>>,
-    ) -> Change {
-        fn read<T: serde::de::DeserializeOwned>(context: &Map<String, Value>) -> Option<T> {
-            serde_json::from_value(Value::Object(context.clone())).ok()
+    /// Applies an event of a job, the only way by which the ledger changes, live and in replay. `context` is JSON text. A
+    /// malformed event changes nothing.
+    pub fn apply(&mut self, job: JobId, name: &str, context: Option<&str>) -> Change {
+        fn read<T: serde::de::DeserializeOwned>(context: &str) -> Option<T> {
+            serde_json::from_str(context).ok()
         }
         let Some(context) = context else {
             return Change::Other;
@@ -472,15 +486,15 @@ impl Ledger {
                     self.accounts.entry(job).or_default().begin(entry)
                 })
             }
-            "penstock.alloc-end" => read(context).and_then(|ended: Ended| {
+            "penstock.alloc-end" => read(context).and_then(|ended: RequestEnd| {
                 let account = self.accounts.get_mut(&job)?;
                 for target in ended.lent.iter().filter_map(|lend| lend.target) {
                     self.about.entry(target).or_default().insert(job);
                 }
                 Some(account.end(ended))
             }),
-            "penstock.alloc-again" => read(context).and_then(|again: Again| {
-                self.accounts.get_mut(&job)?.again(&again);
+            "penstock.alloc-again" => read(context).and_then(|again: RequestAgain| {
+                self.accounts.get_mut(&job)?.again(again);
                 Some(Change::Other)
             }),
             "penstock.loan-end" => read(context).and_then(|end: LoanEnd| {

@@ -17,7 +17,9 @@ mod time;
 pub use attribute::{Attribute, Data};
 pub use demand::{Attempt, Demand};
 pub use error::Error;
-pub use ledger::{Account, Change, Entry, Ledger, Loan, Progress, Return};
+pub use ledger::{
+    Account, Change, Entry, Ledger, Loan, LoanEnd, Progress, RequestAgain, RequestEnd, Return,
+};
 pub use names::{Directive, Key, Status};
 pub use release::{Holding, ReleasedPart, select_released};
 pub use request::{Denial, Flagged, Request};

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const JOB: JobId = JobId::new(7);
 
 fn apply(ledger: &mut Ledger, name: &str, context: &Value) -> Change {
-    ledger.apply(JOB, name, context.as_object())
+    ledger.apply(JOB, name, Some(&context.to_string()))
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub mod alloc;
 pub mod broker;
 pub mod errno;
 mod error;
+pub mod eventlog;
 pub mod exec;
 pub mod flags;
 pub mod hooks;

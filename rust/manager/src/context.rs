@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use penstock_flux::eventlog::Exception;
 use penstock_flux::exec::JobExceptionEvent;
 use penstock_flux::{Matchtags, Payload, RequestError, flags, topic};
 use penstock_jobspec::job_id::{FluidGenerator, JobId};
 use penstock_store::Store;
 use penstock_wire::Message;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::claims::Claims;
 use crate::dialogue::Dialogue;
@@ -242,16 +243,14 @@ impl Context {
 
     /// Raises an exception: logs it, and announces it to execution services.
     pub(crate) fn raise(&mut self, id: JobId, raise: &Raise<'_>) {
-        let mut context = json!({
-            "type": raise.kind,
-            "severity": raise.severity,
-            "note": raise.note,
-            "userid": raise.userid,
-        });
-        if let Some(status) = raise.wait_status {
-            context["wait_status"] = status.into();
-        }
-        self.log(id, Event::with(self.now, "exception", context));
+        let context = Exception {
+            kind: raise.kind.into(),
+            severity: raise.severity,
+            note: raise.note.into(),
+            userid: Some(raise.userid),
+            wait_status: raise.wait_status,
+        };
+        self.log(id, Event::with(self.now, "exception", &context));
         self.announce_exception(id, raise.kind, raise.severity, raise.wait_status);
     }
 

@@ -4,7 +4,7 @@ use penstock_flux::RequestError;
 use penstock_flux::exec::NoData;
 use penstock_flux::job_manager::{BulkResponse, KillRequest, MemoRequest, RaiseRequest};
 use penstock_jobspec::job_id::JobId;
-use serde_json::{Map, Value};
+use serde_json::Map;
 
 use crate::authorize;
 use crate::context::{Context, Raise};
@@ -122,7 +122,6 @@ pub(crate) fn kill(cx: &mut Context, request: Request<'_>) -> Handled {
 pub(crate) fn memo(cx: &mut Context, request: Request<'_>) -> Handled {
     let memo: MemoRequest = request.payload()?;
     cx.jobs.active(memo.id)?;
-    let context = Value::Object(memo.memo);
-    cx.log(memo.id, Event::with(cx.now, "memo", context));
+    cx.log(memo.id, Event::with(cx.now, "memo", &memo.memo));
     Ok(Reply::Empty)
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use penstock_flux::RequestError;
+use penstock_flux::eventlog::Dependency;
 use penstock_jobspec::job_id::JobId;
-use serde_json::json;
 
 use crate::authorize;
 use crate::context::{Context, milliseconds, seconds};
@@ -144,8 +144,9 @@ impl Dependencies {
             let description = format!("{scheme}={value}");
             let record = cx.jobs.record(id);
             if record.is_some_and(|record| !record.dependencies().contains(&description)) {
-                let context = json!({ "description": description });
-                cx.log(id, Event::with(cx.now, "dependency-add", context));
+                let description = description.into();
+                let context = Dependency { description };
+                cx.log(id, Event::with(cx.now, "dependency-add", &context));
             }
         }
         self.resume(cx, id);
@@ -268,7 +269,9 @@ impl Dependencies {
 
 /// Logs that a dependency is satisfied.
 fn remove(cx: &mut Context, id: JobId, description: &str) {
-    let context = json!({ "description": description });
-    cx.log(id, Event::with(cx.now, "dependency-remove", context));
+    let context = Dependency {
+        description: description.into(),
+    };
+    cx.log(id, Event::with(cx.now, "dependency-remove", &context));
     cx.revisit(id);
 }

@@ -4,8 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use penstock_rset::ResourceSet;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+
+use penstock_flux::eventlog::Exception;
 
 use crate::spec::Spec;
 
@@ -19,6 +21,35 @@ pub enum Document {
     Jobspec(Arc<Spec>),
 }
 
+/// The context of an event: the JSON text of an object.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct EventContext(Box<RawValue>);
+
+impl EventContext {
+    fn new(text: Box<RawValue>) -> Option<Self> {
+        text.get().starts_with('{').then_some(Self(text))
+    }
+
+    /// The JSON text.
+    pub fn text(&self) -> &str {
+        self.0.get()
+    }
+}
+
+impl PartialEq for EventContext {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl<'de> Deserialize<'de> for EventContext {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        Self::new(text).ok_or_else(|| serde::de::Error::custom("the context is not an object"))
+    }
+}
+
 /// One event of a job's eventlog.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
@@ -28,7 +59,7 @@ pub struct Event {
     pub name: Cow<'static, str>,
     /// Context object; absent if RFC 21 defines none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub context: Option<Map<String, Value>>,
+    pub context: Option<EventContext>,
     /// The document that the event makes effective. It is not part of the line: replay takes it
     /// from the store.
     #[serde(skip)]
@@ -47,13 +78,9 @@ impl Event {
     }
 
     /// An event with a context object; anything but an object is left out.
-    pub fn with(timestamp: f64, name: &'static str, context: Value) -> Self {
-        let context = match context {
-            Value::Object(map) => Some(map),
-            _ => None,
-        };
+    pub fn with(timestamp: f64, name: &'static str, context: &impl Serialize) -> Self {
         Self {
-            context,
+            context: to_raw_value(context).ok().and_then(EventContext::new),
             ..Self::new(timestamp, name)
         }
     }
@@ -85,30 +112,17 @@ impl Event {
         }
     }
 
-    /// A string of the context.
-    pub fn text(&self, key: &str) -> Option<&str> {
-        self.context.as_ref()?.get(key)?.as_str()
-    }
-
-    /// An integer of the context.
-    pub fn integer(&self, key: &str) -> Option<i64> {
-        self.context.as_ref()?.get(key)?.as_i64()
-    }
-
-    /// A number of the context.
-    pub fn number(&self, key: &str) -> Option<f64> {
-        self.context.as_ref()?.get(key)?.as_f64()
-    }
-
-    /// Whether a key of the context is `true`.
-    pub fn is_set(&self, key: &str) -> bool {
-        let context = self.context.as_ref();
-        context.and_then(|context| context.get(key)) == Some(&Value::Bool(true))
+    /// Reads the context; `None` if it is absent or malformed.
+    pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
+        serde_json::from_str(self.context.as_ref()?.text()).ok()
     }
 
     /// Whether this is an exception of severity 0 (RFC 21).
     pub fn is_fatal(&self) -> bool {
-        self.name == "exception" && self.integer("severity") == Some(0)
+        self.name == "exception"
+            && self
+                .read()
+                .is_some_and(|exception: Exception<'_>| exception.severity == 0)
     }
 }
 
@@ -119,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_line_is_compact_json_and_reads_back() {
-        let event = Event::with(1.5, "submit", json!({"urgency": 16, "userid": 0}));
+        let event = Event::with(1.5, "submit", &json!({"urgency": 16, "userid": 0}));
         let mut line = String::new();
         event.write(&mut line);
         assert_eq!(
@@ -131,5 +145,7 @@ mod tests {
         Event::new(2.25, "validate").write(&mut bare);
         assert_eq!(bare, "{\"timestamp\":2.25,\"name\":\"validate\"}\n");
         assert!(Event::parse("{\"timestamp\":1}").is_err());
+        let list = "{\"timestamp\":1,\"name\":\"memo\",\"context\":[]}";
+        assert!(Event::parse(list).is_err());
     }
 }

@@ -8,8 +8,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use penstock_flux::errno::ENOSYS;
+use penstock_flux::eventlog;
 use penstock_flux::exec::{
-    ExecEvent, ExpirationRequest, Finish, HelloRequest, KillRequest, Release, ReleasedRanks,
+    ExecEvent, ExpirationRequest, HelloRequest, KillRequest, Release, ReleasedRanks,
     ReplacedRequest, ShrinkRequest, StartResponse, StartResponseType,
 };
 use penstock_flux::job_manager::ExecStats;
@@ -18,7 +19,6 @@ use penstock_flux::{Json, Payload, RequestError, StartingJob, TypedPayload};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
-use serde_json::json;
 
 use crate::context::{Context, Raise};
 use crate::dialogue::{Exec, ExecError, ExecInput};
@@ -357,15 +357,15 @@ fn take_report(cx: &mut Context, id: JobId, report: &Report<'_>) -> Result<(), F
             };
             cx.raise(id, &raise);
         }
-        ExecEvent::Finish(Finish { status }) => {
-            if *status < 0 {
+        ExecEvent::Finish(finish) => {
+            if finish.status < 0 {
+                let status = finish.status;
                 let text = format!("status {status}: expected a wait status, 0 or more");
                 return Err(text.into());
             }
             advance(cx, id, input)?;
             if !has_finished {
-                let context = json!({ "status": status });
-                cx.log(id, Event::with(cx.now, "finish", context));
+                cx.log(id, Event::with(cx.now, "finish", finish));
             }
         }
         ExecEvent::Release(release) => {
@@ -439,18 +439,19 @@ fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fa
             is_final: released == left,
         }));
     }
-    let ranks = if released == all {
-        "all".to_owned()
-    } else {
-        released.to_string()
-    };
-    let mut context = json!({ "ranks": ranks, "final": is_final });
-    if is_retained {
-        context["kept"] = true.into();
-    } else {
+    if !is_retained {
         cx.claims.release(id, &released);
     }
-    cx.log(id, Event::with(cx.now, "release", context));
+    let context = eventlog::Release {
+        ranks: if released == all {
+            ReleasedRanks::All
+        } else {
+            ReleasedRanks::Ranks(released)
+        },
+        is_final,
+        is_retained,
+    };
+    cx.log(id, Event::with(cx.now, "release", &context));
     cx.revisit(id);
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use penstock_flux::RedactedJobspec;
+use penstock_flux::eventlog::{Priority, Submit};
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
@@ -48,12 +49,21 @@ pub(crate) fn add_pending_job(cx: &mut Context) -> JobId {
         spec: Arc::new(Spec::new(key, &jobspec)),
         request: Arc::new(RedactedJobspec::new(&jobspec)),
     };
-    let submit = Event::with(cx.now, "submit", json!({"urgency": 16, "flags": 0}));
+    let submit = Submit {
+        userid: 0,
+        urgency: 16,
+        flags: 0,
+        version: Submit::VERSION,
+    };
+    let submit = Event::with(cx.now, "submit", &submit);
     let id = cx.add_jobs(1, OWNER, &stored, &submit)[0];
     for name in ["validate", "depend"] {
         cx.log(id, Event::new(cx.now, name));
     }
-    cx.log(id, Event::with(cx.now, "priority", json!({"priority": 16})));
+    cx.log(
+        id,
+        Event::with(cx.now, "priority", &Priority { priority: 16 }),
+    );
     effects(cx);
     id
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use penstock_elastic::{Attempt, Demand};
+use penstock_flux::eventlog::{ResourceAdd, ResourceRemove};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
@@ -58,53 +59,34 @@ pub struct Flex {
     pub released: IdSet,
 }
 
-#[derive(Deserialize)]
-struct Added {
-    alloc: JobId,
-    #[serde(rename = "R")]
-    r: Value,
-}
-
-#[derive(Deserialize)]
-struct Removed {
-    #[serde(rename = "R")]
-    r: Value,
-    #[serde(default)]
-    ranks: String,
-    #[serde(default)]
-    ended: Vec<JobId>,
-}
-
-fn read<T: serde::de::DeserializeOwned>(event: &Event) -> Option<T> {
-    let context = event.context.clone()?;
-    serde_json::from_value(Value::Object(context)).ok()
+/// The context of `penstock.request-update`: the request of a request job is made by another attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct RequestUpdate {
+    pub(crate) attempt: Attempt,
 }
 
 impl Flex {
     /// Applies an event. Returns the job's own ranks that were released by it. `r` is the job's own R.
     pub(crate) fn apply(&mut self, event: &Event, r: Option<&Arc<ResourceSet>>) -> Option<IdSet> {
         match &*event.name {
-            "penstock.request" => self.request = read(event),
+            "penstock.request" => self.request = event.read(),
             "penstock.request-update" => {
-                let attempt = event.text("attempt").and_then(Attempt::from_name);
-                if let (Some(request), Some(attempt)) = (&mut self.request, attempt) {
-                    request.attempt = attempt;
-                }
+                let update: RequestUpdate = event.read()?;
+                self.request.as_mut()?.attempt = update.attempt;
             }
             "penstock.resource-add" => {
-                let added: Added = read(event)?;
+                let added: ResourceAdd = event.read()?;
                 self.grants.insert(added.alloc);
                 self.change(&added.r, r, ResourceSet::union);
             }
             "penstock.resource-remove" => {
-                let removed: Removed = read(event)?;
+                let removed: ResourceRemove = event.read()?;
                 for grant in removed.ended {
                     self.grants.remove(&grant);
                 }
                 self.change(&removed.r, r, ResourceSet::difference);
-                let ranks: IdSet = removed.ranks.parse().ok()?;
-                self.released.union_with(&ranks);
-                return Some(ranks);
+                self.released.union_with(&removed.ranks);
+                return Some(removed.ranks);
             }
             _ => {}
         }
@@ -113,14 +95,13 @@ impl Flex {
 
     fn change(
         &mut self,
-        by: &Value,
+        by: &ResourceSet,
         own: Option<&Arc<ResourceSet>>,
         operation: fn(&ResourceSet, &ResourceSet) -> Result<ResourceSet, penstock_rset::Error>,
     ) {
         let before = self.extent.as_ref().or(own);
-        let by = ResourceSet::from_json(&by.to_string());
-        if let (Some(before), Ok(by)) = (before, by)
-            && let Ok(after) = operation(before, &by)
+        if let Some(before) = before
+            && let Ok(after) = operation(before, by)
         {
             self.extent = Some(Arc::new(after));
         }
@@ -177,7 +158,9 @@ mod tests {
             (Attempt::Partial, "partial"),
         ] {
             assert_eq!(json!(attempt), name);
-            assert_eq!(Attempt::from_name(name), Some(attempt));
+            let update = RequestUpdate { attempt };
+            let event = Event::with(0.0, "penstock.request-update", &update);
+            assert_eq!(event.read(), Some(update));
         }
     }
 }

@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use penstock_flux::eventlog::{HookFinish, HookStart};
 use penstock_flux::hooks::{CancelRequest, HookRequest, HookResponse};
 use penstock_flux::{Json, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
-use serde_json::json;
 
 use crate::context::{Context, Raise};
 use crate::dialogue::{Hook, HookCall, HookInput};
@@ -121,8 +121,9 @@ impl Hooks {
             // A restart of the instance has interrupted the hook.
             HookStage::Begun => self.request(cx, id, hook),
             HookStage::Idle if hook.is_due(job, &cx.settings) => {
-                let context = json!({ "description": hook.name() });
-                cx.log(id, Event::with(cx.now, hook.start_event(), context));
+                let description = hook.name().into();
+                let context = HookStart { description };
+                cx.log(id, Event::with(cx.now, hook.start_event(), &context));
                 self.request(cx, id, hook);
             }
             HookStage::Idle | HookStage::Done => {}
@@ -216,8 +217,12 @@ pub(crate) fn cancel_prolog(cx: &mut Context, id: JobId) {
 
 /// Logs that a hook has finished.
 fn finish(cx: &mut Context, id: JobId, hook: Hook, status: i64) {
-    let context = json!({"description": hook.name(), "status": status});
-    cx.log(id, Event::with(cx.now, hook.finish_event(), context));
+    let description = hook.name().into();
+    let context = HookFinish {
+        description,
+        status,
+    };
+    cx.log(id, Event::with(cx.now, hook.finish_event(), &context));
 }
 
 /// The wait status and note of a response.

@@ -1,11 +1,12 @@
 //! `job-ingest.submit`: one jobspec, several copies of one, or several jobspecs in one request.
 
 use penstock_flux::RequestError;
+use penstock_flux::eventlog::Submit;
 use penstock_flux::job_ingest::{
     SubmitCopiesResponse, SubmitManyResponse, SubmitRequest, SubmitResponse, SubmitResult,
 };
+use penstock_flux::urgency::{DEFAULT, EXPEDITE};
 use penstock_jobspec::job_id::JobId;
-use serde_json::json;
 
 use crate::authorize;
 use crate::context::Context;
@@ -45,8 +46,8 @@ fn accept(
     submission: &SubmitRequest<'_>,
 ) -> Result<Vec<JobId>, RequestError> {
     let userid = request.sender.userid;
-    let urgency = submission.urgency.unwrap_or(16);
-    check_submitter(cx, request, urgency)?;
+    let urgency = submission.urgency.unwrap_or(DEFAULT.into());
+    let urgency = check_submitter(cx, request, urgency)?;
     let count = submission.count.unwrap_or(1);
     if !(1..=MAX_COUNT).contains(&count) {
         let text = format!("count {count} is out of range: expected 1 to {MAX_COUNT}");
@@ -66,22 +67,25 @@ fn accept(
             return Err(RequestError::protocol(text));
         }
     };
-    let context = json!({
-        "userid": userid,
-        "urgency": urgency,
-        "flags": submission.flags,
-        "version": 1,
-    });
-    let submit = Event::with(cx.now, "submit", context);
+    let context = Submit {
+        userid,
+        urgency,
+        flags: submission.flags,
+        version: Submit::VERSION,
+    };
+    let submit = Event::with(cx.now, "submit", &context);
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     Ok(cx.add_jobs(count, userid, &stored, &submit))
 }
 
-fn check_submitter(cx: &Context, request: Request<'_>, urgency: i64) -> Result<(), RequestError> {
+/// The urgency of a submission, if the sender may submit with it.
+fn check_submitter(cx: &Context, request: Request<'_>, urgency: i64) -> Result<u8, RequestError> {
     authorize::submit(&cx.settings, request.sender)?;
-    if !(0..=31).contains(&urgency) {
+    let valid = u8::try_from(urgency).ok();
+    let Some(valid) = valid.filter(|valid| *valid <= EXPEDITE) else {
         let text = format!("urgency {urgency} is out of range: expected 0 to 31");
         return Err(RequestError::invalid(text));
-    }
-    authorize::urgency(request.sender, urgency)
+    };
+    authorize::urgency(request.sender, urgency)?;
+    Ok(valid)
 }

@@ -2,10 +2,10 @@
 //! is assigned by the instance owner.
 
 use penstock_flux::RequestError;
+use penstock_flux::eventlog;
 use penstock_flux::job_manager::{PrioritizeRequest, UrgencyRequest, UrgencyResponse};
 use penstock_flux::urgency::{EXPEDITE, HOLD, priority};
 use penstock_jobspec::job_id::JobId;
-use serde_json::json;
 
 use crate::authorize;
 use crate::context::Context;
@@ -30,8 +30,9 @@ pub(crate) fn set_urgency(cx: &mut Context, request: Request<'_>) -> Handled {
         authorize::job(&cx.jobs, request.sender, id)?;
         let record = without_resources(cx, id, "urgency")?;
         let old = record.urgency();
-        let context = json!({"urgency": urgency, "userid": request.sender.userid});
-        cx.log(id, Event::with(cx.now, "urgency", context));
+        let userid = request.sender.userid;
+        let context = eventlog::Urgency { urgency, userid };
+        cx.log(id, Event::with(cx.now, "urgency", &context));
         set_priority(cx, id, priority(urgency));
         Ok(old)
     };
@@ -98,8 +99,8 @@ fn set_priority(cx: &mut Context, id: JobId, priority: u32) {
         .filter(|record| record.state() == State::Sched)
         .map(Record::priority)
     {
-        let context = json!({ "priority": priority });
-        cx.log(id, Event::with(cx.now, "priority", context));
+        let context = eventlog::Priority { priority };
+        cx.log(id, Event::with(cx.now, "priority", &context));
         cx.effect(Effect::Reprioritize {
             id,
             old,

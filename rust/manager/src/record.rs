@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use penstock_flux::exec::exit_status;
+use penstock_flux::eventlog::{
+    self, Alloc, Dependency, Priority, Release, ResourceUpdate, Submit, Urgency,
+};
+use penstock_flux::exec::{Finish, ReleasedRanks, exit_status};
 use penstock_flux::urgency;
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
@@ -161,21 +164,19 @@ impl Record {
         match &*event.name {
             "submit" => {
                 self.t_submit = event.timestamp;
-                let flags = event.integer("flags");
-                self.flags = flags
-                    .and_then(|flags| u32::try_from(flags).ok())
-                    .unwrap_or(0);
-                self.apply_urgency(event);
+                if let Some(submit) = event.read::<Submit>() {
+                    self.flags = submit.flags;
+                    self.urgency = submit.urgency.min(urgency::EXPEDITE);
+                }
             }
             "urgency" => {
-                self.apply_urgency(event);
+                if let Some(change) = event.read::<Urgency>() {
+                    self.urgency = change.urgency.min(urgency::EXPEDITE);
+                }
                 self.assigned_priority = None;
             }
             "priority" => {
-                self.priority = event
-                    .integer("priority")
-                    .and_then(|priority| u32::try_from(priority).ok())
-                    .unwrap_or(0);
+                self.priority = event.read().map_or(0, |context: Priority| context.priority);
                 let usual = urgency::priority(self.urgency);
                 self.assigned_priority = (self.priority != usual).then_some(self.priority);
             }
@@ -185,30 +186,26 @@ impl Record {
             "epilog-start" => self.epilog = HookStage::Begun,
             "epilog-finish" => self.epilog = HookStage::Done,
             "dependency-add" => {
-                if let Some(description) = event.text("description") {
-                    self.dependencies.insert(description.to_owned());
+                if let Some(dependency) = event.read::<Dependency<'_>>() {
+                    self.dependencies
+                        .insert(dependency.description.into_string());
                 }
             }
             "dependency-remove" => {
-                if let Some(description) = event.text("description") {
-                    self.dependencies.remove(description);
+                if let Some(dependency) = event.read::<Dependency<'_>>() {
+                    self.dependencies.remove(&*dependency.description);
                 }
             }
             "alloc" => {
                 self.allocation = Allocation::Active;
-                let context = event.context.as_ref();
-                if let Some(Value::Object(annotations)) =
-                    context.and_then(|context| context.get("annotations"))
-                {
-                    self.annotations.clone_from(annotations);
+                if let Some(alloc) = event.read::<Alloc>() {
+                    self.annotations = alloc.annotations;
                 }
             }
             "resource-update" => self.apply_expiration(event),
             "start" => self.has_started = true,
             "finish" => {
-                self.wait_status = event
-                    .integer("status")
-                    .and_then(|status| i32::try_from(status).ok());
+                self.wait_status = event.read().map(|finish: Finish| finish.status);
             }
             "release" => self.apply_release(event),
             "free" => self.allocation = Allocation::Freed,
@@ -249,31 +246,24 @@ impl Record {
         }
     }
 
-    fn apply_urgency(&mut self, event: &Event) {
-        let urgency = event.integer("urgency");
-        if let Some(urgency) = urgency.and_then(|urgency| u8::try_from(urgency).ok()) {
-            self.urgency = urgency.min(urgency::EXPEDITE);
-        }
-    }
-
     fn apply_memo(&mut self, event: &Event) {
-        let Some(update) = &event.context else {
+        let Some(update) = event.read::<Map<String, Value>>() else {
             return;
         };
         // Unlike annotations, a memo is not merged in depth: a key is replaced whole.
         let mut memo = self.memo.take().unwrap_or_default();
         for (key, value) in update {
             if value.is_null() {
-                memo.shift_remove(key);
+                memo.shift_remove(&key);
             } else {
-                memo.insert(key.clone(), value.clone());
+                memo.insert(key, value);
             }
         }
         self.memo = (!memo.is_empty()).then_some(memo);
     }
 
     fn apply_expiration(&mut self, event: &Event) {
-        let Some(expiration) = event.number("expiration") else {
+        let Some(ResourceUpdate { expiration }) = event.read() else {
             return;
         };
         self.is_expiration_updated = true;
@@ -288,44 +278,43 @@ impl Record {
     }
 
     fn apply_release(&mut self, event: &Event) {
-        let released = if event.is_set("kept") {
+        let Some(release) = event.read::<Release>() else {
+            return;
+        };
+        let released = if release.is_retained {
             &mut self.retained
         } else {
             &mut self.freed
         };
-        match event.text("ranks") {
-            Some("all") => {
+        match release.ranks {
+            ReleasedRanks::All => {
                 if let Some(r) = &self.r {
                     released.union_with(&r.ranks());
                 }
             }
-            Some(ranks) => {
-                if let Ok(ranks) = ranks.parse() {
-                    released.union_with(&ranks);
-                }
-            }
-            None => {}
+            ReleasedRanks::Ranks(ranks) => released.union_with(&ranks),
         }
-        if event.is_set("final") {
+        if release.is_final {
             self.is_released = true;
         }
     }
 
     fn apply_exception(&mut self, event: &Event) {
-        let severity = event.integer("severity");
+        let Some(raised) = event.read::<eventlog::Exception<'_>>() else {
+            return;
+        };
+        let severity = raised.severity;
         let known = self.exception.as_ref().map(|known| known.severity);
-        if known.is_none_or(|known| known != 0 && severity.unwrap_or(0) == 0) {
+        if known.is_none_or(|known| known != 0 && severity == 0) {
             self.exception = Some(Exception {
-                kind: event.text("type").unwrap_or("unknown").to_owned(),
-                severity: severity.unwrap_or(0),
-                note: event.text("note").unwrap_or("").to_owned(),
-                wait_status: event
-                    .integer("wait_status")
-                    .and_then(|status| i32::try_from(status).ok()),
+                kind: raised.kind.into_string(),
+                severity,
+                note: raised.note.into_string(),
+                wait_status: raised.wait_status,
             });
         }
         // RFC 27: without an allocation, annotations do not outlive the request.
-        if severity == Some(0) && !self.has_resources() {
+        if severity == 0 && !self.has_resources() {
             self.annotations.clear();
         }
     }

@@ -210,6 +210,7 @@ impl fmt::Display for Difference {
 mod tests {
     use std::sync::Arc;
 
+    use penstock_flux::eventlog::ResourceUpdate;
     use penstock_jobspec::job_id::JobId;
     use serde_json::json;
 
@@ -264,8 +265,8 @@ mod tests {
     fn a_logged_expiration_comes_from_the_log_alone() {
         let mut cx = context(Settings::default());
         let id = running_job(&mut cx);
-        let context = json!({"expiration": 60.0});
-        cx.log(id, Event::with(cx.now, "resource-update", context));
+        let context = ResourceUpdate { expiration: 60.0 };
+        cx.log(id, Event::with(cx.now, "resource-update", &context));
         assert_eq!(difference(&mut cx, &Elastic::default(), id), None);
         let record = cx.jobs.record(id).unwrap();
         assert_eq!(record.expiration(), Some(60.0));
@@ -305,7 +306,7 @@ mod tests {
         let mut elastic = Elastic::default();
         let id = running_job(&mut cx);
         let context = json!({"seq": 1, "directive": "new", "nodes": 2});
-        let event = Event::with(cx.now, "penstock.alloc-request", context);
+        let event = Event::with(cx.now, "penstock.alloc-request", &context);
         elastic.replay(id, &event);
         let found = difference(&mut cx, &elastic, id);
         assert_eq!(found.unwrap(), "its eventlog gives other PMIx requests:");
@@ -355,7 +356,7 @@ mod tests {
         }
         assert!((MAX_EVENTS..2 * MAX_EVENTS).contains(&due), "{due}");
         let cancel = json!({"type": "cancel", "severity": 0, "note": ""});
-        cx.log(id, Event::with(cx.now, "exception", cancel));
+        cx.log(id, Event::with(cx.now, "exception", &cancel));
         cx.log(id, Event::new(cx.now, "clean"));
         let record = cx.jobs.record(id).unwrap();
         assert!(check.take_due(record) && !check.take_due(record));

@@ -73,11 +73,7 @@ impl State {
             (Sched, "alloc") => Run,
             (Run, "finish") => Cleanup,
             (Cleanup, "clean") => Inactive,
-            (New | Depend | Priority | Sched | Run, "exception")
-                if event.integer("severity") == Some(0) =>
-            {
-                Cleanup
-            }
+            (New | Depend | Priority | Sched | Run, "exception") if event.is_fatal() => Cleanup,
             (state, _) => state,
         }
     }
@@ -146,8 +142,8 @@ mod tests {
 
     #[test]
     fn only_a_fatal_exception_changes_the_state_and_never_a_final_one() {
-        let fatal = Event::with(0.0, "exception", json!({"type": "cancel", "severity": 0}));
-        let mild = Event::with(0.0, "exception", json!({"type": "oom", "severity": 3}));
+        let fatal = Event::with(0.0, "exception", &json!({"type": "cancel", "severity": 0}));
+        let mild = Event::with(0.0, "exception", &json!({"type": "oom", "severity": 3}));
         for state in [
             State::New,
             State::Depend,

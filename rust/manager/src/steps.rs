@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use penstock_flux::eventlog;
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
-use serde_json::json;
 
 use crate::dialogue::{Alloc, AllocInput, Exec, Hook};
 use crate::effect::{Effect, ExpirationCause, FreeRanks};
@@ -61,8 +61,9 @@ impl Manager {
                 }
             }
             State::Priority => {
-                let context = json!({ "priority": record.due_priority() });
-                self.cx.log(id, Event::with(now, "priority", context));
+                let priority = record.due_priority();
+                let event = Event::with(now, "priority", &eventlog::Priority { priority });
+                self.cx.log(id, event);
             }
             State::Sched => self.schedule(id),
             State::Run => self.run(id),

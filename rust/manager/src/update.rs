@@ -1,9 +1,10 @@
 //! `job-manager.update`: another time limit for a job.
 
 use penstock_flux::RequestError;
+use penstock_flux::eventlog::{JobspecUpdate, ResourceUpdate};
 use penstock_flux::job_manager::UpdateRequest;
 use penstock_rset::ResourceSet;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::authorize;
 use crate::context::Context;
@@ -62,8 +63,8 @@ pub(crate) fn update(cx: &mut Context, request: Request<'_>) -> Handled {
         }
         State::New | State::Depend | State::Priority | State::Sched => {
             let checked = jobspecs::with_duration(cx, id, duration)?;
-            let context = json!({ DURATION: duration });
-            let event = Event::with(cx.now, "jobspec-update", context);
+            let context = JobspecUpdate { duration };
+            let event = Event::with(cx.now, "jobspec-update", &context);
             jobspecs::replace(cx, id, checked, event);
             // The request for resources starts again.
             cx.effect(Effect::Withdraw(id));
@@ -99,11 +100,12 @@ pub(crate) fn apply_expiration(
     };
     // Nothing has changed so far, and nothing can fail from here on.
     if let Some(checked) = checked {
-        let context = json!({ DURATION: change.duration });
-        let event = Event::with(cx.now, "jobspec-update", context);
+        let duration = change.duration;
+        let event = Event::with(cx.now, "jobspec-update", &JobspecUpdate { duration });
         jobspecs::replace(cx, id, checked, event);
     }
-    let context = json!({ "expiration": change.expiration });
-    cx.log(id, Event::with(cx.now, "resource-update", context));
+    let expiration = change.expiration;
+    let context = ResourceUpdate { expiration };
+    cx.log(id, Event::with(cx.now, "resource-update", &context));
     Ok(())
 }

@@ -204,8 +204,7 @@ impl Elastic {
             nodes: entry.nodes.max(value(request.nodes.as_ref())),
             ..entry
         };
-        let context = serde_json::to_value(entry).unwrap_or_default();
-        let event = Event::with(cx.now, "penstock.alloc-request", context);
+        let event = Event::with(cx.now, "penstock.alloc-request", &entry);
         self.log(cx, job, event);
         if let Some(deadline) = deadline {
             self.timers.set(deadline, job);

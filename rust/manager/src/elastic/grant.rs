@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use penstock_elastic::{Attribute, Data, Denial, Key, Status};
+use penstock_flux::eventlog::{ResourceAdd, ResourceRemove};
+use penstock_flux::exec::Finish;
+use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
-use serde_json::json;
 
 use super::naming::name_of;
 use super::peer::{Elastic, End};
 use super::request_job::{grants_of, request_of};
-use super::result::{add_dropped, document, resources, to_json, whole_seconds};
+use super::result::{add_dropped, resources, to_json, whole_seconds};
 use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause, RequestKey};
 use crate::event::Event;
@@ -80,13 +82,13 @@ impl Elastic {
             return self.finish_request_job(cx, id);
         };
         if !has_grant(joined, id) {
-            let context = json!({
-                "id": request.id,
-                "alloc": id,
-                "seq": request.seq,
-                "R": document(r),
-            });
-            let event = Event::with(cx.now, "penstock.resource-add", context);
+            let context = ResourceAdd {
+                id: request.id.clone(),
+                alloc: id,
+                seq: request.seq,
+                r: r.clone(),
+            };
+            let event = Event::with(cx.now, "penstock.resource-add", &context);
             self.log(cx, target, event);
             self.align_expiration(cx, id, target);
         }
@@ -198,8 +200,12 @@ impl Elastic {
         let target = target.filter(|target| target.state() == State::Run && has_grant(target, id));
         let unfreed = cx.jobs.record(id).and_then(Record::unfreed);
         if let Some((target, r)) = target.map(Record::id).zip(unfreed) {
-            let context = json!({"R": document(&r), "ranks": "", "ended": [id]});
-            let event = Event::with(cx.now, "penstock.resource-remove", context);
+            let context = ResourceRemove {
+                r,
+                ranks: IdSet::new(),
+                ended: vec![id],
+            };
+            let event = Event::with(cx.now, "penstock.resource-remove", &context);
             self.log(cx, target, event);
         }
     }
@@ -217,8 +223,7 @@ impl Elastic {
         let is_running =
             |record: &Record| record.elastic_request().is_some() && record.state() == State::Run;
         if record.is_some_and(is_running) {
-            let context = json!({ "status": 0 });
-            cx.log(id, Event::with(cx.now, "finish", context));
+            cx.log(id, Event::with(cx.now, "finish", &Finish { status: 0 }));
             self.observe(id);
         }
     }

@@ -4,13 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use penstock_elastic::{
-    Account, Demand, Denial, Directive, Entry, Loan, ReleasedPart, Request, Return, Status,
+    Account, Demand, Denial, Directive, Entry, Loan, LoanEnd, ReleasedPart, Request, Return, Status,
 };
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
-use serde_json::json;
 
 use super::call::{Call, Requester};
 use super::naming::name_of;
@@ -318,8 +317,7 @@ impl Elastic {
         let lenders = accounts.filter(|(_, account)| has_lent(account));
         let lenders: Vec<JobId> = lenders.map(|(job, _)| job).filter(is_running).collect();
         for job in lenders {
-            let context = json!({ "target": target });
-            let event = Event::with(cx.now, "penstock.loan-end", context);
+            let event = Event::with(cx.now, "penstock.loan-end", &LoanEnd { target });
             self.log(cx, job, event);
         }
     }

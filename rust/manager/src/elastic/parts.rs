@@ -3,10 +3,9 @@
 //! The parts are requested one after the other, the largest first. An allocated part is held for
 //! the rest, but not for long, and joins the requesting job when all parts are allocated.
 
-use penstock_elastic::Attempt;
+use penstock_elastic::{Attempt, RequestAgain};
 use penstock_hostlist::Hostlist;
 use penstock_jobspec::job_id::JobId;
-use serde_json::json;
 
 use super::grant::end_part;
 use super::naming::name_of;
@@ -141,8 +140,11 @@ impl Elastic {
             Err(denial) => return self.end_request(cx, key, &End::denied(denial)),
         };
         let id = cx.next_id();
-        let context = json!({"seq": key.seq, "alloc": id});
-        let event = Event::with(cx.now, "penstock.alloc-again", context);
+        let context = RequestAgain {
+            seq: key.seq,
+            alloc: id,
+        };
+        let event = Event::with(cx.now, "penstock.alloc-again", &context);
         self.log(cx, key.job, event);
         let note = format!("requested again as {}", name_of(id));
         for part in self.parts.all(first) {

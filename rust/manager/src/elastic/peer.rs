@@ -1,16 +1,17 @@
 //! The state of all PMIx requests, and how a request ends.
 
-use penstock_elastic::{Denial, Entry, Ledger, Loan, Status};
+use penstock_elastic::{Denial, Entry, Ledger, Loan, RequestEnd, Status};
 use penstock_flux::pmix::FinalResponse;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::tables::{Listeners, Parts, PostponedReturns, Probes, TimeRequests, Timers};
 use super::usage::Usage;
 use crate::context::Context;
 use crate::effect::RequestKey;
-use crate::event::Event;
+use crate::event::{Event, EventContext};
+use crate::flex::ElasticRequest;
 use crate::record::Record;
 
 /// The PMIx requests of all jobs.
@@ -119,14 +120,13 @@ impl Elastic {
     fn apply(&mut self, id: JobId, event: &Event) {
         if event.name == "penstock.request" {
             self.usage.insert(id);
-            let context = event.context.as_ref();
-            let before = context.and_then(|context| context.get("before"));
-            let first = before.and_then(|before| before.get(0));
-            if let Some(first) = first.and_then(Value::as_u64) {
-                self.parts.insert(JobId::new(first), id);
+            let request: Option<ElasticRequest> = event.read();
+            if let Some(request) = request.filter(|request| !request.before.is_empty()) {
+                self.parts.insert(request.first(id), id);
             }
         }
-        self.ledger.apply(id, &event.name, event.context.as_ref());
+        let context = event.context.as_ref().map(EventContext::text);
+        self.ledger.apply(id, &event.name, context);
     }
 
     /// When [`advance`](Self::advance) is due next, seconds since the epoch.
@@ -170,23 +170,18 @@ impl Elastic {
             return;
         };
         let (request_job, returns) = (entry.alloc, entry.returns.clone());
-        let mut context = json!({"seq": seq, "status": end.status});
-        if !end.reason.is_empty() {
-            context["reason"] = end.reason.as_str().into();
-        }
-        if !end.results.is_empty() {
-            context["results"] = end.results.clone().into();
-        }
-        if end.nodes > 0 {
-            context["nodes"] = end.nodes.into();
-        }
-        if !end.lent.is_empty() {
-            context["lent"] = serde_json::to_value(&end.lent).unwrap_or_default();
-        }
+        let context = RequestEnd {
+            seq,
+            status: end.status,
+            reason: end.reason.clone(),
+            results: end.results.clone(),
+            nodes: end.nodes,
+            lent: end.lent.clone(),
+        };
         for until in end.lent.iter().filter_map(|lend| lend.until) {
             self.timers.set(until, job);
         }
-        let event = Event::with(cx.now, "penstock.alloc-end", context);
+        let event = Event::with(cx.now, "penstock.alloc-end", &context);
         self.log(cx, job, event);
         self.await_returns(cx, job, &returns, end);
         if let Some(caller) = self.listeners.take_caller(key) {

@@ -4,17 +4,17 @@ use penstock_elastic::{
     Attribute, Data, Denial, Entry, Holding, Key, Loan, ReleasedPart, Request, Status,
     select_released,
 };
+use penstock_flux::eventlog::ResourceRemove;
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
-use serde_json::json;
 
 use super::call::{Call, Requester};
 use super::loan::{lends_of, own_ranks};
 use super::naming::name_of;
 use super::peer::{Elastic, End};
 use super::request_job::grants_of;
-use super::result::{add_dropped, document, resources, to_json};
+use super::result::{add_dropped, resources, to_json};
 use super::target::{Target, own_allocation, own_node};
 use crate::context::Context;
 use crate::effect::{Effect, FreeRanks};
@@ -230,12 +230,12 @@ impl Elastic {
                 ranks: ranks.clone(),
             });
         }
-        let context = json!({
-            "R": document(released),
-            "ranks": ranks.to_string(),
-            "ended": ended,
-        });
-        let event = Event::with(cx.now, "penstock.resource-remove", context);
+        let context = ResourceRemove {
+            r: released.clone(),
+            ranks,
+            ended,
+        };
+        let event = Event::with(cx.now, "penstock.resource-remove", &context);
         self.log(cx, target, event);
         for part in others() {
             if part.all {
@@ -248,10 +248,15 @@ impl Elastic {
                 is_final: false,
             }));
             cx.claims.release(part.alloc, &part.ranks);
-            let r = cx.jobs.record(part.alloc).and_then(Record::r);
-            let r = r.map(|r| document(&r.restrict(&part.ranks)));
-            let context = json!({"R": r, "ranks": part.ranks.to_string(), "ended": []});
-            let event = Event::with(cx.now, "penstock.resource-remove", context);
+            let Some(r) = cx.jobs.record(part.alloc).and_then(Record::r) else {
+                continue;
+            };
+            let context = ResourceRemove {
+                r: r.restrict(&part.ranks),
+                ranks: part.ranks.clone(),
+                ended: Vec::new(),
+            };
+            let event = Event::with(cx.now, "penstock.resource-remove", &context);
             self.log(cx, part.alloc, event);
         }
     }

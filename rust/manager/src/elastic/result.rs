@@ -41,11 +41,6 @@ pub(super) fn to_json(results: &[Attribute]) -> Vec<Value> {
     results.iter().map(Attribute::to_json).collect()
 }
 
-/// R as a JSON value.
-pub(super) fn document(r: &ResourceSet) -> Value {
-    serde_json::from_str(&r.to_json()).unwrap_or_default()
-}
-
 /// Seconds rounded to a whole number; 0 if negative.
 #[expect(
     clippy::cast_possible_truncation,

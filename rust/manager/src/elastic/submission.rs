@@ -1,8 +1,8 @@
 //! Submission of request jobs: attempts with every wish met, then whole, then in part.
 
 use penstock_elastic::{Attempt, Demand, Denial, Entry, Return, Status};
+use penstock_flux::eventlog::Submit;
 use penstock_jobspec::job_id::JobId;
-use serde_json::json;
 
 use super::call::Call;
 use super::limits::Satisfiable;
@@ -12,7 +12,7 @@ use super::request_job::{check_jobspec, first_ask, time_left};
 use crate::context::Context;
 use crate::effect::{Effect, RequestKey};
 use crate::event::Event;
-use crate::flex::ElasticRequest;
+use crate::flex::{ElasticRequest, RequestUpdate};
 use crate::jobs::Job;
 use crate::jobspecs::{self, Checked};
 use crate::record::Record;
@@ -113,11 +113,15 @@ impl Elastic {
         };
         let (userid, urgency) = (record.userid(), record.urgency());
         let stored = checked.store(cx);
-        let context = json!({"userid": userid, "urgency": urgency, "flags": 0, "version": 1});
-        let submit = Event::with(cx.now, "submit", context);
+        let context = Submit {
+            userid,
+            urgency,
+            flags: 0,
+            version: Submit::VERSION,
+        };
+        let submit = Event::with(cx.now, "submit", &context);
         cx.add_job(id, userid, &stored, &submit);
-        let context = serde_json::to_value(request).unwrap_or_default();
-        let event = Event::with(cx.now, "penstock.request", context);
+        let event = Event::with(cx.now, "penstock.request", request);
         self.log(cx, id, event);
         self.decide_soon(cx, id);
     }
@@ -173,10 +177,9 @@ impl Elastic {
         };
         // The scheduler was probed about the attempt before.
         self.probes.withdraw(id);
-        let context = json!({ "attempt": attempt });
-        let event = Event::with(cx.now, "penstock.request-update", context);
+        let context = RequestUpdate { attempt };
+        let event = Event::with(cx.now, "penstock.request-update", &context);
         self.observe(id);
-        self.ledger.apply(id, &event.name, event.context.as_ref());
         jobspecs::replace(cx, id, checked, event);
         self.decide_soon(cx, id);
         cx.effect(Effect::Withdraw(id));

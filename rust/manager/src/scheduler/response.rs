@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 
 use penstock_flux::alloc::{AllocResponse, AllocResponseType};
-use penstock_flux::{Allocation, TypedPayload};
+use penstock_flux::{Allocation, TypedPayload, eventlog};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::handshake::undo_commit;
 use super::peer::SchedulerPeer;
@@ -152,8 +152,8 @@ impl SchedulerPeer {
         if let Some(update) = success.annotations {
             dialogue.annotate(update);
         }
-        let context = json!({ "annotations": dialogue.take_annotations() });
-        let event = Event::with(cx.now, "alloc", context);
+        let annotations = dialogue.take_annotations();
+        let event = Event::with(cx.now, "alloc", &eventlog::Alloc { annotations });
         cx.log(id, event.with_document(Document::R(r)));
     }
 

@@ -1,0 +1,214 @@
+//! RFC 21: the contexts of job events, and those of Penstock's own events that change resources.
+//!
+//! An event that is not here has no context, or one with keys of its user's (`memo`). The context of
+//! `finish` is [`exec::Finish`](crate::exec::Finish).
+
+use penstock_idset::IdSet;
+use penstock_jobspec::job_id::JobId;
+use penstock_rset::ResourceSet;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::exec::ReleasedRanks;
+use crate::payload::Text;
+
+/// `submit`: the job was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submit {
+    /// The job's owner.
+    pub userid: u32,
+    /// 0 (hold) to 31 (expedite) (RFC 30).
+    pub urgency: u8,
+    /// Submission flags.
+    pub flags: u32,
+    /// The version of the eventlog's format.
+    pub version: u32,
+}
+
+impl Submit {
+    /// The current version of the eventlog's format.
+    pub const VERSION: u32 = 1;
+}
+
+/// `dependency-add` and `dependency-remove`: a dependency exists, or is satisfied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dependency<'a> {
+    /// The dependency, `scheme=value`.
+    #[serde(borrow)]
+    pub description: Text<'a>,
+}
+
+/// `priority`: the job has a priority, or another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Priority {
+    /// 0 (held) to 4294967295.
+    pub priority: u32,
+}
+
+/// `urgency`: the urgency was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Urgency {
+    /// 0 (hold) to 31 (expedite) (RFC 30).
+    pub urgency: u8,
+    /// The user who changed it.
+    pub userid: u32,
+}
+
+/// `jobspec-update`: the job has another time limit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobspecUpdate {
+    /// Seconds; 0 for no limit.
+    #[serde(rename = "attributes.system.duration")]
+    pub duration: f64,
+}
+
+/// `alloc`: resources are allocated.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alloc {
+    /// The annotations of the allocation (RFC 27).
+    #[serde(default)]
+    pub annotations: Map<String, Value>,
+}
+
+/// `resource-update`: R has another expiration.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResourceUpdate {
+    /// Seconds since the epoch; 0 for no expiration.
+    pub expiration: f64,
+}
+
+/// `prolog-start` and `epilog-start`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookStart<'a> {
+    /// The name of the hook.
+    #[serde(borrow)]
+    pub description: Text<'a>,
+}
+
+/// `prolog-finish` and `epilog-finish`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookFinish<'a> {
+    /// The name of the hook.
+    #[serde(borrow)]
+    pub description: Text<'a>,
+    /// Its wait status.
+    pub status: i64,
+}
+
+/// `exception`: an exception was raised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exception<'a> {
+    /// The type, a word.
+    #[serde(borrow, rename = "type")]
+    pub kind: Text<'a>,
+    /// 0 (fatal) to 7.
+    pub severity: i64,
+    /// The human-readable text.
+    #[serde(borrow, default)]
+    pub note: Text<'a>,
+    /// The user who raised it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub userid: Option<u32>,
+    /// The job's wait status if this is its first fatal exception (RFC 32).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_status: Option<i32>,
+}
+
+/// `release`: the tasks on these ranks are gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Release {
+    /// The ranks.
+    pub ranks: ReleasedRanks,
+    /// Whether this is the last release of the job.
+    #[serde(rename = "final")]
+    pub is_final: bool,
+    /// Whether the ranks are not free before the epilog has ended (Penstock's own).
+    #[serde(rename = "kept", default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_retained: bool,
+}
+
+/// `penstock.resource-add`: the resources of a request have joined the job's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResourceAdd {
+    /// The user's id of the request.
+    pub id: Option<String>,
+    /// The request job that holds them.
+    pub alloc: JobId,
+    /// The number of the request within its job.
+    pub seq: u32,
+    /// The resources.
+    #[serde(rename = "R")]
+    pub r: ResourceSet,
+}
+
+/// `penstock.resource-remove`: the job has released resources.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResourceRemove {
+    /// The resources.
+    #[serde(rename = "R")]
+    pub r: ResourceSet,
+    /// The ranks among them that are of the job's own R.
+    pub ranks: IdSet,
+    /// The request jobs whose grants have ended.
+    pub ended: Vec<JobId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::{from_str, to_string};
+
+    use super::*;
+
+    fn reads_back<T: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(
+        context: &T,
+        expected: &str,
+    ) {
+        let text = to_string(context).unwrap();
+        assert_eq!(text, expected);
+        assert_eq!(&from_str::<T>(&text).unwrap(), context);
+    }
+
+    #[test]
+    fn contexts_have_the_keys_of_the_specification() {
+        let submit = Submit {
+            userid: 1000,
+            urgency: 16,
+            flags: 0,
+            version: Submit::VERSION,
+        };
+        let expected = r#"{"userid":1000,"urgency":16,"flags":0,"version":1}"#;
+        reads_back(&submit, expected);
+        let duration = r#"{"attributes.system.duration":60.5}"#;
+        reads_back(&JobspecUpdate { duration: 60.5 }, duration);
+        reads_back(&Alloc::default(), r#"{"annotations":{}}"#);
+        let released = |is_retained| Release {
+            ranks: ReleasedRanks::All,
+            is_final: true,
+            is_retained,
+        };
+        reads_back(&released(false), r#"{"ranks":"all","final":true}"#);
+        let retained = r#"{"ranks":"all","final":true,"kept":true}"#;
+        reads_back(&released(true), retained);
+    }
+
+    #[test]
+    fn an_exception_may_lack_what_rfc_21_makes_optional() {
+        let text = r#"{"type":"oom","severity":3}"#;
+        let exception: Exception<'_> = from_str(text).unwrap();
+        assert_eq!((&*exception.kind, exception.severity), ("oom", 3));
+        assert_eq!((&*exception.note, exception.userid), ("", None));
+        assert!(from_str::<Exception<'_>>(r#"{"type":"oom"}"#).is_err());
+    }
+
+    #[test]
+    fn removed_resources_may_be_none() {
+        let none = ResourceRemove {
+            r: ResourceSet::new(),
+            ranks: IdSet::new(),
+            ended: vec![JobId::new(7)],
+        };
+        let text = to_string(&none).unwrap();
+        assert_eq!(from_str::<ResourceRemove>(&text).unwrap(), none);
+    }
+}
