@@ -143,12 +143,8 @@ MUTATIONS = (
     Mutation(
         "an error response stops starts",
         "rust/manager/src/exec.rs",
-        "            return self.stop(\n"
-        "                cx,\n"
-        '                &format!("{topic} failed with errnum {errnum}"),\n'
-        "                was_delivered,\n"
-        "            );\n",
-        "            return;\n",
+        "            return self.stop(cx, &loss);\n",
+        "            let _ = loss;\n            return;\n",
         "test_rfc32.py::test_a_conventional_error_stops_starts_until_exec_hello",
     ),
     Mutation(
