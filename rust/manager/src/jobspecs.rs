@@ -9,9 +9,9 @@ use penstock_jobspec::job_id::JobId;
 
 use crate::context::Context;
 use crate::depend;
-use crate::dialogue::AllocInput;
 use crate::event::{Document, Event};
 use crate::policy;
+use crate::scheduler;
 use crate::settings::Settings;
 use crate::spec::{Spec, Stored};
 
@@ -132,12 +132,11 @@ pub(crate) fn parse(cx: &Context, text: &str) -> Result<Checked, RequestError> {
 pub(crate) fn replace(cx: &mut Context, id: JobId, checked: Checked, event: Event) {
     let Stored { spec, request } = checked.store(cx);
     cx.storage.run(|store| store.set_spec(id, spec.key));
-    let Some((record, dialogue)) = cx.jobs.split(id) else {
+    let Some(record) = cx.jobs.record(id) else {
         return;
     };
     let old = Arc::clone(record.spec());
-    dialogue.set_request(request);
-    dialogue.advance_alloc(AllocInput::Outdate);
+    scheduler::outdate_request(cx, id, request);
     cx.log(id, event.with_document(Document::Jobspec(spec)));
     release(cx, old);
 }

@@ -16,6 +16,7 @@ use crate::authorize;
 use crate::context::Context;
 use crate::info;
 use crate::rpc::{Handled, Reply, Request};
+use crate::scheduler;
 
 /// One operation of a commit on a key that is not a job's.
 enum Write {
@@ -124,12 +125,8 @@ fn check_outstanding(cx: &Context, id: JobId) -> Result<(), RequestError> {
 fn apply(cx: &mut Context, commit: Commit) -> Handled {
     let claimed = cx.claims.commit(&commit.allocations);
     claimed.map_err(|error| RequestError::invalid(error.to_string()))?;
-    for Allocation { id, r, text } in commit.allocations {
-        cx.storage.run(|store| store.set_r(id, &text));
-        if let Some(dialogue) = cx.jobs.dialogue(id) {
-            let is_outstanding = dialogue.commit(r);
-            debug_assert!(is_outstanding, "checked before the commit");
-        }
+    for allocation in commit.allocations {
+        scheduler::commit_allocation(cx, allocation);
     }
     for write in commit.writes {
         cx.storage.run(|store| match &write {

@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::effect::Effect;
 use crate::manager::Manager;
 use crate::policy;
+use crate::scheduler;
 use crate::settings::Settings;
 use crate::state::State;
 
@@ -65,11 +66,9 @@ fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
             requests.insert(spec.key, Arc::clone(&request));
             request
         };
-        let Some((record, dialogue)) = cx.jobs.split(id) else {
-            continue;
-        };
-        dialogue.set_request(request);
-        if record.state() < State::Run {
+        scheduler::replace_request(cx, id, request);
+        let record = cx.jobs.record(id);
+        if record.is_some_and(|record| record.state() < State::Run) {
             cx.effect(Effect::Withdraw(id));
             cx.revisit(id);
         }

@@ -4,10 +4,13 @@
 //! Which message moves a job's request on is the table of
 //! [`Alloc::after`](crate::dialogue::Alloc::after).
 
+mod commit;
 mod expiration;
 mod handshake;
 mod peer;
 mod request;
 mod response;
 
+pub(crate) use commit::commit_allocation;
 pub(crate) use peer::SchedulerPeer;
+pub(crate) use request::{outdate_request, replace_request};

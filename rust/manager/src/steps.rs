@@ -1,16 +1,13 @@
 //! The steps that are due for a job in each state. No other module advances jobs.
 
-use std::sync::Arc;
-
 use penstock_flux::eventlog;
-use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 
-use crate::dialogue::{Alloc, AllocInput, Exec, Hook};
-use crate::effect::{Effect, ExpirationCause, FreeRanks};
-use crate::event::{Document, Event};
+use crate::dialogue::{Alloc, Exec, Hook};
+use crate::event::Event;
 use crate::hooks;
 use crate::manager::Manager;
+use crate::scheduler::SchedulerPeer;
 use crate::state::State;
 
 impl Manager {
@@ -65,22 +62,10 @@ impl Manager {
                 let event = Event::with(now, "priority", &eventlog::Priority { priority });
                 self.cx.log(id, event);
             }
-            State::Sched => self.schedule(id),
+            State::Sched => self.scheduler.schedule(&mut self.cx, id),
             State::Run => self.run(id),
             State::Cleanup => self.clean_up(id),
             State::Inactive => self.retire(id),
-        }
-    }
-
-    /// Queues a job for resources, unless it is held or its queue is stopped.
-    fn schedule(&mut self, id: JobId) {
-        let Some((record, dialogue)) = self.cx.jobs.split(id) else {
-            return;
-        };
-        let reason = self.cx.queues.stop_reason(record.spec().queue.as_deref());
-        dialogue.set_stop_reason(reason.map(Arc::clone));
-        if reason.is_none() && record.priority() > 0 && dialogue.alloc() == Alloc::Idle {
-            self.scheduler.enqueue(&mut self.cx, id);
         }
     }
 
@@ -89,7 +74,6 @@ impl Manager {
         let Some(job) = self.cx.jobs.get(id) else {
             return;
         };
-        let is_outdated = job.dialogue.alloc() == Alloc::Outdated;
         if job.record.elastic_request().is_some() {
             self.elastic.allocated(&mut self.cx, id);
         } else if job.dialogue.exec() == Exec::Idle {
@@ -98,27 +82,8 @@ impl Manager {
                 self.exec.enqueue(&mut self.cx, id);
             }
         }
-        if is_outdated {
-            self.check_expiration(id);
-        }
+        SchedulerPeer::check_expiration(&mut self.cx, id);
         self.dependencies.wake_dependents(&mut self.cx, id);
-    }
-
-    /// Requests the expiration that follows from the time limit, if an update of the limit has crossed
-    /// the scheduler's response.
-    fn check_expiration(&mut self, id: JobId) {
-        let Some((record, dialogue)) = self.cx.jobs.split(id) else {
-            return;
-        };
-        dialogue.advance_alloc(AllocInput::Check);
-        if record.has_resources() {
-            let duration = record.spec().duration;
-            self.cx.effect(Effect::RequestExpiration {
-                id,
-                duration,
-                cause: ExpirationCause::Manager,
-            });
-        }
     }
 
     /// Frees the job's resources once its tasks have ended and no request is outstanding.
@@ -160,24 +125,7 @@ impl Manager {
             return;
         };
         if job.record.has_resources() || job.dialogue.alloc() == Alloc::Surplus {
-            let r = job.r().cloned();
-            let ranks = r.as_ref().map_or_else(IdSet::new, |r| r.ranks());
-            let left = ranks.difference(job.record.freed());
-            if !left.is_empty() {
-                let free = FreeRanks {
-                    id,
-                    ranks: left,
-                    is_final: true,
-                };
-                self.scheduler.free(cx, free);
-            }
-            cx.claims.drop(id);
-            if let Some(dialogue) = cx.jobs.dialogue(id) {
-                dialogue.advance_alloc(AllocInput::Free);
-            }
-            let mut event = Event::new(cx.now, "free");
-            event.document = r.map(Document::R);
-            cx.log(id, event);
+            self.scheduler.end_allocation(cx, id);
         }
         cx.log(id, Event::new(cx.now, "clean"));
     }

@@ -9,6 +9,7 @@ use penstock_wire::Message;
 
 use super::peer::SchedulerPeer;
 use crate::context::Context;
+use crate::dialogue::AllocInput;
 use crate::effect::{Effect, ExpirationCause, ExpirationChange};
 use crate::rpc;
 
@@ -46,6 +47,22 @@ impl SchedulerPeer {
         let (matchtag, message) = make_request(cx, id, expiration);
         self.expirations.insert(matchtag, change);
         cx.send(message);
+    }
+
+    /// Requests the expiration that follows from the time limit, if an update of the limit has crossed
+    /// the scheduler's response.
+    pub(crate) fn check_expiration(cx: &mut Context, id: JobId) {
+        let Some((record, dialogue)) = cx.jobs.split(id) else {
+            return;
+        };
+        if dialogue.advance_alloc(AllocInput::Check) && record.has_resources() {
+            let duration = record.spec().duration;
+            cx.effect(Effect::RequestExpiration {
+                id,
+                duration,
+                cause: ExpirationCause::Manager,
+            });
+        }
     }
 
     /// Sends an expiration that was changed without the scheduler to one that has been greeted and is

@@ -3,12 +3,12 @@
 use penstock_flux::alloc::{HelloRequest, HelloResponse, ReadyMode, ReadyRequest, ReadyResponse};
 use penstock_flux::errno::{EAGAIN, EBUSY};
 use penstock_flux::{Payload, RequestError};
-use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
+use super::commit::undo_commit;
 use super::peer::{Handshake, SchedulerPeer};
 use crate::context::Context;
-use crate::dialogue::{Alloc, AllocInput};
+use crate::dialogue::AllocInput;
 use crate::effect::Effect;
 use crate::rpc::{Handled, Reply, Request};
 
@@ -147,14 +147,5 @@ impl SchedulerPeer {
             undo_commit(cx, id, request);
             cx.revisit(id);
         }
-    }
-}
-
-/// Undoes the commit of R for a request that ends without an allocation. `request` is the request
-/// before its end.
-pub(super) fn undo_commit(cx: &mut Context, id: JobId, request: Alloc) {
-    cx.claims.drop(id);
-    if request.is_committed() {
-        cx.storage.run(|store| store.clear_r(id));
     }
 }

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use penstock_flux::alloc::{CancelRequest, PrioritizeRequest};
-use penstock_flux::{FreedResources, PendingJob, TypedPayload, topic};
+use penstock_flux::{FreedResources, PendingJob, RedactedJobspec, TypedPayload, topic};
+use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
@@ -12,6 +13,7 @@ use super::peer::{Handshake, SchedulerPeer};
 use crate::context::Context;
 use crate::dialogue::{Alloc, AllocInput};
 use crate::effect::{Effect, FreeRanks};
+use crate::event::{Document, Event};
 use crate::rpc;
 
 /// Bytes of alloc requests in one turn: some thousand jobs of the usual size.
@@ -21,8 +23,20 @@ const MAX_ALLOC_BYTES_PER_TURN: usize = 4 * 1024 * 1024;
 const ALLOC_OVERHEAD_BYTES: usize = 80;
 
 impl SchedulerPeer {
+    /// Queues a job in SCHED for resources, unless it is held or its queue is stopped.
+    pub(crate) fn schedule(&mut self, cx: &mut Context, id: JobId) {
+        let Some((record, dialogue)) = cx.jobs.split(id) else {
+            return;
+        };
+        let reason = cx.queues.stop_reason(record.spec().queue.as_deref());
+        dialogue.set_stop_reason(reason.map(Arc::clone));
+        if reason.is_none() && record.priority() > 0 && dialogue.alloc() == Alloc::Idle {
+            self.enqueue(cx, id);
+        }
+    }
+
     /// Queues a job in SCHED for resources.
-    pub(crate) fn enqueue(&mut self, cx: &mut Context, id: JobId) {
+    pub(super) fn enqueue(&mut self, cx: &mut Context, id: JobId) {
         if let Some((record, dialogue)) = cx.jobs.split(id)
             && dialogue.advance_alloc(AllocInput::Enqueue)
         {
@@ -189,6 +203,31 @@ impl SchedulerPeer {
         }
     }
 
+    /// Ends the allocation of a job: frees the ranks that are left, drops the claim, and logs `free`.
+    pub(crate) fn end_allocation(&mut self, cx: &mut Context, id: JobId) {
+        let Some(job) = cx.jobs.get(id) else {
+            return;
+        };
+        let r = job.r().cloned();
+        let ranks = r.as_ref().map_or_else(IdSet::new, |r| r.ranks());
+        let left = ranks.difference(job.record.freed());
+        if !left.is_empty() {
+            let free = FreeRanks {
+                id,
+                ranks: left,
+                is_final: true,
+            };
+            self.free(cx, free);
+        }
+        cx.claims.drop(id);
+        if let Some(dialogue) = cx.jobs.dialogue(id) {
+            dialogue.advance_alloc(AllocInput::Free);
+        }
+        let mut event = Event::new(cx.now, "free");
+        event.document = r.map(Document::R);
+        cx.log(id, event);
+    }
+
     /// Frees ranks of a job (`sched.free`).
     pub(crate) fn free(&mut self, cx: &mut Context, free: FreeRanks) {
         // The next scheduler receives the free ranks in the response to its hello.
@@ -234,6 +273,21 @@ impl SchedulerPeer {
             Handshake::Greeted => self.belated.push(request),
             Handshake::Ready(_) => cx.send(request),
         }
+    }
+}
+
+/// Replaces the jobspec that is sent to the scheduler. An outstanding request keeps the old one.
+pub(crate) fn replace_request(cx: &mut Context, id: JobId, request: Arc<RedactedJobspec>) {
+    if let Some(dialogue) = cx.jobs.dialogue(id) {
+        dialogue.set_request(request);
+    }
+}
+
+/// Replaces the jobspec that is sent to the scheduler by one with another time limit.
+pub(crate) fn outdate_request(cx: &mut Context, id: JobId, request: Arc<RedactedJobspec>) {
+    if let Some(dialogue) = cx.jobs.dialogue(id) {
+        dialogue.set_request(request);
+        dialogue.advance_alloc(AllocInput::Outdate);
     }
 }
 

@@ -8,7 +8,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Map, Value};
 
-use super::handshake::undo_commit;
+use super::commit::undo_commit;
 use super::peer::SchedulerPeer;
 use crate::annotations;
 use crate::context::Context;
