@@ -4,6 +4,11 @@
 //! RFC 27 treats like any other. For NEW its allocation is the one requested; for EXTEND and
 //! REACQUIRE its allocation becomes a grant of the job that requested it. The events of both jobs
 //! tell all of it.
+//!
+//! `peer` has the state and applies events to it; `requests` begins and ends requests in the log.
+//! `request_job`, `parts`, `submission` and `grant` carry them through the queue, `loan`, `release` and
+//! `time` do the rest. `calls`, `query` and `watch` handle messages, and `timers` due timers; no
+//! other module calls these.
 
 mod call;
 mod calls;
@@ -17,6 +22,7 @@ mod probe;
 mod query;
 mod release;
 mod request_job;
+mod requests;
 mod result;
 mod submission;
 mod tables;

@@ -44,6 +44,16 @@ impl ElasticRequest {
             seq: self.seq,
         }
     }
+
+    /// The request job of the first part, given that of one part.
+    pub(crate) fn first(&self, id: JobId) -> JobId {
+        self.before.first().copied().unwrap_or(id)
+    }
+
+    /// Whether a part is to be requested after this one.
+    pub(crate) fn has_next_part(&self) -> bool {
+        self.attempt != Attempt::Partial && !self.demand.rest.is_empty()
+    }
 }
 
 /// The part of a job in flexible allocations.

@@ -1,8 +1,6 @@
 //! `pmix.alloc` and `pmix.cancel`: authorization, and the begin of a request.
 
-use penstock_elastic::{
-    Account, Attribute, Demand, Denial, Directive, Entry, Flagged, Request, Status,
-};
+use penstock_elastic::{Account, Attribute, Demand, Denial, Directive, Entry, Request, Status};
 use penstock_flux::errno::EPERM;
 use penstock_flux::{RequestError, Text, pmix};
 use penstock_jobspec::job_id::JobId;
@@ -11,14 +9,15 @@ use serde_json::Value;
 
 use super::call::{Call, Requester};
 use super::naming::find;
-use super::peer::{Elastic, End, end_response, respond_finally};
+use super::peer::Elastic;
 use super::request_job::time_left;
+use super::requests::{End, end_response, respond_finally};
 use super::tables::Amount;
 use super::target::{Target, own_allocation};
 use crate::authorize;
 use crate::context::Context;
 use crate::effect::RequestKey;
-use crate::event::Event;
+
 use crate::jobs::Job;
 use crate::rpc::{self, Handled, Reply};
 use crate::state::State;
@@ -174,43 +173,6 @@ impl Elastic {
         }
     }
 
-    /// The identity of a job's next request.
-    pub(super) fn next_key(&self, job: JobId) -> RequestKey {
-        let seq = self.ledger.account(job).map_or(1, Account::next);
-        RequestKey { job, seq }
-    }
-
-    /// Logs the begin of a request. `entry` has the fields that differ between requests.
-    pub(super) fn log_request(&mut self, cx: &mut Context, call: &Call<'_>, entry: Entry) {
-        fn value<T: Copy + Default>(wish: Option<&Flagged<T>>) -> T {
-            wish.map(|wish| wish.value).unwrap_or_default()
-        }
-        let RequestKey { job, seq } = call.key;
-        let request = call.request;
-        let deadline = request.timeout.map(|timeout| cx.now + timeout);
-        let directive = if entry.directive.is_empty() {
-            request.directive.name().to_owned()
-        } else {
-            entry.directive
-        };
-        let entry = Entry {
-            seq,
-            id: request.id.clone(),
-            directive,
-            rank: call.requester.rank,
-            time: value(request.time.as_ref()),
-            required: request.required,
-            deadline,
-            nodes: entry.nodes.max(value(request.nodes.as_ref())),
-            ..entry
-        };
-        let event = Event::with(cx.now, "penstock.alloc-request", &entry);
-        self.log(cx, job, event);
-        if let Some(deadline) = deadline {
-            self.timers.set(deadline, job);
-        }
-    }
-
     fn start(&mut self, cx: &mut Context, call: &Call<'_>, target: Target) -> Result<(), Denial> {
         let (requester, request) = (call.requester, call.request);
         let allocation = match target {
@@ -318,5 +280,47 @@ fn canceled(done: Result<Vec<String>, Denial>) -> pmix::FinalResponse {
         reason,
         results: Vec::new(),
         cancelled: Some(names),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::Elastic;
+    use crate::fixture::{
+        add_allocated_job, add_pending_job, context, described, message, request,
+    };
+    use crate::settings::Settings;
+
+    #[test]
+    fn only_running_jobs_make_requests() {
+        let mut cx = context(Settings::default());
+        let mut elastic = Elastic::default();
+        let id = add_pending_job(&mut cx);
+        let payload = json!({"job": id, "directive": "new"}).to_string();
+        let alloc = message("pmix.alloc", "task", &payload);
+        elastic.alloc(&mut cx, request(&alloc)).unwrap();
+        assert_eq!(described(&mut cx), ["send pmix.alloc"]);
+        assert!(elastic.ledger.account(id).is_none());
+    }
+
+    #[test]
+    fn a_release_ends_at_once_and_is_in_the_log() {
+        let mut cx = context(Settings::default());
+        let mut elastic = Elastic::default();
+        let id = add_allocated_job(&mut cx);
+        let payload = json!({
+            "job": id,
+            "directive": "release",
+            "attributes": [{"key": "pmix.alloc.nnodes", "value": 1}],
+        });
+        let alloc = message("pmix.alloc", "task", &payload.to_string());
+        elastic.alloc(&mut cx, request(&alloc)).unwrap();
+        let effects = described(&mut cx);
+        assert_eq!(effects.first().unwrap(), "log penstock.alloc-request");
+        assert_eq!(effects.last().unwrap(), "send pmix.alloc");
+        let freed = cx.jobs.record(id).unwrap().freed().len();
+        assert_eq!(freed, 1);
     }
 }

@@ -10,8 +10,9 @@ use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 use super::naming::name_of;
-use super::peer::{Elastic, End};
+use super::peer::Elastic;
 use super::request_job::{grants_of, request_of};
+use super::requests::End;
 use super::result::{add_dropped, resources, to_json, whole_seconds};
 use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause, RequestKey};
@@ -228,18 +229,6 @@ impl Elastic {
         }
     }
 
-    /// Ends all parts of a request that was not granted.
-    pub(super) fn end_parts(&mut self, cx: &mut Context, id: JobId, end: &End) {
-        let kind = if end.status == Status::CANCELLED.0 {
-            "cancel"
-        } else {
-            "alloc"
-        };
-        for part in self.parts.all(id) {
-            end_part(cx, part, kind, &end.reason);
-        }
-    }
-
     /// Applies the changed expiration of a job to its grants.
     pub(crate) fn follow_expiration(&mut self, cx: &mut Context, id: JobId, expiration: f64) {
         for grant in grants_of(cx, id) {
@@ -274,14 +263,4 @@ fn parts_of(cx: &Context, request: &ElasticRequest, id: JobId) -> Vec<(JobId, Re
         Some((id, r.clone()))
     };
     all.filter_map(with_r).collect()
-}
-
-/// Ends the request job of a part that was not granted.
-pub(super) fn end_part(cx: &mut Context, id: JobId, kind: &str, note: &str) {
-    let record = cx.jobs.record(id);
-    let is_active =
-        |record: &Record| record.elastic_request().is_some() && record.state() < State::Cleanup;
-    if record.is_some_and(is_active) {
-        cx.fail_job(id, kind, note);
-    }
 }

@@ -13,8 +13,9 @@ use penstock_rset::ResourceSet;
 
 use super::call::{Call, Requester};
 use super::naming::name_of;
-use super::peer::{Elastic, End};
+use super::peer::Elastic;
 use super::request_job::{request_of, time_left};
+use super::requests::End;
 use super::tables::LoanKey;
 use crate::context::Context;
 use crate::effect::RequestKey;
@@ -251,37 +252,6 @@ impl Elastic {
             let name = name_of(job);
             cx.note(format!("loan of job {name}: {}", denial.reason));
             self.postpone_return(cx, LoanKey { job, loan }, &denial.reason);
-        }
-    }
-
-    fn postpone_return(&mut self, cx: &Context, loan: LoanKey, reason: &str) {
-        let until = self.postponed.postpone(loan, cx.now, reason);
-        self.timers.set(until, loan.job);
-    }
-
-    /// Schedules another request for those of these loans that have not returned, after the end of a
-    /// request for them.
-    pub(super) fn await_returns(
-        &mut self,
-        cx: &Context,
-        job: JobId,
-        returns: &[Return],
-        end: &End,
-    ) {
-        let was_granted = end.nodes > 0;
-        for Return { loan, .. } in returns {
-            let key = LoanKey { job, loan: *loan };
-            let account = self.ledger.account(job);
-            let lend = account.and_then(|account| account.loan(*loan));
-            let until = lend.map(|lend| lend.until);
-            if was_granted || until.is_none() {
-                self.postponed.forget(key);
-            }
-            match until.flatten() {
-                Some(until) if until > cx.now => self.timers.set(until, job),
-                Some(_) => self.postpone_return(cx, key, &end.reason),
-                None => {}
-            }
         }
     }
 

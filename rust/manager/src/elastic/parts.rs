@@ -7,10 +7,10 @@ use penstock_elastic::{Attempt, RequestAgain};
 use penstock_hostlist::Hostlist;
 use penstock_jobspec::job_id::JobId;
 
-use super::grant::end_part;
 use super::naming::name_of;
-use super::peer::{Elastic, End};
+use super::peer::Elastic;
 use super::request_job::{check_jobspec, request_of, time_left};
+use super::requests::{End, end_part};
 use crate::context::Context;
 use crate::effect::RequestKey;
 use crate::event::Event;

@@ -1,10 +1,7 @@
-//! The state of all PMIx requests, and how a request ends.
+//! `Elastic`: the state of all PMIx requests, and its changes by events.
 
-use penstock_elastic::{Denial, Entry, Ledger, Loan, RequestEnd, Status};
-use penstock_flux::pmix::FinalResponse;
+use penstock_elastic::{Entry, Ledger};
 use penstock_jobspec::job_id::JobId;
-use penstock_wire::Message;
-use serde_json::Value;
 
 use super::tables::{Listeners, Parts, PostponedReturns, Probes, TimeRequests, Timers};
 use super::usage::Usage;
@@ -27,45 +24,6 @@ pub(crate) struct Elastic {
     pub(super) time_requests: TimeRequests,
     pub(super) probes: Probes,
     pub(super) postponed: PostponedReturns,
-}
-
-/// How a request ended.
-#[derive(Debug, Default)]
-pub(super) struct End {
-    pub(super) status: i32,
-    pub(super) reason: String,
-    pub(super) results: Vec<Value>,
-    /// Number of nodes granted.
-    pub(super) nodes: u32,
-    pub(super) lent: Vec<Loan>,
-}
-
-impl End {
-    pub(super) fn denied(denial: Denial) -> Self {
-        Self {
-            status: denial.status.0,
-            reason: denial.reason,
-            ..Self::default()
-        }
-    }
-}
-
-/// The response that says how a request ended.
-pub(super) fn end_response(status: i32, reason: &str, results: &[Value]) -> FinalResponse {
-    FinalResponse {
-        status,
-        reason: reason.to_owned(),
-        results: results.to_vec(),
-        cancelled: None,
-    }
-}
-
-/// Sends the last response to a `pmix.alloc` and, to a stream, its end.
-pub(super) fn respond_finally(cx: &mut Context, caller: &Message, response: &FinalResponse) {
-    cx.respond_with(caller, response);
-    if caller.is_streaming() {
-        cx.end_stream(caller);
-    }
 }
 
 impl Elastic {
@@ -100,15 +58,6 @@ impl Elastic {
     pub(crate) fn agrees_on(&self, id: JobId, replayed: &Self) -> bool {
         self.ledger.account(id) == replayed.ledger.account(id)
             && self.parts.agrees_with(&replayed.parts)
-    }
-
-    /// Whether the timers that follow from a job's events are set, unless they were due at `now`.
-    #[cfg(debug_assertions)]
-    pub(crate) fn has_timers_of(&self, record: &Record, now: f64) -> bool {
-        let times = self.logged_times(record);
-        times
-            .into_iter()
-            .all(|time| self.timers.has(time, record.id(), now))
     }
 
     /// Whether a job is counted as its record says.
@@ -161,83 +110,5 @@ impl Elastic {
     /// The entry of a request in the ledger.
     pub(super) fn entry(&self, key: RequestKey) -> Option<&Entry> {
         self.ledger.account(key.job)?.entry(key.seq)
-    }
-
-    /// Ends a request: in the log of its job, for its caller, and for the watches.
-    pub(super) fn end_request(&mut self, cx: &mut Context, key: RequestKey, end: &End) {
-        let RequestKey { job, seq } = key;
-        let Some(entry) = self.entry(key).filter(|entry| entry.is_open()) else {
-            return;
-        };
-        let (request_job, returns) = (entry.alloc, entry.returns.clone());
-        let context = RequestEnd {
-            seq,
-            status: end.status,
-            reason: end.reason.clone(),
-            results: end.results.clone(),
-            nodes: end.nodes,
-            lent: end.lent.clone(),
-        };
-        for until in end.lent.iter().filter_map(|lend| lend.until) {
-            self.timers.set(until, job);
-        }
-        let event = Event::with(cx.now, "penstock.alloc-end", &context);
-        self.log(cx, job, event);
-        self.await_returns(cx, job, &returns, end);
-        if let Some(caller) = self.listeners.take_caller(key) {
-            let response = end_response(end.status, &end.reason, &end.results);
-            respond_finally(cx, &caller, &response);
-        }
-        self.time_requests.ended(key);
-        if let Some(entry) = self.entry(key) {
-            self.listeners.notify(cx, job, entry);
-        }
-        if end.status != Status::SUCCESS.0
-            && let Some(request_job) = request_job
-        {
-            self.end_parts(cx, request_job, end);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::Elastic;
-    use crate::fixture::{
-        add_allocated_job, add_pending_job, context, described, message, request,
-    };
-    use crate::settings::Settings;
-
-    #[test]
-    fn only_running_jobs_make_requests() {
-        let mut cx = context(Settings::default());
-        let mut elastic = Elastic::default();
-        let id = add_pending_job(&mut cx);
-        let payload = json!({"job": id, "directive": "new"}).to_string();
-        let alloc = message("pmix.alloc", "task", &payload);
-        elastic.alloc(&mut cx, request(&alloc)).unwrap();
-        assert_eq!(described(&mut cx), ["send pmix.alloc"]);
-        assert!(elastic.ledger.account(id).is_none());
-    }
-
-    #[test]
-    fn a_release_ends_at_once_and_is_in_the_log() {
-        let mut cx = context(Settings::default());
-        let mut elastic = Elastic::default();
-        let id = add_allocated_job(&mut cx);
-        let payload = json!({
-            "job": id,
-            "directive": "release",
-            "attributes": [{"key": "pmix.alloc.nnodes", "value": 1}],
-        });
-        let alloc = message("pmix.alloc", "task", &payload.to_string());
-        elastic.alloc(&mut cx, request(&alloc)).unwrap();
-        let effects = described(&mut cx);
-        assert_eq!(effects.first().unwrap(), "log penstock.alloc-request");
-        assert_eq!(effects.last().unwrap(), "send pmix.alloc");
-        let freed = cx.jobs.record(id).unwrap().freed().len();
-        assert_eq!(freed, 1);
     }
 }

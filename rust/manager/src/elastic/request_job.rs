@@ -1,25 +1,16 @@
 //! Request jobs: jobs without tasks that carry a PMIx request through the queue.
 
-use penstock_elastic::{Attempt, Demand, Denial, Status};
+use penstock_elastic::{Demand, Denial, Status};
 use penstock_flux::RequestError;
+use penstock_flux::eventlog::Submit;
 
+use super::peer::Elastic;
 use crate::context::Context;
+use crate::event::Event;
 use crate::flex::ElasticRequest;
 use crate::jobspecs::{self, Checked, Limited};
 use crate::record::Record;
 use penstock_jobspec::job_id::JobId;
-
-impl ElasticRequest {
-    /// The request job of the first part, given that of one part.
-    pub(super) fn first(&self, id: JobId) -> JobId {
-        self.before.first().copied().unwrap_or(id)
-    }
-
-    /// Whether a part is to be requested after this one.
-    pub(super) fn has_next_part(&self) -> bool {
-        self.attempt != Attempt::Partial && !self.demand.rest.is_empty()
-    }
-}
 
 /// The PMIx request that a job carries.
 pub(super) fn request_of(cx: &Context, id: JobId) -> Option<&ElasticRequest> {
@@ -76,4 +67,38 @@ pub(super) fn time_left(cx: &Context, id: JobId) -> f64 {
     let record = cx.jobs.record(id);
     let end = record.and_then(Record::expiration);
     end.map_or(0.0, |end| (end - cx.now).max(1.0))
+}
+
+impl Elastic {
+    /// Adds the request job of a request, or of a part of one.
+    pub(super) fn add_request_job(
+        &mut self,
+        cx: &mut Context,
+        id: JobId,
+        request: &ElasticRequest,
+        checked: Checked,
+    ) {
+        let Some(record) = cx.jobs.record(request.job) else {
+            return;
+        };
+        let (userid, urgency) = (record.userid(), record.urgency());
+        let stored = checked.store(cx);
+        let context = Submit {
+            userid,
+            urgency,
+            flags: 0,
+            version: Submit::VERSION,
+        };
+        let submit = Event::with(cx.now, "submit", &context);
+        cx.add_job(id, userid, &stored, &submit);
+        let event = Event::with(cx.now, "penstock.request", request);
+        self.log(cx, id, event);
+        self.decide_soon(cx, id);
+    }
+
+    /// Begins the time in which the scheduler is to decide about a request job.
+    pub(super) fn decide_soon(&mut self, cx: &Context, id: JobId) {
+        let by = self.probes.await_decision(id, cx.now);
+        self.timers.set(by, id);
+    }
 }

@@ -1,14 +1,14 @@
 //! Submission of request jobs: attempts with every wish met, then whole, then in part.
 
 use penstock_elastic::{Attempt, Demand, Denial, Entry, Return, Status};
-use penstock_flux::eventlog::Submit;
 use penstock_jobspec::job_id::JobId;
 
 use super::call::Call;
 use super::limits::Satisfiable;
 use super::parts::FirstPart;
-use super::peer::{Elastic, End};
+use super::peer::Elastic;
 use super::request_job::{check_jobspec, first_ask, time_left};
+use super::requests::End;
 use crate::context::Context;
 use crate::effect::{Effect, RequestKey};
 use crate::event::Event;
@@ -98,32 +98,6 @@ impl Elastic {
         self.log_request(cx, call, entry);
         self.add_request_job(cx, id, &request_job, checked);
         Ok(())
-    }
-
-    /// Adds the request job of a request, or of a part of one.
-    pub(super) fn add_request_job(
-        &mut self,
-        cx: &mut Context,
-        id: JobId,
-        request: &ElasticRequest,
-        checked: Checked,
-    ) {
-        let Some(record) = cx.jobs.record(request.job) else {
-            return;
-        };
-        let (userid, urgency) = (record.userid(), record.urgency());
-        let stored = checked.store(cx);
-        let context = Submit {
-            userid,
-            urgency,
-            flags: 0,
-            version: Submit::VERSION,
-        };
-        let submit = Event::with(cx.now, "submit", &context);
-        cx.add_job(id, userid, &stored, &submit);
-        let event = Event::with(cx.now, "penstock.request", request);
-        self.log(cx, id, event);
-        self.decide_soon(cx, id);
     }
 
     /// Decides a request for which nothing was allocated at once: it continues with its next attempt, or
@@ -263,11 +237,5 @@ impl Elastic {
             let reason = format!("{requested} did not become free in time");
             self.deny(cx, id, Status::TIMEOUT, &reason);
         }
-    }
-
-    /// Begins the time in which the scheduler is to decide about a request job.
-    pub(super) fn decide_soon(&mut self, cx: &Context, id: JobId) {
-        let by = self.probes.await_decision(id, cx.now);
-        self.timers.set(by, id);
     }
 }

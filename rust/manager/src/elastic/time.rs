@@ -6,7 +6,8 @@ use penstock_flux::RequestError;
 use penstock_flux::errno::EAGAIN;
 
 use super::naming::name_of;
-use super::peer::{Elastic, End};
+use super::peer::Elastic;
+use super::requests::End;
 use super::result::{add_dropped, to_json, whole_seconds};
 use super::tables::Amount;
 use crate::context::Context;

@@ -97,6 +97,15 @@ impl Elastic {
             .collect()
     }
 
+    /// Whether the timers that follow from a job's events are set, unless they were due at `now`.
+    #[cfg(debug_assertions)]
+    pub(crate) fn has_timers_of(&self, record: &Record, now: f64) -> bool {
+        let times = self.logged_times(record);
+        times
+            .into_iter()
+            .all(|time| self.timers.has(time, record.id(), now))
+    }
+
     /// Sets the timers of a job, its requests and loans after a restart.
     pub(crate) fn resume(&mut self, cx: &mut Context, id: JobId) {
         let Some(record) = cx.jobs.record(id) else {
