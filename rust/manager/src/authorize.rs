@@ -1,5 +1,8 @@
-//! Authorization: the role that each method requires, and the rules that depend on a value in the
-//! request. The [router](crate::router) applies the roles; no other module checks the sender.
+//! Authorization: the roles that methods require, and the rules that depend on a value in the request.
+//!
+//! The [router](crate::router) checks the role before it calls a handler. A method whose rule depends on
+//! a value has no role: its handler applies the rule and returns a [`Decided`], which only this file
+//! makes. A handler that applies none does not compile.
 
 use penstock_flux::role::owner_only;
 use penstock_flux::{Credentials, RequestError};
@@ -22,9 +25,6 @@ pub(crate) enum Caller {
     Anyone,
     /// The owner of the one job that the payload names, or the instance owner.
     JobOwner(JobKey),
-    /// Depends on values in the request: the handler calls the rule in this file. Methods for several
-    /// jobs reject single jobs, and the `pmix` methods answer with a PMIx status.
-    ByValue,
     /// The instance owner.
     Owner,
 }
@@ -48,10 +48,44 @@ struct JobOnly {
     job: JobId,
 }
 
+/// A value, and the proof that a rule was applied to the request.
+#[derive(Debug)]
+pub(crate) struct Decided<T>(T);
+
+impl<T> Decided<T> {
+    /// Applies a function to the value.
+    pub(crate) fn map<U>(self, function: impl FnOnce(T) -> U) -> Decided<U> {
+        Decided(function(self.0))
+    }
+
+    /// Replaces the value.
+    pub(crate) fn with<U>(self, value: U) -> Decided<U> {
+        self.map(|_| value)
+    }
+
+    /// Separates the value from the proof.
+    pub(crate) fn split(self) -> (T, Decided<()>) {
+        (self.0, Decided(()))
+    }
+}
+
+/// Runs an operation for each of several items, with a rule for each, and reports the results.
+pub(crate) fn each<I: Copy, T>(
+    items: impl IntoIterator<Item = I>,
+    mut operation: impl FnMut(I) -> Result<Decided<T>, RequestError>,
+    mut report: impl FnMut(I, Result<T, RequestError>),
+) -> Decided<()> {
+    for item in items {
+        let result = operation(item);
+        report(item, result.map(|decided| decided.0));
+    }
+    Decided(())
+}
+
 /// Checks that the sender of a request has the role that its method requires.
 pub(crate) fn check(caller: Caller, jobs: &Jobs, request: Request<'_>) -> Result<(), RequestError> {
     let id = match caller {
-        Caller::Anyone | Caller::ByValue => return Ok(()),
+        Caller::Anyone => return Ok(()),
         Caller::Owner => return request.sender.require_owner(request.message.topic()),
         Caller::JobOwner(JobKey::Id) => request.payload::<IdOnly>()?.id,
         Caller::JobOwner(JobKey::Job) => request.payload::<JobOnly>()?.job,
@@ -60,21 +94,37 @@ pub(crate) fn check(caller: Caller, jobs: &Jobs, request: Request<'_>) -> Result
 }
 
 /// The job, if the sender may see and change it: its owner or the instance owner.
-pub(crate) fn job(jobs: &Jobs, sender: Credentials, id: JobId) -> Result<&Job, RequestError> {
+pub(crate) fn job(
+    jobs: &Jobs,
+    sender: Credentials,
+    id: JobId,
+) -> Result<Decided<&Job>, RequestError> {
     let job = jobs.known(id)?;
     if sender.may_act_for(job.record.userid()) {
-        return Ok(job);
+        return Ok(Decided(job));
     }
     let text = format!("job {id} belongs to another user");
     Err(RequestError::not_permitted(text))
 }
 
+/// The same rule, for a method that answers a denial with a status of its own.
+pub(crate) fn job_or_denial(
+    jobs: &Jobs,
+    sender: Credentials,
+    id: JobId,
+) -> Decided<Result<&Job, RequestError>> {
+    Decided(job(jobs, sender, id).map(|decided| decided.0))
+}
+
 /// Submissions: guests may have jobs only if the settings say so.
-pub(crate) fn submit(settings: &Settings, sender: Credentials) -> Result<(), RequestError> {
-    if settings.guests {
-        return Ok(());
+pub(crate) fn submit(
+    settings: &Settings,
+    sender: Credentials,
+) -> Result<Decided<()>, RequestError> {
+    if !settings.guests {
+        sender.require_owner("a submission to an instance without guests")?;
     }
-    sender.require_owner("a submission to an instance without guests")
+    Ok(Decided(()))
 }
 
 /// A job's urgency: above the default it is the instance owner's (RFC 30).
@@ -99,9 +149,9 @@ pub(crate) fn is_limited(sender: Credentials) -> bool {
 }
 
 /// The jobs of a user: that user's and the instance owner's to list.
-pub(crate) fn jobs_of(sender: Credentials, userid: u32) -> Result<(), RequestError> {
+pub(crate) fn jobs_of(sender: Credentials, userid: u32) -> Result<Decided<()>, RequestError> {
     if sender.may_act_for(userid) {
-        return Ok(());
+        return Ok(Decided(()));
     }
     Err(owner_only(&format!("the jobs of user {userid}")))
 }
@@ -112,8 +162,9 @@ pub(crate) fn default_user(sender: Credentials) -> Option<u32> {
 }
 
 /// A key of the store that is no document of a job.
-pub(crate) fn store_key(sender: Credentials, key: &str) -> Result<(), RequestError> {
-    sender.require_owner(&format!("key `{key}`"))
+pub(crate) fn store_key(sender: Credentials, key: &str) -> Result<Decided<()>, RequestError> {
+    sender.require_owner(&format!("key `{key}`"))?;
+    Ok(Decided(()))
 }
 
 /// A dependency on a job: its owner's and the instance owner's.

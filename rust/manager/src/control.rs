@@ -6,7 +6,7 @@ use penstock_flux::job_manager::{BulkResponse, KillRequest, MemoRequest, RaiseRe
 use penstock_jobspec::job_id::JobId;
 use serde_json::Map;
 
-use crate::authorize;
+use crate::authorize::{self, Decided};
 use crate::context::{Context, Raise};
 use crate::effect::Effect;
 use crate::event::Event;
@@ -20,25 +20,47 @@ pub(crate) fn for_each(
     ids: impl IntoIterator<Item = JobId>,
     mut operation: impl FnMut(JobId) -> Result<(), RequestError>,
 ) -> Reply {
-    let mut response = BulkResponse {
-        count: 0,
-        errors: Map::new(),
-    };
+    let mut response = empty();
     for id in ids {
-        match operation(id) {
-            Ok(()) => response.count += 1,
-            Err(error) => {
-                response
-                    .errors
-                    .insert(id.get().to_string(), error.text.into());
-            }
-        }
+        report(&mut response, id, operation(id));
     }
     Reply::of(&response)
 }
 
+/// Applies an operation to several jobs, with a rule of authorization for each.
+pub(crate) fn decide_each(
+    ids: impl IntoIterator<Item = JobId>,
+    operation: impl FnMut(JobId) -> Result<Decided<()>, RequestError>,
+) -> Decided<Reply> {
+    let mut response = empty();
+    let decided = authorize::each(ids, operation, |id, result| {
+        report(&mut response, id, result);
+    });
+    decided.with(Reply::of(&response))
+}
+
+fn empty() -> BulkResponse {
+    BulkResponse {
+        count: 0,
+        errors: Map::new(),
+    }
+}
+
+fn report(response: &mut BulkResponse, id: JobId, result: Result<(), RequestError>) {
+    match result {
+        Ok(()) => response.count += 1,
+        Err(error) => {
+            let id = id.get().to_string();
+            response.errors.insert(id, error.text.into());
+        }
+    }
+}
+
 /// `job-manager.raise` for one job, for several, or for all active ones.
-pub(crate) fn raise(cx: &mut Context, request: Request<'_>) -> Handled {
+pub(crate) fn raise(
+    cx: &mut Context,
+    request: Request<'_>,
+) -> Result<Decided<Reply>, RequestError> {
     let raise: RaiseRequest<'_> = request.payload()?;
     let severity = raise.severity;
     if !(0..=7).contains(&severity) {
@@ -52,8 +74,8 @@ pub(crate) fn raise(cx: &mut Context, request: Request<'_>) -> Handled {
     let sender = request.sender;
     let ids = match (raise.id, &raise.ids) {
         (Some(id), _) => {
-            raise_one(cx, request, &raise, id)?;
-            return Ok(Reply::Empty);
+            let decided = raise_one(cx, request, &raise, id)?;
+            return Ok(decided.with(Reply::Empty));
         }
         (None, Some(ids)) => ids.clone(),
         (None, None) if raise.all => {
@@ -67,7 +89,7 @@ pub(crate) fn raise(cx: &mut Context, request: Request<'_>) -> Handled {
         }
         (None, None) => return Err(RequestError::invalid("expected `id`, `ids` or `all`")),
     };
-    Ok(for_each(ids, |id| raise_one(cx, request, &raise, id)))
+    Ok(decide_each(ids, |id| raise_one(cx, request, &raise, id)))
 }
 
 fn raise_one(
@@ -75,8 +97,8 @@ fn raise_one(
     request: Request<'_>,
     raise: &RaiseRequest<'_>,
     id: JobId,
-) -> Result<(), RequestError> {
-    authorize::job(&cx.jobs, request.sender, id)?;
+) -> Result<Decided<()>, RequestError> {
+    let decided = authorize::job(&cx.jobs, request.sender, id)?.with(());
     cx.jobs.active(id)?;
     let raise = Raise {
         kind: &raise.kind,
@@ -86,11 +108,11 @@ fn raise_one(
         wait_status: raise.wait_status.map(i32::from),
     };
     cx.raise(id, &raise);
-    Ok(())
+    Ok(decided)
 }
 
 /// `job-manager.kill`: a signal for the tasks of one job or several.
-pub(crate) fn kill(cx: &mut Context, request: Request<'_>) -> Handled {
+pub(crate) fn kill(cx: &mut Context, request: Request<'_>) -> Result<Decided<Reply>, RequestError> {
     let kill: KillRequest = request.payload()?;
     let signum = kill.signum;
     if !(1..=64).contains(&signum) {
@@ -98,7 +120,7 @@ pub(crate) fn kill(cx: &mut Context, request: Request<'_>) -> Handled {
         return Err(RequestError::invalid(text));
     }
     let mut kill_one = |id| {
-        authorize::job(&cx.jobs, request.sender, id)?;
+        let decided = authorize::job(&cx.jobs, request.sender, id)?.with(());
         let job = cx.jobs.active(id)?;
         // A job whose prolog is running has no tasks that a signal could reach.
         if job.record.state() != State::Run || !job.dialogue.exec().is_outstanding() {
@@ -106,14 +128,14 @@ pub(crate) fn kill(cx: &mut Context, request: Request<'_>) -> Handled {
             return Err(RequestError::invalid(text));
         }
         cx.effect(Effect::Kill { id, signum });
-        Ok(())
+        Ok(decided)
     };
     match (kill.id, kill.ids) {
         (Some(id), None) => {
-            kill_one(id)?;
-            Ok(Reply::of(&NoData {}))
+            let decided = kill_one(id)?;
+            Ok(decided.with(Reply::of(&NoData {})))
         }
-        (None, Some(ids)) => Ok(for_each(ids, kill_one)),
+        (None, Some(ids)) => Ok(decide_each(ids, kill_one)),
         _ => Err(RequestError::invalid("expected `id` or `ids`")),
     }
 }

@@ -3,9 +3,9 @@
 use penstock_flux::RequestError;
 use penstock_flux::job_manager::{HistoryRequest, HistoryResponse};
 
-use crate::authorize;
+use crate::authorize::{self, Decided};
 use crate::context::Context;
-use crate::rpc::{Handled, Reply, Request};
+use crate::rpc::{Reply, Request};
 use penstock_jobspec::job_id::JobId;
 
 /// A Python slice of a list: `[start:stop:step]`, each part optional.
@@ -81,11 +81,11 @@ impl Slice {
 }
 
 /// `job-manager.history.get`.
-pub(crate) fn history(cx: &Context, request: Request<'_>) -> Handled {
+pub(crate) fn history(cx: &Context, request: Request<'_>) -> Result<Decided<Reply>, RequestError> {
     let history: HistoryRequest<'_> = request.payload()?;
     let slice = Slice::parse(&history.slice)?;
     let userid = history.userid.unwrap_or(request.sender.userid);
-    authorize::jobs_of(request.sender, userid)?;
+    let decided = authorize::jobs_of(request.sender, userid)?;
     let jobs = cx.jobs.iter().rev();
     let theirs = jobs.filter(|job| job.record.userid() == userid);
     // The usual slice is of the newest: the others need not be looked at.
@@ -98,7 +98,7 @@ pub(crate) fn history(cx: &Context, request: Request<'_>) -> Handled {
         .map(|job| job.record.id())
         .collect();
     let jobs = slice.of(&ids);
-    Ok(Reply::of(&HistoryResponse { jobs }))
+    Ok(decided.with(Reply::of(&HistoryResponse { jobs })))
 }
 
 #[cfg(test)]

@@ -1,53 +1,60 @@
 //! `job-ingest.submit`: one jobspec, several copies of one, or several jobspecs in one request.
 
-use penstock_flux::RequestError;
 use penstock_flux::eventlog::Submit;
 use penstock_flux::job_ingest::{
     SubmitCopiesResponse, SubmitManyResponse, SubmitRequest, SubmitResponse, SubmitResult,
 };
 use penstock_flux::urgency::{DEFAULT, EXPEDITE};
+use penstock_flux::{Json, RequestError};
 use penstock_jobspec::job_id::JobId;
 
-use crate::authorize;
+use crate::authorize::{self, Decided};
 use crate::context::Context;
 use crate::event::Event;
 use crate::jobspecs;
-use crate::rpc::{Handled, Reply, Request};
+use crate::rpc::{Reply, Request};
 use crate::signed;
 
 /// The greatest number of jobs that one submission may make.
 const MAX_COUNT: u64 = 10_000_000;
 
 /// `job-ingest.submit`. The ids are sent when the jobs are durable.
-pub(crate) fn submit(cx: &mut Context, request: Request<'_>) -> Handled {
+pub(crate) fn submit(
+    cx: &mut Context,
+    request: Request<'_>,
+) -> Result<Decided<Reply>, RequestError> {
     let submission: SubmitRequest<'_> = request.payload()?;
     if let Some(jobs) = &submission.jobs {
-        let results = jobs.iter().map(|job| {
-            let job = penstock_flux::read(Some(job.0.as_bytes()))
-                .map_err(|error| RequestError::protocol(format!("malformed submission: {error}")));
-            match job.and_then(|job| accept(cx, request, &job)) {
+        let mut results = Vec::new();
+        let submit_one = |job: &Json<'_>| {
+            let job = penstock_flux::read(Some(job.0.as_bytes())).map_err(|error| {
+                RequestError::protocol(format!("malformed submission: {error}"))
+            })?;
+            accept(cx, request, &job)
+        };
+        let decided = authorize::each(jobs, submit_one, |_, result| {
+            results.push(match result {
                 Ok(ids) => SubmitResult::Ids(ids),
                 Err(error) => SubmitResult::Error(error.text),
-            }
+            });
         });
-        let results = results.collect();
-        return Ok(Reply::of(&SubmitManyResponse { results }));
+        return Ok(decided.with(Reply::of(&SubmitManyResponse { results })));
     }
-    let ids = accept(cx, request, &submission)?;
-    Ok(match (submission.count, ids.as_slice()) {
+    let (ids, decided) = accept(cx, request, &submission)?.split();
+    Ok(decided.with(match (submission.count, ids.as_slice()) {
         (None, [id]) => Reply::of(&SubmitResponse { id: *id }),
         _ => Reply::of(&SubmitCopiesResponse { ids }),
-    })
+    }))
 }
 
 fn accept(
     cx: &mut Context,
     request: Request<'_>,
     submission: &SubmitRequest<'_>,
-) -> Result<Vec<JobId>, RequestError> {
+) -> Result<Decided<Vec<JobId>>, RequestError> {
     let userid = request.sender.userid;
     let urgency = submission.urgency.unwrap_or(DEFAULT.into());
-    let urgency = check_submitter(cx, request, urgency)?;
+    let (urgency, decided) = check_submitter(cx, request, urgency)?.split();
     let count = submission.count.unwrap_or(1);
     if !(1..=MAX_COUNT).contains(&count) {
         let text = format!("count {count} is out of range: expected 1 to {MAX_COUNT}");
@@ -75,17 +82,22 @@ fn accept(
     };
     let submit = Event::with(cx.now, "submit", &context);
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    Ok(cx.add_jobs(count, userid, &stored, &submit))
+    let ids = cx.add_jobs(count, userid, &stored, &submit);
+    Ok(decided.with(ids))
 }
 
 /// The urgency of a submission, if the sender may submit with it.
-fn check_submitter(cx: &Context, request: Request<'_>, urgency: i64) -> Result<u8, RequestError> {
-    authorize::submit(&cx.settings, request.sender)?;
+fn check_submitter(
+    cx: &Context,
+    request: Request<'_>,
+    urgency: i64,
+) -> Result<Decided<u8>, RequestError> {
+    let decided = authorize::submit(&cx.settings, request.sender)?;
     let valid = u8::try_from(urgency).ok();
     let Some(valid) = valid.filter(|valid| *valid <= EXPEDITE) else {
         let text = format!("urgency {urgency} is out of range: expected 0 to 31");
         return Err(RequestError::invalid(text));
     };
     authorize::urgency(request.sender, urgency)?;
-    Ok(valid)
+    Ok(decided.with(valid))
 }

@@ -12,7 +12,7 @@ use penstock_flux::{Allocation, RequestError, TypedPayload};
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
-use crate::authorize;
+use crate::authorize::{self, Decided};
 use crate::context::Context;
 use crate::info;
 use crate::rpc::{Handled, Reply, Request};
@@ -140,19 +140,24 @@ fn apply(cx: &mut Context, commit: Commit) -> Handled {
 }
 
 /// `kvs.lookup`: a document of a job that the sender may see; other keys are the owner's.
-pub(crate) fn lookup(cx: &mut Context, request: Request<'_>) -> Handled {
+pub(crate) fn lookup(
+    cx: &mut Context,
+    request: Request<'_>,
+) -> Result<Decided<Reply>, RequestError> {
     let lookup: LookupRequest<'_> = request.payload()?;
     check_namespace(lookup.namespace.as_deref())?;
-    let data = if let Some((id, document)) = job_key(&lookup.key) {
-        authorize::job(&cx.jobs, request.sender, id)?;
-        info::document(cx, id, document)?.map(String::into_bytes)
+    let (data, decided) = if let Some((id, document)) = job_key(&lookup.key) {
+        let decided = authorize::job(&cx.jobs, request.sender, id)?.with(());
+        let document = info::document(cx, id, document)?;
+        (document.map(String::into_bytes), decided)
     } else {
-        authorize::store_key(request.sender, &lookup.key)?;
-        cx.storage.run(|store| store.value(&lookup.key))
+        let decided = authorize::store_key(request.sender, &lookup.key)?;
+        let value = cx.storage.run(|store| store.value(&lookup.key));
+        (value, decided)
     };
     let data = data.ok_or_else(|| RequestError::not_found(""))?;
     let val = Dirent::val(BASE64.encode(data));
-    Ok(Reply::of(&LookupResponse { val }))
+    Ok(decided.with(Reply::of(&LookupResponse { val })))
 }
 
 fn decode(key: &str, dirent: &Dirent<'_>) -> Result<Vec<u8>, RequestError> {

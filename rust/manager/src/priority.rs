@@ -7,9 +7,9 @@ use penstock_flux::job_manager::{PrioritizeRequest, UrgencyRequest, UrgencyRespo
 use penstock_flux::urgency::{EXPEDITE, HOLD, priority};
 use penstock_jobspec::job_id::JobId;
 
-use crate::authorize;
+use crate::authorize::{self, Decided};
 use crate::context::Context;
-use crate::control::for_each;
+use crate::control::{decide_each, for_each};
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::record::Record;
@@ -17,7 +17,10 @@ use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
 /// `job-manager.urgency`: another urgency, and with it another priority, for jobs without resources.
-pub(crate) fn set_urgency(cx: &mut Context, request: Request<'_>) -> Handled {
+pub(crate) fn set_urgency(
+    cx: &mut Context,
+    request: Request<'_>,
+) -> Result<Decided<Reply>, RequestError> {
     let change: UrgencyRequest = request.payload()?;
     let urgency = u8::try_from(change.urgency).ok();
     let Some(urgency) = urgency.filter(|urgency| *urgency <= EXPEDITE) else {
@@ -27,21 +30,23 @@ pub(crate) fn set_urgency(cx: &mut Context, request: Request<'_>) -> Handled {
     };
     authorize::urgency(request.sender, change.urgency)?;
     let mut change_one = |id| {
-        authorize::job(&cx.jobs, request.sender, id)?;
+        let decided = authorize::job(&cx.jobs, request.sender, id)?.with(());
         let record = without_resources(cx, id, "urgency")?;
         let old = record.urgency();
         let userid = request.sender.userid;
         let context = eventlog::Urgency { urgency, userid };
         cx.log(id, Event::with(cx.now, "urgency", &context));
         set_priority(cx, id, priority(urgency));
-        Ok(old)
+        Ok(decided.with(old))
     };
     match (change.id, change.ids) {
         (Some(id), None) => {
-            let old = change_one(id)?;
-            Ok(Reply::of(&UrgencyResponse { old }))
+            let (old, decided) = change_one(id)?.split();
+            Ok(decided.with(Reply::of(&UrgencyResponse { old })))
         }
-        (None, Some(ids)) => Ok(for_each(ids, |id| change_one(id).map(|_| ()))),
+        (None, Some(ids)) => Ok(decide_each(ids, |id| {
+            change_one(id).map(|decided| decided.with(()))
+        })),
         _ => Err(RequestError::invalid("expected `id` or `ids`")),
     }
 }

@@ -3,7 +3,7 @@
 use penstock_flux::{Payload, RequestError, topic};
 use penstock_wire::{Message, MessageType};
 
-use crate::authorize::{self, Caller, JobKey};
+use crate::authorize::{self, Caller, Decided, JobKey};
 use crate::control;
 use crate::history;
 use crate::info;
@@ -28,27 +28,46 @@ enum Mode {
 }
 
 type Handler = fn(&mut Manager, Request<'_>) -> Handled;
+type DecidingHandler = fn(&mut Manager, Request<'_>) -> Result<Decided<Reply>, RequestError>;
+
+/// The authorization of a method, and its handler.
+#[derive(Clone, Copy)]
+enum Access {
+    /// The router checks the role of the sender.
+    Role(Caller, Handler),
+    /// The handler applies a rule that depends on values in the request: a method for several jobs
+    /// rejects single jobs, and the `pmix` methods answer with a PMIx status.
+    Value(DecidingHandler),
+}
 
 /// One method.
 struct Route {
     topic: &'static str,
-    caller: Caller,
     mode: Mode,
-    handler: Handler,
+    access: Access,
 }
 
 const fn route(topic: &'static str, caller: Caller, mode: Mode, handler: Handler) -> Route {
+    let access = Access::Role(caller, handler);
     Route {
         topic,
-        caller,
         mode,
-        handler,
+        access,
+    }
+}
+
+const fn by_value(topic: &'static str, mode: Mode, handler: DecidingHandler) -> Route {
+    let access = Access::Value(handler);
+    Route {
+        topic,
+        mode,
+        access,
     }
 }
 
 /// Every method, sorted by topic.
 const ROUTES: [Route; 38] = {
-    use Caller::{Anyone, ByValue, JobOwner, Owner};
+    use Caller::{Anyone, JobOwner, Owner};
     use JobKey::{Id, Job};
     use Mode::{Single, Streaming};
     use topic::{job_info, job_ingest, job_manager, kvs as kv, pmix};
@@ -62,7 +81,7 @@ const ROUTES: [Route; 38] = {
         route(job_info::LOOKUP, JobOwner(Id), Single, |m, r| {
             info::lookup(&mut m.cx, r)
         }),
-        route(job_ingest::SUBMIT, ByValue, Single, |m, r| {
+        by_value(job_ingest::SUBMIT, Single, |m, r| {
             ingest::submit(&mut m.cx, r)
         }),
         route(topic::job_list::JOB_STATS, Anyone, Single, |m, _| {
@@ -95,7 +114,7 @@ const ROUTES: [Route; 38] = {
         route(job_manager::EXEC_HELLO, Owner, Single, |m, r| {
             m.exec.hello(&mut m.cx, r)
         }),
-        route(job_manager::HISTORY_GET, ByValue, Single, |m, r| {
+        by_value(job_manager::HISTORY_GET, Single, |m, r| {
             history::history(&m.cx, r)
         }),
         route(job_manager::IDLE, Anyone, Single, |m, r| {
@@ -104,7 +123,7 @@ const ROUTES: [Route; 38] = {
         route(job_manager::IDLE_CANCEL, Anyone, Single, |m, r| {
             m.queries.watchers.drain_cancel(&mut m.cx, r)
         }),
-        route(job_manager::KILL, ByValue, Single, |m, r| {
+        by_value(job_manager::KILL, Single, |m, r| {
             control::kill(&mut m.cx, r)
         }),
         route(job_manager::MEMO, JobOwner(Id), Single, |m, r| {
@@ -130,7 +149,7 @@ const ROUTES: [Route; 38] = {
         route(job_manager::QUEUE_STATUS, Anyone, Single, |m, r| {
             queue_admin::queue_status(&m.cx, r)
         }),
-        route(job_manager::RAISE, ByValue, Single, |m, r| {
+        by_value(job_manager::RAISE, Single, |m, r| {
             control::raise(&mut m.cx, r)
         }),
         route(job_manager::SCHED_HELLO, Owner, Streaming, |m, r| {
@@ -142,20 +161,16 @@ const ROUTES: [Route; 38] = {
         route(job_manager::UPDATE, JobOwner(Id), Single, |m, r| {
             update::update(&mut m.cx, r)
         }),
-        route(job_manager::URGENCY, ByValue, Single, |m, r| {
+        by_value(job_manager::URGENCY, Single, |m, r| {
             priority::set_urgency(&mut m.cx, r)
         }),
         route(kv::COMMIT, Owner, Single, |m, r| kvs::commit(&mut m.cx, r)),
-        route(kv::LOOKUP, ByValue, Single, |m, r| {
-            kvs::lookup(&mut m.cx, r)
-        }),
-        route(pmix::ALLOC, ByValue, Single, |m, r| {
-            m.elastic.alloc(&mut m.cx, r)
-        }),
+        by_value(kv::LOOKUP, Single, |m, r| kvs::lookup(&mut m.cx, r)),
+        by_value(pmix::ALLOC, Single, |m, r| m.elastic.alloc(&mut m.cx, r)),
         route(pmix::ALLOC_CANCEL, Anyone, Single, |m, r| {
             m.elastic.alloc_cancel(&mut m.cx, r)
         }),
-        route(pmix::CANCEL, ByValue, Single, |m, r| {
+        by_value(pmix::CANCEL, Single, |m, r| {
             m.elastic.cancel_request(&mut m.cx, r)
         }),
         route(pmix::EVENTS, JobOwner(Job), Streaming, |m, r| {
@@ -164,9 +179,7 @@ const ROUTES: [Route; 38] = {
         route(pmix::EVENTS_CANCEL, Anyone, Single, |m, r| {
             m.elastic.events_cancel(&mut m.cx, r)
         }),
-        route(pmix::QUERY, ByValue, Single, |m, r| {
-            m.elastic.query(&m.cx, r)
-        }),
+        by_value(pmix::QUERY, Single, |m, r| m.elastic.query(&m.cx, r)),
     ]
 };
 
@@ -280,7 +293,7 @@ impl Manager {
         }
     }
 
-    /// Calls a method. This is the one place that checks roles.
+    /// Calls a method. No other function checks roles.
     fn call(&mut self, route: &Route, request: Request<'_>) -> Handled {
         let (message, topic) = (request.message, route.topic);
         if route.mode == Mode::Streaming {
@@ -294,8 +307,13 @@ impl Manager {
                 return Err(RequestError::protocol(text));
             }
         }
-        authorize::check(route.caller, &self.cx.jobs, request)?;
-        (route.handler)(self, request)
+        match route.access {
+            Access::Role(caller, handler) => {
+                authorize::check(caller, &self.cx.jobs, request)?;
+                handler(self, request)
+            }
+            Access::Value(handler) => handler(self, request).map(|decided| decided.split().0),
+        }
     }
 
     /// Calls a method that every service has.

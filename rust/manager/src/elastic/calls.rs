@@ -14,12 +14,12 @@ use super::request_job::time_left;
 use super::requests::{End, end_response, respond_finally};
 use super::tables::Amount;
 use super::target::{Target, own_allocation};
-use crate::authorize;
+use crate::authorize::{self, Decided};
 use crate::context::Context;
 use crate::effect::RequestKey;
 
 use crate::jobs::Job;
-use crate::rpc::{self, Handled, Reply};
+use crate::rpc::{self, Reply};
 use crate::state::State;
 
 /// Why a request is denied before it begins.
@@ -57,30 +57,43 @@ pub(super) fn visible<'a>(
     cx: &'a Context,
     request: rpc::Request<'_>,
     job: JobId,
-) -> Result<&'a Job, Denial> {
-    authorize::job(&cx.jobs, request.sender, job).map_err(|error| {
+) -> Decided<Result<&'a Job, Denial>> {
+    let denial = |error: RequestError| {
         let status = if error.errnum == EPERM {
             Status::NO_PERMISSION
         } else {
             Status::NOT_FOUND
         };
         Denial::new(status, error.text)
-    })
+    };
+    let seen = authorize::job_or_denial(&cx.jobs, request.sender, job);
+    seen.map(|seen| seen.map_err(denial))
 }
 
 /// Checks that the sender may request for this job: its owner or the instance owner, while it runs.
-fn check_requester(cx: &Context, request: rpc::Request<'_>, job: JobId) -> Result<(), Denial> {
-    if visible(cx, request, job)?.record.state() == State::Run {
-        return Ok(());
-    }
-    let reason = format!("job {job} is not running");
-    Err(Denial::new(Status::NOT_FOUND, reason))
+fn check_requester(
+    cx: &Context,
+    request: rpc::Request<'_>,
+    job: JobId,
+) -> Decided<Result<(), Denial>> {
+    let check_state = |seen: &Job| {
+        if seen.record.state() == State::Run {
+            return Ok(());
+        }
+        let reason = format!("job {job} is not running");
+        Err(Denial::new(Status::NOT_FOUND, reason))
+    };
+    visible(cx, request, job).map(|seen| seen.and_then(check_state))
 }
 
 impl Elastic {
     /// `pmix.alloc`: a request of a running job. The last response says how it ended; a stream has a
     /// response before that if the request is queued.
-    pub(crate) fn alloc(&mut self, cx: &mut Context, request: rpc::Request<'_>) -> Handled {
+    pub(crate) fn alloc(
+        &mut self,
+        cx: &mut Context,
+        request: rpc::Request<'_>,
+    ) -> Result<Decided<Reply>, RequestError> {
         let message = request.message;
         let call: pmix::AllocRequest<'_> = request.payload()?;
         let attributes = read_attributes(&call.attributes)?;
@@ -89,43 +102,53 @@ impl Elastic {
             rank: call.rank,
             host: call.host.map(Text::into_string),
         };
-        if let Err(denial) = check_requester(cx, request, call.job) {
-            respond_denial(cx, message, &denial);
-            return Ok(Reply::Deferred);
+        let (allowed, decided) = check_requester(cx, request, call.job).split();
+        match allowed {
+            Ok(()) => self.begin_call(cx, message, &requester, &call.directive, &attributes),
+            Err(denial) => respond_denial(cx, message, &denial),
         }
-        let directive = match read_directive(&call.directive) {
+        Ok(decided.with(Reply::Deferred))
+    }
+
+    /// Reads the directive and the attributes of `pmix.alloc`, and begins the request.
+    fn begin_call(
+        &mut self,
+        cx: &mut Context,
+        message: &Message,
+        requester: &Requester,
+        directive: &Value,
+        attributes: &[Attribute],
+    ) {
+        let directive = match read_directive(directive) {
             Ok(directive) => directive,
             Err(denial) => {
-                let Some(number) = call.directive.as_u64() else {
-                    respond_denial(cx, message, &denial);
-                    return Ok(Reply::Deferred);
+                let Some(number) = directive.as_u64() else {
+                    return respond_denial(cx, message, &denial);
                 };
-                let names = Request::ids_of(Directive::New, &attributes);
+                let names = Request::ids_of(Directive::New, attributes);
                 let directive = Some(number);
                 let early = EarlyDenial { denial, directive };
-                self.begin(cx, message, &requester, names, Some(early));
-                return Ok(Reply::Deferred);
+                return self.begin(cx, message, requester, names, Some(early));
             }
         };
-        match Request::read(directive, &attributes) {
+        match Request::read(directive, attributes) {
             Ok(cancel) if directive == Directive::Cancel => {
                 let id = cancel.id.or(cancel.alloc);
-                let done = self.cancel_requests(cx, &requester, id.as_deref());
+                let done = self.cancel_requests(cx, requester, id.as_deref());
                 respond_finally(cx, message, &canceled(done));
             }
-            Ok(read) => self.begin(cx, message, &requester, read, None),
+            Ok(read) => self.begin(cx, message, requester, read, None),
             // The names in a cancel are those of another request.
             Err(denial) if directive == Directive::Cancel => respond_denial(cx, message, &denial),
             Err(denial) => {
-                let names = Request::ids_of(directive, &attributes);
+                let names = Request::ids_of(directive, attributes);
                 let early = EarlyDenial {
                     denial,
                     directive: None,
                 };
-                self.begin(cx, message, &requester, names, Some(early));
+                self.begin(cx, message, requester, names, Some(early));
             }
         }
-        Ok(Reply::Deferred)
     }
 
     /// Begins a request. A request that was denied before is logged too, so that watches report it.
@@ -218,16 +241,17 @@ impl Elastic {
         &mut self,
         cx: &mut Context,
         request: rpc::Request<'_>,
-    ) -> Handled {
+    ) -> Result<Decided<Reply>, RequestError> {
         let call: pmix::CancelRequest<'_> = request.payload()?;
         let requester = Requester {
             job: call.job,
             rank: call.rank,
             host: None,
         };
-        let seen = visible(cx, request, call.job).map(|_| ());
+        let (seen, decided) = visible(cx, request, call.job).split();
+        let seen = seen.map(|_| ());
         let done = seen.and_then(|()| self.cancel_requests(cx, &requester, call.id.as_deref()));
-        Ok(Reply::of(&canceled(done)))
+        Ok(decided.with(Reply::of(&canceled(done))))
     }
 
     fn cancel_requests(

@@ -1,6 +1,7 @@
 //! `pmix.query`: the requests and loans of a job.
 
 use penstock_elastic::{Account, Entry, Key, Progress, Status};
+use penstock_flux::RequestError;
 use penstock_flux::pmix::{JobRequest, LoanRow, QueryResponse, RequestRow};
 use penstock_hostlist::Hostlist;
 use serde_json::Value;
@@ -9,8 +10,9 @@ use super::calls::visible;
 use super::naming::{alloc_of, find};
 use super::peer::Elastic;
 use super::tables::LoanKey;
+use crate::authorize::Decided;
 use crate::context::Context;
-use crate::rpc::{Handled, Reply, Request};
+use crate::rpc::{Reply, Request};
 use crate::state::State;
 
 fn denied(status: Status, reason: &str) -> Reply {
@@ -24,18 +26,23 @@ fn denied(status: Status, reason: &str) -> Reply {
 
 impl Elastic {
     /// `pmix.query`: all requests, oldest first; with an id, the newest of that name.
-    pub(crate) fn query(&self, cx: &Context, request: Request<'_>) -> Handled {
+    pub(crate) fn query(
+        &self,
+        cx: &Context,
+        request: Request<'_>,
+    ) -> Result<Decided<Reply>, RequestError> {
         let query: JobRequest<'_> = request.payload()?;
-        let job = match visible(cx, request, query.job) {
+        let (seen, decided) = visible(cx, request, query.job).split();
+        let job = match seen {
             Ok(job) => job,
-            Err(denial) => return Ok(denied(denial.status, &denial.reason)),
+            Err(denial) => return Ok(decided.with(denied(denial.status, &denial.reason))),
         };
         let account = self.ledger.account(query.job);
         let entries: Vec<&Entry> = match query.id.as_deref() {
             Some(id) => {
                 let Some(newest) = account.and_then(|account| find(account, id)) else {
                     let reason = format!("no request `{}` of this job", id.escape_debug());
-                    return Ok(denied(Status::NOT_FOUND, &reason));
+                    return Ok(decided.with(denied(Status::NOT_FOUND, &reason)));
                 };
                 vec![newest]
             }
@@ -61,12 +68,13 @@ impl Elastic {
                 reason: postponed.map_or_else(String::new, |postponed| postponed.reason.clone()),
             }
         });
-        Ok(Reply::of(&QueryResponse {
+        let reply = Reply::of(&QueryResponse {
             status: 0,
             reason: String::new(),
             requests: entries.iter().map(|entry| self.row(cx, entry)).collect(),
             lent: lent.collect(),
-        }))
+        });
+        Ok(decided.with(reply))
     }
 
     fn row(&self, cx: &Context, entry: &Entry) -> RequestRow {
