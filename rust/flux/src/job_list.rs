@@ -1,5 +1,6 @@
 //! The service `job-list`: jobs as rows of attributes (RFC 43).
 
+use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -8,6 +9,29 @@ use crate::payload::{Json, Payload, Text, object, objects};
 
 /// The attributes of a job, by their names in RFC 43.
 pub type Row = Map<String, Value>;
+
+/// The annotation `elastic` of a job that takes part in flexible allocations (Penstock's own).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ElasticAnnotation {
+    /// The directive of the request that the job carries, by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directive: Option<String>,
+    /// The job that made that request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// The allocation that its resources join, if not that job's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<String>,
+    /// The user's id of that request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The request jobs of the job's grants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<String>,
+    /// The ranks that the job has released itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub released: Option<IdSet>,
+}
 
 /// `job-list.list`: a stream of rows, the newest job first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use penstock_elastic::{Attempt, Demand};
 use penstock_flux::eventlog::{ResourceAdd, ResourceRemove};
+use penstock_flux::job_list::ElasticAnnotation;
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
 
 use crate::effect::RequestKey;
 use crate::event::Event;
@@ -117,34 +117,31 @@ impl Flex {
         }
     }
 
-    /// The annotation that lists show beside the scheduler's.
-    pub(crate) fn annotation(&self) -> Option<Value> {
-        let mut shown = Map::new();
-        if let Some(request) = &self.request {
-            shown.insert("directive".to_owned(), request.directive.as_str().into());
-            shown.insert("job".to_owned(), request.job.to_string().into());
-            if let Some(joined) = request.joins.filter(|joined| *joined != request.job) {
-                let joined = joined.to_string();
-                shown.insert("allocation".to_owned(), joined.into());
-            }
-            if let Some(id) = &request.id {
-                shown.insert("id".to_owned(), id.as_str().into());
-            }
-        }
-        if !self.grants.is_empty() {
-            let grants = self.grants.iter().map(JobId::to_string);
-            shown.insert("grants".to_owned(), json!(grants.collect::<Vec<_>>()));
-        }
-        if !self.released.is_empty() {
-            let released = self.released.to_string();
-            shown.insert("released".to_owned(), released.into());
-        }
-        (!shown.is_empty()).then_some(Value::Object(shown))
+    /// The annotation that lists show beside the scheduler's; `None` if it would be empty.
+    pub(crate) fn annotation(&self) -> Option<ElasticAnnotation> {
+        let request = self.request.as_ref();
+        let joined = request.and_then(|request| {
+            let joins = request.joins;
+            joins.filter(|joined| *joined != request.job)
+        });
+        let annotation = ElasticAnnotation {
+            directive: request.map(|request| request.directive.clone()),
+            job: request.map(|request| request.job.to_string()),
+            allocation: joined.map(|joined| joined.to_string()),
+            id: request.and_then(|request| request.id.clone()),
+            grants: self.grants.iter().map(JobId::to_string).collect(),
+            released: Some(&self.released)
+                .filter(|released| !released.is_empty())
+                .cloned(),
+        };
+        (annotation != ElasticAnnotation::default()).then_some(annotation)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -131,6 +131,7 @@ fn annotations(job: &Job) -> Value {
         annotations.insert("user".to_owned(), Value::Object(memo.clone()));
     }
     if let Some(flex) = job.record.flex().and_then(Flex::annotation) {
+        let flex = serde_json::to_value(flex).unwrap_or_default();
         annotations.insert("elastic".to_owned(), flex);
     }
     if annotations.is_empty() {
