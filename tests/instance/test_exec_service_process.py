@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 
 import pytest
 from tests.instance.conftest import PENSTOCK, reaper_of
@@ -162,6 +163,19 @@ def test_tasks_read_their_standard_input_from_a_file(instance, exec_process, tmp
         (job,) = instance.lines("submit", *options, "--setattr", f"{path}absent", "cat")
         assert instance.penstock("wait", job).returncode != 0
         assert "cannot read `absent`: No such file" in reason(instance, job)
+
+
+def test_the_resource_usage_of_the_tasks_is_in_the_event_of_their_end(instance, exec_process):
+    script = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    with exec_process(instance):
+        (job,) = instance.lines("submit", sys.executable, "-c", script)
+        assert instance.penstock("wait", job).returncode == 0
+        (max_rss_kib,) = instance.lines("logs", job)
+    log = [json.loads(line) for line in instance.lines("eventlog", "--json", job)]
+    (context,) = [event["context"] for event in log if event["name"] == "finish"]
+    assert context["status"] == 0
+    assert context["usage"]["max_rss_kib"] >= int(max_rss_kib)
+    assert context["usage"]["user_us"] + context["usage"]["system_us"] > 0
 
 
 def test_what_is_not_supported_is_rejected(instance, exec_process):

@@ -15,7 +15,8 @@ use penstock_exec::protocol::{
 use penstock_exec::service::journal::JournalContents;
 use penstock_exec::service::{Chunk, Effect, Service, Settings, Surroundings};
 use penstock_exec::{
-    BootId, ConnectionId, JobId, Pid, ProcessId, Rank, Reaper, SpawnFailure, Step, WaitStatus,
+    BootId, ConnectionId, JobId, Pid, ProcessId, Rank, Reaper, SpawnFailure, Step, Usage,
+    WaitStatus,
 };
 use penstock_flux::{flags, role};
 use penstock_wire::{Message, MessageType};
@@ -51,6 +52,7 @@ struct ManagedJob {
     is_cancelled: bool,
     is_released: bool,
     statuses: Vec<i64>,
+    usages: Vec<Value>,
     notes: Vec<String>,
     answers: Vec<String>,
 }
@@ -167,6 +169,7 @@ impl World {
             is_cancelled: false,
             is_released: false,
             statuses: Vec::new(),
+            usages: Vec::new(),
             notes: Vec::new(),
             answers: Vec::new(),
         };
@@ -281,6 +284,7 @@ impl World {
                 );
                 job.statuses
                     .push(answer["data"]["status"].as_i64().expect("a status"));
+                job.usages.push(answer["data"]["usage"].clone());
                 Conversation::Finished
             }
             (conversation, "release") => {
@@ -1275,6 +1279,44 @@ fn standard_input_is_a_file_if_requested() {
         ["cannot read `data/in`: No such file or directory"]
     );
     assert_eq!(world.answers(1), ["exception", "release"]);
+}
+
+#[test]
+fn the_resource_usage_of_all_tasks_is_reported_also_after_a_restart() {
+    let mut world = World::new();
+    submit(&mut world, 1, 3);
+    world.run();
+    let usage = |max_rss_kib, user_us, system_us| Usage {
+        max_rss_kib,
+        user_us,
+        system_us,
+    };
+    world.kernel.usage = usage(300, 10, 1);
+    world.end_process(0, exited(0));
+    world.run();
+    world.crash_service(0, 0);
+    world.kernel.usage = usage(200, 20, u64::MAX);
+    world.end_process(0, exited(0));
+    world.restart();
+    world.kernel.usage = usage(100, 30, 4);
+    world.end_process(0, exited(0));
+    world.run();
+    let total = json!({"max_rss_kib": 300, "user_us": 60, "system_us": u64::MAX});
+    assert_eq!(world.job(1).usages, [total]);
+}
+
+#[test]
+fn a_job_without_a_process_has_no_resource_usage() {
+    let mut world = World::new();
+    let failure = SpawnFailure {
+        step: Step::Exec,
+        errno: libc::ENOENT,
+    };
+    world.kernel.fails.insert(Rank(0), failure);
+    submit(&mut world, 1, 1);
+    world.run();
+    assert_eq!(world.job(1).statuses, [127 << 8]);
+    assert_eq!(world.job(1).usages, [Value::Null]);
 }
 
 #[test]

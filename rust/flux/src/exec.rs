@@ -229,6 +229,40 @@ pub fn exit_status(wait_status: i32) -> i32 {
 pub struct Finish {
     /// The greatest wait status of the job's tasks.
     pub status: i32,
+    /// The resource usage of the job's tasks (Penstock's own). RFC 32 leaves further keys to the service: a value of
+    /// another form is ignored.
+    #[serde(
+        default,
+        deserialize_with = "known_usage",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub usage: Option<ResourceUsage>,
+}
+
+impl Finish {
+    /// The data with this status and without resource usage.
+    pub const fn new(status: i32) -> Self {
+        let usage = None;
+        Self { status, usage }
+    }
+}
+
+/// The resource usage of a job's tasks and of their children that they have waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceUsage {
+    /// The greatest resident set of one process, in KiB.
+    pub max_rss_kib: u64,
+    /// CPU time in user mode, the sum of all tasks, in microseconds.
+    pub user_us: u64,
+    /// CPU time in the kernel, the sum of all tasks, in microseconds.
+    pub system_us: u64,
+}
+
+fn known_usage<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<ResourceUsage>, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).ok())
 }
 
 /// `<service>.kill`: sends a signal to the job's tasks. It has no response.

@@ -104,6 +104,12 @@ fn rfc_32_payloads_round_trip() {
     round_trip::<exec::Release>(r#"{"ranks":"1-2","final":false}"#);
     round_trip::<exec::Exception>(r#"{"severity":0,"type":"exec","note":"n","wait_status":9}"#);
     round_trip::<exec::Finish>(r#"{"status":256}"#);
+    round_trip::<exec::Finish>(
+        r#"{"status":0,"usage":{"max_rss_kib":512,"user_us":7,"system_us":8}}"#,
+    );
+    let other = br#"{"status":1,"usage":{"max_rss_kib":"512"},"other":[]}"#;
+    let finish: exec::Finish = read(Some(other)).expect("further keys are the service's");
+    assert_eq!(finish, exec::Finish::new(1));
     round_trip::<exec::KillRequest>(r#"{"id":1,"signum":15}"#);
     round_trip::<exec::ShrinkRequest>(r#"{"id":1,"ranks":"2-3"}"#);
     round_trip::<exec::OutputRequest>(r#"{"id":1,"streams":["stdout"],"follow":true}"#);

@@ -320,7 +320,7 @@ fn respond_release(request: &Message, id: JobId, out: &mut Vec<Message>) {
 }
 
 fn respond_finish(request: &Message, id: JobId, status: i32, out: &mut Vec<Message>) {
-    respond(request, id, ExecEvent::Finish(Finish { status }), out);
+    respond(request, id, ExecEvent::Finish(Finish::new(status)), out);
     respond_release(request, id, out);
 }
 

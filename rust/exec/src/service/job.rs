@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use penstock_flux::exec::{Exception, ExecEvent, Finish, Release, ReleasedRanks, exit_status};
+use penstock_flux::exec::{
+    Exception, ExecEvent, Finish, Release, ReleasedRanks, ResourceUsage, exit_status,
+};
 use penstock_flux::{StartReport, TypedPayload, flags};
 use penstock_jobspec::Jobspec;
 use penstock_wire::Message;
 
 use super::journal::Intent;
 use super::plan::Plan;
-use crate::types::{JobId, ProcessId, Rank, SpawnFailure, Step, WaitStatus};
+use crate::types::{JobId, ProcessId, Rank, SpawnFailure, Step, Usage, WaitStatus};
 
 /// The wait status of a task whose program does not exist, as of a shell.
 const NOT_FOUND: i32 = 127 << 8;
@@ -96,6 +98,8 @@ pub(super) enum TaskState {
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) state: TaskState,
+    /// Its resource usage, once it has ended.
+    pub(super) usage: Option<Usage>,
     /// Whether the job has released its execution target: its status does not count.
     pub(super) is_shrunk: bool,
     /// Whether the connected reaper has reported it.
@@ -106,6 +110,7 @@ impl Task {
     pub(super) fn new(state: TaskState) -> Self {
         Self {
             state,
+            usage: None,
             is_shrunk: false,
             is_seen: false,
         }
@@ -284,6 +289,21 @@ impl Job {
             .or(Some(0))
     }
 
+    /// The resource usage of the tasks that have ended, if there is one.
+    fn usage(&self) -> Option<ResourceUsage> {
+        let usages = self.tasks.values().filter_map(|task| task.usage);
+        let usages = usages.map(|usage| ResourceUsage {
+            max_rss_kib: usage.max_rss_kib,
+            user_us: usage.user_us,
+            system_us: usage.system_us,
+        });
+        usages.reduce(|total, usage| ResourceUsage {
+            max_rss_kib: total.max_rss_kib.max(usage.max_rss_kib),
+            user_us: total.user_us.saturating_add(usage.user_us),
+            system_us: total.system_us.saturating_add(usage.system_us),
+        })
+    }
+
     /// Raises a fatal exception, unless there is one. It is sent with the next answers.
     pub(super) fn fail(&mut self, kind: &'static str, note: impl Into<String>) {
         if self.exception.is_none() {
@@ -330,6 +350,7 @@ impl Job {
 
     /// Answers that all tasks have ended with this status, if it is time to.
     pub(super) fn answer_finish(&mut self, id: JobId, status: i32, out: &mut Vec<Message>) {
+        let usage = self.usage();
         let Some(claim) = &mut self.claim else {
             return;
         };
@@ -340,7 +361,8 @@ impl Job {
             // RFC 32: the wait status of the first fatal exception, as a shell's exit status.
             let set = claim.wait_status.map(|status| exit_status(status) << 8);
             let status = set.unwrap_or(status);
-            out.push(response(claim, id, ExecEvent::Finish(Finish { status })));
+            let finish = Finish { status, usage };
+            out.push(response(claim, id, ExecEvent::Finish(finish)));
         }
     }
 

@@ -679,6 +679,9 @@ impl Service {
         let is_first_failure = !job.has_exec_failure();
         let entry = job.tasks.entry(rank).or_insert_with(|| Task::new(state));
         entry.is_seen = true;
+        if let Event::Ended { end, .. } = event {
+            entry.usage = (end.status != crate::types::WaitStatus::Unknown).then_some(end.usage);
+        }
         let before = mem::replace(&mut entry.state, state);
         match state {
             TaskState::Failed(failure)

@@ -41,6 +41,8 @@ pub struct VirtualKernel {
     pub spawned: Vec<(TaskId, Pid)>,
     /// How processes ended.
     pub statuses: BTreeMap<Pid, WaitStatus>,
+    /// The resource usage of processes that end.
+    pub usage: Usage,
 }
 
 impl VirtualKernel {
@@ -75,7 +77,7 @@ impl VirtualKernel {
             self.ended.push(Exit {
                 pid,
                 status,
-                usage: Usage::default(),
+                usage: self.usage,
             });
         }
     }

@@ -224,7 +224,7 @@ impl Elastic {
         let is_running =
             |record: &Record| record.elastic_request().is_some() && record.state() == State::Run;
         if record.is_some_and(is_running) {
-            cx.log(id, Event::with(cx.now, "finish", &Finish { status: 0 }));
+            cx.log(id, Event::with(cx.now, "finish", &Finish::new(0)));
             self.observe(id);
         }
     }

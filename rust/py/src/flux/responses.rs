@@ -51,7 +51,7 @@ impl PyStartResponse {
     /// The payload of `finish`: the tasks have ended.
     #[staticmethod]
     fn finish(job: u64, status: i32) -> Vec<u8> {
-        payload(job, StartResponseType::Finish, Finish { status })
+        payload(job, StartResponseType::Finish, Finish::new(status))
     }
 
     /// The payload of `release`; `ranks` is an idset, or `all`.
