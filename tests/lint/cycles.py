@@ -50,6 +50,10 @@ INLINE = re.compile(r"(?<![\w:])\w+(?:::\w+)+")
 IGNORED = re.compile(r'//[^\n]*|"(?:[^"\\]|\\.)*"|\(in [\w:]+\)', re.DOTALL)
 # A variant without a payload, which is no use of a type of that name.
 VARIANT = re.compile(r"^\s*\w+,$", re.MULTILINE)
+# The methods of a type in one module, and the calls of methods of the same value.
+IMPL = re.compile(r"^impl(?:<[^>]*>)? (\w+)(?:<[^{]*>)? \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+METHOD = re.compile(r"\bfn (\w+)")
+CALL = re.compile(r"\b(?:self\s*\.|Self::)(\w+)\(")
 TESTS = re.compile(r"#\[cfg\(test\)\]\s*mod \w+ \{.*", re.DOTALL)
 TEST_ITEM = re.compile(r"#\[cfg\(test\)\]\s*(?:(?:pub(?:\([^)]*\))? )?mod (\w+)|use [^;]*);")
 
@@ -69,20 +73,7 @@ def rust_graph(source: Path) -> Graph:
 
     `source` is the folder of its `lib.rs` or `main.rs`.
     """
-    roots = {path.parent for path in source.rglob("main.rs")} - {source}
-    texts = {
-        _module(path.relative_to(source)): TESTS.sub("", path.read_text())
-        for path in source.rglob("*.rs")
-        if not roots & {*path.parents}
-    }
-    tests = {
-        (*name, match[1]) for name, text in texts.items() for match in TEST_ITEM.finditer(text)
-    }
-    texts = {
-        name: TEST_ITEM.sub("", IGNORED.sub("", text))
-        for name, text in texts.items()
-        if name not in tests
-    }
+    texts = _texts(source)
     modules = {name: _read(name, text, texts) for name, text in texts.items()}
     return {
         "::".join(name): {
@@ -92,6 +83,44 @@ def rust_graph(source: Path) -> Graph:
             if defining != name
         }
         for name, module in modules.items()
+    }
+
+
+def method_graph(source: Path) -> Graph:
+    """As `rust_graph`; a module also needs those whose methods of one of its own types it calls.
+
+    Both modules have an `impl` of the type; the call is `self.method()` or `Self::method()`.
+    """
+    graph = rust_graph(source)
+    types: dict[str, dict[str, str]] = {}
+    for parts, text in _texts(source).items():
+        module = "::".join(parts)
+        for match in IMPL.finditer(text):
+            blocks = types.setdefault(match[1], {})
+            blocks[module] = blocks.get(module, "") + match[2]
+    for blocks in types.values():
+        owners = {method: name for name, code in blocks.items() for method in METHOD.findall(code)}
+        for name, code in blocks.items():
+            called = {owners[method] for method in CALL.findall(code) if method in owners}
+            graph[name] |= called - {name}
+    return graph
+
+
+def _texts(source: Path) -> dict[Parts, str]:
+    """The source of each module, without comments, strings and unit tests."""
+    roots = {path.parent for path in source.rglob("main.rs")} - {source}
+    texts = {
+        _module(path.relative_to(source)): TESTS.sub("", path.read_text())
+        for path in source.rglob("*.rs")
+        if not roots & {*path.parents}
+    }
+    tests = {
+        (*name, match[1]) for name, text in texts.items() for match in TEST_ITEM.finditer(text)
+    }
+    return {
+        name: TEST_ITEM.sub("", IGNORED.sub("", text))
+        for name, text in texts.items()
+        if name not in tests
     }
 
 

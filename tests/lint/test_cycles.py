@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.lint.cycles import cycles, python_graph, rust_graph
+from tests.lint.cycles import cycles, method_graph, python_graph, rust_graph
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
@@ -16,6 +16,22 @@ SOURCES = sorted(
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_cycle_in_a_crate(source: Path) -> None:
     assert cycles(rust_graph(source)) == []
+
+
+def test_no_cycle_over_methods_in_the_manager() -> None:
+    assert cycles(method_graph(ROOT / "rust" / "manager" / "src")) == []
+
+
+def test_a_cycle_over_methods_is_found(tmp_path: Path) -> None:
+    files = {
+        "lib.rs": "mod a; mod b; mod c;",
+        "a.rs": "pub struct A;\nimpl A {\n    fn one(&self) { self.two() }\n}\n",
+        "b.rs": "use crate::a::A;\nimpl A {\n    pub fn two(&self) {}\n}\n",
+        "c.rs": "use crate::a::A;\nimpl A {\n    fn three(&self) { self.two(); self.one() }\n}\n",
+    }
+    source = written(tmp_path, files)
+    assert cycles(rust_graph(source)) == []
+    assert cycles(method_graph(source)) == [["a", "b"]]
 
 
 def test_no_cycle_in_the_python_package() -> None:

@@ -7,8 +7,9 @@
 //!
 //! `peer` has the state and applies events to it; `requests` begins and ends requests in the log.
 //! `request_job`, `parts`, `submission` and `grant` carry them through the queue, `loan`, `release` and
-//! `time` do the rest. `calls`, `query` and `watch` handle messages, and `timers` due timers; no
-//! other module calls these.
+//! `time` do the rest. `calls`, `query` and `watch` handle messages, and `timers` due timers.
+//! Methods of `Elastic` in different modules never call each other in a cycle: `tests/lint/test_cycles.py`
+//! checks that.
 
 mod call;
 mod calls;
