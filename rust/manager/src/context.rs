@@ -241,6 +241,16 @@ impl Context {
         }
     }
 
+    /// Stores R as committed for a job's outstanding request.
+    pub(crate) fn store_r(&mut self, id: JobId, text: &str) {
+        self.storage.run(|store| store.set_r(id, text));
+    }
+
+    /// Removes a job's R from the store.
+    pub(crate) fn clear_r(&mut self, id: JobId) {
+        self.storage.run(|store| store.clear_r(id));
+    }
+
     /// Raises an exception: logs it, and announces it to execution services.
     pub(crate) fn raise(&mut self, id: JobId, raise: &Raise<'_>) {
         let context = Exception {

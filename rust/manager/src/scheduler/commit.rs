@@ -1,4 +1,4 @@
-//! The commit of R for an outstanding request, and its undoing. No other module writes R to the store.
+//! The commit of R for an outstanding request, and its undoing. No other module stores or clears R.
 
 use penstock_flux::Allocation;
 use penstock_jobspec::job_id::JobId;
@@ -9,7 +9,7 @@ use crate::dialogue::Alloc;
 /// Stores a commit of R for an outstanding request; the claims have it already.
 pub(crate) fn commit_allocation(cx: &mut Context, allocation: Allocation) {
     let Allocation { id, r, text } = allocation;
-    cx.storage.run(|store| store.set_r(id, &text));
+    cx.store_r(id, &text);
     if let Some(dialogue) = cx.jobs.dialogue(id) {
         let is_outstanding = dialogue.commit(r);
         debug_assert!(is_outstanding, "checked before the commit");
@@ -21,6 +21,6 @@ pub(crate) fn commit_allocation(cx: &mut Context, allocation: Allocation) {
 pub(super) fn undo_commit(cx: &mut Context, id: JobId, request: Alloc) {
     cx.claims.drop(id);
     if request.is_committed() {
-        cx.storage.run(|store| store.clear_r(id));
+        cx.clear_r(id);
     }
 }
