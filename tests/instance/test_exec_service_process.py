@@ -178,6 +178,18 @@ def test_the_resource_usage_of_the_tasks_is_in_the_event_of_their_end(instance, 
     assert context["usage"]["user_us"] + context["usage"]["system_us"] > 0
 
 
+def test_a_task_gets_a_signal_before_its_time_limit(instance, exec_process, tmp_path):
+    ready = tmp_path / "ready"
+    script = f"trap 'exit 7' USR2; {gate(ready)}; sleep 1000 & wait"
+    options = ["-t", "1h", "--setattr", "shell.options.signal.signum=12"]
+    with exec_process(instance):
+        left = "shell.options.signal.timeleft=30m"
+        (job,) = instance.lines("submit", *options, "--setattr", left, "sh", "-c", script)
+        open_gate(ready)
+        instance.lines("update", job, "duration=29m")
+        assert instance.penstock("wait", job).returncode == 7
+
+
 def test_what_is_not_supported_is_rejected(instance, exec_process):
     with exec_process(instance):
         (job,) = instance.lines("submit", "--pmix", "true")

@@ -7,7 +7,8 @@ use crate::log::{self, LogContents, Record};
 use crate::mark::{MAX_SLOTS, MarkSpace};
 use crate::protocol::{Event, Hello, Message, Request, Target, TaskSpec, VERSION};
 use crate::types::{
-    BootId, JobId, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd, TaskId, Usage, WaitStatus,
+    BootId, JobId, MAX_SIGNAL, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd, TaskId, Usage,
+    WaitStatus,
 };
 
 /// Tasks started in one step, before exits and requests are handled again.
@@ -21,7 +22,6 @@ const MAX_PASSES: usize = 1000;
 const MAX_EVENTS: usize = 1 << 16;
 /// Bytes of log below which it is not compacted.
 const MIN_COMPACTED_LEN: usize = 256 << 10;
-const MAX_SIGNAL: u32 = 64;
 const SIGKILL: u32 = libc::SIGKILL as u32;
 const SIGSTOP: u32 = libc::SIGSTOP as u32;
 

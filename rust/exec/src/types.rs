@@ -91,6 +91,9 @@ pub struct TaskEnd {
     pub time_ns: u64,
 }
 
+/// The greatest number of a signal.
+pub(crate) const MAX_SIGNAL: u32 = 64;
+
 /// The step of a start that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {

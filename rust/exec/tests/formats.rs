@@ -170,9 +170,10 @@ fn journal_record() -> impl Strategy<Value = journal::Record> {
         intent.shrunk.extend(shrunk);
         intent
     });
-    (job, intent, targets(), 0..3).prop_map(|(job, intent, targets, kind)| match kind {
+    (job, intent, targets(), 0..4).prop_map(|(job, intent, targets, kind)| match kind {
         0 => journal::Record::Intent(job, intent),
         1 => journal::Record::Shrunk(job, targets),
+        2 => journal::Record::Warned(job, 1000.5),
         _ => journal::Record::Forgotten(job),
     })
 }
@@ -364,12 +365,15 @@ fn the_journal_has_the_jobs_that_were_not_forgotten() {
         journal::Record::Intent(JobId::new(2), intent.clone()),
         journal::Record::Shrunk(JobId::new(2), vec![4]),
         journal::Record::Shrunk(JobId::new(3), vec![4]),
+        journal::Record::Warned(JobId::new(2), 1000.5),
+        journal::Record::Warned(JobId::new(3), 1000.5),
         journal::Record::Forgotten(JobId::new(1)),
     ];
     let contents = JournalContents::decode(&journal(&records)).expect("valid");
     assert_eq!(contents.instance, "local:///run/socket");
     let mut shrunk = intent;
     shrunk.shrunk.insert(4);
+    shrunk.warned_of = Some(1000.5);
     assert_eq!(
         contents.jobs.into_iter().collect::<Vec<_>>(),
         [(JobId::new(2), shrunk)]

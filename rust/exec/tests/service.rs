@@ -1136,6 +1136,18 @@ fn what_is_not_supported_is_rejected() {
             "does not support `input.stdout` yet",
         ),
         (
+            json!({"signal": true}),
+            "shell option `signal`: expected an object or a number, found `true`",
+        ),
+        (
+            json!({"signal": {"signum": 65}}),
+            "shell option `signal.signum`: expected 1 to 64, found `65`",
+        ),
+        (
+            json!({"signal": {"timeleft": "soon"}}),
+            "shell option `signal.timeleft`: expected seconds or a duration, found `\"soon\"`",
+        ),
+        (
             json!({"input": true}),
             "shell option `input`: expected an object, found `true`",
         ),
@@ -1317,6 +1329,84 @@ fn a_job_without_a_process_has_no_resource_usage() {
     world.run();
     assert_eq!(world.job(1).statuses, [127 << 8]);
     assert_eq!(world.job(1).usages, [Value::Null]);
+}
+
+/// Submits a job of two tasks that ends after 100 seconds, with this shell option `signal`.
+fn submit_with_signal(world: &mut World, signal: &Value) {
+    let mut r = resources(2);
+    r["execution"]["starttime"] = json!(world.now);
+    r["execution"]["expiration"] = json!(world.now + 100.0);
+    let spec = with_options(jobspec(2, &["sleep"]), &json!({"signal": signal}));
+    world.submit(1, spec, Some(r));
+    world.run();
+}
+
+#[test]
+fn tasks_get_a_signal_before_the_end_of_their_allocation() {
+    let cases = [
+        (json!({"signum": 12, "timeleft": 30}), 70.0, 12),
+        (json!({"signum": 12, "timeleft": "0.5m"}), 70.0, 12),
+        (json!({"timeleft": 10.5}), 89.5, 10),
+        (json!({}), 40.0, 10),
+        (json!(1), 40.0, 10),
+    ];
+    for (option, seconds, signal) in cases {
+        let mut world = World::new();
+        submit_with_signal(&mut world, &option);
+        world.advance(seconds - 0.25);
+        world.run();
+        assert_eq!(world.kernel.signals, [], "{option}");
+        world.advance(0.25);
+        world.run();
+        let [first, second] = world.spawned(1)[..] else {
+            unreachable!("two tasks")
+        };
+        assert_eq!(world.kernel.signals, [(first, signal), (second, signal)]);
+        world.advance(1.0);
+        world.run();
+        assert_eq!(world.kernel.signals.len(), 2);
+    }
+    for option in [json!(0), json!(null), json!({"timeleft": 0})] {
+        let mut world = World::new();
+        submit_with_signal(&mut world, &option);
+        world.advance(99.0);
+        world.run();
+        assert_eq!(world.kernel.signals, [], "{option}");
+    }
+}
+
+#[test]
+fn a_job_that_is_shorter_than_its_warning_is_warned_at_its_start() {
+    let mut world = World::new();
+    submit_with_signal(&mut world, &json!({"timeleft": 2000}));
+    world.run();
+    assert_eq!(world.kernel.signals.len(), 2);
+}
+
+#[test]
+fn a_restarted_service_warns_only_of_another_end() {
+    let mut world = World::new();
+    submit_with_signal(&mut world, &json!({"timeleft": 30}));
+    world.crash_service(0, 0);
+    world.now += 80.0;
+    world.restart();
+    // The time came while no service ran.
+    assert_eq!(world.kernel.signals.len(), 2);
+    world.crash_service(0, 0);
+    world.restart();
+    world.advance(1.0);
+    world.run();
+    assert_eq!(world.kernel.signals.len(), 2);
+    let expiration = json!({"id": 1, "expiration": world.now + 50.0});
+    let extension = World::request("job-exec.expiration", &expiration);
+    world.to_service.push_back(extension);
+    world.run();
+    world.advance(19.0);
+    world.run();
+    assert_eq!(world.kernel.signals.len(), 2);
+    world.advance(2.0);
+    world.run();
+    assert_eq!(world.kernel.signals.len(), 4);
 }
 
 #[test]

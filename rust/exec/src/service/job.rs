@@ -11,6 +11,7 @@ use penstock_wire::Message;
 
 use super::journal::Intent;
 use super::plan::Plan;
+use super::shell_options::Warning;
 use crate::types::{JobId, ProcessId, Rank, SpawnFailure, Step, Usage, WaitStatus};
 
 /// The wait status of a task whose program does not exist, as of a shell.
@@ -155,6 +156,7 @@ pub(super) struct Job {
     pub(super) plan_error: Option<String>,
     pub(super) redirected_to: Option<String>,
     pub(super) is_output_retained: bool,
+    pub(super) warning: Option<Warning>,
     pub(super) presence: Presence,
     pub(super) ending: Ending,
     /// The fatal exception that the service has raised: type and note.
@@ -187,6 +189,7 @@ impl Job {
             plan_error: None,
             redirected_to: None,
             is_output_retained: false,
+            warning: None,
             presence: Presence::Absent,
             ending: Ending::None,
             exception: None,
@@ -287,6 +290,14 @@ impl Job {
             .map(|task| wait_status(task.state))
             .max()
             .or(Some(0))
+    }
+
+    /// When its tasks get the signal before the end of the allocation; `None` if they have got it or there is none.
+    pub(super) fn warning_time(&self) -> Option<f64> {
+        let warning = self.warning?;
+        let warned_of = self.intent.as_ref().and_then(|intent| intent.warned_of);
+        let is_pending = self.expiration > 0.0 && warned_of != Some(self.expiration);
+        is_pending.then(|| (self.expiration - warning.time_left_s).max(f64::MIN_POSITIVE))
     }
 
     /// The resource usage of the tasks that have ended, if there is one.

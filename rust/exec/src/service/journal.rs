@@ -19,18 +19,20 @@ const MAGIC: &[u8; 8] = b"PnstkSv1";
 const MAX_INSTANCE: usize = 4096;
 
 /// The fact that a record states.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Record {
     /// The tasks of a job are about to be handed to a reaper.
     Intent(JobId, Intent),
     /// A job has released execution targets: the tasks there do not count.
     Shrunk(JobId, Vec<u32>),
+    /// The tasks of a job are about to get the signal before this expiration, in seconds since the epoch.
+    Warned(JobId, f64),
     /// The job manager has acknowledged the final release of a job.
     Forgotten(JobId),
 }
 
 /// The intent to start a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Intent {
     /// The boot in which the job was to start.
     pub boot: BootId,
@@ -38,6 +40,8 @@ pub struct Intent {
     pub targets: Vec<u32>,
     /// The execution targets that the job has released since.
     pub shrunk: BTreeSet<u32>,
+    /// The expiration that its tasks have been warned of by a signal.
+    pub warned_of: Option<f64>,
 }
 
 impl Intent {
@@ -47,6 +51,7 @@ impl Intent {
             boot,
             targets,
             shrunk: BTreeSet::new(),
+            warned_of: None,
         }
     }
 }
@@ -63,6 +68,10 @@ impl Record {
                 payload.list(&intent.targets, |out, target| out.u32(*target));
                 let shrunk: Vec<_> = intent.shrunk.iter().copied().collect();
                 payload.list(&shrunk, |out, target| out.u32(*target));
+                if let Some(expiration) = intent.warned_of {
+                    write_record(into, &payload);
+                    return Self::Warned(*job, expiration).encode(into);
+                }
             }
             Self::Shrunk(job, targets) => {
                 payload.u8(1);
@@ -72,6 +81,11 @@ impl Record {
             Self::Forgotten(job) => {
                 payload.u8(2);
                 payload.u64(job.get());
+            }
+            Self::Warned(job, expiration) => {
+                payload.u8(3);
+                payload.u64(job.get());
+                payload.u64(expiration.to_bits());
             }
         }
         write_record(into, &payload);
@@ -94,6 +108,7 @@ impl Record {
             }
             1 => Self::Shrunk(reader.job()?, targets(&mut reader)?),
             2 => Self::Forgotten(reader.job()?),
+            3 => Self::Warned(reader.job()?, f64::from_bits(reader.u64("a time")?)),
             _ => return Err(reader.error("a kind of record")),
         };
         reader.finish()?;
@@ -109,7 +124,7 @@ pub fn header(instance: &str) -> Vec<u8> {
 }
 
 /// The contents of a journal.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct JournalContents {
     /// The address of the instance that the jobs belong to.
     pub instance: String,
@@ -162,6 +177,11 @@ impl JournalContents {
             Record::Shrunk(job, targets) => {
                 if let Some(intent) = self.jobs.get_mut(&job) {
                     intent.shrunk.extend(targets);
+                }
+            }
+            Record::Warned(job, expiration) => {
+                if let Some(intent) = self.jobs.get_mut(&job) {
+                    intent.warned_of = Some(expiration);
                 }
             }
             Record::Forgotten(job) => {

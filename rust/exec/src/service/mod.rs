@@ -60,7 +60,7 @@ use penstock_rset::ResourceSet;
 use penstock_wire::{Message, MessageType};
 
 use crate::protocol::{Event, Hello, Input, Message as ReaperMessage, Request, Target, TaskSpec};
-use crate::types::{BootId, JobId, SpawnFailure, Step, TaskId};
+use crate::types::{BootId, JobId, MAX_SIGNAL, SpawnFailure, Step, TaskId};
 use job::{Answered, Attachment, Claim, Ending, Job, Presence, Task, TaskState, Version};
 use journal::{Intent, JournalContents, Record};
 use output::{Followers, Phase};
@@ -77,7 +77,6 @@ const OUTPUT_CHECK_INTERVAL_S: f64 = 1.0;
 const MAX_SPAWN_LEN: usize = 4 << 20;
 /// Bytes of journal below which it is not compacted.
 const MIN_COMPACTED_LEN: usize = 256 << 10;
-const MAX_SIGNAL: i32 = 64;
 const SIGKILL: u32 = libc::SIGKILL as u32;
 const SIGTERM: u32 = libc::SIGTERM as u32;
 const SIGCONT: u32 = libc::SIGCONT as u32;
@@ -501,6 +500,7 @@ impl Service {
             Ok(plan) => {
                 job.redirected_to.clone_from(&plan.redirected_to);
                 job.is_output_retained = plan.is_output_retained;
+                job.warning = plan.warning;
                 job.plan = Some(plan);
             }
             Err(note) => job.plan_error = Some(note),
@@ -512,7 +512,7 @@ impl Service {
     fn kill(&mut self, request: &Message) -> Result<(), RequestError> {
         let KillRequest { id, signum } = request.read_request()?;
         let signal = u32::try_from(signum).ok();
-        let signal = signal.filter(|_| (1..=MAX_SIGNAL).contains(&signum));
+        let signal = signal.filter(|signal| (1..=MAX_SIGNAL).contains(signal));
         let Some(signal) = signal else {
             let text = format!("invalid signal `{signum}`: expected 1 to {MAX_SIGNAL}");
             return Err(RequestError::invalid(text));
@@ -533,8 +533,10 @@ impl Service {
             return Err(RequestError::invalid(text));
         }
         job.expiration = expiration;
+        let warning_time = job.warning_time();
         self.changed.insert(id);
         self.wake_at(expiration, id);
+        self.wake_at(warning_time.unwrap_or_default(), id);
         Ok(())
     }
 
@@ -886,6 +888,10 @@ impl Service {
         if is_expired && job.has_running_task() && !job.is_failing() && job.ending == Ending::None {
             job.fail("timeout", "resource allocation expired");
         }
+        self.warn_if_due(id, now);
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
         match job.ending {
             Ending::Terminating(at) if now >= at => self.kill_job(id, now),
             Ending::Killed(at) if now >= at && !job.is_idle() => {
@@ -924,6 +930,27 @@ impl Service {
                 self.effects.push(Effect::MeasureOutput(id));
                 self.wake_at(at, id);
             }
+        }
+    }
+
+    /// Sends the signal before the end of the allocation, once for each end.
+    fn warn_if_due(&mut self, id: JobId, now: f64) {
+        let is_reaper_ready = self.reaper == Reaper::Ready;
+        let Some(job) = self.jobs.get_mut(&id).filter(|_| is_reaper_ready) else {
+            return;
+        };
+        let is_due = job.warning_time().is_some_and(|at| now >= at);
+        let is_ending = job.is_failing() || job.ending != Ending::None;
+        let is_running = job.has_running_task() && !job.has(TaskState::Requested);
+        if is_due
+            && is_running
+            && !is_ending
+            && let Some(warning) = job.warning
+            && let Some(intent) = &mut job.intent
+        {
+            intent.warned_of = Some(job.expiration);
+            Record::Warned(id, job.expiration).encode(&mut self.records);
+            self.signal_tasks(id, warning.signal, |_| true);
         }
     }
 
@@ -1099,7 +1126,7 @@ impl Service {
         }
         let must_end = job.is_failing() || job.has_exec_failure();
         let is_running = job.has_running_task();
-        let expiration = job.expiration;
+        let (expiration, warning_time) = (job.expiration, job.warning_time());
         let is_retained = job.is_output_retained;
         if claim_before == Some(Answered::Nothing) {
             if let Some(template) = &job.redirected_to {
@@ -1108,6 +1135,7 @@ impl Service {
             self.followers.job_started(id, &mut self.effects);
             if is_running {
                 self.wake_at(expiration, id);
+                self.wake_at(warning_time.unwrap_or_default(), id);
                 if is_retained && self.settings.output_limit > 0 {
                     let at = now + OUTPUT_CHECK_INTERVAL_S;
                     if let Some(job) = self.jobs.get_mut(&id) {

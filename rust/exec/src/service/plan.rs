@@ -9,7 +9,7 @@ use penstock_idset::IdSet;
 use penstock_jobspec::{Jobspec, Layout, TaskPlacement};
 use penstock_rset::ResourceSet;
 
-use super::shell_options::ShellOptions;
+use super::shell_options::{ShellOptions, Warning};
 use crate::protocol::{Group, Output, TaskSpec};
 use crate::types::{JobId, Rank, TaskId};
 
@@ -50,6 +50,7 @@ pub(super) struct Plan {
     pub(super) redirected_to: Option<String>,
     /// Whether the directory of retained output is needed.
     pub(super) is_output_retained: bool,
+    pub(super) warning: Option<Warning>,
 }
 
 impl Plan {
@@ -109,6 +110,7 @@ impl Plan {
             targets: places.iter().map(|place| place.target).collect(),
             redirected_to: outputs.stdout.clone(),
             is_output_retained: outputs.stdout.is_none() || outputs.stderr.is_none(),
+            warning: options.warning,
         })
     }
 }

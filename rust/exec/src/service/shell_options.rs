@@ -3,18 +3,15 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 
-use penstock_jobspec::Jobspec;
+use penstock_jobspec::{Jobspec, duration};
 use rustix::process::Resource;
 use serde_json::Value;
 
 use crate::protocol::{Input, Limit};
+use crate::types::MAX_SIGNAL;
 
 /// Shell options that ask for what this service does not have yet.
-const UNSUPPORTED: [(&str, &str); 3] = [
-    ("pmix", "PMIx start-up"),
-    ("pty", "a pseudo-terminal"),
-    ("signal", "a signal before the time limit"),
-];
+const UNSUPPORTED: [(&str, &str); 2] = [("pmix", "PMIx start-up"), ("pty", "a pseudo-terminal")];
 
 /// The resources of `rlimit`. `RLIMIT_LOCKS`, which marks jobs, is not one of them in Flux either.
 const RESOURCES: [(&str, u32); 16] = [
@@ -36,6 +33,24 @@ const RESOURCES: [(&str, u32); 16] = [
     ("sigpending", Resource::Sigpending as u32),
 ];
 
+/// A signal to the tasks before the end of the allocation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Warning {
+    pub(super) signal: u32,
+    /// The time between the signal and the end, in seconds.
+    pub(super) time_left_s: f64,
+}
+
+impl Default for Warning {
+    /// The default of the Flux shell.
+    fn default() -> Self {
+        Self {
+            signal: libc::SIGUSR1.cast_unsigned(),
+            time_left_s: 60.0,
+        }
+    }
+}
+
 /// The shell options of a job that the service carries out.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ShellOptions {
@@ -43,6 +58,7 @@ pub(super) struct ShellOptions {
     soft_limits: BTreeMap<u32, u64>,
     /// The file of standard input, relative to the working directory.
     input_file: Option<CString>,
+    pub(super) warning: Option<Warning>,
 }
 
 impl ShellOptions {
@@ -56,6 +72,7 @@ impl ShellOptions {
         Ok(Self {
             soft_limits: requested("rlimit").map_or_else(|| Ok(BTreeMap::new()), soft_limits)?,
             input_file: requested("input").map_or(Ok(None), input_file)?,
+            warning: options.get("signal").map_or(Ok(None), warning)?,
         })
     }
 
@@ -164,4 +181,39 @@ fn input_file(value: &Value) -> Result<Option<CString>, String> {
     CString::new(path)
         .map(Some)
         .map_err(|_| "shell option `input.stdin.path`: zero byte".to_owned())
+}
+
+fn warning(value: &Value) -> Result<Option<Warning>, String> {
+    let mut warning = Warning::default();
+    let members = match value {
+        Value::Null | Value::Bool(false) => return Ok(None),
+        Value::Number(number) if number.as_i64() == Some(0) => return Ok(None),
+        Value::Number(number) if number.is_i64() => return Ok(Some(warning)),
+        Value::Object(members) => members,
+        _ => {
+            let text =
+                format!("shell option `signal`: expected an object or a number, found `{value}`");
+            return Err(text);
+        }
+    };
+    if let Some(value) = members.get("signum") {
+        let signal = value.as_u64().and_then(|signal| u32::try_from(signal).ok());
+        let signal = signal.filter(|signal| (1..=MAX_SIGNAL).contains(signal));
+        warning.signal = signal.ok_or_else(|| {
+            format!("shell option `signal.signum`: expected 1 to {MAX_SIGNAL}, found `{value}`")
+        })?;
+    }
+    if let Some(value) = members.get("timeleft") {
+        let seconds = match value {
+            Value::String(text) => duration::parse(text).ok(),
+            value => value.as_f64(),
+        };
+        let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
+        warning.time_left_s = seconds.ok_or_else(|| {
+            format!(
+                "shell option `signal.timeleft`: expected seconds or a duration, found `{value}`"
+            )
+        })?;
+    }
+    Ok((warning.time_left_s > 0.0).then_some(warning))
 }

@@ -41,6 +41,8 @@ pub struct VirtualKernel {
     pub spawned: Vec<(TaskId, Pid)>,
     /// How processes ended.
     pub statuses: BTreeMap<Pid, WaitStatus>,
+    /// The signals that end or stop no process.
+    pub signals: Vec<(Pid, u32)>,
     /// The resource usage of processes that end.
     pub usage: Usage,
 }
@@ -139,7 +141,7 @@ impl Kernel for VirtualKernel {
                 let core = false;
                 self.end(pid, WaitStatus::Signaled { signal, core });
             }
-            _ => {}
+            other => self.signals.push((pid, other)),
         }
         is_right
     }
