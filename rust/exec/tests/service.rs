@@ -806,6 +806,25 @@ fn jobs_are_forgotten_after_an_acknowledgement_was_lost() {
 }
 
 #[test]
+fn a_job_that_the_instance_does_not_ask_for_is_forgotten_when_it_has_ended() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    world.lose_connection();
+    world.job_mut(1).is_released = true;
+    world.connect();
+    world.run();
+    assert_eq!(world.service.as_ref().expect("it runs").jobs(), 1);
+    assert_eq!(world.kernel.processes.len(), 1, "it is left alone");
+    world.end_process(0, exited(0));
+    world.run();
+    assert_eq!(world.service.as_ref().expect("it runs").jobs(), 0);
+    let journal = JournalContents::decode(&world.journal).expect("valid");
+    assert!(journal.jobs.is_empty(), "{journal:?}");
+    assert!(world.kernel.log().jobs.is_empty());
+}
+
+#[test]
 fn a_task_that_the_reaper_has_lost_is_not_started_again() {
     let mut world = World::new();
     submit(&mut world, 1, 1);

@@ -235,6 +235,11 @@ impl Job {
         self.tasks.values().all(has_ended)
     }
 
+    /// Whether the job manager has not asked for the job, and it has no process.
+    pub(super) fn is_left_over(&self) -> bool {
+        self.claim.is_none() && self.is_idle() && !self.has(TaskState::Requested)
+    }
+
     pub(super) fn is_released(&self) -> bool {
         let claim = self.claim.as_ref();
         claim.is_some_and(|claim| claim.answered == Answered::Released)

@@ -30,7 +30,8 @@
 //! claimed again: its end is reported again.
 //!
 //! After `exec-hello` the same request shows that all start requests of running jobs have arrived. A job that was not
-//! among them and has no process is forgotten; one that has processes is left alone, and reported in the log.
+//! among them and has no process is forgotten; one that has processes is left alone, reported in the log, and forgotten
+//! when they have ended.
 
 mod effect;
 mod job;
@@ -1160,6 +1161,10 @@ impl Service {
         if job.has_ended() {
             self.finish(id, now);
         }
+        let job = self.jobs.get(&id);
+        if self.broker == Broker::Synchronized && job.is_some_and(Job::is_left_over) {
+            self.forget(vec![id]);
+        }
     }
 
     /// Reports the status of a job whose tasks have ended, kills what they have left, and releases the job.
@@ -1216,12 +1221,9 @@ impl Service {
         }
         let mut ended = Vec::new();
         for (id, job) in &self.jobs {
-            if job.claim.is_some() {
-                continue;
-            }
-            if job.is_idle() && !job.has(TaskState::Requested) {
+            if job.is_left_over() {
                 ended.push(*id);
-            } else {
+            } else if job.claim.is_none() {
                 let text = format!("job {id} runs here, but the instance does not ask for it");
                 self.effects.push(Effect::Log(text));
             }
