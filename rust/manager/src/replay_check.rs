@@ -322,6 +322,37 @@ mod tests {
     }
 
     #[test]
+    fn a_timer_that_is_not_set_is_found() {
+        let mut cx = context(Settings::default());
+        let mut elastic = Elastic::default();
+        let id = running_job(&mut cx);
+        let context = json!({"seq": 1, "directive": "new", "nodes": 2, "deadline": cx.now + 60.0});
+        let event = Event::with(cx.now, "penstock.alloc-request", &context);
+        elastic.replay(id, &event);
+        cx.log(id, event);
+        let found = difference(&mut cx, &elastic, id);
+        assert_eq!(found.unwrap(), "a timer of its eventlog is not set:");
+        elastic.resume(&mut cx, id);
+        assert_eq!(difference(&mut cx, &elastic, id), None);
+    }
+
+    #[test]
+    fn a_request_job_that_is_not_counted_is_found() {
+        let mut cx = context(Settings::default());
+        let mut elastic = Elastic::default();
+        let id = add_pending_job(&mut cx);
+        let context = json!({"job": 1, "seq": 1, "directive": "new", "id": null, "joins": null,
+            "demand": {"nodes": 2, "cpus": 0}, "attempt": "full"});
+        let event = Event::with(cx.now, "penstock.request", &context);
+        cx.log(id, event.clone());
+        assert!(cx.jobs.record(id).unwrap().elastic_request().is_some());
+        let found = difference(&mut cx, &elastic, id);
+        assert_eq!(found.unwrap(), "its eventlog gives another usage:");
+        elastic.replay(id, &event);
+        assert_eq!(difference(&mut cx, &elastic, id), None);
+    }
+
+    #[test]
     fn every_job_is_compared_with_few_and_in_turn_with_many() {
         let mut cx = context(Settings::default());
         let (mut check, elastic) = (ReplayCheck::default(), Elastic::default());
