@@ -137,7 +137,7 @@ impl Hooks {
         if !dialogue.advance_hook(hook, HookInput::Request) {
             return;
         }
-        let r = record.r().map(|r| r.to_json());
+        let r = record.r().map(|r| cx.claims.text(id, r));
         let request = HookRequest {
             id,
             userid: record.userid(),
@@ -239,11 +239,16 @@ fn result_of(response: &Message) -> (i64, String) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use penstock_flux::hooks::HookRequest;
+    use penstock_flux::{Allocation, Json};
     use penstock_jobspec::job_id::JobId;
 
     use super::{Hooks, cancel_prolog, is_running};
     use crate::context::Context;
     use crate::dialogue::{Hook, HookCall};
+    use crate::effect::Effect;
     use crate::fixture::{add_allocated_job, context, described, effects, response};
     use crate::settings::Settings;
 
@@ -275,6 +280,29 @@ mod tests {
         assert!(!is_running(&cx, id, Hook::Prolog));
         hooks.response(&mut cx, &response("hooks.prolog", 1, r#"{"status":0}"#));
         assert!(effects(&mut cx).is_empty(), "a second response is not due");
+    }
+
+    #[test]
+    fn a_hook_gets_r_as_committed() {
+        // Not the text that would be made of R.
+        const TEXT: &str = r#"{"execution":{},"version":1}"#;
+        let mut cx = context(Settings {
+            prolog: true,
+            ..Settings::default()
+        });
+        let id = add_allocated_job(&mut cx);
+        let allocation = Allocation {
+            id,
+            r: Arc::clone(cx.jobs.record(id).unwrap().r().unwrap()),
+            text: TEXT.into(),
+        };
+        cx.claims.commit(&[allocation]).unwrap();
+        Hooks::default().run(&mut cx, id, Hook::Prolog);
+        let Some(Effect::Send(request)) = effects(&mut cx).pop() else {
+            panic!("a request is sent");
+        };
+        let request: HookRequest<'_> = request.read().unwrap();
+        assert_eq!(request.r, Some(Json(TEXT)));
     }
 
     #[test]
