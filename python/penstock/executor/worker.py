@@ -137,7 +137,7 @@ class Worker(threading.Thread):
         while True:
             self._take_orders()
             self._submit()
-            if self._is_done():
+            if self._end_if_idle():
                 return
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
             selector.modify(self._socket, events)
@@ -175,8 +175,8 @@ class Worker(threading.Thread):
             else:
                 self._watch(future)
 
-    def _is_done(self) -> bool:
-        """Whether the thread is closed and idle."""
+    def _end_if_idle(self) -> bool:
+        """Takes no more orders if the thread is closed and idle. Returns whether it is."""
         with self._lock:
             busy = self._orders or self._unsubmitted or len(self._outstanding)
             self._ended = self._closing and not busy

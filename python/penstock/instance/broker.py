@@ -168,15 +168,15 @@ class Broker:
             await remote.wait_writable()
 
     def is_writable(self, route: bytes) -> bool:
-        """Whether the peer of a route has little unread, or has disconnected.
-
-        If it is not, a round follows when it becomes writable.
-        """
+        """Whether the peer of a route has little unread, or has disconnected."""
         remote = self._sockets.get(self._router.peer(route) or 0)
-        if remote is None or remote.unsent <= BACKPRESSURE_BYTES:
-            return True
-        remote.is_awaited = True
-        return False
+        return remote is None or remote.unsent <= BACKPRESSURE_BYTES
+
+    def nudge_when_writable(self, route: bytes) -> None:
+        """Schedules a round for when the peer of a route, which is not writable, has read more."""
+        remote = self._sockets.get(self._router.peer(route) or 0)
+        if remote is not None:
+            remote.is_awaited = True
 
     def add_service(self, name: str, peer: int) -> int:
         """Registers a service for a peer. Returns an errno, 0 for success."""

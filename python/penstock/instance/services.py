@@ -100,6 +100,8 @@ class ManagerService:
 
     def _flush(self) -> Batch:
         full = [route for route in self._manager.readers() if not self._broker.is_writable(route)]
+        for route in full:
+            self._broker.nudge_when_writable(route)
         return self._manager.flush(full)
 
     async def run(self) -> None:

@@ -30,6 +30,15 @@ enum PlanOrigin {
     Recomputed,
 }
 
+/// Whether the reservations of the former pass still fit, all together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReservationFit {
+    /// All fit; the plan and the quotas have them.
+    Fitting,
+    /// Some no longer fit; the plan and the quotas may have only some.
+    Conflicting,
+}
+
 /// The order in which reservations that no longer fit are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RepairOrder {
@@ -117,15 +126,18 @@ impl GroupReservations {
         let in_units = Some(pass.kept.plan.is_aggregate());
         let has_other_kind = std::mem::replace(&mut self.in_units, in_units) != in_units;
         self.carry_over(state, &mut pass, origin);
-        if has_other_kind || self.has_conflicts(state, &mut pass, origin) {
+        let order = if has_other_kind {
+            Some(RepairOrder::Start)
+        } else {
+            match self.reserve_known(state, &mut pass, origin) {
+                ReservationFit::Fitting => None,
+                ReservationFit::Conflicting => Some(RepairOrder::Queue),
+            }
+        };
+        if let Some(order) = order {
             pass.kept = IncrementalPlan::of(state, group, now);
             pass.quotas = Quotas::new(now);
             pass.freed = FreedIntervals::all();
-            let order = if has_other_kind {
-                RepairOrder::Start
-            } else {
-                RepairOrder::Queue
-            };
             self.repair(state, &mut pass, order);
         }
         pass
@@ -179,8 +191,13 @@ impl GroupReservations {
         }
     }
 
-    /// Adds the reservations to the quotas, and to a new plan. Returns whether some no longer fit.
-    fn has_conflicts(&self, state: &mut EngineState, pass: &mut Pass, origin: PlanOrigin) -> bool {
+    /// Adds the reservations to the quotas, and to a new plan, up to the first that cannot be kept.
+    fn reserve_known(
+        &self,
+        state: &mut EngineState,
+        pass: &mut Pass,
+        origin: PlanOrigin,
+    ) -> ReservationFit {
         let limited = state.queues.any_limited();
         let end = state
             .machine
@@ -193,7 +210,7 @@ impl GroupReservations {
             };
             // A job that is a little late still ends as reserved.
             if start < pass.now && start + job.limit.min(MAX_LATENESS_S) <= pass.now {
-                return true;
+                return ReservationFit::Conflicting;
             }
             let during = Interval::lasting(start, job.limit);
             let is_recomputed = origin == PlanOrigin::Recomputed;
@@ -207,14 +224,18 @@ impl GroupReservations {
                 let plan = &pass.kept.plan;
                 let is_usable = plan.can_use(&state.machine, &known.footprint, known.class.shape);
                 if start.is_finite() && (!is_usable || start >= end) {
-                    return true;
+                    return ReservationFit::Conflicting;
                 }
                 pass.kept.plan.reserve(&known.footprint, during);
             }
             pass.quotas
                 .reserve(state, job.class, &known.footprint, during);
         }
-        pass.kept.plan.is_overfull() || pass.quotas.is_overfull()
+        if pass.kept.plan.is_overfull() || pass.quotas.is_overfull() {
+            ReservationFit::Conflicting
+        } else {
+            ReservationFit::Fitting
+        }
     }
 
     /// Moves reservations that no longer fit to later times, one after the other, each as little as
