@@ -46,7 +46,7 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 PART = re.compile(r"\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<plain>[^\"']+)")
-DEEPEST = 50
+MAX_DEPTH = 50
 
 
 class _Token(NamedTuple):
@@ -109,7 +109,7 @@ class _Parser:
         return parts[0] if len(parts) == 1 else {"and": parts}
 
     def negation(self, depth: int) -> dict[str, Any]:
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             raise self.error("nested too deeply")
         if self.accept("not"):
             return {"not": [self.negation(depth + 1)]}

@@ -26,10 +26,10 @@ __all__ = [
 ]
 
 WIDE, HALF = Size(1080, 260), Size(530, 300)
-BINS = 240
-POINTS = 240
-BOUND = 10.0
-CLASSES = 7
+TIME_BINS = 240
+CURVE_POINTS = 240
+SLOWDOWN_BOUND_S = 10.0
+ERROR_CLASSES = 7
 
 # From which error on a job is in which class of the histogram; the sign is that of the error.
 ERRORS = {"1 min": 60.0, "10 min": 600.0, "1 h": 3600.0, "6 h": 6 * 3600.0, "1 d": 86400.0}
@@ -52,15 +52,15 @@ def over_time(study: Study) -> list[str]:
     """The utilisation and the depth of the queue over the whole trace."""
     low, high = span(study)
     axis = _time_axis(study, low, high)
-    wide = (high - low) / BINS
-    edges = [low + n * wide for n in range(BINS + 1)]
+    wide = (high - low) / TIME_BINS
+    edges = [low + n * wide for n in range(TIME_BINS + 1)]
     used, queued = [], []
     for run in study.runs:
         series = run.results.series
-        means = mean_over(series["time"], series["used_cores"], low, high, BINS)
+        means = mean_over(series["time"], series["used_cores"], low, high, TIME_BINS)
         shares = [value / study.cores for value in means]
         used.append(Line(run.policy, edges, [*shares, shares[-1]]))
-        peaks = peak_over(series["time"], series["queued"], low, high, BINS)
+        peaks = peak_over(series["time"], series["queued"], low, high, TIME_BINS)
         queued.append(Line(run.policy, edges, [*peaks, peaks[-1]]))
     each = f"each point is the mean over {duration(wide)}"
     peak = f"each point is the most within {duration(wide)}"
@@ -264,7 +264,7 @@ def _sized(run: Run) -> list[tuple[int, float, float]]:
     columns = run.results.columns
     rows = zip(columns["cores"], columns["wait"], columns["start"], columns["end"], strict=True)
     return [
-        (cores, wait, max(1.0, (wait + end - start) / max(end - start, BOUND)))
+        (cores, wait, max(1.0, (wait + end - start) / max(end - start, SLOWDOWN_BOUND_S)))
         for cores, wait, start, end in rows
         if not math.isnan(wait)
     ]
@@ -280,8 +280,8 @@ def _shares(name: str, ordered: Sequence[float], low: float) -> Line:
         return Line(name, [], [])
     below = sum(value <= low for value in ordered) / len(ordered)
     xs, ys = [low], [below]
-    for n in range(POINTS + 1):
-        part = below + (1 - below) * n / POINTS
+    for n in range(CURVE_POINTS + 1):
+        part = below + (1 - below) * n / CURVE_POINTS
         value = quantile(ordered, part)
         if value > low:
             xs.append(value)
@@ -301,7 +301,7 @@ def _classes(study: Study) -> list[int]:
     sizes = {cores for run in study.runs for cores, _, _ in _sized(run)}
     largest = max(sizes, default=1)
     base = 2
-    while base**CLASSES < largest:
+    while base**ERROR_CLASSES < largest:
         base *= 2
     bounds = [1]
     while bounds[-1] < largest:

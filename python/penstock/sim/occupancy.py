@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Rows", "blocks", "busiest"]
 
-MOST_BLOCKS = 1500
+MAX_BLOCKS = 1500
 # So many jobs are wanted in a window that is chosen, and so much of the trace at least.
-WANTED = 220
-SHORTEST = 600.0
+MIN_WINDOW_JOBS = 220
+MIN_WINDOW_S = 600.0
 
 IN_ORDER, BACKFILLED, ENDED = 0, 1, 7
 """Colours of jobs: started in order, backfilled, ended by a limit or a failure."""
@@ -119,7 +119,7 @@ def busiest(results: Results, low: float, high: float) -> tuple[float, float]:
     """
     span = high - low
     started = sum(not math.isnan(start) for start in results.columns["start"])
-    wide = min(max(span * WANTED / max(started, 1), SHORTEST), span)
+    wide = min(max(span * MIN_WINDOW_JOBS / max(started, 1), MIN_WINDOW_S), span)
     # Half windows, so that a window may begin at any of them.
     bins = max(min(math.ceil(2 * span / wide), 4000), 1) if wide > 0 else 1
     times = results.series["time"]
@@ -135,7 +135,7 @@ def busiest(results: Results, low: float, high: float) -> tuple[float, float]:
 
 
 def blocks(
-    results: Results, rows: Rows, window: tuple[float, float], most: int = MOST_BLOCKS
+    results: Results, rows: Rows, window: tuple[float, float], most: int = MAX_BLOCKS
 ) -> tuple[list[Block], tuple[float, float]]:
     """The blocks of a Gantt chart.
 

@@ -16,7 +16,7 @@ __all__ = ["Bar"]
 
 REDRAW_INTERVAL_S = 0.1
 BLOCKS = " ▏▎▍▌▋▊▉█"
-WIDE = 24
+BAR_CHARACTERS = 24
 
 
 class Bar:
@@ -81,7 +81,7 @@ class Bar:
 
 
 def _bar(part: float) -> str:
-    eighths = round(min(max(part, 0.0), 1.0) * WIDE * 8)
+    eighths = round(min(max(part, 0.0), 1.0) * BAR_CHARACTERS * 8)
     full, rest = divmod(eighths, 8)
     drawn = BLOCKS[8] * full + (BLOCKS[rest] if rest else "")
-    return drawn.ljust(WIDE, "·")
+    return drawn.ljust(BAR_CHARACTERS, "·")

@@ -16,7 +16,7 @@ use crate::timeline::{Ending, Timeline};
 use crate::verdict::{Decision, Impossible, Overlong, PastExpiration};
 
 /// A job with a shorter time limit, in seconds, is planned to end as it starts.
-pub(crate) const INSTANT: f64 = 1e-9;
+pub(crate) const SHORTEST_LIMIT_S: f64 = 1e-9;
 
 /// The first and the last planned end of some jobs that have released resources.
 #[derive(Clone, Copy, Debug)]
@@ -236,7 +236,11 @@ impl EngineState {
     #[inline]
     pub fn end_after(&self, limit: f64, now: f64) -> Result<f64, PastExpiration> {
         let expiration = self.machine.expiration().unwrap_or(f64::INFINITY);
-        let end = if limit < INSTANT { now } else { now + limit };
+        let end = if limit < SHORTEST_LIMIT_S {
+            now
+        } else {
+            now + limit
+        };
         if end > expiration && limit.is_finite() && self.overlong == Overlong::Deny {
             return Err(PastExpiration::Ends {
                 limit,

@@ -85,33 +85,33 @@ fn resources_that_cannot_be_added_are_rejected_with_the_reason() {
     submit(&mut engine, 1, slots(5, 1, 0, 60.0));
     submit_to(&mut engine, 2, queue, slots(1, 1, 0, 60.0));
     engine.schedule(100.0, 10);
-    let mut refused = |id, request: Request, now, text: &str| {
+    let mut rejected = |id, request: Request, now, text: &str| {
         let error = engine.extend(id, &request, now).unwrap_err();
         assert_eq!(error.to_string(), text);
         error
     };
-    let error = refused(
+    let error = rejected(
         JobId::new(3),
         slots(1, 1, 0, 0.0),
         100.0,
         "job 3 holds no resources",
     );
     assert!(error.is_unknown_job());
-    let error = refused(
+    let error = rejected(
         JobId::new(1),
         slots(3, 1, 0, 0.0),
         100.0,
         "job 1 cannot get more: needs 3 cores: 2 are free",
     );
     assert!(error.is_unavailable());
-    let error = refused(
+    let error = rejected(
         JobId::new(1),
         slots(1, 5, 0, 0.0),
         100.0,
         "job 1 cannot get more: 5 cores per slot requested, no node has more than 4",
     );
     assert!(error.is_impossible());
-    let error = refused(
+    let error = rejected(
         JobId::new(1),
         slots(1, 1, 0, 0.0),
         160.0,

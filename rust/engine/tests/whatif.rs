@@ -40,20 +40,20 @@ fn a_new_job_would_start() {
     let engine = busy(Policy::Easy);
     let before = format!("{engine:?}");
     let short = new_job(9, nodes(1, 1, 0, 60.0));
-    let outcome = engine.what_if(&short, 100.0, 10).unwrap();
-    assert_eq!(outcome.before, None);
-    assert_eq!(outcome.after, Some(at(100.0, "3")));
-    assert_eq!(outcome.moved, []);
-    assert_eq!(outcome.sentence(100.0), "would start now");
+    let effect = engine.what_if(&short, 100.0, 10).unwrap();
+    assert_eq!(effect.before, None);
+    assert_eq!(effect.after, Some(at(100.0, "3")));
+    assert_eq!(effect.moved, []);
+    assert_eq!(effect.sentence(100.0), "would start now");
     // A job that does not end before job 2 can start stays pending behind jobs 2 and 3.
     let long = new_job(9, nodes(1, 1, 0, 61.0));
-    let outcome = engine.what_if(&long, 100.0, 10).unwrap();
-    assert_eq!(outcome.after, Some(at(760.0, "1")));
-    assert_eq!(outcome.sentence(100.0), "would start in 11 min");
+    let effect = engine.what_if(&long, 100.0, 10).unwrap();
+    assert_eq!(effect.after, Some(at(760.0, "1")));
+    assert_eq!(effect.sentence(100.0), "would start in 11 min");
     let wide = new_job(9, nodes(5, 1, 0, 60.0));
-    let outcome = engine.what_if(&wide, 100.0, 10).unwrap();
+    let effect = engine.what_if(&wide, 100.0, 10).unwrap();
     let note = "5 nodes requested, 4 exist".to_owned();
-    assert_eq!(outcome.after, Some(Start::Denied { note }));
+    assert_eq!(effect.after, Some(Start::Denied { note }));
     assert!(
         engine
             .what_if(&new_job(3, slots(1, 1, 0, 0.0)), 100.0, 0)
@@ -65,7 +65,7 @@ fn a_new_job_would_start() {
 #[test]
 fn without_a_job_others_start_earlier() {
     let engine = busy(Policy::Easy);
-    let outcome = engine
+    let effect = engine
         .what_if(&Change::Cancel(JobId::new(2)), 100.0, 10)
         .unwrap();
     let moved = Moved {
@@ -74,24 +74,24 @@ fn without_a_job_others_start_earlier() {
         after: at(100.0, "3"),
     };
     assert!((moved.earlier() - 660.0).abs() < 1e-9);
-    assert_eq!(outcome.moved, [moved]);
-    assert_eq!((&outcome.before, &outcome.after), (&None, &None));
-    assert_eq!(outcome.sentence(100.0), "1 other job would start earlier");
+    assert_eq!(effect.moved, [moved]);
+    assert_eq!((&effect.before, &effect.after), (&None, &None));
+    assert_eq!(effect.sentence(100.0), "1 other job would start earlier");
     // A running job can be cancelled, too.
-    let outcome = engine
+    let effect = engine
         .what_if(&Change::Cancel(JobId::new(1)), 100.0, 10)
         .unwrap();
-    let moved: Vec<(u64, f64)> = outcome
+    let moved: Vec<(u64, f64)> = effect
         .moved
         .iter()
         .map(|change| (change.id.get(), change.earlier()))
         .collect();
     assert_eq!(moved, [(2, 60.0), (3, 60.0)]);
-    let outcome = engine
+    let effect = engine
         .what_if(&Change::Cancel(JobId::new(3)), 100.0, 10)
         .unwrap();
     assert_eq!(
-        outcome.sentence(100.0),
+        effect.sentence(100.0),
         "nothing would start at another time"
     );
     assert!(
@@ -104,28 +104,28 @@ fn without_a_job_others_start_earlier() {
 #[test]
 fn nodes_go_down_and_come_up() {
     let mut engine = busy(Policy::Fcfs);
-    let outcome = engine
+    let effect = engine
         .what_if(&Change::Down(ranks("3")), 100.0, 10)
         .unwrap();
-    let [second, third] = &outcome.moved[..] else {
-        panic!("jobs 2 and 3 start never: {:?}", outcome.moved)
+    let [second, third] = &effect.moved[..] else {
+        panic!("jobs 2 and 3 start never: {:?}", effect.moved)
     };
     assert_eq!((second.id.get(), third.id.get()), (2, 3));
     assert!(matches!(&second.after, Start::Never { reason } if reason.kind() == "insufficient"));
     assert!(matches!(&third.after, Start::Never { reason } if reason.kind() == "behind"));
     assert!(second.earlier() < 0.0 && second.earlier().is_infinite());
-    assert_eq!(outcome.sentence(100.0), "2 other jobs would start later");
+    assert_eq!(effect.sentence(100.0), "2 other jobs would start later");
     engine.mark_down(&ranks("3"));
-    let outcome = engine.what_if(&Change::Up(ranks("3")), 100.0, 1).unwrap();
-    assert_eq!(outcome.moved[0].after, at(160.0, "0-3"));
-    assert_eq!(outcome.moved.len(), 1);
+    let effect = engine.what_if(&Change::Up(ranks("3")), 100.0, 1).unwrap();
+    assert_eq!(effect.moved[0].after, at(160.0, "0-3"));
+    assert_eq!(effect.moved.len(), 1);
 }
 
 #[test]
 fn with_fewer_nodes_or_less_time_it_would_start_earlier() {
     let engine = busy(Policy::Easy);
     let request = engine.with_units(JobId::new(2), 1).unwrap();
-    let outcome = engine
+    let effect = engine
         .what_if(
             &Change::Request {
                 id: JobId::new(2),
@@ -135,14 +135,14 @@ fn with_fewer_nodes_or_less_time_it_would_start_earlier() {
             0,
         )
         .unwrap();
-    assert_eq!(outcome.before, Some(at(160.0, "0-3")));
-    assert_eq!(outcome.after, Some(at(100.0, "3")));
+    assert_eq!(effect.before, Some(at(160.0, "0-3")));
+    assert_eq!(effect.after, Some(at(100.0, "3")));
     assert_eq!(
-        outcome.sentence(100.0),
+        effect.sentence(100.0),
         "would start now, instead of in 1 min"
     );
     let request = engine.with_limit(JobId::new(3), 60.0).unwrap();
-    let outcome = engine
+    let effect = engine
         .what_if(
             &Change::Request {
                 id: JobId::new(3),
@@ -152,7 +152,7 @@ fn with_fewer_nodes_or_less_time_it_would_start_earlier() {
             0,
         )
         .unwrap();
-    assert_eq!(outcome.after.and_then(|start| start.time()), Some(100.0));
+    assert_eq!(effect.after.and_then(|start| start.time()), Some(100.0));
     assert!(engine.with_units(JobId::new(1), 1).is_err());
 }
 
@@ -363,7 +363,7 @@ proptest! {
             Change::Submit(job) => changed.submit(job.clone()).unwrap(),
         }
         let other = drive(changed, now);
-        let outcome = engine.what_if(&change, now, usize::MAX).unwrap();
+        let effect = engine.what_if(&change, now, usize::MAX).unwrap();
         prop_assert_eq!(format!("{engine:?}"), digest);
         let time = |starts: &BTreeMap<u64, (f64, IdSet)>, id: u64| starts.get(&id).map(|(start, _)| *start);
         let (about, gone) = match &change {
@@ -378,18 +378,18 @@ proptest! {
                 moved.push((id, time(&alone, id.get()), time(&other, id.get())));
             }
         }
-        let found: Vec<_> = outcome
+        let found: Vec<_> = effect
             .moved
             .iter()
             .map(|change| (change.id, change.before.time(), change.after.time()))
             .collect();
         prop_assert_eq!(found, moved);
         if let Some(id) = about {
-            let found = outcome.after.as_ref().and_then(Start::time);
+            let found = effect.after.as_ref().and_then(Start::time);
             prop_assert_eq!(found, time(&other, id.get()));
-            let found = outcome.before.as_ref().and_then(Start::time);
+            let found = effect.before.as_ref().and_then(Start::time);
             prop_assert_eq!(found, time(&alone, id.get()));
         }
-        prop_assert!(!outcome.sentence(now).is_empty());
+        prop_assert!(!effect.sentence(now).is_empty());
     }
 }

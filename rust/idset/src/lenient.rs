@@ -50,7 +50,7 @@ impl Reader<'_> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn note(&mut self, offset: usize, what: &'static str) {
+    fn record_mended(&mut self, offset: usize, what: &'static str) {
         if self.mended.len() < MAX_MENDED {
             self.mended.push(Mended { offset, what });
         }
@@ -67,7 +67,7 @@ impl Reader<'_> {
             self.at += 1;
         }
         if self.at > start {
-            self.note(start, "left out blanks");
+            self.record_mended(start, "left out blanks");
         }
         self.at > start
     }
@@ -82,7 +82,7 @@ impl Reader<'_> {
             return Err(self.fail(start, "expected a number"));
         }
         if digits.len() > 1 && digits.starts_with('0') {
-            self.note(start, "left out zeroes");
+            self.record_mended(start, "left out zeroes");
         }
         let id = digits.parse().ok().filter(|&id| id <= IdSet::MAX_ID);
         id.ok_or_else(|| {
@@ -111,7 +111,7 @@ impl Reader<'_> {
                 ));
             }
             if hi == lo {
-                self.note(start, "took a range of one id for that id");
+                self.record_mended(start, "took a range of one id for that id");
             }
         } else if self.at > before {
             // The blank belongs to what comes next.
@@ -121,9 +121,9 @@ impl Reader<'_> {
         }
         if let Some(last) = self.spans.last() {
             if lo < last.lo {
-                self.note(start, "put in order");
+                self.record_mended(start, "put in order");
             } else if lo <= last.hi {
-                self.note(start, "left out a repeat");
+                self.record_mended(start, "left out a repeat");
             }
         }
         self.spans.push(Span { lo, hi });
@@ -142,7 +142,7 @@ impl Reader<'_> {
                 break;
             }
             if commas > 0 {
-                self.note(self.at, "left out an empty item");
+                self.record_mended(self.at, "left out an empty item");
             }
             commas += 1;
             self.at += 1;
@@ -152,10 +152,10 @@ impl Reader<'_> {
             if !blank {
                 return Err(self.fail(start, "expected `,`, `-` or the end"));
             }
-            self.note(start, "took blanks for a comma");
+            self.record_mended(start, "took blanks for a comma");
         }
         if ends && commas > 0 && place == Place::AfterItem {
-            self.note(start, "left out an empty item");
+            self.record_mended(start, "left out an empty item");
         }
         Ok(())
     }

@@ -203,8 +203,8 @@ impl Context {
     }
 
     /// Writes a line to the daemon's log.
-    pub(crate) fn note(&mut self, line: String) {
-        self.effects.push(Effect::Note(line));
+    pub(crate) fn log_line(&mut self, line: String) {
+        self.effects.push(Effect::LogLine(line));
     }
 
     /// Writes a line on a peer's fault to the daemon's log.

@@ -70,7 +70,7 @@ pub(crate) enum Effect {
     /// Check again which steps are due for a job.
     Revisit(JobId),
     /// Write a line to the daemon's log.
-    Note(String),
+    LogLine(String),
     /// Write a line on a peer's fault to the daemon's log; rate-limited.
     Complain(String),
     /// Free ranks of a job (`sched.free`).

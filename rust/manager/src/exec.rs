@@ -191,7 +191,7 @@ impl ExecPeer {
         if self.service.take().is_none() {
             return;
         }
-        cx.note(format!("the execution service is gone: {why}"));
+        cx.log_line(format!("the execution service is gone: {why}"));
         let mut orphans = Vec::new();
         for (record, dialogue) in cx.jobs.iter_split() {
             if dialogue.exec().is_outstanding()
@@ -424,7 +424,7 @@ fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fa
     let is_failure = is_final && !record.has_ended();
     let is_retained = hooks::retains_release(job, &cx.settings);
     match fault {
-        Some(fault) if is_final => cx.note(format!("final release of {id}: {fault}")),
+        Some(fault) if is_final => cx.log_line(format!("final release of {id}: {fault}")),
         Some(fault) => return Err(fault.into()),
         None => {}
     }

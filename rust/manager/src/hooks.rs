@@ -165,7 +165,7 @@ impl Hooks {
             finish(cx, id, hook, status);
             return cx.revisit(id);
         }
-        cx.note(format!("{} of job {id}: {note}", hook.name()));
+        cx.log_line(format!("{} of job {id}: {note}", hook.name()));
         match hook {
             Hook::Prolog => {
                 finish(cx, id, hook, status);

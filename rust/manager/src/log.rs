@@ -33,7 +33,7 @@ impl Log {
     }
 
     /// Writes a line in any case.
-    pub(crate) fn note(&mut self, line: String) {
+    pub(crate) fn log_line(&mut self, line: String) {
         self.lines.push(line);
     }
 
@@ -62,7 +62,7 @@ mod tests {
         for number in 0..1000 {
             log.complain(format!("bad {number}"));
         }
-        log.note("important".to_owned());
+        log.log_line("important".to_owned());
         let lines = log.take();
         assert_eq!(lines.len(), 101);
         assert_eq!(

@@ -141,7 +141,7 @@ impl Manager {
             }
             Effect::Send(message) => self.out.push(message),
             Effect::Revisit(id) => self.due.push_back(id),
-            Effect::Note(line) => self.log.note(line),
+            Effect::LogLine(line) => self.log.log_line(line),
             Effect::Complain(line) => self.log.complain(line),
             Effect::Free(free) => self.scheduler.free(cx, free),
             Effect::Withdraw(id) => self.scheduler.withdraw(cx, id),
@@ -188,7 +188,7 @@ impl Manager {
             }
             (ExpirationCause::Manager, Ok(())) => {}
             (ExpirationCause::Manager, Err(error)) => {
-                cx.note(format!("expiration of job {id}: {}", error.text));
+                cx.log_line(format!("expiration of job {id}: {}", error.text));
             }
         }
         self.elastic.retry_times(cx, id);
@@ -203,7 +203,7 @@ impl Manager {
             }
             // It is requested again when the outstanding request is decided.
             ExpirationCause::Elastic(..) => {}
-            ExpirationCause::Manager => self.cx.note(text),
+            ExpirationCause::Manager => self.cx.log_line(text),
         }
     }
 

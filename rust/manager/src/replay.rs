@@ -55,7 +55,7 @@ impl Manager {
                 Err(fault) => {
                     let id = job.id;
                     self.cx
-                        .note(format!("store: job {id} is left out: {fault}"));
+                        .log_line(format!("store: job {id} is left out: {fault}"));
                 }
             }
         }
@@ -85,7 +85,7 @@ impl Manager {
         let r = job.r.as_deref().map(ResourceSet::from_json).transpose();
         let r = r.unwrap_or_else(|error| {
             let id = job.id;
-            self.cx.note(format!(
+            self.cx.log_line(format!(
                 "store: the resources of job {id} are lost: {error}"
             ));
             None
@@ -119,7 +119,7 @@ impl Manager {
         if let Some(r) = r.as_ref().filter(|_| has_resources)
             && let Err(error) = cx.claims.restore(id, r, &job.record.freed().clone())
         {
-            cx.note(format!("store: {error}"));
+            cx.log_line(format!("store: {error}"));
         }
         self.dependencies.resume(cx, id);
         self.elastic.resume(cx, id);

@@ -293,7 +293,7 @@ impl Manager {
         }
     }
 
-    /// Calls a method. No other function checks roles.
+    /// Calls a method, if the sender has the role that its route requires.
     fn call(&mut self, route: &Route, request: Request<'_>) -> Handled {
         let (message, topic) = (request.message, route.topic);
         if route.mode == Mode::Streaming {

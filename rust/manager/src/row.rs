@@ -65,11 +65,11 @@ const ATTRIBUTES: [(&str, Attribute); 33] = [
     ("waitstatus", |job| job.record.wait_status().into()),
     ("returncode", |job| job.record.returncode().into()),
     ("result", |job| {
-        job.record.result().map(|outcome| outcome as u8).into()
+        job.record.result().map(|result| result as u8).into()
     }),
     ("success", |job| {
-        let outcome = job.record.result();
-        outcome.map(|result| result == JobResult::Completed).into()
+        let result = job.record.result();
+        result.map(|result| result == JobResult::Completed).into()
     }),
     ("exception_occurred", |job| {
         job.record.exception().is_some().into()

@@ -45,27 +45,27 @@ impl Scheduler {
             change(engine, request)?
         };
         engine.share();
-        let outcome = engine
+        let effect = engine
             .what_if(&change, now, MAX_COMPARED_JOBS)
             .map_err(Error::from)?;
         let is_held = matches!(&change, Change::Submit(job) if job.priority == 0);
-        let text = match &outcome.after {
+        let text = match &effect.after {
             Some(Start::Never { .. }) if is_held => "would be held until it is released".to_owned(),
-            _ => outcome.sentence(now),
+            _ => effect.sentence(now),
         };
-        let ranks = match &outcome.after {
+        let ranks = match &effect.after {
             Some(Start::Denied { note }) => return Err(RequestError::invalid(note.clone())),
             Some(Start::At { ranks, .. }) => Some(ranks.to_string().into()),
             _ => None,
         };
-        let moved = outcome.moved.iter().map(|moved| MovedStart {
+        let moved = effect.moved.iter().map(|moved| MovedStart {
             id: moved.id,
             before: moved.before.time(),
             after: moved.after.time(),
         });
         let response = WhatIfResponse {
             text: text.into(),
-            start: match &outcome.after {
+            start: match &effect.after {
                 Some(start) => start.time().into(),
                 None => Member::Absent,
             },

@@ -355,23 +355,23 @@ fn jobs_without_run_time_have_cores_of_a_pool_too() {
 
 #[test]
 fn a_request_that_the_machine_cannot_have_is_rejected() {
-    let refused = |workload: Workload, machine: &Machine, setup: Setup| {
+    let rejected = |workload: Workload, machine: &Machine, setup: Setup| {
         let simulation = Simulation::new(Arc::new(workload), machine, setup);
         simulation.err().unwrap().to_string()
     };
     let text = r#"{"submit": 0, "run": 10, "nodes": 1, "id": 3}"#;
-    let error = refused(lines(text), &Machine::Pool(2), setup("fcfs"));
+    let error = rejected(lines(text), &Machine::Pool(2), setup("fcfs"));
     assert!(
         error.starts_with("test: job 3 asks for nodes, gpus or a constraint"),
         "{error}"
     );
-    let error = refused(workload(&[]), &Machine::Pool(0), setup("fcfs"));
+    let error = rejected(workload(&[]), &Machine::Pool(0), setup("fcfs"));
     assert_eq!(error, "a pool: expected 1 to 100,000,000 cores, found 0");
     let fails = |failure: Failure| Setup {
         failures: vec![failure],
         ..setup("fcfs")
     };
-    let error = refused(
+    let error = rejected(
         workload(&[]),
         &Machine::Pool(2),
         fails(failure(0, "0", false)),
@@ -380,7 +380,7 @@ fn a_request_that_the_machine_cannot_have_is_rejected() {
         error.starts_with("failures: a pool of cores has no nodes"),
         "{error}"
     );
-    let error = refused(workload(&[]), &nodes(2, 1), fails(failure(3, "1-4", false)));
+    let error = rejected(workload(&[]), &nodes(2, 1), fails(failure(3, "1-4", false)));
     assert_eq!(
         error,
         "failures: at 3: there are no ranks 2-4; the inventory has 0-1"
@@ -389,12 +389,12 @@ fn a_request_that_the_machine_cannot_have_is_rejected() {
         time: f64::NAN,
         ..failure(0, "0", true)
     };
-    let error = refused(workload(&[]), &nodes(2, 1), fails(late));
+    let error = rejected(workload(&[]), &nodes(2, 1), fails(late));
     assert_eq!(
         error,
         "failures: time NaN: expected seconds from 0 on, at most 1e12"
     );
-    let error = refused(
+    let error = rejected(
         workload(&[]),
         &Machine::Nodes(Box::default()),
         setup("fcfs"),

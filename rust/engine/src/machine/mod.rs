@@ -393,8 +393,8 @@ impl Machine {
         if self.shape_cache[at].feasible.is_none() {
             let constraint = self.shapes.get(id).constraint;
             let census = Arc::clone(&self.eligible(constraint).census);
-            let outcome = feasibility::check(&census, &self.shapes.get(id).request);
-            self.shape_cache[at].feasible = Some(outcome);
+            let feasibility = feasibility::check(&census, &self.shapes.get(id).request);
+            self.shape_cache[at].feasible = Some(feasibility);
         }
         match &self.shape_cache[at].feasible {
             Some(Err(reason)) => Err(reason),

@@ -18,7 +18,7 @@ use self::start_bounds::StartBounds;
 use crate::availability_profile::Interval;
 use crate::ids::{ClassId, GroupId, QueueId};
 use crate::machine::{Allocation, Machine, NodeAmount, NodeShare, Relocation, ShapeId, Size};
-use crate::state::{EngineState, INSTANT, is_whole};
+use crate::state::{EngineState, SHORTEST_LIMIT_S, is_whole};
 
 /// The free resources from now on.
 #[derive(Clone, Debug)]
@@ -159,7 +159,7 @@ pub(crate) fn allocation_of(machine: &Machine, amounts: &[NodeAmount]) -> Alloca
 
 /// How long a job is planned to run: a job that ends as it starts is given a second.
 pub(crate) fn length(limit: f64) -> f64 {
-    if limit < INSTANT { 1.0 } else { limit }
+    if limit < SHORTEST_LIMIT_S { 1.0 } else { limit }
 }
 
 /// The planned end of a running job: an overdue job is given another second.

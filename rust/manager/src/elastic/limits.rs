@@ -90,7 +90,7 @@ impl Elastic {
     }
 
     /// Checks whether the policy allows an allocation, with its grants and pending requests, to grow by
-    /// `asked`.
+    /// `requested`.
     fn check_policy(
         &self,
         cx: &Context,
@@ -110,7 +110,7 @@ impl Elastic {
     }
 }
 
-/// Checks whether the instance has `asked` in addition to the one node that an allocation never
+/// Checks whether the instance has `requested` in addition to the one node that an allocation never
 /// releases.
 fn check_fit(
     cx: &Context,

@@ -250,7 +250,7 @@ impl Elastic {
         };
         if let Err(denial) = self.request_return(cx, &call, vec![due], 0) {
             let name = name_of(job);
-            cx.note(format!("loan of job {name}: {}", denial.reason));
+            cx.log_line(format!("loan of job {name}: {}", denial.reason));
             self.postpone_return(cx, LoanKey { job, loan }, &denial.reason);
         }
     }

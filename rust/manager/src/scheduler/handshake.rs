@@ -122,7 +122,7 @@ impl SchedulerPeer {
         if self.handshake() == Handshake::Suspended {
             return;
         }
-        cx.note(format!("scheduling is suspended: {why}"));
+        cx.log_line(format!("scheduling is suspended: {why}"));
         let stopped = self.is_stopped;
         let lost = std::mem::take(self);
         self.is_stopped = stopped;

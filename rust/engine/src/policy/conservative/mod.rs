@@ -131,8 +131,8 @@ impl Conservative {
             let ahead = stopped[group.index()];
             let mut behind = false;
             reserved.head = None;
-            for (job, outcome) in pass.jobs.iter().zip(pass.decisions) {
-                match outcome {
+            for (job, decision) in pass.jobs.iter().zip(pass.decisions) {
+                match decision {
                     JobDecision::Pending => {
                         behind = true;
                         let Some(start) = job.start else {
