@@ -8,7 +8,9 @@ use penstock_rset::ResourceSet;
 
 use crate::ids::{QueueId, RunId};
 use crate::job::JobState;
+use crate::machine::Allocation;
 use crate::running_jobs::RunningJob;
+use crate::state::is_whole;
 use crate::timeline::Ending;
 use crate::{Engine, Error};
 
@@ -176,6 +178,26 @@ impl Engine {
                 AfterEnd::SetAside => state.changes += 1,
             }
             state.jobs.remove(running.handle);
+        }
+    }
+
+    /// Frees a part of a job's allocation; a job without remaining resources ends.
+    pub(crate) fn release_part(&mut self, run: RunId, freed: &Allocation, kept: Allocation) {
+        let state = &mut self.state;
+        let Some(running) = state.running_jobs.at_mut(run) else {
+            return;
+        };
+        let allocation_log = &mut state.allocation_log;
+        allocation_log.record_part(running.handle, freed, running.end, f64::NEG_INFINITY);
+        state.partial -= usize::from(!is_whole(&state.machine, &running.shares));
+        state.partial += usize::from(!is_whole(&state.machine, &kept));
+        let nothing = kept.is_empty() && running.outside.is_none();
+        running.shares = kept;
+        state.machine.release(freed);
+        if nothing {
+            self.end(run, AfterEnd::Free);
+        } else {
+            self.resized(run);
         }
     }
 

@@ -8,7 +8,7 @@ use penstock_rset::ResourceSet;
 
 use crate::allocation::AfterEnd;
 use crate::explain::Shortage;
-use crate::ids::{NodeIndex, RunId};
+use crate::ids::NodeIndex;
 use crate::machine::{Allocation, Size};
 use crate::state::is_whole;
 use crate::{Engine, Error};
@@ -158,25 +158,5 @@ impl Engine {
         }
         self.release_part(run, &split.part, split.rest);
         Ok(())
-    }
-
-    /// Frees a part of a job's allocation; a job without remaining resources ends.
-    pub(crate) fn release_part(&mut self, run: RunId, freed: &Allocation, kept: Allocation) {
-        let state = &mut self.state;
-        let Some(running) = state.running_jobs.at_mut(run) else {
-            return;
-        };
-        let allocation_log = &mut state.allocation_log;
-        allocation_log.record_part(running.handle, freed, running.end, f64::NEG_INFINITY);
-        state.partial -= usize::from(!is_whole(&state.machine, &running.shares));
-        state.partial += usize::from(!is_whole(&state.machine, &kept));
-        let nothing = kept.is_empty() && running.outside.is_none();
-        running.shares = kept;
-        state.machine.release(freed);
-        if nothing {
-            self.end(run, AfterEnd::Free);
-        } else {
-            self.resized(run);
-        }
     }
 }

@@ -6,7 +6,9 @@ use std::cmp::{Ordering, Reverse};
 
 use smallvec::{SmallVec, smallvec};
 
-use super::free_intervals::{FreeIntervals, IntervalSearch};
+use super::free_intervals::{
+    FreeIntervals, IntervalQuery, IntervalSearch, NodeIntervals, intervals_around,
+};
 use super::start_bounds::StartBounds;
 use crate::availability_profile::Interval;
 use crate::ids::NodeIndex;
@@ -249,6 +251,24 @@ impl NodePlans {
         }
     }
 
+    /// The free intervals of a node that touch `during`, by resource; none of a resource that is
+    /// not indexed.
+    fn intervals_around(&self, node: NodeIndex, during: Interval) -> [NodeIntervals; 2] {
+        Resource::ALL.map(|resource| {
+            if self.intervals[resource.index()].is_none() {
+                return NodeIntervals::new();
+            }
+            let steps = &self.steps[node.index()];
+            intervals_around(
+                node,
+                steps,
+                |step| step.time,
+                |step| step.amount(resource),
+                during,
+            )
+        })
+    }
+
     /// The resources of a node that are free throughout an interval. If the interval begins now,
     /// they are limited to the resources that are actually free: jobs of other groups may have
     /// started since the plan was computed.
@@ -328,6 +348,28 @@ impl NodePlans {
             let free = self.window(machine, share.node, during);
             free.cores >= share.ncores() && free.gpus >= share.ngpus()
         })
+    }
+
+    /// The search for units by an index, if there is one.
+    fn interval_search(
+        &self,
+        machine: &Machine,
+        wanted: Units,
+        limit: f64,
+    ) -> Option<IntervalSearch<'_>> {
+        let demand = machine.demand(wanted.shape);
+        let (resource, least) = if demand.gpus > 0 {
+            (Resource::Gpus, demand.gpus)
+        } else {
+            (Resource::Cores, demand.cores)
+        };
+        let query = IntervalQuery {
+            limit,
+            least,
+            need: wanted.need,
+        };
+        let intervals = self.intervals[resource.index()].as_ref()?;
+        Some(IntervalSearch { intervals, query })
     }
 
     /// Chooses the lowest nodes that can provide units during an interval.

@@ -13,7 +13,7 @@ use crate::availability_profile::Interval;
 use crate::ids::NodeIndex;
 use crate::machine::Machine;
 use crate::plan::free_intervals::{
-    FreeInterval, FreeIntervals, IntervalQuery, IntervalSearch, NodeIntervals, intervals_around,
+    FreeInterval, FreeIntervals, IntervalQuery, IntervalSearch, intervals_around,
 };
 use crate::plan::{Footprint, PlannedStart};
 
@@ -122,28 +122,6 @@ impl NodePlans {
         })
     }
 
-    /// The search for units by an index, if there is one.
-    pub(super) fn interval_search(
-        &self,
-        machine: &Machine,
-        wanted: Units,
-        limit: f64,
-    ) -> Option<IntervalSearch<'_>> {
-        let demand = machine.demand(wanted.shape);
-        let (resource, least) = if demand.gpus > 0 {
-            (Resource::Gpus, demand.gpus)
-        } else {
-            (Resource::Cores, demand.cores)
-        };
-        let query = IntervalQuery {
-            limit,
-            least,
-            need: wanted.need,
-        };
-        let intervals = self.intervals[resource.index()].as_ref()?;
-        Some(IntervalSearch { intervals, query })
-    }
-
     /// Indexes the free intervals of a resource, in place of the events.
     fn index_intervals(&mut self, resource: Resource) {
         let all = (0_u32..).zip(&self.steps).flat_map(|(node, steps)| {
@@ -159,24 +137,6 @@ impl NodePlans {
         self.intervals[resource.index()] = Some(intervals);
         self.events = Vec::new();
         self.sorted = 0;
-    }
-
-    /// The free intervals of a node that touch `during`, by resource; none of a resource that is
-    /// not indexed.
-    pub(super) fn intervals_around(&self, node: NodeIndex, during: Interval) -> [NodeIntervals; 2] {
-        Resource::ALL.map(|resource| {
-            if self.intervals[resource.index()].is_none() {
-                return NodeIntervals::new();
-            }
-            let steps = &self.steps[node.index()];
-            intervals_around(
-                node,
-                steps,
-                |step| step.time,
-                |step| step.amount(resource),
-                during,
-            )
-        })
     }
 
     /// Sorts the events.
