@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::children::Children;
 use crate::execution::Execution;
 use crate::hosts::append;
+use crate::problems::{Check, object, required, typed};
 use crate::raw::{Carried, Entries, describe};
 use crate::read::read;
 use crate::segments::{Segment, Segments};
@@ -63,19 +63,7 @@ impl ResourceSet {
     }
 }
 
-/// Reads a document, and continues after errors.
-#[derive(Default)]
-pub(crate) struct Check {
-    pub(crate) problems: Vec<Error>,
-    with_graph: bool,
-}
-
 impl Check {
-    /// Returns the value; records an error.
-    pub(crate) fn keep<T>(&mut self, result: Result<T, Error>) -> Option<T> {
-        result.map_err(|problem| self.problems.push(problem)).ok()
-    }
-
     /// Returns the set if the document has no error.
     fn document(&mut self, text: &str) -> Option<ResourceSet> {
         let raw = serde_json::from_str::<&RawValue>(text);
@@ -239,40 +227,6 @@ fn carried(raw: &RawValue, key: &str) -> Result<Carried, Error> {
 fn others(entries: Entries<'_>) -> BTreeMap<String, Carried> {
     let entries = entries.0.into_iter();
     entries.map(|(key, raw)| (key, Carried::new(raw))).collect()
-}
-
-/// Reads a value of a known JSON type; `what` names the type.
-pub(crate) fn typed<'a, T: Deserialize<'a>>(
-    raw: &'a RawValue,
-    path: &str,
-    what: &str,
-) -> Result<T, Error> {
-    serde_json::from_str(raw.get())
-        .map_err(|_| Error::at(path, format!("expected {what}, found {}", describe(raw))))
-}
-
-pub(crate) fn object<'a>(raw: &'a RawValue, path: &str) -> Result<Entries<'a>, Error> {
-    if raw.get().starts_with('{') {
-        // The document is well-formed JSON, so the error must be in a key.
-        return serde_json::from_str(raw.get()).map_err(|_| {
-            Error::at(
-                path,
-                "expected keys of Unicode characters, found a lone surrogate",
-            )
-        });
-    }
-    typed(raw, path, "an object")
-}
-
-pub(crate) fn required<'a>(
-    entries: &mut Entries<'a>,
-    key: &str,
-    path: &str,
-    what: &str,
-) -> Result<&'a RawValue, Error> {
-    entries
-        .take(key)
-        .ok_or_else(|| Error::at(path, format!("expected {what}, found nothing")))
 }
 
 fn idset(raw: &RawValue, path: &str) -> Result<IdSet, Error> {

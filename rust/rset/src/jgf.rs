@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::value::RawValue;
 
-use crate::check::{Check, object, required, typed};
+use crate::problems::{Check, object, required, typed};
 use crate::raw::Entries;
 use crate::{Error, ResourceSet};
 

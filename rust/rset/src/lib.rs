@@ -82,6 +82,7 @@ mod groups;
 mod hosts;
 mod jgf;
 mod overlay;
+mod problems;
 mod properties;
 mod raw;
 mod read;

@@ -1,11 +1,16 @@
 //! Parts of a set: by rank, by host, by property.
 
+use std::collections::HashMap;
+
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 
 use crate::execution::Execution;
 use crate::segments::Segments;
 use crate::{Error, ResourceSet, hosts};
+
+/// Greatest number of hosts for which each is searched for individually.
+const MAX_SEARCHED_HOSTS: usize = 16;
 
 impl ResourceSet {
     /// Returns the nodes of these ranks; ranks that are not in the set are ignored.
@@ -77,6 +82,34 @@ impl ResourceSet {
         } else {
             Err(hosts::unknown(&hosts.difference(&execution.hosts)))
         }
+    }
+
+    /// Returns the ranks on these hosts, in the order of `hosts`; all ranks of a host, ascending.
+    ///
+    /// # Errors
+    ///
+    /// A host is not in the set, or the R has no `execution`. The error names all such hosts.
+    pub fn host_ranks(&self, hosts: &Hostlist) -> Result<Vec<u32>, Error> {
+        let ranks = self.ranks_on_all(hosts)?;
+        let execution = self.view();
+        if hosts::of_part(execution, &ranks) == *hosts && hosts::are_distinct(hosts) {
+            return Ok(ranks.iter().collect());
+        }
+        if hosts.len() <= MAX_SEARCHED_HOSTS {
+            let rank_at = |position| execution.ranks.nth(position as u64);
+            let ranks = |host: String| {
+                let positions = execution.hosts.positions(&host);
+                positions.filter_map(rank_at).collect::<Vec<_>>()
+            };
+            return Ok(hosts.iter().flat_map(ranks).collect());
+        }
+        // With many hosts one pass over the set is cheaper than a search for each.
+        let mut index: HashMap<String, Vec<u32>> = HashMap::new();
+        for (host, rank) in hosts::of_part(execution, &ranks).iter().zip(&ranks) {
+            index.entry(host).or_default().push(rank);
+        }
+        let ranks = hosts.iter().filter_map(|host| index.get(&host));
+        Ok(ranks.flatten().copied().collect())
     }
 
     /// Returns the ranks with a property. By RFC 20, `name@suffix` counts as `name` too.

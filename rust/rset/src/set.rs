@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, LazyLock};
 
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::Error;
 use crate::children::Children;
 use crate::execution::Execution;
-use crate::hosts::{self, rejected};
+use crate::hosts::rejected;
 use crate::raw::Carried;
 use crate::segments::Segments;
 
@@ -38,9 +38,6 @@ pub struct Node<'a> {
     /// Its logical gpus.
     pub gpus: &'a IdSet,
 }
-
-/// Greatest number of hosts for which each is searched for individually.
-const MAX_SEARCHED_HOSTS: usize = 16;
 
 /// The empty `execution` of an R without one.
 static NONE: LazyLock<Execution> = LazyLock::new(Execution::default);
@@ -216,34 +213,6 @@ impl ResourceSet {
         }
         let position = usize::try_from(execution.ranks.rank_of(rank)?).ok()?;
         execution.hosts.get(position)
-    }
-
-    /// Returns the ranks on these hosts, in the order of `hosts`; all ranks of a host, ascending.
-    ///
-    /// # Errors
-    ///
-    /// A host is not in the set, or the R has no `execution`. The error names all such hosts.
-    pub fn host_ranks(&self, hosts: &Hostlist) -> Result<Vec<u32>, Error> {
-        let ranks = self.ranks_on_all(hosts)?;
-        let execution = self.view();
-        if hosts::of_part(execution, &ranks) == *hosts && hosts::are_distinct(hosts) {
-            return Ok(ranks.iter().collect());
-        }
-        if hosts.len() <= MAX_SEARCHED_HOSTS {
-            let rank_at = |position| execution.ranks.nth(position as u64);
-            let ranks = |host: String| {
-                let positions = execution.hosts.positions(&host);
-                positions.filter_map(rank_at).collect::<Vec<_>>()
-            };
-            return Ok(hosts.iter().flat_map(ranks).collect());
-        }
-        // With many hosts one pass over the set is cheaper than a search for each.
-        let mut index: HashMap<String, Vec<u32>> = HashMap::new();
-        for (host, rank) in hosts::of_part(execution, &ranks).iter().zip(&ranks) {
-            index.entry(host).or_default().push(rank);
-        }
-        let ranks = hosts.iter().filter_map(|host| index.get(&host));
-        Ok(ranks.flatten().copied().collect())
     }
 
     /// Adds cores and gpus to a rank.
