@@ -6,8 +6,9 @@ use penstock_flux::errno::ENODATA;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
-use crate::error::Error;
-use crate::{Outstanding, Phase, Scheduler, Settings, failure_text};
+use crate::error::{Error, failure_text};
+use crate::scheduler::Outstanding;
+use crate::{Phase, Scheduler, Settings};
 
 impl Scheduler {
     /// Handles a response to `resource.acquire`: the stream stays open.

@@ -1,12 +1,12 @@
-//! RFC 27 from the scheduler's side: requests go into the engine, its decisions come back as responses.
+//! RFC 27 from the scheduler's side: requests change the engine's jobs, the next pass decides on them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use penstock_engine::{Decision, Engine, Job, QueueId};
+use penstock_engine::{Engine, Job, QueueId};
 use penstock_flux::alloc::{
-    AllocRequest, AllocResponse, AllocResponseType, Annotations, CancelRequest, ExpirationRequest,
-    FeasibilityRequest, FreeRequest, FreeResponse, PrioritizeRequest, SchedAnnotations,
+    AllocRequest, AllocResponse, AllocResponseType, CancelRequest, ExpirationRequest,
+    FeasibilityRequest, FreeRequest, FreeResponse, PrioritizeRequest,
 };
 use penstock_flux::errno::EAGAIN;
 use penstock_flux::{AnyRequest, Payload, RequestError, RequestedResources, TypedPayload};
@@ -17,10 +17,9 @@ use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
 use crate::error::Error;
-use crate::{OutstandingAlloc, Phase, Reply, Scheduler, Settings};
-
-/// The greatest number of allocations in one commit.
-const MAX_COMMIT_JOBS: usize = 1024;
+use crate::respond::Reply;
+use crate::scheduler::OutstandingAlloc;
+use crate::{Phase, Scheduler, Settings};
 
 /// The engine's queue of a name, which is configured when a job first names it.
 pub(crate) fn queue_of(
@@ -233,74 +232,5 @@ impl Scheduler {
             .map_err(|reason| RequestError::invalid(reason.to_string()))?;
         self.out.push(Message::response_to(request, 0, None));
         Ok(None)
-    }
-
-    /// Runs a pass if anything has changed since the last one, then answers the queries that have
-    /// arrived. `now` is in seconds since the epoch.
-    ///
-    /// Denials are answered at once; allocations are committed to the KVS first. Returns whether
-    /// another call may do more.
-    pub fn schedule(&mut self, now: f64) -> bool {
-        let more = self.run_pass(now);
-        self.answer_queries(now);
-        more
-    }
-
-    fn run_pass(&mut self, now: f64) -> bool {
-        if !self.needs_pass || self.phase != Phase::Running {
-            return false;
-        }
-        self.needs_pass = false;
-        let Some(engine) = &mut self.engine else {
-            return false;
-        };
-        let decisions = engine.schedule(now, MAX_COMMIT_JOBS);
-        let more = decisions.len() >= MAX_COMMIT_JOBS;
-        let mut allocated = Vec::new();
-        for decision in decisions {
-            match decision {
-                Decision::Alloc { id, .. } => {
-                    self.accuracy.started(id, now);
-                    allocated.push(id);
-                }
-                Decision::Deny { id, note } => self.deny(id, &note),
-            }
-        }
-        if !allocated.is_empty() {
-            self.commit(&allocated);
-        }
-        self.needs_pass = more;
-        self.annotate_head(now);
-        more
-    }
-
-    pub(crate) fn deny(&mut self, id: JobId, note: &str) {
-        self.respond(&AllocResponse::<()>::deny(id, note));
-    }
-
-    /// Sends the last response to a job's alloc request.
-    pub(crate) fn respond<A: serde::Serialize>(&mut self, response: &AllocResponse<A>) {
-        if let Some(request) = self.end_alloc(response.id) {
-            self.out.push(Message::success_to(&request, response));
-        }
-    }
-
-    /// Ends a job's alloc request. Returns its header, for the last response.
-    pub(crate) fn end_alloc(&mut self, id: JobId) -> Option<Message> {
-        self.cancelled_in_commit.remove(&id);
-        self.annotator.forget(id);
-        self.accuracy.forget(id);
-        self.allocs.remove(&id).map(|call| call.header)
-    }
-
-    /// Sends annotations of a pending job.
-    pub(crate) fn send_annotations(&mut self, id: JobId, sched: SchedAnnotations) {
-        if let Some(call) = self.allocs.get(&id) {
-            let response = AllocResponse {
-                annotations: Some(Annotations { sched }),
-                ..AllocResponse::new(id, AllocResponseType::Annotate)
-            };
-            self.out.push(Message::success_to(&call.header, &response));
-        }
     }
 }

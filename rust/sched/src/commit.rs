@@ -7,7 +7,9 @@ use penstock_flux::{Allocated, Allocation, Member, TypedPayload, errno, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
-use crate::{Outstanding, Scheduler, failure_text};
+use crate::Scheduler;
+use crate::error::failure_text;
+use crate::scheduler::Outstanding;
 
 impl Scheduler {
     /// Commits R of allocated jobs.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::string::FromUtf8Error;
 
 use penstock_flux::RequestError;
+use penstock_wire::Message;
 
 /// A message that cannot be used, and the part of it that is at fault.
 #[derive(Debug)]
@@ -87,5 +88,14 @@ impl From<penstock_engine::Error> for Error {
 impl From<Error> for RequestError {
     fn from(error: Error) -> Self {
         Self::invalid(error.to_string())
+    }
+}
+
+/// An error response in words.
+pub(crate) fn failure_text(response: &Message) -> String {
+    let (topic, errnum) = (response.topic(), response.errnum());
+    match response.error_text() {
+        Some(text) => format!("{topic} failed with errnum {errnum}: {text}"),
+        None => format!("{topic} failed with errnum {errnum}"),
     }
 }

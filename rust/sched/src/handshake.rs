@@ -12,8 +12,9 @@ use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
-use crate::error::Error;
-use crate::{AllocatedJob, Outstanding, Phase, Scheduler, failure_text};
+use crate::error::{Error, failure_text};
+use crate::scheduler::{AllocatedJob, Outstanding};
+use crate::{Phase, Scheduler};
 
 impl Scheduler {
     /// Begins the handshake.

@@ -14,7 +14,8 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Map, Value};
 
-use crate::{Phase, Reply, Scheduler};
+use crate::respond::Reply;
+use crate::{Phase, Scheduler};
 
 /// A job as users see it.
 pub(crate) fn job_name(id: JobId) -> String {

@@ -1,0 +1,87 @@
+//! Which message is handled by which part of the scheduler.
+
+use penstock_flux::sched::StatsResponse;
+use penstock_flux::{Payload, RequestError, topic};
+use penstock_wire::{Message, MessageType};
+
+use crate::scheduler::Outstanding;
+use crate::{Phase, Scheduler};
+
+impl Scheduler {
+    /// Handles one message. It may make a call of [`schedule`](Self::schedule) worthwhile.
+    pub fn handle(&mut self, message: &Message) {
+        match message.kind {
+            MessageType::Request => self.handle_request(message),
+            MessageType::Response => self.handle_response(message),
+            MessageType::Event | MessageType::Control => {}
+        }
+    }
+
+    fn handle_request(&mut self, request: &Message) {
+        if is_query(request) {
+            return self.queries.push(request.clone());
+        }
+        // RFC 27 is spoken among the instance owner's services only.
+        if request.service() == "sched"
+            && let Err(error) = request.credentials().require_owner(request.topic())
+        {
+            return self.reply(request, Err(error));
+        }
+        let reply = match request.topic() {
+            topic::sched::ALLOC => return self.alloc(request),
+            topic::sched::CANCEL => return self.cancel(request),
+            topic::sched::PRIORITIZE => return self.prioritize(request),
+            topic::sched::FREE => self.free(request),
+            topic::sched::EXPIRATION => self.set_expiration(request),
+            topic::sched::CONFIG_RELOAD => self.reload_config(request),
+            topic::sched::FEASIBILITY_CHECK => self.check_feasibility(request),
+            topic => match request.method() {
+                topic::DISCONNECT => return,
+                topic::PING => request.echo().map(Some),
+                topic::STATS_GET => Ok(Some(self.stats().to_payload())),
+                _ => Err(RequestError::unknown_method(topic)),
+            },
+        };
+        self.reply(request, reply);
+    }
+
+    fn stats(&self) -> StatsResponse<'static> {
+        let engine = self.engine.as_ref();
+        StatsResponse {
+            ready: self.phase == Phase::Running,
+            queued: engine.map_or(0, |engine| engine.queue_len() as u64),
+            running: engine.map_or(0, |engine| engine.running() as u64),
+            unanswered: self.allocs.len() as u64,
+            policy: self.options.settings.policy.to_string().into(),
+            selection: self.options.settings.selection.to_string().into(),
+            estimates: self.accuracy(),
+        }
+    }
+
+    fn handle_response(&mut self, response: &Message) {
+        let tag = response.matchtag;
+        let Some(request) = self.outstanding.remove(&tag) else {
+            return;
+        };
+        match request {
+            Outstanding::Register(name) => self.register_response(name, response),
+            Outstanding::Acquire => self.acquire_response(tag, response),
+            Outstanding::Hello => self.hello_response(tag, response),
+            Outstanding::Lookup(job) => self.lookup_response(&job, response),
+            Outstanding::Ready => self.ready_response(response),
+            Outstanding::Commit(allocations) => self.commit_response(&allocations, response),
+        }
+        // A stream is still outstanding.
+        if !self.outstanding.contains_key(&tag) {
+            self.matchtags.release(tag);
+        }
+    }
+}
+
+/// Whether a request is a query, which the next [`Scheduler::schedule`] answers.
+fn is_query(request: &Message) -> bool {
+    matches!(
+        request.topic(),
+        topic::sched::EXPLAIN | topic::sched::ESTIMATE | topic::sched::WHAT_IF
+    )
+}

@@ -1,0 +1,199 @@
+//! The scheduler's state: its phase, its engine, and the outstanding requests on both sides.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use penstock_engine::{Engine, QueueId};
+use penstock_flux::{Allocation, Matchtags};
+use penstock_jobspec::job_id::JobId;
+use penstock_wire::Message;
+
+use crate::Settings;
+
+/// The options of a scheduler.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// The greatest number of outstanding alloc requests; `None` for no limit.
+    pub limit: Option<u32>,
+    /// Whether to declare, in the payload of `resource.acquire`, that new ranks are understood: a
+    /// Penstock instance then sends `grow`. RFC 28 gives that request no payload, so this must be
+    /// off for a Flux broker.
+    pub grow: bool,
+    /// The scheduling configuration.
+    pub settings: Settings,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limit: None,
+            grow: true,
+            settings: Settings::default(),
+        }
+    }
+}
+
+/// The phase of the handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The service names are being registered.
+    Registering,
+    /// The inventory is requested (RFC 28).
+    Acquiring,
+    /// The jobs that hold resources are requested (RFC 27, Hello).
+    Greeting,
+    /// Ready is sent and not answered yet.
+    Readying,
+    /// Alloc requests are served.
+    Running,
+    /// The scheduler has ended, with the reason.
+    Failed(String),
+}
+
+/// A job that holds resources, as a response to hello announces it.
+#[derive(Debug)]
+pub(crate) struct AllocatedJob {
+    pub id: JobId,
+    /// An idset of the ranks that it has released already.
+    pub freed: Option<String>,
+}
+
+/// The progress of hello.
+#[derive(Debug, Default)]
+pub(crate) struct Hello {
+    pub has_ended: bool,
+    pub lookups_outstanding: usize,
+}
+
+/// An outstanding request of the scheduler, by which its response is handled.
+#[derive(Debug)]
+pub(crate) enum Outstanding {
+    Register(&'static str),
+    Acquire,
+    Hello,
+    Lookup(AllocatedJob),
+    Ready,
+    Commit(Arc<[Allocation]>),
+}
+
+/// An alloc request of the job manager without a last response.
+#[derive(Debug)]
+pub(crate) struct OutstandingAlloc {
+    /// The request without its payload, to be answered.
+    pub header: Message,
+    /// The job's owner, if the request has it.
+    pub userid: Option<u32>,
+}
+
+/// The annotations that a job has.
+#[derive(Debug, Default)]
+pub(crate) struct Annotated {
+    pub reason: String,
+    pub estimate: Option<f64>,
+}
+
+/// The annotations of pending jobs, and when they are next computed.
+#[derive(Debug, Default)]
+pub(crate) struct Annotator {
+    pub annotated: HashMap<JobId, Annotated>,
+    /// Whether a pass has run since jobs were annotated.
+    pub is_outdated: bool,
+    /// The earliest time of the next annotation.
+    pub earliest: f64,
+    /// The time of the next annotation if nothing changes.
+    pub refresh: f64,
+}
+
+impl Annotator {
+    pub fn forget(&mut self, id: JobId) {
+        self.annotated.remove(&id);
+    }
+
+    /// Whether the job has an annotated start.
+    pub fn has_estimate(&self, id: JobId) -> bool {
+        let annotated = self.annotated.get(&id);
+        annotated.is_some_and(|annotated| annotated.estimate.is_some())
+    }
+}
+
+/// The scheduler: its phase, its engine, and the outstanding requests on both sides.
+#[derive(Debug)]
+pub struct Scheduler {
+    pub(crate) options: Options,
+    pub(crate) phase: Phase,
+    pub(crate) engine: Option<Engine>,
+    /// Requests to others, by matchtag.
+    pub(crate) outstanding: HashMap<u32, Outstanding>,
+    pub(crate) matchtags: Matchtags,
+    pub(crate) hello: Hello,
+    /// Alloc requests, by job.
+    pub(crate) allocs: HashMap<JobId, OutstandingAlloc>,
+    /// Jobs whose alloc request was cancelled while their R is committed.
+    pub(crate) cancelled_in_commit: HashSet<JobId>,
+    /// The engine's queues, by the names that jobs have used.
+    pub(crate) queues: HashMap<String, QueueId>,
+    /// Whether anything has changed since the last pass.
+    pub(crate) needs_pass: bool,
+    pub(crate) annotator: Annotator,
+    /// How estimates compared with starts.
+    pub(crate) accuracy: penstock_engine::Accuracy,
+    /// Queries of users, which the next [`schedule`](Self::schedule) answers.
+    pub(crate) queries: Vec<Message>,
+    pub(crate) out: Vec<Message>,
+    pub(crate) log: Vec<String>,
+}
+
+impl Scheduler {
+    /// A scheduler that has not sent anything yet.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            phase: Phase::Registering,
+            engine: None,
+            outstanding: HashMap::new(),
+            matchtags: Matchtags::default(),
+            hello: Hello::default(),
+            allocs: HashMap::new(),
+            cancelled_in_commit: HashSet::new(),
+            queues: HashMap::new(),
+            needs_pass: false,
+            annotator: Annotator::default(),
+            accuracy: penstock_engine::Accuracy::new(),
+            queries: Vec::new(),
+            out: Vec::new(),
+            log: Vec::new(),
+        }
+    }
+
+    /// The phase of the handshake.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// The engine, once resources are acquired.
+    pub fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
+    }
+
+    /// Takes the messages to be sent, in order.
+    pub fn take_out(&mut self) -> Vec<Message> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Takes the log lines since the last call.
+    pub fn take_log(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.log)
+    }
+
+    /// Sends a request under a new matchtag.
+    pub(crate) fn send(&mut self, request: Message, outstanding: Outstanding) {
+        let tag = self.matchtags.allot();
+        self.outstanding.insert(tag, outstanding);
+        self.out.push(request.with_matchtag(tag));
+    }
+
+    pub(crate) fn fail(&mut self, reason: String) {
+        self.log.push(reason.clone());
+        self.phase = Phase::Failed(reason);
+    }
+}
