@@ -317,11 +317,13 @@ impl Demand {
                 if least == 0 {
                     return bad_param("`pmix.alloc.ncpus`: expected one for each node at least");
                 }
-                let parts = [(more, least + 1), (nodes - more, least)].into_iter();
-                let parts = parts.filter(|(nodes, _)| *nodes > 0);
-                parts
-                    .map(|(nodes, cpus)| (nodes, cpus, listed.clone()))
-                    .collect()
+                let part = |nodes: u32, cpus: u32| Part {
+                    nodes,
+                    cpus,
+                    hosts: listed.clone(),
+                };
+                let parts = [part(more, least + 1), part(nodes - more, least)];
+                parts.into_iter().filter(|part| part.nodes > 0).collect()
             }
             _ => Vec::new(),
         };
@@ -334,7 +336,7 @@ impl Demand {
             return Err(Denial::new(Status::NOT_SUPPORTED, reason));
         }
         let (nodes, cpus, listed) = match (parts.first(), nodes, counts, total, list) {
-            (Some((nodes, cpus, hosts)), ..) => (Some(*nodes), *cpus, hosts.clone()),
+            (Some(part), ..) => (Some(part.nodes), part.cpus, part.hosts.clone()),
             (_, _, Some(counts), ..) => (nodes, counts.first().copied().unwrap_or(1), listed),
             (_, None, None, Some(total), _) => (None, total, listed),
             (_, Some(_), None, ..) => (nodes, 0, listed),
@@ -367,10 +369,10 @@ impl Demand {
         };
         let rest = parts.into_iter().skip(1);
         demand.rest = rest
-            .map(|(nodes, cpus, hosts)| Self {
-                nodes: Some(nodes),
-                cpus,
-                hosts: hosts.map(|hosts| hosts.to_string()),
+            .map(|part| Self {
+                nodes: Some(part.nodes),
+                cpus: part.cpus,
+                hosts: part.hosts.map(|hosts| hosts.to_string()),
                 dropped: Vec::new(),
                 ..demand.clone()
             })
@@ -382,6 +384,15 @@ impl Demand {
 
 fn bad_param<T>(reason: &str) -> Result<T, Denial> {
     Err(Denial::new(Status::BAD_PARAM, reason))
+}
+
+/// Nodes of a request that have the same number of cpus.
+struct Part {
+    nodes: u32,
+    /// The cpus of each node.
+    cpus: u32,
+    /// The listed hosts for them.
+    hosts: Option<Hostlist>,
 }
 
 /// The listed hosts, each once.
@@ -405,9 +416,8 @@ fn listed_hosts(request: &Request) -> Result<Option<Hostlist>, Denial> {
     Ok(Some(hosts))
 }
 
-/// The nodes, cpus of each and hosts for each number of cpus: the largest first, so that the larger nodes go to the parts
-/// that need them.
-fn by_count(counts: &[u32], hosts: Option<&Hostlist>) -> Vec<(u32, u32, Option<Hostlist>)> {
+/// The part for each number of cpus: the largest first, so that the larger nodes go to the parts that need them.
+fn by_count(counts: &[u32], hosts: Option<&Hostlist>) -> Vec<Part> {
     let mut parts: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (place, cpus) in counts.iter().enumerate() {
         parts.entry(*cpus).or_default().push(place);
@@ -420,7 +430,7 @@ fn by_count(counts: &[u32], hosts: Option<&Hostlist>) -> Vec<(u32, u32, Option<H
             let hosts: Vec<String> = hosts.collect();
             Hostlist::try_from_hosts(&hosts).unwrap_or_default()
         });
-        (nodes, cpus, hosts)
+        Part { nodes, cpus, hosts }
     };
     parts.map(part).collect()
 }

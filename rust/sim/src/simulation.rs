@@ -417,7 +417,11 @@ impl Simulation {
         for decision in decisions {
             self.queued = self.queued.saturating_sub(1);
             match decision {
-                Decision::Alloc { id, backfilled } => self.start(job_of(id), backfilled),
+                Decision::Alloc { id, backfilled } => {
+                    let job = job_of(id);
+                    self.results.backfilled[job.index()] = backfilled;
+                    self.start(job);
+                }
                 Decision::Deny { id, note } => {
                     let job = job_of(id);
                     let held = self.workload.priority[job.index()] == 0;
@@ -452,7 +456,7 @@ impl Simulation {
     }
 
     /// Starts a job that the scheduler has allocated resources.
-    fn start(&mut self, job: JobIndex, backfilled: bool) {
+    fn start(&mut self, job: JobIndex) {
         let index = job.index();
         let (cores, nodes, first) = if self.is_pool {
             let shape = &self.workload.shapes[self.workload.shape[index] as usize];
@@ -500,7 +504,6 @@ impl Simulation {
         results.cores[index] = u32::try_from(cores).unwrap_or(u32::MAX);
         results.nodes[index] = u32::try_from(nodes).unwrap_or(u32::MAX);
         results.first_rank[index] = first;
-        results.backfilled[index] = backfilled;
         results.result[index] = JobResult::Running;
         self.completions.push(Reverse(Completion::new(end, job)));
     }
