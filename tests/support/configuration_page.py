@@ -1,20 +1,21 @@
 """Files that follow from the declaration of the configuration.
 
-The tables of `docs/configuration.md`, and for the job manager and the scheduler the defaults and
-choices of their settings, which their crates take from there.
+The tables of `docs/configuration.md`, and for the job manager, the scheduler and `penstock-exec`
+the defaults and choices of their settings, which their crates take from there.
 
 python tests/support/configuration_page.py    # rewrites them
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
 
 from penstock.config import Config, manager_settings, scheduler_settings
-from penstock.config.declaration import Key, choices, keys
-from penstock.config.tables import SchedulerSettings
+from penstock.config.declaration import Key, choices, keys, spelled
+from penstock.config.tables import ExecSettings, SchedulerSettings
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "configuration.md"
@@ -50,9 +51,14 @@ def rendered(page: str) -> str:
 
 def service_settings() -> dict[Path, str]:
     """The defaults and choices of each service's settings, by file, as JSON."""
+    execution = {
+        spelled(field): getattr(ExecSettings(), field.name)
+        for field in dataclasses.fields(ExecSettings)
+    }
     services = {
         "manager": (manager_settings(Config()), choices(Config, "manager")),
         "sched": (scheduler_settings(Config()), choices(SchedulerSettings, "scheduler")),
+        "exec": (execution, ()),
     }
     return {
         ROOT / "rust" / crate / "src" / "settings.json": json.dumps(

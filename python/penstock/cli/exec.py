@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.cli.arguments import seconds, whole
+from penstock.config.tables import ExecSettings
 from penstock.errors import Error
 from penstock.paths import default_uri
 
@@ -39,14 +40,14 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--kill-timeout",
         type=seconds,
         metavar="FSD",
-        help="the time between SIGTERM and SIGKILL (default 5s)",
+        help=f"the time between SIGTERM and SIGKILL (default {ExecSettings.kill_timeout:g}s)",
     )
     add(
         "--output-limit",
         type=whole,
         metavar="BYTES",
         help="bytes of output stored for a job; a job that exceeds them is killed; 0 is no limit "
-        "(default 1 GiB)",
+        f"(default {ExecSettings.output_limit})",
     )
     add("--oversubscribe", action="store_true", help="do not bind tasks to their cores")
     add("--sync", action="store_true", help="flush the journal to disk before tasks start")

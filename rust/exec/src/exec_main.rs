@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use penstock_exec::linux::{ServiceError, ServiceOptions, run_service};
+use serde::Deserialize;
 
 const USAGE: &str = "\
 usage: penstock-exec [--uri URI] [--directory DIR] [--name NAME] [--kill-timeout SECONDS]
@@ -17,22 +18,49 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
   --directory DIR         journal, reaper and retained output (default: by the address, in
                           $XDG_STATE_HOME/penstock/exec)
   --name NAME             the name under which it registers (default job-exec)
-  --kill-timeout SECONDS  the time between SIGTERM and SIGKILL (default 5)
-  --output-limit BYTES    retained output at which a job is killed (default 1073741824; 0 for no limit)
+  --kill-timeout SECONDS  the time between SIGTERM and SIGKILL (default {kill-timeout})
+  --output-limit BYTES    retained output at which a job is killed (default {output-limit}; 0 for no limit)
   --oversubscribe         do not bind tasks to their cores
   --sync                  flush the journal to disk before tasks start
   --reaper PROGRAM        the program penstock-reaper (default: beside this program)
 ";
 
 const NO_INSTANCE: u8 = 69;
-const DEFAULT_KILL_TIMEOUT_S: f64 = 5.0;
-const DEFAULT_OUTPUT_LIMIT: u64 = 1 << 30;
+
+/// The defaults of the configuration's section `exec`, as the Python package declares them.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Defaults {
+    kill_timeout: f64,
+    output_limit: u64,
+}
+
+impl Defaults {
+    fn declared() -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Declared {
+            defaults: Defaults,
+        }
+        serde_json::from_str::<Declared>(include_str!("settings.json"))
+            .map(|declared| declared.defaults)
+            .map_err(|error| format!("settings.json: {error}"))
+    }
+}
+
+fn usage() -> String {
+    let Ok(defaults) = Defaults::declared() else {
+        return USAGE.to_owned();
+    };
+    USAGE
+        .replace("{kill-timeout}", &defaults.kill_timeout.to_string())
+        .replace("{output-limit}", &defaults.output_limit.to_string())
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = env::args_os().skip(1).collect();
     match arguments.first().and_then(|first| first.to_str()) {
         Some("--help" | "-h") => {
-            print!("{USAGE}");
+            print!("{}", usage());
             return ExitCode::SUCCESS;
         }
         Some("--version") => {
@@ -44,7 +72,7 @@ fn main() -> ExitCode {
     let options = match parse(arguments) {
         Ok(options) => options,
         Err(text) => {
-            eprint!("penstock-exec: {text}\n\n{USAGE}");
+            eprint!("penstock-exec: {text}\n\n{}", usage());
             return ExitCode::from(2);
         }
     };
@@ -63,8 +91,9 @@ fn main() -> ExitCode {
 fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, String> {
     let (mut uri, mut directory, mut reaper) = (None, None, None);
     let mut name = "job-exec".to_owned();
-    let mut kill_timeout_s = DEFAULT_KILL_TIMEOUT_S;
-    let mut output_limit = DEFAULT_OUTPUT_LIMIT;
+    let defaults = Defaults::declared()?;
+    let mut kill_timeout_s = defaults.kill_timeout;
+    let mut output_limit = defaults.output_limit;
     let (mut bind, mut sync) = (true, false);
     let mut arguments = arguments.into_iter();
     while let Some(option) = arguments.next() {
