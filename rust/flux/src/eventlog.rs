@@ -3,6 +3,8 @@
 //! An event that is not here has no context, or one with keys of its user's (`memo`). The context of
 //! `finish` is [`exec::Finish`](crate::exec::Finish).
 
+use std::sync::Arc;
+
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
@@ -137,20 +139,40 @@ pub struct ResourceAdd {
     /// The number of the request within its job.
     pub seq: u32,
     /// The resources.
-    #[serde(rename = "R")]
-    pub r: ResourceSet,
+    #[serde(rename = "R", with = "shared")]
+    pub r: Arc<ResourceSet>,
 }
 
 /// `penstock.resource-remove`: the job has released resources.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResourceRemove {
     /// The resources.
-    #[serde(rename = "R")]
-    pub r: ResourceSet,
+    #[serde(rename = "R", with = "shared")]
+    pub r: Arc<ResourceSet>,
     /// The ranks among them that are of the job's own R.
     pub ranks: IdSet,
     /// The request jobs whose grants have ended.
     pub ended: Vec<JobId>,
+}
+
+/// A value in an `Arc`, as the value itself.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        value: &Arc<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        T::serialize(value, serializer)
+    }
+
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<T>, D::Error> {
+        T::deserialize(deserializer).map(Arc::new)
+    }
 }
 
 #[cfg(test)]
@@ -202,9 +224,17 @@ mod tests {
     }
 
     #[test]
-    fn removed_resources_may_be_none() {
+    fn resources_may_be_none() {
+        let none = ResourceAdd {
+            id: None,
+            alloc: JobId::new(7),
+            seq: 1,
+            r: Arc::default(),
+        };
+        let text = to_string(&none).unwrap();
+        assert_eq!(from_str::<ResourceAdd>(&text).unwrap(), none);
         let none = ResourceRemove {
-            r: ResourceSet::new(),
+            r: Arc::default(),
             ranks: IdSet::new(),
             ended: vec![JobId::new(7)],
         };

@@ -7,11 +7,11 @@ use penstock_rset::ResourceSet;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-use penstock_flux::eventlog::Exception;
+use penstock_flux::eventlog::{Exception, ResourceAdd, ResourceRemove};
 
 use crate::spec::Spec;
 
-/// A document that RFC 16 stores beside the eventlog, and that an event makes effective.
+/// The value that an event makes effective.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Document {
     /// The allocated resources: comes with `alloc`, or with the `free` of an allocation that
@@ -19,6 +19,10 @@ pub enum Document {
     R(Arc<ResourceSet>),
     /// The jobspec: comes with `jobspec-update` and `penstock.request-update`.
     Jobspec(Arc<Spec>),
+    /// The context of `penstock.resource-add`.
+    ResourceAdd(Arc<ResourceAdd>),
+    /// The context of `penstock.resource-remove`.
+    ResourceRemove(Arc<ResourceRemove>),
 }
 
 /// The context of an event: the JSON text of an object.
@@ -60,8 +64,9 @@ pub struct Event {
     /// Context object; absent if RFC 21 defines none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<EventContext>,
-    /// The document that the event makes effective. It is not part of the line: replay takes it
-    /// from the store.
+    /// The value that the event makes effective. It is not part of the line: replay takes R and the
+    /// jobspec, which RFC 16 stores beside the eventlog, from the store, and the others from the
+    /// context.
     #[serde(skip)]
     pub document: Option<Document>,
 }
@@ -83,6 +88,18 @@ impl Event {
             context: to_raw_value(context).ok().and_then(EventContext::new),
             ..Self::new(timestamp, name)
         }
+    }
+
+    /// `penstock.resource-add`.
+    pub(crate) fn resource_add(timestamp: f64, added: ResourceAdd) -> Self {
+        Self::with(timestamp, "penstock.resource-add", &added)
+            .with_document(Document::ResourceAdd(Arc::new(added)))
+    }
+
+    /// `penstock.resource-remove`.
+    pub(crate) fn resource_remove(timestamp: f64, removed: ResourceRemove) -> Self {
+        Self::with(timestamp, "penstock.resource-remove", &removed)
+            .with_document(Document::ResourceRemove(Arc::new(removed)))
     }
 
     /// The event together with the document that it makes effective.

@@ -12,7 +12,7 @@ use penstock_rset::ResourceSet;
 use serde::{Deserialize, Serialize};
 
 use crate::effect::RequestKey;
-use crate::event::Event;
+use crate::event::{Document, Event};
 
 /// The PMIx request that a request job carries through the queue.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -84,23 +84,34 @@ impl Flex {
                 let update: RequestUpdate = event.read()?;
                 self.request.as_mut()?.attempt = update.attempt;
             }
-            "penstock.resource-add" => {
-                let added: ResourceAdd = event.read()?;
-                self.grants.insert(added.alloc);
-                self.change(&added.r, r, ResourceSet::union);
-            }
+            "penstock.resource-add" => match &event.document {
+                Some(Document::ResourceAdd(added)) => self.add(added, r),
+                _ => self.add(&event.read()?, r),
+            },
             "penstock.resource-remove" => {
-                let removed: ResourceRemove = event.read()?;
-                for grant in removed.ended {
-                    self.grants.remove(&grant);
-                }
-                self.change(&removed.r, r, ResourceSet::difference);
-                self.released.union_with(&removed.ranks);
-                return Some(removed.ranks);
+                return Some(match &event.document {
+                    Some(Document::ResourceRemove(removed)) => self.remove(removed, r),
+                    _ => self.remove(&event.read()?, r),
+                });
             }
             _ => {}
         }
         None
+    }
+
+    fn add(&mut self, added: &ResourceAdd, own: Option<&Arc<ResourceSet>>) {
+        self.grants.insert(added.alloc);
+        self.change(&added.r, own, ResourceSet::union);
+    }
+
+    /// Removes resources. Returns the job's own ranks among them.
+    fn remove(&mut self, removed: &ResourceRemove, own: Option<&Arc<ResourceSet>>) -> IdSet {
+        for grant in &removed.ended {
+            self.grants.remove(grant);
+        }
+        self.change(&removed.r, own, ResourceSet::difference);
+        self.released.union_with(&removed.ranks);
+        removed.ranks.clone()
     }
 
     fn change(
@@ -143,6 +154,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixture::R;
 
     #[test]
     fn a_request_is_stored_under_the_names_of_its_fields() {
@@ -169,5 +181,42 @@ mod tests {
             let event = Event::with(0.0, "penstock.request-update", &update);
             assert_eq!(event.read(), Some(update));
         }
+    }
+
+    #[test]
+    fn a_change_of_resources_is_taken_from_the_value_and_in_replay_from_the_line() {
+        let own = Arc::new(ResourceSet::from_json(R).unwrap());
+        let other = R.replace("\"0-1\"", "\"2-3\"").replace("n[0-1]", "n[2-3]");
+        let added = ResourceAdd {
+            id: None,
+            alloc: JobId::new(7),
+            seq: 1,
+            r: Arc::new(ResourceSet::from_json(&other).unwrap()),
+        };
+        let ranks = IdSet::from(1..=1);
+        let removed = ResourceRemove {
+            r: Arc::new(own.restrict(&ranks)),
+            ranks: ranks.clone(),
+            ended: vec![JobId::new(7)],
+        };
+        let events = [
+            Event::resource_add(1.0, added),
+            Event::resource_remove(2.0, removed),
+        ];
+        let (mut live, mut replayed) = (Flex::default(), Flex::default());
+        for (event, (nnodes, freed)) in events.into_iter().zip([(4, None), (3, Some(ranks))]) {
+            let mut text = String::new();
+            event.write(&mut text);
+            let value = Event {
+                context: None,
+                ..event
+            };
+            assert_eq!(live.apply(&value, Some(&own)), freed);
+            assert_eq!(live.extent.as_ref().unwrap().nnodes(), nnodes);
+            let parsed = Event::parse(&text).unwrap();
+            assert_eq!(replayed.apply(&parsed, Some(&own)), freed);
+            assert_eq!(replayed, live);
+        }
+        assert!(live.grants.is_empty());
     }
 }

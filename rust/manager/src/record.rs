@@ -227,7 +227,7 @@ impl Record {
                 self.r.get_or_insert_with(|| Arc::clone(r));
             }
             Some(Document::Jobspec(spec)) => self.spec = Arc::clone(spec),
-            None => {}
+            Some(Document::ResourceAdd(_) | Document::ResourceRemove(_)) | None => {}
         }
     }
 

@@ -71,7 +71,7 @@ impl Elastic {
     }
 
     /// Adds the resources of a part to the allocation that it joins, unless that is logged already.
-    fn join(&mut self, cx: &mut Context, id: JobId, r: &ResourceSet) {
+    fn join(&mut self, cx: &mut Context, id: JobId, r: &Arc<ResourceSet>) {
         let Some(request) = request_of(cx, id) else {
             return;
         };
@@ -83,14 +83,13 @@ impl Elastic {
             return self.finish_request_job(cx, id);
         };
         if !has_grant(joined, id) {
-            let context = ResourceAdd {
+            let added = ResourceAdd {
                 id: request.id.clone(),
                 alloc: id,
                 seq: request.seq,
-                r: r.clone(),
+                r: Arc::clone(r),
             };
-            let event = Event::with(cx.now, "penstock.resource-add", &context);
-            self.log(cx, target, event);
+            self.log(cx, target, Event::resource_add(cx.now, added));
             self.align_expiration(cx, id, target);
         }
     }
@@ -100,7 +99,7 @@ impl Elastic {
         &mut self,
         cx: &mut Context,
         last: &ElasticRequest,
-        parts: &[(JobId, ResourceSet)],
+        parts: &[(JobId, Arc<ResourceSet>)],
     ) {
         let Some((id, first_r)) = parts.first() else {
             return;
@@ -201,13 +200,12 @@ impl Elastic {
         let target = target.filter(|target| target.state() == State::Run && has_grant(target, id));
         let unfreed = cx.jobs.record(id).and_then(Record::unfreed);
         if let Some((target, r)) = target.map(Record::id).zip(unfreed) {
-            let context = ResourceRemove {
-                r,
+            let removed = ResourceRemove {
+                r: Arc::new(r),
                 ranks: IdSet::new(),
                 ended: vec![id],
             };
-            let event = Event::with(cx.now, "penstock.resource-remove", &context);
-            self.log(cx, target, event);
+            self.log(cx, target, Event::resource_remove(cx.now, removed));
         }
     }
 
@@ -256,11 +254,8 @@ impl Elastic {
 }
 
 /// R of the parts of a request that are allocated; `id` is the last one.
-fn parts_of(cx: &Context, request: &ElasticRequest, id: JobId) -> Vec<(JobId, ResourceSet)> {
+fn parts_of(cx: &Context, request: &ElasticRequest, id: JobId) -> Vec<(JobId, Arc<ResourceSet>)> {
     let all = request.before.iter().copied().chain([id]);
-    let with_r = |id| {
-        let r = cx.jobs.record(id)?.r().map(Arc::as_ref)?;
-        Some((id, r.clone()))
-    };
+    let with_r = |id| Some((id, Arc::clone(cx.jobs.record(id)?.r()?)));
     all.filter_map(with_r).collect()
 }

@@ -1,5 +1,7 @@
 //! RELEASE: the resources that a job releases before its end, for good or as a loan.
 
+use std::sync::Arc;
+
 use penstock_elastic::{
     Attribute, Data, Denial, Entry, Holding, Key, Loan, ReleasedPart, Request, Status,
     select_released,
@@ -93,7 +95,7 @@ impl Elastic {
             parts,
             reasons: lacking,
         } = self.choose(cx, call, allocation, grant)?;
-        let released = resources_of(cx, &parts)?;
+        let released = Arc::new(resources_of(cx, &parts)?);
         if request.time.is_some() && is_all(cx, allocation, &parts) {
             let reason = "an allocation cannot be lent as a whole: a part has to stay";
             return Err(Denial::new(Status::BAD_PARAM, reason));
@@ -206,7 +208,7 @@ impl Elastic {
         cx: &mut Context,
         target: JobId,
         parts: &[ReleasedPart],
-        released: &ResourceSet,
+        released: &Arc<ResourceSet>,
     ) {
         if is_all(cx, target, parts) {
             // An allocation without tasks ends when all of it is released.
@@ -231,13 +233,12 @@ impl Elastic {
                 ranks: ranks.clone(),
             });
         }
-        let context = ResourceRemove {
-            r: released.clone(),
+        let removed = ResourceRemove {
+            r: Arc::clone(released),
             ranks,
             ended,
         };
-        let event = Event::with(cx.now, "penstock.resource-remove", &context);
-        self.log(cx, target, event);
+        self.log(cx, target, Event::resource_remove(cx.now, removed));
         for part in others() {
             if part.all {
                 self.finish_request_job(cx, part.alloc);
@@ -252,13 +253,12 @@ impl Elastic {
             let Some(r) = cx.jobs.record(part.alloc).and_then(Record::r) else {
                 continue;
             };
-            let context = ResourceRemove {
-                r: r.restrict(&part.ranks),
+            let removed = ResourceRemove {
+                r: Arc::new(r.restrict(&part.ranks)),
                 ranks: part.ranks.clone(),
                 ended: Vec::new(),
             };
-            let event = Event::with(cx.now, "penstock.resource-remove", &context);
-            self.log(cx, part.alloc, event);
+            self.log(cx, part.alloc, Event::resource_remove(cx.now, removed));
         }
     }
 }
