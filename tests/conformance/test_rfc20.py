@@ -94,7 +94,7 @@ def allocated(**spec):
 @requirement("rfc20.use.allocation", "rfc20.use.inventory", "rfc20.document.execution")
 def test_an_allocation_suffices_for_execution_and_for_a_child_instance(tmp_path):
     r = allocated(nodes=2, cores=2)
-    places = lay_out(jobspec(nodes=2, cores=2), r)
+    places = lay_out(json.dumps(jobspec(nodes=2, cores=2)), r)
     assert [(task.target, sorted(task.cores)) for task in places] == [(0, [0, 1]), (1, [0, 1])]
     file = tmp_path / "R"
     file.write_text(r.to_json())

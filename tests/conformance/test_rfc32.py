@@ -28,7 +28,7 @@ from tests.conformance.requirements import requirement
 from tests.conformance.simulated import Simulated, parsed
 
 from penstock import ResourceSet
-from penstock._core import Batch, Message, MockExec
+from penstock._core import Batch, Message, MockExec, StartRequest
 from penstock.client import Client
 from penstock.clock import SystemClock
 from penstock.config import Config, ExecSettings
@@ -72,6 +72,21 @@ def test_the_job_id_is_in_requests_and_responses():
         manager.respond(Message.request("job-exec.start"), broken)
         assert len(manager.log) == before + 1
     assert "start" not in manager.names(job)
+
+
+def test_a_start_request_within_the_process_reads_as_its_bytes_do():
+    manager = Manager()
+    manager.scheduler()
+    manager.exec_hello()
+    job = manager.submit()
+    (request,) = requests(manager.allocate(job), "job-exec.start")
+    sent = (request, Message.decode(request.encode()))
+    value, decoded = (StartRequest.read(message) for message in sent)
+    assert (value.id, value.reattach) == (decoded.id, decoded.reattach) == (job, False)
+    assert value.jobspec == decoded.jobspec
+    assert json.loads(value.jobspec)["version"] == 1
+    assert value.r is not None
+    assert value.r == decoded.r
 
 
 @requirement("rfc32.general.one-in-flight")

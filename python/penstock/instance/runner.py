@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import json
 import logging
 import signal
 from typing import TYPE_CHECKING, Any
@@ -323,11 +324,12 @@ class LocalRunner:
 
     async def _run_tasks(self, job: RunningJob, start: StartRequest) -> int | None:
         """Runs the tasks; returns the greatest wait status, None if no task was started."""
-        r = start.r if start.r is not None else await self._lookup_r(start.id)
-        resources = ResourceSet(r)
+        resources = start.r
+        if resources is None:
+            resources = ResourceSet(await self._lookup_r(start.id))
         job.expiration = resources.expiration or 0.0
-        jobspec = start.jobspec
-        places = lay_out(jobspec, resources)
+        places = lay_out(start.jobspec, resources)
+        jobspec = json.loads(start.jobspec)
         if job.ending.is_set():
             return None
         if not pmix_server.is_requested(jobspec):

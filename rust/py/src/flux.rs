@@ -2,6 +2,7 @@
 
 mod requests;
 mod responses;
+mod start_request;
 
 use penstock_flux::alloc::AllocResponseType;
 use penstock_flux::{flags, role, topic};
@@ -37,6 +38,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("topic", topics(module.py())?)?;
     module.add_function(wrap_pyfunction!(exit_status, module)?)?;
     requests::register(module)?;
+    start_request::register(module)?;
     responses::register(module)
 }
 

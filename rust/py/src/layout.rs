@@ -2,12 +2,10 @@
 
 use penstock_jobspec::{Layout, TaskPlacement};
 use pyo3::prelude::*;
-use pyo3::types::PyMapping;
 
-use crate::errors::{JobspecError, raised};
+use crate::errors::raised;
 use crate::idset::PyIdSet;
 use crate::jobspec::jobspec;
-use crate::json::{self, JsonError};
 use crate::resource::PyResourceSet;
 
 /// One task of a job: its rank, its node, and the cores and gpus that it may use there.
@@ -52,19 +50,10 @@ impl PyTaskPlacement {
     }
 }
 
-/// Places the tasks of a jobspec on its R.
+/// Places the tasks of a jobspec, given as its text, on its R.
 #[pyfunction]
-fn lay_out(
-    spec: &Bound<'_, PyMapping>,
-    resources: &Bound<'_, PyResourceSet>,
-) -> PyResult<Vec<PyTaskPlacement>> {
-    let text = json::encode(spec).map_err(|error| match error {
-        JsonError::Invalid(problem, _) => {
-            JobspecError::new_err(format!("invalid jobspec: {problem}"))
-        }
-        JsonError::Other(error) => error,
-    })?;
-    let (spec, resources) = (jobspec(&text)?, resources.get().snapshot());
+fn lay_out(text: &str, resources: &Bound<'_, PyResourceSet>) -> PyResult<Vec<PyTaskPlacement>> {
+    let (spec, resources) = (jobspec(text)?, resources.get().snapshot());
     let layout = Layout::new(&spec, &resources);
     let layout = layout.map_err(raised)?;
     Ok(layout.tasks().map(PyTaskPlacement).collect())

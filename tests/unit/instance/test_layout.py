@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +24,7 @@ def allocate(count, ncores, ngpus=0, /, **options):
     engine.submit_jobspecs(1, [spec])
     decisions = engine.schedule(0.0)
     assert not decisions.denied
-    return lay_out(spec, decisions.r(0))
+    return lay_out(json.dumps(spec), decisions.r(0))
 
 
 def shown(places):
@@ -55,27 +57,27 @@ def test_tasks_may_share_all_that_the_job_has_on_their_node():
     spec = from_command(["app"], ntasks=6, gpus_per_task=1, environment={}, cwd="/")
     resources = simulated(2, 4, 4)
     options = spec["attributes"]["system"]["shell"] = {"options": {"cpu-affinity": "off"}}
-    assert shown(lay_out(spec, resources))[4:] == [
+    assert shown(lay_out(json.dumps(spec), resources))[4:] == [
         (4, 0, "node1", "0-3", "0-1"),
         (5, 1, "node1", "0-3", "2-3"),
     ]
     options["options"] = {"gpu-affinity": "off"}
-    assert shown(lay_out(spec, resources))[5] == (5, 1, "node1", "2-3", "0-3")
+    assert shown(lay_out(json.dumps(spec), resources))[5] == (5, 1, "node1", "2-3", "0-3")
 
 
 def test_one_task_starts_an_instance_with_all_that_its_node_has():
     spec = from_command(["app"], ntasks=6, gpus_per_task=1, environment={}, cwd="/")
     spec["attributes"]["system"]["shell"] = {"options": {"instance": True}}
-    assert shown(lay_out(spec, simulated(2, 4, 4))) == [(0, 0, "node0", "0-3", "0-3")]
+    assert shown(lay_out(json.dumps(spec), simulated(2, 4, 4))) == [(0, 0, "node0", "0-3", "0-3")]
     spec = from_command(["app"], ntasks=3, nodes=3, environment={}, cwd="/")
     spec["attributes"]["system"]["shell"] = {"options": {"instance": True}}
-    assert shown(lay_out(spec, simulated(3, 2))) == [(0, 0, "node0", "0-1", "")]
+    assert shown(lay_out(json.dumps(spec), simulated(3, 2))) == [(0, 0, "node0", "0-1", "")]
 
 
 def test_too_small_an_r_is_an_error():
     spec = from_command(["app"], ntasks=3, environment={}, cwd="/")
     with pytest.raises(LayoutError, match="R has 2 slots, the jobspec asks for 3"):
-        lay_out(spec, simulated(1, 2))
+        lay_out(json.dumps(spec), simulated(1, 2))
 
 
 def granted(count, ncores, ngpus=0, /, nslots=None, **options):
@@ -83,7 +85,7 @@ def granted(count, ncores, ngpus=0, /, nslots=None, **options):
     spec = from_command(["app"], environment={}, cwd="/", **options)
     resources = simulated(count, ncores, ngpus)
     resources.nslots = nslots
-    return shown(lay_out(spec, resources))
+    return shown(lay_out(json.dumps(spec), resources))
 
 
 def test_a_job_of_ranges_has_as_many_tasks_as_slots_were_granted():

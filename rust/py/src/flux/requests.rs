@@ -76,17 +76,18 @@ impl<T, U: Export<T>> Export<Vec<T>> for Vec<U> {
 }
 
 /// A structure of `penstock_flux` as a class of Python.
-trait Request: Sized {
+pub(super) trait Request: Sized {
     type Payload<'a>: Deserialize<'a>;
 
     fn export(payload: Self::Payload<'_>, py: Python<'_>) -> Result<Self, JsonError>;
 }
 
-fn read<T: Request>(py: Python<'_>, message: &wire::Message) -> PyResult<T> {
+pub(super) fn read<T: Request>(py: Python<'_>, message: &wire::Message) -> PyResult<T> {
     let message = &normalised(message)?;
     let payload = message.read_request().map_err(raised)?;
     T::export(payload, py).map_err(|error| json_error(message, error))
 }
+
 /// The message with its payload as JSON.
 fn normalised(message: &wire::Message) -> PyResult<Cow<'_, wire::Message>> {
     if !message.has_cbor() {
@@ -215,14 +216,6 @@ requests! {
     /// `hooks.cancel`.
     HookCancelRequest = hooks::CancelRequest as hooks::CancelRequest {
         id: u64,
-    }
-
-    /// `<service>.start`.
-    StartRequest = exec::StartRequest<'a> as exec::StartRequest {
-        id: u64,
-        jobspec: Py<PyAny>,
-        reattach: bool,
-        r: Option<String>,
     }
 
     /// `<service>.kill`.
