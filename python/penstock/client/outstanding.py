@@ -116,7 +116,7 @@ def cancellation(request: str, tag: int) -> Message | None:
 
 
 class OpenStream(ABC, Generic[T]):
-    """The rows of requests: those that have arrived, and the requests that may have more."""
+    """The rows that requests have received, and which requests may have more."""
 
     def __init__(self) -> None:
         # By matchtag.
