@@ -318,7 +318,7 @@ impl Account {
         Change::Began(seq)
     }
 
-    fn again(&mut self, again: RequestAgain) {
+    fn request_again(&mut self, again: RequestAgain) {
         let entry = self.entries.get_mut(&again.seq);
         if let Some(entry) = entry.filter(|entry| entry.is_open()) {
             if let Some(before) = entry.alloc.replace(again.alloc) {
@@ -449,7 +449,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// The prefix of the events that the ledger reads.
-    pub const PREFIX: &str = "penstock.";
+    pub const EVENT_PREFIX: &str = "penstock.";
 
     /// A job's account.
     pub fn account(&self, job: JobId) -> Option<&Account> {
@@ -494,7 +494,7 @@ impl Ledger {
                 Some(account.end(ended))
             }),
             "penstock.alloc-again" => read(context).and_then(|again: RequestAgain| {
-                self.accounts.get_mut(&job)?.again(again);
+                self.accounts.get_mut(&job)?.request_again(again);
                 Some(Change::Other)
             }),
             "penstock.loan-end" => read(context).and_then(|end: LoanEnd| {

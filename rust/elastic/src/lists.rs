@@ -6,7 +6,7 @@ use penstock_idset::IdSet;
 use crate::error::Error;
 
 /// The greatest number of names or numbers in a list.
-const MAX_ELEMENTS: usize = 1 << 20;
+const MAX_LIST_ELEMENTS: usize = 1 << 20;
 
 fn malformed(text: &str, expected: &str) -> Error {
     Error::list(format!("`{}`: {expected}", text.escape_debug()))
@@ -28,7 +28,7 @@ pub fn hosts(text: &str) -> Result<Hostlist, Error> {
             .parse::<Hostlist>()
             .map_err(|error| Error::list(error.to_string()))?,
     };
-    if list.is_empty() || list.len() > MAX_ELEMENTS {
+    if list.is_empty() || list.len() > MAX_LIST_ELEMENTS {
         return Err(malformed(text, "expected at least one node"));
     }
     Ok(list)
@@ -52,7 +52,7 @@ pub fn counts(text: &str) -> Result<Vec<u32>, Error> {
         };
         let number = number.parse::<u32>().map_err(|_| expected())?;
         let times = times.parse::<usize>().map_err(|_| expected())?;
-        if number == 0 || times == 0 || times > MAX_ELEMENTS - numbers.len() {
+        if number == 0 || times == 0 || times > MAX_LIST_ELEMENTS - numbers.len() {
             return Err(expected());
         }
         numbers.extend(std::iter::repeat_n(number, times));
@@ -142,8 +142,8 @@ fn expand(whole: &str, part: &str, names: &mut Vec<String>) -> Result<(), Error>
         let first = first.parse::<u64>().map_err(|_| bad())?;
         let last = last.parse::<u64>().map_err(|_| bad())?;
         let more = last.checked_sub(first).ok_or_else(bad)?;
-        if more >= (MAX_ELEMENTS - names.len()) as u64 {
-            let expected = format!("expected at most {MAX_ELEMENTS} names");
+        if more >= (MAX_LIST_ELEMENTS - names.len()) as u64 {
+            let expected = format!("expected at most {MAX_LIST_ELEMENTS} names");
             return Err(malformed(whole, &expected));
         }
         names.extend((first..=last).map(|number| format!("{prefix}{number:0width$}{suffix}")));

@@ -3,7 +3,7 @@
 use crate::error::Error;
 
 /// Seconds of each unit, from the right; a month has 30 days.
-const UNITS: [u64; 5] = [1, 60, 3600, 86400, 30 * 86400];
+const UNIT_LENGTHS_S: [u64; 5] = [1, 60, 3600, 86400, 30 * 86400];
 
 /// Reads seconds, or up to five numbers with colons between, the last of which is seconds. An empty
 /// field is 0. A number may exceed the next unit: `90:00` is 90 minutes.
@@ -15,11 +15,11 @@ pub fn seconds(text: &str) -> Result<u32, Error> {
         ))
     };
     let fields: Vec<&str> = text.trim().split(':').collect();
-    if fields.len() > UNITS.len() || fields.iter().all(|field| field.is_empty()) {
+    if fields.len() > UNIT_LENGTHS_S.len() || fields.iter().all(|field| field.is_empty()) {
         return Err(expected());
     }
     let mut total = 0_u64;
-    for (field, unit) in fields.iter().rev().zip(UNITS) {
+    for (field, unit) in fields.iter().rev().zip(UNIT_LENGTHS_S) {
         let digits = field.bytes().all(|byte| byte.is_ascii_digit());
         let number = match field.len() {
             0 => 0,

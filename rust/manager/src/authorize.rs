@@ -16,7 +16,7 @@ use crate::settings::Settings;
 use crate::state::State;
 
 /// The highest urgency of a guest's job (RFC 30).
-const GUEST_URGENCY: i64 = 16;
+const MAX_GUEST_URGENCY: i64 = 16;
 
 /// The role that a method requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,10 +129,10 @@ pub(crate) fn submit(
 
 /// A job's urgency: above the default it is the instance owner's (RFC 30).
 pub(crate) fn urgency(sender: Credentials, urgency: i64) -> Result<(), RequestError> {
-    if urgency <= GUEST_URGENCY {
+    if urgency <= MAX_GUEST_URGENCY {
         return Ok(());
     }
-    sender.require_owner(&format!("urgency {urgency}, above {GUEST_URGENCY}"))
+    sender.require_owner(&format!("urgency {urgency}, above {MAX_GUEST_URGENCY}"))
 }
 
 /// Another time limit: of a running job it is the instance owner's.

@@ -58,7 +58,7 @@ impl Tally {
         *count = count.saturating_sub(1);
     }
 
-    fn ended(&mut self, result: Option<JobResult>) {
+    fn count_result(&mut self, result: Option<JobResult>) {
         if let Some(result) = result {
             self.results[index(result as u8)] += 1;
         }
@@ -105,7 +105,7 @@ pub struct Census {
 }
 
 impl Census {
-    fn each(&mut self, queue: Option<&str>, change: impl Fn(&mut Tally)) {
+    fn update(&mut self, queue: Option<&str>, change: impl Fn(&mut Tally)) {
         change(&mut self.whole);
         if let Some(name) = queue {
             if let Some(tally) = self.queues.get_mut(name) {
@@ -118,9 +118,9 @@ impl Census {
     /// Counts a job in the state that it appears in, new or from the store.
     pub(crate) fn enter(&mut self, record: &Record, state: State) {
         let result = record.result();
-        self.each(record.spec().queue.as_deref(), |tally| {
+        self.update(record.spec().queue.as_deref(), |tally| {
             tally.add(state);
-            tally.ended(result);
+            tally.count_result(result);
         });
         if state == State::Inactive {
             self.retire(record);
@@ -128,12 +128,12 @@ impl Census {
     }
 
     /// Counts a change of state. A state that is passed at once counts too: `record` may be ahead.
-    pub(crate) fn changed(&mut self, record: &Record, before: State, after: State) {
+    pub(crate) fn count_transition(&mut self, record: &Record, before: State, after: State) {
         let result = record.result().filter(|_| after == State::Inactive);
-        self.each(record.spec().queue.as_deref(), |tally| {
+        self.update(record.spec().queue.as_deref(), |tally| {
             tally.take(before);
             tally.add(after);
-            tally.ended(result);
+            tally.count_result(result);
         });
     }
 
@@ -146,7 +146,7 @@ impl Census {
     /// Counts a job as purged.
     pub(crate) fn purge(&mut self, record: &Record) {
         let result = record.result();
-        self.each(record.spec().queue.as_deref(), |tally| tally.forget(result));
+        self.update(record.spec().queue.as_deref(), |tally| tally.forget(result));
         self.inactive
             .remove(&(milliseconds(record.t_inactive()), record.id()));
     }

@@ -110,7 +110,7 @@ impl Context {
     }
 
     /// Adds an effect.
-    pub(crate) fn effect(&mut self, effect: Effect) {
+    pub(crate) fn add_effect(&mut self, effect: Effect) {
         self.effects.push(effect);
     }
 

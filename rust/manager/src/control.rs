@@ -127,7 +127,7 @@ pub(crate) fn kill(cx: &mut Context, request: Request<'_>) -> Result<Decided<Rep
             let text = format!("job {id} is not running");
             return Err(RequestError::invalid(text));
         }
-        cx.effect(Effect::Kill { id, signum });
+        cx.add_effect(Effect::Kill { id, signum });
         Ok(decided)
     };
     match (kill.id, kill.ids) {

@@ -148,7 +148,7 @@ impl ExecPeer {
     }
 
     /// Handles a response to `<service>.start`.
-    pub(crate) fn start_response(&mut self, cx: &mut Context, response: &Message) {
+    pub(crate) fn handle_start_response(&mut self, cx: &mut Context, response: &Message) {
         let topic = response.topic();
         if self.topic(exec_method::START).as_deref() != Some(topic) {
             return cx.complain(format!(
@@ -433,7 +433,7 @@ fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fa
         cx.fail_job(id, "exec", "released without having finished");
     }
     if !released.is_empty() && !is_retained {
-        cx.effect(Effect::Free(FreeRanks {
+        cx.add_effect(Effect::Free(FreeRanks {
             id,
             ranks: released.clone(),
             is_final: released == left,
@@ -518,7 +518,7 @@ mod tests {
 
     fn respond(exec: &mut ExecPeer, cx: &mut Context, id: JobId, rest: &str) -> Vec<String> {
         let payload = format!("{{\"id\":{},{rest}}}", id.get());
-        exec.start_response(cx, &response("job-exec.start", 0, &payload));
+        exec.handle_start_response(cx, &response("job-exec.start", 0, &payload));
         described(cx)
     }
 

@@ -9,7 +9,7 @@ use crate::jobs::Job;
 use crate::state::{JobResult, State};
 
 /// The greatest depth of nested operators.
-const MAX_DEPTH: usize = 64;
+const MAX_FILTER_DEPTH: usize = 64;
 
 /// A condition on one job.
 #[derive(Debug)]
@@ -162,8 +162,10 @@ fn parse(value: &Value, depth: usize) -> Result<Filter, RequestError> {
     if object.len() > 1 {
         return Err(wrong(format!("expected one operator in `{value}`")));
     }
-    if depth > MAX_DEPTH {
-        return Err(wrong(format!("more than {MAX_DEPTH} operators nested")));
+    if depth > MAX_FILTER_DEPTH {
+        return Err(wrong(format!(
+            "more than {MAX_FILTER_DEPTH} operators nested"
+        )));
     }
     let values = values
         .as_array()

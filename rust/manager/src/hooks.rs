@@ -22,7 +22,7 @@ use crate::settings::Settings;
 use crate::state::State;
 
 /// The wait status of a hook that could not be run, or was interrupted: exit code 1.
-const FAILED: i64 = 1 << 8;
+const FAILED_WAIT_STATUS: i64 = 1 << 8;
 
 impl Hook {
     fn topic(self) -> &'static str {
@@ -151,7 +151,7 @@ impl Hooks {
     }
 
     /// Handles a response to `hooks.prolog` or `hooks.epilog`: the command has ended.
-    pub(crate) fn response(&mut self, cx: &mut Context, response: &Message) {
+    pub(crate) fn handle_response(&mut self, cx: &mut Context, response: &Message) {
         let Some((id, hook)) = self.outstanding.remove(&response.matchtag) else {
             return;
         };
@@ -206,7 +206,7 @@ pub(crate) fn cancel_prolog(cx: &mut Context, id: JobId) {
     }
     match dialogue.hook(Hook::Prolog) {
         // A restart of the instance has ended the prolog.
-        HookCall::Idle => finish(cx, id, Hook::Prolog, FAILED),
+        HookCall::Idle => finish(cx, id, Hook::Prolog, FAILED_WAIT_STATUS),
         HookCall::Requested => {
             dialogue.advance_hook(Hook::Prolog, HookInput::Cancel);
             cx.notify(topic::hooks::CANCEL, &CancelRequest { id });
@@ -229,11 +229,14 @@ fn finish(cx: &mut Context, id: JobId, hook: Hook, status: i64) {
 fn result_of(response: &Message) -> (i64, String) {
     if response.errnum() != 0 {
         let text = response.error_text().unwrap_or_default();
-        return (FAILED, format!("{} failed: {text}", response.topic()));
+        return (
+            FAILED_WAIT_STATUS,
+            format!("{} failed: {text}", response.topic()),
+        );
     }
     match rpc::payload::<HookResponse<'_>>(response) {
         Ok(ended) => (ended.status, ended.note.into_string()),
-        Err(error) => (FAILED, error.text),
+        Err(error) => (FAILED_WAIT_STATUS, error.text),
     }
 }
 
@@ -274,11 +277,11 @@ mod tests {
         hooks.run(&mut cx, id, Hook::Prolog);
         assert!(is_running(&cx, id, Hook::Prolog));
         assert!(effects(&mut cx).is_empty());
-        hooks.response(&mut cx, &response("hooks.prolog", 1, r#"{"status":0}"#));
+        hooks.handle_response(&mut cx, &response("hooks.prolog", 1, r#"{"status":0}"#));
         assert_eq!(described(&mut cx), ["log prolog-finish", "revisit"]);
         hooks.run(&mut cx, id, Hook::Prolog);
         assert!(!is_running(&cx, id, Hook::Prolog));
-        hooks.response(&mut cx, &response("hooks.prolog", 1, r#"{"status":0}"#));
+        hooks.handle_response(&mut cx, &response("hooks.prolog", 1, r#"{"status":0}"#));
         assert!(effects(&mut cx).is_empty(), "a second response is not due");
     }
 
@@ -309,7 +312,7 @@ mod tests {
     fn a_failed_prolog_is_fatal_while_the_job_is_to_start() {
         let (mut cx, mut hooks, id) = job_in_prolog();
         let failed = r#"{"status":256,"note":"no disk"}"#;
-        hooks.response(&mut cx, &response("hooks.prolog", 1, failed));
+        hooks.handle_response(&mut cx, &response("hooks.prolog", 1, failed));
         let expected = [
             "log prolog-finish",
             "log exception",

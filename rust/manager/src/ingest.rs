@@ -16,7 +16,7 @@ use crate::rpc::{Reply, Request};
 use crate::signed;
 
 /// The greatest number of jobs that one submission may make.
-const MAX_COUNT: u64 = 10_000_000;
+const MAX_JOBS_PER_SUBMISSION: u64 = 10_000_000;
 
 /// `job-ingest.submit`. The ids are sent when the jobs are durable.
 pub(crate) fn submit(
@@ -56,8 +56,9 @@ fn accept(
     let urgency = submission.urgency.unwrap_or(DEFAULT.into());
     let (urgency, decided) = check_submitter(cx, request, urgency)?.split();
     let count = submission.count.unwrap_or(1);
-    if !(1..=MAX_COUNT).contains(&count) {
-        let text = format!("count {count} is out of range: expected 1 to {MAX_COUNT}");
+    if !(1..=MAX_JOBS_PER_SUBMISSION).contains(&count) {
+        let text =
+            format!("count {count} is out of range: expected 1 to {MAX_JOBS_PER_SUBMISSION}");
         return Err(RequestError::invalid(text));
     }
     let stored = match (submission.jobspec, &submission.signed) {

@@ -106,8 +106,8 @@ impl Listing {
             && self.filter.matches(job)
     }
 
-    /// Makes the next rows.
-    fn part(&mut self, jobs: &Jobs, effort: &mut Effort) -> Part {
+    /// Reads the next rows.
+    fn read_rows(&mut self, jobs: &Jobs, effort: &mut Effort) -> Part {
         let mut rows = Vec::new();
         let mut below = match &self.position {
             Position::Below(below) => {
@@ -191,7 +191,7 @@ impl Listings {
             let Some(mut listing) = index.and_then(|index| self.open.remove(index)) else {
                 return;
             };
-            let Part { rows, is_last } = listing.part(&cx.jobs, &mut effort);
+            let Part { rows, is_last } = listing.read_rows(&cx.jobs, &mut effort);
             if !rows.is_empty() {
                 let payload = ListResponse {
                     jobs: rows,

@@ -13,8 +13,8 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Moves on to this time, and writes how many complaints were suppressed before it.
-    pub(crate) fn at(&mut self, now: f64) {
+    /// Advances to this time, and writes how many complaints were suppressed before it.
+    pub(crate) fn advance(&mut self, now: f64) {
         let second = now.floor();
         #[allow(clippy::float_cmp, reason = "whole numbers")]
         if second != self.second {
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn complaints_above_the_rate_are_counted() {
         let mut log = Log::default();
-        log.at(5.0);
+        log.advance(5.0);
         for number in 0..1000 {
             log.complain(format!("bad {number}"));
         }
@@ -70,9 +70,9 @@ mod tests {
             ("bad 99", "important")
         );
         assert_eq!(log.deadline(), Some(6.0));
-        log.at(5.9);
+        log.advance(5.9);
         assert!(log.take().is_empty());
-        log.at(6.0);
+        log.advance(6.0);
         assert_eq!(log.take(), ["... and 900 more such lines"]);
         assert_eq!(log.deadline(), None);
         log.complain("again".to_owned());

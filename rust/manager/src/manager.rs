@@ -90,7 +90,7 @@ impl Manager {
 
     /// Begins a call at this time.
     pub(crate) fn begin(&mut self, now: f64) {
-        self.log.at(now);
+        self.log.advance(now);
         self.cx.now = now;
     }
 
@@ -132,11 +132,11 @@ impl Manager {
             } => {
                 if before != after {
                     if let Some(record) = cx.jobs.record(id) {
-                        self.census.changed(record, before, after);
+                        self.census.count_transition(record, before, after);
                     }
                     self.due.push_back(id);
                 }
-                self.queries.watchers.event(cx, id, &event);
+                self.queries.watchers.send_event(cx, id, &event);
                 self.elastic.observe(id);
             }
             Effect::Send(message) => self.out.push(message),
@@ -154,7 +154,7 @@ impl Manager {
             Effect::Kill { id, signum } => self.exec.kill(cx, id, signum),
             Effect::Shrink { id, ranks } => self.exec.shrink(cx, id, &ranks),
             Effect::Purged(id) => self.elastic.forget(id),
-            Effect::ElasticRequested(id) => self.elastic.resources_requested(id),
+            Effect::ElasticRequested(id) => self.elastic.queue_probe(id),
             Effect::Denied { id, note } => {
                 let record = cx.jobs.record(id);
                 if record.is_some_and(|record| record.elastic_request().is_some()) {
@@ -165,13 +165,17 @@ impl Manager {
             }
             Effect::SchedulerLost => self.elastic.forget_probes(cx),
             Effect::ExpirationDecided(change, decision) => {
-                self.expiration_decided(change, decision);
+                self.handle_expiration_decision(change, decision);
             }
-            Effect::ExpirationBusy(change) => self.expiration_busy(change),
+            Effect::ExpirationBusy(change) => self.handle_busy_expiration(change),
         }
     }
 
-    fn expiration_decided(&mut self, change: ExpirationChange, decision: Result<(), RequestError>) {
+    fn handle_expiration_decision(
+        &mut self,
+        change: ExpirationChange,
+        decision: Result<(), RequestError>,
+    ) {
         let cx = &mut self.cx;
         let (id, expiration) = (change.id, change.expiration);
         let result = decision.and_then(|()| update::apply_expiration(cx, &change));
@@ -184,7 +188,7 @@ impl Manager {
             (ExpirationCause::Update(request), Ok(())) => cx.respond(&request, None),
             (ExpirationCause::Update(request), Err(error)) => cx.reject(&request, &error),
             (ExpirationCause::Elastic(key, granted), result) => {
-                self.elastic.time_decided(cx, key, granted, result);
+                self.elastic.handle_time_decision(cx, key, granted, result);
             }
             (ExpirationCause::Manager, Ok(())) => {}
             (ExpirationCause::Manager, Err(error)) => {
@@ -194,7 +198,7 @@ impl Manager {
         self.elastic.retry_times(cx, id);
     }
 
-    fn expiration_busy(&mut self, change: ExpirationChange) {
+    fn handle_busy_expiration(&mut self, change: ExpirationChange) {
         let text = format!("job {} is being updated already", change.id);
         match change.cause {
             ExpirationCause::Update(request) => {

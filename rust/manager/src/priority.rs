@@ -106,7 +106,7 @@ fn set_priority(cx: &mut Context, id: JobId, priority: u32) {
     {
         let context = eventlog::Priority { priority };
         cx.log(id, Event::with(cx.now, "priority", &context));
-        cx.effect(Effect::Reprioritize {
+        cx.add_effect(Effect::Reprioritize {
             id,
             old,
             new: priority,

@@ -13,7 +13,7 @@ use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
 /// Where the store keeps the greatest purged id, which must not be allotted again.
-const META: &str = "max_purged";
+const MAX_PURGED_META: &str = "max_purged";
 /// Seconds between two checks of the limits.
 const PURGE_INTERVAL_S: f64 = 1.0;
 /// The greatest number of jobs removed by one check, which delays other work.
@@ -97,13 +97,14 @@ impl Purger {
             census.purge(&job.record);
             cx.storage.run(|store| store.remove_job(id));
             jobspecs::release(cx, job.record.into_spec());
-            cx.effect(Effect::Purged(id));
+            cx.add_effect(Effect::Purged(id));
             self.purged.push(id);
         }
         let greatest = cx.jobs.greatest_purged();
         if greatest > before {
             let greatest = greatest.get().to_string();
-            cx.storage.run(|store| store.set_meta(META, &greatest));
+            cx.storage
+                .run(|store| store.set_meta(MAX_PURGED_META, &greatest));
         }
     }
 
@@ -157,13 +158,13 @@ fn inactive(cx: &Context, mut ids: Vec<JobId>) -> Result<Vec<JobId>, RequestErro
 
 /// Restores from the store which ids must not be allotted again.
 pub(crate) fn restore(cx: &mut Context) -> Result<(), Error> {
-    let Some(text) = cx.storage.store().meta(META)? else {
+    let Some(text) = cx.storage.store().meta(MAX_PURGED_META)? else {
         return Ok(());
     };
     let greatest = text
         .parse()
         .map(JobId::new)
-        .map_err(|_| Error::corrupt(META, &text, "a number"))?;
+        .map_err(|_| Error::corrupt(MAX_PURGED_META, &text, "a number"))?;
     cx.jobs.set_greatest_purged(greatest);
     cx.reserve_id(greatest);
     Ok(())

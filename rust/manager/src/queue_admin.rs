@@ -8,7 +8,7 @@ use penstock_jobspec::job_id::JobId;
 
 use crate::context::Context;
 use crate::effect::Effect;
-use crate::queues::{ANONYMOUS, Status};
+use crate::queues::{ANONYMOUS_QUEUE, Status};
 use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 use crate::settings::Settings;
@@ -35,7 +35,7 @@ fn select(settings: &Settings, selection: Selection<'_>) -> Result<Vec<String>, 
             let text = format!("unknown queue `{name}`: expected {}", known().join(", "));
             Err(RequestError::not_found(text))
         }
-        None if settings.queues.is_empty() => Ok(vec![ANONYMOUS.to_owned()]),
+        None if settings.queues.is_empty() => Ok(vec![ANONYMOUS_QUEUE.to_owned()]),
         None if all => Ok(known()),
         None => {
             let text = format!(
@@ -102,13 +102,13 @@ pub(crate) fn queue_start(cx: &mut Context, request: Request<'_>) -> Handled {
     }
     cx.queues.save(&mut cx.storage);
     let records = cx.jobs.iter().map(|job| &job.record).filter(|record| {
-        let queue = record.spec().queue.as_deref().unwrap_or(ANONYMOUS);
+        let queue = record.spec().queue.as_deref().unwrap_or(ANONYMOUS_QUEUE);
         record.state() == State::Sched && names.iter().any(|name| name == queue)
     });
     let ids: Vec<JobId> = records.map(Record::id).collect();
     for id in ids {
         if !change.start {
-            cx.effect(Effect::Withdraw(id));
+            cx.add_effect(Effect::Withdraw(id));
         }
         cx.revisit(id);
     }

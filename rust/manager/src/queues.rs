@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::storage::Storage;
 
 /// Where the store keeps the queues that are not in their default status.
-const META: &str = "queues";
+const QUEUES_META: &str = "queues";
 /// The key of the one queue of an instance that configures none.
-pub(crate) const ANONYMOUS: &str = "";
+pub(crate) const ANONYMOUS_QUEUE: &str = "";
 
 /// Whether a queue accepts jobs (`enable`), and whether they are scheduled (`start`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,11 +62,11 @@ pub(crate) struct Queues {
 impl Queues {
     /// Restores the queues from the store.
     pub(crate) fn restore(storage: &mut Storage) -> Result<Self, Error> {
-        let Some(text) = storage.store().meta(META)? else {
+        let Some(text) = storage.store().meta(QUEUES_META)? else {
             return Ok(Self::default());
         };
-        let saved: BTreeMap<String, Status> =
-            serde_json::from_str(&text).map_err(|error| Error::corrupt(META, &text, error))?;
+        let saved: BTreeMap<String, Status> = serde_json::from_str(&text)
+            .map_err(|error| Error::corrupt(QUEUES_META, &text, error))?;
         let mut queues = Self {
             live: saved.clone(),
             saved,
@@ -80,7 +80,7 @@ impl Queues {
         let stopped = self.live.iter().filter(|(_, status)| !status.start);
         let reasons = stopped.map(|(queue, status)| {
             let mut text = match queue.as_str() {
-                ANONYMOUS => "the queue is stopped".to_owned(),
+                ANONYMOUS_QUEUE => "the queue is stopped".to_owned(),
                 name => format!("queue `{name}` is stopped"),
             };
             if let Some(reason) = &status.stop_reason {
@@ -93,13 +93,13 @@ impl Queues {
 
     /// The status of a queue; `None` is the anonymous one.
     pub(crate) fn status(&self, queue: Option<&str>) -> Status {
-        let status = self.live.get(queue.unwrap_or(ANONYMOUS));
+        let status = self.live.get(queue.unwrap_or(ANONYMOUS_QUEUE));
         status.cloned().unwrap_or_default()
     }
 
     /// Why a queue is stopped; `None` if it is started.
     pub(crate) fn stop_reason(&self, queue: Option<&str>) -> Option<&Arc<str>> {
-        self.stop_reasons.get(queue.unwrap_or(ANONYMOUS))
+        self.stop_reasons.get(queue.unwrap_or(ANONYMOUS_QUEUE))
     }
 
     /// Rejects a submission to a disabled queue.
@@ -137,7 +137,7 @@ impl Queues {
     pub(crate) fn save(&self, storage: &mut Storage) {
         // A map of strings to plain structures always serialises.
         if let Ok(text) = serde_json::to_string(&self.saved) {
-            storage.run(|store| store.set_meta(META, &text));
+            storage.run(|store| store.set_meta(QUEUES_META, &text));
         }
     }
 }

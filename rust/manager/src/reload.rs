@@ -69,7 +69,7 @@ fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
         scheduler::replace_request(cx, id, request);
         let record = cx.jobs.record(id);
         if record.is_some_and(|record| record.state() < State::Run) {
-            cx.effect(Effect::Withdraw(id));
+            cx.add_effect(Effect::Withdraw(id));
             cx.revisit(id);
         }
     }

@@ -97,7 +97,7 @@ impl Manager {
         let record = Record::replay(job.id, job.userid, spec, r.as_ref(), &job.eventlog, observe)?;
         let state = record.state();
         if state >= State::Cleanup {
-            self.elastic.request_ended(job.id);
+            self.elastic.forget_request_job(job.id);
         }
         self.census.enter(&record, state);
         let dialogue = Dialogue::resume(&record, Arc::clone(&stored.request));

@@ -23,13 +23,13 @@ use crate::spec::Spec;
 use crate::state::State;
 
 /// The greatest number of jobs of which each is checked after every step, changed or not.
-const MAX_ALL: usize = 32;
+const MAX_FULLY_CHECKED_JOBS: usize = 32;
 /// The greatest number of changed jobs checked after one step: of a larger number, every n-th.
-const MAX_CHANGED: usize = 64;
+const MAX_CHANGED_JOBS_PER_CHECK: usize = 64;
 /// The number of unchanged jobs checked after a step that has changed others.
-const UNCHANGED: usize = 4;
+const UNCHANGED_JOBS_PER_CHECK: usize = 4;
 /// A longer eventlog is checked each time that it has grown by an eighth, and at its job's end.
-const MAX_EVENTS: u32 = 256;
+const MAX_OFTEN_CHECKED_EVENTS: u32 = 256;
 
 /// The jobs to be checked next.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl ReplayCheck {
     /// Returns whether a job is due for a check. If so, a long eventlog is due again when it has grown.
     fn take_due(&mut self, record: &Record) -> bool {
         let events = record.events();
-        if events <= MAX_EVENTS {
+        if events <= MAX_OFTEN_CHECKED_EVENTS {
             return true;
         }
         let due = self.due.entry(record.id()).or_default();
@@ -83,17 +83,20 @@ impl ReplayCheck {
             return changed;
         }
         let ids = || jobs.iter().map(|job| job.record.id());
-        if ids().take(MAX_ALL + 1).count() <= MAX_ALL {
+        if ids().take(MAX_FULLY_CHECKED_JOBS + 1).count() <= MAX_FULLY_CHECKED_JOBS {
             return changed
                 .into_iter()
                 .chain(ids())
                 .chain(elastic.jobs())
                 .collect();
         }
-        let step = changed.len().div_ceil(MAX_CHANGED);
+        let step = changed.len().div_ceil(MAX_CHANGED_JOBS_PER_CHECK);
         let mut selected: BTreeSet<JobId> = changed.into_iter().step_by(step).collect();
         let after = jobs.range((Bound::Excluded(self.last), Bound::Unbounded));
-        let after = after.map(|(id, _)| *id).chain(ids()).take(UNCHANGED);
+        let after = after
+            .map(|(id, _)| *id)
+            .chain(ids())
+            .take(UNCHANGED_JOBS_PER_CHECK);
         for id in after {
             self.last = id;
             selected.insert(id);
@@ -214,7 +217,7 @@ mod tests {
     use penstock_jobspec::job_id::JobId;
     use serde_json::json;
 
-    use super::{MAX_ALL, MAX_EVENTS, ReplayCheck, compare};
+    use super::{MAX_FULLY_CHECKED_JOBS, MAX_OFTEN_CHECKED_EVENTS, ReplayCheck, compare};
     use crate::context::Context;
     use crate::elastic::Elastic;
     use crate::event::{Document, Event};
@@ -357,22 +360,28 @@ mod tests {
         let mut cx = context(Settings::default());
         let (mut check, elastic) = (ReplayCheck::default(), Elastic::default());
         let first = add_pending_job(&mut cx);
-        for _ in 1..MAX_ALL {
+        for _ in 1..MAX_FULLY_CHECKED_JOBS {
             add_pending_job(&mut cx);
         }
-        assert_eq!(check.select(&mut cx.jobs, &elastic).len(), MAX_ALL);
+        assert_eq!(
+            check.select(&mut cx.jobs, &elastic).len(),
+            MAX_FULLY_CHECKED_JOBS
+        );
         assert!(check.select(&mut cx.jobs, &elastic).is_empty());
         cx.log(first, Event::new(cx.now, "debug"));
-        assert_eq!(check.select(&mut cx.jobs, &elastic).len(), MAX_ALL);
+        assert_eq!(
+            check.select(&mut cx.jobs, &elastic).len(),
+            MAX_FULLY_CHECKED_JOBS
+        );
         add_pending_job(&mut cx);
         let mut seen = check.select(&mut cx.jobs, &elastic);
-        for _ in 0..MAX_ALL {
+        for _ in 0..MAX_FULLY_CHECKED_JOBS {
             cx.log(first, Event::new(cx.now, "debug"));
             let selected = check.select(&mut cx.jobs, &elastic);
-            assert!(selected.contains(&first) && selected.len() < MAX_ALL);
+            assert!(selected.contains(&first) && selected.len() < MAX_FULLY_CHECKED_JOBS);
             seen.extend(selected);
         }
-        assert_eq!(seen.len(), MAX_ALL + 1);
+        assert_eq!(seen.len(), MAX_FULLY_CHECKED_JOBS + 1);
     }
 
     #[test]
@@ -381,11 +390,14 @@ mod tests {
         let mut check = ReplayCheck::default();
         let id = add_pending_job(&mut cx);
         let mut due = 0;
-        for _ in 0..8 * MAX_EVENTS {
+        for _ in 0..8 * MAX_OFTEN_CHECKED_EVENTS {
             cx.log(id, Event::new(cx.now, "debug"));
             due += u32::from(check.take_due(cx.jobs.record(id).unwrap()));
         }
-        assert!((MAX_EVENTS..2 * MAX_EVENTS).contains(&due), "{due}");
+        assert!(
+            (MAX_OFTEN_CHECKED_EVENTS..2 * MAX_OFTEN_CHECKED_EVENTS).contains(&due),
+            "{due}"
+        );
         let cancel = json!({"type": "cancel", "severity": 0, "note": ""});
         cx.log(id, Event::with(cx.now, "exception", &cancel));
         cx.log(id, Event::new(cx.now, "clean"));

@@ -231,31 +231,31 @@ impl Answered {
 const RESPONSES: [Answered; 7] = [
     Answered {
         topic: topic::sched::ALLOC,
-        handler: |m, r| m.scheduler.alloc_response(&mut m.cx, r),
+        handler: |m, r| m.scheduler.handle_alloc_response(&mut m.cx, r),
     },
     Answered {
         topic: topic::sched::FREE,
-        handler: |m, r| m.scheduler.free_response(&mut m.cx, r),
+        handler: |m, r| m.scheduler.handle_free_response(&mut m.cx, r),
     },
     Answered {
         topic: topic::sched::EXPIRATION,
-        handler: |m, r| m.scheduler.expiration_response(&mut m.cx, r),
+        handler: |m, r| m.scheduler.handle_expiration_response(&mut m.cx, r),
     },
     Answered {
         topic: topic::sched::EXPLAIN,
-        handler: |m, r| m.elastic.probe_response(&mut m.cx, r),
+        handler: |m, r| m.elastic.handle_probe_response(&mut m.cx, r),
     },
     Answered {
         topic: topic::hooks::PROLOG,
-        handler: |m, r| m.hooks.response(&mut m.cx, r),
+        handler: |m, r| m.hooks.handle_response(&mut m.cx, r),
     },
     Answered {
         topic: topic::hooks::EPILOG,
-        handler: |m, r| m.hooks.response(&mut m.cx, r),
+        handler: |m, r| m.hooks.handle_response(&mut m.cx, r),
     },
     Answered {
         topic: topic::exec_method::START,
-        handler: |m, r| m.exec.start_response(&mut m.cx, r),
+        handler: |m, r| m.exec.handle_start_response(&mut m.cx, r),
     },
 ];
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// The declared defaults and choices: `make configuration` generates the file from the declaration of the
 /// configuration.
-const DECLARED: &str = include_str!("settings.json");
+const DECLARATION_JSON: &str = include_str!("settings.json");
 
 /// The least and greatest amounts that one job may request. A negative number is unlimited: in a
 /// queue it overrides the general limit.
@@ -137,7 +137,7 @@ impl Settings {
         struct Declared {
             defaults: Value,
         }
-        let mut settings = serde_json::from_str::<Declared>(DECLARED)?.defaults;
+        let mut settings = serde_json::from_str::<Declared>(DECLARATION_JSON)?.defaults;
         overwrite(&mut settings, serde_json::from_str(text)?);
         Self::deserialize(settings)
     }
@@ -165,7 +165,7 @@ fn overwrite(values: &mut Value, new: Value) {
 mod tests {
     use serde_json::Value;
 
-    use super::{DECLARED, ExecHello, Settings};
+    use super::{DECLARATION_JSON, ExecHello, Settings};
 
     #[test]
     fn absent_keys_have_the_declared_defaults() {
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn the_declared_choices_are_known() {
-        let declared: Value = serde_json::from_str(DECLARED).unwrap();
+        let declared: Value = serde_json::from_str(DECLARATION_JSON).unwrap();
         let read = |choice: &Value| Settings::from_json(&choice.to_string()).unwrap().exec_hello;
         let choices = declared["choices"].as_array().unwrap();
         let choices: Vec<ExecHello> = choices.iter().map(read).collect();

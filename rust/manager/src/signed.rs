@@ -106,12 +106,8 @@ mod tests {
             (j(GOOD, "{}", "forged"), "`none`"),
         ];
         for (text, expected) in cases {
-            let refusal = unwrap(&text, 7, 5).unwrap_err();
-            assert!(
-                refusal.text.contains(expected),
-                "{}: {expected}",
-                refusal.text
-            );
+            let error = unwrap(&text, 7, 5).unwrap_err();
+            assert!(error.text.contains(expected), "{}: {expected}", error.text);
         }
     }
 }

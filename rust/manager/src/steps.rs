@@ -75,7 +75,7 @@ impl Manager {
             return;
         };
         if job.record.elastic_request().is_some() {
-            self.elastic.allocated(&mut self.cx, id);
+            self.elastic.grant_resources(&mut self.cx, id);
         } else if job.dialogue.exec() == Exec::Idle {
             self.hooks.run(&mut self.cx, id, Hook::Prolog);
             if !hooks::is_running(&self.cx, id, Hook::Prolog) {
@@ -94,7 +94,7 @@ impl Manager {
             record.is_some_and(|record| record.flex().is_some())
         };
         if has_flex(cx) {
-            self.elastic.job_ended(cx, id);
+            self.elastic.end_requests_of(cx, id);
         }
         self.dependencies.forget(cx, id);
         hooks::cancel_prolog(cx, id);
@@ -143,6 +143,6 @@ impl Manager {
         self.census.retire(record);
         self.elastic.end_watches(cx, id);
         self.dependencies.wake_dependents(cx, id);
-        self.queries.watchers.job_ended(cx, id);
+        self.queries.watchers.report_end(cx, id);
     }
 }

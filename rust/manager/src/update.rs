@@ -16,22 +16,22 @@ use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
 /// The one attribute that can be updated.
-const DURATION: &str = "attributes.system.duration";
+const DURATION_KEY: &str = "attributes.system.duration";
 
 /// The new duration in seconds; 0 is unlimited.
 fn read_duration(updates: &Map<String, Value>) -> Result<f64, RequestError> {
-    if let Some(other) = updates.keys().find(|key| *key != DURATION) {
-        let text = format!("`{other}` cannot be updated: expected `{DURATION}`");
+    if let Some(other) = updates.keys().find(|key| *key != DURATION_KEY) {
+        let text = format!("`{other}` cannot be updated: expected `{DURATION_KEY}`");
         return Err(RequestError::invalid(text));
     }
-    let Some(value) = updates.get(DURATION) else {
-        let text = format!("expected the update `{DURATION}`");
+    let Some(value) = updates.get(DURATION_KEY) else {
+        let text = format!("expected the update `{DURATION_KEY}`");
         return Err(RequestError::invalid(text));
     };
     let seconds = value.as_f64();
     let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
     seconds.ok_or_else(|| {
-        let text = format!("`{DURATION}`: expected seconds, found `{value}`");
+        let text = format!("`{DURATION_KEY}`: expected seconds, found `{value}`");
         RequestError::invalid(text)
     })
 }
@@ -50,7 +50,7 @@ pub(crate) fn update(cx: &mut Context, request: Request<'_>) -> Handled {
     match state {
         State::Run => {
             let cause = ExpirationCause::Update(request.message.clone());
-            cx.effect(Effect::RequestExpiration {
+            cx.add_effect(Effect::RequestExpiration {
                 id,
                 duration,
                 cause,
@@ -67,7 +67,7 @@ pub(crate) fn update(cx: &mut Context, request: Request<'_>) -> Handled {
             let event = Event::with(cx.now, "jobspec-update", &context);
             jobspecs::replace(cx, id, checked, event);
             // The request for resources starts again.
-            cx.effect(Effect::Withdraw(id));
+            cx.add_effect(Effect::Withdraw(id));
             cx.revisit(id);
             Ok(Reply::Empty)
         }

@@ -76,7 +76,7 @@ impl Watchers {
     }
 
     /// Sends an event to the followers of its job; `clean` ends their streams.
-    pub(crate) fn event(&mut self, cx: &mut Context, id: JobId, event: &Event) {
+    pub(crate) fn send_event(&mut self, cx: &mut Context, id: JobId, event: &Event) {
         let Some(followers) = self.eventlogs.get(&id) else {
             return;
         };
@@ -123,7 +123,7 @@ impl Watchers {
     }
 
     /// Sends the row of a job that has become inactive to the requests that wait for it.
-    pub(crate) fn job_ended(&mut self, cx: &mut Context, id: JobId) {
+    pub(crate) fn report_end(&mut self, cx: &mut Context, id: JobId) {
         let waits = self.awaited.range((id, 0)..=(id, u64::MAX));
         let numbers: Vec<u64> = waits.map(|(_, number)| *number).collect();
         let Some(job) = cx.jobs.get(id).filter(|_| !numbers.is_empty()) else {

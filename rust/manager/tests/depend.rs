@@ -32,9 +32,9 @@ fn on(scheme: &str, ids: &[u64]) -> Value {
 /// minutes.
 #[test]
 fn a_job_leaves_depend_with_the_last_of_many_dependencies() {
-    const MANY: usize = 10_000;
+    const JOBS: usize = 10_000;
     let mut bench = Bench::new();
-    let antecedents = many(&mut bench, MANY, &json!({}));
+    let antecedents = many(&mut bench, JOBS, &json!({}));
     let (id, _) = bench.submit(&on("afterany", &antecedents));
     let (last, others) = antecedents.split_last().unwrap();
     cancel(&mut bench, others);
@@ -44,24 +44,24 @@ fn a_job_leaves_depend_with_the_last_of_many_dependencies() {
     cancel(&mut bench, &[*last]);
     let events = bench.events(id);
     let count = |name: &str| events.iter().filter(|event| *event == name).count();
-    assert_eq!(count("dependency-add"), MANY);
-    assert_eq!(count("dependency-remove"), MANY);
+    assert_eq!(count("dependency-add"), JOBS);
+    assert_eq!(count("dependency-remove"), JOBS);
     assert_eq!(events.last().unwrap(), "priority");
 }
 
 #[test]
 fn many_begin_times_of_one_job_are_met_together_or_one_by_one() {
-    const MANY: u32 = 10_000;
+    const JOBS: u32 = 10_000;
     let mut bench = Bench::new();
     let begin = |at: u32| json!({"scheme": "begin-time", "value": at.to_string()});
-    let all: Vec<Value> = (0..MANY).map(|at| begin(5000 + at)).collect();
+    let all: Vec<Value> = (0..JOBS).map(|at| begin(5000 + at)).collect();
     let (id, _) = bench.submit(&json!({ "dependencies": all }));
-    for at in 0..MANY {
+    for at in 0..JOBS {
         bench.manager.advance(f64::from(5000 + at));
     }
     let events = bench.events(id);
     let removed = events.iter().filter(|event| *event == "dependency-remove");
-    assert_eq!(removed.count(), MANY as usize);
+    assert_eq!(removed.count(), JOBS as usize);
     assert_eq!(events.last().unwrap(), "priority");
 }
 

@@ -170,8 +170,8 @@ fn time_is_extended_when_the_scheduler_agrees() {
         .into_iter()
         .filter(|message| message.topic() == "sched.expiration" && body(message)["id"] == job)
         .collect();
-    let refused = bench.deny(&second, "sched.expiration", 22, "reserved");
-    let (status, response) = answer(&refused);
+    let rejected = bench.deny(&second, "sched.expiration", 22, "reserved");
+    let (status, response) = answer(&rejected);
     assert_eq!(status, -29);
     assert_eq!(
         response["reason"],

@@ -8,7 +8,7 @@ use penstock_wire::Message;
 use serde_json::{Value, json};
 
 /// More jobs than one part has.
-const MANY: usize = 3000;
+const JOBS: usize = 3000;
 
 fn many(bench: &mut Bench, count: usize) -> Vec<u64> {
     let payload = json!({"jobspec": jobspec(&json!({})), "count": count});
@@ -54,7 +54,7 @@ fn list(bench: &mut Bench, peer: &str, payload: &Value) -> Vec<Message> {
 #[test]
 fn rows_come_in_parts_newest_first() {
     let mut bench = Bench::new();
-    let all = many(&mut bench, MANY);
+    let all = many(&mut bench, JOBS);
     let out = list(&mut bench, "a", &json!({"attrs": ["id"]}));
     assert!(!ended(&out));
     // Jobs that are submitted meanwhile are not listed.
@@ -64,7 +64,7 @@ fn rows_come_in_parts_newest_first() {
     assert!(!found.contains(&late));
     assert!(found.is_sorted_by(|one, next| one > next));
     assert_eq!((found[0], found.last()), (all[0], all.last()));
-    let most = MANY - 5;
+    let most = JOBS - 5;
     let out = list(
         &mut bench,
         "a",
@@ -78,7 +78,7 @@ fn rows_come_in_parts_newest_first() {
 #[test]
 fn requested_ids_come_in_their_order_and_an_unknown_one_before_any_row() {
     let mut bench = Bench::new();
-    let mut wanted = many(&mut bench, MANY);
+    let mut wanted = many(&mut bench, JOBS);
     wanted.rotate_left(7);
     let payload = json!({"attrs": ["id"], "ids": wanted});
     let out = list(&mut bench, "a", &payload);
@@ -94,7 +94,7 @@ fn requested_ids_come_in_their_order_and_an_unknown_one_before_any_row() {
 #[test]
 fn a_short_listing_does_not_wait_for_a_long_one() {
     let mut bench = Bench::new();
-    let all = many(&mut bench, MANY);
+    let all = many(&mut bench, JOBS);
     let long = list(&mut bench, "a", &json!({"attrs": ["id"]}));
     // The long listing has sent a part and takes the next turn; then comes the short one.
     let mut out = list(&mut bench, "b", &json!({"attrs": ["id"], "ids": [all[3]]}));
@@ -123,7 +123,7 @@ fn jobs_that_are_not_shown_are_passed_in_turns_too() {
 #[test]
 fn a_listing_waits_for_a_reader_that_is_behind() {
     let mut bench = Bench::new();
-    let all = many(&mut bench, MANY);
+    let all = many(&mut bench, JOBS);
     let first = list(&mut bench, "a", &json!({"attrs": ["id"]}));
     assert_eq!(bench.manager.readers(), [b"a".to_vec()].into());
     bench.manager.set_backlogged([b"a".to_vec()].into());
@@ -141,7 +141,7 @@ fn a_listing_waits_for_a_reader_that_is_behind() {
 #[test]
 fn a_listing_ends_when_it_is_cancelled_and_with_its_peer() {
     let mut bench = Bench::new();
-    many(&mut bench, MANY);
+    many(&mut bench, JOBS);
     let part = list(&mut bench, "client", &json!({}));
     let tag = part[0].matchtag;
     let cancel = json!({ "matchtag": tag });
@@ -185,7 +185,7 @@ fn a_job_that_is_purged_meanwhile_is_left_out() {
     bench.scheduler(None);
     let last = bench.running(&json!({}));
     bench.executor();
-    let all = many(&mut bench, MANY);
+    let all = many(&mut bench, JOBS);
     let wanted: Vec<u64> = all.iter().chain([&last]).copied().collect();
     let out = list(&mut bench, "a", &json!({"attrs": ["id"], "ids": wanted}));
     bench.manager.set_backlogged([b"a".to_vec()].into());

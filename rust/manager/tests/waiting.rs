@@ -3,12 +3,11 @@
 mod common;
 
 use common::{Bench, OWNER, body, rejection, settings};
+use penstock_flux::errno::ECANCELED;
 use penstock_flux::flags::STREAMING;
 use penstock_manager::{Queue, Settings};
 use penstock_wire::Message;
 use serde_json::{Value, json};
-
-const ECANCELED: u32 = 125;
 
 /// Sends as `from` and returns the matchtag that went with it.
 fn send(bench: &mut Bench, from: &str, topic: &str, payload: &Value, flags: u8) -> u32 {

@@ -14,7 +14,7 @@ pub enum Synchronous {
     Normal,
 }
 
-const VERSION: i64 = 1;
+const FORMAT_VERSION: i64 = 1;
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -52,11 +52,11 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
     let version: i64 = connection
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .map_err(wrap)?;
-    if version != 0 && version != VERSION {
-        return Err(Error::format(version, VERSION));
+    if version != 0 && version != FORMAT_VERSION {
+        return Err(Error::format(version, FORMAT_VERSION));
     }
     connection.execute_batch(TABLES).map_err(wrap)?;
     connection
-        .pragma_update(None, "user_version", VERSION)
+        .pragma_update(None, "user_version", FORMAT_VERSION)
         .map_err(wrap)
 }

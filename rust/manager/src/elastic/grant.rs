@@ -27,7 +27,7 @@ fn has_grant(record: &Record, id: JobId) -> bool {
 
 impl Elastic {
     /// Grants the resources of a request job, unless the grant is logged already.
-    pub(crate) fn allocated(&mut self, cx: &mut Context, id: JobId) {
+    pub(crate) fn grant_resources(&mut self, cx: &mut Context, id: JobId) {
         let Some(record) = cx.jobs.record(id) else {
             return;
         };
@@ -35,7 +35,7 @@ impl Elastic {
             return;
         };
         let expiration = record.expiration();
-        self.probes.decided(id);
+        self.probes.end_decision(id);
         if let Some(end) = expiration {
             self.timers.set(end, id);
         }
@@ -164,7 +164,7 @@ impl Elastic {
 
     /// Ends the requests of a job that has entered CLEANUP. If it is a request job, ends the request
     /// that it carries, and its grant to the requesting job.
-    pub(crate) fn job_ended(&mut self, cx: &mut Context, id: JobId) {
+    pub(crate) fn end_requests_of(&mut self, cx: &mut Context, id: JobId) {
         let account = self.ledger.account(id);
         let open = account
             .into_iter()
@@ -177,7 +177,7 @@ impl Elastic {
         let Some(request) = request_of(cx, id).cloned() else {
             return;
         };
-        self.request_ended(id);
+        self.forget_request_job(id);
         if request.joins.is_none() {
             self.end_loans_of(cx, id);
         }
@@ -241,7 +241,7 @@ impl Elastic {
             } else {
                 0.0
             };
-            cx.effect(Effect::RequestExpiration {
+            cx.add_effect(Effect::RequestExpiration {
                 id: grant,
                 duration,
                 cause: ExpirationCause::Manager,

@@ -227,7 +227,7 @@ impl Elastic {
     }
 
     /// Requests the return of a loan whose time has expired.
-    pub(super) fn loan_due(&mut self, cx: &mut Context, job: JobId, loan: u32) {
+    pub(super) fn request_due_return(&mut self, cx: &mut Context, job: JobId, loan: u32) {
         let account = self.ledger.account(job);
         let lend = account.and_then(|account| account.loan(loan));
         let Some(outstanding) = lend.map(Loan::outstanding) else {

@@ -80,7 +80,7 @@ impl Elastic {
     }
 
     /// Starts a request over whose allocated parts have been held for too long.
-    pub(super) fn hold_due(&mut self, cx: &mut Context, id: JobId) {
+    pub(super) fn handle_hold_timer(&mut self, cx: &mut Context, id: JobId) {
         let record = cx.jobs.record(id);
         let Some(record) = record.filter(|record| record.state() < State::Run) else {
             return;

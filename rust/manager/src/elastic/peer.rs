@@ -41,7 +41,7 @@ impl Elastic {
     /// Applies an event from before a restart.
     pub(crate) fn replay(&mut self, id: JobId, event: &Event) {
         self.observe(id);
-        if event.name.starts_with(Ledger::PREFIX) {
+        if event.name.starts_with(Ledger::EVENT_PREFIX) {
             self.apply(id, event);
         }
     }
@@ -88,18 +88,18 @@ impl Elastic {
         self.ledger.forget(id);
         self.parts.forget(id);
         self.postponed.forget_job(id);
-        self.request_ended(id);
+        self.forget_request_job(id);
     }
 
-    /// Resources were requested for a request job.
-    pub(crate) fn resources_requested(&mut self, id: JobId) {
-        self.probes.resources_requested(id);
+    /// Queues a probe about a request job, for which resources were requested.
+    pub(crate) fn queue_probe(&mut self, id: JobId) {
+        self.probes.queue(id);
     }
 
-    /// A request job has ended.
-    pub(crate) fn request_ended(&mut self, id: JobId) {
+    /// Forgets the usage of a request job that has ended, and the time of its decision.
+    pub(crate) fn forget_request_job(&mut self, id: JobId) {
         self.usage.remove(id);
-        self.probes.decided(id);
+        self.probes.end_decision(id);
     }
 
     /// Drops the calls and streams of a peer that has disconnected. Its requests stay open.

@@ -57,7 +57,7 @@ impl Elastic {
 
     /// Handles the response to a probe. An error of a scheduler that does not know probes decides
     /// nothing: its decisions are awaited.
-    pub(crate) fn probe_response(&mut self, cx: &mut Context, response: &Message) {
+    pub(crate) fn handle_probe_response(&mut self, cx: &mut Context, response: &Message) {
         let due = self.probes.outstanding.remove(&response.matchtag);
         let due = due.into_iter().flatten();
         if response.errnum() == 0 {

@@ -222,13 +222,13 @@ impl Elastic {
             .map(|part| part.alloc)
             .collect();
         if !ranks.is_empty() {
-            cx.effect(Effect::Free(FreeRanks {
+            cx.add_effect(Effect::Free(FreeRanks {
                 id: target,
                 ranks: ranks.clone(),
                 is_final: own.is_some_and(|own| own.all),
             }));
             cx.claims.release(target, &ranks);
-            cx.effect(Effect::Shrink {
+            cx.add_effect(Effect::Shrink {
                 id: target,
                 ranks: ranks.clone(),
             });
@@ -244,7 +244,7 @@ impl Elastic {
                 self.finish_request_job(cx, part.alloc);
                 continue;
             }
-            cx.effect(Effect::Free(FreeRanks {
+            cx.add_effect(Effect::Free(FreeRanks {
                 id: part.alloc,
                 ranks: part.ranks.clone(),
                 is_final: false,

@@ -117,7 +117,7 @@ impl Elastic {
             let response = end_response(end.status, &end.reason, &end.results);
             respond_finally(cx, &caller, &response);
         }
-        self.time_requests.ended(key);
+        self.time_requests.forget(key);
         if let Some(entry) = self.entry(key) {
             self.listeners.notify(cx, job, entry);
         }

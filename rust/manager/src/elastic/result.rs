@@ -5,7 +5,7 @@ use penstock_rset::ResourceSet;
 use serde_json::Value;
 
 /// The attribute of a result that names the wishes that were not met.
-const DROPPED: &str = "penstock.alloc.dropped";
+const DROPPED_KEY: &str = "penstock.alloc.dropped";
 
 /// Hosts, and the number of cpus of each.
 pub(super) fn resources(r: &ResourceSet) -> Vec<Attribute> {
@@ -30,7 +30,7 @@ pub(super) fn add_dropped(
     let unmet = unmet.join(",");
     reasons.push(format!("not met: {unmet}"));
     results.push(Attribute {
-        key: DROPPED.to_owned(),
+        key: DROPPED_KEY.to_owned(),
         required: false,
         data: Data::Text(unmet),
     });

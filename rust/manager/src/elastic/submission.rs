@@ -156,7 +156,7 @@ impl Elastic {
         self.observe(id);
         jobspecs::replace(cx, id, checked, event);
         self.decide_soon(cx, id);
-        cx.effect(Effect::Withdraw(id));
+        cx.add_effect(Effect::Withdraw(id));
         cx.revisit(id);
     }
 
@@ -199,13 +199,13 @@ impl Elastic {
     }
 
     /// Handles the due timer of a pending request job.
-    pub(super) fn request_job_due(&mut self, cx: &mut Context, id: JobId) {
+    pub(super) fn handle_request_job_timer(&mut self, cx: &mut Context, id: JobId) {
         let Some(job) = cx.jobs.get(id) else {
             return;
         };
         if !is_decided_at_once(&job.record) {
-            self.timeout_due(cx, id);
-            return self.hold_due(cx, id);
+            self.handle_timeout(cx, id);
+            return self.handle_hold_timer(cx, id);
         }
         let by = self.probes.decide_by(id).unwrap_or(cx.now);
         if by > cx.now || job.dialogue.committed().is_some() {
@@ -217,7 +217,7 @@ impl Elastic {
     }
 
     /// Continues a request whose timeout has expired with its free part, or denies it.
-    pub(super) fn timeout_due(&mut self, cx: &mut Context, id: JobId) {
+    pub(super) fn handle_timeout(&mut self, cx: &mut Context, id: JobId) {
         let id = self.parts.last(id);
         let record = cx.jobs.record(id);
         let pending =

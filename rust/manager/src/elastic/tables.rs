@@ -132,8 +132,8 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// Resources were requested for a request job.
-    pub(super) fn resources_requested(&mut self, id: JobId) {
+    /// Queues a probe about a request job, for which resources were requested.
+    pub(super) fn queue(&mut self, id: JobId) {
         self.unprobed.insert(id);
     }
 
@@ -149,8 +149,8 @@ impl Probes {
         self.decide_by.get(&id).copied()
     }
 
-    /// A request job is allocated, or has ended.
-    pub(super) fn decided(&mut self, id: JobId) {
+    /// Ends the time in which the scheduler is to decide about a request job, which is allocated or has ended.
+    pub(super) fn end_decision(&mut self, id: JobId) {
         self.decide_by.remove(&id);
     }
 
@@ -189,8 +189,8 @@ pub(super) struct TimeRequests {
 }
 
 impl TimeRequests {
-    /// A request has ended.
-    pub(super) fn ended(&mut self, key: RequestKey) {
+    /// Forgets a request that has ended.
+    pub(super) fn forget(&mut self, key: RequestKey) {
         self.denied.remove(&key);
     }
 }

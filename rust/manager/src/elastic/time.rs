@@ -41,7 +41,7 @@ impl Elastic {
         let began = record.began();
         let Some(expiration) = record.expiration() else {
             // The job has unlimited time already.
-            self.time_decided(cx, key, entry.time, Ok(()));
+            self.handle_time_decision(cx, key, entry.time, Ok(()));
             return false;
         };
         let requested = expiration + f64::from(entry.time);
@@ -70,7 +70,7 @@ impl Elastic {
                 return false;
             }
         };
-        cx.effect(Effect::RequestExpiration {
+        cx.add_effect(Effect::RequestExpiration {
             id: target,
             duration: until - began,
             cause: ExpirationCause::Elastic(key, granted),
@@ -79,7 +79,7 @@ impl Elastic {
     }
 
     /// Handles the scheduler's decision about a request for time.
-    pub(crate) fn time_decided(
+    pub(crate) fn handle_time_decision(
         &mut self,
         cx: &mut Context,
         key: RequestKey,

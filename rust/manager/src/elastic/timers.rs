@@ -14,11 +14,11 @@ impl Elastic {
     /// Handles the jobs whose timers are due.
     pub(crate) fn advance(&mut self, cx: &mut Context) {
         while let Some(job) = self.timers.pop_due(cx.now) {
-            self.job_due(cx, job);
+            self.handle_timer(cx, job);
         }
     }
 
-    fn job_due(&mut self, cx: &mut Context, id: JobId) {
+    fn handle_timer(&mut self, cx: &mut Context, id: JobId) {
         let Some(record) = cx.jobs.record(id) else {
             return;
         };
@@ -26,7 +26,7 @@ impl Elastic {
             let state = record.state();
             let has_expired = record.expiration().is_some_and(|end| end <= cx.now);
             if state < State::Run {
-                self.request_job_due(cx, id);
+                self.handle_request_job_timer(cx, id);
             } else if state == State::Run && has_expired {
                 self.finish_request_job(cx, id);
             }
@@ -65,14 +65,14 @@ impl Elastic {
         let mut has_requested_time = false;
         for (key, alloc) in late {
             match alloc {
-                Some(alloc) => self.timeout_due(cx, alloc),
+                Some(alloc) => self.handle_timeout(cx, alloc),
                 // The decision about one request for time triggers the next one.
                 None if has_requested_time => {}
                 None => has_requested_time = self.request_time(cx, key, Amount::Available),
             }
         }
         for loan in returns {
-            self.loan_due(cx, id, loan);
+            self.request_due_return(cx, id, loan);
         }
     }
 

@@ -39,10 +39,10 @@ impl SchedulerPeer {
             cause,
         };
         if self.has_expiration_request(id) {
-            return cx.effect(Effect::ExpirationBusy(change));
+            return cx.add_effect(Effect::ExpirationBusy(change));
         }
         if !self.is_ready() {
-            return cx.effect(Effect::ExpirationDecided(change, Ok(())));
+            return cx.add_effect(Effect::ExpirationDecided(change, Ok(())));
         }
         let (matchtag, message) = make_request(cx, id, expiration);
         self.expirations.insert(matchtag, change);
@@ -57,7 +57,7 @@ impl SchedulerPeer {
         };
         if dialogue.advance_alloc(AllocInput::Check) && record.has_resources() {
             let duration = record.spec().duration;
-            cx.effect(Effect::RequestExpiration {
+            cx.add_effect(Effect::RequestExpiration {
                 id,
                 duration,
                 cause: ExpirationCause::Manager,
@@ -76,7 +76,7 @@ impl SchedulerPeer {
 
     /// Handles a response to `sched.expiration`: an error leaves the job as it is. A scheduler that
     /// does not know the method does not object (RFC 27).
-    pub(crate) fn expiration_response(&mut self, cx: &mut Context, response: &Message) {
+    pub(crate) fn handle_expiration_response(&mut self, cx: &mut Context, response: &Message) {
         let Some(change) = self.expirations.remove(&response.matchtag) else {
             return;
         };
@@ -88,7 +88,7 @@ impl SchedulerPeer {
                 Err(RequestError::new(errnum, text))
             }
         };
-        cx.effect(Effect::ExpirationDecided(change, decision));
+        cx.add_effect(Effect::ExpirationDecided(change, decision));
     }
 
     /// Whether an expiration request for the job is outstanding.

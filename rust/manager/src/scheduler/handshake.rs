@@ -13,7 +13,7 @@ use crate::effect::Effect;
 use crate::rpc::{Handled, Reply, Request};
 
 /// The greatest limit of outstanding requests that a scheduler may set.
-const MAX_LIMIT: usize = 0x7fff_ffff;
+const MAX_OUTSTANDING_ALLOCS: usize = 0x7fff_ffff;
 
 impl SchedulerPeer {
     /// `sched-hello`: one response for every job that holds resources, then ENODATA.
@@ -98,9 +98,9 @@ impl SchedulerPeer {
         match (ready.mode, ready.limit) {
             (ReadyMode::Unlimited, _) => Ok(None),
             (ReadyMode::Limited, Some(limit)) => match usize::try_from(limit) {
-                Ok(limit @ 1..=MAX_LIMIT) => Ok(Some(limit)),
+                Ok(limit @ 1..=MAX_OUTSTANDING_ALLOCS) => Ok(Some(limit)),
                 _ => Err(RequestError::invalid(format!(
-                    "limit {limit} is out of range: expected 1 to {MAX_LIMIT}"
+                    "limit {limit} is out of range: expected 1 to {MAX_OUTSTANDING_ALLOCS}"
                 ))),
             },
             (ReadyMode::Limited, None) => {
@@ -129,12 +129,12 @@ impl SchedulerPeer {
         self.queued = lost.queued;
         self.bytes_this_turn = lost.bytes_this_turn;
         self.set_handshake(cx, Handshake::Suspended);
-        cx.effect(Effect::SchedulerLost);
+        cx.add_effect(Effect::SchedulerLost);
         for (matchtag, change) in lost.expirations {
             cx.release_matchtag(matchtag);
             let text = "the scheduler disconnected before it agreed: try again";
             let error = RequestError::new(EAGAIN, text);
-            cx.effect(Effect::ExpirationDecided(change, Err(error)));
+            cx.add_effect(Effect::ExpirationDecided(change, Err(error)));
         }
         let mut orphans = Vec::new();
         for (record, dialogue) in cx.jobs.iter_split() {

@@ -153,7 +153,7 @@ mod tests {
     }
 
     fn respond(scheduler: &mut SchedulerPeer, cx: &mut Context, payload: &str) -> Vec<String> {
-        scheduler.alloc_response(cx, &response("sched.alloc", 0, payload));
+        scheduler.handle_alloc_response(cx, &response("sched.alloc", 0, payload));
         described(cx)
     }
 

@@ -102,7 +102,7 @@ impl SchedulerPeer {
             });
             self.requested.insert(position);
             if is_elastic {
-                cx.effect(Effect::ElasticRequested(id));
+                cx.add_effect(Effect::ElasticRequested(id));
             }
             cx.send(rpc::typed_request(topic::sched::ALLOC, job));
         }

@@ -29,7 +29,7 @@ struct Success<'a> {
 
 impl SchedulerPeer {
     /// Handles a response to `sched.alloc`.
-    pub(crate) fn alloc_response(&mut self, cx: &mut Context, response: &Message) {
+    pub(crate) fn handle_alloc_response(&mut self, cx: &mut Context, response: &Message) {
         let errnum = response.errnum();
         if errnum != 0 {
             return self.suspend(cx, &format!("sched.alloc failed with errnum {errnum}"));
@@ -80,7 +80,7 @@ impl SchedulerPeer {
                 let note = alloc.note.unwrap_or_default();
                 if state == State::Sched {
                     let note = note.into_string();
-                    cx.effect(Effect::Denied { id, note });
+                    cx.add_effect(Effect::Denied { id, note });
                 }
                 cx.revisit(id);
             }
@@ -159,7 +159,7 @@ impl SchedulerPeer {
 
     /// Handles a response to `sched.free`: no step waits for it, but an error means that the scheduler
     /// has gone.
-    pub(crate) fn free_response(&mut self, cx: &mut Context, response: &Message) {
+    pub(crate) fn handle_free_response(&mut self, cx: &mut Context, response: &Message) {
         let errnum = response.errnum();
         if errnum != 0 {
             self.suspend(cx, &format!("sched.free failed with errnum {errnum}"));
