@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use penstock_flux::eventlog::Exception;
 use penstock_flux::exec::JobExceptionEvent;
-use penstock_flux::{Matchtags, Payload, RequestError, flags, topic};
+use penstock_flux::{JobspecDocument, Matchtags, Payload, RequestError, flags, topic};
 use penstock_jobspec::job_id::{FluidGenerator, JobId};
-use penstock_store::Store;
+use penstock_store::{Error as StoreError, Store};
 use penstock_wire::Message;
 use serde_json::Value;
 
@@ -69,7 +69,8 @@ pub(crate) struct Context {
     pub(crate) queues: Queues,
     /// The state of the scheduler; only `SchedulerPeer` sets it.
     pub(crate) scheduler: SchedulerState,
-    pub(crate) storage: Storage,
+    /// Private: only the methods of this type write to the store.
+    storage: Storage,
     pub(crate) jobspecs: JobspecCache,
     /// Peers whose send buffers are full, by route.
     pub(crate) backlogged: BTreeSet<Vec<u8>>,
@@ -233,6 +234,37 @@ impl Context {
         self.ids.observe(id);
     }
 
+    /// Reads from the store, the open transaction included. A failure yields a default value and makes
+    /// the next commit fail.
+    pub(crate) fn read_store<T: Default>(
+        &mut self,
+        operation: impl FnOnce(&Store) -> Result<T, StoreError>,
+    ) -> T {
+        self.storage.run(|store| operation(store))
+    }
+
+    /// The store, for callers that handle the errors of reading.
+    pub(crate) fn store(&self) -> &Store {
+        self.storage.store()
+    }
+
+    /// Whether an operation on the store has failed since the last commit.
+    #[cfg(debug_assertions)]
+    pub(crate) fn has_store_failed(&self) -> bool {
+        self.storage.has_failed()
+    }
+
+    /// Makes all changes durable.
+    pub(crate) fn commit(&mut self) -> Result<(), StoreError> {
+        self.write_events();
+        self.storage.commit()
+    }
+
+    /// The number of commits so far.
+    pub(crate) fn commits(&self) -> u64 {
+        self.storage.commits()
+    }
+
     /// Puts the unwritten events into the open transaction.
     pub(crate) fn write_events(&mut self) {
         for (id, (seq, lines)) in self.jobs.take_unwritten() {
@@ -249,6 +281,54 @@ impl Context {
     /// Removes a job's R from the store.
     pub(crate) fn clear_r(&mut self, id: JobId) {
         self.storage.run(|store| store.clear_r(id));
+    }
+
+    /// Adds a jobspec to the store. Returns its key.
+    pub(crate) fn add_jobspec(&mut self, document: JobspecDocument) -> i64 {
+        self.jobspecs.add(&mut self.storage, document)
+    }
+
+    /// A jobspec in the store.
+    pub(crate) fn jobspec(&mut self, key: i64) -> Option<Arc<JobspecDocument>> {
+        self.jobspecs.document(&mut self.storage, key)
+    }
+
+    /// Removes a jobspec from the store.
+    pub(crate) fn remove_jobspec(&mut self, key: i64) {
+        self.jobspecs.remove(&mut self.storage, key);
+    }
+
+    /// Makes a job refer to another jobspec in the store.
+    pub(crate) fn store_spec(&mut self, id: JobId, key: i64) {
+        self.storage.run(|store| store.set_spec(id, key));
+    }
+
+    /// Removes a job from the store.
+    pub(crate) fn remove_job(&mut self, id: JobId) {
+        self.storage.run(|store| store.remove_job(id));
+    }
+
+    /// Stores the status of the queues at the next start of the instance.
+    pub(crate) fn save_queues(&mut self) {
+        self.queues.save(&mut self.storage);
+    }
+
+    /// Stores a value of the instance itself.
+    pub(crate) fn store_meta(&mut self, key: &str, value: &str) {
+        self.storage.run(|store| store.set_meta(key, value));
+    }
+
+    /// Stores a value that is no document of a job; without one, removes it.
+    pub(crate) fn store_value(&mut self, key: &str, value: Option<&[u8]>) {
+        self.storage.run(|store| match value {
+            Some(value) => store.set_value(key, value),
+            None => store.remove_value(key),
+        });
+    }
+
+    /// Appends an event of the resource service.
+    pub(crate) fn append_resource_event(&mut self, line: &str) -> Result<(), StoreError> {
+        self.storage.store_mut().append_resource_event(line)
     }
 
     /// Raises an exception: logs it, and announces it to execution services.

@@ -265,15 +265,17 @@ impl ExecPeer {
 
 /// Sends the start request of a job.
 fn send_start(cx: &mut Context, id: JobId, topic: &str) {
+    let Some(key) = cx.jobs.record(id).map(|record| record.spec().key) else {
+        return;
+    };
+    let Some(jobspec) = cx.jobspec(key) else {
+        return cx.fail_job(id, "exec", "the jobspec is not in the store");
+    };
     let Some((record, dialogue)) = cx.jobs.split(id) else {
         return;
     };
     let Some(r) = record.r() else {
         return;
-    };
-    let key = record.spec().key;
-    let Some(jobspec) = cx.jobspecs.document(&mut cx.storage, key) else {
-        return cx.fail_job(id, "exec", "the jobspec is not in the store");
     };
     let reattach = dialogue.needs_reattach(record);
     let job = StartingJob {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use penstock_flux::RedactedJobspec;
 use penstock_flux::eventlog::{Priority, Submit};
+use penstock_flux::{JobspecDocument, RedactedJobspec};
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
@@ -43,7 +43,7 @@ pub(crate) fn add_pending_job(cx: &mut Context) -> JobId {
         "attributes": {"system": {"duration": 0}},
     });
     let text = text.to_string();
-    let key = cx.storage.run(|store| store.add_jobspec(&text));
+    let key = cx.add_jobspec(JobspecDocument::new(text.as_str().into()));
     let jobspec = Jobspec::from_json(&text).unwrap();
     let stored = Stored {
         spec: Arc::new(Spec::new(key, &jobspec)),

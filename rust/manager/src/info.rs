@@ -31,12 +31,12 @@ pub(crate) fn document(
     Ok(match key {
         "eventlog" => {
             cx.write_events();
-            Some(cx.storage.run(|store| store.eventlog(id)))
+            Some(cx.read_store(|store| store.eventlog(id)))
         }
-        "jobspec" => cx.storage.run(|store| store.jobspec(spec)),
+        "jobspec" => cx.read_store(|store| store.jobspec(spec)),
         // The store may still have the R of a request that a restart has interrupted.
         "R" if updated.is_some() => updated,
-        "R" if has_r => cx.storage.run(|store| store.r(id)),
+        "R" if has_r => cx.read_store(|store| store.r(id)),
         "R" => None,
         _ => return Err(RequestError::not_found(format!("unknown key `{key}`"))),
     })

@@ -54,7 +54,7 @@ impl Checked {
             spec,
             request,
         } = self;
-        let key = cx.jobspecs.add(&mut cx.storage, document);
+        let key = cx.add_jobspec(document);
         Stored {
             spec: Arc::new(Spec { key, ..spec }),
             request: Arc::new(request),
@@ -114,7 +114,7 @@ pub(crate) fn with_duration(
 ) -> Result<Checked, RequestError> {
     let record = cx.jobs.record(id).ok_or_else(|| cx.jobs.unknown(id))?;
     let key = record.spec().key;
-    let document = cx.jobspecs.document(&mut cx.storage, key);
+    let document = cx.jobspec(key);
     let document = document.ok_or_else(|| invalid("the jobspec is not in the store"))?;
     let mut jobspec = Jobspec::from_json(document.text()).map_err(invalid)?;
     jobspec.set_duration(duration);
@@ -131,7 +131,7 @@ pub(crate) fn parse(cx: &Context, text: &str) -> Result<Checked, RequestError> {
 /// record.
 pub(crate) fn replace(cx: &mut Context, id: JobId, checked: Checked, event: Event) {
     let Stored { spec, request } = checked.store(cx);
-    cx.storage.run(|store| store.set_spec(id, spec.key));
+    cx.store_spec(id, spec.key);
     let Some(record) = cx.jobs.record(id) else {
         return;
     };
@@ -144,6 +144,6 @@ pub(crate) fn replace(cx: &mut Context, id: JobId, checked: Checked, event: Even
 /// Removes a jobspec from the store if no job refers to it any longer.
 pub(crate) fn release(cx: &mut Context, spec: Arc<Spec>) {
     if let Some(spec) = Arc::into_inner(spec) {
-        cx.jobspecs.remove(&mut cx.storage, spec.key);
+        cx.remove_jobspec(spec.key);
     }
 }

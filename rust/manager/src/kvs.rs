@@ -129,13 +129,13 @@ fn apply(cx: &mut Context, commit: Commit) -> Handled {
         scheduler::commit_allocation(cx, allocation);
     }
     for write in commit.writes {
-        cx.storage.run(|store| match &write {
-            Write::Set(key, data) => store.set_value(key, data),
-            Write::Remove(key) => store.remove_value(key),
-        });
+        match &write {
+            Write::Set(key, data) => cx.store_value(key, Some(data)),
+            Write::Remove(key) => cx.store_value(key, None),
+        }
     }
     // The commit that these changes will be part of.
-    let rootseq = cx.storage.commits() + 1;
+    let rootseq = cx.commits() + 1;
     Ok(Reply::of(&CommitResponse { rootseq }))
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn lookup(
         (document.map(String::into_bytes), decided)
     } else {
         let decided = authorize::store_key(request.sender, &lookup.key)?;
-        let value = cx.storage.run(|store| store.value(&lookup.key));
+        let value = cx.read_store(|store| store.value(&lookup.key));
         (value, decided)
     };
     let data = data.ok_or_else(|| RequestError::not_found(""))?;

@@ -68,7 +68,7 @@ impl Manager {
             epoch
         };
         let mut cx = Context::new(store, settings, epoch_ms, now);
-        cx.queues = Queues::restore(&mut cx.storage)?;
+        cx.queues = Queues::restore(cx.store())?;
         purge::restore(&mut cx)?;
         Ok(Self {
             cx,
@@ -225,8 +225,7 @@ impl Manager {
         self.scheduler.begin_turn();
         self.perform();
         self.assert_records();
-        self.cx.write_events();
-        self.cx.storage.commit()?;
+        self.cx.commit()?;
         Ok(std::mem::take(&mut self.out))
     }
 
@@ -281,9 +280,18 @@ impl Manager {
         self.purger.take_purged()
     }
 
-    /// The store, for the resource service's own events.
-    pub fn store(&mut self) -> &mut Store {
-        self.cx.storage.store()
+    /// The store, the open transaction included. Writing is the manager's.
+    pub fn store(&self) -> &Store {
+        self.cx.store()
+    }
+
+    /// Appends an event of the resource service to the store.
+    ///
+    /// # Errors
+    ///
+    /// The store failed.
+    pub fn append_resource_event(&mut self, line: &str) -> Result<(), penstock_store::Error> {
+        self.cx.append_resource_event(line)
     }
 
     /// Sets the resources that may be allocated to jobs: R that a scheduler commits must lie within
@@ -335,7 +343,7 @@ impl Manager {
             pending: active - running,
             running,
             max_jobid: self.cx.jobs.greatest_id(),
-            commits: self.cx.storage.commits(),
+            commits: self.cx.commits(),
             sched: self.scheduler.stats(),
             exec: self.exec.stats(),
             waiting: self.queries.watchers.stats(),

@@ -95,7 +95,7 @@ impl Purger {
                 continue;
             };
             census.purge(&job.record);
-            cx.storage.run(|store| store.remove_job(id));
+            cx.remove_job(id);
             jobspecs::release(cx, job.record.into_spec());
             cx.add_effect(Effect::Purged(id));
             self.purged.push(id);
@@ -103,8 +103,7 @@ impl Purger {
         let greatest = cx.jobs.greatest_purged();
         if greatest > before {
             let greatest = greatest.get().to_string();
-            cx.storage
-                .run(|store| store.set_meta(MAX_PURGED_META, &greatest));
+            cx.store_meta(MAX_PURGED_META, &greatest);
         }
     }
 
@@ -158,7 +157,7 @@ fn inactive(cx: &Context, mut ids: Vec<JobId>) -> Result<Vec<JobId>, RequestErro
 
 /// Restores from the store which ids must not be allotted again.
 pub(crate) fn restore(cx: &mut Context) -> Result<(), Error> {
-    let Some(text) = cx.storage.store().meta(MAX_PURGED_META)? else {
+    let Some(text) = cx.store().meta(MAX_PURGED_META)? else {
         return Ok(());
     };
     let greatest = text

@@ -75,7 +75,7 @@ pub(crate) fn queue_enable(cx: &mut Context, request: Request<'_>) -> Handled {
             status.disable_reason = reason.clone().filter(|_| !change.enable);
         });
     }
-    cx.queues.save(&mut cx.storage);
+    cx.save_queues();
     Ok(Reply::Empty)
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn queue_start(cx: &mut Context, request: Request<'_>) -> Handled {
             cx.queues.change_saved(name, start);
         }
     }
-    cx.queues.save(&mut cx.storage);
+    cx.save_queues();
     let records = cx.jobs.iter().map(|job| &job.record).filter(|record| {
         let queue = record.spec().queue.as_deref().unwrap_or(ANONYMOUS_QUEUE);
         record.state() == State::Sched && names.iter().any(|name| name == queue)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use penstock_flux::job_manager::QueueStatusResponse;
 use penstock_flux::{RequestError, Text};
+use penstock_store::Store;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -61,8 +62,8 @@ pub(crate) struct Queues {
 
 impl Queues {
     /// Restores the queues from the store.
-    pub(crate) fn restore(storage: &mut Storage) -> Result<Self, Error> {
-        let Some(text) = storage.store().meta(QUEUES_META)? else {
+    pub(crate) fn restore(store: &Store) -> Result<Self, Error> {
+        let Some(text) = store.meta(QUEUES_META)? else {
             return Ok(Self::default());
         };
         let saved: BTreeMap<String, Status> = serde_json::from_str(&text)

@@ -54,7 +54,7 @@ fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
         let request = if let Some(request) = requests.get(&spec.key) {
             Arc::clone(request)
         } else {
-            let text = cx.storage.run(|store| store.jobspec(spec.key));
+            let text = cx.read_store(|store| store.jobspec(spec.key));
             let text = text.unwrap_or_default();
             let redacted = Jobspec::from_json(&text)
                 .and_then(|jobspec| policy::redact(&jobspec, &cx.settings));

@@ -36,7 +36,7 @@ impl Manager {
     }
 
     fn restore(&mut self) -> Result<(), Error> {
-        let jobs = self.cx.storage.store().jobs()?;
+        let jobs = self.cx.store().jobs()?;
         let mut specs: BTreeMap<i64, Stored> = BTreeMap::new();
         let mut active = Vec::new();
         for job in jobs {
@@ -68,7 +68,7 @@ impl Manager {
 
     /// A jobspec in the store; the outer error is the store's.
     fn stored_spec(&mut self, key: i64) -> Result<Result<Stored, Fault>, Error> {
-        let text = self.cx.storage.store().jobspec(key)?;
+        let text = self.cx.store().jobspec(key)?;
         let text = text.ok_or_else(|| Fault::from("it has no jobspec"));
         Ok(text.and_then(|text| {
             let jobspec = Jobspec::from_json(&text)?;

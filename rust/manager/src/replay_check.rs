@@ -108,14 +108,14 @@ impl ReplayCheck {
 /// Compares the facts of a job with what the store and the unwritten events say. The error names the
 /// difference.
 fn compare(cx: &mut Context, elastic: &Elastic, id: JobId) -> Result<(), Difference> {
-    let (jobs, storage) = (&cx.jobs, &mut cx.storage);
-    let stored = storage.run(|store| store.job(id));
+    let stored = cx.read_store(|store| store.job(id));
     let key = stored.as_ref().map(|stored| stored.spec);
-    let text = key.and_then(|key| storage.run(|store| store.jobspec(key)));
+    let text = key.and_then(|key| cx.read_store(|store| store.jobspec(key)));
     // The next commit reports the failure; until then the store may lack what was written.
-    if storage.has_failed() {
+    if cx.has_store_failed() {
         return Ok(());
     }
+    let jobs = &cx.jobs;
     let (record, stored) = match (jobs.record(id), stored) {
         (Some(record), Some(stored)) => (record, stored),
         (Some(_), None) => return Err(Difference::NotStored),
@@ -227,7 +227,7 @@ mod tests {
     /// A running job whose R is committed, as a scheduler does.
     fn running_job(cx: &mut Context) -> JobId {
         let id = add_pending_job(cx);
-        cx.storage.run(|store| store.set_r(id, R));
+        cx.store_r(id, R);
         let r = Arc::new(penstock_rset::ResourceSet::from_json(R).unwrap());
         let event = Event::new(cx.now, "alloc").with_document(Document::R(r));
         cx.log(id, event);
@@ -259,7 +259,7 @@ mod tests {
         let mut cx = context(Settings::default());
         let id = running_job(&mut cx);
         let late = R.replace(r#""expiration":0.0"#, r#""expiration":60.0"#);
-        cx.storage.run(|store| store.set_r(id, &late));
+        cx.store_r(id, &late);
         let found = difference(&mut cx, &Elastic::default(), id);
         assert_eq!(found.unwrap(), "its eventlog gives another record:");
     }
@@ -280,7 +280,7 @@ mod tests {
         let mut cx = context(Settings::default());
         let (first, second) = (add_pending_job(&mut cx), add_pending_job(&mut cx));
         let key = cx.jobs.record(second).unwrap().spec().key;
-        cx.storage.run(|store| store.set_spec(first, key));
+        cx.store_spec(first, key);
         let elastic = Elastic::default();
         let found = difference(&mut cx, &elastic, first);
         assert_eq!(found.unwrap(), "its eventlog gives another record:");
@@ -291,7 +291,7 @@ mod tests {
     fn a_job_in_the_store_or_in_memory_alone_is_found() {
         let mut cx = context(Settings::default());
         let (first, second) = (add_pending_job(&mut cx), add_pending_job(&mut cx));
-        cx.storage.run(|store| store.remove_job(first));
+        cx.remove_job(first);
         cx.jobs.purge(second);
         let elastic = Elastic::default();
         let found = [first, second].map(|id| difference(&mut cx, &elastic, id).unwrap());
@@ -299,7 +299,7 @@ mod tests {
             found,
             ["it is not in the store", "it is in the store alone"]
         );
-        cx.storage.run(|store| store.remove_job(second));
+        cx.remove_job(second);
         assert_eq!(difference(&mut cx, &elastic, second), None);
     }
 
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(found.unwrap(), "its eventlog gives other PMIx requests:");
         // Requests of a job that does not exist.
         cx.jobs.purge(id);
-        cx.storage.run(|store| store.remove_job(id));
+        cx.remove_job(id);
         let found = difference(&mut cx, &elastic, id);
         assert_eq!(found.unwrap(), "its PMIx requests are left");
     }
@@ -410,7 +410,7 @@ mod tests {
     fn a_difference_is_a_panic() {
         let mut cx = context(Settings::default());
         let id = running_job(&mut cx);
-        cx.storage.run(|store| store.clear_r(id));
+        cx.clear_r(id);
         ReplayCheck::default().assert_records(&mut cx, &Elastic::default());
     }
 }

@@ -40,8 +40,13 @@ impl Storage {
         self.failure.is_some()
     }
 
+    /// The store itself, for callers that handle the errors of reading.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// The store itself, for callers that handle its errors.
-    pub(crate) fn store(&mut self) -> &mut Store {
+    pub(crate) fn store_mut(&mut self) -> &mut Store {
         &mut self.store
     }
 

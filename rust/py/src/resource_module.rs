@@ -34,14 +34,11 @@ struct PyInstance<'a> {
 impl Instance for PyInstance<'_> {
     fn append_event(&mut self, line: &str) -> Result<(), Error> {
         let mut manager = self.manager.lock().map_err(Error::store)?;
-        manager
-            .store()
-            .append_resource_event(line)
-            .map_err(Error::store)
+        manager.append_resource_event(line).map_err(Error::store)
     }
 
     fn events(&mut self) -> Result<Vec<String>, Error> {
-        let mut manager = self.manager.lock().map_err(Error::store)?;
+        let manager = self.manager.lock().map_err(Error::store)?;
         manager.store().resource_events().map_err(Error::store)
     }
 

@@ -162,7 +162,7 @@ pub(super) fn own_node(cx: &mut Context, requester: &Requester) -> IdSet {
     let Some(task) = requester.rank else {
         return IdSet::new();
     };
-    let text = cx.storage.run(|store| store.jobspec(key));
+    let text = cx.read_store(|store| store.jobspec(key));
     let jobspec = text.and_then(|text| Jobspec::from_json(&text).ok());
     let layout = jobspec.and_then(|jobspec| Layout::new(&jobspec, &r).ok());
     let rank = layout.and_then(|layout| layout.target_of(task.into()));
