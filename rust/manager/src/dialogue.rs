@@ -158,8 +158,10 @@ pub enum Exec {
     Started { reattach: bool },
     /// The service has answered `finish`; releases are to come.
     Finished { reattach: bool },
-    /// The final release has come, or there is nothing to release.
+    /// The final release has come.
     Released,
+    /// The start was given up before it was sent, or there is nothing to start.
+    Abandoned,
 }
 
 /// An input to the state machine of the conversation with the execution service. `has_ended` says
@@ -226,7 +228,9 @@ impl Exec {
         use ExecInput as In;
         Ok(match (self, input) {
             (Self::Idle, In::Enqueue) => Self::Waiting { was_sent: false },
-            (Self::Idle | Self::Waiting { .. }, In::Abandon) => Self::Released,
+            // An earlier service may have started it.
+            (Self::Waiting { was_sent: true }, In::Abandon) => Self::Released,
+            (Self::Idle | Self::Waiting { .. }, In::Abandon) => Self::Abandoned,
             (Self::Waiting { .. }, In::Send { reattach }) => Self::Requested { reattach },
             (Self::Requested { reattach }, In::ServiceLost { was_delivered }) => Self::Waiting {
                 was_sent: reattach || was_delivered,
@@ -282,6 +286,18 @@ impl Exec {
             Self::Requested { .. } | Self::Started { .. } | Self::Finished { .. }
         )
     }
+
+    /// Whether tasks of the job may have run: a service has had a start request for it.
+    pub fn was_sent(self) -> bool {
+        match self {
+            Self::Idle | Self::Abandoned => false,
+            Self::Waiting { was_sent } => was_sent,
+            Self::Requested { .. }
+            | Self::Started { .. }
+            | Self::Finished { .. }
+            | Self::Released => true,
+        }
+    }
 }
 
 /// A request to the `hooks` service for one job and one hook.
@@ -334,7 +350,6 @@ pub enum Hook {
 pub struct Dialogue {
     alloc: Alloc,
     exec: Exec,
-    was_start_sent: bool,
     prolog: HookCall,
     epilog: HookCall,
     request: Arc<RedactedJobspec>,
@@ -350,7 +365,6 @@ impl Dialogue {
         Self {
             alloc: Alloc::Idle,
             exec: Exec::Idle,
-            was_start_sent: false,
             prolog: HookCall::Idle,
             epilog: HookCall::Idle,
             request,
@@ -367,10 +381,15 @@ impl Dialogue {
         dialogue.is_reported = record.state() == State::Inactive;
         let is_active = record.has_resources() && !record.is_released();
         let is_ending = is_active && !record.has_started() && record.state() != State::Run;
-        // The log does not tell whether a start request was sent.
-        dialogue.was_start_sent = is_ending && record.elastic_request().is_none();
-        dialogue.exec = if record.is_released() || is_ending || (is_active && record.r().is_none())
-        {
+        dialogue.exec = if record.is_released() {
+            Exec::Released
+        } else if is_active && (record.r().is_none() || record.elastic_request().is_some()) {
+            match record.state() {
+                State::Run if record.r().is_some() => Exec::Idle,
+                _ => Exec::Abandoned,
+            }
+        } else if is_ending {
+            // The log does not tell whether a start request was sent.
             Exec::Released
         } else if is_active && record.has_started() {
             Exec::Waiting { was_sent: false }
@@ -431,9 +450,6 @@ impl Dialogue {
     /// The input is not allowed now; nothing changes.
     pub fn advance_exec(&mut self, input: ExecInput) -> Result<(), ExecError> {
         self.exec = self.exec.after(input)?;
-        if matches!(input, ExecInput::Send { .. }) {
-            self.was_start_sent = true;
-        }
         Ok(())
     }
 
@@ -449,12 +465,6 @@ impl Dialogue {
             *call = next;
         }
         next.is_some()
-    }
-
-    /// Whether tasks of the job may have run: a start request was sent, or may have been sent before a
-    /// restart.
-    pub fn was_start_sent(&self) -> bool {
-        self.was_start_sent
     }
 
     /// Whether the next start request must ask for `reattach`.
@@ -672,7 +682,7 @@ mod tests {
                 was_delivered: true,
             },
         ];
-        for state in [Exec::Idle, FRESH, WAITING, Exec::Released] {
+        for state in [Exec::Idle, FRESH, WAITING, Exec::Released, Exec::Abandoned] {
             for input in inputs {
                 assert_eq!(
                     state.after(input),
@@ -682,25 +692,28 @@ mod tests {
             }
         }
         assert_eq!(Exec::Idle.after(ExecInput::Enqueue), Ok(FRESH));
-        for state in [Exec::Idle, FRESH, WAITING] {
-            assert_eq!(state.after(ExecInput::Abandon), Ok(Exec::Released));
+        for (state, next) in [
+            (Exec::Idle, Exec::Abandoned),
+            (FRESH, Exec::Abandoned),
+            (WAITING, Exec::Released),
+        ] {
+            assert_eq!(state.after(ExecInput::Abandon), Ok(next));
         }
         for reattach in [false, true] {
             let send = ExecInput::Send { reattach };
             for state in [FRESH, WAITING] {
                 assert_eq!(state.after(send), Ok(Exec::Requested { reattach }));
             }
-            for state in [Exec::Idle, Exec::Released] {
+            for state in [Exec::Idle, Exec::Released, Exec::Abandoned] {
                 assert_eq!(state.after(send), Err(ExecError::NotDue));
             }
         }
-        for state in [FRESH, WAITING, Exec::Released] {
+        for state in [FRESH, WAITING, Exec::Released, Exec::Abandoned] {
             assert_eq!(state.after(ExecInput::Enqueue), Err(ExecError::NotDue));
         }
-        assert_eq!(
-            Exec::Released.after(ExecInput::Abandon),
-            Err(ExecError::NotDue)
-        );
+        for state in [Exec::Released, Exec::Abandoned] {
+            assert_eq!(state.after(ExecInput::Abandon), Err(ExecError::NotDue));
+        }
     }
 
     #[test]

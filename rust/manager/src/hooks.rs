@@ -79,8 +79,9 @@ impl Hook {
 /// may have run, and no resources were freed without an epilog.
 fn is_epilog_due(job: &Job, settings: &Settings) -> bool {
     let record = &job.record;
-    let may_have_run =
-        record.prolog() != HookStage::Idle || record.has_started() || job.dialogue.was_start_sent();
+    let may_have_run = record.prolog() != HookStage::Idle
+        || record.has_started()
+        || job.dialogue.exec().was_sent();
     // Resources that the job itself released were freed without an epilog.
     let is_whole = match record.flex() {
         Some(flex) => *record.freed() == flex.released,

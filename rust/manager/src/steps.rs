@@ -107,7 +107,7 @@ impl Manager {
         }
         match job.dialogue.exec() {
             Exec::Waiting { .. } if !job.record.has_started() => self.exec.abandon(cx, id),
-            Exec::Idle | Exec::Released => {}
+            Exec::Idle | Exec::Released | Exec::Abandoned => {}
             // The tasks of a job that has started must be released, if necessary by the next service.
             Exec::Waiting { .. }
             | Exec::Requested { .. }

@@ -224,6 +224,21 @@ fn an_epilog_starts_when_the_tasks_of_a_cancelled_job_are_gone() {
 }
 
 #[test]
+fn a_job_whose_start_no_service_received_has_no_epilog() {
+    let mut bench = ready(Settings {
+        epilog: true,
+        ..settings()
+    });
+    let (id, _) = bench.submit(&json!({}));
+    assert_eq!(topics(&bench.allocate(id)), ["job-exec.start"]);
+    // The broker's answer for a name that is not registered.
+    bench.fail("job-exec.start", 38);
+    let out = bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
+    assert_eq!(topics(&out), ["job-exception", "sched.free"]);
+    assert_eq!(bench.row(id)["state"], 64);
+}
+
+#[test]
 fn ranks_retained_for_an_epilog_outlive_a_restart() {
     let directory = Directory::new("kept");
     let mut bench = directory.open(hooked(), 1000.0);
