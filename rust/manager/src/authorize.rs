@@ -3,8 +3,14 @@
 //! The [router](crate::router) checks the role before it calls a handler. A method whose rule depends on
 //! a value has no role: its handler applies the rule and returns a [`Decided`], which only this file
 //! makes. A handler that applies none does not compile.
+//!
+//! A second rule of the same request returns what its handler needs next: the urgency or the
+//! time limit to be applied, the text of a signed jobspec. Two rules return no proof, because they do not
+//! decide about the request: [`dependency`] about one of the jobs that a jobspec names, and
+//! [`has_limits`] about the site's limits, which are no right.
 
 use penstock_flux::role::owner_only;
+use penstock_flux::urgency::{self, EXPEDITE};
 use penstock_flux::{Credentials, RequestError};
 use penstock_jobspec::job_id::JobId;
 use serde::Deserialize;
@@ -16,7 +22,7 @@ use crate::settings::Settings;
 use crate::state::State;
 
 /// The highest urgency of a guest's job (RFC 30).
-const MAX_GUEST_URGENCY: i64 = 16;
+const MAX_GUEST_URGENCY: u8 = urgency::DEFAULT;
 
 /// The role that a method requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,25 +133,37 @@ pub(crate) fn submit(
     Ok(Decided(()))
 }
 
-/// A job's urgency: above the default it is the instance owner's (RFC 30).
-pub(crate) fn urgency(sender: Credentials, urgency: i64) -> Result<(), RequestError> {
-    if urgency <= MAX_GUEST_URGENCY {
-        return Ok(());
+/// A job's urgency, checked: above the default it is the instance owner's (RFC 30).
+pub(crate) fn urgency(sender: Credentials, urgency: i64) -> Result<Decided<u8>, RequestError> {
+    let Some(valid) = u8::try_from(urgency)
+        .ok()
+        .filter(|valid| *valid <= EXPEDITE)
+    else {
+        let text = format!("urgency {urgency} is out of range: expected 0 to {EXPEDITE}");
+        return Err(RequestError::invalid(text));
+    };
+    if valid > MAX_GUEST_URGENCY {
+        sender.require_owner(&format!("urgency {urgency}, above {MAX_GUEST_URGENCY}"))?;
     }
-    sender.require_owner(&format!("urgency {urgency}, above {MAX_GUEST_URGENCY}"))
+    Ok(Decided(valid))
 }
 
-/// Another time limit: of a running job it is the instance owner's.
-pub(crate) fn duration(sender: Credentials, state: State) -> Result<(), RequestError> {
-    if state <= State::Sched {
-        return Ok(());
+/// Another time limit of a job: its owner's; of a running job it is the instance owner's.
+pub(crate) fn duration(
+    jobs: &Jobs,
+    sender: Credentials,
+    id: JobId,
+) -> Result<Decided<()>, RequestError> {
+    let decided = job(jobs, sender, id)?;
+    if decided.0.record.state() > State::Sched {
+        sender.require_owner("another duration for a running job")?;
     }
-    sender.require_owner("another duration for a running job")
+    Ok(decided.with(()))
 }
 
-/// Whether the site's limits hold for a later change of a job: for guests.
-pub(crate) fn is_limited(sender: Credentials) -> bool {
-    !sender.is_owner()
+/// Whether the site's limits hold for a user's changes of jobs: for guests.
+pub(crate) fn has_limits(settings: &Settings, userid: u32) -> bool {
+    userid != settings.owner
 }
 
 /// The jobs of a user: that user's and the instance owner's to list.
@@ -173,9 +191,9 @@ pub(crate) fn dependency(settings: &Settings, userid: u32, antecedent: &Record) 
 }
 
 /// A signed jobspec: the signer is the sender; root may sign for the instance owner.
-pub(crate) fn signer(owner: u32, sender: u32, signer: i64) -> Result<(), RequestError> {
+pub(crate) fn signer(owner: u32, sender: u32, signer: i64) -> Result<Decided<()>, RequestError> {
     if signer == i64::from(sender) || (signer == 0 && sender == owner) {
-        return Ok(());
+        return Ok(Decided(()));
     }
     let text = format!("J is signed by user {signer}, but sent by user {sender}");
     Err(RequestError::not_permitted(text))
@@ -191,8 +209,8 @@ mod tests {
     use penstock_flux::{Credentials, RequestError, errno, role};
     use serde_json::json;
 
-    use super::{Caller, JobKey, check, signer, urgency};
-    use crate::fixture::{OWNER, add_pending_job, context, message};
+    use super::{Caller, JobKey, check, duration, signer, urgency};
+    use crate::fixture::{OWNER, add_allocated_job, add_pending_job, context, message};
     use crate::rpc::Request;
     use crate::settings::Settings;
 
@@ -233,10 +251,38 @@ mod tests {
             userid: GUEST,
             rolemask: role::USER,
         };
-        assert_eq!(errnum(urgency(guest, 16)), 0);
-        assert_eq!(errnum(urgency(guest, 17)), errno::EPERM);
-        assert_eq!(errnum(urgency(Credentials::owner(OWNER), 31)), 0);
-        assert_eq!(errnum(signer(OWNER, OWNER, 0)), 0);
-        assert_eq!(errnum(signer(OWNER, GUEST, 0)), errno::EPERM);
+        let owner = Credentials::owner(OWNER);
+        for (sender, number, expected) in [
+            (guest, 16, 0),
+            (guest, 17, errno::EPERM),
+            (guest, -1, errno::EINVAL),
+            (guest, 32, errno::EINVAL),
+            (owner, 31, 0),
+            (owner, 32, errno::EINVAL),
+        ] {
+            let decided = urgency(sender, number).map(drop);
+            assert_eq!(errnum(decided), expected, "urgency {number}");
+        }
+        assert_eq!(errnum(signer(OWNER, OWNER, 0).map(drop)), 0);
+        assert_eq!(errnum(signer(OWNER, GUEST, 0).map(drop)), errno::EPERM);
+    }
+
+    #[test]
+    fn the_time_limit_of_a_running_job_is_the_owners() {
+        let mut cx = context(Settings::default());
+        let (pending, running) = (add_pending_job(&mut cx), add_allocated_job(&mut cx));
+        let user = |userid| Credentials {
+            userid,
+            rolemask: role::USER,
+        };
+        for (sender, id, expected) in [
+            (user(OWNER), pending, 0),
+            (user(GUEST), pending, errno::EPERM),
+            (user(OWNER), running, errno::EPERM),
+            (Credentials::owner(OWNER), running, 0),
+        ] {
+            let decided = duration(&cx.jobs, sender, id).map(drop);
+            assert_eq!(errnum(decided), expected);
+        }
     }
 }

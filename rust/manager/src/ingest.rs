@@ -4,7 +4,7 @@ use penstock_flux::eventlog::Submit;
 use penstock_flux::job_ingest::{
     SubmitCopiesResponse, SubmitManyResponse, SubmitRequest, SubmitResponse, SubmitResult,
 };
-use penstock_flux::urgency::{DEFAULT, EXPEDITE};
+use penstock_flux::urgency::DEFAULT;
 use penstock_flux::{Json, RequestError};
 use penstock_jobspec::job_id::JobId;
 
@@ -64,7 +64,7 @@ fn accept(
     let stored = match (submission.jobspec, &submission.signed) {
         (Some(jobspec), None) => jobspecs::submit(cx, jobspec.0, userid)?,
         (None, Some(signed)) => {
-            let text = signed::unwrap(signed, userid, cx.settings.owner)?;
+            let (text, _) = signed::unwrap(signed, userid, cx.settings.owner)?.split();
             jobspecs::submit(cx, &text, userid)?
         }
         (None, None) => {
@@ -93,12 +93,6 @@ fn check_submitter(
     request: Request<'_>,
     urgency: i64,
 ) -> Result<Decided<u8>, RequestError> {
-    let decided = authorize::submit(&cx.settings, request.sender)?;
-    let valid = u8::try_from(urgency).ok();
-    let Some(valid) = valid.filter(|valid| *valid <= EXPEDITE) else {
-        let text = format!("urgency {urgency} is out of range: expected 0 to 31");
-        return Err(RequestError::invalid(text));
-    };
-    authorize::urgency(request.sender, urgency)?;
-    Ok(decided.with(valid))
+    authorize::submit(&cx.settings, request.sender)?;
+    authorize::urgency(request.sender, urgency)
 }

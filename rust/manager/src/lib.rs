@@ -64,4 +64,6 @@ mod watch;
 
 pub use error::Error;
 pub use manager::Manager;
-pub use settings::{ElasticLimits, ElasticSettings, ExecHello, Limits, Queue, Settings};
+pub use settings::{
+    ElasticLimits, ElasticSettings, ExecHello, Limits, Queue, Settings, SettingsError,
+};

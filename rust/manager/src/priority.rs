@@ -22,13 +22,7 @@ pub(crate) fn set_urgency(
     request: Request<'_>,
 ) -> Result<Decided<Reply>, RequestError> {
     let change: UrgencyRequest = request.payload()?;
-    let urgency = u8::try_from(change.urgency).ok();
-    let Some(urgency) = urgency.filter(|urgency| *urgency <= EXPEDITE) else {
-        let urgency = change.urgency;
-        let text = format!("urgency {urgency} is out of range: expected 0 to 31");
-        return Err(RequestError::invalid(text));
-    };
-    authorize::urgency(request.sender, change.urgency)?;
+    let (urgency, _) = authorize::urgency(request.sender, change.urgency)?.split();
     let mut change_one = |id| {
         let decided = authorize::job(&cx.jobs, request.sender, id)?.with(());
         let record = without_resources(cx, id, "urgency")?;

@@ -158,7 +158,7 @@ const ROUTES: [Route; 38] = {
         route(job_manager::SCHED_READY, Owner, Single, |m, r| {
             m.scheduler.ready(&mut m.cx, r)
         }),
-        route(job_manager::UPDATE, JobOwner(Id), Single, |m, r| {
+        by_value(job_manager::UPDATE, Single, |m, r| {
             update::update(&mut m.cx, r)
         }),
         by_value(job_manager::URGENCY, Single, |m, r| {

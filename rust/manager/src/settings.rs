@@ -1,9 +1,10 @@
 //! Settings of the job manager, read from the daemon's configuration.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The declared defaults and choices: `make configuration` generates the file from the declaration of the
 /// configuration.
@@ -131,15 +132,46 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// Fails if a key is unknown or its value is invalid. The error names the key or the invalid value.
-    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+    /// Fails if a key is unknown or its value is invalid. The error names the key and what was expected.
+    pub fn from_json(text: &str) -> Result<Self, SettingsError> {
         #[derive(Deserialize)]
         struct Declared {
             defaults: Value,
         }
-        let mut settings = serde_json::from_str::<Declared>(DECLARATION_JSON)?.defaults;
-        overwrite(&mut settings, serde_json::from_str(text)?);
-        Self::deserialize(settings)
+        let read = |text: &str| penstock_flux::read(Some(text.as_bytes())).map_err(SettingsError);
+        let new: Map<String, Value> = read(text)?;
+        let declared = penstock_flux::read::<Declared>(Some(DECLARATION_JSON.as_bytes()));
+        let mut settings = declared.map_err(SettingsError)?.defaults;
+        overwrite(&mut settings, Value::Object(new));
+        penstock_flux::read(Some(settings.to_string().as_bytes())).map_err(SettingsError)
+    }
+}
+
+/// Why settings are invalid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsError(penstock_flux::Error);
+
+impl SettingsError {
+    /// Whether the settings are not JSON.
+    pub fn is_syntax(&self) -> bool {
+        self.0.is_syntax()
+    }
+
+    /// The path of the key in error, e.g. `elastic.job.nnodes`; empty for the settings as a whole.
+    pub fn key(&self) -> &str {
+        self.0.path()
+    }
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "invalid settings: {}", self.0)
+    }
+}
+
+impl std::error::Error for SettingsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
     }
 }
 
@@ -191,14 +223,50 @@ mod tests {
 
     #[test]
     fn other_keys_and_values_are_errors() {
-        for text in [
-            r#"{"other":1}"#,
-            r#"{"exec_hello":"other"}"#,
-            r#"{"elastic":{"job":{"other":1}}}"#,
-            "[]",
-            "null",
+        for (text, key, expected) in [
+            (
+                r#"{"other":1}"#,
+                "other",
+                "unknown field `other`, expected one of `owner`",
+            ),
+            (
+                r#"{"exec_hello":"other"}"#,
+                "exec_hello",
+                "expected `replace` or `reject`, found `other`",
+            ),
+            (
+                r#"{"elastic":{"job":{"other":1}}}"#,
+                "elastic.job.other",
+                "unknown field `other`, expected one of `requests`, `nnodes`, `ncores`",
+            ),
+            (
+                r#"{"elastic":{"job":{"nnodes":"3"}}}"#,
+                "elastic.job.nnodes",
+                "expected an integer, found string \"3\"",
+            ),
+            (
+                r#"{"queues":{"a":{"limits":{"max_nnodes":0.5}}}}"#,
+                "queues.a.limits.max_nnodes",
+                "expected an integer, found floating point `0.5`",
+            ),
+            ("[]", "", "expected an object, found an array"),
+            ("null", "", "expected an object"),
+            ("{", "", "invalid JSON"),
         ] {
-            assert!(Settings::from_json(text).is_err(), "{text}");
+            let error = Settings::from_json(text).unwrap_err();
+            assert_eq!(
+                (error.key(), error.is_syntax()),
+                (key, text == "{"),
+                "{text}"
+            );
+            let shown = error.to_string();
+            let place = if key.is_empty() {
+                String::new()
+            } else {
+                format!("`{key}`: ")
+            };
+            let start = format!("invalid settings: {place}{expected}");
+            assert!(shown.starts_with(&start), "{shown}");
         }
     }
 }

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::RequestError;
 
-use crate::authorize;
+use crate::authorize::{self, Decided};
 
 /// The header of a `J`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ fn read_header(text: &str) -> Result<Header, RequestError> {
 }
 
 /// Extracts the jobspec's text. The signer must be the sender; root may sign for the instance owner.
-pub(crate) fn unwrap(j: &str, sender: u32, owner: u32) -> Result<String, RequestError> {
+pub(crate) fn unwrap(j: &str, sender: u32, owner: u32) -> Result<Decided<String>, RequestError> {
     let parts: Vec<_> = j.split('.').collect();
     let [header, payload, signature] = parts.as_slice() else {
         return Err(wrong("expected HEADER.PAYLOAD.SIGNATURE"));
@@ -66,8 +66,8 @@ pub(crate) fn unwrap(j: &str, sender: u32, owner: u32) -> Result<String, Request
         return Err(RequestError::invalid(text));
     }
     let signer = header.userid.ok_or_else(|| wrong("expected a userid"))?;
-    authorize::signer(owner, sender, signer)?;
-    decode(payload, "payload")
+    let decided = authorize::signer(owner, sender, signer)?;
+    Ok(decided.with(decode(payload, "payload")?))
 }
 
 #[cfg(test)]
@@ -84,9 +84,11 @@ mod tests {
 
     #[test]
     fn the_payload_comes_out() {
-        assert_eq!(unwrap(&j(GOOD, "{}", "none"), 7, 5).unwrap(), "{}");
         let root = GOOD.replace("i7", "i0");
-        assert_eq!(unwrap(&j(&root, "{}", "none"), 5, 5).unwrap(), "{}");
+        for (header, sender) in [(GOOD, 7), (&root, 5)] {
+            let (text, _) = unwrap(&j(header, "{}", "none"), sender, 5).unwrap().split();
+            assert_eq!(text, "{}");
+        }
     }
 
     #[test]

@@ -6,13 +6,13 @@ use penstock_flux::job_manager::UpdateRequest;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
-use crate::authorize;
+use crate::authorize::{self, Decided};
 use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause, ExpirationChange};
 use crate::event::Event;
 use crate::jobspecs;
 use crate::policy;
-use crate::rpc::{Handled, Reply, Request};
+use crate::rpc::{Reply, Request};
 use crate::state::State;
 
 /// The one attribute that can be updated.
@@ -37,14 +37,18 @@ fn read_duration(updates: &Map<String, Value>) -> Result<f64, RequestError> {
 }
 
 /// `job-manager.update`. For a running job the response comes when the scheduler has agreed.
-pub(crate) fn update(cx: &mut Context, request: Request<'_>) -> Handled {
+pub(crate) fn update(
+    cx: &mut Context,
+    request: Request<'_>,
+) -> Result<Decided<Reply>, RequestError> {
     let update: UpdateRequest = request.payload()?;
     let id = update.id;
+    authorize::job(&cx.jobs, request.sender, id)?;
     let record = &cx.jobs.active(id)?.record;
     let duration = read_duration(&update.updates)?;
     let state = record.state();
-    authorize::duration(request.sender, state)?;
-    if authorize::is_limited(request.sender) {
+    let decided = authorize::duration(&cx.jobs, request.sender, id)?;
+    if authorize::has_limits(&cx.settings, request.sender.userid) {
         policy::check_duration(duration, record.spec().queue.as_deref(), &cx.settings)?;
     }
     match state {
@@ -55,7 +59,7 @@ pub(crate) fn update(cx: &mut Context, request: Request<'_>) -> Handled {
                 duration,
                 cause,
             });
-            Ok(Reply::Deferred)
+            Ok(decided.with(Reply::Deferred))
         }
         State::Cleanup | State::Inactive => {
             let text = format!("job {id} has ended");
@@ -69,7 +73,7 @@ pub(crate) fn update(cx: &mut Context, request: Request<'_>) -> Handled {
             // The request for resources starts again.
             cx.add_effect(Effect::Withdraw(id));
             cx.revisit(id);
-            Ok(Reply::Empty)
+            Ok(decided.with(Reply::Empty))
         }
     }
 }

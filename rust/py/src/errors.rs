@@ -1,4 +1,5 @@
 //! Errors as Python exceptions: the classes of `penstock.errors`, imported when the first one is raised.
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -157,6 +158,12 @@ impl ToException for penstock_store::Error {
 impl ToException for penstock_manager::Error {
     fn to_exception(&self, _: Python<'_>) -> PyErr {
         StoreError::new_err(self.to_string())
+    }
+}
+
+impl ToException for penstock_manager::SettingsError {
+    fn to_exception(&self, _: Python<'_>) -> PyErr {
+        PyValueError::new_err(self.to_string())
     }
 }
 

@@ -20,8 +20,7 @@ use crate::wire::Batch;
 pub(crate) struct JobManager(Mutex<penstock_manager::Manager>);
 
 fn settings(text: &str) -> PyResult<Settings> {
-    Settings::from_json(text)
-        .map_err(|error| PyValueError::new_err(format!("invalid settings: {error}")))
+    Settings::from_json(text).map_err(raised)
 }
 
 impl JobManager {

@@ -10,6 +10,7 @@ use super::peer::Elastic;
 use super::requests::End;
 use super::result::{add_dropped, to_json, whole_seconds};
 use super::tables::Amount;
+use crate::authorize;
 use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause, RequestKey};
 use crate::policy;
@@ -150,9 +151,9 @@ impl Elastic {
 fn latest_expiration(cx: &Context, id: JobId, began: f64) -> Option<f64> {
     let record = cx.jobs.record(id)?;
     let resources = cx.claims.expiration();
-    let is_guest = record.userid() != cx.settings.owner;
+    let has_limits = authorize::has_limits(&cx.settings, record.userid());
     let queue = record.spec().queue.as_deref();
-    let limit = policy::longest(queue, &cx.settings).filter(|_| is_guest);
+    let limit = policy::longest(queue, &cx.settings).filter(|_| has_limits);
     let policy = limit.map(|limit| began + limit);
     let both = [resources, policy].into_iter().flatten();
     both.min_by(f64::total_cmp)
