@@ -135,7 +135,7 @@ def test_malformed_frames(vector: dict[str, Any]) -> None:
 
 
 # Only a map is taken for CBOR; cargo's tests read the others.
-@by_name([vector for vector in WIRE["cbor_refused"] if vector["cbor"][:1] in ("a", "b")])
+@by_name([vector for vector in WIRE["rejected_cbor"] if vector["cbor"][:1] in ("a", "b")])
 def test_cbor_without_a_json_form(vector: dict[str, Any]) -> None:
     payload = bytes.fromhex(vector["cbor"])
     message = Message.request("some.service", payload)
@@ -151,7 +151,7 @@ def test_cbor_without_a_json_form(vector: dict[str, Any]) -> None:
     assert batch[1] == message
 
 
-@by_name(WIRE["json_refused"])
+@by_name(WIRE["rejected_json"])
 def test_json_without_a_cbor_form_is_sent_as_json(vector: dict[str, Any]) -> None:
     payload = vector["json"].encode() + b"\0"
     message = Message.request("a", payload)

@@ -14,7 +14,7 @@ use penstock_rset::ResourceSet;
 /// Cores of each node.
 const CORES: u32 = 64;
 /// The number of jobs that one call decides.
-const BATCH: u32 = 1000;
+const BATCH_JOBS: u32 = 1000;
 /// The number of planned ends until which a start is searched.
 const HORIZON: Horizon = Horizon {
     ends: 64,
@@ -149,7 +149,7 @@ fn replace(percent: u32, selection: Selection) {
         }
     };
     round(&mut engine, jobs);
-    let rounds = (0..11).map(|_| time(|| round(&mut engine, BATCH)) / u128::from(BATCH));
+    let rounds = (0..11).map(|_| time(|| round(&mut engine, BATCH_JOBS)) / u128::from(BATCH_JOBS));
     let rounds = rounds.collect();
     print("fill", selection.name(), percent, median(rounds));
 }
@@ -257,7 +257,7 @@ fn main() {
             nodes,
             Selection::First,
             &request(None, 1, 1),
-            BATCH,
+            BATCH_JOBS,
         );
         let whole = request(Some(1), 1, CORES);
         matches("nodes", "1 node", nodes, Selection::First, &whole, 50);
@@ -273,7 +273,7 @@ fn main() {
                 nodes,
                 selection,
                 &requested,
-                BATCH,
+                BATCH_JOBS,
             );
         }
     }

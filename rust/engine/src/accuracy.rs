@@ -72,7 +72,7 @@ impl Accuracy {
     }
 
     /// Records that a job starts now.
-    pub fn started(&mut self, id: JobId, now: f64) {
+    pub fn record_start(&mut self, id: JobId, now: f64) {
         let Some(first) = self.first.remove(&id) else {
             return;
         };
@@ -171,7 +171,7 @@ mod tests {
             seen.expect(JobId::new(id), 0.0, 100.0);
             // A second estimate is ignored.
             seen.expect(JobId::new(id), 0.0, 500.0);
-            seen.started(
+            seen.record_start(
                 JobId::new(id),
                 f64::from(u32::try_from(id).unwrap_or(0)) * 10.0,
             );
@@ -198,10 +198,10 @@ mod tests {
     #[test]
     fn jobs_without_estimate_or_start_are_ignored() {
         let mut seen = Accuracy::new();
-        seen.started(JobId::new(1), 5.0);
+        seen.record_start(JobId::new(1), 5.0);
         seen.expect(JobId::new(2), 0.0, 3.0);
         seen.forget(JobId::new(2));
-        seen.started(JobId::new(2), 3.0);
+        seen.record_start(JobId::new(2), 3.0);
         assert_eq!(seen.errors(), Errors::default());
     }
 
@@ -210,7 +210,7 @@ mod tests {
         let mut seen = Accuracy::new();
         for id in 0..2000 {
             seen.expect(JobId::new(id), 0.0, 10.0);
-            seen.started(JobId::new(id), if id < 1000 { 0.0 } else { 10.0 });
+            seen.record_start(JobId::new(id), if id < 1000 { 0.0 } else { 10.0 });
         }
         let errors = seen.errors();
         assert_eq!((errors.count, errors.mean), (1000, 0.0));

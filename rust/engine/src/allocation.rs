@@ -197,12 +197,12 @@ impl Engine {
         if nothing {
             self.end(run, AfterEnd::Free);
         } else {
-            self.resized(run);
+            self.record_resize(run);
         }
     }
 
     /// Updates the counters and the timeline after the allocation of a job has changed.
-    pub(crate) fn resized(&mut self, run: RunId) {
+    pub(crate) fn record_resize(&mut self, run: RunId) {
         let state = &mut self.state;
         let Some(running) = state.running_jobs.at_mut(run) else {
             return;

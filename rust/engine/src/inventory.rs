@@ -70,17 +70,17 @@ impl Engine {
     /// Marks ranks up: they may be allocated from now on.
     pub fn mark_up(&mut self, ranks: &IdSet) {
         self.state.machine.mark_up(ranks);
-        self.nodes_changed();
+        self.invalidate_up_nodes();
     }
 
     /// Marks ranks down: they may no longer be allocated. Jobs on them keep running.
     pub fn mark_down(&mut self, ranks: &IdSet) {
         self.state.machine.mark_down(ranks);
-        self.nodes_changed();
+        self.invalidate_up_nodes();
     }
 
     /// Invalidates the state that depends on which nodes are up.
-    fn nodes_changed(&mut self) {
+    fn invalidate_up_nodes(&mut self) {
         self.state.reachable.clear();
         // Cores released on nodes that are down do not count.
         self.state.timeline = None;

@@ -109,7 +109,7 @@ impl Engine {
             running.shares.merge(shares);
             state.partial += usize::from(!is_whole(&state.machine, &running.shares));
         }
-        self.resized(run);
+        self.record_resize(run);
         Ok(added)
     }
 

@@ -285,8 +285,8 @@ fn alone(engine: &Engine) -> Engine {
     engine
 }
 
-const MOST_CORES: usize = 6;
-const MOST_NODES: usize = 3;
+const MAX_CORES: usize = 6;
+const MAX_NODES: usize = 3;
 
 struct Checked {
     engine: Engine,
@@ -394,7 +394,7 @@ impl Checked {
         let (nodes, used) = counted.fold((0, 0), |(nodes, used), held| {
             (nodes + nodes_of(held), used + cores(held))
         });
-        assert!(nodes <= MOST_NODES && used <= MOST_CORES);
+        assert!(nodes <= MAX_NODES && used <= MAX_CORES);
         self.check_limits(nodes, used, &all);
 
         // An engine in which all jobs are registered now has the same free resources, and the same
@@ -438,7 +438,7 @@ impl Checked {
         let busy = all
             .iter()
             .filter(|(rank, part)| part % 2 == 0 && up.contains(*rank));
-        let room = busy.count() < total as usize && nodes < MOST_NODES && used < MOST_CORES;
+        let room = busy.count() < total as usize && nodes < MAX_NODES && used < MAX_CORES;
         assert_eq!(
             engine.is_running(JobId::new(id)),
             room,
@@ -464,8 +464,8 @@ proptest! {
         engine.set_options(Options { selection, ..engine.options() });
         let limited = engine.queue("limited");
         engine.set_queue(limited, QueueOptions {
-            max_nodes: Some(MOST_NODES as u64),
-            max_cores: Some(MOST_CORES as u64),
+            max_nodes: Some(MAX_NODES as u64),
+            max_cores: Some(MAX_CORES as u64),
             ..QueueOptions::default()
         });
         let mut checked = Checked {

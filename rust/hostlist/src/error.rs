@@ -2,18 +2,18 @@
 use std::fmt;
 
 /// Bytes of the input shown on either side of a fault when the whole is too long to show.
-const CONTEXT: usize = 24;
+const CONTEXT_BYTES: usize = 24;
 /// Inputs up to this many bytes are shown whole.
-const WHOLE: usize = 64;
+const MAX_WHOLE_BYTES: usize = 64;
 
 /// The greatest number of hosts in a list.
 pub(crate) const MAX_LEN: usize = u32::MAX as usize;
 
 /// The greatest number of hosts in ranges whose suffix has digits: these are compared one by one.
-pub(crate) const MAX_SUFFIXED: usize = 1 << 20;
+pub(crate) const MAX_SUFFIXED_HOSTS: usize = 1 << 20;
 
 /// The greatest number of ranges into which the names with several brackets in one text may expand.
-pub(crate) const MAX_PRODUCT: u64 = 1 << 20;
+pub(crate) const MAX_PRODUCT_RANGES: u64 = 1 << 20;
 
 /// The rejection of a string or a list.
 ///
@@ -87,11 +87,11 @@ impl fmt::Display for Limit {
             Self::Hosts => write!(f, "expected at most {MAX_LEN} hosts"),
             Self::Suffixed => write!(
                 f,
-                "expected at most {MAX_SUFFIXED} hosts in brackets before a suffix with digits"
+                "expected at most {MAX_SUFFIXED_HOSTS} hosts in brackets before a suffix with digits"
             ),
             Self::Product => write!(
                 f,
-                "expected names with several brackets for at most {MAX_PRODUCT} ranges of up to 128 bytes a name"
+                "expected names with several brackets for at most {MAX_PRODUCT_RANGES} ranges of up to 128 bytes a name"
             ),
             Self::Sorted => f.write_str("sorted, its ranges fall apart into too many hosts"),
         }
@@ -100,12 +100,12 @@ impl fmt::Display for Limit {
 
 /// The input in double quotes, control characters escaped, cut down to the fault's surroundings when long.
 fn quote(input: &str, offset: usize) -> String {
-    let (start, end) = if input.len() <= WHOLE {
+    let (start, end) = if input.len() <= MAX_WHOLE_BYTES {
         (0, input.len())
     } else {
         (
-            floor(input, offset.saturating_sub(CONTEXT)),
-            floor(input, offset.saturating_add(CONTEXT)),
+            floor(input, offset.saturating_sub(CONTEXT_BYTES)),
+            floor(input, offset.saturating_add(CONTEXT_BYTES)),
         )
     };
     let mut shown = String::from("\"");

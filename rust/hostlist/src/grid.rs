@@ -13,7 +13,7 @@ use crate::intervals::Interval;
 use crate::order::order;
 use crate::piece::{Key, Keys, Piece, Pieces};
 use crate::sort::natural;
-use crate::stem::{DIGITS, MARK, Number, Stem, push_number};
+use crate::stem::{MAX_DIGITS, NUMBER_MARK, Number, Stem, push_number};
 use crate::{Hostlist, product};
 
 /// The numbers of a box in one dimension: disjoint intervals, ascending.
@@ -81,10 +81,10 @@ fn mark(stem: &Stem, form: &mut String, numbers: &mut Vec<Number>) {
         form.push_str(before);
         rest = &digits[end..];
         // Digits adjacent to the last number belong to it, and remain in the text.
-        let apart = !rest.is_empty() && end <= usize::from(DIGITS);
+        let apart = !rest.is_empty() && end <= usize::from(MAX_DIGITS);
         match Number::read(&digits[..end]).filter(|_| apart) {
             Some(number) => {
-                form.push(MARK);
+                form.push(NUMBER_MARK);
                 numbers.push(number);
             }
             None => form.push_str(&digits[..end]),
@@ -92,7 +92,7 @@ fn mark(stem: &Stem, form: &mut String, numbers: &mut Vec<Number>) {
     }
     form.push_str(rest);
     if stem.is_numbered() {
-        form.push(MARK);
+        form.push(NUMBER_MARK);
         form.push_str(stem.suffix());
     }
 }
@@ -186,7 +186,7 @@ struct Folder {
 }
 
 /// Points have this in front of their first number.
-const NOTHING: u32 = u32::MAX;
+const NO_POINT: u32 = u32::MAX;
 
 impl Folder {
     fn new() -> Self {
@@ -268,7 +268,7 @@ impl Folder {
             let line = &lines[key.stem as usize];
             let numbers = &self.numbers[line.numbers.clone()];
             let points = &mut self.points;
-            let point = numbers.iter().fold(NOTHING, |before, number| {
+            let point = numbers.iter().fold(NO_POINT, |before, number| {
                 let value = number.value;
                 points.of(Point { before, value })
             });
@@ -303,7 +303,7 @@ impl Folder {
                 .collect();
             let order = order(&rows, |&(point, tail)| {
                 // Points without a preceding number share that fact.
-                let before = if point.before == NOTHING {
+                let before = if point.before == NO_POINT {
                     0
                 } else {
                     point.before
@@ -401,7 +401,7 @@ impl Writer {
             self.text.push(',');
         }
         let mut numbers = dimensions.iter().zip(widths);
-        for (index, part) in form.split(MARK).enumerate() {
+        for (index, part) in form.split(NUMBER_MARK).enumerate() {
             if index > 0
                 && let Some((values, &width)) = numbers.next()
             {

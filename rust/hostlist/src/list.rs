@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::entry::Entry;
-use crate::error::{Limit, MAX_LEN, MAX_SUFFIXED};
+use crate::error::{Limit, MAX_LEN, MAX_SUFFIXED_HOSTS};
 use crate::index::Finder;
 use crate::iter::Iter;
 use crate::name::check_name;
@@ -161,7 +161,7 @@ impl Hostlist {
             return Err(Limit::Hosts);
         }
         let one_by_one = suffixed(&entry);
-        if one_by_one > 0 && one_by_one > MAX_SUFFIXED.saturating_sub(self.suffixed) {
+        if one_by_one > 0 && one_by_one > MAX_SUFFIXED_HOSTS.saturating_sub(self.suffixed) {
             return Err(Limit::Suffixed);
         }
         self.append_part(entry);
@@ -184,7 +184,7 @@ impl Hostlist {
             return false;
         };
         // No operation returns a list whose text would be rejected.
-        let full = self.suffixed + 1 >= MAX_SUFFIXED;
+        let full = self.suffixed + 1 >= MAX_SUFFIXED_HOSTS;
         if full && (entry.stem.has_digits_behind() || !last.same_stem(entry)) {
             return false;
         }
@@ -300,7 +300,7 @@ impl Hostlist {
         if with.len() > Self::MAX_LEN - rest {
             return Err(Error::limit(Limit::Hosts));
         }
-        if with.suffixed > 0 && with.suffixed > MAX_SUFFIXED.saturating_sub(self.suffixed) {
+        if with.suffixed > 0 && with.suffixed > MAX_SUFFIXED_HOSTS.saturating_sub(self.suffixed) {
             return Err(Error::limit(Limit::Suffixed));
         }
         self.replace(range, with);

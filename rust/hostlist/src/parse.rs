@@ -9,10 +9,10 @@ use crate::product::{Budget, Item, Product};
 use crate::stem::{Number, Parts, Stems, digits};
 use crate::{Error, Hostlist};
 
-const BLANKS: &str = "left out blanks";
-const EMPTY: &str = "left out an empty item";
-const NO_COMMA: &str = "took blanks for a comma";
-const ZEROES: &str = "took the zeroes of a range's end for its start too";
+const LEFT_OUT_BLANKS: &str = "left out blanks";
+const LEFT_OUT_EMPTY_ITEM: &str = "left out an empty item";
+const BLANKS_FOR_COMMA: &str = "took blanks for a comma";
+const START_ZEROES: &str = "took the zeroes of a range's end for its start too";
 
 /// A deviation of a text from RFC 29 that [`crate::Hostlist::parse_lenient`] corrected.
 ///
@@ -90,7 +90,7 @@ impl<'a> Parser<'a> {
     fn blanks(&mut self) {
         let blanks = self.count(is_blank);
         if blanks > 0 {
-            self.mend(self.at, BLANKS);
+            self.mend(self.at, LEFT_OUT_BLANKS);
             self.at += blanks;
         }
     }
@@ -100,9 +100,9 @@ impl<'a> Parser<'a> {
         let (start, len) = (self.at, self.count(|byte| is_blank(byte) || byte == b','));
         let left_out = &self.text.as_bytes()[start..start + len];
         if let Some(comma) = left_out.iter().position(|&byte| byte == b',') {
-            self.mend(start + comma, EMPTY);
+            self.mend(start + comma, LEFT_OUT_EMPTY_ITEM);
         } else if len > 0 {
-            self.mend(start, BLANKS);
+            self.mend(start, LEFT_OUT_BLANKS);
         }
         self.at += len;
     }
@@ -115,7 +115,7 @@ impl<'a> Parser<'a> {
         let blanks = self.count(|byte| matches!(byte, b' ' | b'\t'));
         let bracket = self.text.as_bytes().get(self.at + blanks) == Some(&b'[');
         if blanks > 0 && bracket && !name.is_empty() {
-            self.mend(self.at, BLANKS);
+            self.mend(self.at, LEFT_OUT_BLANKS);
             self.at += blanks;
         }
         name
@@ -151,10 +151,17 @@ impl<'a> Parser<'a> {
         let end = self.at + self.count(|byte| is_blank(byte) || byte == b',') == self.text.len();
         let comma = self.peek() == Some(b',');
         if blanks > 0 {
-            self.mend(start, if comma || end { BLANKS } else { NO_COMMA });
+            self.mend(
+                start,
+                if comma || end {
+                    LEFT_OUT_BLANKS
+                } else {
+                    BLANKS_FOR_COMMA
+                },
+            );
         }
         if end && comma {
-            self.mend(self.at, EMPTY);
+            self.mend(self.at, LEFT_OUT_EMPTY_ITEM);
         }
         if end {
             self.at = self.text.len();
@@ -265,7 +272,7 @@ impl<'a> Parser<'a> {
                 if self.mended.is_none() || self.peek() != Some(b']') {
                     continue;
                 }
-                self.mend(self.at, EMPTY);
+                self.mend(self.at, LEFT_OUT_EMPTY_ITEM);
             }
             if self.take(b']') {
                 return Ok(());
@@ -286,7 +293,7 @@ impl<'a> Parser<'a> {
             if self.mended.is_none() {
                 return Err(self.fail(at, "expected no more zeroes than the range starts with"));
             }
-            self.mend(at, ZEROES);
+            self.mend(at, START_ZEROES);
             lo.len = hi.len;
         }
         if hi.value < lo.value {

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use crate::entry::Entry;
 use crate::hash::Table;
 use crate::intervals::Interval;
-use crate::stem::{DIGITS, Number, Parts, Stem, digits};
+use crate::stem::{MAX_DIGITS, Number, Parts, Stem, digits};
 
 /// Hosts with the same stem and the same number of digits that count up by one.
 #[derive(Clone, Debug)]
@@ -139,7 +139,7 @@ impl<'a> Rest<'a> {
         }
         let hi = entry.hi.min(last_alike(number));
         let span = hi - self.from;
-        if number.len > DIGITS || !stem.is_plain() {
+        if number.len > MAX_DIGITS || !stem.is_plain() {
             // The digits before the number are a part of it: those of the first host tell those of the others.
             let name = self.name();
             return (self.piece_of(&Parts::split(&name), span), hi);
@@ -172,7 +172,7 @@ impl<'a> Rest<'a> {
 fn last_alike(number: Number) -> u64 {
     const LIMIT: u64 = 10_u64.pow(19);
     if number.value < LIMIT {
-        10_u64.pow(u32::from(number.len.min(DIGITS))) - 1
+        10_u64.pow(u32::from(number.len.min(MAX_DIGITS))) - 1
     } else {
         u64::MAX
     }
@@ -183,7 +183,7 @@ impl<'a> Piece<'a> {
     #[inline]
     fn of_one(entry: &'a Entry, index: usize) -> Option<Self> {
         let number = entry.first();
-        let plain = entry.lo == entry.hi && entry.stem.is_plain() && number.len <= DIGITS;
+        let plain = entry.lo == entry.hi && entry.stem.is_plain() && number.len <= MAX_DIGITS;
         plain.then(|| Self {
             stem: Cow::Borrowed(&entry.stem),
             len: number.len,

@@ -3,11 +3,11 @@ use std::sync::Arc;
 
 use crate::Hostlist;
 use crate::entry::Entry;
-use crate::error::{Limit, MAX_PRODUCT, MAX_SUFFIXED};
+use crate::error::{Limit, MAX_PRODUCT_RANGES, MAX_SUFFIXED_HOSTS};
 use crate::stem::{Number, Parts, Stems, push_number};
 
 /// Bytes of a name that count as one range.
-const NAME: u64 = 128;
+const NAME_BYTES_PER_RANGE: u64 = 128;
 
 /// The remaining ranges and hosts that names with several brackets may use: it limits the memory of short texts.
 #[derive(Debug)]
@@ -19,8 +19,8 @@ pub(crate) struct Budget {
 impl Default for Budget {
     fn default() -> Self {
         Self {
-            ranges: MAX_PRODUCT,
-            suffixed: MAX_SUFFIXED as u64,
+            ranges: MAX_PRODUCT_RANGES,
+            suffixed: MAX_SUFFIXED_HOSTS as u64,
         }
     }
 }
@@ -31,7 +31,7 @@ impl Budget {
     pub(crate) fn take(&mut self, count: u64, ranges: u64, name_len: u64) -> bool {
         let taken = count
             .checked_mul(ranges)
-            .and_then(|ranges| ranges.checked_mul(name_len.div_ceil(NAME).max(1)));
+            .and_then(|ranges| ranges.checked_mul(name_len.div_ceil(NAME_BYTES_PER_RANGE).max(1)));
         let left = taken.and_then(|taken| self.ranges.checked_sub(taken));
         self.ranges = left.unwrap_or(self.ranges);
         left.is_some()

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::hash::{Mixer, Table};
 
 /// The greatest number of digits that always fit 64 bits.
-pub(crate) const DIGITS: u8 = 19;
+pub(crate) const MAX_DIGITS: u8 = 19;
 
 /// The placeholder of the number in a stem's text; it is invalid in a name.
-pub(crate) const MARK: char = '[';
+pub(crate) const NUMBER_MARK: char = '[';
 
 /// A host name without its number: the text before and after the number, or a whole name without a number.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl Stem {
         let mut text = String::with_capacity(parts.prefix.len() + parts.suffix.len() + 1);
         text.push_str(parts.prefix);
         if parts.number.is_some() {
-            text.push(MARK);
+            text.push(NUMBER_MARK);
             text.push_str(parts.suffix);
         }
         let before = parts.prefix.bytes().next_back();
@@ -95,7 +95,7 @@ impl Stem {
             .map(|byte| byte.wrapping_sub(b'0'))
             && digit < 10
         {
-            if len == DIGITS {
+            if len == MAX_DIGITS {
                 return None;
             }
             value = value * 10 + u64::from(digit);
@@ -208,7 +208,7 @@ impl<'a> Parts<'a> {
         let run = bytes[..last]
             .iter()
             .rev()
-            .take(usize::from(DIGITS) - 1)
+            .take(usize::from(MAX_DIGITS) - 1)
             .take_while(|byte| byte.is_ascii_digit());
         let first = last - run.count();
         Self {

@@ -1,7 +1,7 @@
 //! The four set operations: on one id, on a word of 64, and on the ids of one chunk.
-use crate::body::{Body, Run, SIZE, WORDS};
+use crate::body::{Body, CHUNK_IDS, CHUNK_WORDS, Run};
 use crate::wide::{self, Op};
-use crate::words::{self, BITS};
+use crate::words::{self, WORD_BITS};
 
 /// Runs of both operands up to which runs are merged; for more, bitmaps are faster.
 const MAX_MERGED_RUNS: usize = 256;
@@ -10,14 +10,14 @@ impl Op {
     /// Applies the operation. The result and how many ids it has; none if it has none.
     pub(crate) fn apply(self, left: &Body, right: &Body) -> Option<(Body, u32)> {
         match (left, right) {
-            (Body::Full, Body::Full) => self.keeps(true, true).then_some((Body::Full, SIZE)),
+            (Body::Full, Body::Full) => self.keeps(true, true).then_some((Body::Full, CHUNK_IDS)),
             (Body::Full, other) => match self {
-                Self::Union => Some((Body::Full, SIZE)),
+                Self::Union => Some((Body::Full, CHUNK_IDS)),
                 Self::Intersection => Some((other.clone(), other.count())),
                 Self::Difference | Self::SymmetricDifference => self.through_words(left, right),
             },
             (other, Body::Full) => match self {
-                Self::Union => Some((Body::Full, SIZE)),
+                Self::Union => Some((Body::Full, CHUNK_IDS)),
                 Self::Intersection => Some((other.clone(), other.count())),
                 Self::Difference => None,
                 Self::SymmetricDifference => self.through_words(left, right),
@@ -46,20 +46,20 @@ impl Op {
     fn through_words(self, left: &Body, right: &Body) -> Option<(Body, u32)> {
         let swap = matches!(right, Body::Bits(_)) && self != Self::Difference;
         let (left, right) = if swap { (right, left) } else { (left, right) };
-        let mut words = [0; WORDS];
+        let mut words = [0; CHUNK_WORDS];
         left.write(&mut words);
         let count = if let Body::Runs(runs) = right {
             self.apply_runs(&mut words, runs);
             wide::count(&words)
         } else {
-            let mut others = [0; WORDS];
+            let mut others = [0; CHUNK_WORDS];
             right.write(&mut others);
             wide::combine(self, &mut words, &others)
         };
         Some((Body::from_words(words.to_vec(), count)?, count))
     }
 
-    fn apply_runs(self, words: &mut [u64; WORDS], runs: &[Run]) {
+    fn apply_runs(self, words: &mut [u64; CHUNK_WORDS], runs: &[Run]) {
         let each = runs.iter().map(|run| (run.lo.into(), run.hi.into()));
         match self {
             Self::Union => each.for_each(|(lo, hi)| words::set(words, lo, hi)),
@@ -73,8 +73,8 @@ impl Op {
                     }
                     from = hi + 1;
                 }
-                if from < WORDS * BITS {
-                    words::clear(words, from, WORDS * BITS - 1);
+                if from < CHUNK_WORDS * WORD_BITS {
+                    words::clear(words, from, CHUNK_WORDS * WORD_BITS - 1);
                 }
             }
         }
@@ -87,7 +87,7 @@ impl Op {
         loop {
             let (a, b) = (boundary(left, i), boundary(right, j));
             let at = a.min(b);
-            if at > SIZE {
+            if at > CHUNK_IDS {
                 return result;
             }
             i += usize::from(a == at);
@@ -129,7 +129,7 @@ fn boundary(runs: &[Run], index: usize) -> u32 {
 
 fn ids_body<'a>(ids: impl Iterator<Item = &'a u16>) -> Option<(Body, u32)> {
     let ids: Vec<u16> = ids.copied().collect();
-    let count = u32::try_from(ids.len()).unwrap_or(SIZE);
+    let count = u32::try_from(ids.len()).unwrap_or(CHUNK_IDS);
     (count > 0).then_some((Body::Ids(ids), count))
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn is_subset(left: &Body, right: &Body) -> bool {
         (_, Body::Full) => true,
         (Body::Bits(a), Body::Bits(b)) => a.len() <= b.len() && wide::is_subset(a, &b[..a.len()]),
         (Body::Ids(ids), other) => ids.iter().all(|&id| other.contains(id)),
-        (Body::Full, other) => other.count() == SIZE,
+        (Body::Full, other) => other.count() == CHUNK_IDS,
         (Body::Runs(runs), other) => runs.iter().all(|&run| other.count_in(run) == run.count()),
         (other, Body::Runs(_) | Body::Ids(_)) => Op::Difference.apply(other, right).is_none(),
     }

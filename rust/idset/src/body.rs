@@ -1,10 +1,10 @@
 //! The ids of one chunk of 65,536, in the form that suits them.
-use crate::words::{self, BITS};
+use crate::words::{self, WORD_BITS};
 
 /// Ids of a chunk.
-pub(crate) const SIZE: u32 = 1 << 16;
+pub(crate) const CHUNK_IDS: u32 = 1 << 16;
 /// Words of a chunk's whole bitmap.
-pub(crate) const WORDS: usize = SIZE as usize / BITS;
+pub(crate) const CHUNK_WORDS: usize = CHUNK_IDS as usize / WORD_BITS;
 
 /// The ids `lo..=hi` of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ fn low(bit: usize) -> u16 {
 }
 
 fn words_up_to(id: u16) -> usize {
-    usize::from(id) / BITS + 1
+    usize::from(id) / WORD_BITS + 1
 }
 
 /// The runs of ascending ids.
@@ -68,7 +68,7 @@ impl Body {
     /// The smallest form for ascending runs with gaps between them, of which there is at least one; a bitmap is
     /// preferred where it is not much greater, because most operations are faster on it.
     pub(crate) fn from_runs(runs: &[Run], count: u32) -> Self {
-        if count == SIZE {
+        if count == CHUNK_IDS {
             return Self::Full;
         }
         let words = runs.last().map_or(0, |run| words_up_to(run.hi));
@@ -77,7 +77,7 @@ impl Body {
             let mut words = vec![0; words];
             for run in runs {
                 if run.lo == run.hi {
-                    words[usize::from(run.lo) / BITS] |= 1 << (run.lo % 64);
+                    words[usize::from(run.lo) / WORD_BITS] |= 1 << (run.lo % 64);
                 } else {
                     words::set(&mut words, run.lo.into(), run.hi.into());
                 }
@@ -95,7 +95,7 @@ impl Body {
     /// The form for a bitmap of so many ids; none if there is no id.
     pub(crate) fn from_words(mut words: Vec<u64>, count: u32) -> Option<Self> {
         words::trim(&mut words);
-        if words.is_empty() || count == SIZE {
+        if words.is_empty() || count == CHUNK_IDS {
             return (count > 0).then_some(Self::Full);
         }
         let bytes = 8 * words.len();
@@ -105,7 +105,8 @@ impl Body {
             return Some(Self::Ids(ids));
         }
         // Where almost all is set, a few runs may say the same.
-        if 16 * count as usize >= 15 * BITS * words.len() && 16 * words::count_runs(&words) <= bytes
+        if 16 * count as usize >= 15 * WORD_BITS * words.len()
+            && 16 * words::count_runs(&words) <= bytes
         {
             return Some(Self::Runs(Self::Bits(words).to_runs()));
         }
@@ -115,8 +116,8 @@ impl Body {
     /// How many ids there are, counted.
     pub(crate) fn count(&self) -> u32 {
         match self {
-            Self::Full => SIZE,
-            Self::Ids(ids) => u32::try_from(ids.len()).unwrap_or(SIZE),
+            Self::Full => CHUNK_IDS,
+            Self::Ids(ids) => u32::try_from(ids.len()).unwrap_or(CHUNK_IDS),
             Self::Runs(runs) => runs.iter().map(|run| run.count()).sum(),
             Self::Bits(words) => words::count(words),
         }
@@ -250,7 +251,7 @@ impl Body {
             Self::Ids(ids) => {
                 let ids = &ids[ids.partition_point(|&id| id < lo)..];
                 let ids = &ids[..ids.partition_point(|&id| id <= hi)];
-                u32::try_from(ids.len()).unwrap_or(SIZE)
+                u32::try_from(ids.len()).unwrap_or(CHUNK_IDS)
             }
             Self::Runs(runs) => {
                 let from = runs.partition_point(|run| run.hi < lo);
@@ -282,12 +283,12 @@ impl Body {
     }
 
     /// Sets the bits of the ids in a bitmap of the whole chunk.
-    pub(crate) fn write(&self, to: &mut [u64; WORDS]) {
+    pub(crate) fn write(&self, to: &mut [u64; CHUNK_WORDS]) {
         match self {
             Self::Full => to.fill(u64::MAX),
             Self::Ids(ids) => {
                 for &id in ids {
-                    to[usize::from(id) / BITS] |= 1 << (usize::from(id) % BITS);
+                    to[usize::from(id) / WORD_BITS] |= 1 << (usize::from(id) % WORD_BITS);
                 }
             }
             Self::Runs(runs) => {
@@ -300,7 +301,7 @@ impl Body {
     }
 
     fn to_bits(&self) -> Self {
-        let mut words = [0; WORDS];
+        let mut words = [0; CHUNK_WORDS];
         self.write(&mut words);
         Self::Bits(words[..words_up_to(self.last())].to_vec())
     }
@@ -334,12 +335,12 @@ impl Body {
                 splice(runs, Run::one(id));
             }
             Self::Bits(words) => {
-                let index = usize::from(id) / BITS;
+                let index = usize::from(id) / WORD_BITS;
                 if index >= words.len() {
                     self.insert_run(Run::one(id));
                     return true;
                 }
-                let (word, bit) = (&mut words[index], 1 << (usize::from(id) % BITS));
+                let (word, bit) = (&mut words[index], 1 << (usize::from(id) % WORD_BITS));
                 let new = *word & bit == 0;
                 *word |= bit;
                 return new;
@@ -421,7 +422,7 @@ impl Body {
                 self.reconsider();
             }
             Self::Bits(words) => {
-                let end = words.len() * BITS;
+                let end = words.len() * WORD_BITS;
                 if usize::from(run.lo) >= end {
                     return;
                 }

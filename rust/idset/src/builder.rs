@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use crate::body::{Body, Run};
 use crate::chunks::{Chunk, Chunks, Span, place};
-use crate::{Form, IdSet, SMALL, words};
+use crate::{Form, INLINE_IDS, IdSet, words};
 
 /// Collects ascending spans.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Builder {
                 let last = std::mem::replace(last, span);
                 self.add(last);
             }
-            None if span.hi < SMALL => {
+            None if span.hi < INLINE_IDS => {
                 words::set(&mut self.small, span.lo as usize, span.hi as usize);
             }
             None => self.leave_small(span),

@@ -2,7 +2,7 @@
 use std::ops::RangeInclusive;
 
 use crate::algebra;
-use crate::body::{Body, Run, SIZE};
+use crate::body::{Body, CHUNK_IDS, Run};
 use crate::wide::Op;
 
 /// The ids `lo..=hi`.
@@ -67,7 +67,7 @@ impl Chunk {
         Self {
             key,
             last,
-            count: SIZE,
+            count: CHUNK_IDS,
             body: Body::Full,
         }
     }
@@ -198,7 +198,7 @@ impl Chunks {
         let whole: u64 = self.chunks[..index].iter().map(Chunk::len).sum();
         let part = match self.chunks.get(index) {
             Some(chunk) if chunk.key <= key => {
-                u64::from(key - chunk.key) * u64::from(SIZE) + u64::from(chunk.body.rank(low))
+                u64::from(key - chunk.key) * u64::from(CHUNK_IDS) + u64::from(chunk.body.rank(low))
             }
             _ => 0,
         };
@@ -228,7 +228,7 @@ impl Chunks {
                     return false;
                 }
                 chunk.count += 1;
-                if chunk.count == SIZE && matches!(chunk.body, Body::Bits(_)) {
+                if chunk.count == CHUNK_IDS && matches!(chunk.body, Body::Bits(_)) {
                     chunk.body = Body::Full;
                 }
             }
@@ -268,7 +268,7 @@ impl Chunks {
                     chunk.body.insert_run(run);
                     chunk.count += new;
                     self.count += u64::from(new);
-                    if chunk.count == SIZE {
+                    if chunk.count == CHUNK_IDS {
                         self.fill(key, key);
                     }
                 }
@@ -447,7 +447,7 @@ impl Chunks {
             assert!(chunk.key == chunk.last || chunk.is_full());
             assert!(chunk.count > 0 && chunk.count == chunk.body.count());
             if let Body::Bits(words) = &chunk.body {
-                assert!(words.len() <= crate::body::WORDS && words.last() != Some(&0));
+                assert!(words.len() <= crate::body::CHUNK_WORDS && words.last() != Some(&0));
             }
             before = Some(chunk);
         }

@@ -6,8 +6,8 @@ use crate::Error;
 use crate::builder::Builder;
 use crate::chunks::Span;
 use crate::iter::Ranges;
-use crate::set::{Form, IdSet, SMALL, clipped};
-use crate::words::{self, BITS};
+use crate::set::{Form, INLINE_IDS, IdSet, clipped};
+use crate::words::{self, WORD_BITS};
 
 impl IdSet {
     /// The ids of a range; what lies above [`Self::MAX_ID`] is left out.
@@ -22,8 +22,11 @@ impl IdSet {
         }
         match &mut self.form {
             Form::Large(chunks) => Arc::make_mut(chunks).insert(id),
-            Form::Small(words) if id < SMALL => {
-                let (word, bit) = (&mut words[id as usize / BITS], 1 << (id as usize % BITS));
+            Form::Small(words) if id < INLINE_IDS => {
+                let (word, bit) = (
+                    &mut words[id as usize / WORD_BITS],
+                    1 << (id as usize % WORD_BITS),
+                );
                 let new = *word & bit == 0;
                 *word |= bit;
                 new
@@ -56,7 +59,7 @@ impl IdSet {
 
     fn insert_span(&mut self, span: Span) {
         match &mut self.form {
-            Form::Small(words) if span.hi < SMALL => {
+            Form::Small(words) if span.hi < INLINE_IDS => {
                 words::set(words, span.lo as usize, span.hi as usize);
             }
             Form::Large(chunks) => Arc::make_mut(chunks).insert_span(span),
@@ -87,7 +90,7 @@ impl IdSet {
     fn remove_span(&mut self, span: Span) {
         match &mut self.form {
             Form::Small(words) => {
-                let last = (SMALL - 1).min(span.hi);
+                let last = (INLINE_IDS - 1).min(span.hi);
                 if span.lo <= last {
                     words::clear(words, span.lo as usize, last as usize);
                 }

@@ -4,9 +4,9 @@ use std::fmt;
 use crate::set::MAX_ID;
 
 /// Bytes of the input shown on either side of a fault when the whole is too long to show.
-const CONTEXT: usize = 24;
+const CONTEXT_BYTES: usize = 24;
 /// Inputs up to this many bytes are shown whole.
-const WHOLE: usize = 64;
+const MAX_WHOLE_BYTES: usize = 64;
 
 /// The rejection of a string or an id.
 ///
@@ -56,12 +56,12 @@ impl std::error::Error for Error {}
 
 /// The input in double quotes, control characters escaped, cut down to the fault's surroundings when long.
 fn quote(input: &str, offset: usize) -> String {
-    let (start, end) = if input.len() <= WHOLE {
+    let (start, end) = if input.len() <= MAX_WHOLE_BYTES {
         (0, input.len())
     } else {
         (
-            floor(input, offset.saturating_sub(CONTEXT)),
-            floor(input, offset.saturating_add(CONTEXT)),
+            floor(input, offset.saturating_sub(CONTEXT_BYTES)),
+            floor(input, offset.saturating_add(CONTEXT_BYTES)),
         )
     };
     let mut shown = String::from("\"");

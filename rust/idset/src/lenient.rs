@@ -29,7 +29,7 @@ impl fmt::Display for Mended {
 }
 
 /// The maximum number of reported faults; more are not corrected by hand.
-const MAX_MENDED: usize = 100;
+const MAX_MENDED_FAULTS: usize = 100;
 
 /// Where separators are.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Reader<'_> {
     }
 
     fn record_mended(&mut self, offset: usize, what: &'static str) {
-        if self.mended.len() < MAX_MENDED {
+        if self.mended.len() < MAX_MENDED_FAULTS {
             self.mended.push(Mended { offset, what });
         }
     }

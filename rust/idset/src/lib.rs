@@ -41,7 +41,7 @@ pub use iter::{Iter, Ranges};
 pub use lenient::Mended;
 pub use set::IdSet;
 
-use set::{Form, SMALL};
+use set::{Form, INLINE_IDS};
 
 #[cfg(test)]
 mod tests;

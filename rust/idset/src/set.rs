@@ -17,7 +17,7 @@ pub(crate) fn clipped(range: &RangeInclusive<u32>) -> Option<Span> {
 }
 
 /// Ids below this are kept without heap.
-pub(crate) const SMALL: u32 = 128;
+pub(crate) const INLINE_IDS: u32 = 128;
 
 /// An ordered set of ids.
 ///
@@ -30,7 +30,7 @@ pub struct IdSet {
     pub(crate) form: Form,
 }
 
-/// How a set is kept. `Small` exactly when all ids are below [`SMALL`].
+/// How a set is kept. `Small` exactly when all ids are below [`INLINE_IDS`].
 #[derive(Clone, Debug)]
 pub(crate) enum Form {
     Small([u64; 2]),
@@ -76,7 +76,7 @@ impl IdSet {
         };
         match chunks.as_slice() {
             [] => *self = Self::new(),
-            [one] if one.key == 0 && u32::from(one.body.last()) < SMALL => {
+            [one] if one.key == 0 && u32::from(one.body.last()) < INLINE_IDS => {
                 let mut words = [0; 2];
                 let mut from = 0;
                 while let Some(run) = one.body.run_from(from) {
@@ -252,7 +252,10 @@ impl IdSet {
     #[doc(hidden)]
     pub fn check_invariants(&self) {
         if let Form::Large(chunks) = &self.form {
-            assert!(self.last() >= Some(SMALL), "a small set in the large form");
+            assert!(
+                self.last() >= Some(INLINE_IDS),
+                "a small set in the large form"
+            );
             chunks.check();
         }
     }

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::body::Body;
-use crate::{Form, IdSet, SMALL};
+use crate::{Form, INLINE_IDS, IdSet};
 
 type Model = BTreeSet<u32>;
 
@@ -14,7 +14,7 @@ type Model = BTreeSet<u32>;
 fn check(set: &IdSet) {
     set.check_invariants();
     if matches!(set.form, Form::Small(_)) {
-        assert!(set.last().is_none_or(|last| last < SMALL));
+        assert!(set.last().is_none_or(|last| last < INLINE_IDS));
     }
     let ranges: Vec<_> = set.ranges().collect();
     assert_eq!(ranges.len(), set.range_count());

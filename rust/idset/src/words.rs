@@ -2,16 +2,16 @@
 use crate::wide;
 
 /// Bits in a word.
-pub(crate) const BITS: usize = 64;
+pub(crate) const WORD_BITS: usize = 64;
 
 /// A word with the bits `from..64` set.
 fn high(from: usize) -> u64 {
-    u64::MAX << (from % BITS)
+    u64::MAX << (from % WORD_BITS)
 }
 
 /// A word with the bits `0..=to` set.
 fn low(to: usize) -> u64 {
-    u64::MAX >> (BITS - 1 - to % BITS)
+    u64::MAX >> (WORD_BITS - 1 - to % WORD_BITS)
 }
 
 #[inline]
@@ -21,13 +21,13 @@ fn bit_of(word: usize, bit: u32) -> usize {
 
 pub(crate) fn contains(words: &[u64], bit: usize) -> bool {
     words
-        .get(bit / BITS)
-        .is_some_and(|word| word >> (bit % BITS) & 1 == 1)
+        .get(bit / WORD_BITS)
+        .is_some_and(|word| word >> (bit % WORD_BITS) & 1 == 1)
 }
 
 /// The first set bit at or after `from`.
 pub(crate) fn next_set(words: &[u64], from: usize) -> Option<usize> {
-    let start = from / BITS;
+    let start = from / WORD_BITS;
     let first = words.get(start)? & high(from);
     if first != 0 {
         return Some(bit_of(start, first.trailing_zeros()));
@@ -39,7 +39,7 @@ pub(crate) fn next_set(words: &[u64], from: usize) -> Option<usize> {
 
 /// The first clear bit at or after `from`; the bit past the end counts as clear.
 pub(crate) fn next_clear(words: &[u64], from: usize) -> usize {
-    let start = from / BITS;
+    let start = from / WORD_BITS;
     let Some(&word) = words.get(start) else {
         return from;
     };
@@ -50,14 +50,14 @@ pub(crate) fn next_clear(words: &[u64], from: usize) -> usize {
     let rest = &words[start + 1..];
     match rest.iter().position(|&word| word != u64::MAX) {
         Some(skipped) => bit_of(start + 1 + skipped, rest[skipped].trailing_ones()),
-        None => words.len() * BITS,
+        None => words.len() * WORD_BITS,
     }
 }
 
 /// The last set bit at or before `to`.
 pub(crate) fn prev_set(words: &[u64], to: usize) -> Option<usize> {
-    let to = to.min((words.len() * BITS).checked_sub(1)?);
-    let start = to / BITS;
+    let to = to.min((words.len() * WORD_BITS).checked_sub(1)?);
+    let start = to / WORD_BITS;
     let first = words[start] & low(to);
     if first != 0 {
         return Some(bit_of(start, first.ilog2()));
@@ -68,7 +68,7 @@ pub(crate) fn prev_set(words: &[u64], to: usize) -> Option<usize> {
 
 /// The last clear bit at or before `to`, which lies in the slice; none if all are set from bit 0 on.
 pub(crate) fn prev_clear(words: &[u64], to: usize) -> Option<usize> {
-    let start = to / BITS;
+    let start = to / WORD_BITS;
     let first = !words[start] & low(to);
     if first != 0 {
         return Some(bit_of(start, first.ilog2()));
@@ -84,7 +84,7 @@ pub(crate) fn count(words: &[u64]) -> u32 {
 
 /// How many bits of `lo..=hi` are set.
 pub(crate) fn count_in(words: &[u64], lo: usize, hi: usize) -> u32 {
-    let (first, last) = (lo / BITS, hi / BITS);
+    let (first, last) = (lo / WORD_BITS, hi / WORD_BITS);
     let Some(&head) = words.get(first) else {
         return 0;
     };
@@ -102,7 +102,7 @@ pub(crate) fn count_runs(words: &[u64]) -> usize {
     let mut runs = 0;
     for &word in words {
         runs += (word & !(word << 1 | carry)).count_ones() as usize;
-        carry = word >> (BITS - 1);
+        carry = word >> (WORD_BITS - 1);
     }
     runs
 }
@@ -152,7 +152,7 @@ impl<'a> Runs<'a> {
     pub(crate) fn new(words: &'a [u64], from: usize) -> Self {
         let mut runs = Self {
             words,
-            next: from / BITS,
+            next: from / WORD_BITS,
             toggles: 0,
             carry: 0,
         };
@@ -164,7 +164,7 @@ impl<'a> Runs<'a> {
 
     fn load(&mut self, word: u64) {
         self.toggles = word ^ (word << 1 | self.carry);
-        self.carry = word >> (BITS - 1);
+        self.carry = word >> (WORD_BITS - 1);
         self.next += 1;
     }
 
@@ -184,7 +184,7 @@ impl Iterator for Runs<'_> {
 
     fn next(&mut self) -> Option<(usize, usize)> {
         let first = self.toggle()?;
-        let behind = self.toggle().unwrap_or(self.words.len() * BITS);
+        let behind = self.toggle().unwrap_or(self.words.len() * WORD_BITS);
         Some((first, behind - 1))
     }
 }
@@ -208,10 +208,10 @@ pub(crate) fn each_run(words: &[u64], mut call: impl FnMut(usize, usize)) {
                 call(first, behind - 1);
             }
         }
-        carry = word >> (BITS - 1);
+        carry = word >> (WORD_BITS - 1);
     }
     if carry == 1 {
-        call(first, words.len() * BITS - 1);
+        call(first, words.len() * WORD_BITS - 1);
     }
 }
 
@@ -224,7 +224,7 @@ pub(crate) fn trim(words: &mut Vec<u64>) {
 /// Applies `change(word, mask)` to every word that holds bits of `lo..=hi`. A mask of zero must change nothing.
 #[inline]
 fn masked(words: &mut [u64], lo: usize, hi: usize, change: impl Fn(&mut u64, u64)) {
-    let (first, last) = (lo / BITS, hi / BITS);
+    let (first, last) = (lo / WORD_BITS, hi / WORD_BITS);
     // Without a branch on whether it is one word or two, which would be unpredictable.
     let apart = if first == last { 0 } else { u64::MAX };
     change(&mut words[first], high(lo) & (low(hi) | apart));

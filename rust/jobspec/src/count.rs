@@ -376,7 +376,8 @@ fn fail(text: &str, detail: impl fmt::Display) -> Error {
     Error::new(Input::Count, "", format!("`{shown}`: {detail}"))
 }
 
-const FORMS: &str = "expected a number, a range such as 2-4, 2+, 1-9:2 or 2+:2:*, or an idset";
+const COUNT_FORMS: &str =
+    "expected a number, a range such as 2-4, 2+, 1-9:2 or 2+:2:*, or an idset";
 
 impl FromStr for Count {
     type Err = Error;
@@ -389,17 +390,17 @@ impl FromStr for Count {
             _ => return Err(fail(text, "expected both brackets or none")),
         };
         if inner.is_empty() {
-            return Err(fail("", FORMS));
+            return Err(fail("", COUNT_FORMS));
         }
         if inner.contains(',') {
-            let numbers: IdSet = inner.parse().map_err(|_| fail(text, FORMS))?;
-            return Self::of(&numbers).ok_or_else(|| fail(text, FORMS));
+            let numbers: IdSet = inner.parse().map_err(|_| fail(text, COUNT_FORMS))?;
+            return Self::of(&numbers).ok_or_else(|| fail(text, COUNT_FORMS));
         }
         let whole = |digits: &str| {
             let plain = digits.bytes().all(|digit| digit.is_ascii_digit())
                 && (digits == "0" || !digits.starts_with('0'));
             let number = digits.parse::<u32>().ok().filter(|_| plain);
-            number.ok_or_else(|| fail(text, FORMS))
+            number.ok_or_else(|| fail(text, COUNT_FORMS))
         };
         if !inner.contains([':', '+', '-']) {
             return whole(inner).map(Self::exactly);
@@ -409,7 +410,9 @@ impl FromStr for Count {
         let (min, max) = if let Some(min) = span.strip_suffix('+') {
             (whole(min)?, None)
         } else {
-            let (min, max) = span.split_once('-').ok_or_else(|| fail(text, FORMS))?;
+            let (min, max) = span
+                .split_once('-')
+                .ok_or_else(|| fail(text, COUNT_FORMS))?;
             (whole(min)?, Some(whole(max)?))
         };
         let operand = parts.next().map_or(Ok(1), whole)?;

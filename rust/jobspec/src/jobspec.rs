@@ -120,15 +120,15 @@ fn vertex<'a>(
     Ok((kind, map))
 }
 
-const VERTEX: [&str; 5] = ["type", "count", "unit", "with", "label"];
-const NODE: [&str; 6] = ["type", "count", "unit", "with", "label", "exclusive"];
+const VERTEX_KEYS: [&str; 5] = ["type", "count", "unit", "with", "label"];
+const NODE_KEYS: [&str; 6] = ["type", "count", "unit", "with", "label", "exclusive"];
 
 /// The requested resources, and the slot's label.
 fn resources(value: &Value) -> Result<(Request, &str), Error> {
     let top = one(value, "resources")?;
     let path = "resources[0]";
     let is_node = top.get("type").and_then(Value::as_str) == Some("node");
-    let keys: &[&str] = if is_node { &NODE } else { &VERTEX };
+    let keys: &[&str] = if is_node { &NODE_KEYS } else { &VERTEX_KEYS };
     let (kind, map) = vertex(top, keys, path)?;
     match kind {
         "slot" => slot(map, path, None),
@@ -145,7 +145,7 @@ fn resources(value: &Value) -> Result<(Request, &str), Error> {
             let with = format!("{path}.with");
             let inner = one(required(map, "with", path)?, &with)?;
             let path = format!("{with}[0]");
-            match vertex(inner, &VERTEX, &path)? {
+            match vertex(inner, &VERTEX_KEYS, &path)? {
                 ("slot", map) => slot(map, &path, Some(Nodes { count, exclusive })),
                 (other, _) => {
                     let detail = format!("expected `slot` in a node, found `{other}`");
@@ -183,7 +183,7 @@ fn slot<'a>(
         .enumerate()
     {
         let path = format!("{with}[{place}]");
-        let (kind, map) = vertex(value, &VERTEX, &path)?;
+        let (kind, map) = vertex(value, &VERTEX_KEYS, &path)?;
         let amount = match kind {
             "core" => &mut cores,
             "gpu" => &mut gpus,
@@ -290,7 +290,7 @@ fn dependencies(value: &Value) -> Result<Vec<Dependency>, Error> {
 }
 
 /// Optional attributes under `system` that must be objects, outer ones first.
-const OBJECTS: [&str; 7] = [
+const OBJECT_PATHS: [&str; 7] = [
     "environment",
     "job",
     "shell",
@@ -301,7 +301,7 @@ const OBJECTS: [&str; 7] = [
 ];
 
 /// Optional attributes under `system` that must be strings.
-const WORDS: [&str; 5] = [
+const STRING_PATHS: [&str; 5] = [
     "cwd",
     "queue",
     "job.name",
@@ -316,10 +316,10 @@ fn check_system(system: &Value) -> Result<(), Error> {
             .try_fold(system, |value, key| value.get(key))
             .map(|value| (value, format!("attributes.system.{path}")))
     };
-    for (value, path) in OBJECTS.into_iter().filter_map(found) {
+    for (value, path) in OBJECT_PATHS.into_iter().filter_map(found) {
         object(value, &path)?;
     }
-    for (value, path) in WORDS.into_iter().filter_map(found) {
+    for (value, path) in STRING_PATHS.into_iter().filter_map(found) {
         word(value, &path)?;
     }
     let Some((Value::Object(environment), path)) = found("environment") else {

@@ -27,7 +27,7 @@ fn operator() -> impl Strategy<Value = Operator> {
     ]
 }
 
-const LIMIT: u32 = 300;
+const MAX_NUMBER: u32 = 300;
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
@@ -41,11 +41,11 @@ proptest! {
     ) {
         let max = more.map(|more| min + more);
         let count = Count::range(min, max, operator, operand).unwrap();
-        let all = numbers(min.into(), max.map(u64::from), operator, operand.into(), LIMIT.into());
+        let all = numbers(min.into(), max.map(u64::from), operator, operand.into(), MAX_NUMBER.into());
         prop_assert_eq!(count.min(), min);
         prop_assert_eq!(count.max(), max.and(all.last().copied()));
         prop_assert_eq!(count.is_exact(), max.is_some() && all.len() == 1);
-        for number in 0..=LIMIT {
+        for number in 0..=MAX_NUMBER {
             let below = all.iter().rev().find(|member| **member <= number).copied();
             prop_assert_eq!(count.contains(number), all.contains(&number));
             prop_assert_eq!(count.largest_up_to(number), below);

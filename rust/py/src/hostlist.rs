@@ -28,7 +28,7 @@ use operand::{name, operand, required};
 use operations::{CONCATENATION, Operation, Parts, apply};
 
 /// The maximum number of hosts in a list that cannot be folded.
-const MAX_UNFOLDED: usize = 1 << 24;
+const MAX_UNFOLDED_HOSTS: usize = 1 << 24;
 
 impl Hostlist {
     fn len(&self) -> usize {
@@ -97,9 +97,9 @@ impl Hostlist {
         if step == 1 && !stride.is_descending() {
             return Ok(list.slice(range));
         }
-        if stride.count > MAX_UNFOLDED {
+        if stride.count > MAX_UNFOLDED_HOSTS {
             return Err(HostlistError::new_err(format!(
-                "hostlist too long: expected a slice of at most {MAX_UNFOLDED} hosts that are not neighbours"
+                "hostlist too long: expected a slice of at most {MAX_UNFOLDED_HOSTS} hosts that are not neighbours"
             )));
         }
         let picked = detached(py, stride.count > MIN_DETACHED_SIZE, || {

@@ -20,7 +20,7 @@ mod reading;
 
 pub(crate) use classes::{Ids, PyFrozenIdSet, PyIdSet};
 use operand::{Numbers, constructed, required, valid_id};
-use operation::{LONG_SET, apply, compared, operate, operate_all, sliced, text};
+use operation::{MAX_ATTACHED_BYTES, apply, compared, operate, operate_all, sliced, text};
 use reading::reading_methods;
 
 type Change = fn(&mut IdSet, &IdSet);
@@ -29,7 +29,7 @@ reading_methods!(PyIdSet);
 
 impl PyIdSet {
     fn change(&self, py: Python<'_>, change: Change, right: &IdSet) {
-        if right.heap_bytes() <= LONG_SET {
+        if right.heap_bytes() <= MAX_ATTACHED_BYTES {
             self.0.with(py, |set| change(set, right));
             return;
         }

@@ -30,7 +30,7 @@ use crate::idset::PyIdSet;
 use crate::shared::detached;
 
 /// Characters of the summary that `repr` shows.
-const SHOWN: usize = 200;
+const MAX_REPR_CHARACTERS: usize = 200;
 
 impl PyResourceSet {
     /// A snapshot of a set that has ranks.
@@ -416,7 +416,7 @@ impl PyResourceSet {
             return "<ResourceSet with scheduling alone>".to_owned();
         }
         let summary = set.summary();
-        match summary.char_indices().nth(SHOWN) {
+        match summary.char_indices().nth(MAX_REPR_CHARACTERS) {
             Some((end, _)) => format!("<ResourceSet {}…>", &summary[..end]),
             None if summary.is_empty() => "<ResourceSet empty>".to_owned(),
             None => format!("<ResourceSet {summary}>"),

@@ -16,15 +16,15 @@ impl ResourceSet {
     /// 0.0 for times that are not set. Opaque values are written byte for byte as they were read.
     pub fn to_json(&self) -> String {
         let mut text = Vec::new();
-        text.text(r#"{"version":1"#);
+        text.push_text(r#"{"version":1"#);
         if let Some(execution) = &self.execution {
-            text.text(r#","execution":"#);
-            text.execution(execution);
+            text.push_text(r#","execution":"#);
+            text.push_execution(execution);
         }
-        text.carried("scheduling", self.scheduling());
-        text.carried("attributes", self.attributes());
-        text.others(&self.others);
-        text.text("}");
+        text.push_member("scheduling", self.scheduling());
+        text.push_member("attributes", self.attributes());
+        text.push_members(&self.others);
+        text.push_text("}");
         text.finish()
     }
 
@@ -35,23 +35,23 @@ impl ResourceSet {
             let parts = [("core", &children.cores), ("gpu", &children.gpus)];
             let parts = parts.into_iter().filter(|(_, ids)| !ids.is_empty());
             for (at, (name, ids)) in parts.enumerate() {
-                text.text(if at == 0 { "/" } else { "," });
-                text.text(name);
+                text.push_text(if at == 0 { "/" } else { "," });
+                text.push_text(name);
                 let brackets = ids.len() != 1;
-                text.text(if brackets { "[" } else { "" });
-                text.ids(ids.ranges());
-                text.text(if brackets { "]" } else { "" });
+                text.push_text(if brackets { "[" } else { "" });
+                text.push_ids(ids.ranges());
+                text.push_text(if brackets { "]" } else { "" });
             }
         });
         let mut text = Vec::new();
         for group in groups.iter() {
             if !text.is_empty() {
-                text.text(" ");
+                text.push_text(" ");
             }
             let brackets = !group.is_one_rank();
-            text.text(if brackets { "rank[" } else { "rank" });
-            text.ids(group.ranks());
-            text.text(if brackets { "]" } else { "" });
+            text.push_text(if brackets { "rank[" } else { "rank" });
+            text.push_ids(group.ranks());
+            text.push_text(if brackets { "]" } else { "" });
             text.extend_from_slice(group.text());
         }
         text.finish()
@@ -67,14 +67,14 @@ impl fmt::Display for ResourceSet {
 /// An output buffer of UTF-8 text.
 trait Text {
     fn finish(self) -> String;
-    fn text(&mut self, text: &str);
-    fn number(&mut self, number: u32);
+    fn push_text(&mut self, text: &str);
+    fn push_number(&mut self, number: u32);
     /// Ranges in the form of RFC 22, without brackets.
-    fn ids(&mut self, ranges: impl Iterator<Item = RangeInclusive<u32>>);
-    fn quoted(&mut self, text: &str);
-    fn carried(&mut self, key: &str, value: Option<&RawValue>);
-    fn others(&mut self, others: &BTreeMap<String, Carried>);
-    fn execution(&mut self, execution: &Execution);
+    fn push_ids(&mut self, ranges: impl Iterator<Item = RangeInclusive<u32>>);
+    fn push_quoted(&mut self, text: &str);
+    fn push_member(&mut self, key: &str, value: Option<&RawValue>);
+    fn push_members(&mut self, others: &BTreeMap<String, Carried>);
+    fn push_execution(&mut self, execution: &Execution);
 }
 
 impl Text for Vec<u8> {
@@ -82,11 +82,11 @@ impl Text for Vec<u8> {
         String::from_utf8(self).expect("what is written is text")
     }
 
-    fn text(&mut self, text: &str) {
+    fn push_text(&mut self, text: &str) {
         self.extend_from_slice(text.as_bytes());
     }
 
-    fn number(&mut self, number: u32) {
+    fn push_number(&mut self, number: u32) {
         let mut digits = [0_u8; 10];
         let mut start = digits.len();
         let mut rest = number;
@@ -101,86 +101,86 @@ impl Text for Vec<u8> {
         self.extend_from_slice(&digits[start..]);
     }
 
-    fn ids(&mut self, ranges: impl Iterator<Item = RangeInclusive<u32>>) {
+    fn push_ids(&mut self, ranges: impl Iterator<Item = RangeInclusive<u32>>) {
         for (at, range) in ranges.enumerate() {
             if at > 0 {
                 self.push(b',');
             }
-            self.number(*range.start());
+            self.push_number(*range.start());
             if range.start() < range.end() {
                 self.push(b'-');
-                self.number(*range.end());
+                self.push_number(*range.end());
             }
         }
     }
 
-    fn quoted(&mut self, text: &str) {
-        self.text(&serde_json::to_string(text).expect("a string is JSON"));
+    fn push_quoted(&mut self, text: &str) {
+        self.push_text(&serde_json::to_string(text).expect("a string is JSON"));
     }
 
-    fn carried(&mut self, key: &str, value: Option<&RawValue>) {
+    fn push_member(&mut self, key: &str, value: Option<&RawValue>) {
         if let Some(value) = value {
-            self.text(",");
-            self.quoted(key);
-            self.text(":");
-            self.text(value.get());
+            self.push_text(",");
+            self.push_quoted(key);
+            self.push_text(":");
+            self.push_text(value.get());
         }
     }
 
-    fn others(&mut self, others: &BTreeMap<String, Carried>) {
+    fn push_members(&mut self, others: &BTreeMap<String, Carried>) {
         for (key, value) in others {
-            self.carried(key, Some(value.raw()));
+            self.push_member(key, Some(value.raw()));
         }
     }
 
-    fn execution(&mut self, execution: &Execution) {
+    fn push_execution(&mut self, execution: &Execution) {
         let groups = Groups::new(&execution.segments, |text, children| {
-            text.text(r#"","children":{"core":""#);
-            text.ids(children.cores.ranges());
+            text.push_text(r#"","children":{"core":""#);
+            text.push_ids(children.cores.ranges());
             if !children.gpus.is_empty() {
-                text.text(r#"","gpu":""#);
-                text.ids(children.gpus.ranges());
+                text.push_text(r#"","gpu":""#);
+                text.push_ids(children.gpus.ranges());
             }
-            text.text(r#""}}"#);
+            text.push_text(r#""}}"#);
         });
         self.reserve(groups.size() + 256);
-        self.text(r#"{"R_lite":["#);
+        self.push_text(r#"{"R_lite":["#);
         for (at, group) in groups.iter().enumerate() {
-            self.text(if at > 0 {
+            self.push_text(if at > 0 {
                 r#",{"rank":""#
             } else {
                 r#"{"rank":""#
             });
-            self.ids(group.ranks());
+            self.push_ids(group.ranks());
             self.extend_from_slice(group.text());
         }
-        self.text(r#"],"nodelist":["#);
-        self.quoted(&execution.hosts.to_string());
-        self.text("]");
+        self.push_text(r#"],"nodelist":["#);
+        self.push_quoted(&execution.hosts.to_string());
+        self.push_text("]");
         if !execution.properties.is_empty() {
-            self.text(r#","properties":{"#);
+            self.push_text(r#","properties":{"#);
             for (at, (name, ranks)) in execution.properties.iter().enumerate() {
-                self.text(if at > 0 { "," } else { "" });
-                self.quoted(name);
-                self.text(":\"");
-                self.ids(ranks.ranges());
-                self.text("\"");
+                self.push_text(if at > 0 { "," } else { "" });
+                self.push_quoted(name);
+                self.push_text(":\"");
+                self.push_ids(ranks.ranges());
+                self.push_text("\"");
             }
-            self.text("}");
+            self.push_text("}");
         }
         for (key, time) in [
             (r#","starttime":"#, execution.starttime),
             (r#","expiration":"#, execution.expiration),
         ] {
-            self.text(key);
+            self.push_text(key);
             let time = serde_json::to_string(&time.unwrap_or(0.0));
-            self.text(&time.expect("a time is a finite number"));
+            self.push_text(&time.expect("a time is a finite number"));
         }
         if let Some(nslots) = execution.nslots {
-            self.text(r#","nslots":"#);
-            self.text(&nslots.to_string());
+            self.push_text(r#","nslots":"#);
+            self.push_text(&nslots.to_string());
         }
-        self.others(&execution.others);
-        self.text("}");
+        self.push_members(&execution.others);
+        self.push_text("}");
     }
 }

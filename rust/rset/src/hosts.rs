@@ -125,14 +125,14 @@ pub(crate) fn of_part(whole: &Execution, ranks: &IdSet) -> Hostlist {
     let mut hosts = Collector::default();
     for part in align(&whole.ranks, ranks) {
         if let (Some(positions), Some(_)) = (part.left, part.right) {
-            hosts.push(&whole.hosts, positions).expect(SHORTER);
+            hosts.push(&whole.hosts, positions).expect(PART_FITS);
         }
     }
-    hosts.finish().expect(SHORTER)
+    hosts.finish().expect(PART_FITS)
 }
 
 /// Why taking hosts from a list cannot fail.
-const SHORTER: &str = "a part of a host list is within the limits of the list";
+const PART_FITS: &str = "a part of a host list is within the limits of the list";
 
 /// Collects slices of host lists; copies consecutive slices of one list at once.
 #[derive(Default)]

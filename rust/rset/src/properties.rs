@@ -7,10 +7,10 @@ use penstock_idset::IdSet;
 use crate::{Error, ResourceSet};
 
 /// Characters that RFC 20 forbids in a property's name.
-const FORBIDDEN: &[char] = &['!', '&', '\'', '"', '^', '`', '|', '(', ')'];
+const FORBIDDEN_CHARS: &[char] = &['!', '&', '\'', '"', '^', '`', '|', '(', ')'];
 
 /// Marks a property that is local to the instance and left out of a job's R.
-const LOCAL: char = '+';
+const LOCAL_PREFIX: char = '+';
 
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     if name.is_empty() {
@@ -20,7 +20,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     }
     match name
         .char_indices()
-        .find(|(_, character)| FORBIDDEN.contains(character))
+        .find(|(_, character)| FORBIDDEN_CHARS.contains(character))
     {
         Some((at, character)) => Err(Error::rejected(format!(
             "invalid property name {name:?}: expected none of ! & ' \" ^ ` | ( ) but found {character} at byte {at}"
@@ -90,7 +90,7 @@ impl ResourceSet {
         if let Some(execution) = &mut set.execution {
             execution
                 .properties
-                .retain(|name, _| !name.starts_with(LOCAL));
+                .retain(|name, _| !name.starts_with(LOCAL_PREFIX));
         }
         set
     }

@@ -300,13 +300,13 @@ fn each_range(text: &str, mut range: impl FnMut(RangeInclusive<u32>)) -> Option<
 }
 
 /// Ids below this fit a few machine words, and are collected range by range.
-const SMALL: u32 = 128;
+const SMALL_IDS: u32 = 128;
 
 fn ids(text: &str) -> Option<IdSet> {
     let mut ids = IdSet::new();
     let mut small = true;
     let collect = |range: RangeInclusive<u32>| {
-        small &= *range.end() < SMALL;
+        small &= *range.end() < SMALL_IDS;
         if small {
             ids.insert_range(range);
         }
@@ -318,20 +318,20 @@ fn ids(text: &str) -> Option<IdSet> {
 }
 
 /// The number of slots of [`Kinds`].
-const PLACES: usize = 64;
+const CACHE_SLOTS: usize = 64;
 
 /// A cache of the kinds of nodes read last: equal texts share the parsed resources.
 struct Kinds<'a>(Vec<Option<(LiteChildren<'a>, Arc<Children>)>>);
 
 impl Default for Kinds<'_> {
     fn default() -> Self {
-        Self(vec![None; PLACES])
+        Self(vec![None; CACHE_SLOTS])
     }
 }
 
 impl<'a> Kinds<'a> {
     fn get(&mut self, texts: LiteChildren<'a>) -> Option<Arc<Children>> {
-        let place = (signature(texts.core) ^ (signature(texts.gpu) << 3)) % PLACES;
+        let place = (signature(texts.core) ^ (signature(texts.gpu) << 3)) % CACHE_SLOTS;
         let place = &mut self.0[place];
         match place {
             Some((known, children)) if *known == texts => Some(Arc::clone(children)),

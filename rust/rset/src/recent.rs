@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::children::Children;
 
 /// The number of cached pairs.
-const SLOTS: usize = 64;
+const CACHE_SLOTS: usize = 64;
 
 /// A cache of results for the last pairs of resources: with few kinds of nodes each pair is computed once.
 pub(crate) struct Recent<'a> {
@@ -21,7 +21,7 @@ struct Made<'a> {
 impl Default for Recent<'_> {
     fn default() -> Self {
         Self {
-            slots: std::iter::repeat_with(|| None).take(SLOTS).collect(),
+            slots: std::iter::repeat_with(|| None).take(CACHE_SLOTS).collect(),
         }
     }
 }
@@ -38,7 +38,7 @@ impl<'a> Recent<'a> {
         };
         let (one, other) = (address(left), address(right));
         // Allocations are at least 16 bytes apart.
-        let slot = &mut self.slots[((one >> 5) ^ (other >> 4)) % SLOTS];
+        let slot = &mut self.slots[((one >> 5) ^ (other >> 4)) % CACHE_SLOTS];
         match slot {
             Some(known) if address(known.left) == one && address(known.right) == other => {
                 known.children.clone()

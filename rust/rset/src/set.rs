@@ -40,7 +40,7 @@ pub struct Node<'a> {
 }
 
 /// The empty `execution` of an R without one.
-static NONE: LazyLock<Execution> = LazyLock::new(Execution::default);
+static NO_EXECUTION: LazyLock<Execution> = LazyLock::new(Execution::default);
 
 impl Default for ResourceSet {
     fn default() -> Self {
@@ -94,7 +94,7 @@ impl ResourceSet {
     }
 
     pub(crate) fn view(&self) -> &Execution {
-        self.execution.as_ref().unwrap_or(&NONE)
+        self.execution.as_ref().unwrap_or(&NO_EXECUTION)
     }
 
     /// Whether the R has `execution`; false for an R with `scheduling` alone.

@@ -144,7 +144,7 @@ fn ids(text: &mut String, ranges: impl IntoIterator<Item = RangeInclusive<u32>>)
 }
 
 /// Whole numbers below this are written digit by digit, followed by `.0`.
-const WHOLE: f64 = 1e15;
+const WHOLE_NUMBER_LIMIT: f64 = 1e15;
 
 fn time(text: &mut String, time: Option<f64>) {
     let time = time.unwrap_or(0.0);
@@ -159,7 +159,8 @@ fn time(text: &mut String, time: Option<f64>) {
         clippy::float_cmp,
         reason = "whole numbers of that size are exact"
     )]
-    if (0.0..WHOLE).contains(&time) && whole as f64 == time && time.is_sign_positive() {
+    if (0.0..WHOLE_NUMBER_LIMIT).contains(&time) && whole as f64 == time && time.is_sign_positive()
+    {
         number(text, whole);
         text.push_str(".0");
         return;

@@ -33,7 +33,7 @@ impl Scheduler {
         for decision in decisions {
             match decision {
                 Decision::Alloc { id, .. } => {
-                    self.accuracy.started(id, now);
+                    self.accuracy.record_start(id, now);
                     allocated.push(id);
                 }
                 Decision::Deny { id, note } => self.deny(id, &note),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 /// The declared defaults and choices: `make configuration` generates the file from the declaration of the
 /// configuration.
-const DECLARED: &str = include_str!("settings.json");
+const SETTINGS_JSON: &str = include_str!("settings.json");
 
 /// The table `penstock.scheduler` of the configuration, without the keys that choose a scheduler.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,7 +144,7 @@ fn declared_defaults() -> Result<Map<String, Value>, SettingsError> {
     struct Declared {
         defaults: Map<String, Value>,
     }
-    serde_json::from_str::<Declared>(DECLARED)
+    serde_json::from_str::<Declared>(SETTINGS_JSON)
         .map(|declared| declared.defaults)
         .map_err(|error| SettingsError::new("", error.to_string()))
 }
@@ -202,7 +202,7 @@ fn word<T: FromStr<Err: Display>>(key: &str, value: &Value) -> Result<T, Setting
 
 #[cfg(test)]
 mod tests {
-    use super::{DECLARED, Settings};
+    use super::{SETTINGS_JSON, Settings};
     use penstock_engine::{Order, Overlong, Policy, Selection};
     use serde_json::{Value, json};
 
@@ -224,7 +224,7 @@ mod tests {
         choices.extend(Overlong::ALL.map(|overlong| json!({"overlong": overlong.name()})));
         choices
             .extend(Order::ALL.map(|order| json!({"queues": {"NAME": {"order": order.name()}}})));
-        let declared: Value = serde_json::from_str(DECLARED).unwrap();
+        let declared: Value = serde_json::from_str(SETTINGS_JSON).unwrap();
         assert_eq!(declared["choices"], Value::Array(choices));
     }
 

@@ -109,7 +109,7 @@ impl Failures {
     /// Takes the next change that is due.
     ///
     /// Fails after the maximum number of random changes, because the simulation might never end.
-    pub fn due(&mut self, now: f64) -> Result<Option<Failure>, Error> {
+    pub fn take_due(&mut self, now: f64) -> Result<Option<Failure>, Error> {
         if self.time().is_none_or(|time| time > now) {
             return Ok(None);
         }
@@ -271,7 +271,7 @@ mod tests {
         let mut lasted = [(0.0, 0.0); 2];
         for _ in 0..20_000 {
             let time = failures.time().unwrap();
-            let failure = failures.due(time).unwrap().unwrap();
+            let failure = failures.take_due(time).unwrap().unwrap();
             let rank = failure.ranks.first().unwrap() as usize;
             assert_ne!(is_up[rank], failure.up);
             let (sum, count) = &mut lasted[usize::from(failure.up)];
@@ -289,7 +289,7 @@ mod tests {
     fn an_endless_sequence_of_failures_is_an_error() {
         let mut failures = random(1.0, 1.0, 1);
         let error = loop {
-            match failures.due(f64::MAX) {
+            match failures.take_due(f64::MAX) {
                 Ok(failure) => assert!(failure.is_some()),
                 Err(error) => break error.to_string(),
             }

@@ -24,7 +24,7 @@ pub use error::Error;
 pub use estimates::Estimates;
 pub use failures::{Failure, RandomFailures};
 pub use lublin::{JobKinds, Lublin};
-pub use metrics::{EstimateError, SLOWDOWN_BOUND, SizeClass, Spread, Summary};
+pub use metrics::{EstimateError, SLOWDOWN_BOUND_S, SizeClass, Spread, Summary};
 pub use mix::Mix;
 pub use random::Random;
 pub use results::{JobResult, Results};

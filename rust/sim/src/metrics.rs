@@ -6,7 +6,7 @@ use crate::workload::real;
 
 /// Shorter run times, in seconds, count as this in a slowdown, so that the slowdown of a job
 /// without run time is finite (the bounded slowdown of Feitelson et al., 1997).
-pub const SLOWDOWN_BOUND: f64 = 10.0;
+pub const SLOWDOWN_BOUND_S: f64 = 10.0;
 
 /// A distribution in four numbers; all are NaN if there are no values.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -146,7 +146,7 @@ impl Simulation {
         over.map(move |(index, _)| {
             let wait = results.start()[index] - submit[index];
             let run = results.end()[index] - results.start()[index];
-            let slowdown = ((wait + run) / run.max(SLOWDOWN_BOUND)).max(1.0);
+            let slowdown = ((wait + run) / run.max(SLOWDOWN_BOUND_S)).max(1.0);
             (index, wait, slowdown)
         })
     }

@@ -14,7 +14,7 @@ use crate::workload::{
 };
 
 /// The named mixes.
-const NAMED: [(&str, &str); 3] = [
+const NAMED_MIXES: [(&str, &str); 3] = [
     ("uniform", "1-64c:1m-4h"),
     ("1core", "1c:10m"),
     ("nodes", "1-16n:10m-4h"),
@@ -148,7 +148,7 @@ fn choose(parts: &[Component], draw: f64) -> &Component {
 }
 
 fn parse(text: &str) -> Result<Vec<Component>, Error> {
-    let named = NAMED.iter().find(|(name, _)| *name == text);
+    let named = NAMED_MIXES.iter().find(|(name, _)| *name == text);
     let spec = named.map_or(text, |(_, spec)| *spec);
     let fail = |part: &str, detail: &str| {
         Error::new(format!("invalid mix: `{}`: {detail}", excerpt(part)))

@@ -46,8 +46,8 @@ impl Random {
     /// Uniform in [0, 1), with 53 bits.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
     pub fn uniform(&mut self) -> f64 {
-        const STEP: f64 = 1.0 / 9_007_199_254_740_992.0;
-        (self.bits() >> 11) as f64 * STEP
+        const UNIFORM_STEP: f64 = 1.0 / 9_007_199_254_740_992.0;
+        (self.bits() >> 11) as f64 * UNIFORM_STEP
     }
 
     /// Uniform in (0, 1].
@@ -107,10 +107,10 @@ impl Random {
 
 /// The natural logarithm of a positive, normal number.
 pub(crate) fn ln(number: f64) -> f64 {
-    const FRACTION: u64 = (1 << 52) - 1;
+    const FRACTION_MASK: u64 = (1 << 52) - 1;
     let bits = number.to_bits();
     let mut exponent = i32::try_from(bits >> 52 & 0x7ff).unwrap_or(0) - 1023;
-    let mut mantissa = f64::from_bits(bits & FRACTION | 1023 << 52);
+    let mut mantissa = f64::from_bits(bits & FRACTION_MASK | 1023 << 52);
     if mantissa > SQRT_2 {
         mantissa *= 0.5;
         exponent += 1;

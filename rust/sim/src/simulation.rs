@@ -339,7 +339,7 @@ impl Simulation {
 
     /// Processes the failures and returns of nodes that are due.
     fn process_failures(&mut self) -> Result<(), Error> {
-        while let Some(failure) = self.failures.due(self.now)? {
+        while let Some(failure) = self.failures.take_due(self.now)? {
             self.tally.events += 1;
             self.scheduler.mark(&failure);
             if failure.up {

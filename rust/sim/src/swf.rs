@@ -41,13 +41,13 @@ const QUEUE: usize = 14;
 const PRECEDING: usize = 16;
 
 /// The value of an unknown field.
-const MISSING: f64 = -1.0;
+const MISSING_VALUE: f64 = -1.0;
 
 /// The status of a cancelled job.
-const CANCELLED: f64 = 5.0;
+const CANCELLED_STATUS: f64 = 5.0;
 
 /// Statuses of the parts of an interrupted job, which follow a line for the whole job.
-const PARTS: [f64; 3] = [2.0, 3.0, 4.0];
+const PART_STATUSES: [f64; 3] = [2.0, 3.0, 4.0];
 
 /// Findings of the reader, for the sentences about assumptions.
 #[derive(Default)]
@@ -110,7 +110,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
         };
         let id = whole(fields[JOB]);
         let is_repeated = id.is_some_and(|id| numbers.add(id));
-        if is_repeated && PARTS.contains(&fields[STATUS]) {
+        if is_repeated && PART_STATUSES.contains(&fields[STATUS]) {
             census.parts += 1;
             continue;
         }
@@ -212,7 +212,7 @@ impl Findings {
     /// A job that is to be simulated; `None` for one that is left out.
     fn take(&mut self, fields: &[f64; 18]) -> Option<SimulatedJob> {
         let run = fields[RUN];
-        if fields[STATUS].to_bits() == CANCELLED.to_bits() && run <= 0.0 {
+        if fields[STATUS].to_bits() == CANCELLED_STATUS.to_bits() && run <= 0.0 {
             self.cancelled += 1;
             return None;
         }
@@ -229,7 +229,7 @@ impl Findings {
             return None;
         }
         if fields[SUBMIT] < 0.0 {
-            if fields[SUBMIT].to_bits() == MISSING.to_bits() {
+            if fields[SUBMIT].to_bits() == MISSING_VALUE.to_bits() {
                 self.no_submit_time += 1;
             } else {
                 self.early += 1;

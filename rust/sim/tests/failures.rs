@@ -109,7 +109,7 @@ fn random_failures_stop_with_the_last_job() {
 
 #[test]
 fn random_failures_need_mean_times_and_nodes() {
-    let refused = |mtbf, machine: &Machine| {
+    let rejection = |mtbf, machine: &Machine| {
         let random_failures = RandomFailures {
             mtbf,
             mttr: 1.0,
@@ -122,18 +122,18 @@ fn random_failures_need_mean_times_and_nodes() {
         let jobs = lines(
             "{\"submit\": 0, \"run\": 1, \"cores\": 1}\n{\"submit\": 1000, \"run\": 1, \"cores\": 1}",
         );
-        let refused = Simulation::new(Arc::new(jobs), machine, setup);
-        refused
+        let simulation = Simulation::new(Arc::new(jobs), machine, setup);
+        simulation
             .err()
             .map(|error| error.to_string())
             .unwrap_or_default()
     };
     for mtbf in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let error = refused(mtbf, &nodes(1, 1));
+        let error = rejection(mtbf, &nodes(1, 1));
         assert!(error.contains("expected seconds above 0"), "{error}");
     }
-    let error = refused(1e-4, &nodes(1000, 1));
+    let error = rejection(1e-4, &nodes(1000, 1));
     assert!(error.contains("expected at most 1,000,000"), "{error}");
-    let error = refused(1.0, &Machine::Pool(4));
+    let error = rejection(1.0, &Machine::Pool(4));
     assert!(error.contains("has no nodes"), "{error}");
 }

@@ -1,4 +1,4 @@
-use crate::frame::{self, PREFIX};
+use crate::frame::{self, PREFIX_BYTES};
 use crate::{Error, Message};
 
 /// The default limit of a frame's length field in a [`Decoder`]: 64 MiB.
@@ -80,8 +80,8 @@ impl Decoder {
         mut data: &'a [u8],
         out: &mut Vec<Message>,
     ) -> Result<Option<&'a [u8]>, Error> {
-        if self.partial.len() < PREFIX {
-            data = self.fill(data, PREFIX);
+        if self.partial.len() < PREFIX_BYTES {
+            data = self.fill(data, PREFIX_BYTES);
         }
         let Some(size) = frame::check_prefix(&self.partial, self.max_frame)? else {
             return Ok(None);
@@ -93,7 +93,7 @@ impl Decoder {
         out.push(frame::parse(&self.partial)?);
         self.partial.clear();
         // One large frame must not hold its memory for the life of the connection.
-        self.partial.shrink_to(KEPT);
+        self.partial.shrink_to(MAX_KEPT_BYTES);
         Ok(Some(rest))
     }
 
@@ -106,4 +106,4 @@ impl Decoder {
 }
 
 /// The capacity a decoder keeps between frames, in bytes.
-const KEPT: usize = 64 << 10;
+const MAX_KEPT_BYTES: usize = 64 << 10;

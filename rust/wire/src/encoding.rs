@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::error::Subject;
 use crate::frame;
-use crate::message::{Message, MessageType, PARTS};
+use crate::message::{Message, MessageType, PART_FLAGS};
 
 impl Message {
     /// The size of the message's frame in bytes, magic and length included.
@@ -21,7 +21,7 @@ impl Message {
     /// lacks a topic.
     pub fn check(&self) -> Result<(), Error> {
         let invalid = |detail: &str| Err(Error::new(Subject::Message, 0, detail.to_owned()));
-        if self.kind == MessageType::Control && self.wire_flags() & PARTS != 0 {
+        if self.kind == MessageType::Control && self.wire_flags() & PART_FLAGS != 0 {
             return invalid("a control message has neither routes, topic nor payload");
         }
         if self.kind != MessageType::Control && self.topic().is_empty() {

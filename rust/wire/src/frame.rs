@@ -5,16 +5,16 @@ use penstock_flux::flags::{PAYLOAD, ROUTE, TOPIC};
 use crate::Error;
 use crate::body::Body;
 use crate::error::Subject;
-use crate::message::{Message, MessageType, PARTS, Topic};
+use crate::message::{Message, MessageType, PART_FLAGS, Topic};
 
 /// The greatest number of hops in a route stack. RFC 3 names no bound; without one a frame of two-byte routes would
 /// take twenty times its size in memory.
 pub const MAX_ROUTES: usize = 1024;
 
 /// Bytes before the parts: magic and length.
-pub(crate) const PREFIX: usize = 8;
+pub(crate) const PREFIX_BYTES: usize = 8;
 /// Bytes of the header, without its own length byte.
-pub(crate) const HEADER: usize = 20;
+pub(crate) const HEADER_BYTES: usize = 20;
 
 const MAGIC: [u8; 4] = [0x12, 0x00, 0xEE, 0xFF];
 const HEADER_LENGTH: u8 = 20;
@@ -50,12 +50,15 @@ pub(crate) fn encoded_len(message: &Message, payload: Option<&[u8]>) -> usize {
         .map(|topic| part_len(topic.text.len() + usize::from(topic.nul)));
     let payload = payload.iter().map(|payload| part_len(payload.len()));
     let parts = routes.chain(topic).chain(payload);
-    parts.fold(PREFIX + delimiter + 1 + HEADER, usize::saturating_add)
+    parts.fold(
+        PREFIX_BYTES + delimiter + 1 + HEADER_BYTES,
+        usize::saturating_add,
+    )
 }
 
 /// Whether the length fits the frame's length field.
 pub(crate) fn fits(message: &Message, payload: Option<&[u8]>) -> bool {
-    u32::try_from(encoded_len(message, payload) - PREFIX).is_ok()
+    u32::try_from(encoded_len(message, payload) - PREFIX_BYTES).is_ok()
 }
 
 /// Checks the start of a frame, of which any number of bytes may have arrived. Returns the size of the whole frame
@@ -73,12 +76,12 @@ pub(crate) fn check_prefix(bytes: &[u8], max: usize) -> Result<Option<usize>, Er
         return Ok(None);
     };
     let length = u32::from_be_bytes(length) as usize;
-    if length <= HEADER {
+    if length <= HEADER_BYTES {
         return error(
             4,
             format!(
                 "expected a length of at least {} at byte 4, found {length}",
-                HEADER + 1
+                HEADER_BYTES + 1
             ),
         );
     }
@@ -88,7 +91,7 @@ pub(crate) fn check_prefix(bytes: &[u8], max: usize) -> Result<Option<usize>, Er
             format!("expected a length of at most {max} at byte 4, found {length}"),
         );
     }
-    Ok(Some(PREFIX.saturating_add(length)))
+    Ok(Some(PREFIX_BYTES.saturating_add(length)))
 }
 
 /// Reads the parts before the header.
@@ -214,7 +217,7 @@ struct Header {
 impl Header {
     /// Reads the last part of a frame, which starts with its length byte.
     fn read(frame: &[u8]) -> Result<(Self, usize), Error> {
-        let part = frame.split_last_chunk::<HEADER>();
+        let part = frame.split_last_chunk::<HEADER_BYTES>();
         let Some((&length, before, header)) = part.and_then(|(body, header)| {
             body.split_last()
                 .map(|(length, before)| (length, before, header))
@@ -257,7 +260,7 @@ impl Header {
                 ),
             );
         };
-        if kind == MessageType::Control && flags & PARTS != 0 {
+        if kind == MessageType::Control && flags & PART_FLAGS != 0 {
             let at = at + 3;
             return error(
                 at,
@@ -288,7 +291,7 @@ pub(crate) fn parse(frame: &[u8]) -> Result<Message, Error> {
     let (Header { kind, flags, words }, end) = Header::read(frame)?;
     let mut parts = Parts {
         frame,
-        at: PREFIX,
+        at: PREFIX_BYTES,
         end,
     };
     let routes = if flags & ROUTE == 0 {
@@ -354,7 +357,7 @@ pub(crate) fn write(message: &Message, payload: Option<&[u8]>, out: &mut Vec<u8>
     let size = encoded_len(message, payload);
     out.reserve(size);
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&length_field(size - PREFIX));
+    out.extend_from_slice(&length_field(size - PREFIX_BYTES));
     if let Some(routes) = &message.routes {
         for route in routes {
             write_part(out, [route, &[]]);

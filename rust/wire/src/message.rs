@@ -10,7 +10,7 @@ use crate::body::Body;
 use crate::{Error, transcode};
 
 /// The flags that say which parts a frame has.
-pub(crate) const PARTS: u8 = TOPIC | PAYLOAD | ROUTE;
+pub(crate) const PART_FLAGS: u8 = TOPIC | PAYLOAD | ROUTE;
 
 /// The four types of messages (RFC 3); the value is the wire's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -403,7 +403,7 @@ impl Message {
 
     /// The flags, with the bits for topic, payload and routes set from the parts.
     pub(crate) fn wire_flags(&self) -> u8 {
-        let mut flags = self.flags & !PARTS;
+        let mut flags = self.flags & !PART_FLAGS;
         if self.topic.is_some() {
             flags |= TOPIC;
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message, MessageType};
 use serde_json::Value;
 
-const FILES: [&str; 5] = ["client", "exec", "sched", "sched-reload", "services"];
+const RECORDINGS: [&str; 5] = ["client", "exec", "sched", "sched-reload", "services"];
 
 struct Recorded {
     place: String,
@@ -52,7 +52,7 @@ fn every_frame_decodes_as_recorded() {
         place,
         message: expected,
         bytes,
-    } in FILES.iter().flat_map(|file| recorded(file))
+    } in RECORDINGS.iter().flat_map(|file| recorded(file))
     {
         let message = Message::decode(&bytes).unwrap_or_else(|error| panic!("{place}: {error}"));
         assert_eq!(message.kind.name(), expected["type"], "{place}");
@@ -108,7 +108,7 @@ fn every_frame_decodes_as_recorded() {
 
 #[test]
 fn every_frame_encodes_byte_for_byte() {
-    for Recorded { place, bytes, .. } in FILES.iter().flat_map(|file| recorded(file)) {
+    for Recorded { place, bytes, .. } in RECORDINGS.iter().flat_map(|file| recorded(file)) {
         let message = Message::decode(&bytes).unwrap();
         let mut encoded = vec![0xAA];
         message.encode(&mut encoded);
@@ -120,7 +120,7 @@ fn every_frame_encodes_byte_for_byte() {
 
 #[test]
 fn every_payload_survives_cbor() {
-    for Recorded { place, bytes, .. } in FILES.iter().flat_map(|file| recorded(file)) {
+    for Recorded { place, bytes, .. } in RECORDINGS.iter().flat_map(|file| recorded(file)) {
         let message = Message::decode(&bytes).unwrap();
         let mut other = message.clone();
         if !other.encode_payload_as_cbor() {
@@ -143,7 +143,7 @@ fn every_payload_survives_cbor() {
 
 #[test]
 fn streams_split_at_every_byte() {
-    for file in FILES {
+    for file in RECORDINGS {
         let frames = recorded(file);
         let stream: Vec<u8> = frames
             .iter()

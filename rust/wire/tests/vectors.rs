@@ -139,11 +139,11 @@ fn cbor_of_others() {
 
 #[test]
 fn values_without_a_counterpart_are_rejected() {
-    assert_errors(vectors("cbor_refused").into_iter().map(|vector| {
+    assert_errors(vectors("rejected_cbor").into_iter().map(|vector| {
         let error = cbor_to_json(&bytes(&vector, "cbor")).err();
         (vector, error)
     }));
-    assert_errors(vectors("json_refused").into_iter().map(|vector| {
+    assert_errors(vectors("rejected_json").into_iter().map(|vector| {
         let error = json_to_cbor(text(&vector, "json")).err();
         (vector, error)
     }));

@@ -28,7 +28,8 @@ use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Constraint, Request};
 
 use states::{
-    CORES, HOUR, Random, deep, engine, fragments, inventory, on_a_tenth, slots, submit, whole, wide,
+    CORES, HOUR_S, Random, deep, engine, fragments, inventory, on_a_tenth, slots, submit, whole,
+    wide,
 };
 use table::{Figure, Table, peak, repeat, time};
 
@@ -146,7 +147,7 @@ fn text(request: &Request) -> Figure {
 fn full() -> Figure {
     let mut engine = engine(1000, Policy::Fcfs, Selection::First);
     let all = engine.shape(&whole(1000));
-    submit(&mut engine, 0, all, HOUR);
+    submit(&mut engine, 0, all, HOUR_S);
     engine.schedule(0.0, usize::MAX);
     let shapes: Vec<ShapeId> = (0..1000)
         .map(|index| engine.shape(&slots(index + 1, 1 + index % 4)))
@@ -246,7 +247,7 @@ fn what_if(policy: Policy, nodes: u32) -> Figure {
 fn property() -> Figure {
     let mut engine = engine(20_000, Policy::Easy, Selection::First);
     let all = engine.shape(&whole(20_000));
-    submit(&mut engine, 0, all, HOUR);
+    submit(&mut engine, 0, all, HOUR_S);
     engine.schedule(0.0, usize::MAX);
     for index in 0..2000 {
         let some = IdSet::from(index..=19_999 - index);

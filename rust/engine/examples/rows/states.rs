@@ -7,7 +7,7 @@ use penstock_jobspec::{Constraint, Count, Request};
 use penstock_rset::ResourceSet;
 
 pub const CORES: u32 = 64;
-pub const HOUR: u32 = 3600;
+pub const HOUR_S: u32 = 3600;
 
 /// Pseudo-random numbers, the same on every run (xorshift).
 pub struct Random(pub u64);
@@ -85,7 +85,7 @@ pub fn deep(policy: Policy, jobs: u32, shapes: u32) -> Engine {
             slots(size * 32, 2)
         };
         let shape = engine.shape(&request);
-        let limit = 60 + random.below(10 * HOUR);
+        let limit = 60 + random.below(10 * HOUR_S);
         submit(&mut engine, id.into(), shape, limit);
     }
     assert_eq!(engine.schedule(0.0, usize::MAX).len(), 5000);
@@ -104,7 +104,7 @@ pub fn deep(policy: Policy, jobs: u32, shapes: u32) -> Engine {
         })
         .collect();
     let most = engine.shape(&whole(9990));
-    submit(&mut engine, 10_000, most, HOUR);
+    submit(&mut engine, 10_000, most, HOUR_S);
     let count = u32::try_from(shapes.len()).unwrap_or(1);
     for id in 1..jobs {
         let shape = shapes[random.below(count) as usize];

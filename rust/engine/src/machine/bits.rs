@@ -25,11 +25,11 @@ struct Words {
 }
 
 /// Indices per word.
-pub(crate) const WORD: u32 = u64::BITS;
+pub(crate) const WORD_BITS: u32 = u64::BITS;
 
 /// The number of words for `count` indices.
 pub(crate) fn words_for(count: u32) -> u32 {
-    count.div_ceil(WORD)
+    count.div_ceil(WORD_BITS)
 }
 
 fn as_index(at: u32) -> usize {
@@ -54,7 +54,7 @@ fn mask(from: u32, to: u32) -> u64 {
 /// The lowest `count` bits of a word, which has at least that many.
 fn lowest_bits(word: u64, count: u32) -> u64 {
     let start = word.trailing_zeros();
-    if let Some(end) = start.checked_add(count).filter(|end| *end <= WORD) {
+    if let Some(end) = start.checked_add(count).filter(|end| *end <= WORD_BITS) {
         let run = mask(start, end);
         if word & run == run {
             return run;
@@ -97,9 +97,9 @@ impl Bits {
         if len == 0 {
             return Self::EMPTY;
         }
-        let (first, last) = (from / WORD, (from + (len - 1)) / WORD);
+        let (first, last) = (from / WORD_BITS, (from + (len - 1)) / WORD_BITS);
         if first == last {
-            let start = from % WORD;
+            let start = from % WORD_BITS;
             return Self::word(first, len, mask(start, start + len));
         }
         Self(Form::Run { from, len })
@@ -118,7 +118,7 @@ impl Bits {
         let count: u32 = words.iter().map(|word| word.count_ones()).sum();
         let start = words[0].trailing_zeros();
         if run_length(words, start) == count {
-            return Self::run(at * WORD + start, count);
+            return Self::run(at * WORD_BITS + start, count);
         }
         let words = words.into();
         Self(Form::Words(Box::new(Words { at, words })))
@@ -128,11 +128,11 @@ impl Bits {
     pub fn from_indices(indices: impl IntoIterator<Item = u32>) -> Self {
         let mut words: Vec<u64> = Vec::new();
         for index in indices {
-            let at = as_index(index / WORD);
+            let at = as_index(index / WORD_BITS);
             if words.len() <= at {
                 words.resize(at + 1, 0);
             }
-            words[at] |= 1 << (index % WORD);
+            words[at] |= 1 << (index % WORD_BITS);
         }
         Self::of_words(0, &words)
     }
@@ -156,7 +156,7 @@ impl Bits {
         let words = &words[first..];
         let start = words[0].trailing_zeros();
         if run_length(words, start) >= count {
-            return Self::run(number(first) * WORD + start, count);
+            return Self::run(number(first) * WORD_BITS + start, count);
         }
         let mut left = count;
         let mut taken = Vec::new();
@@ -194,7 +194,7 @@ impl Bits {
         let word = |at: u32| match &self.0 {
             Form::Word { bits, .. } => *bits,
             Form::Run { from, len } => {
-                let clip = |end: u32| end.saturating_sub(at * WORD).min(WORD);
+                let clip = |end: u32| end.saturating_sub(at * WORD_BITS).min(WORD_BITS);
                 mask(clip(*from), clip(from + len))
             }
             Form::Words(words) => words.words[as_index(at - words.at)],
@@ -207,7 +207,7 @@ impl Bits {
         match &self.0 {
             Form::Word { bits: 0, .. } => 0..0,
             Form::Word { at, .. } => u32::from(*at)..u32::from(*at) + 1,
-            Form::Run { from, len } => from / WORD..(from + (len - 1)) / WORD + 1,
+            Form::Run { from, len } => from / WORD_BITS..(from + (len - 1)) / WORD_BITS + 1,
             Form::Words(words) => words.at..words.at + number(words.words.len()),
         }
     }
@@ -302,15 +302,15 @@ impl Bits {
         let mut word = words.next();
         std::iter::from_fn(move || {
             let (at, bits) = word?;
-            let start = at * WORD + bits.trailing_zeros();
+            let start = at * WORD_BITS + bits.trailing_zeros();
             let mut end = start;
             let mut current = (at, bits);
             loop {
                 let (at, bits) = current;
-                let here = end % WORD;
+                let here = end % WORD_BITS;
                 let run = (bits >> here).trailing_ones();
                 end += run;
-                if end.is_multiple_of(WORD) && run > 0 {
+                if end.is_multiple_of(WORD_BITS) && run > 0 {
                     match words.next() {
                         Some((next, bits)) if next == at + 1 && bits & 1 == 1 => {
                             current = (next, bits);
@@ -319,7 +319,7 @@ impl Bits {
                         next => word = next,
                     }
                 } else {
-                    let rest = bits & !mask(0, end % WORD);
+                    let rest = bits & !mask(0, end % WORD_BITS);
                     word = if rest == 0 {
                         words.next()
                     } else {
@@ -340,13 +340,13 @@ impl Bits {
 /// How many indices follow each other from `start` on, which is in the first word.
 fn run_length(words: &[u64], start: u32) -> u32 {
     let mut len = (words[0] >> start).trailing_ones();
-    if len + start < WORD {
+    if len + start < WORD_BITS {
         return len;
     }
     for word in &words[1..] {
         let here = word.trailing_ones();
         len += here;
-        if here < WORD {
+        if here < WORD_BITS {
             break;
         }
     }
@@ -359,7 +359,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Bits, WORD};
+    use super::{Bits, WORD_BITS};
 
     type Plain = BTreeSet<u32>;
 
@@ -374,7 +374,7 @@ mod tests {
     fn words(plain: &Plain) -> Vec<u64> {
         let mut words = vec![0; 5];
         for index in plain {
-            words[(index / WORD) as usize] |= 1 << (index % WORD);
+            words[(index / WORD_BITS) as usize] |= 1 << (index % WORD_BITS);
         }
         words
     }

@@ -107,7 +107,7 @@ fn waits(state: &EngineState, id: JobId) -> bool {
 
 impl Ahead {
     /// Records that the pass has reached a job: its former reservation no longer excludes it.
-    fn come_to(&mut self, job: JobId, now: f64) {
+    fn reach(&mut self, job: JobId, now: f64) {
         self.own.take_if(|reservation| reservation.job != job);
         let Some(at) = self
             .before
@@ -264,7 +264,7 @@ impl Backfill for Hybrid {
         limit: f64,
     ) -> Option<Allocation> {
         let ahead = &mut self.groups[group.index()];
-        ahead.come_to(key.id(), self.now);
+        ahead.reach(key.id(), self.now);
         let shares = state.place(class)?;
         let beside = ahead.place(state, GroupedClass { group, class }, self.now, limit);
         Some(beside.unwrap_or(shares))
@@ -294,7 +294,7 @@ impl Backfill for Hybrid {
         limit: f64,
     ) -> Later {
         let ahead = &mut self.groups[group.index()];
-        ahead.come_to(key.id(), self.now);
+        ahead.reach(key.id(), self.now);
         let limit = length(limit);
         let PlannedStart {
             time: start,
@@ -332,7 +332,7 @@ impl Backfill for Hybrid {
         limit: f64,
     ) -> Verdict {
         let ahead = &mut self.groups[group.index()];
-        ahead.come_to(key.id(), self.now);
+        ahead.reach(key.id(), self.now);
         let Some(plan) = &ahead.plan else {
             return Verdict::Pending(Cause::Unfit);
         };

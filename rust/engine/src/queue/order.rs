@@ -28,21 +28,25 @@ pub enum Order {
 impl Order {
     /// The priority of a job in this order, highest first; 0 if it is held.
     pub(crate) fn effective_priority(self, priority: u32, limit: f64, cores: u64) -> u32 {
-        const LAST: u32 = 1;
-        const FIRST: u32 = u32::MAX - 1;
+        const LAST_PRIORITY: u32 = 1;
+        const FIRST_PRIORITY: u32 = u32::MAX - 1;
         if matches!(priority, 0 | u32::MAX) {
             return priority;
         }
-        let size = || u32::try_from(cores).unwrap_or(FIRST).clamp(LAST, FIRST);
+        let size = || {
+            u32::try_from(cores)
+                .unwrap_or(FIRST_PRIORITY)
+                .clamp(LAST_PRIORITY, FIRST_PRIORITY)
+        };
         match self {
             Self::Priority => priority,
-            Self::Fifo => LAST,
+            Self::Fifo => LAST_PRIORITY,
             // The bits of non-negative numbers sort as the numbers do.
             #[expect(
                 clippy::cast_possible_truncation,
                 reason = "only close limits become equal"
             )]
-            Self::Shortest => FIRST - (limit.max(0.0) as f32).to_bits(),
+            Self::Shortest => FIRST_PRIORITY - (limit.max(0.0) as f32).to_bits(),
             Self::Smallest => u32::MAX - size(),
             Self::Largest => size(),
         }

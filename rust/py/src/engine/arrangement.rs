@@ -10,19 +10,19 @@ use super::columns::{self, ColumnType};
 use super::core_state::{CoreState, EngineCore};
 use crate::errors::EngineError;
 
-const ORDER: ColumnType<u64> = ColumnType {
+const ORDER_COLUMN: ColumnType<u64> = ColumnType {
     name: "order",
     expected: "a position in the columns",
     accepts: |_| true,
 };
-const SCORES: ColumnType<f64> = ColumnType {
+const SCORE_COLUMN: ColumnType<f64> = ColumnType {
     name: "score",
     expected: "a number",
     accepts: |score| !score.is_nan(),
 };
 
 /// The highest priority that an order assigns.
-const TOP: u32 = u32::MAX - 1;
+const MAX_ORDER_PRIORITY: u32 = u32::MAX - 1;
 
 /// Descending priorities along an order, given those from the last order, of which as many as
 /// possible are kept. `None` if all must change.
@@ -62,9 +62,11 @@ fn between(kept: &[Option<u32>]) -> Option<Vec<u32>> {
 
 /// Priorities that fall along an order of so many jobs, as far apart as they can be.
 fn apart(count: usize) -> Vec<u32> {
-    let step = TOP / u32::try_from(count).unwrap_or(TOP).max(1);
-    let places = 0..u32::try_from(count).unwrap_or(TOP);
-    places.map(|place| TOP - place * step.max(1)).collect()
+    let step = MAX_ORDER_PRIORITY / u32::try_from(count).unwrap_or(MAX_ORDER_PRIORITY).max(1);
+    let places = 0..u32::try_from(count).unwrap_or(MAX_ORDER_PRIORITY);
+    places
+        .map(|place| MAX_ORDER_PRIORITY - place * step.max(1))
+        .collect()
 }
 
 impl CoreState {
@@ -145,7 +147,7 @@ impl EngineCore {
         order: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let ids = columns::ids(ids)?;
-        let order = columns::each(order, ORDER)?;
+        let order = columns::each(order, ORDER_COLUMN)?;
         let mut used = vec![false; ids.len()];
         let mut first = Vec::with_capacity(order.len());
         for (row, found) in order.into_iter().enumerate() {
@@ -179,7 +181,7 @@ impl EngineCore {
         scores: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let ids = columns::ids(ids)?;
-        let scores = columns::each(scores, SCORES)?;
+        let scores = columns::each(scores, SCORE_COLUMN)?;
         if scores.len() != ids.len() {
             let (expected, found) = (ids.len(), scores.len());
             return Err(EngineError::new_err(format!(

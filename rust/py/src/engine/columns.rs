@@ -20,22 +20,22 @@ pub(super) struct ColumnType<T> {
     pub accepts: fn(T) -> bool,
 }
 
-pub(super) const IDS: ColumnType<u64> = ColumnType {
+pub(super) const ID_COLUMN: ColumnType<u64> = ColumnType {
     name: "ids",
     expected: "a job id from 0 to 18446744073709551615",
     accepts: |_| true,
 };
-pub(super) const SHAPES: ColumnType<u32> = ColumnType {
+pub(super) const SHAPE_COLUMN: ColumnType<u32> = ColumnType {
     name: "shapes",
     expected: "a shape of this engine",
     accepts: |_| true,
 };
-pub(super) const PRIORITIES: ColumnType<u32> = ColumnType {
+pub(super) const PRIORITY_COLUMN: ColumnType<u32> = ColumnType {
     name: "priorities",
     expected: "a priority from 0 (held) to 4294967295",
     accepts: |_| true,
 };
-pub(super) const DURATIONS: ColumnType<f64> = ColumnType {
+pub(super) const DURATION_COLUMN: ColumnType<f64> = ColumnType {
     name: "durations",
     expected: "seconds from 0 (no limit) on",
     accepts: |seconds| seconds >= 0.0 && seconds.is_finite(),
@@ -160,7 +160,7 @@ impl<T: Number> Column<T> {
 
 /// The ids of a call: a number alone is one id.
 pub(super) fn ids(source: &Bound<'_, PyAny>) -> PyResult<Vec<JobId>> {
-    Ok(match Column::any(source, IDS)? {
+    Ok(match Column::any(source, ID_COLUMN)? {
         Column::All(id) => vec![JobId::new(id)],
         Column::Each(ids) => ids.into_iter().map(JobId::new).collect(),
     })

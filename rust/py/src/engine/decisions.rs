@@ -71,7 +71,7 @@ impl CoreState {
             }
         }
         for id in &started.ids {
-            self.accuracy.started(JobId::new(*id), now);
+            self.accuracy.record_start(JobId::new(*id), now);
         }
         self.forget(started.ids.iter().copied().map(JobId::new));
         self.forget(denied.iter().map(|(id, _)| JobId::new(*id)));

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 use rustc_hash::FxHashSet;
 
-use super::columns::{self, Column, DURATIONS, Names, PRIORITIES, SHAPES};
+use super::columns::{self, Column, DURATION_COLUMN, Names, PRIORITY_COLUMN, SHAPE_COLUMN};
 use super::core_state::{CoreState, EngineCore, NamedShape};
 use crate::errors::{EngineError, JobspecError, raised};
 use crate::idset::PyIdSet;
@@ -91,9 +91,9 @@ impl EngineCore {
         let (py, now) = (ids.py(), now.map(time).transpose()?);
         let ids = columns::ids(ids)?;
         let rows = ids.len();
-        let shapes = Column::read(shapes, SHAPES, rows)?;
-        let durations = Column::read(durations, DURATIONS, rows)?;
-        let priorities = Column::read(priorities, PRIORITIES, rows)?;
+        let shapes = Column::read(shapes, SHAPE_COLUMN, rows)?;
+        let durations = Column::read(durations, DURATION_COLUMN, rows)?;
+        let priorities = Column::read(priorities, PRIORITY_COLUMN, rows)?;
         let queues = Names::read(queues, "queues", rows)?;
         let mut state = self.lock()?;
         let state = &mut *state;
@@ -141,7 +141,7 @@ impl EngineCore {
     ) -> PyResult<()> {
         let now = now.map(time).transpose()?;
         let ids = columns::ids(ids)?;
-        let priorities = Column::read(priorities, PRIORITIES, ids.len())?;
+        let priorities = Column::read(priorities, PRIORITY_COLUMN, ids.len())?;
         if jobspecs.len() != ids.len() {
             let (expected, found) = (ids.len(), jobspecs.len());
             return Err(EngineError::new_err(format!(
@@ -242,7 +242,7 @@ impl EngineCore {
         priorities: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
         let ids = columns::ids(ids)?;
-        let priorities = Column::read(priorities, PRIORITIES, ids.len())?;
+        let priorities = Column::read(priorities, PRIORITY_COLUMN, ids.len())?;
         let mut state = self.lock()?;
         let state = &mut *state;
         Ok(py.detach(|| {

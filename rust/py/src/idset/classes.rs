@@ -10,7 +10,7 @@ use crate::errors::IdsetError;
 use crate::guarded::Guarded;
 
 /// Texts of more bytes are read without the GIL.
-pub(super) const LONG_TEXT: usize = 4096;
+pub(super) const MAX_ATTACHED_TEXT_BYTES: usize = 4096;
 
 /// Common interface of the mutable and the frozen class.
 pub(crate) trait Ids: Sized {

@@ -4,10 +4,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyRange};
 
-/// Number of ids in the first chunk, and the maximum.
-const SIZES: (usize, usize) = (16, 1024);
+/// The size of the first chunk.
+const FIRST_CHUNK_IDS: usize = 16;
+/// The maximum size of a chunk.
+const MAX_CHUNK_IDS: usize = 1024;
 /// A run of at least this many ids is yielded as a `range`.
-const LONG_RUN: u32 = 64;
+const MIN_RUN_IDS: u32 = 64;
 
 /// Iterator over the ids of a snapshot: lists of ids, and ranges for long runs.
 #[pyclass(module = "penstock.idset", name = "IDsetChunks")]
@@ -46,7 +48,7 @@ impl Chunks {
                 break;
             };
             let (first, last) = (*run.start(), *run.end());
-            if last - first >= LONG_RUN {
+            if last - first >= MIN_RUN_IDS {
                 // It comes as a range of its own, next time if there is something before it.
                 if ids.is_empty() {
                     self.left = rest(
@@ -79,7 +81,7 @@ impl Chunks {
             }
         }
         self.left = end.and_then(|end| rest((lo, hi), self.reverse, end));
-        self.size = (self.size * 2).min(SIZES.1);
+        self.size = (self.size * 2).min(MAX_CHUNK_IDS);
         if ids.is_empty() {
             return Ok(None);
         }
@@ -107,7 +109,7 @@ fn chained(py: Python<'_>, set: IdSet, reverse: bool) -> PyResult<Bound<'_, PyAn
         set,
         reverse,
         left: Some((0, IdSet::MAX_ID)),
-        size: SIZES.0,
+        size: FIRST_CHUNK_IDS,
     };
     from_iterable.bind(py).call1((Bound::new(py, chunks)?,))
 }

@@ -6,7 +6,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyByteArray, PyBytes, PyFrozenSet, PyInt, PyRange, PySet, PyString, PyType};
 
 use super::buffer;
-use super::classes::{Ids as _, LONG_TEXT, PyFrozenIdSet, PyIdSet, invalid};
+use super::classes::{Ids as _, MAX_ATTACHED_TEXT_BYTES, PyFrozenIdSet, PyIdSet, invalid};
 use crate::errors::{raised, warn_mended};
 use crate::shared::{detached, type_name};
 
@@ -14,7 +14,9 @@ fn parse(text: &Bound<'_, PyString>) -> PyResult<IdSet> {
     let py = text.py();
     // A lone surrogate is shown by its replacement character, and rejected like any other.
     let text = text.to_string_lossy();
-    let parsed = detached(py, text.len() > LONG_TEXT, || text.parse::<IdSet>());
+    let parsed = detached(py, text.len() > MAX_ATTACHED_TEXT_BYTES, || {
+        text.parse::<IdSet>()
+    });
     parsed.map_err(raised)
 }
 
@@ -22,7 +24,9 @@ fn parse(text: &Bound<'_, PyString>) -> PyResult<IdSet> {
 pub(super) fn parse_lenient(text: &Bound<'_, PyString>) -> PyResult<(IdSet, Vec<String>)> {
     let py = text.py();
     let text = text.to_string_lossy();
-    let parsed = detached(py, text.len() > LONG_TEXT, || IdSet::parse_lenient(&text));
+    let parsed = detached(py, text.len() > MAX_ATTACHED_TEXT_BYTES, || {
+        IdSet::parse_lenient(&text)
+    });
     let (set, mended) = parsed.map_err(raised)?;
     Ok((set, mended.iter().map(ToString::to_string).collect()))
 }

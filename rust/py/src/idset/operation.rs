@@ -6,20 +6,20 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::{PySlice, PyTuple};
 
-use super::classes::{Ids, LONG_TEXT};
+use super::classes::{Ids, MAX_ATTACHED_TEXT_BYTES};
 use super::operand::{operand, required, set_of_ids};
 use crate::shared::{Stride, detached};
 
 /// Operations on sets of more bytes release the GIL.
-pub(super) const LONG_SET: usize = 512 * 1024;
+pub(super) const MAX_ATTACHED_BYTES: usize = 512 * 1024;
 /// Minimum step of a slice for which ids are looked up one by one.
-const LONG_STEP: usize = 256;
+const MIN_LOOKUP_STEP: usize = 256;
 /// Bytes of the longest range in a text.
-const RANGE_TEXT: usize = "4294967290-4294967294,".len();
+const MAX_RANGE_TEXT_BYTES: usize = "4294967290-4294967294,".len();
 
 pub(super) type Operation = fn(&IdSet, &IdSet) -> IdSet;
 fn is_long(left: &IdSet, right: &IdSet) -> bool {
-    left.heap_bytes().max(right.heap_bytes()) > LONG_SET
+    left.heap_bytes().max(right.heap_bytes()) > MAX_ATTACHED_BYTES
 }
 
 pub(super) fn apply(py: Python<'_>, operation: Operation, left: &IdSet, right: &IdSet) -> IdSet {
@@ -66,12 +66,15 @@ pub(super) fn text(py: Python<'_>, set: &IdSet, brackets: bool) -> PyResult<Stri
             set.to_text()
         }
     };
-    if set.heap_bytes() <= LONG_SET {
+    if set.heap_bytes() <= MAX_ATTACHED_BYTES {
         return Ok(write());
     }
     // A text that might exceed the memory is reserved first, to raise MemoryError.
     let ranges = set.range_count();
-    if String::new().try_reserve(RANGE_TEXT * ranges).is_err() {
+    if String::new()
+        .try_reserve(MAX_RANGE_TEXT_BYTES * ranges)
+        .is_err()
+    {
         let text = format!("no memory for the text of {ranges} ranges");
         return Err(PyMemoryError::new_err(text));
     }
@@ -82,11 +85,11 @@ pub(super) fn text(py: Python<'_>, set: &IdSet, brackets: bool) -> PyResult<Stri
 pub(super) fn sliced(py: Python<'_>, set: &IdSet, slice: &Bound<'_, PySlice>) -> PyResult<IdSet> {
     let stride = Stride::new(slice, usize::try_from(set.len())?)?;
     let (range, step) = stride.ascending();
-    Ok(detached(py, stride.count > LONG_TEXT, || {
+    Ok(detached(py, stride.count > MAX_ATTACHED_TEXT_BYTES, || {
         let part = set.slice(range.start as u64..range.end as u64);
         if step == 1 {
             part
-        } else if step > LONG_STEP {
+        } else if step > MIN_LOOKUP_STEP {
             let positions = (0..part.len()).step_by(step);
             positions
                 .filter_map(|position| part.nth(position))

@@ -68,19 +68,19 @@ pub(super) fn run<T: Send + 'static>(
     watch.check(py, report)?;
     let watch = Arc::new(watch);
     let watched = Arc::clone(&watch);
-    let (sender, mut outcome) = sync_channel(1);
+    let (sender, mut receiver) = sync_channel(1);
     let thread = thread::Builder::new().name("simulation".to_owned());
     let thread = thread.spawn(move || {
         // The receiver may be gone.
         let _ = sender.send(work(&watched));
     })?;
     let mut wait = |within| {
-        let outcome = &mut outcome;
-        py.detach(move || outcome.recv_timeout(within))
+        let receiver = &mut receiver;
+        py.detach(move || receiver.recv_timeout(within))
     };
     loop {
         match wait(SIGNAL_CHECK_INTERVAL) {
-            Ok(outcome) => return Ok(outcome),
+            Ok(result) => return Ok(result),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(fallen(thread)),
         }
@@ -97,5 +97,5 @@ fn fallen(thread: JoinHandle<()>) -> PyErr {
     if let Err(panicked) = thread.join() {
         panic::resume_unwind(panicked);
     }
-    PyRuntimeError::new_err("the thread of a simulation has ended without an outcome")
+    PyRuntimeError::new_err("the thread of a simulation has ended without a result")
 }

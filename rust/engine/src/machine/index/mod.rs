@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use self::scale::{Scale, Siblings};
 
 /// Children per entry.
-const WIDTH: usize = 16;
-const WIDTH_U32: u32 = 16;
+const BLOCK_WIDTH: usize = 16;
+const BLOCK_WIDTH_U32: u32 = 16;
 
 /// A range of numbers, both ends included, prepared for searches in one tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,15 +37,15 @@ pub(crate) struct Tree {
 }
 
 #[inline]
-fn block<T>(items: &[T], number: usize) -> &[T; WIDTH] {
-    items[number * WIDTH..]
+fn block<T>(items: &[T], number: usize) -> &[T; BLOCK_WIDTH] {
+    items[number * BLOCK_WIDTH..]
         .first_chunk()
         .expect("levels are padded to whole blocks")
 }
 
 /// The subset of an entry's `bits` that another entry of its block has too.
 #[inline]
-fn others(siblings: &[u64; WIDTH], at: usize, bits: u64) -> u64 {
+fn others(siblings: &[u64; BLOCK_WIDTH], at: usize, bits: u64) -> u64 {
     if bits.is_power_of_two() {
         let shift = bits.trailing_zeros();
         let having: u64 = siblings.iter().map(|word| word >> shift & 1).sum();
@@ -53,7 +53,7 @@ fn others(siblings: &[u64; WIDTH], at: usize, bits: u64) -> u64 {
     }
     let siblings = siblings.iter().enumerate();
     let all = siblings.fold(0, |all, (index, entry)| {
-        all | if index == at % WIDTH { 0 } else { *entry }
+        all | if index == at % BLOCK_WIDTH { 0 } else { *entry }
     });
     all & bits
 }
@@ -68,9 +68,12 @@ impl Tree {
             counts[*number as usize] += 1;
         }
         let sum = leaves.iter().map(|number| u64::from(*number)).sum();
-        leaves.resize(leaves.len().next_multiple_of(WIDTH).max(WIDTH), 0);
+        leaves.resize(
+            leaves.len().next_multiple_of(BLOCK_WIDTH).max(BLOCK_WIDTH),
+            0,
+        );
         let scale = Scale::new(max);
-        let blocks = leaves.chunks_exact(WIDTH);
+        let blocks = leaves.chunks_exact(BLOCK_WIDTH);
         let mut level: Vec<u64> = blocks
             .map(|block| {
                 block
@@ -80,8 +83,8 @@ impl Tree {
             .collect();
         let mut levels = Vec::new();
         while level.len() > 1 {
-            level.resize(level.len().next_multiple_of(WIDTH), 0);
-            let blocks = level.chunks_exact(WIDTH);
+            level.resize(level.len().next_multiple_of(BLOCK_WIDTH), 0);
+            let blocks = level.chunks_exact(BLOCK_WIDTH);
             let next = blocks
                 .map(|block| block.iter().fold(0, |all, mask| all | mask))
                 .collect();
@@ -119,7 +122,7 @@ impl Tree {
 
     /// The block of a leaf.
     pub fn block_of(leaf: u32) -> u32 {
-        leaf / WIDTH_U32
+        leaf / BLOCK_WIDTH_U32
     }
 
     /// Changes the number of a leaf without its ancestors, until its block is
@@ -147,7 +150,7 @@ impl Tree {
     /// Changes the number of a leaf.
     #[inline]
     pub fn set(&mut self, leaf: u32, number: u32) {
-        let at = leaf as usize / WIDTH;
+        let at = leaf as usize / BLOCK_WIDTH;
         let before = self.leaves[leaf as usize];
         if before == number {
             return;
@@ -184,15 +187,15 @@ impl Tree {
             }
             let mut above = mask;
             if level + 1 < self.levels.len() {
-                above |= self.levels[level + 1][at / WIDTH];
+                above |= self.levels[level + 1][at / BLOCK_WIDTH];
                 let lost = before & !mask;
                 if lost != 0 {
                     // As in `set`, read before the entry is written.
-                    above &= !lost | others(block(&self.levels[level], at / WIDTH), at, lost);
+                    above &= !lost | others(block(&self.levels[level], at / BLOCK_WIDTH), at, lost);
                 }
             }
             self.levels[level][at] = mask;
-            (at, mask) = (at / WIDTH, above);
+            (at, mask) = (at / BLOCK_WIDTH, above);
         }
     }
 
@@ -214,13 +217,13 @@ impl Tree {
         if start >= self.len || root.is_none_or(|root| root & query.mask == 0) {
             return None;
         }
-        let (mut at, skip) = (start as usize / WIDTH, start as usize % WIDTH);
+        let (mut at, skip) = (start as usize / BLOCK_WIDTH, start as usize % BLOCK_WIDTH);
         if start == 0 {
             at = self.descend(self.levels.len() - 1, 0, query.mask);
         }
         loop {
             // Numbers may share a bit: a block with the bit may have no leaf that meets the query.
-            let skip = if at == start as usize / WIDTH {
+            let skip = if at == start as usize / BLOCK_WIDTH {
                 skip
             } else {
                 0
@@ -238,13 +241,13 @@ impl Tree {
             return;
         };
         let (low, span) = (query.low, query.high - query.low);
-        let mut next = Some(first as usize / WIDTH);
+        let mut next = Some(first as usize / BLOCK_WIDTH);
         while let Some(at) = next {
-            let start = u32::try_from(at * WIDTH).unwrap_or(u32::MAX);
+            let start = u32::try_from(at * BLOCK_WIDTH).unwrap_or(u32::MAX);
             // No branch per leaf: which of them match is hard to predict.
-            let (mut leaves, mut count) = ([0; WIDTH], 0);
+            let (mut leaves, mut count) = ([0; BLOCK_WIDTH], 0);
             for (leaf, number) in (start..).zip(block(&self.leaves, at)) {
-                leaves[count % WIDTH] = leaf;
+                leaves[count % BLOCK_WIDTH] = leaf;
                 count += usize::from(number.wrapping_sub(low) <= span);
             }
             if see(&leaves[..count]).is_break() {
@@ -262,7 +265,7 @@ impl Tree {
         let found = leaves
             .iter()
             .position(|number| number.wrapping_sub(low) <= span)?;
-        u32::try_from(at * WIDTH + skip + found).ok()
+        u32::try_from(at * BLOCK_WIDTH + skip + found).ok()
     }
 
     /// The first block of leaves after `after` with a bit of the mask.
@@ -272,12 +275,12 @@ impl Tree {
         // Climb while no entry to the right within the block has a bit of the mask.
         loop {
             let entries = self.levels.get(level).filter(|level| level.len() > 1)?;
-            let right = &block(entries, at / WIDTH)[at % WIDTH + 1..];
+            let right = &block(entries, at / BLOCK_WIDTH)[at % BLOCK_WIDTH + 1..];
             if let Some(found) = right.iter().position(|entry| entry & mask != 0) {
                 at += found + 1;
                 break;
             }
-            at /= WIDTH;
+            at /= BLOCK_WIDTH;
             level += 1;
         }
         Some(self.descend(level, at, mask))
@@ -290,7 +293,7 @@ impl Tree {
         for level in self.levels[..level].iter().rev() {
             let mut children = block(level, at).iter();
             let found = children.position(|entry| entry & mask != 0);
-            at = at * WIDTH + found.unwrap_or_default();
+            at = at * BLOCK_WIDTH + found.unwrap_or_default();
         }
         at
     }

@@ -10,9 +10,9 @@ pub(super) struct Scale {
 }
 
 /// Bits per word.
-const BITS: u32 = u64::BITS;
+const WORD_BITS: u32 = u64::BITS;
 /// The numbers up to this one have a bit each: small requests ask for them.
-const EXACT: u32 = 16;
+const MAX_EXACT_NUMBER: u32 = 16;
 
 /// The first and the last of the numbers that share a bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,9 +23,9 @@ pub(super) struct Siblings {
 
 impl Scale {
     pub fn new(max: u32) -> Self {
-        let mut starts: Vec<u32> = (1..=max.min(EXACT)).collect();
-        if max <= BITS {
-            starts.extend(EXACT + 1..=max);
+        let mut starts: Vec<u32> = (1..=max.min(MAX_EXACT_NUMBER)).collect();
+        if max <= WORD_BITS {
+            starts.extend(MAX_EXACT_NUMBER + 1..=max);
             return Self {
                 bits: Box::default(),
                 starts: starts.into(),
@@ -33,8 +33,10 @@ impl Scale {
         }
         // The numbers of a bit begin with an even one, because most requests ask for even numbers;
         // the largest number, a whole node, has a bit of its own.
-        let step = (max - EXACT).div_ceil(BITS - EXACT - 2).next_multiple_of(2);
-        let mut start = EXACT + 1;
+        let step = (max - MAX_EXACT_NUMBER)
+            .div_ceil(WORD_BITS - MAX_EXACT_NUMBER - 2)
+            .next_multiple_of(2);
+        let mut start = MAX_EXACT_NUMBER + 1;
         while start < max {
             starts.push(start);
             start = (start / step + 1) * step;
@@ -87,7 +89,7 @@ impl Scale {
     /// The masks of the numbers from `low`, which is not 0, to `high`, both included.
     pub fn range(&self, low: u32, high: u32) -> u64 {
         let from = u64::MAX << self.bit(low);
-        let to = u64::MAX >> (BITS - 1 - self.bit(high));
+        let to = u64::MAX >> (WORD_BITS - 1 - self.bit(high));
         from & to
     }
 }

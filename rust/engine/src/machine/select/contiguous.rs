@@ -6,8 +6,8 @@ use crate::machine::index::Tree;
 
 /// Number of fitting leaves that are examined, per requested unit and at least: a span beyond them
 /// is not found.
-const EXAMINED_PER_UNIT: usize = 8;
-const MIN_EXAMINED: usize = 64;
+const LEAVES_PER_UNIT: usize = 8;
+const MIN_EXAMINED_LEAVES: usize = 64;
 
 /// The first leaf of the smallest span of ranks with enough units; of equal spans the first.
 ///
@@ -21,7 +21,7 @@ pub(in super::super) fn smallest_span(
     units: impl Fn(u32) -> u32,
     rank: impl Fn(u32) -> u32,
 ) -> Option<u32> {
-    let most = MIN_EXAMINED.max((want as usize).saturating_mul(EXAMINED_PER_UNIT));
+    let most = MIN_EXAMINED_LEAVES.max((want as usize).saturating_mul(LEAVES_PER_UNIT));
     let units = |leaf: u32| u64::from(units(leaf));
     let want = u64::from(want);
     // Leaves with their ranks; those from `front` on have just enough units, once there are enough.
@@ -63,7 +63,7 @@ pub(in super::super) fn smallest_row(
     rank: impl Fn(u32) -> u32,
 ) -> Option<u32> {
     let want = want as usize;
-    let most = MIN_EXAMINED.max(want.saturating_mul(EXAMINED_PER_UNIT));
+    let most = MIN_EXAMINED_LEAVES.max(want.saturating_mul(LEAVES_PER_UNIT));
     let mut found: Vec<u32> = Vec::with_capacity(most.min(4096));
     let mut best: Option<(u32, u32)> = None;
     let mut begin = 0;

@@ -16,7 +16,7 @@ use crate::quotas::Quotas;
 use crate::state::EngineState;
 
 /// The number of reservations that are moved up at once when resources become free.
-pub(super) const MOVED_AT_ONCE: usize = 256;
+pub(super) const MAX_MOVED_RESERVATIONS: usize = 256;
 
 /// How late, in seconds, a job may start and still be planned to end at its reserved end.
 const MAX_LATENESS_S: f64 = 0.25;
@@ -77,7 +77,7 @@ impl Default for GroupReservations {
             kept: None,
             in_units: None,
             expired: false,
-            near: MOVED_AT_ONCE,
+            near: MAX_MOVED_RESERVATIONS,
             behind: false,
             rounds: 1,
             head: None,
@@ -255,7 +255,7 @@ impl GroupReservations {
         }
     }
 
-    /// Moves reservations up to freed resources: the next [`MOVED_AT_ONCE`] in the order of their
+    /// Moves reservations up to freed resources: the next [`MAX_MOVED_RESERVATIONS`] in the order of their
     /// starts, each to its earliest time with all others kept, until none moves; of the other
     /// reservations, only those that can start now.
     pub fn compress(&mut self, state: &mut EngineState, pass: &mut Pass) {

@@ -10,7 +10,7 @@ use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
 use super::pass::Reservation;
-use super::reservations::MOVED_AT_ONCE;
+use super::reservations::MAX_MOVED_RESERVATIONS;
 use crate::availability_profile::Interval;
 use crate::ids::{GroupId, NodeIndex};
 use crate::plan::{Plan, length};
@@ -298,7 +298,7 @@ impl History {
             let Some(kept) = &reserved.kept else {
                 continue;
             };
-            let anew = |without: Option<JobId>, state: &mut EngineState| {
+            let planned_again = |without: Option<JobId>, state: &mut EngineState| {
                 let mut plan = Plan::of(state, GroupId::new(group), self.now);
                 // Jobs that have started a little late keep their planned end.
                 for (handle, until) in kept.until() {
@@ -314,7 +314,7 @@ impl History {
                 plan
             };
             let state = &mut self.engine.state;
-            let mut other = anew(None, state);
+            let mut other = planned_again(None, state);
             if !kept.is_in_step(state) || other.is_aggregate() != kept.plan.is_aggregate() {
                 // Jobs of another group have started since, or the last job of a kind has.
                 continue;
@@ -342,7 +342,7 @@ impl History {
             }
             for id in reserved.by_id.keys() {
                 let state = &mut self.engine.state;
-                let mut without = anew(Some(*id), state);
+                let mut without = planned_again(Some(*id), state);
                 let handle = state.jobs.find(*id).unwrap();
                 let PendingClass { class, limit } = state.pending_class(handle).unwrap();
                 let shape = state.queue.classes[class.index()].shape;
@@ -358,7 +358,7 @@ impl History {
 /// The number of near reservations, whether the queues are separate groups, and the operations,
 /// most of them followed by a pass.
 fn histories() -> impl Strategy<Value = (usize, bool, Vec<(Deed, bool)>)> {
-    let near = prop_oneof![Just(1), Just(2), Just(MOVED_AT_ONCE)];
+    let near = prop_oneof![Just(1), Just(2), Just(MAX_MOVED_RESERVATIONS)];
     let deeds = (0_u32..4).prop_flat_map(|kind| {
         let deed = (deed(kind), prop::bool::weighted(0.7));
         prop::collection::vec(deed, 1..80)
@@ -404,7 +404,7 @@ fn a_job_with_the_id_of_another_gets_what_it_asks_for_itself() {
         duration: limit,
         constraint: None,
     };
-    let mut history = History::new(MOVED_AT_ONCE, false);
+    let mut history = History::new(MAX_MOVED_RESERVATIONS, false);
     history.submit(JobId::new(1), job(6, 10.0), false);
     history.pass();
     history.submit(JobId::new(2), job(1, 10.0), false);
