@@ -50,7 +50,7 @@ GRAPH = {
     "nodes": [vertex(0, type="node"), vertex(1, rank=19), vertex(2)],
     "edges": [edge("0", "1"), edge("0", "2")],
 }
-WHOLE = {
+FULL_R = {
     **EXAMPLE,
     "scheduling": {"graph": GRAPH},
     "attributes": {"system": {"scheduler": {"queue": "batch"}}},
@@ -104,11 +104,11 @@ def test_an_allocation_suffices_for_execution_and_for_a_child_instance(tmp_path)
 
 @requirement("rfc20.document.keys", "rfc20.document.valid")
 def test_the_keys_make_a_document_an_r():
-    assert set(written(WHOLE)) == {"version", "execution", "scheduling", "attributes"}
+    assert set(written(FULL_R)) == {"version", "execution", "scheduling", "attributes"}
     assert set(written(EXAMPLE)) == {"version", "execution"}
     bare = {"version": 1, "scheduling": {"graph": GRAPH}}
     assert written(bare) == bare
-    assert ResourceSet.verify(WHOLE) == ResourceSet.verify(bare) == []
+    assert ResourceSet.verify(FULL_R) == ResourceSet.verify(bare) == []
     for document in ({"version": 1}, {"version": 1, "attributes": {}}, {"execution": {}}, {}, []):
         with pytest.raises(ResourceSetError, match="invalid R"):
             ResourceSet(json.dumps(document))
@@ -122,14 +122,14 @@ def test_the_keys_make_a_document_an_r():
     "rfc20.attributes.system",
 )
 def test_scheduling_and_attributes_are_carried_unchanged():
-    assert written(WHOLE)["scheduling"] == {"graph": GRAPH}
-    assert written(WHOLE)["attributes"] == WHOLE["attributes"]
-    assert ResourceSet(WHOLE).attributes["system"]["scheduler"] == {"queue": "batch"}
+    assert written(FULL_R)["scheduling"] == {"graph": GRAPH}
+    assert written(FULL_R)["attributes"] == FULL_R["attributes"]
+    assert ResourceSet(FULL_R).attributes["system"]["scheduler"] == {"queue": "batch"}
     # A part of the set keeps them, too.
-    part = ResourceSet(WHOLE).restrict(ranks="19")
-    assert part.attributes == WHOLE["attributes"]
+    part = ResourceSet(FULL_R).restrict(ranks="19")
+    assert part.attributes == FULL_R["attributes"]
     for key in ("scheduling", "attributes"):
-        assert key in error_of(key, [1], WHOLE)
+        assert key in error_of(key, [1], FULL_R)
     # Other keys of `attributes` are reserved, and carried.
     future = {"system": {}, "user": {"x": 1}}
     assert written({**EXAMPLE, "attributes": future})["attributes"] == future
@@ -291,16 +291,16 @@ def test_an_r_expires_after_it_starts():
 
 def problems(path, value=None):
     """The problems of the graph after a change, as one text."""
-    return "\n".join(ResourceSet.verify(changed(WHOLE, f"scheduling.{path}", value), jgf=True))
+    return "\n".join(ResourceSet.verify(changed(FULL_R, f"scheduling.{path}", value), jgf=True))
 
 
 @requirement("rfc20.scheduling.graph")
 def test_the_graph_is_checked_on_request():
-    assert ResourceSet.verify(WHOLE, jgf=True) == []
-    ResourceSet(WHOLE).validate_scheduling()
+    assert ResourceSet.verify(FULL_R, jgf=True) == []
+    ResourceSet(FULL_R).validate_scheduling()
     assert "graph" in problems("graph")
     assert "graph.nodes" in problems("graph.nodes")
-    broken = changed(WHOLE, "scheduling.graph.nodes")
+    broken = changed(FULL_R, "scheduling.graph.nodes")
     with pytest.raises(ResourceSetError, match=r"scheduling\.graph\.nodes"):
         ResourceSet(broken).validate_scheduling()
     # Without a check it is carried: the scheduler that wrote it understands it.

@@ -239,7 +239,7 @@ def test_ready_comes_after_the_end_of_hello():
     assert topics(sched.deliver(*answers)) == ["job-manager.sched-ready"]
 
 
-def script(**refused):
+def script(**errnums):
     """A broker's responses to a scheduler, some of them errors."""
     resources = {"resources": inventory().to_dict(), "up": "0-3"}
     answers = {
@@ -248,7 +248,7 @@ def script(**refused):
         "job-manager.sched-hello": [{"errnum": ENODATA}],
         "job-manager.sched-ready": [{"payload": {"count": 0}}],
     }
-    wrong = {f"job-manager.sched-{name}": [{"errnum": errnum}] for name, errnum in refused.items()}
+    wrong = {f"job-manager.sched-{name}": [{"errnum": errnum}] for name, errnum in errnums.items()}
     return Wire({**answers, **wrong})
 
 

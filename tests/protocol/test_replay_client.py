@@ -19,7 +19,7 @@ ONE, COPIES, HELLO = 33051115520, [36071014400, 36071014401, 36071014402], 38637
 # Which jobs have ended when a line is recorded.
 ENDS = {15: [ONE], 53: [HELLO], 59: COPIES[:2], 70: COPIES[2:]}
 # Streams whose contents are compared as a whole, whichever way they are cut into responses.
-WHOLE = ("job-info.eventlog-watch", "job-list.list")
+JOINED_STREAMS = ("job-info.eventlog-watch", "job-list.list")
 # Answers that must be equal, not only of a kind.
 EQUAL = (
     "groups.get",
@@ -173,7 +173,7 @@ def test_the_command_line_gets_responses_of_the_recorded_kind() -> None:
         rejected = differences.rejected(request)
         if rejected is not None:
             assert [response.errnum for response in ours] == [rejected], place
-        elif request.message.topic in WHOLE:
+        elif request.message.topic in JOINED_STREAMS:
             compare_streams(exchange, replay, differences)
         else:
             assert len(ours) == len(exchange.recorded), place

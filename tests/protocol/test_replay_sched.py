@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from actors import ExecutionService, User, copy_of, translated
 from inprocess import Instance, Peer
-from recordings import NOTHING, Differences, Frame, frames, payload_of, unlike
+from recordings import NO_MESSAGE, Differences, Frame, frames, payload_of, unlike
 
 from penstock._core import (
     ALLOC_ANNOTATE,
@@ -30,7 +30,7 @@ RELOAD = frames("sched-reload")
 # Names for the jobs of the recording, by id.
 A, B, C, D, E, F = 55784243200, 59374567424, 63434653696, 65414365184, 67628957696, 179230998528
 # Keys whose values must be equal on both sides; of others only the kind is compared.
-EXACT = ("id", "priority", "jobs", "count", "up", "down", "final", "type", "expiration")
+EXACT_KEYS = ("id", "priority", "jobs", "count", "up", "down", "final", "type", "expiration")
 
 
 def inventory() -> ResourceSet:
@@ -91,7 +91,7 @@ class InstanceInPlaceOfTheBroker:
         """Expects our instance to send a message of the recorded kind now."""
         self.instance.settle()
         self.came += self.scheduler.take()
-        if self.differences.listed(frame) == [NOTHING]:
+        if self.differences.listed(frame) == [NO_MESSAGE]:
             return
         ours = self.came.pop(0) if self.came else None
         self.differences.check(frame, ours)
@@ -99,7 +99,7 @@ class InstanceInPlaceOfTheBroker:
         if ours.kind == "request":
             self.received.append(ours)
         expected, said = translated(frame.payload, self.ids), payload_of(ours)
-        for key in EXACT:
+        for key in EXACT_KEYS:
             assert said.get(key) == expected.get(key), f"{frame.place}: {key}"
 
     def replay(self, recorded: list[Frame], script: dict[int, Callable[[], None]]) -> None:

@@ -11,7 +11,7 @@ from ends import SlowScheduler
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
-from jobmachine import WHOLE, Jobs, limits, places
+from jobmachine import ALL_NODES_SPEC, Jobs, limits, places
 from watch import SchedulerWatch
 
 
@@ -26,7 +26,7 @@ class Allocation(Jobs):
     def some_run_and_some_wait(self, limit: int | None, running: bool, waiting: int) -> None:
         self.scheduler_comes(limit)
         if running:
-            self.submit(WHOLE, 16)
+            self.submit(ALL_NODES_SPEC, 16)
         self.both_work()
         for _ in range(waiting):
             self.submit(jobspec_of(), 16)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock._core import Message
 
 NODES, CORES = 3, 2
-WHOLE = jobspec_of(nodes=NODES)
+ALL_NODES_SPEC = jobspec_of(nodes=NODES)
 MAX_JOBS = 10
 # RFC 30: what urgency 31 stands for.
 HIGHEST = 4294967295
@@ -224,7 +224,7 @@ class Jobs(RuleBasedStateMachine):
 
     def nothing_is_lost(self, scheduler: SlowScheduler) -> None:
         """A job for all resources is allocated."""
-        self.jobs.append(self.user.submit(WHOLE))
+        self.jobs.append(self.user.submit(ALL_NODES_SPEC))
         for _ in range(10):
             self.manager.work()
             self.instance.settle()

@@ -118,7 +118,7 @@ def by_rank(execution: dict[str, Any]) -> dict[str, Any]:
     return {**execution, "R_lite": ranks, "nodelist": hosts}
 
 
-NOTHING = "nothing is said"
+NO_MESSAGE = "nothing is said"
 
 
 class Differences:
@@ -169,7 +169,7 @@ class Differences:
 
     def check(self, frame: Frame, ours: Message | None) -> None:
         """Checks that our message differs from a recorded one as listed, and not otherwise."""
-        found = [NOTHING] if ours is None else unlike(ours, frame.message)
+        found = [NO_MESSAGE] if ours is None else unlike(ours, frame.message)
         assert found == self.listed(frame), f"{frame.place} {frame.message}: {found}"
 
     def all_seen(self) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SUMMARY = """Predict the effect of a change, without making it: the scheduler simulates a snapshot
 in which running jobs end at their time limits and nothing else is submitted."""
 
-SHOWN = 20
+MAX_SHOWN_JOBS = 20
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -94,9 +94,9 @@ def main(args: argparse.Namespace) -> int:
         return 0
     print(safe(answer["text"]))
     now = time.time()
-    for moved in answer["moved"][:SHOWN]:
+    for moved in answer["moved"][:MAX_SHOWN_JOBS]:
         print(f"  {_moved(moved, now)}")
-    if more := answer["moved"][SHOWN:]:
+    if more := answer["moved"][MAX_SHOWN_JOBS:]:
         print(f"  and {len(more)} more")
     return 0
 

@@ -12,7 +12,7 @@ from penstock.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FORMAT = "penstock-engine"
+FORMAT_NAME = "penstock-engine"
 """The `format` of a saved engine."""
 FORMAT_VERSION = 1
 """The version of the format that is written, and read."""
@@ -23,7 +23,7 @@ def write(core: EngineCore) -> bytes:
     pending = core.pending(0.0, held=True)
     running = core.running()["ids"].tolist()
     document = {
-        "format": FORMAT,
+        "format": FORMAT_NAME,
         "version": FORMAT_VERSION,
         "penstock": __version__,
         **json.loads(core.options),
@@ -59,8 +59,10 @@ def read(saved: bytes) -> EngineCore:
     except ValueError as error:
         raise EngineError(f"invalid saved engine: {error}") from None
     found = document.get("format") if isinstance(document, dict) else None
-    if found != FORMAT:
-        raise EngineError(f"invalid saved engine: format: expected `{FORMAT}`, found {found!r}")
+    if found != FORMAT_NAME:
+        raise EngineError(
+            f"invalid saved engine: format: expected `{FORMAT_NAME}`, found {found!r}"
+        )
     version = document.get("version")
     if version != FORMAT_VERSION:
         raise EngineError(

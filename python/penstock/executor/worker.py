@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     ResponseHandler = Callable[[Message], None]
 
 # Orders that are rejected after `close`.
-NEW = ("submit", "attach")
+NEW_JOB_COMMANDS = ("submit", "attach")
 
 log = logging.getLogger("penstock.executor")
 
@@ -83,9 +83,9 @@ class Worker(threading.Thread):
                 return
             if self._lost is not None:
                 raise NoInstanceError(str(self._lost))
-            if self._ended or (self._closing and what in NEW):
+            if self._ended or (self._closing and what in NEW_JOB_COMMANDS):
                 raise RuntimeError("the executor has been shut down")
-            if what in NEW:
+            if what in NEW_JOB_COMMANDS:
                 self._open.add(future)
             self._orders.append((what, future, value))
         self._ring()

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.hooks")
 
 # Commands that run at once; further ones are queued.
-MAX_RUNNING = 64
+MAX_RUNNING_HOOKS = 64
 # Output of one command that is logged: lines, and characters of a line.
-MAX_LINES = 1000
+MAX_LOGGED_LINES = 1000
 MAX_LINE_CHARACTERS = 4096
 # Seconds between SIGTERM and SIGKILL.
 KILL_DELAY_S = 5.0
@@ -69,7 +69,7 @@ class HookService:
         self._uri = uri
         self._children = system.children
         self._inherited = system.host.environment
-        self._slots = trio.CapacityLimiter(MAX_RUNNING)
+        self._slots = trio.CapacityLimiter(MAX_RUNNING_HOOKS)
         self._queued: list[_Run] = []
         self._wake = trio.Event()
         self._running: dict[int, _Run] = {}
@@ -265,7 +265,7 @@ class _Output:
     def __init__(self, process: ChildProcess, name: str) -> None:
         self._process = process
         self._name = name
-        self._left = MAX_LINES
+        self._left = MAX_LOGGED_LINES
         self._line = b""
 
     async def read(self) -> None:

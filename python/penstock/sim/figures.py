@@ -25,14 +25,14 @@ __all__ = [
     "span",
 ]
 
-WIDE, HALF = Size(1080, 260), Size(530, 300)
+FULL_WIDTH, HALF_WIDTH = Size(1080, 260), Size(530, 300)
 TIME_BINS = 240
 CURVE_POINTS = 240
 SLOWDOWN_BOUND_S = 10.0
 ERROR_CLASSES = 7
 
 # From which error on a job is in which class of the histogram; the sign is that of the error.
-ERRORS = {"1 min": 60.0, "10 min": 600.0, "1 h": 3600.0, "6 h": 6 * 3600.0, "1 d": 86400.0}
+ERROR_BOUNDS_S = {"1 min": 60.0, "10 min": 600.0, "1 h": 3600.0, "6 h": 6 * 3600.0, "1 d": 86400.0}
 
 
 def span(study: Study) -> tuple[float, float]:
@@ -73,7 +73,7 @@ def over_time(study: Study) -> list[str]:
             y=Axis("cores in use", unit="share", low=0.0, high=1.0),
             step=True,
             fill=fill,
-            size=WIDE,
+            size=FULL_WIDTH,
         ),
         lines(
             queued,
@@ -82,7 +82,7 @@ def over_time(study: Study) -> list[str]:
             y=Axis("jobs", low=0.0),
             step=True,
             fill=fill,
-            size=WIDE,
+            size=FULL_WIDTH,
         ),
     ]
 
@@ -99,14 +99,14 @@ def distributions(study: Study) -> list[str]:
             title="Wait",
             x=Axis("waits at most", "duration", log=True, low=1.0, high=max(longest, 60.0)),
             y=Axis("of the jobs", unit="share", low=0.0, high=1.0),
-            size=HALF,
+            size=HALF_WIDTH,
         ),
         lines(
             [_shares(name, values, 1.0) for name, values in slow],
             title="Bounded slowdown",
             x=Axis("slowed down at most", log=True, low=1.0, high=max(worst, 10.0)),
             y=Axis("of the jobs", unit="share", low=0.0, high=1.0),
-            size=HALF,
+            size=HALF_WIDTH,
         ),
     ]
 
@@ -141,7 +141,7 @@ def size_classes(study: Study) -> list[str]:
             title="Wait by size (5, 25, 50, 75, 95 %; the dot is the mean)",
             x=label,
             y=Axis("wait", "duration", log=True, low=1.0, high=max(longest * 1.2, 60.0)),
-            size=HALF,
+            size=HALF_WIDTH,
         ),
         bars(
             names,
@@ -149,7 +149,7 @@ def size_classes(study: Study) -> list[str]:
             title="Mean bounded slowdown by size",
             x=label,
             y=Axis("slowdown", log=True, low=min(1.0, least)),
-            size=HALF,
+            size=HALF_WIDTH,
         ),
     ]
 
@@ -221,18 +221,18 @@ def nothing_in(study: Study, window: tuple[float, float]) -> str | None:
 
 def errors(study: Study) -> str | None:
     """The errors of estimated starts; None without estimates."""
-    names = [f"> {bound} early" for bound in reversed(ERRORS)]
-    names += [f"within {next(iter(ERRORS))}"]
-    names += [f"> {bound} late" for bound in ERRORS]
+    names = [f"> {bound} early" for bound in reversed(ERROR_BOUNDS_S)]
+    names += [f"within {next(iter(ERROR_BOUNDS_S))}"]
+    names += [f"> {bound} late" for bound in ERROR_BOUNDS_S]
     rows = []
     for run in study.runs:
         off = _errors(run.results)
         if not off:
             continue
         counts = [0] * len(names)
-        middle = len(ERRORS)
+        middle = len(ERROR_BOUNDS_S)
         for error in off:
-            size = sum(abs(error) > bound for bound in ERRORS.values())
+            size = sum(abs(error) > bound for bound in ERROR_BOUNDS_S.values())
             counts[middle + (size if error > 0 else -size)] += 1
         rows.append((run.policy, [number / len(off) for number in counts]))
     if not rows:

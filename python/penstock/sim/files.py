@@ -35,7 +35,7 @@ __all__ = [
 COLUMNS = ("policy", "id", "submit", "start", "end", "cores", "nodes", "wait", "backfilled")
 """The columns of `jobs.csv` and `jobs.parquet`."""
 
-TIMES = {"submit", "start", "end", "wait"}
+TIME_COLUMNS = {"submit", "start", "end", "wait"}
 JOBS, SUMMARY, PARQUET = "jobs.csv", "summary.json", "jobs.parquet"
 
 
@@ -270,7 +270,7 @@ def _arrow_table(arrow: Any, policy: str, results: Results) -> Any:
         "cores": arrow.uint32(),
         "nodes": arrow.uint32(),
         "backfilled": arrow.bool_(),
-    } | dict.fromkeys(TIMES, arrow.float64())
+    } | dict.fromkeys(TIME_COLUMNS, arrow.float64())
     names = arrow.repeat(arrow.scalar(policy), len(results))
     table = {"policy": names}
     for name in COLUMNS[1:]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Bar"]
 
 REDRAW_INTERVAL_S = 0.1
-BLOCKS = " ▏▎▍▌▋▊▉█"
+BAR_BLOCKS = " ▏▎▍▌▋▊▉█"
 BAR_CHARACTERS = 24
 
 
@@ -83,5 +83,5 @@ class Bar:
 def _bar(part: float) -> str:
     eighths = round(min(max(part, 0.0), 1.0) * BAR_CHARACTERS * 8)
     full, rest = divmod(eighths, 8)
-    drawn = BLOCKS[8] * full + (BLOCKS[rest] if rest else "")
+    drawn = BAR_BLOCKS[8] * full + (BAR_BLOCKS[rest] if rest else "")
     return drawn.ljust(BAR_CHARACTERS, "·")

@@ -72,10 +72,10 @@ TERMS = (
 )
 
 # In which direction a column is better: the best of several policies is shown so.
-LESS = {"wait_mean", "wait_median", "wait_p95", "wait_max", "makespan"} | {
+LOWER_IS_BETTER = {"wait_mean", "wait_median", "wait_p95", "wait_max", "makespan"} | {
     f"slowdown_{what}" for what in ("mean", "median", "p95", "max")
 }
-MORE = {"utilisation"}
+HIGHER_IS_BETTER = {"utilisation"}
 
 
 def page(
@@ -199,9 +199,9 @@ def _heads(columns: Sequence[Column]) -> str:
 def _best(values: Sequence[float | None], key: str) -> set[int]:
     """The positions of the best values; empty if all are equal or `key` is not ranked."""
     known = [value for value in values if value is not None]
-    if key not in LESS | MORE or len(set(known)) < 2:
+    if key not in LOWER_IS_BETTER | HIGHER_IS_BETTER or len(set(known)) < 2:
         return set()
-    goal = min(known) if key in LESS else max(known)
+    goal = min(known) if key in LOWER_IS_BETTER else max(known)
     return {n for n, value in enumerate(values) if value == goal}
 
 

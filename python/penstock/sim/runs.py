@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Options", "Progress", "Silent", "run", "study"]
 
 # More than there are events in any workload.
-ALL = (1 << 64) - 1
+ALL_EVENTS = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def run(
         pool_cores=machine.pool_cores,
     )
     shown, total = progress or Silent(), simulation.total
-    simulation.advance(ALL, lambda done, now: shown.update(policy, done, total, now))
+    simulation.advance(ALL_EVENTS, lambda done, now: shown.update(policy, done, total, now))
     return from_simulation(simulation.result())
 
 

@@ -39,9 +39,16 @@ COLUMNS: tuple[Column, ...] = (
 """The columns: group, name, key in the summary, format of a value."""
 
 # Columns that are omitted if no run has a value.
-OPTIONAL = {"estimate_error_mean", "estimate_error_median", "killed", "lost", "denied", "waiting"}
+OPTIONAL_COLUMNS = {
+    "estimate_error_mean",
+    "estimate_error_median",
+    "killed",
+    "lost",
+    "denied",
+    "waiting",
+}
 
-GAP = 2
+COLUMN_GAP = 2
 
 
 def cells(study: Study) -> tuple[list[Column], list[list[str]]]:
@@ -50,7 +57,7 @@ def cells(study: Study) -> tuple[list[Column], list[list[str]]]:
     columns = [
         column
         for column in COLUMNS
-        if column[2] not in OPTIONAL or any(summary.get(column[2]) for summary in summaries)
+        if column[2] not in OPTIONAL_COLUMNS or any(summary.get(column[2]) for summary in summaries)
     ]
     return columns, [
         [write(summary.get(key)) for _, _, key, write in columns] for summary in summaries
@@ -101,7 +108,7 @@ def _parts(
 
 
 def _width(column: Column, rows: Sequence[Sequence[str]], place: int) -> int:
-    return GAP + max(len(column[1]), *(len(row[place]) for row in rows))
+    return COLUMN_GAP + max(len(column[1]), *(len(row[place]) for row in rows))
 
 
 def _block(
@@ -119,7 +126,7 @@ def _block(
         # A group's name stands over its columns, between dashes if there is room.
         wide = sum(widths[n:end])
         title = columns[n][0]
-        above += f"{f' {title} ':-^{wide - GAP}}".rjust(wide) if title else " " * wide
+        above += f"{f' {title} ':-^{wide - COLUMN_GAP}}".rjust(wide) if title else " " * wide
         n = end
     head = f"{'policy':<{first}}" + "".join(
         f"{column[1]:>{width}}" for column, width in zip(columns, widths, strict=True)

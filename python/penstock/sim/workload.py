@@ -17,7 +17,7 @@ __all__ = ["DEFAULT_CORES", "Synthesis", "TraceError", "Workload", "load", "synt
 
 DEFAULT_CORES = 256
 MIX_LOAD = 0.9
-ENDINGS = (".swf", ".swf.gz", ".jsonl", ".jsonl.gz")
+FILE_SUFFIXES = (".swf", ".swf.gz", ".jsonl", ".jsonl.gz")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def load(path: Path, limit: int | None = None) -> Workload:
         workload = Workload.from_swf(data, name=path.name, limit=limit)
     if not workload.jobs:
         left_out = "; ".join(said for said in workload.assumptions if said.startswith("left out"))
-        hint = f"expected Standard Workload Format or JSON lines ({', '.join(ENDINGS)})"
+        hint = f"expected Standard Workload Format or JSON lines ({', '.join(FILE_SUFFIXES)})"
         raise TraceError(
             f"`{path}`: there is no job in it that can be run"
             + (f": {left_out}" if left_out else f"\nhint: {hint}")

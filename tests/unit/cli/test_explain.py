@@ -16,9 +16,9 @@ from penstock.cli.whatif import _complete
 from penstock.errors import Error
 
 NOW = 1_800_000_000.0
-WAITS = {"id": 1, "userid": 0, "urgency": 16, "t_submit": NOW, "state": 8, "name": "a"}
-WAITS |= {"ntasks": 1, "ncores": 1, "duration": 60.0, "exception_occurred": False}
-NONE_YET = {"count": 0, "mean": 0.0, "low": 0.0, "median": 0.0, "high": 0.0}
+PENDING_JOB = {"id": 1, "userid": 0, "urgency": 16, "t_submit": NOW, "state": 8, "name": "a"}
+PENDING_JOB |= {"ntasks": 1, "ncores": 1, "duration": 60.0, "exception_occurred": False}
+NO_ACCURACY = {"count": 0, "mean": 0.0, "low": 0.0, "median": 0.0, "high": 0.0}
 REASON = {"id": 1, "kind": "insufficient", "reason": "needs\x1b 4 nodes", "details": {"free": 3}}
 
 
@@ -38,7 +38,7 @@ def requested(fake, topic):
 
 
 def test_pending_jobs_are_explained_by_the_scheduler(fake, say, capsys):
-    say("job-list.list-id", {"job": WAITS})
+    say("job-list.list-id", {"job": PENDING_JOB})
     band = {"start": NOW + 720, "earliest": NOW + 180, "latest": NOW + 1200}
     say("sched.explain", {"jobs": [REASON | band], "errors": {}})
     assert main(["explain", "ƒ2"]) == 0
@@ -67,7 +67,7 @@ def test_pending_jobs_are_explained_by_the_scheduler(fake, say, capsys):
     ],
 )
 def test_other_states_are_explained_without_a_request(fake, say, capsys, row, text):
-    say("job-list.list-id", {"job": WAITS | row})
+    say("job-list.list-id", {"job": PENDING_JOB | row})
     assert main(["explain", "ƒ2"]) == 0
     assert capsys.readouterr().out.startswith(f"ƒ2: {text}")
     while not fake.received.empty():
@@ -75,7 +75,7 @@ def test_other_states_are_explained_without_a_request(fake, say, capsys, row, te
 
 
 def test_errors_are_printed_job_by_job(fake, say, capsys):
-    say("job-list.list-id", {"job": WAITS})
+    say("job-list.list-id", {"job": PENDING_JOB})
     say("sched.explain", {"jobs": [], "errors": {"1": "job ƒ2 is another user's"}})
     assert main(["explain", "ƒ2"]) == 1
     assert capsys.readouterr() == ("", "penstock explain: ƒ2: is another user's\n")
@@ -103,7 +103,7 @@ def test_estimates_are_a_table_and_tell_how_good_they_were(fake, say, capsys):
     assert " ".join(lines[4]) == text + "on time"
     say("sched.estimate", {"jobs": jobs[:1], "accuracy": seen, "errors": {"5": "it runs"}})
     fake.methods["job-list.list-id"] = lambda request: [
-        request.respond({"job": WAITS | {"id": request.object()["id"]}})
+        request.respond({"job": PENDING_JOB | {"id": request.object()["id"]}})
     ]
     assert main(["estimate", "--json", "ƒ2", "ƒ6"]) == 1
     assert fake.wait_for("sched.estimate").object() == {"ids": [1, 5]}
@@ -113,7 +113,7 @@ def test_estimates_are_a_table_and_tell_how_good_they_were(fake, say, capsys):
 
 
 def test_why_nothing_is_expected_of_a_job(fake, say, capsys):
-    say("job-list.list-id", {"job": WAITS | {"urgency": 0}})
+    say("job-list.list-id", {"job": PENDING_JOB | {"urgency": 0}})
     assert main(["estimate", "ƒ2"]) == 0
     held = "held: `penstock urgency JOB default` releases it"
     title, line = capsys.readouterr().out.splitlines()
@@ -130,17 +130,17 @@ def test_why_nothing_is_expected_of_a_job(fake, say, capsys):
 
 
 def test_an_empty_queue(say, capsys):
-    say("sched.estimate", {"jobs": [], "accuracy": NONE_YET, "errors": {}})
+    say("sched.estimate", {"jobs": [], "accuracy": NO_ACCURACY, "errors": {}})
     assert main(["estimate"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "no job waits for resources"
 
 
 def test_without_a_name_one_s_own_pending_jobs_are_explained(fake, say, answers, capsys):
-    rows = [WAITS | {"id": job, "priority": priority} for job, priority in ((3, 16), (1, 16))]
-    rows.append(WAITS | {"id": 2, "priority": 20})
+    rows = [PENDING_JOB | {"id": job, "priority": priority} for job, priority in ((3, 16), (1, 16))]
+    rows.append(PENDING_JOB | {"id": 2, "priority": 20})
     fake.methods["job-list.list"] = answers({"jobs": rows})
     fake.methods["job-list.list-id"] = lambda request: [
-        request.respond({"job": WAITS | {"id": request.object()["id"]}})
+        request.respond({"job": PENDING_JOB | {"id": request.object()["id"]}})
     ]
     say("sched.explain", {"jobs": [REASON | {"id": 2}, REASON], "errors": {}})
     assert main(["explain", "-c", "2"]) == 0
@@ -154,9 +154,9 @@ def test_without_a_name_one_s_own_pending_jobs_are_explained(fake, say, answers,
 
 
 def test_few_starts_make_no_band():
-    assert accuracy(NONE_YET | {"count": 1}) == "1 start so far was on time"
-    assert accuracy(NONE_YET) == "no start has been compared with its estimate yet"
-    few = NONE_YET | {"count": 2, "mean": 61.0}
+    assert accuracy(NO_ACCURACY | {"count": 1}) == "1 start so far was on time"
+    assert accuracy(NO_ACCURACY) == "no start has been compared with its estimate yet"
+    few = NO_ACCURACY | {"count": 2, "mean": 61.0}
     assert accuracy(few) == "2 starts so far were 61 s late on average"
 
 
@@ -272,7 +272,7 @@ def test_an_unknown_job_is_an_error(fake, say, capsys, args):
     assert main(["what-if", *args, "ƒ2"]) == 1
     assert capsys.readouterr() == ("", "penstock what-if: ƒ2: no such job\n")
     # There is one, which runs.
-    say("job-list.list-id", {"job": WAITS | {"state": 16}})
+    say("job-list.list-id", {"job": PENDING_JOB | {"state": 16}})
     assert main(["what-if", *args, "ƒ2"]) == 1
     assert capsys.readouterr() == ("", f"penstock what-if: {text}\n")
 
@@ -288,7 +288,7 @@ def test_a_scheduler_without_the_method_is_reported(fake, say, capsys, args, top
     assert f"no scheduler answers `{topic}` here" in error
     assert "hint: " in error
     say(topic, errnum=errno.EINVAL, errtext="ids: expected a list of job ids")
-    say("job-list.list-id", {"job": WAITS})
+    say("job-list.list-id", {"job": PENDING_JOB})
     assert main(args) == 1
     assert "ids: expected a list of job ids" in capsys.readouterr().err
 

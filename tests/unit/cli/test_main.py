@@ -16,8 +16,8 @@ from penstock.cli import main
 from penstock.cli.rows import KEYS
 
 PENSTOCK = [sys.executable, "-m", "penstock"]
-# The keys as the issue that asked for them lists them.
-ASKED = (
+# The keys of a row in JSON, in their order.
+EXPECTED_KEYS = (
     "id id_int userid urgency priority queue state result status waitstatus returncode name ntasks "
     "nnodes ncores duration nodelist ranks t_submit t_run t_cleanup t_inactive annotations "
     "exception reason"
@@ -49,11 +49,11 @@ def job(fake, answers):
 
 
 def test_keys_are_printed_in_the_requested_order(job, capsys):
-    assert list(KEYS) == ASKED
+    assert list(KEYS) == EXPECTED_KEYS
     job(ROW | {"state": 8})
     assert main(["jobs", "-a", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert list(shown) == ASKED
+    assert list(shown) == EXPECTED_KEYS
     assert (shown["id"], shown["state"], shown["status"], shown["result"]) == (
         "ƒ2",
         "SCHED",

@@ -10,8 +10,8 @@ import pytest
 from penstock.cli.logformat import LogFormatter
 from penstock.cli.text import json_text, safe, safe_json, safe_lines
 
-EVIL = "ev\x1b[31mil\nrow\t\r\x00\x7f\x9b\u2028\u202e\udcff"
-TAME = r"ev\x1b[31mil\nrow\t\r\x00\x7f\x9b\u2028\u202e\udcff"
+UNSAFE_TEXT = "ev\x1b[31mil\nrow\t\r\x00\x7f\x9b\u2028\u202e\udcff"
+ESCAPED_TEXT = r"ev\x1b[31mil\nrow\t\r\x00\x7f\x9b\u2028\u202e\udcff"
 
 
 @pytest.mark.parametrize("text", ["", "plain", "ƒ3ajkTq", "naïve 日本 🙂", "back\\slash", "a\xa0b"])
@@ -21,12 +21,12 @@ def test_printable_text_is_unchanged(text):
 
 
 def test_control_characters_are_escaped():
-    assert safe(EVIL) == TAME
+    assert safe(UNSAFE_TEXT) == ESCAPED_TEXT
     assert safe_lines("a\n\x1b\nb", indent="  ") == "a\n  \\x1b\n  b"
 
 
 def test_json_stays_json():
-    value = {"a": EVIL, EVIL: [1]}
+    value = {"a": UNSAFE_TEXT, UNSAFE_TEXT: [1]}
     text = json_text(value)
     assert text.isprintable()
     assert json.loads(text) == value
@@ -37,13 +37,16 @@ def test_json_stays_json():
 
 def test_a_log_line_is_one_line_and_a_traceback_several():
     formatter = LogFormatter("%(name)s: %(message)s")
-    record = logging.makeLogRecord({"name": "penstock", "msg": "job %s", "args": (EVIL,)})
-    assert formatter.format(record) == f"penstock: job {TAME}"
+    record = logging.makeLogRecord({"name": "penstock", "msg": "job %s", "args": (UNSAFE_TEXT,)})
+    assert formatter.format(record) == f"penstock: job {ESCAPED_TEXT}"
     try:
-        raise ValueError(EVIL)
+        raise ValueError(UNSAFE_TEXT)
     except ValueError as error:
         record.exc_info = type(error), error, error.__traceback__
     first, second, *rest = formatter.format(record).split("\n")
-    assert (first, second) == (f"penstock: job {TAME}", "Traceback (most recent call last):")
+    assert (first, second) == (
+        f"penstock: job {ESCAPED_TEXT}",
+        "Traceback (most recent call last):",
+    )
     assert any(r"ValueError: ev\x1b[31mil" in line for line in rest)
     assert all(line.isprintable() for line in rest)

@@ -14,8 +14,8 @@ import pytest
 from penstock.cli import main
 from penstock.cli.jobs import since
 
-DONE = {"count": 1, "errors": {}}
-PARTLY = {"count": 1, "errors": {"1": "no job ƒ2"}}
+BULK_RESPONSE = {"count": 1, "errors": {}}
+PARTIAL_RESPONSE = {"count": 1, "errors": {"1": "no job ƒ2"}}
 
 
 @pytest.fixture
@@ -90,11 +90,11 @@ def test_bad_usage_exits_with_2_before_any_request(args, capsys, monkeypatch):
 
 
 def test_rejections_are_printed_job_by_job(fake, say, capsys):
-    say("job-manager.urgency", PARTLY)
+    say("job-manager.urgency", PARTIAL_RESPONSE)
     assert main(["urgency", "ƒ2", "ƒ3", "expedite"]) == 1
     assert requested(fake, "job-manager.urgency") == {"ids": [1, 2], "urgency": 31}
     assert capsys.readouterr() == ("", "penstock urgency: ƒ2: no such job\n")
-    say("job-manager.urgency", DONE)
+    say("job-manager.urgency", BULK_RESPONSE)
     assert main(["urgency", "ƒ2", "hold"]) == 0
     assert requested(fake, "job-manager.urgency")["urgency"] == 0
     say("job-manager.kill", {"count": 0, "errors": {"1": "job ƒ2 is not running"}})
@@ -104,7 +104,7 @@ def test_rejections_are_printed_job_by_job(fake, say, capsys):
 
 @pytest.mark.parametrize("name", ["USR1", "sigusr1", str(signal.SIGUSR1.value)])
 def test_signals_have_names_and_numbers(fake, say, name):
-    say("job-manager.kill", DONE)
+    say("job-manager.kill", BULK_RESPONSE)
     assert main(["kill", "-s", name, "ƒ2"]) == 0
     assert requested(fake, "job-manager.kill") == {"ids": [1], "signum": signal.SIGUSR1}
 

@@ -15,16 +15,16 @@ from penstock.rows import BulkResponse, Estimates, Explained
 
 SPEC = {"version": 1}
 ROW = {"id": 1, "state": 64}
-RAISED = {"count": 1, "errors": {"2": "no job ƒ3"}}
+RAISE_RESPONSE = {"count": 1, "errors": {"2": "no job ƒ3"}}
 BULK_RESPONSE = BulkResponse(1, {2: "no job ƒ3"})
 EVENT = {"timestamp": 1.5, "name": "submit", "context": {"userid": 0}}
 LINE = '{"timestamp":1.5,"name":"submit","context":{"userid":0}}\n'
-LISTED = {"max_entries": 0, "attrs": ["all"], "since": 0.0}
+LIST_REQUEST = {"max_entries": 0, "attrs": ["all"], "since": 0.0}
 STATUS = {"enable": True, "start": False, "stop_reason": "later"}
-LOGGED = {"timestamp": 1.5, "level": "info", "component": "user", "text": "hello"}
-WHY = {"id": 1, "kind": "first", "reason": "r", "details": {}, "start": None}
-WHEN = {"id": 1, "start": 5.0}
-SEEN = {"count": 0, "mean": 0.0, "low": 0.0, "median": 0.0, "high": 0.0}
+LOG_LINE = {"timestamp": 1.5, "level": "info", "component": "user", "text": "hello"}
+REASON = {"id": 1, "kind": "first", "reason": "r", "details": {}, "start": None}
+ESTIMATE = {"id": 1, "start": 5.0}
+ACCURACY = {"count": 0, "mean": 0.0, "low": 0.0, "median": 0.0, "high": 0.0}
 SERVICE = {"name": "sched", "pid": 1, "uid": 0, "inside": True}
 
 
@@ -52,24 +52,24 @@ CALLS = [
     ("history", [1], {}, "job-manager.history.get", {"slice": "[:1]"}, {"jobs": [2]}, [2]),
     (
         *("cancel", [[1, 2]], {"note": "n"}, "job-manager.raise"),
-        *(raised("cancel", 0, "n", ids=[1, 2]), RAISED, BULK_RESPONSE),
+        *(raised("cancel", 0, "n", ids=[1, 2]), RAISE_RESPONSE, BULK_RESPONSE),
     ),
     (
         *("cancel", [], {"userid": 5}, "job-manager.raise"),
-        *(raised("cancel", 0, "", all=True, userid=5), RAISED, BULK_RESPONSE),
+        *(raised("cancel", 0, "", all=True, userid=5), RAISE_RESPONSE, BULK_RESPONSE),
     ),
     (
         *("raise_exception", [[1, 2], "odd"], {"severity": 3, "note": "n", "wait_status": 256}),
         *("job-manager.raise", raised("odd", 3, "n", ids=[1, 2], wait_status=256)),
-        *(RAISED, BULK_RESPONSE),
+        *(RAISE_RESPONSE, BULK_RESPONSE),
     ),
     (
         *("urgency", [[1, 2], 31], {}, "job-manager.urgency", {"ids": [1, 2], "urgency": 31}),
-        *(RAISED, BULK_RESPONSE),
+        *(RAISE_RESPONSE, BULK_RESPONSE),
     ),
     (
         *("prioritize", [[(1, 5), (2, 6)]], {}, "job-manager.prioritize"),
-        *({"jobs": [[1, 5], [2, 6]]}, RAISED, BULK_RESPONSE),
+        *({"jobs": [[1, 5], [2, 6]]}, RAISE_RESPONSE, BULK_RESPONSE),
     ),
     (
         *("memo", [1, {"a": 1, "b": None}], {}, "job-manager.memo"),
@@ -114,15 +114,21 @@ CALLS = [
     ("sched_status", [], {}, "resource.sched-status", None, {"all": {}}, {"all": {}}),
     (
         *("explain", [[1, 2]], {}, "sched.explain", {"ids": [1, 2]}),
-        *({"jobs": [WHY], "errors": {"2": "no"}}, Explained([WHY], {2: "no"})),
+        *({"jobs": [REASON], "errors": {"2": "no"}}, Explained([REASON], {2: "no"})),
     ),
     (
         *("estimate", [], {"max_entries": 3}, "sched.estimate", {"max_entries": 3}),
-        *({"jobs": [WHEN], "accuracy": SEEN, "errors": {}}, Estimates([WHEN], SEEN, {})),
+        *(
+            {"jobs": [ESTIMATE], "accuracy": ACCURACY, "errors": {}},
+            Estimates([ESTIMATE], ACCURACY, {}),
+        ),
     ),
     (
         *("estimate", [[1]], {}, "sched.estimate", {"ids": [1]}),
-        *({"jobs": [], "accuracy": SEEN, "errors": {"1": "no"}}, Estimates([], SEEN, {1: "no"})),
+        *(
+            {"jobs": [], "accuracy": ACCURACY, "errors": {"1": "no"}},
+            Estimates([], ACCURACY, {1: "no"}),
+        ),
     ),
     (
         *("what_if", [{"cancel": 1}], {}, "sched.what-if", {"cancel": 1}),
@@ -163,11 +169,11 @@ CALLS = [
 # The same with several responses, and a list as the result.
 STREAMS = [
     (
-        *("iter_jobs", [], {}, "job-list.list", LISTED),
+        *("iter_jobs", [], {}, "job-list.list", LIST_REQUEST),
         *([{"jobs": [ROW, ROW]}, {"jobs": [ROW]}], [ROW] * 3),
     ),
     (
-        *("jobs", [], {}, "job-list.list", LISTED),
+        *("jobs", [], {}, "job-list.list", LIST_REQUEST),
         *([{"jobs": [ROW, ROW]}, {"jobs": [ROW]}], [ROW] * 3),
     ),
     (
@@ -190,11 +196,11 @@ STREAMS = [
     ),
     (
         *("dmesg", [], {}, "log.dmesg", {"follow": False, "nobacklog": False}),
-        *([{"lines": [LOGGED] * 2}], [LOGGED] * 2),
+        *([{"lines": [LOG_LINE] * 2}], [LOG_LINE] * 2),
     ),
     (
         *("dmesg", [], {"follow": True, "backlog": False}, "log.dmesg"),
-        *({"follow": True, "nobacklog": True}, [{"lines": [LOGGED]}], [LOGGED]),
+        *({"follow": True, "nobacklog": True}, [{"lines": [LOG_LINE]}], [LOG_LINE]),
     ),
 ]
 

@@ -14,7 +14,7 @@ from penstock.pmix import AsyncJob, DeniedError, Job, Lent, attributes
 from penstock.protocol.message import STREAMING
 
 JOB = 42
-GRANTED = {
+GRANT_RESPONSE = {
     "status": 0,
     "reason": "not met: pmix.alloc.nlist",
     "results": [
@@ -25,8 +25,8 @@ GRANTED = {
         {"key": "penstock.alloc.dropped", "type": "string", "value": "pmix.alloc.nlist"},
     ],
 }
-QUEUED = {"status": 1, "queued": True, "id": "mine", "alloc": "ƒ9"}
-DENIED = {"status": -29, "reason": "not\x1b available now", "results": []}
+QUEUED_RESPONSE = {"status": 1, "queued": True, "id": "mine", "alloc": "ƒ9"}
+DENIAL_RESPONSE = {"status": -29, "reason": "not\x1b available now", "results": []}
 ROW = {
     "id": "mine",
     "alloc": "ƒ9",
@@ -68,7 +68,7 @@ def requested(fake, topic="pmix.alloc"):
 
 
 def test_a_request_has_the_attributes_of_pmix(fake, says):
-    says("pmix.alloc", QUEUED, GRANTED)
+    says("pmix.alloc", QUEUED_RESPONSE, GRANT_RESPONSE)
     with Job() as job:
         answer = job.extend(
             nodes=2, hosts="n[1-2]", time=60.4, timeout=5, name="mine", required=True
@@ -91,7 +91,7 @@ def test_a_request_has_the_attributes_of_pmix(fake, says):
 
 
 def test_an_allocation_that_is_named_has_to_be_there(fake, says):
-    says("pmix.alloc", GRANTED)
+    says("pmix.alloc", GRANT_RESPONSE)
     with Job() as job:
         job.release(alloc="ƒ9")
         job.reacquire(alloc="loan", required=True)
@@ -107,14 +107,14 @@ def test_an_allocation_that_is_named_has_to_be_there(fake, says):
 
 
 def test_a_denial_is_an_error_with_its_status(says):
-    says("pmix.alloc", DENIED)
+    says("pmix.alloc", DENIAL_RESPONSE)
     with Job(JOB) as job, pytest.raises(DeniedError, match="out of resources") as caught:
         job.new(nodes=1)
-    assert (caught.value.status, caught.value.reason) == (-29, DENIED["reason"])
+    assert (caught.value.status, caught.value.reason) == (-29, DENIAL_RESPONSE["reason"])
 
 
 def test_without_waiting_the_queued_request_is_returned(fake, says):
-    fake.methods["pmix.alloc"] = lambda request: [request.respond(QUEUED)]
+    fake.methods["pmix.alloc"] = lambda request: [request.respond(QUEUED_RESPONSE)]
     with Job() as job:
         answer = job.new(nodes=1, wait=False)
     assert (answer.status, answer.granted, answer.id, answer.alloc) == (1, False, "mine", "ƒ9")
@@ -122,7 +122,7 @@ def test_without_waiting_the_queued_request_is_returned(fake, says):
 
 
 def test_a_loan_is_a_release_with_time(fake, says):
-    says("pmix.alloc", GRANTED)
+    says("pmix.alloc", GRANT_RESPONSE)
     with Job() as job:
         job.lend(600, nodes=1)
     payload = requested(fake)
@@ -148,10 +148,10 @@ def test_each_request_is_defined_once_with_its_documentation(name):
 
 
 def test_both_ways_to_ask_say_the_same(fake, says):
-    says("pmix.alloc", QUEUED, GRANTED)
+    says("pmix.alloc", QUEUED_RESPONSE, GRANT_RESPONSE)
     says("pmix.cancel", {"status": 0, "reason": "", "cancelled": ["mine"]})
     says("pmix.query", {"status": 0, "reason": "", "requests": [ROW], "lent": [LOAN]})
-    says("pmix.events", GRANTED, DENIED | {"id": "b", "alloc": None})
+    says("pmix.events", GRANT_RESPONSE, DENIAL_RESPONSE | {"id": "b", "alloc": None})
 
     async def ask():
         async with AsyncJob.connect() as job:
@@ -196,7 +196,7 @@ def test_both_ways_to_ask_say_the_same(fake, says):
     ],
 )
 def test_the_verbs_ask(fake, says, capsys, arguments, directive, wanted):
-    says("pmix.alloc", GRANTED)
+    says("pmix.alloc", GRANT_RESPONSE)
     assert main(["elastic", *arguments.split()]) == 0
     payload = requested(fake)
     assert (payload["directive"], payload["attributes"]) == (directive, attributes(wanted))
@@ -216,12 +216,12 @@ def test_the_verbs_print_cpus_per_host(fake, says, capsys, cpus, shown):
 
 
 def test_the_verbs_tell(fake, says, capsys):
-    says("pmix.alloc", DENIED)
+    says("pmix.alloc", DENIAL_RESPONSE)
     assert main(["elastic", "new", "-N", "1"]) == 1
     assert r"out of resources (-29): not\x1b available now" in capsys.readouterr().err
     assert main(["elastic", "new", "-N", "1", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["status"] == -29
-    says("pmix.alloc", QUEUED)
+    says("pmix.alloc", QUEUED_RESPONSE)
     assert main(["elastic", "new", "-N", "1", "--no-wait"]) == 0
     assert capsys.readouterr().out == "waits: mine\n"
     says("pmix.query", {"status": 0, "reason": "", "requests": [ROW], "lent": [LOAN]})

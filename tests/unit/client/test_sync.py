@@ -163,10 +163,10 @@ def test_submissions_are_split_before_a_frame_is_full():
     assert submissions([]) == ([], {})
 
 
-BAD = ["\udcff", object(), float("inf"), float("nan"), {"a": {1}}]
+UNENCODABLE = ["\udcff", object(), float("inf"), float("nan"), {"a": {1}}]
 
 
-@pytest.mark.parametrize("bad", BAD, ids=lambda value: ascii(value)[:8])
+@pytest.mark.parametrize("bad", UNENCODABLE, ids=lambda value: ascii(value)[:8])
 def test_a_jobspec_without_a_json_form_is_an_error_and_others_are_submitted(fake, bad):
     def submit(request):
         jobs = request.object()["jobs"]

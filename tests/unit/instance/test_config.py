@@ -9,7 +9,7 @@ import pytest
 from penstock.cli import main
 from penstock.config import Config, ConfigError, parse, to_toml
 
-FULL = """
+FULL_CONFIG = """
 [resource]
 exclude = "node[0-1]"
 [[resource.config]]
@@ -45,7 +45,7 @@ kill-timeout = "1s"
 
 
 def test_given_keys_are_read_and_others_have_defaults():
-    config = parse(FULL)
+    config = parse(FULL_CONFIG)
     assert config.resource.exclude == "node[0-1]"
     assert config.resource.config[0].properties == ("big",)
     assert config.queues["batch"].requires == ("big",)
@@ -76,7 +76,7 @@ state = "/tmp/ä\U0001f600\u007f\n"
 """
 
 
-@pytest.mark.parametrize("config", [Config(), parse(FULL), parse(NAMES)])
+@pytest.mark.parametrize("config", [Config(), parse(FULL_CONFIG), parse(NAMES)])
 def test_the_effective_configuration_reads_back(config):
     text = to_toml(config.to_dict())
     assert tomllib.loads(text) == config.to_dict()
@@ -241,10 +241,10 @@ def test_check_lists_every_problem_and_dump_shows_the_effective_configuration(tm
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert all(line.startswith(f"`{file}`: ") for line in lines)
-    file.write_text(FULL)
+    file.write_text(FULL_CONFIG)
     assert main(["config", "check", str(file)]) == 0
     assert main(["config", "dump", str(file)]) == 0
-    assert parse(capsys.readouterr().out.partition("\n")[2]) == parse(FULL)
+    assert parse(capsys.readouterr().out.partition("\n")[2]) == parse(FULL_CONFIG)
     assert main(["config", "check", str(tmp_path / "nosuch.toml")]) == 1
     assert capsys.readouterr().err == f"`{tmp_path / 'nosuch.toml'}`: No such file or directory\n"
 

@@ -9,7 +9,7 @@ import pytest
 from penstock.config import ConfigError, parse
 from penstock.instance.config_reload import merge
 
-OLD = """
+OLD_CONFIG = """
 [resource]
 exclude = "node0"
 path = "/etc/R"
@@ -26,12 +26,12 @@ oversubscribe = true
 
 
 def reload(text):
-    return merge(parse(OLD), tomllib.loads(text))
+    return merge(parse(OLD_CONFIG), tomllib.loads(text))
 
 
 def test_the_same_changes_nothing():
-    config, changed = reload(OLD)
-    assert config == parse(OLD)
+    config, changed = reload(OLD_CONFIG)
+    assert config == parse(OLD_CONFIG)
     assert changed == []
 
 
@@ -77,7 +77,7 @@ def test_a_key_is_known_by_either_of_its_spellings():
     assert error.value.problems == [
         "`access.allow-guest-user` cannot change while the instance runs"
     ]
-    _, changed = reload(OLD + "output_limit = 7\n")
+    _, changed = reload(OLD_CONFIG + "output_limit = 7\n")
     assert changed == ["penstock.exec.output-limit"]
 
 

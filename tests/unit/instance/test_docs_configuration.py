@@ -60,7 +60,7 @@ def test_the_services_accept_the_declared_settings(text: str) -> None:
 
 
 def test_every_setting_of_a_service_has_a_name_of_its_own() -> None:
-    full = manager_settings(parse(FULL))
+    full = manager_settings(parse(FULL_CONFIG))
     assert full["limits"] == {
         "duration": 60.0,
         "max_nnodes": 1,
@@ -79,7 +79,7 @@ def test_every_setting_of_a_service_has_a_name_of_its_own() -> None:
     assert full["elastic"] == {"job": {"requests": 9}, "user": {"ncores": 8}}
 
 
-FULL = """
+FULL_CONFIG = """
 [policy.limits]
 duration = 60
 job-size.max = {nnodes = 1, ncores = 2, ngpus = 3}

@@ -110,34 +110,34 @@ def ranged(least, most=None, operand=1, operator="+"):
     return {"min": least, **has_max, "operator": operator, "operand": operand}
 
 
-ONE = {"per_slot": 1}
+PER_SLOT_ONE = {"per_slot": 1}
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"ntasks": "2-4"}, (None, ranged(2, 4), 1, ONE)),
-        ({"ntasks": {"min": 2}}, (None, {"min": 2}, 1, ONE)),
-        ({"ntasks": "3-3"}, (None, 3, 1, ONE)),
-        ({"ntasks": "2,4,8"}, (None, "2,4,8", 1, ONE)),
+        ({"ntasks": "2-4"}, (None, ranged(2, 4), 1, PER_SLOT_ONE)),
+        ({"ntasks": {"min": 2}}, (None, {"min": 2}, 1, PER_SLOT_ONE)),
+        ({"ntasks": "3-3"}, (None, 3, 1, PER_SLOT_ONE)),
+        ({"ntasks": "2,4,8"}, (None, "2,4,8", 1, PER_SLOT_ONE)),
         (
             {"cores_per_task": "2+:2:*", "gpus_per_task": "[1-2]"},
-            (None, 1, ranged(2, None, 2, "*"), ranged(1, 2), ONE),
+            (None, 1, ranged(2, None, 2, "*"), ranged(1, 2), PER_SLOT_ONE),
         ),
         # Nodes alone: one task on each that the job gets.
-        ({"nodes": "2-4"}, (ranged(2, 4), 1, 1, ONE)),
-        ({"nodes": "1-9:4"}, (ranged(1, 9, 4), 1, 1, ONE)),
+        ({"nodes": "2-4"}, (ranged(2, 4), 1, 1, PER_SLOT_ONE)),
+        ({"nodes": "1-9:4"}, (ranged(1, 9, 4), 1, 1, PER_SLOT_ONE)),
         # A fixed number of tasks: room for all on the fewest nodes, no node without a task.
         ({"nodes": "2-4", "ntasks": 8}, (ranged(2, 4), 4, 1, {"total": 8})),
         ({"nodes": "2+", "ntasks": 5}, (ranged(2, 5), 3, 1, {"total": 5})),
         ({"nodes": "4,9,16", "ntasks": 10}, ("4,9", 3, 1, {"total": 10})),
-        ({"nodes": "3+", "ntasks": 3}, (3, 1, 1, ONE)),
+        ({"nodes": "3+", "ntasks": 3}, (3, 1, 1, PER_SLOT_ONE)),
         # A range of tasks: the same on each node.
-        ({"nodes": 2, "ntasks": "3-9"}, (2, ranged(2, 4), 1, ONE)),
-        ({"nodes": 2, "ntasks": "3+"}, (2, ranged(2), 1, ONE)),
-        ({"nodes": 2, "ntasks": "4-12:4"}, (2, ranged(2, 6, 2), 1, ONE)),
-        ({"nodes": 2, "ntasks": "4+:2:*"}, (2, ranged(2, None, 2, "*"), 1, ONE)),
-        ({"nodes": 1, "ntasks": "2+:2:^"}, (1, ranged(2, None, 2, "^"), 1, ONE)),
+        ({"nodes": 2, "ntasks": "3-9"}, (2, ranged(2, 4), 1, PER_SLOT_ONE)),
+        ({"nodes": 2, "ntasks": "3+"}, (2, ranged(2), 1, PER_SLOT_ONE)),
+        ({"nodes": 2, "ntasks": "4-12:4"}, (2, ranged(2, 6, 2), 1, PER_SLOT_ONE)),
+        ({"nodes": 2, "ntasks": "4+:2:*"}, (2, ranged(2, None, 2, "*"), 1, PER_SLOT_ONE)),
+        ({"nodes": 1, "ntasks": "2+:2:^"}, (1, ranged(2, None, 2, "^"), 1, PER_SLOT_ONE)),
     ],
 )
 def test_ranges_become_counts(options, expected):

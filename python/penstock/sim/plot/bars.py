@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.sim.plot.frame import COLOURS, Frame, Size, pixel, text_width, tooltip
+from penstock.sim.plot.frame import COLOUR_COUNT, Frame, Size, pixel, text_width, tooltip
 from penstock.sim.plot.scale import Axis
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def bars(
         top = up(value)
         said = " ".join(word for word in (name, groups[group]) if word)
         frame.parts.append(
-            f'<rect class="bar f{row % COLOURS}" x="{pixel(left)}" y="{pixel(top)}"'
+            f'<rect class="bar f{row % COLOUR_COUNT}" x="{pixel(left)}" y="{pixel(top)}"'
             f' width="{pixel(wide)}" height="{pixel(max(base - top, 0.5))}">'
             + tooltip(f"{said}: {up.show(value)}")
             + "</rect>"
@@ -113,7 +113,7 @@ def boxes(
         name, row_boxes = rows[row]
         if row_boxes[group].count:
             said = " ".join(word for word in (name, groups[group]) if word)
-            frame.parts.append(_box(row_boxes[group], said, row % COLOURS, left, wide, up))
+            frame.parts.append(_box(row_boxes[group], said, row % COLOUR_COUNT, left, wide, up))
     _name_groups(frame, groups)
     return frame.svg()
 
@@ -149,8 +149,8 @@ def histogram(
             outline += f"V{pixel(up(value))}H{pixel(across(edges[place + 1]))}"
         outline += f"V{pixel(frame.bottom)}"
         frame.parts.append(
-            f'<path class="area f{n % COLOURS}" d="{outline}Z"/>'
-            f'<path class="line s{n % COLOURS}" d="{outline}">{tooltip(name)}</path>'
+            f'<path class="area f{n % COLOUR_COUNT}" d="{outline}Z"/>'
+            f'<path class="line s{n % COLOUR_COUNT}" d="{outline}">{tooltip(name)}</path>'
         )
     for place in range(len(edges) - 1):
         left, right = across(edges[place]), across(edges[place + 1])

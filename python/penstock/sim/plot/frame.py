@@ -12,11 +12,11 @@ from penstock.sim.plot.scale import Axis, Scale, fit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COLOURS = 8
+COLOUR_COUNT = 8
 
 # Distinguishable with colour blindness, on white and on black.
-_LIGHT = "#2a6fdb #d9601a #16876b #b0419a #8a6a00 #6d4fd0 #4f6272 #c03434".split()
-_DARK = "#6aa5ff #ff9a57 #3fc9a2 #e884d3 #d3b04a #a99bff #9fb2c2 #ff8181".split()
+_LIGHT_COLOURS = "#2a6fdb #d9601a #16876b #b0419a #8a6a00 #6d4fd0 #4f6272 #c03434".split()
+_DARK_COLOURS = "#6aa5ff #ff9a57 #3fc9a2 #e884d3 #d3b04a #a99bff #9fb2c2 #ff8181".split()
 
 
 def _variables(colours: Sequence[str], rest: str) -> str:
@@ -26,11 +26,12 @@ def _variables(colours: Sequence[str], rest: str) -> str:
 STYLE = (
     ":root{color-scheme:light dark;"
     + _variables(
-        _LIGHT, "--paper:#fff;--ink:#1c2733;--faint:#5c6b7a;--grid:#e3e8ee;--hit:#0000000d"
+        _LIGHT_COLOURS, "--paper:#fff;--ink:#1c2733;--faint:#5c6b7a;--grid:#e3e8ee;--hit:#0000000d"
     )
     + "}@media (prefers-color-scheme:dark){:root{"
     + _variables(
-        _DARK, "--paper:#14191f;--ink:#e6ecf2;--faint:#9aa8b6;--grid:#2b343e;--hit:#ffffff14"
+        _DARK_COLOURS,
+        "--paper:#14191f;--ink:#e6ecf2;--faint:#9aa8b6;--grid:#2b343e;--hit:#ffffff14",
     )
     + "}}"
     "svg.plot{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;"
@@ -50,7 +51,7 @@ STYLE = (
     "svg.plot .area{fill-opacity:.14;stroke:none}"
     + "".join(
         f"svg.plot .s{n}{{stroke:var(--c{n})}}svg.plot .f{n}{{fill:var(--c{n})}}"
-        for n in range(COLOURS)
+        for n in range(COLOUR_COUNT)
     )
 )
 """The style sheet of all charts. A page that holds several has it once."""
@@ -172,7 +173,7 @@ class Frame:
         drawn: list[str] = []
         x, row = 4.0, 0
         for colour, name in zip(self.colours or range(len(self.names)), self.names, strict=True):
-            n = colour % COLOURS
+            n = colour % COLOUR_COUNT
             width = 24.0 + text_width(name) + 16.0
             if x + width > self.size.width and x > 4.0:
                 x, row = 4.0, row + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.sim.plot.frame import COLOURS, Frame, Size, pixel, tooltip
+from penstock.sim.plot.frame import COLOUR_COUNT, Frame, Size, pixel, tooltip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +76,7 @@ def gantt(
         low, high = sorted((up(block.low), up(block.high)))
         shade = f' fill-opacity="{block.faint:g}"' if block.faint < 1 else ""
         frame.parts.append(
-            f'<rect class="job f{block.colour % COLOURS}"{shade} x="{pixel(left)}"'
+            f'<rect class="job f{block.colour % COLOUR_COUNT}"{shade} x="{pixel(left)}"'
             f' y="{pixel(low)}" width="{pixel(max(right - left, 0.6))}"'
             f' height="{pixel(max(high - low, 0.6))}">' + tooltip(block.text) + "</rect>"
         )

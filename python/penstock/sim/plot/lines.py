@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from penstock.sim.plot.frame import COLOURS, Frame, Size, pixel, tooltip
+from penstock.sim.plot.frame import COLOUR_COUNT, Frame, Size, pixel, tooltip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.sim.plot.scale import Axis, Scale
 
 # The width in pixels of a strip with a tooltip, unless a step is wider.
-STRIP = 4.0
+STRIP_PX = 4.0
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ def lines(
         if fill and path:
             base = pixel(frame.bottom)
             closed = f"{path}V{base}H{pixel(across(line.x[0]))}Z"
-            frame.parts.append(f'<path class="area f{n % COLOURS}" d="{closed}"/>')
-        frame.parts.append(f'<path class="line s{n % COLOURS}" d="{path}"/>')
+            frame.parts.append(f'<path class="area f{n % COLOUR_COUNT}" d="{closed}"/>')
+        frame.parts.append(f'<path class="line s{n % COLOUR_COUNT}" d="{path}"/>')
         if points:
-            frame.parts += _points(line, n % COLOURS, across, up)
+            frame.parts += _points(line, n % COLOUR_COUNT, across, up)
     frame.draw_x(across)
     if not points:
         frame.parts += _strips(drawn, frame, across, up, step=step)
@@ -134,7 +134,7 @@ def _strips(
     drawn: Sequence[Line], frame: Frame, across: Scale, up: Scale, *, step: bool
 ) -> list[str]:
     """Invisible strips over the plot that tell the values below the pointer."""
-    most = round((frame.right - frame.left) / STRIP)
+    most = round((frame.right - frame.left) / STRIP_PX)
     edges = sorted({across(value) for line in drawn for value in line.x})
     if not step or len(edges) > most + 1:
         wide = (frame.right - frame.left) / most

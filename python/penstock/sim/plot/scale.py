@@ -12,14 +12,14 @@ from penstock.sim.units import DAY, HOUR, MINUTE, duration, number, three
 Unit = Literal["number", "duration", "share", "date"]
 
 # Steps between ticks of durations, in seconds; above the last one decimal steps of days.
-STEPS = (
+TICK_STEPS_S = (
     *(1, 2, 5, 10, 15, 30),
     *(MINUTE * n for n in (1, 2, 5, 10, 15, 30)),
     *(HOUR * n for n in (1, 2, 3, 6, 12)),
     *(DAY * n for n in (1, 2, 5, 7, 14, 30, 60, 90, 180, 365)),
 )
 # Ticks of a duration on a logarithmic axis.
-MARKS = (
+LOG_TICKS_S = (
     *(1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, MINUTE, 10 * MINUTE),
     *(HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY, 365 * DAY, 3650 * DAY, 36500 * DAY),
 )
@@ -138,7 +138,7 @@ def _step(span: float, about: int) -> float:
 def _linear_ticks(axis: Axis, low: float, high: float, about: int) -> tuple[list[float], float]:
     span = high - low
     if axis.unit in ("duration", "date"):
-        step = next((step for step in STEPS if span / step <= about), 0.0)
+        step = next((step for step in TICK_STEPS_S if span / step <= about), 0.0)
         step = step or DAY * _step(span / DAY, about)
         if span < about:
             step = _step(span, about)
@@ -152,7 +152,7 @@ def _linear_ticks(axis: Axis, low: float, high: float, about: int) -> tuple[list
 
 def _log_ticks(unit: Unit, low: float, high: float, about: int) -> list[float]:
     if unit == "duration":
-        found = [mark for mark in MARKS if low * (1 - 1e-9) <= mark <= high * (1 + 1e-9)]
+        found = [mark for mark in LOG_TICKS_S if low * (1 - 1e-9) <= mark <= high * (1 + 1e-9)]
     else:
         first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
         found = [10.0**n for n in range(first, last + 1)]
