@@ -101,6 +101,7 @@ RUST = re.compile(
     """,
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
+MUTATOR = re.compile(r"\s*(?:<[^({]*?>)?\(\s*&(?:'\w+ )?mut self\b(?P<rest>[^{;]*)")
 SLASHES = re.compile(r"^([^\S\n]*)//[/!]?", re.MULTILINE)
 
 
@@ -108,6 +109,8 @@ SLASHES = re.compile(r"^([^\S\n]*)//[/!]?", re.MULTILINE)
 IT = "loop-variable-it"
 # Begins a piece with a declared type or constant as it is written, for rules about whole names.
 DECLARED = "declares:"
+# Begins a piece with the name of a method that changes `self` and returns nothing.
+CHANGES = "changes-self:"
 
 
 def words(name: str) -> str:
@@ -129,6 +132,9 @@ def rust(text: str) -> Iterator[tuple[int, str]]:
             yield line, DECLARED + name
         elif name := match["name"] or match["field"]:
             yield line + match[0].count("\n"), words(name)
+            mutator = MUTATOR.match(text, match.end()) if match["name"] else None
+            if mutator and "->" not in mutator["rest"]:
+                yield line, CHANGES + name
         elif match["it"]:
             yield line, IT
 

@@ -66,6 +66,26 @@ def test_a_type_or_constant_with_a_bare_name_is_found():
     assert [line for line, _ in found("x.py", python, rule)] == [1, 2, 3]
 
 
+def test_a_method_named_after_what_has_happened_is_found_if_it_changes_self():
+    (rule,) = (
+        rule for rule in prose.rules(prose.RULES.read_text()) if rule.name == "past-participle"
+    )
+    rust = """\
+fn started(&mut self) {}
+fn job_ended<T: X>(
+    &mut self, id: JobId) {}
+fn loan_due(&'a mut self);
+fn queued(&mut self) -> Vec<JobId> {}
+fn is_ended(&self) {}
+fn ended(id: JobId) {}
+fn feed(&mut self) {}
+fn take_purged(&mut self) {}
+fn start_over(&mut self) {}
+fn carry_over(&mut self) {}
+"""
+    assert [line for line, _ in found("x.rs", rust, rule)] == [1, 2, 4]
+
+
 PYTHON = '''\
 """Made
 up."""
@@ -197,6 +217,7 @@ EXAMPLES = [
     ("where-none", "the time, none where there is no job", "a place where nodes are"),
     ("it-variable", "loop-variable-it", "for it in jobs"),
     ("bare-name", "declares:Kind", "declares:ErrorKind"),
+    ("past-participle", "changes-self:job_ended", "changes-self:forget_submitted"),
 ]
 
 
