@@ -404,6 +404,7 @@ class topic:  # noqa: N801
         SHRINK: Final[str]
         OUTPUT: Final[str]
         OUTPUT_CANCEL: Final[str]
+        CONFIG_RELOAD: Final[str]
 
     class job_exec:  # noqa: N801
         OUTPUT: Final[str]
@@ -422,6 +423,11 @@ class topic:  # noqa: N801
         EVENTS: Final[str]
         EVENTS_CANCEL: Final[str]
         ABORT: Final[str]
+
+    class pmix_exec:  # noqa: N801
+        START: Final[str]
+        ENDED: Final[str]
+        STOP: Final[str]
 
     class pmix_server:  # noqa: N801
         START: Final[str]

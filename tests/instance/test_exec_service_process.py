@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
 
 import pytest
 from tests.instance.conftest import PENSTOCK, reaper_of
+
+# After this long without an expected event a test fails instead of hanging, in seconds.
+HANG_S = 120
 
 
 @pytest.fixture
@@ -110,6 +114,52 @@ def test_jobs_outlive_a_killed_instance(start, exec_process, tmp_path):
         service_of_both.__exit__(None, None, None)
 
 
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_service_is_taken_over_while_a_task_runs(instance, exec_process, tmp_path, is_stopped):
+    with exec_process(instance) as first:
+        (job,) = instance.lines("submit", "sh", "-c", f"{gate(tmp_path / 'gate')}; exit 5")
+        with (tmp_path / "gate").open("w"):
+            if is_stopped:
+                first.send_signal(signal.SIGSTOP)
+            with exec_process(instance, "--take-over") as second:
+                assert first.wait() == -signal.SIGTERM
+                assert (tmp_path / "exec" / "lock").read_text() == f"{second.pid}\n"
+                open_gate(tmp_path / "gate")
+                assert instance.penstock("run", "true").returncode == 0
+        with exec_process(instance, "--take-over"):
+            assert instance.penstock("wait", job).returncode == 5
+    assert "reattached" in events(instance, job)
+
+
+def test_a_service_of_another_instance_is_not_taken_over(instance, exec_process, tmp_path):
+    command = [*PENSTOCK, "exec", "--take-over", "--directory", str(tmp_path / "exec")]
+    with exec_process(instance):
+        absent = [*command, "--uri", f"local://{tmp_path}/absent"]
+        done = subprocess.run(absent, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert f"belongs to the instance at `{instance.uri}`" in done.stderr
+        assert instance.penstock("run", "true").returncode == 0
+
+
+def test_a_service_of_no_use_ends_with_its_reaper(start, exec_process, tmp_path):
+    with (
+        start("--exec", "none") as instance,
+        exec_process(instance, "--end-when-idle") as process,
+    ):
+        (job,) = instance.lines("submit", "sh", "-c", f"{gate(tmp_path / 'gate')}; exit 4")
+        with (tmp_path / "gate").open("w"):
+            with instance.process.stdin:
+                instance.process.kill()
+            instance.process.wait()
+            reaper = os.pidfd_open(reaper_of(tmp_path / "exec"))
+        # The task ends now, and with it its reaper and its service.
+        assert process.wait() == 0
+        with os.fdopen(reaper) as pidfd:
+            assert select.select([pidfd], [], [], HANG_S)[0]
+    with start("--exec", "none") as instance, exec_process(instance):
+        assert instance.penstock("wait", job).returncode == 4
+
+
 def test_a_lost_wait_status_is_an_exception(instance, exec_process, tmp_path):
     with exec_process(instance) as process:
         (job,) = instance.lines("submit", "sh", "-c", gate(tmp_path / "gate"))
@@ -192,9 +242,16 @@ def test_a_task_gets_a_signal_before_its_time_limit(instance, exec_process, tmp_
 
 def test_what_is_not_supported_is_rejected(instance, exec_process):
     with exec_process(instance):
-        (job,) = instance.lines("submit", "--pmix", "true")
+        (job,) = instance.lines("submit", "--setattr", "shell.options.pty=1", "true")
         assert instance.penstock("wait", job).returncode != 0
-        assert "does not support PMIx start-up" in reason(instance, job)
+        assert "does not support a pseudo-terminal" in reason(instance, job)
+
+
+def test_an_empty_address_is_rejected(tmp_path):
+    command = [*PENSTOCK, "exec", "--directory", str(tmp_path / "exec"), "--uri", ""]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "invalid --uri ``: expected local:///path or a path" in done.stderr
 
 
 def test_the_service_needs_an_instance_and_a_directory_of_its_own(instance, exec_process, tmp_path):

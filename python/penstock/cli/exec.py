@@ -27,7 +27,7 @@ PROGRAM = "penstock-exec"
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     add = parser.add_argument
-    add("--uri", help="the instance (default: PENSTOCK_URI)")
+    add("--uri", help="the instance (default: PENSTOCK_URI, else the default socket)")
     add(
         "--directory",
         type=Path,
@@ -51,16 +51,28 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     add("--oversubscribe", action="store_true", help="do not bind tasks to their cores")
     add("--sync", action="store_true", help="flush the journal to disk before tasks start")
+    add(
+        "--take-over",
+        action="store_true",
+        help="end a service that uses the directory, and continue with its journal",
+    )
+    add(
+        "--end-when-idle",
+        action="store_true",
+        help="end when the instance has gone and no job has a process",
+    )
 
 
 def main(args: argparse.Namespace) -> NoReturn:
     """Runs the verb: executes the program in place of this process."""
-    command = [PROGRAM, "--uri", args.uri or default_uri()]
+    command = [PROGRAM, "--uri", default_uri() if args.uri is None else args.uri]
     for option in ("directory", "name", "kill-timeout", "output-limit"):
         value = getattr(args, option.replace("-", "_"))
         if value is not None:
             command += [f"--{option}", str(value)]
-    command += [f"--{flag}" for flag in ("oversubscribe", "sync") if getattr(args, flag)]
+    for flag in ("oversubscribe", "sync", "take-over", "end-when-idle"):
+        if getattr(args, flag.replace("-", "_")):
+            command.append(f"--{flag}")
     os.execv(find_program(), command)
 
 

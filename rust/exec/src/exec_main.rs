@@ -5,12 +5,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use penstock_exec::linux::{ServiceError, ServiceOptions, run_service};
+use penstock_exec::linux::{IfLocked, ServiceError, ServiceOptions, run_service};
 use serde::Deserialize;
 
 const USAGE: &str = "\
 usage: penstock-exec [--uri URI] [--directory DIR] [--name NAME] [--kill-timeout SECONDS]
                      [--output-limit BYTES] [--oversubscribe] [--sync] [--reaper PROGRAM]
+                     [--take-over] [--end-when-idle]
 
 Runs the jobs of an instance on this machine. Tasks outlive it: when it is started again, it reports what has ended.
 
@@ -23,6 +24,8 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
   --oversubscribe         do not bind tasks to their cores
   --sync                  flush the journal to disk before tasks start
   --reaper PROGRAM        the program penstock-reaper (default: beside this program)
+  --take-over             end a service that uses the directory, and continue with its journal
+  --end-when-idle         end when the instance has gone and no job has a process
 ";
 
 const NO_INSTANCE: u8 = 69;
@@ -95,6 +98,7 @@ fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, String> {
     let mut kill_timeout_s = defaults.kill_timeout;
     let mut output_limit = defaults.output_limit;
     let (mut bind, mut sync) = (true, false);
+    let (mut if_locked, mut end_when_idle) = (IfLocked::Fail, false);
     let mut arguments = arguments.into_iter();
     while let Some(option) = arguments.next() {
         let option = option.to_string_lossy().into_owned();
@@ -107,6 +111,14 @@ fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, String> {
                 sync = true;
                 continue;
             }
+            "--take-over" => {
+                if_locked = IfLocked::EndHolder;
+                continue;
+            }
+            "--end-when-idle" => {
+                end_when_idle = true;
+                continue;
+            }
             "--uri" | "--directory" | "--name" | "--kill-timeout" | "--output-limit"
             | "--reaper" => {}
             _ => return Err(format!("unknown argument `{option}`")),
@@ -114,8 +126,9 @@ fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, String> {
         let value = arguments.next();
         let value = value.ok_or_else(|| format!("`{option}` needs a value"))?;
         let text = value.to_string_lossy().into_owned();
-        let invalid = |expected: &str| format!("invalid `{option} {text}`: expected {expected}");
+        let invalid = |expected: &str| format!("invalid {option} `{text}`: expected {expected}");
         match option.as_str() {
+            "--uri" if text.is_empty() => return Err(invalid("local:///path or a path")),
             "--uri" => uri = Some(text),
             "--directory" => directory = Some(PathBuf::from(value)),
             "--reaper" => reaper = Some(PathBuf::from(value)),
@@ -148,6 +161,8 @@ fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, String> {
         output_limit,
         bind,
         sync,
+        if_locked,
+        end_when_idle,
     })
 }
 

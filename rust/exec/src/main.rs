@@ -11,7 +11,8 @@ const USAGE: &str = "\
 usage: penstock-reaper --directory DIR [--idle-timeout SECONDS]
 
 Runs tasks for a service that connects to DIR/socket, and outlives it. DIR must belong to the user and have mode 700.
-Without tasks, unacknowledged statuses and connections it ends after SECONDS (60; 0 for never).
+Without processes and connections it ends after SECONDS (60; 0 for never). The next reaper of DIR reports the statuses
+that were not acknowledged.
 ";
 
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(60);

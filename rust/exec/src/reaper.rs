@@ -348,12 +348,13 @@ impl Reaper {
         !self.queue.is_empty()
     }
 
-    /// Whether it has neither processes nor statuses to report nor connections.
+    /// Whether it has neither processes nor connections, and every status is in the log.
     pub fn is_idle(&self) -> bool {
-        self.jobs.is_empty()
-            && self.queue.is_empty()
+        self.queue.is_empty()
             && self.children.is_empty()
+            && self.orphans.is_empty()
             && self.connections.is_empty()
+            && self.records.is_empty()
     }
 
     /// Whether a service has requested its end.

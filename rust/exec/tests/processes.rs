@@ -644,18 +644,24 @@ fn a_torn_tail_of_the_log_is_cut_off() {
 }
 
 #[test]
-fn an_idle_reaper_ends() {
+fn an_idle_reaper_ends_and_the_next_one_reports_its_statuses() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path();
     fs::set_permissions(path, fs::Permissions::from_mode(0o700)).expect("the test owns it");
     let mut reaper = Reaper::start_in(path, &["--idle-timeout", "1"]);
     let mut service = reaper.connect();
-    service.run(spec(task(1, 0), &["true"]));
+    service.run(shell(task(1, 0), "exit 7"));
     service.empty(1);
-    service.request(&Request::Forget(vec![JobId::new(1)]));
     drop(service);
     assert!(reaper.process.wait().expect("it ends").success());
     assert!(!fs::exists(path.join("socket")).expect("readable"));
+    let mut next = Reaper::start_in(path, &["--idle-timeout", "1"]);
+    let mut service = next.connect();
+    assert_eq!(service.request(&Request::List), 0);
+    assert_eq!(service.ended(task(1, 0)).status, WaitStatus::Exited(7));
+    service.empty(1);
+    drop(service);
+    assert!(next.process.wait().expect("it ends").success());
 }
 
 #[test]

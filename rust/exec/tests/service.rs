@@ -53,6 +53,8 @@ struct ManagedJob {
     is_released: bool,
     statuses: Vec<i64>,
     usages: Vec<Value>,
+    /// The types of its exceptions.
+    exceptions: Vec<String>,
     notes: Vec<String>,
     answers: Vec<String>,
 }
@@ -79,6 +81,12 @@ struct World {
     lines: Vec<String>,
     logged: Vec<String>,
     files: BTreeMap<(u64, &'static str), Vec<u8>>,
+    /// The requests to the service `pmix-exec`: topic and payload.
+    pmix_requests: Vec<(String, Value)>,
+    /// The last request for a PMIx server.
+    pmix_start: Option<Message>,
+    /// The environment that PMIx servers give; without one, requests for servers are not answered.
+    pmix_environment: Option<Value>,
     settings: Settings,
     now: f64,
 }
@@ -103,6 +111,7 @@ fn settings() -> Settings {
         },
         kill_timeout_s: 5.0,
         output_limit: 1000,
+        end_when_idle: false,
     }
 }
 
@@ -149,6 +158,9 @@ impl World {
             lines: Vec::new(),
             logged: Vec::new(),
             files: BTreeMap::new(),
+            pmix_requests: Vec::new(),
+            pmix_start: None,
+            pmix_environment: Some(json!({"0": {"PMIX_RANK": "0"}, "1": {"PMIX_RANK": "1"}})),
             settings: settings(),
             now: 1000.0,
         };
@@ -170,6 +182,7 @@ impl World {
             is_released: false,
             statuses: Vec::new(),
             usages: Vec::new(),
+            exceptions: Vec::new(),
             notes: Vec::new(),
             answers: Vec::new(),
         };
@@ -240,6 +253,7 @@ impl World {
                 return;
             }
             "job-list.wait" => {}
+            topic if topic.starts_with("pmix-exec.") => self.serve_pmix(message),
             _ => self
                 .to_service
                 .push_back(Message::response_to(message, 0, None)),
@@ -252,6 +266,46 @@ impl World {
                 self.send_start(id);
             }
         }
+    }
+
+    fn serve_pmix(&mut self, request: &Message) {
+        let payload: Value = request.read().expect("JSON");
+        self.pmix_requests
+            .push((request.topic().to_owned(), payload));
+        if request.topic() != "pmix-exec.start" {
+            assert!(request.is_noresponse());
+            return;
+        }
+        assert!(request.is_streaming());
+        self.pmix_start = Some(request.clone());
+        if let Some(environment) = &self.pmix_environment {
+            let payload = json!({"environment": environment}).to_string();
+            let payload = Some(Message::json_payload(&payload));
+            self.to_service
+                .push_back(Message::response_to(request, 0, payload));
+        }
+    }
+
+    /// Ends the stream of the last request for a PMIx server.
+    fn fail_pmix(&mut self, errnum: u32, text: &str) {
+        let start = self.pmix_start.as_ref().expect("requested");
+        self.to_service
+            .push_back(Message::error_to(start, errnum, text));
+        self.run();
+    }
+
+    /// The methods of the requests to `pmix-exec`, with the values of their keys but the id and the tasks.
+    fn pmix_log(&self) -> Vec<String> {
+        let line = |(topic, payload): &(String, Value)| {
+            assert_eq!(payload["id"], 1);
+            let method = topic.strip_prefix("pmix-exec.").expect("its service");
+            match method {
+                "start" => format!("start {}", payload["reattach"]),
+                "ended" => format!("ended {}", payload["rank"]),
+                method => method.to_owned(),
+            }
+        };
+        self.pmix_requests.iter().map(line).collect()
     }
 
     fn take_answer(&mut self, message: &Message) {
@@ -273,8 +327,9 @@ impl World {
             (conversation, "exception") => {
                 let data = &answer["data"];
                 assert_eq!(data["severity"], 0);
-                let note = data["note"].as_str().expect("a note").to_owned();
-                job.notes.push(note);
+                let text = |key: &str| data[key].as_str().expect("text").to_owned();
+                job.exceptions.push(text("type"));
+                job.notes.push(text("note"));
                 conversation
             }
             (conversation, "finish") => {
@@ -1119,10 +1174,6 @@ fn a_task_that_cannot_be_set_up_fails_the_job() {
 fn what_is_not_supported_is_rejected() {
     let options = [
         (
-            json!({"pmix": true}),
-            "does not support PMIx start-up (`pmix`) yet",
-        ),
-        (
             json!({"pty": {"interactive": 1}}),
             "does not support a pseudo-terminal (`pty`) yet",
         ),
@@ -1542,6 +1593,321 @@ fn output_is_followed_to_the_end_of_its_job() {
         json!(penstock_flux::errno::ENODATA),
     ];
     assert_eq!(texts[1..], rest);
+}
+
+#[test]
+fn settings_are_changed_at_run_time() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    let reload = |world: &mut World, payload: &Value| {
+        let request = World::request("job-exec.config-reload", payload);
+        let service = world.service.as_mut().expect("it runs");
+        service.handle(&request.with_matchtag(7));
+        service.settle(world.now);
+        let effects = service.drain();
+        let is_measured = effects.contains(&Effect::MeasureOutput(JobId::new(1)));
+        let response = effects.into_iter().find_map(|effect| match effect {
+            Effect::Send(message) if message.matchtag == 7 => Some(message),
+            _ => None,
+        });
+        let response = response.expect("a response");
+        let text = response.error_text().unwrap_or_default().into_owned();
+        (response.errnum(), text, is_measured)
+    };
+    let invalid = |text: &str| (penstock_flux::errno::EINVAL, text.to_owned(), false);
+    let malformed = |text: &str| (penstock_flux::errno::EPROTO, text.to_owned(), false);
+    let seconds = json!({"kill-timeout": -1.0, "output-limit": 5});
+    let text = "invalid `kill-timeout` -1: expected 0 or more seconds";
+    assert_eq!(reload(&mut world, &seconds), invalid(text));
+    let text = "job-exec.config-reload: `output-limit`: expected a non-negative integer, found integer `-5`";
+    assert_eq!(
+        reload(&mut world, &json!({"output-limit": -5})),
+        malformed(text)
+    );
+    let text = "job-exec.config-reload: `kill-timeout`: expected a number, found string \"5s\"";
+    assert_eq!(
+        reload(&mut world, &json!({"kill-timeout": "5s"})),
+        malformed(text)
+    );
+    let valid = (0, String::new(), true);
+    let settings = json!({"kill-timeout": 1.5, "output-limit": 100, "later": []});
+    assert_eq!(reload(&mut world, &settings), valid);
+    world
+        .service
+        .as_mut()
+        .expect("it runs")
+        .output_measured(JobId::new(1), 101);
+    let is_kill =
+        |(_, _, request): &(ConnectionId, u32, Request)| matches!(request, Request::Kill(_));
+    world.turn_service();
+    assert!(!world.to_reaper.iter().any(is_kill));
+    world.advance(1.5);
+    assert!(world.to_reaper.iter().any(is_kill));
+    world.run();
+    assert!(world.job(1).notes[0].starts_with("more than 100 bytes of output"));
+    // No limit.
+    assert_eq!(
+        reload(&mut world, &json!({"output-limit": 0})),
+        (0, String::new(), false)
+    );
+}
+
+#[test]
+fn a_service_of_no_use_ends_and_the_next_one_reports() {
+    let mut world = World::new();
+    world.settings.end_when_idle = true;
+    world.crash_service(0, 0);
+    world.restart();
+    submit(&mut world, 1, 1);
+    submit(&mut world, 2, 1);
+    world.run();
+    let is_finished = |world: &World| world.service.as_ref().expect("it runs").is_finished();
+    world.end_process(0, exited(3));
+    while world.deliver_from_reaper() {}
+    world.lose_connection();
+    world.run();
+    assert!(!is_finished(&world), "a task runs");
+    world.end_process(0, exited(4));
+    world.run();
+    assert!(is_finished(&world));
+    assert!(world.reaper.as_ref().expect("it ran").is_finished());
+    world.service = None;
+    world.reaper = None;
+    world.restart();
+    let reported = ["start", "reattached", "finish", "release"];
+    for (id, code) in [(1, 3), (2, 4)] {
+        assert_eq!(world.answers(id), reported);
+        assert_eq!(world.job(id).statuses, [code << 8]);
+    }
+    assert!(!is_finished(&world), "the instance is there");
+}
+
+#[test]
+fn a_reaper_with_a_process_of_an_ended_job_delays_the_end_of_the_service() {
+    let mut world = World::new();
+    world.settings.end_when_idle = true;
+    world.crash_service(0, 0);
+    world.restart();
+    world.lose_connection();
+    let (to, id, request) = world.to_reaper.pop_front().expect("one");
+    assert_eq!(request, Request::Shutdown);
+    let errno = libc::EBUSY;
+    let rejection = ReaperMessage::Done { id, errno };
+    world.from_reaper.push_back((to, rejection));
+    world.deliver_from_reaper();
+    assert!(
+        world.to_reaper.is_empty(),
+        "it is not requested again at once"
+    );
+    let empty = penstock_exec::protocol::Event::Empty { job: JobId::new(1) };
+    world
+        .from_reaper
+        .push_back((to, ReaperMessage::Events(vec![empty])));
+    world.run();
+    assert!(world.service.as_ref().expect("it runs").is_finished());
+}
+
+#[test]
+fn a_name_that_is_taken_is_free_at_another_attempt() {
+    let mut world = World::new();
+    world.settings.end_when_idle = true;
+    world.crash_service(0, 0);
+    world.start_service();
+    world.connect_reaper();
+    let service = world.service.as_mut().expect("started");
+    service.connected();
+    service.settle(world.now);
+    for effect in service.drain() {
+        if let Effect::Send(request) = effect {
+            service.handle(&Message::error_to(&request, 17, "it is taken"));
+        }
+    }
+    assert!(service.is_name_taken());
+    service.disconnected();
+    service.settle(world.now);
+    assert!(!service.is_finished());
+    world.connect();
+    world.run();
+    let service = world.service.as_ref().expect("it runs");
+    assert!(service.is_synchronized() && service.failure().is_none());
+}
+
+// --- PMIx
+
+fn submit_pmix(world: &mut World, ntasks: u32) {
+    let spec = with_options(jobspec(ntasks, &["mpi"]), &json!({"pmix": true}));
+    world.submit(1, spec, Some(resources(ntasks)));
+}
+
+#[test]
+fn a_pmix_server_is_started_before_the_tasks_and_ended_after_them() {
+    let mut world = World::new();
+    submit_pmix(&mut world, 2);
+    world.deliver_to_service();
+    assert_eq!(world.requested(), []);
+    let environment = json!({"1": {"PMIX_RANK": "1", "PATH": "/pmix"}});
+    world.pmix_environment = Some(environment);
+    world.deliver_to_manager();
+    let start = json!({"id": 1, "reattach": false, "tasks": [
+        {"rank": 0, "target": 3, "host": "n3"}, {"rank": 1, "target": 3, "host": "n3"},
+    ]});
+    assert_eq!(world.pmix_requests, [("pmix-exec.start".to_owned(), start)]);
+    world.deliver_to_service();
+    let [first, second] = <[TaskSpec; 2]>::try_from(world.requested()).expect("two");
+    let has = |spec: &TaskSpec, entry: &str| {
+        let entry = CString::new(entry).expect("text");
+        spec.environment.contains(&entry)
+    };
+    assert!(has(&first, "PATH=/bin") && !has(&first, "PMIX_RANK=1"));
+    assert!(has(&second, "PATH=/pmix") && has(&second, "PMIX_RANK=1"));
+    assert!(!has(&second, "PATH=/bin"));
+    world.run();
+    world.end_process(1, exited(0));
+    world.run();
+    world.end_process(0, exited(0));
+    world.run();
+    assert_eq!(
+        world.pmix_log(),
+        ["start false", "ended 1", "ended 0", "stop"]
+    );
+    assert_eq!(world.answers(1), ["start", "finish", "release"]);
+    // The end of the stream.
+    world.fail_pmix(penstock_flux::errno::ENODATA, "");
+    assert!(world.job(1).notes.is_empty());
+}
+
+#[test]
+fn a_job_without_a_pmix_server_is_not_started() {
+    let unknown = "the instance has no service that starts PMIx servers (pmix-exec.start)";
+    let cases = [
+        (
+            5,
+            "there is no `penstock-pmix`",
+            "there is no `penstock-pmix`",
+        ),
+        (
+            38,
+            "No service matching pmix-exec.start is registered",
+            unknown,
+        ),
+        (61, "", "the PMIx server has ended: errnum 61"),
+    ];
+    for (errnum, text, note) in cases {
+        let mut world = World::new();
+        world.pmix_environment = None;
+        submit_pmix(&mut world, 1);
+        world.run();
+        assert_eq!(world.answers(1), Vec::<&str>::new());
+        world.fail_pmix(errnum, text);
+        assert_eq!(world.job(1).exceptions, ["pmix"]);
+        assert_eq!(world.job(1).notes, [note]);
+        assert_eq!(world.answers(1), ["exception", "release"]);
+        assert!(world.kernel.spawned.is_empty());
+    }
+    let environments = [
+        (
+            json!({"0": {"A=B": "C"}}),
+            "invalid environment variable name `A=B`",
+        ),
+        (
+            json!({"0": {"A": "\0"}}),
+            "environment variable `A` has a zero byte",
+        ),
+        (
+            json!({"0": []}),
+            "`environment.0`: expected an object, found an array",
+        ),
+    ];
+    for (environment, note) in environments {
+        let mut world = World::new();
+        world.pmix_environment = Some(environment);
+        submit_pmix(&mut world, 1);
+        world.run();
+        let note = format!("response to pmix-exec.start: {note}");
+        assert_eq!(world.job(1).notes, [note]);
+        assert!(world.kernel.spawned.is_empty());
+    }
+}
+
+#[test]
+fn a_job_ends_when_its_pmix_server_ends() {
+    let mut world = World::new();
+    submit_pmix(&mut world, 2);
+    world.run();
+    world.fail_pmix(5, "the PMIx server was killed");
+    assert_eq!(world.job(1).exceptions, ["pmix"]);
+    assert_eq!(world.job(1).notes, ["the PMIx server was killed"]);
+    assert_eq!(world.job(1).statuses, [15]);
+    assert!(world.job(1).is_released);
+}
+
+#[test]
+fn a_job_that_is_cancelled_before_its_pmix_server_has_started_is_released() {
+    let mut world = World::new();
+    world.pmix_environment = None;
+    submit_pmix(&mut world, 1);
+    world.run();
+    world.cancel(1);
+    world.run();
+    assert_eq!(world.answers(1), ["release"]);
+    assert_eq!(world.pmix_log(), ["start false", "stop"]);
+}
+
+#[test]
+fn a_running_job_gets_its_pmix_server_again() {
+    let restart: [fn(&mut World); 2] = [
+        |world| {
+            world.crash_service(0, 0);
+            world.end_process(0, exited(0));
+            world.restart();
+        },
+        |world| {
+            world.lose_connection();
+            world.end_process(0, exited(0));
+            world.run();
+            world.connect();
+            world.run();
+        },
+    ];
+    for restart in restart {
+        let mut world = World::new();
+        submit_pmix(&mut world, 2);
+        world.run();
+        restart(&mut world);
+        assert_eq!(world.pmix_log(), ["start false", "start true", "ended 0"]);
+        world.end_process(0, exited(0));
+        world.run();
+        assert_eq!(world.pmix_log()[3..], ["ended 1", "stop"]);
+        assert_eq!(
+            world.answers(1),
+            ["start", "reattached", "finish", "release"]
+        );
+
+        let mut world = World::new();
+        submit_pmix(&mut world, 2);
+        world.run();
+        world.pmix_environment = None;
+        restart(&mut world);
+        world.fail_pmix(2, "the PMIx server is lost");
+        assert_eq!(world.job(1).notes, ["the PMIx server is lost"]);
+        assert!(world.job(1).is_released);
+    }
+}
+
+#[test]
+fn the_tasks_of_a_journalled_intent_get_the_environment_of_a_new_pmix_server() {
+    let mut world = World::new();
+    submit_pmix(&mut world, 1);
+    world.deliver_to_service();
+    world.deliver_to_manager();
+    let response = world.to_service.pop_front().expect("the environment");
+    world.service.as_mut().expect("it runs").handle(&response);
+    // Only the journal is written.
+    world.crash_service(1, 0);
+    world.restart();
+    assert_eq!(world.pmix_log(), ["start false", "start false"]);
+    assert_eq!(world.answers(1), ["start"]);
 }
 
 // --- random crashes

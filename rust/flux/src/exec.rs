@@ -292,6 +292,18 @@ pub struct ReplacedRequest<'a> {
     pub service: Text<'a>,
 }
 
+/// `<service>.config-reload`: changes settings of the service (Penstock's own). An absent key changes nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ConfigReloadRequest {
+    /// Time between SIGTERM and SIGKILL, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kill_timeout: Option<f64>,
+    /// Bytes of retained output at which a job is killed; 0 for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_limit: Option<u64>,
+}
+
 /// `<service>.output`, streaming: the retained output of a job (Penstock's own).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputRequest<'a> {
@@ -340,6 +352,7 @@ impl Payload for Finish {}
 impl Payload for KillRequest {}
 impl Payload for ShrinkRequest {}
 impl Payload for ReplacedRequest<'_> {}
+impl Payload for ConfigReloadRequest {}
 impl Payload for OutputRequest<'_> {}
 impl Payload for OutputResponse<'_> {}
 impl Payload for JobExceptionEvent<'_> {}

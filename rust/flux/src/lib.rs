@@ -37,6 +37,7 @@ pub mod log;
 mod matchtag;
 mod payload;
 pub mod pmix;
+pub mod pmix_exec;
 pub mod pmix_server;
 mod request_error;
 pub mod resource;

@@ -159,6 +159,7 @@ topics! {
     SHRINK = "shrink",
     OUTPUT = "output",
     OUTPUT_CANCEL = "output-cancel",
+    CONFIG_RELOAD = "config-reload",
 }
 
 topics! {
@@ -186,6 +187,14 @@ topics! {
     EVENTS = "pmix.events",
     EVENTS_CANCEL = "pmix.events-cancel",
     ABORT = "pmix.abort",
+}
+
+topics! {
+    /// PMIx servers for the jobs of an execution service.
+    pmix_exec:
+    START = "pmix-exec.start",
+    ENDED = "pmix-exec.ended",
+    STOP = "pmix-exec.stop",
 }
 
 topics! {

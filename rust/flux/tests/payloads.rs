@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotations};
 use penstock_flux::{
     JobId, Json, Member, Payload, StreamCancelRequest, Text, acquire, alloc, broker, document,
-    exec, hooks, job_info, job_ingest, job_list, job_manager, kvs, log, pmix, pmix_server, read,
-    resource, sched,
+    exec, hooks, job_info, job_ingest, job_list, job_manager, kvs, log, pmix, pmix_exec,
+    pmix_server, read, resource, sched,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -115,6 +115,8 @@ fn rfc_32_payloads_round_trip() {
     round_trip::<exec::OutputRequest>(r#"{"id":1,"streams":["stdout"],"follow":true}"#);
     round_trip::<exec::OutputResponse>(r#"{"stream":"stdout","data":"aGkK"}"#);
     round_trip::<exec::ReplacedRequest>(r#"{"service":"other"}"#);
+    round_trip::<exec::ConfigReloadRequest>(r#"{"kill-timeout":1.5,"output-limit":1000}"#);
+    round_trip::<exec::ConfigReloadRequest>("{}");
     round_trip::<exec::JobExceptionEvent>(
         r#"{"id":1,"type":"cancel","severity":0,"wait_status":-1}"#,
     );
@@ -305,6 +307,16 @@ fn sched_and_pmix_payloads_round_trip() {
         r#"{"id":"x","alloc":"f1","directive":"new","status":0,"reason":"","results":[]}"#,
     );
     round_trip::<pmix::AbortRequest>(r#"{"rank":0,"status":1,"message":"m"}"#);
+}
+
+#[test]
+fn pmix_exec_payloads_round_trip() {
+    round_trip::<pmix_exec::StartRequest>(
+        r#"{"id":1,"reattach":true,"tasks":[{"rank":0,"target":3,"host":"n3"}]}"#,
+    );
+    round_trip::<pmix_exec::StartResponse>(r#"{"environment":{"0":{"PMIX_RANK":"0"}}}"#);
+    round_trip::<pmix_exec::EndedRequest>(r#"{"id":1,"rank":2}"#);
+    round_trip::<pmix_exec::StopRequest>(r#"{"id":1}"#);
 }
 
 #[test]

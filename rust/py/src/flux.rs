@@ -67,6 +67,7 @@ fn topics(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         ("job_exec", topic::job_exec::ALL),
         ("hooks", topic::hooks::ALL),
         ("pmix", topic::pmix::ALL),
+        ("pmix_exec", topic::pmix_exec::ALL),
         ("pmix_server", topic::pmix_server::ALL),
     ] {
         let constants = PyDict::new(py);

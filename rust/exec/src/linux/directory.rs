@@ -1,14 +1,18 @@
 //! The directory of a reaper or of a service: its lock, its log or journal, and its socket.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::process::geteuid;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
+use rustix::io::Errno;
+use rustix::process::{
+    Flock, FlockType, Pid, PidfdFlags, Signal, fcntl_getlk, geteuid, pidfd_open, pidfd_send_signal,
+};
 
 use crate::Error;
 
@@ -18,19 +22,30 @@ const LOCK: &str = "lock";
 const SOCKET: &str = "socket";
 const ERRORS: &str = "errors";
 
-/// A directory, open and locked.
+/// The reaction to another process that holds the lock of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfLocked {
+    /// Fails.
+    Fail,
+    /// Ends that process by SIGTERM, and waits until it has ended.
+    EndHolder,
+}
+
+/// An open directory, of which one process at a time holds the lock.
 #[derive(Debug)]
 pub(super) struct Directory {
     folder: File,
+    /// Its path, for error texts.
+    name: String,
     /// The name of the append-only file.
     log: &'static str,
     /// Holds the lock until the process ends.
-    _lock: File,
+    lock: Option<File>,
 }
 
 impl Directory {
-    /// Checks and locks a directory. `log` is the name of its append-only file, and `user` what uses it.
-    pub(super) fn open(path: &Path, log: &'static str, user: &str) -> Result<Self, Error> {
+    /// Opens and checks a directory. `log` is the name of its append-only file.
+    pub(super) fn open(path: &Path, log: &'static str) -> Result<Self, Error> {
         let name = path.display();
         let failed = |action: &str| {
             let action = format!("cannot {action} `{name}`");
@@ -49,30 +64,49 @@ impl Directory {
             let text = format!("directory `{name}` has mode {mode:o}: expected 700");
             return Err(Error::directory(text));
         }
-        let options = private(OpenOptions::new().read(true).write(true).create(true));
-        let mut lock = options
-            .open(entry(&folder, LOCK))
-            .map_err(failed("lock directory"))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut pid = String::new();
-                // The pid only completes the message.
-                let _ = lock.read_to_string(&mut pid);
-                let pid = pid.trim();
-                let text = format!("another {user} (pid {pid}) uses directory `{name}`");
-                return Err(Error::occupied(text));
-            }
-            Err(errno) => return Err(failed("lock directory")(errno.into())),
-        }
-        lock.set_len(0)
-            .and_then(|()| writeln!(lock, "{}", std::process::id()))
-            .map_err(failed("lock directory"))?;
         Ok(Self {
             folder,
+            name: name.to_string(),
             log,
-            _lock: lock,
+            lock: None,
         })
+    }
+
+    /// Locks the directory until this process ends. `user` describes the processes that use it.
+    ///
+    /// The lock is a POSIX record lock: the kernel tells which process holds it, so that a pid that was reused since
+    /// is never signalled. Such a lock ends with the first descriptor of the file that the process closes; the file is
+    /// opened nowhere else.
+    pub(super) fn lock(&mut self, user: &str, if_locked: IfLocked) -> Result<(), Error> {
+        let action = format!("cannot lock directory `{}`", self.name);
+        let failed = |error: io::Error| Error::system(&action, &error);
+        let options = private(OpenOptions::new().read(true).write(true).create(true));
+        let mut lock = options.open(self.path(LOCK)).map_err(failed)?;
+        loop {
+            match fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::AGAIN | Errno::ACCESS) => {}
+                Err(errno) => return Err(failed(errno.into())),
+            }
+            let holder = match lock_holder(&lock).map_err(|errno| failed(errno.into()))? {
+                LockHolder::None => continue,
+                LockHolder::Process(pid) if if_locked == IfLocked::EndHolder => {
+                    end_holder(&lock, pid).map_err(|errno| failed(errno.into()))?;
+                    continue;
+                }
+                LockHolder::Process(pid) => format!("pid {pid}"),
+                LockHolder::Invisible => "on another host or in another PID namespace".to_owned(),
+            };
+            let name = &self.name;
+            let text = format!("another {user} ({holder}) uses directory `{name}`");
+            return Err(Error::occupied(text));
+        }
+        // For people: the lock itself tells the pid.
+        lock.set_len(0)
+            .and_then(|()| writeln!(lock, "{}", std::process::id()))
+            .map_err(failed)?;
+        self.lock = Some(lock);
+        Ok(())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -128,6 +162,54 @@ impl Directory {
         match fs::remove_file(self.path(SOCKET)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
+        }
+    }
+}
+
+enum LockHolder {
+    None,
+    Process(Pid),
+    /// A process that has no pid here.
+    Invisible,
+}
+
+fn lock_holder(lock: &File) -> Result<LockHolder, Errno> {
+    let held = fcntl_getlk(lock, &Flock::from(FlockType::WriteLock))?;
+    let is_visible = |pid: &Pid| pid.as_raw_nonzero().get() > 0;
+    Ok(match held {
+        None => LockHolder::None,
+        Some(held) => match held.pid.filter(is_visible) {
+            Some(pid) => LockHolder::Process(pid),
+            None => LockHolder::Invisible,
+        },
+    })
+}
+
+/// Sends SIGTERM to the process that holds a lock, and waits until it has ended. Returns at once if it no longer holds
+/// the lock.
+fn end_holder(lock: &File, pid: Pid) -> Result<(), Errno> {
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => return Ok(()),
+        process => process?,
+    };
+    // The descriptor is opened first: if the pid then still holds the lock, the descriptor refers to the holder, or to a
+    // process that has ended and receives no signal.
+    match lock_holder(lock)? {
+        LockHolder::Process(holder) if holder == pid => {}
+        _ => return Ok(()),
+    }
+    // A stopped process does not end by SIGTERM until it continues.
+    for signal in [Signal::TERM, Signal::CONT] {
+        match pidfd_send_signal(&process, signal) {
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    loop {
+        match poll(&mut [PollFd::new(&process, PollFlags::IN)], None) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::Error;
 use crate::log::LogContents;
 use crate::types::{BootId, ProcessId};
 
+pub use directory::IfLocked;
 pub use serve::{Options, serve};
 pub use service::{ServiceError, ServiceOptions, run_service};
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use rustix::process::{Resource, chdir, geteuid, getpid, getrlimit, set_child_subreaper, setsid};
 
-use super::directory::{self, Directory};
+use super::directory::{self, Directory, IfLocked};
 use super::kernel::{LinuxKernel, WATCHED};
 use super::{procfs, syscalls};
 use crate::kernel::Kernel;
@@ -38,7 +38,8 @@ const LOG_RETRY: Duration = Duration::from_secs(1);
 pub struct Options {
     /// The runtime directory: it must belong to the user and be inaccessible to others.
     pub directory: PathBuf,
-    /// Time after which a reaper without processes, statuses and connections exits; never if `None`.
+    /// Time after which a reaper without processes and connections exits; never if `None`. Statuses that no service has
+    /// acknowledged are in its log, from which the next reaper of the directory reports them.
     pub idle_timeout: Option<Duration>,
 }
 
@@ -57,7 +58,8 @@ pub fn serve(options: &Options) -> Result<(), Error> {
     syscalls::close_inherited()
         .map_err(|error| Error::system("cannot close inherited descriptors", &error))?;
     lead_session()?;
-    let directory = Directory::open(&options.directory, directory::LOG, "reaper")?;
+    let mut directory = Directory::open(&options.directory, directory::LOG)?;
+    directory.lock("reaper", IfLocked::Fail)?;
     let recorded = directory.read_log()?;
     let recorded = recorded.map(|bytes| LogContents::decode(&bytes));
     let recorded = recorded.transpose()?;

@@ -19,9 +19,9 @@ use rustix::fs::Mode;
 use rustix::process::{geteuid, getrlimit, umask};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::directory::{self, Directory};
-use super::procfs;
+use super::directory::{self, Directory, IfLocked};
 use super::spawn::RESOURCES;
+use super::{procfs, syscalls};
 use crate::protocol::Hello;
 use crate::service::journal::JournalContents;
 use crate::service::{Chunk, Effect, ReaderId, Service, Settings, Stream, Surroundings};
@@ -38,6 +38,9 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Delays before an attempt to reconnect: the first, and the longest.
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
+/// Time after its start in which a service that takes over tries to register although its name is taken: the instance
+/// may not have noticed yet that the service before has ended.
+const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay before a failed write of the journal is retried.
 const JOURNAL_RETRY: Duration = Duration::from_secs(1);
 
@@ -63,6 +66,10 @@ pub struct ServiceOptions {
     pub bind: bool,
     /// Whether the journal is flushed to disk before tasks start.
     pub sync: bool,
+    /// The reaction to a service that uses the directory.
+    pub if_locked: IfLocked,
+    /// Whether the service ends when the instance has gone and no job has a process.
+    pub end_when_idle: bool,
 }
 
 /// Why a service could not start, or ended.
@@ -91,35 +98,21 @@ impl From<Error> for ServiceError {
     }
 }
 
-/// Runs a service in this process. Returns when its registration is rejected; otherwise it runs until it is killed, and
-/// its tasks run on after that.
+/// Runs a service in this process. Returns when it is of no use, with
+/// [`end_when_idle`](ServiceOptions::end_when_idle); otherwise it runs until it is killed, by SIGTERM for example, and its
+/// tasks run on after that.
 ///
 /// # Errors
 ///
 /// Fails if the directory is unsuitable or used by another service, if there is no instance, or if the instance rejects
 /// the registration.
 pub fn run_service(options: ServiceOptions) -> Result<(), ServiceError> {
+    syscalls::accept_signal(libc::SIGTERM);
     let path = socket_path(&options.uri)?;
     create_private(&options.directory)?;
-    let directory = Directory::open(&options.directory, directory::JOURNAL, "execution service")?;
-    let journal = match directory.read_log()? {
-        Some(bytes) => JournalContents::decode(&bytes)?,
-        None => JournalContents::new(&options.uri),
-    };
-    if journal.instance != options.uri {
-        let text = format!(
-            "directory `{}` belongs to the instance at `{}`: expected `{}`",
-            options.directory.display(),
-            journal.instance,
-            options.uri
-        );
-        return Err(Error::directory(text).into());
-    }
-    for name in [REAPER_DIRECTORY, OUTPUT_DIRECTORY] {
-        create_private(&options.directory.join(name))?;
-    }
-    let failed = |error: io::Error| Error::system("the service failed", &error);
-    let settings = settings(&options).map_err(failed)?;
+    let mut directory = Directory::open(&options.directory, directory::JOURNAL)?;
+    // Another service is ended only if this one can replace it.
+    read_journal(&directory, &options)?;
     let stream = connect(&path).map_err(|error| {
         let text = format!(
             "no instance at `{}`: {error}\nhint: start one with `penstock start`, or set PENSTOCK_URI",
@@ -127,6 +120,13 @@ pub fn run_service(options: ServiceOptions) -> Result<(), ServiceError> {
         );
         ServiceError::NoInstance(text)
     })?;
+    directory.lock("execution service", options.if_locked)?;
+    let journal = read_journal(&directory, &options)?;
+    for name in [REAPER_DIRECTORY, OUTPUT_DIRECTORY] {
+        create_private(&options.directory.join(name))?;
+    }
+    let failed = |error: io::Error| Error::system("the service failed", &error);
+    let settings = settings(&options).map_err(failed)?;
     let mut service = Service::new(settings, journal);
     service.connected();
     let mut event_loop = EventLoop {
@@ -141,11 +141,31 @@ pub fn run_service(options: ServiceOptions) -> Result<(), ServiceError> {
         reaper_backoff: Backoff::default(),
         reads: VecDeque::new(),
         is_announced: false,
+        started_at: Instant::now(),
         options,
     };
     event_loop.run(&mut service).map_err(failed)?;
-    let text = service.failure().unwrap_or_default().to_owned();
-    Err(Error::directory(text).into())
+    match service.failure() {
+        Some(text) => Err(Error::directory(text.to_owned()).into()),
+        None => Ok(()),
+    }
+}
+
+/// Reads the journal, and checks that it is that of the same instance.
+fn read_journal(directory: &Directory, options: &ServiceOptions) -> Result<JournalContents, Error> {
+    let journal = match directory.read_log()? {
+        Some(bytes) => JournalContents::decode(&bytes)?,
+        None => JournalContents::new(&options.uri),
+    };
+    if journal.instance == options.uri {
+        return Ok(journal);
+    }
+    Err(Error::directory(format!(
+        "directory `{}` belongs to the instance at `{}`: expected `{}`",
+        options.directory.display(),
+        journal.instance,
+        options.uri
+    )))
 }
 
 fn socket_path(uri: &str) -> Result<PathBuf, Error> {
@@ -202,6 +222,7 @@ fn settings(options: &ServiceOptions) -> io::Result<Settings> {
         },
         kill_timeout_s: options.kill_timeout_s,
         output_limit: options.output_limit,
+        end_when_idle: options.end_when_idle,
     })
 }
 
@@ -316,6 +337,7 @@ struct EventLoop {
     /// Output to read when there is room for it.
     reads: VecDeque<(ReaderId, JobId, Stream, u64)>,
     is_announced: bool,
+    started_at: Instant,
 }
 
 impl EventLoop {
@@ -326,8 +348,16 @@ impl EventLoop {
             self.read_output(service);
             service.advance(now());
             self.carry_out(service);
-            if service.failure().is_some() {
+            if service.is_finished() {
+                log("the instance has gone, and no job runs: ending");
                 return Ok(());
+            }
+            if service.failure().is_some() && self.broker.is_some() {
+                if !self.is_taking_over(service) {
+                    return Ok(());
+                }
+                self.disconnect_broker(service);
+                continue;
             }
             if service.is_synchronized() && !mem::replace(&mut self.is_announced, true) {
                 self.broker_backoff = Backoff::default();
@@ -464,11 +494,21 @@ impl EventLoop {
         log(&format!(
             "the instance closed the connection: {error}: tasks run on"
         ));
+        self.disconnect_broker(service);
+    }
+
+    fn disconnect_broker(&mut self, service: &mut Service) {
         self.broker = None;
         self.is_announced = false;
         self.reads.clear();
         self.broker_backoff.failed();
         service.disconnected();
+    }
+
+    /// Whether the name is to become free: that of the service before.
+    fn is_taking_over(&self, service: &Service) -> bool {
+        let is_soon = self.started_at.elapsed() < TAKE_OVER_TIMEOUT;
+        self.options.if_locked == IfLocked::EndHolder && service.is_name_taken() && is_soon
     }
 
     fn receive_from_reaper(&mut self, service: &mut Service) {

@@ -98,6 +98,19 @@ pub(super) fn unblock_signals() {
     }
 }
 
+/// Resets a signal to its default action and unblocks it, whatever the starter has set.
+pub(super) fn accept_signal(signal: c_int) {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the default action runs no code of this process. `sigemptyset` initializes the set that the calls after it
+    // use.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
+    }
+}
+
 /// Resets every signal to its default action, which tasks inherit, and blocks it in this process.
 pub(super) fn block_signals() {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();

@@ -11,6 +11,7 @@ use penstock_wire::Message;
 
 use super::journal::Intent;
 use super::plan::Plan;
+use super::pmix::PmixServer;
 use super::shell_options::Warning;
 use crate::types::{JobId, ProcessId, Rank, SpawnFailure, Step, Usage, WaitStatus};
 
@@ -157,6 +158,8 @@ pub(super) struct Job {
     pub(super) redirected_to: Option<String>,
     pub(super) is_output_retained: bool,
     pub(super) warning: Option<Warning>,
+    /// Its PMIx server, if it needs one.
+    pub(super) pmix: Option<PmixServer>,
     pub(super) presence: Presence,
     pub(super) ending: Ending,
     /// The fatal exception that the service has raised: type and note.
@@ -190,6 +193,7 @@ impl Job {
             redirected_to: None,
             is_output_retained: false,
             warning: None,
+            pmix: None,
             presence: Presence::Absent,
             ending: Ending::None,
             exception: None,
@@ -209,6 +213,11 @@ impl Job {
     pub(super) fn is_failing(&self) -> bool {
         let is_failed = self.claim.as_ref().is_some_and(|claim| claim.is_failed);
         self.exception.is_some() || is_failed || self.is_replaced
+    }
+
+    /// Whether the tasks have what PMIx gives them: a server, unless the job needs none.
+    pub(super) fn is_pmix_ready(&self) -> bool {
+        self.pmix.as_ref().is_none_or(PmixServer::is_running)
     }
 
     /// Whether no process of the job is left.

@@ -38,6 +38,7 @@ mod job;
 pub mod journal;
 mod output;
 mod plan;
+mod pmix;
 mod shell_options;
 
 use std::cmp::{Ordering, Reverse};
@@ -51,8 +52,8 @@ use penstock_flux::alloc::CancelRequest as JobRequest;
 use penstock_flux::broker::{ServiceRequest, SubscriptionRequest};
 use penstock_flux::errno::{EEXIST, EPROTO};
 use penstock_flux::exec::{
-    ExpirationRequest, HelloRequest, JobExceptionEvent, KillRequest, OutputRequest,
-    ReplacedRequest, ShrinkRequest, StartRequest,
+    ConfigReloadRequest, ExpirationRequest, HelloRequest, JobExceptionEvent, KillRequest,
+    OutputRequest, ReplacedRequest, ShrinkRequest, StartRequest,
 };
 use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY};
 use penstock_flux::{Matchtags, RequestError, topic};
@@ -61,11 +62,12 @@ use penstock_rset::ResourceSet;
 use penstock_wire::{Message, MessageType};
 
 use crate::protocol::{Event, Hello, Input, Message as ReaperMessage, Request, Target, TaskSpec};
-use crate::types::{BootId, JobId, MAX_SIGNAL, SpawnFailure, Step, TaskId};
+use crate::types::{BootId, JobId, MAX_SIGNAL, Rank, SpawnFailure, Step, TaskId};
 use job::{Answered, Attachment, Claim, Ending, Job, Presence, Task, TaskState, Version};
 use journal::{Intent, JournalContents, Record};
 use output::{Followers, Phase};
 use plan::Plan;
+use pmix::PmixServer;
 
 pub use effect::{Chunk, Effect, ReaderId, Stream};
 pub use plan::Surroundings;
@@ -97,12 +99,16 @@ pub struct Settings {
     pub kill_timeout_s: f64,
     /// Bytes of retained output at which a job is killed; 0 for no limit.
     pub output_limit: u64,
+    /// Whether the service ends when it is of no use: see [`Service::is_finished`].
+    pub end_when_idle: bool,
 }
 
 /// The state of the connection to the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Broker {
     Disconnected,
+    /// Disconnected after the registration was rejected.
+    Rejected,
     /// This many requests are outstanding.
     Registering(usize),
     /// Start requests of running jobs are arriving.
@@ -131,6 +137,8 @@ enum Outstanding {
     Lookup(JobId),
     /// The end of a job that is not here, but whose output is followed.
     End(JobId),
+    /// The PMIx server of a job, streaming.
+    PmixServer(JobId),
 }
 
 /// A time at which a job needs attention.
@@ -182,7 +190,26 @@ pub struct Service {
     directories: Vec<JobId>,
     messages: Vec<Message>,
     effects: Vec<Effect>,
-    failure: Option<String>,
+    failure: Option<Failure>,
+    own_end: OwnEnd,
+}
+
+/// The progress of the end of a service that is of no use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OwnEnd {
+    None,
+    /// The reaper was requested to end, under this id.
+    Requested(u32),
+    /// The reaper has found another process: its event is on its way.
+    Rejected,
+    Finished,
+}
+
+/// The rejection of the registration.
+#[derive(Debug)]
+struct Failure {
+    text: String,
+    is_name_taken: bool,
 }
 
 impl Service {
@@ -215,14 +242,29 @@ impl Service {
             messages: Vec::new(),
             effects: Vec::new(),
             failure: None,
+            own_end: OwnEnd::None,
         };
         service.compact();
         service
     }
 
-    /// Why the service has failed: its registration was rejected.
+    /// Why the service has failed: its registration was rejected. Another connection is another attempt.
     pub fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
+        self.failure.as_ref().map(|failure| failure.text.as_str())
+    }
+
+    /// Whether the registration was rejected because another service has the name.
+    pub fn is_name_taken(&self) -> bool {
+        let failure = self.failure.as_ref();
+        failure.is_some_and(|failure| failure.is_name_taken)
+    }
+
+    /// Whether the service is to end, because it is of no use: the instance has gone, no job has a process, and the reaper
+    /// has ended. Journal and log tell the next service which statuses are to be reported.
+    ///
+    /// Only a service with [`end_when_idle`](Settings::end_when_idle) ends so.
+    pub fn is_finished(&self) -> bool {
+        self.own_end == OwnEnd::Finished
     }
 
     /// Whether the job manager has accepted the registration and sent all start requests of running jobs.
@@ -255,6 +297,7 @@ impl Service {
             Message::request(topic::event::SUBSCRIBE, "").with_payload(&subscribe),
             Message::request(topic::job_manager::EXEC_HELLO, "").with_payload(&hello),
         ];
+        self.failure = None;
         self.broker = Broker::Registering(requests.len());
         for request in requests {
             self.send(request, Outstanding::Registration);
@@ -263,7 +306,11 @@ impl Service {
 
     /// Handles the loss of the connection: tasks run on. The job manager will ask for its jobs again.
     pub fn disconnected(&mut self) {
-        self.broker = Broker::Disconnected;
+        self.broker = if self.failure.is_some() {
+            Broker::Rejected
+        } else {
+            Broker::Disconnected
+        };
         self.matchtags = Matchtags::default();
         self.outstanding.clear();
         self.messages.clear();
@@ -273,6 +320,7 @@ impl Service {
         for (id, job) in &mut self.jobs {
             job.claim = None;
             job.plan = None;
+            job.pmix = None;
             self.changed.insert(*id);
         }
     }
@@ -298,10 +346,9 @@ impl Service {
     }
 
     fn handle_response(&mut self, response: &Message) {
-        let Some(outstanding) = self.outstanding.remove(&response.matchtag) else {
+        let Some(outstanding) = self.take_outstanding(response) else {
             return;
         };
-        self.matchtags.release(response.matchtag);
         match outstanding {
             Outstanding::Registration => self.registered(response),
             Outstanding::Synchronization => {
@@ -314,11 +361,24 @@ impl Service {
                 self.forget(jobs);
             }
             Outstanding::Lookup(id) => self.looked_up(id, response),
+            Outstanding::PmixServer(id) => self.handle_pmix_response(id, response),
             Outstanding::End(id) => {
                 self.followers.job_started(id, &mut self.effects);
                 self.followers.job_over(id);
             }
         }
+    }
+
+    /// The request that a response is to; it stays outstanding if another response may follow.
+    fn take_outstanding(&mut self, response: &Message) -> Option<Outstanding> {
+        let tag = response.matchtag;
+        if let Some(Outstanding::PmixServer(id)) = self.outstanding.get(&tag)
+            && response.errnum() == 0
+        {
+            return Some(Outstanding::PmixServer(*id));
+        }
+        self.matchtags.release(tag);
+        self.outstanding.remove(&tag)
     }
 
     fn registered(&mut self, response: &Message) {
@@ -332,7 +392,10 @@ impl Service {
             } else {
                 ""
             };
-            self.failure = Some(format!("{topic} failed with errnum {errnum}{text}{hint}"));
+            self.failure = Some(Failure {
+                text: format!("{topic} failed with errnum {errnum}{text}{hint}"),
+                is_name_taken: topic == topic::service::ADD && errnum == EEXIST,
+            });
         }
         if let Broker::Registering(left) = self.broker {
             self.broker = Broker::Registering(left.saturating_sub(1));
@@ -359,6 +422,9 @@ impl Service {
                     topic::exec_method::EXPIRATION => self.set_expiration(request).map(|()| None),
                     topic::exec_method::REPLACED => self.replaced(request).map(|()| None),
                     topic::exec_method::SHRINK => self.shrink(request).map(|()| None),
+                    topic::exec_method::CONFIG_RELOAD => {
+                        self.reload_settings(request).map(|()| None)
+                    }
                     topic::exec_method::OUTPUT => match self.follow(request) {
                         Ok(()) => return,
                         Err(error) => Err(error),
@@ -379,6 +445,28 @@ impl Service {
             Ok(payload) => Message::response_to(request, 0, payload),
             Err(error) => Message::error_to(request, error.errnum, &error.text),
         });
+    }
+
+    /// Applies changed settings. A job whose end has begun keeps its time of SIGKILL.
+    fn reload_settings(&mut self, request: &Message) -> Result<(), RequestError> {
+        let reload: ConfigReloadRequest = request.read_request()?;
+        if let Some(seconds) = reload.kill_timeout {
+            if !(seconds.is_finite() && seconds >= 0.0) {
+                let text = format!("invalid `kill-timeout` {seconds}: expected 0 or more seconds");
+                return Err(RequestError::invalid(text));
+            }
+            self.settings.kill_timeout_s = seconds;
+        }
+        if let Some(bytes) = reload.output_limit {
+            self.settings.output_limit = bytes;
+            for (id, job) in &mut self.jobs {
+                if job.is_output_retained && job.has_running_task() {
+                    job.measure_at = Some(f64::NEG_INFINITY);
+                    self.changed.insert(*id);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn stats(&self) -> String {
@@ -498,7 +586,8 @@ impl Service {
             Err(error) => Err(error.to_string()),
         };
         match plan {
-            Ok(plan) => {
+            Ok(mut plan) => {
+                job.pmix = plan.pmix.take().map(|tasks| PmixServer::new(id, tasks));
                 job.redirected_to.clone_from(&plan.redirected_to);
                 job.is_output_retained = plan.is_output_retained;
                 job.warning = plan.warning;
@@ -506,6 +595,69 @@ impl Service {
             }
             Err(note) => job.plan_error = Some(note),
         }
+    }
+
+    // --- PMIx
+
+    /// Requests the PMIx server of a job that needs one, unless that was requested since the instance has connected.
+    fn request_pmix_server(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let reattach = job.has_started();
+        let server = job.pmix.as_mut();
+        if let Some(start) = server.and_then(|server| server.request_start(reattach)) {
+            self.send(start, Outstanding::PmixServer(id));
+        }
+    }
+
+    /// Handles a response to the request for the PMIx server of a job: first the environment, at last an error.
+    fn handle_pmix_response(&mut self, id: JobId, response: &Message) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let Some(server) = &mut job.pmix else {
+            return;
+        };
+        self.changed.insert(id);
+        if response.errnum() != 0 {
+            let is_needed = job.is_untouched() || !job.has_ended();
+            if is_needed {
+                job.fail("pmix", pmix::failure_note(response));
+            }
+            return;
+        }
+        let result = match server.take_environment(response) {
+            Ok(None) => return,
+            Ok(Some(environment)) => match &mut job.plan {
+                Some(plan) => plan.extend_environment(&environment),
+                None => Ok(()),
+            },
+            Err(text) => Err(text),
+        };
+        if let Err(note) = result {
+            job.fail("pmix", format!("response to {}: {note}", response.topic()));
+        }
+        let has_ended = |(rank, task): (&Rank, &Task)| {
+            matches!(task.state, TaskState::Ended(_)).then_some(*rank)
+        };
+        let ended: Vec<_> = job.tasks.iter().filter_map(has_ended).collect();
+        for rank in ended {
+            self.report_end_to_pmix(id, rank);
+        }
+    }
+
+    /// Tells the PMIx server of a job, if it has one, that a task has ended.
+    fn report_end_to_pmix(&mut self, id: JobId, rank: Rank) {
+        let server = self.jobs.get(&id).and_then(|job| job.pmix.as_ref());
+        let ended = server.and_then(|server| server.ended(rank));
+        self.messages.extend(ended);
+    }
+
+    /// Ends the PMIx server of a job that is released.
+    fn stop_pmix_server(&mut self, id: JobId) {
+        let server = self.jobs.get_mut(&id).and_then(|job| job.pmix.take());
+        self.messages.extend(server.map(PmixServer::stop));
     }
 
     // --- other requests about jobs
@@ -551,6 +703,8 @@ impl Service {
         for (id, job) in &mut self.jobs {
             job.is_replaced = true;
             job.claim = None;
+            // The server is the next service's.
+            job.pmix = None;
             self.changed.insert(*id);
         }
         Ok(())
@@ -620,6 +774,7 @@ impl Service {
         self.forgetting.clear();
         self.effects
             .retain(|effect| !matches!(effect, Effect::Request(..)));
+        self.own_end = OwnEnd::None;
         let id = self.request(Request::List);
         self.reaper = Reaper::Listing(id);
     }
@@ -633,11 +788,27 @@ impl Service {
     pub fn reaper_message(&mut self, message: ReaperMessage) {
         match message {
             ReaperMessage::Events(events) => {
+                if self.own_end == OwnEnd::Rejected {
+                    self.own_end = OwnEnd::None;
+                }
                 for event in events {
                     self.handle_event(event);
                 }
             }
-            ReaperMessage::Done { id, .. } if self.reaper == Reaper::Listing(id) => self.listed(),
+            // A reaper that rejects the list is ending: the next one lists.
+            ReaperMessage::Done { id, errno } if self.reaper == Reaper::Listing(id) => {
+                if errno == 0 {
+                    self.listed();
+                }
+            }
+            ReaperMessage::Done { id, errno } if self.own_end == OwnEnd::Requested(id) => {
+                self.own_end = match errno {
+                    0 if self.is_idle() => OwnEnd::Finished,
+                    // The instance has connected again: the next reaper is started.
+                    0 => OwnEnd::None,
+                    _ => OwnEnd::Rejected,
+                };
+            }
             ReaperMessage::Done { id, errno } => {
                 let jobs = self.forgetting.remove(&id).unwrap_or_default();
                 if errno == libc::EBUSY && !jobs.is_empty() {
@@ -696,6 +867,9 @@ impl Service {
             }
             TaskState::Running(_) if matches!(job.ending, Ending::Terminating(_)) => {
                 self.terminate_tasks(id, |other| other == task);
+            }
+            TaskState::Ended(_) if !matches!(before, TaskState::Ended(_)) => {
+                self.report_end_to_pmix(id, rank);
             }
             _ => {}
         }
@@ -833,6 +1007,29 @@ impl Service {
         if self.journal_len + self.records.len() > self.compact_at {
             self.compact();
         }
+        self.end_if_idle();
+    }
+
+    /// Whether the instance has gone and no job has a process, or may get one before the instance comes back.
+    fn is_idle(&self) -> bool {
+        let is_reaper_ready = self.reaper == Reaper::Ready;
+        let is_idle = |job: &Job| {
+            job.is_untouched()
+                || (is_reaper_ready && job.is_idle() && !job.has(TaskState::Requested))
+        };
+        self.broker == Broker::Disconnected && self.jobs.values().all(is_idle)
+    }
+
+    /// Ends the service if it is of no use, the reaper first.
+    fn end_if_idle(&mut self) {
+        if !self.settings.end_when_idle || self.own_end != OwnEnd::None || !self.is_idle() {
+            return;
+        }
+        self.own_end = match self.reaper {
+            Reaper::Disconnected => OwnEnd::Finished,
+            Reaper::Listing(_) => OwnEnd::None,
+            Reaper::Ready => OwnEnd::Requested(self.request(Request::Shutdown)),
+        };
     }
 
     /// Removes and returns the effects, to be carried out in this order.
@@ -925,7 +1122,7 @@ impl Service {
         };
         if job.measure_at.is_some_and(|at| now >= at) {
             job.measure_at = None;
-            if job.has_running_task() {
+            if job.has_running_task() && self.settings.output_limit > 0 {
                 let at = now + OUTPUT_CHECK_INTERVAL_S;
                 job.measure_at = Some(at);
                 self.effects.push(Effect::MeasureOutput(id));
@@ -1033,10 +1230,14 @@ impl Service {
         if job.is_failing() {
             job.send_exception(id, &mut self.messages);
             job.answer_release(id, &mut self.messages);
+            self.stop_pmix_server(id);
             self.followers.job_started(id, &mut self.effects);
             self.followers.job_over(id);
             self.jobs.remove(&id);
             return;
+        }
+        if job.plan.is_some() && is_reaper_ready && !job.is_pmix_ready() {
+            return self.request_pmix_server(id);
         }
         let Some(plan) = job.plan.as_ref().filter(|_| is_reaper_ready) else {
             return;
@@ -1048,7 +1249,7 @@ impl Service {
         }
         for (rank, _) in (0..).zip(&plan.specs) {
             let task = Task::new(TaskState::Requested);
-            job.tasks.insert(crate::types::Rank(rank), task);
+            job.tasks.insert(Rank(rank), task);
         }
         self.spawns.extend_from_slice(&plan.specs);
         job.intent = Some(intent);
@@ -1082,6 +1283,10 @@ impl Service {
         }
         // Until then an exception of the job may be on its way.
         let is_synchronized = self.broker == Broker::Synchronized;
+        if job.plan.is_some() && is_synchronized && !job.is_pmix_ready() {
+            self.request_pmix_server(id);
+            return false;
+        }
         let Some(plan) = job.plan.as_ref().filter(|_| is_synchronized) else {
             return false;
         };
@@ -1115,6 +1320,12 @@ impl Service {
         if job.has(TaskState::Requested) {
             return;
         }
+        if job.has_running_task() && !job.is_failing() {
+            self.request_pmix_server(id);
+        }
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
         if let Some(failure) = job.setup_failure() {
             let note = setup_note(failure, job.plan.as_ref(), job);
             job.fail("exec", note);
@@ -1190,6 +1401,7 @@ impl Service {
         }
         if job.claim.is_some() {
             job.answer_release(id, &mut self.messages);
+            self.stop_pmix_server(id);
             self.released.push(id);
             self.followers.job_over(id);
         } else if job.is_replaced {

@@ -9,6 +9,7 @@ use penstock_idset::IdSet;
 use penstock_jobspec::{Jobspec, Layout, TaskPlacement};
 use penstock_rset::ResourceSet;
 
+use super::pmix::{Placement, TaskVariables};
 use super::shell_options::{ShellOptions, Warning};
 use crate::protocol::{Group, Output, TaskSpec};
 use crate::types::{JobId, Rank, TaskId};
@@ -16,8 +17,8 @@ use crate::types::{JobId, Rank, TaskId};
 /// The prefix of the marks of the jobs that a process is in, outermost first: with 0, 1, …
 const MARK_PREFIX: &[u8] = b"PENSTOCK_WITHIN_";
 
-/// The greatest length of one task's arguments and environment, in bytes: the kernel accepts less.
-const MAX_TASK_LEN: usize = 8 << 20;
+/// The greatest length of one task's arguments and environment: the kernel accepts less.
+const MAX_TASK_BYTES: usize = 8 << 20;
 
 /// The properties that tasks inherit from their service.
 #[derive(Debug, Clone)]
@@ -51,6 +52,8 @@ pub(super) struct Plan {
     /// Whether the directory of retained output is needed.
     pub(super) is_output_retained: bool,
     pub(super) warning: Option<Warning>,
+    /// The places of all tasks, if they need a PMIx server.
+    pub(super) pmix: Option<Vec<Placement>>,
 }
 
 impl Plan {
@@ -75,15 +78,18 @@ impl Plan {
         let limits = options.limits(&surroundings.hard_limits);
         let mut truncated = BTreeSet::new();
         let mut specs = Vec::with_capacity(places.len());
+        let mut placements = Vec::with_capacity(places.len());
         for place in &places {
             let rank = u32::try_from(place.rank).map_err(|_| "too many tasks".to_owned())?;
             let (stdout, stderr) = outputs.of(place, &mut truncated)?;
             let is_bound = surroundings.bind && place.cores.is_subset(&surroundings.cpus);
             let environment = task_environment(&environment, place)?;
-            let words = arguments.iter().chain(&environment);
-            if words.map(|word| word.as_bytes().len() + 5).sum::<usize>() > MAX_TASK_LEN {
-                return Err("arguments and environment are too long".to_owned());
-            }
+            check_length(&arguments, &environment)?;
+            placements.push(Placement {
+                rank: Rank(rank),
+                target: place.target,
+                host: place.host.clone(),
+            });
             specs.push(TaskSpec {
                 task: TaskId {
                     job: id,
@@ -111,8 +117,42 @@ impl Plan {
             redirected_to: outputs.stdout.clone(),
             is_output_retained: outputs.stdout.is_none() || outputs.stderr.is_none(),
             warning: options.warning,
+            pmix: options.is_pmix_requested.then_some(placements),
         })
     }
+}
+
+impl Plan {
+    /// Adds variables to the environment of tasks. The error is the note of the job's exception.
+    pub(super) fn extend_environment(&mut self, additions: &TaskVariables) -> Result<(), String> {
+        for spec in &mut self.specs {
+            let Some(variables) = additions.get(&spec.task.rank.0) else {
+                continue;
+            };
+            for (name, value) in variables {
+                let shown = name.escape_debug();
+                if name.is_empty() || name.contains('=') {
+                    return Err(format!("invalid environment variable name `{shown}`"));
+                }
+                let prefix = format!("{name}=");
+                let is_other = |entry: &CString| !entry.as_bytes().starts_with(prefix.as_bytes());
+                spec.environment.retain(is_other);
+                let entry = CString::new(prefix + value)
+                    .map_err(|_| format!("environment variable `{shown}` has a zero byte"))?;
+                spec.environment.push(entry);
+            }
+            check_length(&spec.arguments, &spec.environment)?;
+        }
+        Ok(())
+    }
+}
+
+fn check_length(arguments: &[CString], environment: &[CString]) -> Result<(), String> {
+    let words = arguments.iter().chain(environment);
+    if words.map(|word| word.as_bytes().len() + 5).sum::<usize>() > MAX_TASK_BYTES {
+        return Err("arguments and environment are too long".to_owned());
+    }
+    Ok(())
 }
 
 /// The file that a task's standard error goes to.

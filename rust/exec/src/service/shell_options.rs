@@ -11,7 +11,7 @@ use crate::protocol::{Input, Limit};
 use crate::types::MAX_SIGNAL;
 
 /// Shell options that ask for what this service does not have yet.
-const UNSUPPORTED: [(&str, &str); 2] = [("pmix", "PMIx start-up"), ("pty", "a pseudo-terminal")];
+const UNSUPPORTED: [(&str, &str); 1] = [("pty", "a pseudo-terminal")];
 
 /// The resources of `rlimit`. `RLIMIT_LOCKS`, which marks jobs, is not one of them in Flux either.
 const RESOURCES: [(&str, u32); 16] = [
@@ -59,6 +59,7 @@ pub(super) struct ShellOptions {
     /// The file of standard input, relative to the working directory.
     input_file: Option<CString>,
     pub(super) warning: Option<Warning>,
+    pub(super) is_pmix_requested: bool,
 }
 
 impl ShellOptions {
@@ -73,6 +74,7 @@ impl ShellOptions {
             soft_limits: requested("rlimit").map_or_else(|| Ok(BTreeMap::new()), soft_limits)?,
             input_file: requested("input").map_or(Ok(None), input_file)?,
             warning: options.get("signal").map_or(Ok(None), warning)?,
+            is_pmix_requested: requested("pmix").is_some(),
         })
     }
 
