@@ -13,7 +13,7 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 
 .PHONY: run test test-rust test-python test-optional test-peers fuzz lint bench bench-lib bench-load docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
-	bench-explain compare pmix test-pmix test-pmix-asan
+	bench-exec bench-explain compare pmix test-pmix test-pmix-asan
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
 	$(BIN)/python examples/run.py
@@ -114,6 +114,10 @@ bench-load: $(VENV)/.built  ## Response times of an instance with 200,000 jobs: 
 
 bench-throughput: $(VENV)/.built  ## The cost of a simulated job from submit to inactive: jobs/s and the daemon's CPU time
 	$(BIN)/python bench/throughput.py
+
+bench-exec: $(VENV)/.built  ## Real jobs: jobs/s, latency and memory, next to posix_spawn and HyperQueue
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt hyperqueue
+	$(BIN)/python bench/exec.py
 
 bench-explain: $(VENV)/.built  ## The time to explain a pending job behind 1,000 and 1,000,000 others: a table
 	$(BIN)/python bench/explain.py

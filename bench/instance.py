@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def running(*options: str) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
-    """Starts `penstock start` with a temporary state directory, and kills it after the block.
+    """Starts `penstock start` with a temporary state directory, and stops it after the block.
 
     Yields a connected client and the daemon's process.
     """
@@ -26,10 +26,13 @@ def running(*options: str) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
         command += ["--", "sh", "-c", "echo accepting; cat > /dev/null"]
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+            assert process.stdin is not None
             assert process.stdout is not None
             process.stdout.readline()
             try:
                 with Client(f"local://{name}/socket") as client:
                     yield client, process
             finally:
-                process.kill()
+                # The end of its command, which reads this pipe, ends the instance.
+                process.stdin.close()
+                process.wait()
