@@ -303,6 +303,16 @@ impl Context {
         self.storage.run(|store| store.set_spec(id, key));
     }
 
+    /// Marks a job in the store: its start was sent to no execution service.
+    pub(crate) fn mark_unsent_start(&mut self, id: JobId) {
+        self.storage.run(|store| store.add_unsent_start(id));
+    }
+
+    /// Removes that mark.
+    pub(crate) fn unmark_unsent_start(&mut self, id: JobId) {
+        self.storage.run(|store| store.remove_unsent_start(id));
+    }
+
     /// Removes a job from the store.
     pub(crate) fn remove_job(&mut self, id: JobId) {
         self.storage.run(|store| store.remove_job(id));

@@ -1,8 +1,8 @@
 //! `Dialogue`: the state of the conversations about a job, and their transition tables.
 //!
 //! One table per protocol: [`Alloc::after`] (RFC 27), [`Exec::after`] (RFC 32), [`HookCall::after`]
-//! (the `hooks` service). A dialogue is not in the eventlog: a restart derives it from the record,
-//! see [`Dialogue::resume`].
+//! (the `hooks` service). A dialogue is not in the eventlog: a restart derives it from the record and
+//! from the starts that the store has marked as unsent, see [`Dialogue::resume`].
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::annotations;
 use crate::event::Event;
-use crate::record::Record;
+use crate::record::{HookStage, Record};
 use crate::state::State;
 
 /// The conversation with the scheduler (RFC 27).
@@ -174,7 +174,7 @@ pub enum ExecInput {
     Send { reattach: bool },
     /// The service has gone. `was_delivered`: whether it may have acted on its requests.
     ServiceLost { was_delivered: bool },
-    /// The job ended before its start was sent, or has nothing to start.
+    /// The job has ended and no service has had its start.
     Abandon,
     /// Response `start`.
     Start,
@@ -219,6 +219,34 @@ impl std::error::Error for ExecError {}
 
 #[allow(clippy::match_same_arms, reason = "a table has a row for each input")]
 impl Exec {
+    /// The state of a job from before a restart. `is_unsent`: the store says that no service has had its
+    /// start.
+    ///
+    /// The eventlog does not tell when a start is sent. But it is sent in the step in which it is due, or
+    /// the job is marked as unsent in the transaction of that step: a job without mark and prolog may be
+    /// running from its allocation on.
+    fn resume(record: &Record, is_unsent: bool) -> Self {
+        let is_running = record.state() == State::Run;
+        let has_tasks = record.r().is_some() && record.elastic_request().is_none();
+        let is_before_start = is_unsent || record.prolog() == HookStage::Begun;
+        if record.is_released() {
+            Self::Released
+        } else if !record.has_resources() {
+            Self::Idle
+        } else if has_tasks && record.has_started() {
+            Self::Waiting { was_sent: true }
+        } else if has_tasks && record.epilog() != HookStage::Idle {
+            // An epilog begins when nothing runs.
+            Self::Released
+        } else if has_tasks && !is_before_start {
+            Self::Waiting { was_sent: true }
+        } else if is_running && record.r().is_some() {
+            Self::Idle
+        } else {
+            Self::Abandoned
+        }
+    }
+
     /// The state after `input`.
     ///
     /// # Errors
@@ -228,9 +256,8 @@ impl Exec {
         use ExecInput as In;
         Ok(match (self, input) {
             (Self::Idle, In::Enqueue) => Self::Waiting { was_sent: false },
-            // An earlier service may have started it.
-            (Self::Waiting { was_sent: true }, In::Abandon) => Self::Released,
-            (Self::Idle | Self::Waiting { .. }, In::Abandon) => Self::Abandoned,
+            // If an earlier service may have started it, only a service can say that nothing runs.
+            (Self::Idle | Self::Waiting { was_sent: false }, In::Abandon) => Self::Abandoned,
             (Self::Waiting { .. }, In::Send { reattach }) => Self::Requested { reattach },
             (Self::Requested { reattach }, In::ServiceLost { was_delivered }) => Self::Waiting {
                 was_sent: reattach || was_delivered,
@@ -375,27 +402,12 @@ impl Dialogue {
         }
     }
 
-    /// The dialogue of a job from before a restart.
-    pub fn resume(record: &Record, request: Arc<RedactedJobspec>) -> Self {
+    /// The dialogue of a job from before a restart. `is_unsent`: the store says that no service has had
+    /// its start.
+    pub fn resume(record: &Record, request: Arc<RedactedJobspec>, is_unsent: bool) -> Self {
         let mut dialogue = Self::new(request);
         dialogue.is_reported = record.state() == State::Inactive;
-        let is_active = record.has_resources() && !record.is_released();
-        let is_ending = is_active && !record.has_started() && record.state() != State::Run;
-        dialogue.exec = if record.is_released() {
-            Exec::Released
-        } else if is_active && (record.r().is_none() || record.elastic_request().is_some()) {
-            match record.state() {
-                State::Run if record.r().is_some() => Exec::Idle,
-                _ => Exec::Abandoned,
-            }
-        } else if is_ending {
-            // The log does not tell whether a start request was sent.
-            Exec::Released
-        } else if is_active && record.has_started() {
-            Exec::Waiting { was_sent: false }
-        } else {
-            Exec::Idle
-        };
+        dialogue.exec = Exec::resume(record, is_unsent);
         dialogue
     }
 
@@ -468,8 +480,8 @@ impl Dialogue {
     }
 
     /// Whether the next start request must ask for `reattach`.
-    pub fn needs_reattach(&self, record: &Record) -> bool {
-        record.has_started() || self.exec == (Exec::Waiting { was_sent: true })
+    pub fn needs_reattach(&self) -> bool {
+        self.exec == (Exec::Waiting { was_sent: true })
     }
 
     /// The jobspec in the form sent to the scheduler.
@@ -692,13 +704,10 @@ mod tests {
             }
         }
         assert_eq!(Exec::Idle.after(ExecInput::Enqueue), Ok(FRESH));
-        for (state, next) in [
-            (Exec::Idle, Exec::Abandoned),
-            (FRESH, Exec::Abandoned),
-            (WAITING, Exec::Released),
-        ] {
+        for (state, next) in [(Exec::Idle, Exec::Abandoned), (FRESH, Exec::Abandoned)] {
             assert_eq!(state.after(ExecInput::Abandon), Ok(next));
         }
+        assert_eq!(WAITING.after(ExecInput::Abandon), Err(ExecError::NotDue));
         for reattach in [false, true] {
             let send = ExecInput::Send { reattach };
             for state in [FRESH, WAITING] {

@@ -52,6 +52,10 @@ pub(crate) struct ExecPeer {
     service: Option<Service>,
     /// Jobs to start as soon as there is a service, the oldest first.
     waiting: BTreeSet<JobId>,
+    /// Jobs that have begun to wait since the last commit.
+    unrecorded: Vec<JobId>,
+    /// Jobs that the store has marked: their start was sent to no service.
+    unsent: BTreeSet<JobId>,
     /// The route that has registered each service name; `None` if the broker does not say.
     registered: Option<HashMap<String, Vec<u8>>>,
 }
@@ -120,8 +124,13 @@ impl ExecPeer {
     pub(crate) fn enqueue(&mut self, cx: &mut Context, id: JobId) {
         let dialogue = cx.jobs.dialogue(id);
         if dialogue.is_some_and(|dialogue| dialogue.advance_exec(ExecInput::Enqueue).is_ok()) {
-            self.waiting.insert(id);
+            self.wait(id);
         }
+    }
+
+    fn wait(&mut self, id: JobId) {
+        self.waiting.insert(id);
+        self.unrecorded.push(id);
     }
 
     /// Queues a job from before a restart that may be running.
@@ -129,11 +138,40 @@ impl ExecPeer {
         self.waiting.insert(id);
     }
 
+    /// Restores the jobs that the store has marked: their start was sent to no service.
+    pub(crate) fn restore_unsent(&mut self, unsent: BTreeSet<JobId>) {
+        self.unsent = unsent;
+    }
+
+    /// Whether the store says that a job's start was sent to no service.
+    pub(crate) fn is_unsent(&self, id: JobId) -> bool {
+        self.unsent.contains(&id)
+    }
+
+    /// Marks the jobs in the store whose start is due and was sent to no service. Called before each
+    /// commit: a job without the mark may be running after a restart.
+    pub(crate) fn record_unsent(&mut self, cx: &mut Context) {
+        for id in self.unrecorded.drain(..) {
+            let job = cx.jobs.get(id);
+            let exec = job.map(|job| job.dialogue.exec());
+            if exec == Some(Exec::Waiting { was_sent: false }) && self.unsent.insert(id) {
+                cx.mark_unsent_start(id);
+            }
+        }
+    }
+
+    fn forget_unsent(&mut self, cx: &mut Context, id: JobId) {
+        if self.unsent.remove(&id) {
+            cx.unmark_unsent_start(id);
+        }
+    }
+
     /// Abandons the start of a job that has ended before it.
     pub(crate) fn abandon(&mut self, cx: &mut Context, id: JobId) {
         let dialogue = cx.jobs.dialogue(id);
         if dialogue.is_some_and(|dialogue| dialogue.advance_exec(ExecInput::Abandon).is_ok()) {
             self.waiting.remove(&id);
+            self.forget_unsent(cx, id);
         }
     }
 
@@ -143,8 +181,10 @@ impl ExecPeer {
             return;
         };
         while let Some(id) = self.waiting.pop_first() {
+            self.forget_unsent(cx, id);
             send_start(cx, id, &topic);
         }
+        self.unrecorded.clear();
     }
 
     /// Handles a response to `<service>.start`.
@@ -203,8 +243,8 @@ impl ExecPeer {
             }
         }
         for id in orphans {
-            self.waiting.insert(id);
-            // A job that ended before its start was reported can be cleaned up now.
+            self.wait(id);
+            // A job that has ended and was not delivered can be cleaned up now.
             cx.revisit(id);
         }
     }
@@ -277,7 +317,7 @@ fn send_start(cx: &mut Context, id: JobId, topic: &str) {
     let Some(r) = record.r() else {
         return;
     };
-    let reattach = dialogue.needs_reattach(record);
+    let reattach = dialogue.needs_reattach();
     let job = StartingJob {
         id,
         userid: record.userid(),

@@ -225,6 +225,7 @@ impl Manager {
         self.scheduler.begin_turn();
         self.perform();
         self.assert_records();
+        self.exec.record_unsent(&mut self.cx);
         self.cx.commit()?;
         Ok(std::mem::take(&mut self.out))
     }

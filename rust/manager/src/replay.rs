@@ -37,6 +37,8 @@ impl Manager {
 
     fn restore(&mut self) -> Result<(), Error> {
         let jobs = self.cx.store().jobs()?;
+        let unsent = self.cx.store().unsent_starts()?;
+        self.exec.restore_unsent(unsent.into_iter().collect());
         let mut specs: BTreeMap<i64, Stored> = BTreeMap::new();
         let mut active = Vec::new();
         for job in jobs {
@@ -100,7 +102,11 @@ impl Manager {
             self.elastic.forget_request_job(job.id);
         }
         self.census.enter(&record, state);
-        let dialogue = Dialogue::resume(&record, Arc::clone(&stored.request));
+        let dialogue = Dialogue::resume(
+            &record,
+            Arc::clone(&stored.request),
+            self.exec.is_unsent(job.id),
+        );
         self.cx.jobs.insert(record, dialogue);
         Ok(state)
     }

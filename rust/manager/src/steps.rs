@@ -106,10 +106,10 @@ impl Manager {
             return;
         }
         match job.dialogue.exec() {
-            Exec::Waiting { .. } if !job.record.has_started() => self.exec.abandon(cx, id),
+            Exec::Waiting { was_sent: false } => self.exec.abandon(cx, id),
             Exec::Idle | Exec::Released | Exec::Abandoned => {}
-            // The tasks of a job that has started must be released, if necessary by the next service.
-            Exec::Waiting { .. }
+            // A job that may be running must be released, if necessary by the next service.
+            Exec::Waiting { was_sent: true }
             | Exec::Requested { .. }
             | Exec::Started { .. }
             | Exec::Finished { .. } => return,

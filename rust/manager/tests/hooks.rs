@@ -271,24 +271,6 @@ fn ranks_retained_for_an_epilog_outlive_a_restart() {
 }
 
 #[test]
-fn a_job_whose_start_was_requested_before_a_restart_has_its_epilog() {
-    let directory = Directory::new("requested");
-    let settings = || Settings {
-        epilog: true,
-        ..settings()
-    };
-    let mut bench = directory.open(settings(), 1000.0);
-    bench.scheduler(None);
-    bench.executor();
-    let (id, _) = bench.submit(&json!({}));
-    bench.allocate(id);
-    bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
-    drop(bench);
-    let (_, out) = directory.reopen(settings(), 2000.0);
-    assert_eq!(topics(&out), ["hooks.epilog"]);
-}
-
-#[test]
 fn ranks_are_kept_to_the_end_even_if_the_epilog_is_taken_away_meanwhile() {
     let mut bench = ready(hooked());
     let (id, _) = bench.submit(&json!({}));

@@ -303,21 +303,6 @@ fn the_execution_service_can_be_replaced_while_a_job_runs() {
 }
 
 #[test]
-fn a_job_cancelled_before_it_was_seen_to_start_is_not_started_by_the_next_service() {
-    let mut bench = Bench::new();
-    bench.scheduler(None);
-    bench.executor();
-    let (id, _) = bench.submit(&nothing());
-    bench.allocate(id);
-    bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
-    assert_eq!(bench.row(id)["state"], 32);
-    let out = bench.request_as("exec", OWNER, "job-manager.disconnect", &Value::Null, 4);
-    assert_eq!(topics(&out), ["sched.free"]);
-    assert_eq!(bench.row(id)["state"], 64);
-    assert_eq!(topics(&bench.executor()), Vec::<&str>::new());
-}
-
-#[test]
 fn dependencies_hold_a_job_back_and_let_it_go_or_fail_it() {
     let mut bench = Bench::new();
     bench.scheduler(None);

@@ -4,23 +4,12 @@
 
 mod common;
 
-use common::{Bench, Directory, OWNER, R, body, settings};
+use common::{Bench, Directory, OWNER, R, Random, body, settings};
 use penstock_flux::flags::STREAMING;
 use serde_json::{Value, json};
 
 /// Attributes of an active job that a restart may forget: RFC 21 logs neither.
 const VOLATILE: [&str; 2] = ["annotations", "pending_reason"];
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % bound
-    }
-}
 
 struct History {
     bench: Bench,

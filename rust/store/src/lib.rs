@@ -10,7 +10,7 @@
 //!
 //! Tables: `meta(key, value)`, `jobspecs(id, text)`, `jobs(id, userid, t_submit,
 //! spec, r)`, `events(job, seq, lines)` (whole RFC 18 lines, one or more a
-//! row), `resource_events(seq, line)` and `kvs(key, value)`.
+//! row), `unsent_starts(job)`, `resource_events(seq, line)` and `kvs(key, value)`.
 
 mod error;
 mod schema;
@@ -285,6 +285,52 @@ impl Store {
             params![spec, key(id)],
         )
         .map(drop)
+    }
+
+    /// Marks a job: it is due to start, and its start was sent to no execution service.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn add_unsent_start(&mut self, id: JobId) -> Result<(), Error> {
+        self.write(
+            "cannot mark an unsent start",
+            "INSERT OR IGNORE INTO unsent_starts VALUES (?)",
+            [key(id)],
+        )
+        .map(drop)
+    }
+
+    /// Removes the mark of a job whose start is sent or given up.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn remove_unsent_start(&mut self, id: JobId) -> Result<(), Error> {
+        self.write(
+            "cannot remove the mark of an unsent start",
+            "DELETE FROM unsent_starts WHERE job = ?",
+            [key(id)],
+        )
+        .map(drop)
+    }
+
+    /// The jobs that are marked as due to start and not sent to an execution service, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn unsent_starts(&self) -> Result<Vec<JobId>, Error> {
+        let wrap = |source: rusqlite::Error| Error::new("cannot read unsent starts", &source);
+        let mut statement = self
+            .connection
+            .prepare("SELECT job FROM unsent_starts ORDER BY job")
+            .map_err(wrap)?;
+        let ids = statement
+            .query_map([], |row| row.get(0))
+            .map_err(wrap)?
+            .map(|id| id.map(|id: i64| JobId::new(id.cast_unsigned())));
+        ids.collect::<Result<_, _>>().map_err(wrap)
     }
 
     /// Whether a job of this id is stored.

@@ -99,6 +99,19 @@ fn removing_a_job_leaves_the_others_alone() {
 }
 
 #[test]
+fn unsent_starts_are_marked_once_and_unmarked() {
+    let mut store = Store::in_memory().unwrap();
+    for id in [9, 7, 9].map(job) {
+        store.add_unsent_start(id).unwrap();
+    }
+    assert_eq!(store.unsent_starts().unwrap(), [7, 9].map(job));
+    for _ in 0..2 {
+        store.remove_unsent_start(job(9)).unwrap();
+    }
+    assert_eq!(store.unsent_starts().unwrap(), [job(7)]);
+}
+
+#[test]
 fn a_full_disk_has_an_error_of_its_own() {
     let mut store = Store::in_memory().unwrap();
     // SQLite reports its page limit as a full disk.

@@ -251,6 +251,18 @@ impl Bench {
     }
 }
 
+/// Pseudo-random numbers (xorshift) from a seed other than 0.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+}
+
 /// A directory of its own, and what opens a manager over the store in it.
 pub fn stored_manager(name: &str) -> (PathBuf, impl Fn(f64) -> Manager) {
     let name = format!("penstock-manager-{name}-{}", std::process::id());

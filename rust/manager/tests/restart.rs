@@ -1,0 +1,334 @@
+//! A job whose start request was sent and not answered may be running: a restart of the instance and the
+//! loss of the service keep that in mind, until a service has said that nothing runs.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Bench, Directory, OWNER, R, Random, body, settings, topics};
+use penstock_manager::Settings;
+use penstock_wire::Message;
+use serde_json::{Value, json};
+
+fn nothing() -> Value {
+    json!({})
+}
+
+fn ready(directory: &Directory, settings: Settings) -> Bench {
+    let mut bench = directory.open(settings, 1000.0);
+    bench.scheduler(None);
+    bench
+}
+
+/// The jobs of the start requests in `out`, with `reattach`.
+fn starts(out: &[Message]) -> Vec<(u64, bool)> {
+    let starts = out.iter().filter(|message| message.method() == "start");
+    starts
+        .map(|message| {
+            let start = body(message);
+            let id = start["id"].as_u64().unwrap();
+            (id, start["reattach"].as_bool().unwrap())
+        })
+        .collect()
+}
+
+fn cancel(bench: &mut Bench, id: u64) -> Vec<Message> {
+    bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}))
+}
+
+fn disconnect_service(bench: &mut Bench) -> Vec<Message> {
+    bench.request_as("exec", OWNER, "job-manager.disconnect", &Value::Null, 4)
+}
+
+/// Responds to a start request that nothing runs: the job is lost.
+fn lose(bench: &mut Bench, id: u64) -> Vec<Message> {
+    let lost = json!({"severity": 0, "type": "exec", "note": "lost"});
+    bench.exec(id, "exception", &lost);
+    bench.exec(id, "release", &json!({"ranks": "all", "final": true}))
+}
+
+#[test]
+fn a_start_that_was_not_answered_before_a_restart_has_reattach() {
+    let directory = Directory::new("unanswered");
+    let mut bench = ready(&directory, settings());
+    bench.executor();
+    let (id, _) = bench.submit(&nothing());
+    assert_eq!(starts(&bench.allocate(id)), [(id, false)]);
+    drop(bench);
+    let mut bench = ready(&directory, settings());
+    assert_eq!(bench.row(id)["state"], 16);
+    assert_eq!(starts(&bench.executor()), [(id, true)]);
+    // The service has started it.
+    bench.exec(id, "reattached", &nothing());
+    assert_eq!(bench.events(id).last().unwrap(), "start");
+    assert_eq!(topics(&bench.end(id, 0)), ["sched.free"]);
+    assert_eq!(bench.row(id)["result"], 1);
+}
+
+#[test]
+fn a_start_that_was_never_sent_has_no_reattach_after_a_restart() {
+    let directory = Directory::new("unsent");
+    let mut bench = ready(&directory, settings());
+    let (id, _) = bench.submit(&nothing());
+    assert_eq!(starts(&bench.allocate(id)), []);
+    for _ in 0..2 {
+        drop(bench);
+        bench = ready(&directory, settings());
+    }
+    assert_eq!(starts(&bench.executor()), [(id, false)]);
+    // From now on it may be running.
+    drop(bench);
+    let mut bench = ready(&directory, settings());
+    assert_eq!(starts(&bench.executor()), [(id, true)]);
+}
+
+#[test]
+fn a_start_that_no_service_received_has_no_reattach_after_a_restart() {
+    let directory = Directory::new("enosys");
+    let mut bench = ready(&directory, settings());
+    bench.executor();
+    let (id, _) = bench.submit(&nothing());
+    bench.allocate(id);
+    bench.fail("job-exec.start", 38);
+    drop(bench);
+    let mut bench = ready(&directory, settings());
+    assert_eq!(starts(&bench.executor()), [(id, false)]);
+}
+
+#[test]
+fn a_job_in_its_prolog_was_not_started_before_a_restart() {
+    let settings = || Settings {
+        prolog: true,
+        ..settings()
+    };
+    let directory = Directory::new("prolog");
+    let mut bench = ready(&directory, settings());
+    bench.executor();
+    let (id, _) = bench.submit(&nothing());
+    assert_eq!(topics(&bench.allocate(id)), ["hooks.prolog"]);
+    drop(bench);
+    let (mut bench, out) = directory.reopen(settings(), 2000.0);
+    assert_eq!(topics(&out), ["hooks.prolog"]);
+    bench.executor();
+    let done = json!({"status": 0, "note": ""});
+    let out = bench.reply(&out, "hooks.prolog", &done);
+    assert_eq!(starts(&out), [(id, false)]);
+    drop(bench);
+    let (mut bench, out) = directory.reopen(settings(), 3000.0);
+    assert_eq!(topics(&out), [""; 0], "the prolog has run");
+    assert_eq!(starts(&bench.executor()), [(id, true)]);
+}
+
+#[test]
+fn a_cancelled_job_that_may_be_running_keeps_its_resources_until_it_is_released() {
+    for restarts in [false, true] {
+        let directory = Directory::new(&format!("cancelled-{restarts}"));
+        let mut bench = ready(&directory, settings());
+        bench.executor();
+        let (id, _) = bench.submit(&nothing());
+        bench.allocate(id);
+        assert_eq!(topics(&disconnect_service(&mut bench)), [""; 0]);
+        assert_eq!(topics(&cancel(&mut bench, id)), ["job-exception"]);
+        assert_eq!(bench.row(id)["state"], 32);
+        if restarts {
+            drop(bench);
+            bench = directory.open(settings(), 2000.0);
+            let hello = bench.scheduler(None);
+            assert_eq!(body(&hello[0])["id"], json!(id), "announced as allocated");
+            assert_eq!(bench.row(id)["state"], 32);
+        }
+        // Its resources cannot be allocated to another job.
+        let (other, _) = bench.submit(&nothing());
+        assert_eq!(bench.commit_r(other, R)[0].errnum(), 22);
+        let out = bench.executor();
+        assert_eq!(topics(&out), ["job-exec.start", "job-exception"]);
+        assert_eq!(starts(&out), [(id, true)]);
+        assert_eq!(topics(&lose(&mut bench, id)), ["sched.free"]);
+        assert_eq!(bench.row(id)["state"], 64);
+        assert_eq!(bench.row(id)["result"], 4);
+        assert_eq!(starts(&bench.allocate(other)), [(other, false)]);
+    }
+}
+
+#[test]
+fn a_cancelled_job_that_was_never_sent_is_freed_at_once() {
+    let directory = Directory::new("cancelled-unsent");
+    let mut bench = ready(&directory, settings());
+    let (id, _) = bench.submit(&nothing());
+    bench.allocate(id);
+    drop(bench);
+    let mut bench = ready(&directory, settings());
+    let out = cancel(&mut bench, id);
+    assert_eq!(topics(&out), ["job-exception", "sched.free"]);
+    assert_eq!(bench.row(id)["state"], 64);
+    assert_eq!(starts(&bench.executor()), []);
+    drop(bench);
+    let store = directory.store();
+    assert_eq!(store.unsent_starts().unwrap(), []);
+}
+
+#[test]
+fn the_epilog_of_a_cancelled_job_that_may_be_running_comes_after_its_release() {
+    let settings = || Settings {
+        epilog: true,
+        ..settings()
+    };
+    let directory = Directory::new("epilog");
+    let mut bench = ready(&directory, settings());
+    bench.executor();
+    let (id, _) = bench.submit(&nothing());
+    bench.allocate(id);
+    cancel(&mut bench, id);
+    drop(bench);
+    let (mut bench, out) = directory.reopen(settings(), 2000.0);
+    assert_eq!(topics(&out), [""; 0]);
+    assert_eq!(starts(&bench.executor()), [(id, true)]);
+    assert_eq!(topics(&lose(&mut bench, id)), ["hooks.epilog"]);
+    drop(bench);
+    // The epilog shows that nothing runs.
+    let (mut bench, out) = directory.reopen(settings(), 3000.0);
+    assert_eq!(topics(&out), ["hooks.epilog"]);
+    assert_eq!(starts(&bench.executor()), []);
+}
+
+/// A job of the history: what the services know of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// A service may have received a start request.
+    was_sent: bool,
+    /// A start request is outstanding.
+    is_outstanding: bool,
+    /// A service has sent the final release.
+    is_released: bool,
+}
+
+/// A random history, with the knowledge of the services beside it.
+struct History {
+    bench: Bench,
+    random: Random,
+    jobs: BTreeMap<u64, Known>,
+    has_service: bool,
+}
+
+impl History {
+    /// Checks the messages of the manager against the knowledge of the services.
+    fn check(&mut self, out: &[Message]) {
+        for (id, reattach) in starts(out) {
+            let known = self.jobs.get_mut(&id).unwrap();
+            assert!(
+                !known.is_outstanding && !known.is_released,
+                "{id}: {known:?}"
+            );
+            assert_eq!(reattach, known.was_sent, "{id}: {known:?}");
+            known.was_sent = true;
+            known.is_outstanding = true;
+        }
+        for free in out.iter().filter(|message| message.topic() == "sched.free") {
+            let id = body(free)["id"].as_u64().unwrap();
+            let known = self.jobs[&id];
+            assert!(!known.was_sent || known.is_released, "{id} may be running");
+        }
+    }
+
+    fn any(&mut self, is_meant: impl Fn(&Known) -> bool) -> Option<u64> {
+        let meant = self.jobs.iter().filter(|(_, known)| is_meant(known));
+        let ids: Vec<u64> = meant.map(|(id, _)| *id).collect();
+        let index = self.random.below(ids.len().max(1) as u64);
+        ids.get(usize::try_from(index).unwrap()).copied()
+    }
+
+    fn lose_service(&mut self) {
+        self.has_service = false;
+        for known in self.jobs.values_mut() {
+            known.is_outstanding = false;
+        }
+    }
+
+    fn step(&mut self, directory: &Directory) {
+        let out = match self.random.below(8) {
+            0 | 1 => {
+                let (id, _) = self.bench.submit(&nothing());
+                self.jobs.insert(id, Known::default());
+                let rank = self.jobs.len().to_string();
+                let r = R
+                    .replace("0-1", &rank)
+                    .replace("n[0-1]", &format!("n{rank}"));
+                assert_eq!(self.bench.commit_r(id, &r)[0].errnum(), 0);
+                self.bench
+                    .answer("sched.alloc", &json!({"id": id, "type": 0}))
+            }
+            2 => {
+                self.lose_service();
+                self.has_service = true;
+                self.bench.executor()
+            }
+            3 => {
+                self.lose_service();
+                disconnect_service(&mut self.bench)
+            }
+            4 => {
+                let Some(id) = self.any(|_| true) else {
+                    return;
+                };
+                cancel(&mut self.bench, id)
+            }
+            5 => {
+                let Some(id) = self.any(|known| known.is_outstanding) else {
+                    return;
+                };
+                self.bench.exec(id, "start", &nothing())
+            }
+            6 => {
+                let Some(id) = self.any(|known| known.is_outstanding) else {
+                    return;
+                };
+                let known = self.jobs.get_mut(&id).unwrap();
+                (known.is_released, known.is_outstanding) = (true, false);
+                lose(&mut self.bench, id)
+            }
+            _ => {
+                self.lose_service();
+                let (now, tag) = (self.bench.now, self.bench.tag());
+                drop(std::mem::replace(&mut self.bench, Bench::new()));
+                let (bench, mut out) = directory.reopen(settings(), now);
+                self.bench = bench.with_tag(tag);
+                out.extend(self.bench.scheduler(None));
+                out
+            }
+        };
+        self.check(&out);
+    }
+}
+
+#[test]
+fn no_job_that_may_be_running_is_started_again_or_freed() {
+    for seed in 1..=6 {
+        let directory = Directory::new(&format!("random-{seed}"));
+        let mut history = History {
+            bench: ready(&directory, settings()),
+            random: Random(seed),
+            jobs: BTreeMap::new(),
+            has_service: false,
+        };
+        for _ in 0..100 {
+            history.step(&directory);
+        }
+        // In the end every job can be released.
+        history.lose_service();
+        let out = history.bench.executor();
+        history.check(&out);
+        let outstanding = history.jobs.iter();
+        let outstanding = outstanding.filter(|(_, known)| known.is_outstanding);
+        for id in outstanding.map(|(id, _)| *id).collect::<Vec<_>>() {
+            history.jobs.get_mut(&id).unwrap().is_released = true;
+            let out = lose(&mut history.bench, id);
+            history.check(&out);
+        }
+        let ids: Vec<u64> = history.jobs.keys().copied().collect();
+        for id in ids {
+            assert_eq!(history.bench.row(id)["state"], 64, "seed {seed}, job {id}");
+        }
+        drop(history);
+        assert_eq!(directory.store().unsent_starts().unwrap(), []);
+    }
+}
