@@ -58,6 +58,7 @@ __all__ = [
     "FrozenIDset",
     "HookCancelRequest",
     "HookRequest",
+    "HookResponse",
     "Hostlist",
     "IDset",
     "JobExceptionEvent",
@@ -509,7 +510,7 @@ class HookRequest:
     @property
     def status(self) -> int | None: ...
     @property
-    def r(self) -> str | None: ...
+    def r(self) -> ResourceSet | None: ...
     @staticmethod
     def read(request: Message) -> HookRequest: ...
 
@@ -619,6 +620,11 @@ class StartResponse:
 class OutputResponse:
     @staticmethod
     def output(stream: str, data: str) -> bytes: ...
+
+@final
+class HookResponse:
+    @staticmethod
+    def ended(job: int, status: int, note: str) -> bytes: ...
 
 def exit_status(wait_status: int) -> int: ...
 def read_object(request: Message) -> dict[str, Any]: ...

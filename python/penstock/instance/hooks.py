@@ -9,15 +9,14 @@ behind in that environment are ended with the job's own.
 
 from __future__ import annotations
 
-import errno
 import logging
 import signal
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import HookCancelRequest, HookRequest, ResourceSet, fluid_f58, topic
-from penstock.errors import Error, RequestError
+from penstock._core import HookCancelRequest, HookRequest, HookResponse, fluid_f58, topic
+from penstock.errors import RequestError
 from penstock.instance.environment import command_environment
 from penstock.instance.requests import (
     DEFERRED,
@@ -156,8 +155,7 @@ class HookService:
         finally:
             if acquired:
                 self._slots.release_on_behalf_of(run)
-        result = {"id": run.job, "status": status, "note": printable(note)}
-        return run.request.respond(result)
+        return run.request.respond(HookResponse.ended(run.job, status, printable(note)))
 
     async def _execute(self, run: _Run) -> tuple[int, str]:
         """Runs a command; returns its wait status and a note for a failure."""
@@ -200,25 +198,21 @@ class _Run:
         payload = HookRequest.read(request)
         self.job = payload.id
         self.name = f"{self.kind} of {fluid_f58(self.job)}"
-        self.variables = self._read_variables(payload)
+        self.variables = _read_variables(payload)
         self.cancelled = False
         # Cancels the current wait, for a slot or for the command.
         self.scope = trio.CancelScope()
 
-    def _read_variables(self, payload: HookRequest) -> dict[str, str]:
-        """The environment's entries about the job, without their prefixes."""
-        variables = {"JOB_ID": fluid_f58(self.job), "JOB_USERID": str(payload.userid)}
-        if payload.r is not None:
-            try:
-                resources = ResourceSet(payload.r)
-            except (Error, TypeError) as error:
-                text = f"{self.request.topic}: invalid `R`: {error}"
-                raise RequestError(errno.EINVAL, text) from error
-            variables["JOB_HOSTS"] = str(resources.nodelist)
-            variables["JOB_RANKS"] = str(resources.ranks)
-        if payload.status is not None:
-            variables["JOB_STATUS"] = str(payload.status)
-        return variables
+
+def _read_variables(request: HookRequest) -> dict[str, str]:
+    """The environment's entries about the job, without their prefixes."""
+    variables = {"JOB_ID": fluid_f58(request.id), "JOB_USERID": str(request.userid)}
+    if request.r is not None:
+        variables["JOB_HOSTS"] = str(request.r.nodelist)
+        variables["JOB_RANKS"] = str(request.r.ranks)
+    if request.status is not None:
+        variables["JOB_STATUS"] = str(request.status)
+    return variables
 
 
 async def _wait(process: ChildProcess, run: _Run, limit: float) -> tuple[int, str]:

@@ -343,6 +343,13 @@ pub struct JobExceptionEvent<'a> {
     pub wait_status: Option<i32>,
 }
 
+/// `<service>.stats-get` of simulated execution (Penstock's own).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SimulatedStatsResponse {
+    /// The number of running jobs.
+    pub running: u64,
+}
+
 impl Payload for HelloRequest<'_> {}
 impl<D: Serialize> Payload for StartResponse<D> {}
 impl Payload for NoData {}
@@ -356,6 +363,7 @@ impl Payload for ConfigReloadRequest {}
 impl Payload for OutputRequest<'_> {}
 impl Payload for OutputResponse<'_> {}
 impl Payload for JobExceptionEvent<'_> {}
+impl Payload for SimulatedStatsResponse {}
 
 // Hand-written because every job needs one: the documents are JSON already and are copied unparsed.
 impl Payload for StartRequest<'_> {

@@ -17,9 +17,9 @@ use penstock_flux::alloc::CancelRequest as JobRequest;
 use penstock_flux::broker::{ServiceRequest, SubscriptionRequest};
 use penstock_flux::exec::{
     Exception, ExecEvent, ExpirationRequest, Finish, HelloRequest, JobExceptionEvent, KillRequest,
-    Release, ReleasedRanks, ReplacedRequest, StartRequest, exit_status,
+    Release, ReleasedRanks, ReplacedRequest, SimulatedStatsResponse, StartRequest, exit_status,
 };
-use penstock_flux::{RequestError, StartReport, TypedPayload, flags, topic};
+use penstock_flux::{Payload, RequestError, StartReport, TypedPayload, flags, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::{Message, MessageType};
 
@@ -140,8 +140,8 @@ impl MockExec {
             topic::DISCONNECT => return,
             topic::PING => request.echo().map(Some),
             topic::STATS_GET => {
-                let stats = format!("{{\"running\":{}}}", self.running.len());
-                Ok(Some(Message::json_payload(&stats)))
+                let running = self.running.len() as u64;
+                Ok(Some(SimulatedStatsResponse { running }.to_payload()))
             }
             _ => Err(RequestError::unknown_method(request.topic())),
         };

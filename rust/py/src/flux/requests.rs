@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use penstock_flux::{AnyRequest, Json, RequestError, Text, broker, exec, hooks, log, pmix};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
+use penstock_rset::ResourceSet;
 use penstock_wire as wire;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -12,18 +13,32 @@ use serde::Deserialize;
 use crate::errors::raised;
 use crate::idset::PyIdSet;
 use crate::json::{self, JsonError};
+use crate::resource::PyResourceSet;
 use crate::wire::Message;
+
+/// Why a value of a payload has none for Python.
+pub(super) enum ExportError {
+    Json(JsonError),
+    /// R is not valid.
+    Resources(penstock_rset::Error),
+}
+
+impl From<JsonError> for ExportError {
+    fn from(error: JsonError) -> Self {
+        Self::Json(error)
+    }
+}
 
 /// A value of a payload as one for Python.
 trait Export<T> {
-    fn export(self, py: Python<'_>) -> Result<T, JsonError>;
+    fn export(self, py: Python<'_>) -> Result<T, ExportError>;
 }
 
 /// Numbers and booleans are exported as they are.
 macro_rules! plain {
     ($($type:ty),*) => {
         $(impl Export<$type> for $type {
-            fn export(self, _: Python<'_>) -> Result<$type, JsonError> {
+            fn export(self, _: Python<'_>) -> Result<$type, ExportError> {
                 Ok(self)
             }
         })*
@@ -33,44 +48,44 @@ macro_rules! plain {
 plain!(bool, i32, i64, u32, u64, f64);
 
 impl Export<u64> for JobId {
-    fn export(self, _: Python<'_>) -> Result<u64, JsonError> {
+    fn export(self, _: Python<'_>) -> Result<u64, ExportError> {
         Ok(self.get())
     }
 }
 
 impl Export<String> for Text<'_> {
-    fn export(self, _: Python<'_>) -> Result<String, JsonError> {
+    fn export(self, _: Python<'_>) -> Result<String, ExportError> {
         Ok(self.into_string())
     }
 }
 
-/// The text of a document, for a reader of its own.
-impl Export<String> for Json<'_> {
-    fn export(self, _: Python<'_>) -> Result<String, JsonError> {
-        Ok(self.0.to_owned())
+impl Export<Py<PyResourceSet>> for Json<'_> {
+    fn export(self, py: Python<'_>) -> Result<Py<PyResourceSet>, ExportError> {
+        let set = ResourceSet::from_json(self.0).map_err(ExportError::Resources)?;
+        Ok(Py::new(py, PyResourceSet::new(set)).map_err(JsonError::Other)?)
     }
 }
 
 impl Export<Py<PyAny>> for Json<'_> {
-    fn export(self, py: Python<'_>) -> Result<Py<PyAny>, JsonError> {
-        json::decode(py, self.0).map(Bound::unbind)
+    fn export(self, py: Python<'_>) -> Result<Py<PyAny>, ExportError> {
+        Ok(json::decode(py, self.0).map(Bound::unbind)?)
     }
 }
 
 impl Export<Py<PyIdSet>> for IdSet {
-    fn export(self, py: Python<'_>) -> Result<Py<PyIdSet>, JsonError> {
-        Py::new(py, PyIdSet::new(self)).map_err(JsonError::Other)
+    fn export(self, py: Python<'_>) -> Result<Py<PyIdSet>, ExportError> {
+        Ok(Py::new(py, PyIdSet::new(self)).map_err(JsonError::Other)?)
     }
 }
 
 impl<T, U: Export<T>> Export<Option<T>> for Option<U> {
-    fn export(self, py: Python<'_>) -> Result<Option<T>, JsonError> {
+    fn export(self, py: Python<'_>) -> Result<Option<T>, ExportError> {
         self.map(|value| value.export(py)).transpose()
     }
 }
 
 impl<T, U: Export<T>> Export<Vec<T>> for Vec<U> {
-    fn export(self, py: Python<'_>) -> Result<Vec<T>, JsonError> {
+    fn export(self, py: Python<'_>) -> Result<Vec<T>, ExportError> {
         self.into_iter().map(|value| value.export(py)).collect()
     }
 }
@@ -79,13 +94,19 @@ impl<T, U: Export<T>> Export<Vec<T>> for Vec<U> {
 pub(super) trait Request: Sized {
     type Payload<'a>: Deserialize<'a>;
 
-    fn export(payload: Self::Payload<'_>, py: Python<'_>) -> Result<Self, JsonError>;
+    fn export(payload: Self::Payload<'_>, py: Python<'_>) -> Result<Self, ExportError>;
 }
 
 pub(super) fn read<T: Request>(py: Python<'_>, message: &wire::Message) -> PyResult<T> {
     let message = &normalised(message)?;
     let payload = message.read_request().map_err(raised)?;
-    T::export(payload, py).map_err(|error| json_error(message, error))
+    T::export(payload, py).map_err(|error| match error {
+        ExportError::Json(error) => json_error(message, error),
+        ExportError::Resources(error) => {
+            let text = format!("{}: {error}", message.topic());
+            raised(RequestError::invalid(text))
+        }
+    })
 }
 
 /// The message with its payload as JSON.
@@ -139,7 +160,7 @@ macro_rules! requests {
             impl Request for $name {
                 type Payload<'a> = $payload;
 
-                fn export(payload: Self::Payload<'_>, py: Python<'_>) -> Result<Self, JsonError> {
+                fn export(payload: Self::Payload<'_>, py: Python<'_>) -> Result<Self, ExportError> {
                     let $path { $($field,)* .. } = payload;
                     Ok(Self { $($field: $field.export(py)?,)* })
                 }
@@ -210,7 +231,7 @@ requests! {
         id: u64,
         userid: u32,
         status: Option<i32>,
-        r: Option<String>,
+        r: Option<Py<PyResourceSet>>,
     }
 
     /// `hooks.cancel`.

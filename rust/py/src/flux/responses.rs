@@ -5,6 +5,7 @@ use penstock_flux::exec::{
     Exception, Finish, NoData, OutputResponse, Release, ReleasedRanks, StartResponse,
     StartResponseType,
 };
+use penstock_flux::hooks::HookResponse;
 use penstock_jobspec::job_id::JobId;
 use pyo3::prelude::*;
 use serde::Serialize;
@@ -86,7 +87,23 @@ impl PyOutputResponse {
     }
 }
 
+/// The response to `hooks.prolog` and `hooks.epilog`.
+#[pyclass(module = "penstock._core", name = "HookResponse", frozen)]
+struct PyHookResponse;
+
+#[pymethods]
+impl PyHookResponse {
+    /// The payload of the response: the command has ended; `note` is the reason if `status` is not 0.
+    #[staticmethod]
+    fn ended(job: u64, status: i64, note: &str) -> Vec<u8> {
+        let id = Some(JobId::new(job));
+        let note = note.into();
+        HookResponse { id, status, note }.to_payload()
+    }
+}
+
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyStartResponse>()?;
-    module.add_class::<PyOutputResponse>()
+    module.add_class::<PyOutputResponse>()?;
+    module.add_class::<PyHookResponse>()
 }

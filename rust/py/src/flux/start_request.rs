@@ -6,9 +6,8 @@ use penstock_flux::{StartingJob, TypedPayload, exec};
 use penstock_rset::ResourceSet;
 use pyo3::prelude::*;
 
-use super::requests::{Request, read};
+use super::requests::{ExportError, Request, read};
 use crate::errors::raised;
-use crate::json::JsonError;
 use crate::resource::PyResourceSet;
 use crate::wire::Message;
 
@@ -44,7 +43,7 @@ impl From<&StartingJob> for StartRequest {
 impl Request for StartRequest {
     type Payload<'a> = exec::StartRequest<'a>;
 
-    fn export(payload: Self::Payload<'_>, _: Python<'_>) -> Result<Self, JsonError> {
+    fn export(payload: Self::Payload<'_>, _: Python<'_>) -> Result<Self, ExportError> {
         Ok(Self {
             id: payload.id.get(),
             reattach: payload.reattach,
