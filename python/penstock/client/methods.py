@@ -333,6 +333,7 @@ def _set_queue(
     topic: str,
     change: dict[str, bool],
     name: str | None,
+    *,
     everything: bool,
     reason: str | None = None,
 ) -> Call[None]:
@@ -686,7 +687,9 @@ class Methods:
     @request
     def queue_enable(self, name: str | None = None, *, everything: bool = False) -> Call[None]:
         """Enables one queue or all: submissions are accepted."""
-        return _set_queue(topics.job_manager.QUEUE_ENABLE, {"enable": True}, name, everything)
+        return _set_queue(
+            topics.job_manager.QUEUE_ENABLE, {"enable": True}, name, everything=everything
+        )
 
     @request
     def queue_disable(
@@ -694,13 +697,19 @@ class Methods:
     ) -> Call[None]:
         """Disables one queue or all; submissions are rejected with `reason`."""
         return _set_queue(
-            topics.job_manager.QUEUE_ENABLE, {"enable": False}, name, everything, reason
+            topics.job_manager.QUEUE_ENABLE,
+            {"enable": False},
+            name,
+            everything=everything,
+            reason=reason,
         )
 
     @request
     def queue_start(self, name: str | None = None, *, everything: bool = False) -> Call[None]:
         """Starts one queue or all: their jobs are scheduled."""
-        return _set_queue(topics.job_manager.QUEUE_START, {"start": True}, name, everything)
+        return _set_queue(
+            topics.job_manager.QUEUE_START, {"start": True}, name, everything=everything
+        )
 
     @request
     def queue_stop(
@@ -708,7 +717,11 @@ class Methods:
     ) -> Call[None]:
         """Stops one queue or all: their jobs stay pending."""
         return _set_queue(
-            topics.job_manager.QUEUE_START, {"start": False}, name, everything, reason
+            topics.job_manager.QUEUE_START,
+            {"start": False},
+            name,
+            everything=everything,
+            reason=reason,
         )
 
     @request
