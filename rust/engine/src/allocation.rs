@@ -9,7 +9,7 @@ use penstock_rset::ResourceSet;
 use crate::ids::{QueueId, RunId};
 use crate::job::JobState;
 use crate::machine::Allocation;
-use crate::running_jobs::RunningJob;
+use crate::running_jobs::{OutsideResources, RunningJob};
 use crate::state::is_whole;
 use crate::timeline::Ending;
 use crate::{Engine, Error};
@@ -82,24 +82,24 @@ impl Engine {
         let run = self.state.run_index(id)?;
         if let Some(running) = self.state.running_jobs.at_mut(run) {
             let lost = r.restrict(&outside);
-            let by_rank = lost
-                .nodes()
-                .map(|node| (node.rank, (node.cores.clone(), node.gpus.clone())));
+            let by_rank = lost.nodes().map(|node| {
+                let (cores, gpus) = (node.cores.clone(), node.gpus.clone());
+                (node.rank, OutsideResources { cores, gpus })
+            });
             running.outside = Some(Box::new(by_rank.collect()));
         }
         Ok(outside)
     }
 
-    /// The resources of a job on ranks that are not, or no longer, in the inventory: rank, cores,
-    /// gpus.
-    pub fn outside(&self, id: JobId) -> impl Iterator<Item = (u32, &IdSet, &IdSet)> {
+    /// The resources of a job on ranks that are not, or no longer, in the inventory, by rank.
+    pub fn outside(&self, id: JobId) -> impl Iterator<Item = (u32, &OutsideResources)> {
         let outside = self
             .state
             .running_job(id)
             .ok()
             .and_then(|running| running.outside.as_ref());
         let outside = outside.into_iter().flat_map(|outside| outside.iter());
-        outside.map(|(rank, (cores, gpus))| (*rank, cores, gpus))
+        outside.map(|(rank, held)| (*rank, held))
     }
 
     /// Sets the resources of a job on ranks outside the inventory.
@@ -110,7 +110,7 @@ impl Engine {
     pub fn set_outside(
         &mut self,
         id: JobId,
-        outside: BTreeMap<u32, (IdSet, IdSet)>,
+        outside: BTreeMap<u32, OutsideResources>,
     ) -> Result<(), Error> {
         let run = self.state.run_index(id)?;
         if let Some(rank) = outside.keys().find(|rank| self.ranks().contains(**rank)) {

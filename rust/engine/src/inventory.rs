@@ -6,6 +6,7 @@ use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 
 use crate::machine::{Relocated, Relocation};
+use crate::running_jobs::OutsideResources;
 use crate::state::is_whole;
 use crate::{Engine, Error};
 
@@ -50,8 +51,8 @@ impl Engine {
                 .take()
                 .map_or_else(BTreeMap::new, |boxed| *boxed);
             // Ranks that were outside the inventory before may be in it now.
-            outside.retain(|rank, (cores, gpus)| {
-                let Some(share) = state.machine.free_share(*rank, cores, gpus) else {
+            outside.retain(|rank, held| {
+                let Some(share) = state.machine.free_share(*rank, &held.cores, &held.gpus) else {
                     return true;
                 };
                 state.machine.allocate(std::slice::from_ref(&share));
@@ -59,7 +60,10 @@ impl Engine {
                 false
             });
             let lost = lost.into_iter();
-            outside.extend(lost.map(|share| (share.rank, (share.cores, share.gpus))));
+            outside.extend(lost.map(|share| {
+                let (cores, gpus) = (share.cores, share.gpus);
+                (share.rank, OutsideResources { cores, gpus })
+            }));
             state.partial += usize::from(!is_whole(&state.machine, &shares));
             running.shares = shares;
             running.outside = (!outside.is_empty()).then(|| Box::new(outside));

@@ -74,6 +74,7 @@ pub use machine::{Infeasible, Selection, ShapeId};
 pub use policy::Policy;
 pub use queue::Order;
 pub use queues::QueueOptions;
+pub use running_jobs::OutsideResources;
 pub use summary::{AllocationSummary, NodeAllocation, PendingJob};
 pub use verdict::{Decision, Interference, Overlong};
 pub use whatif::{Change, ChangeEffect, Fit, Moved, Start};

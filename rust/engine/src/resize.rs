@@ -128,18 +128,19 @@ impl Engine {
         for node in r.restrict(&off_inventory).nodes() {
             let rank = node.rank;
             let known = outside.as_mut().and_then(|outside| outside.get_mut(&rank));
-            let held = known
-                .filter(|(cores, gpus)| node.cores.is_subset(cores) && node.gpus.is_subset(gpus));
-            let Some((cores, gpus)) = held else {
+            let held = known.filter(|held| {
+                node.cores.is_subset(&held.cores) && node.gpus.is_subset(&held.gpus)
+            });
+            let Some(held) = held else {
                 return Err(wrap(Error::new(format!(
                     "rank {rank}: expected a part of what is held, found more"
                 ))));
             };
-            *cores = cores.difference(node.cores);
-            *gpus = gpus.difference(node.gpus);
+            held.cores = held.cores.difference(node.cores);
+            held.gpus = held.gpus.difference(node.gpus);
         }
         if let Some(outside) = &mut outside {
-            outside.retain(|_, (cores, gpus)| !cores.is_empty() || !gpus.is_empty());
+            outside.retain(|_, held| !held.cores.is_empty() || !held.gpus.is_empty());
         }
         let here = r.restrict(self.ranks());
         let machine = &self.state.machine;

@@ -16,8 +16,17 @@ pub(crate) struct RunningRequest {
     pub limit: f64,
 }
 
-/// Cores and gpus by rank.
-pub(crate) type Outside = BTreeMap<u32, (IdSet, IdSet)>;
+/// The resources of a job on a rank outside the inventory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutsideResources {
+    /// Its cores.
+    pub cores: IdSet,
+    /// Its gpus.
+    pub gpus: IdSet,
+}
+
+/// Resources by rank.
+pub(crate) type Outside = BTreeMap<u32, OutsideResources>;
 
 /// A running job. Aligned so that it spans two cache lines, not three.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use penstock_engine::{QueueId, QueueOptions, ShapeId};
+use penstock_engine::{OutsideResources, QueueId, QueueOptions, ShapeId};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use pyo3::prelude::*;
@@ -318,7 +318,7 @@ impl EngineCore {
         let state = self.lock()?;
         let outside = state.engine.outside(JobId::new(job));
         let outside =
-            outside.map(|(rank, cores, gpus)| (rank, cores.to_string(), gpus.to_string()));
+            outside.map(|(rank, held)| (rank, held.cores.to_string(), held.gpus.to_string()));
         Ok(outside.collect())
     }
 
@@ -326,7 +326,10 @@ impl EngineCore {
     fn set_outside(&self, job: u64, outside: Vec<(u32, String, String)>) -> PyResult<()> {
         let ids = |text: &String| -> PyResult<IdSet> { text.parse().map_err(raised) };
         let outside = outside.iter();
-        let outside = outside.map(|(rank, cores, gpus)| Ok((*rank, (ids(cores)?, ids(gpus)?))));
+        let outside = outside.map(|(rank, cores, gpus)| {
+            let (cores, gpus) = (ids(cores)?, ids(gpus)?);
+            Ok((*rank, OutsideResources { cores, gpus }))
+        });
         let outside = outside.collect::<PyResult<_>>()?;
         let mut state = self.lock()?;
         state

@@ -61,12 +61,9 @@ mod tests {
     use super::FreedIntervals;
     use crate::availability_profile::Interval;
 
-    /// The intervals as pairs of start and end.
-    fn pairs(intervals: impl IntoIterator<Item = Interval>) -> Vec<(f64, f64)> {
-        let intervals = intervals.into_iter();
-        intervals
-            .map(|interval| (interval.start, interval.end))
-            .collect()
+    /// The start times in `[start, end)` at which a job of `limit` seconds overlaps a freed interval.
+    fn starts(freed: &FreedIntervals, start: f64, end: f64, limit: f64) -> Vec<Interval> {
+        freed.starts(Interval::new(start, end), limit).collect()
     }
 
     #[test]
@@ -82,12 +79,14 @@ mod tests {
         ] {
             freed.add(Interval::new(start, end));
         }
-        assert_eq!(
-            pairs(freed.intervals.clone()),
-            [(1.0, 3.0), (5.0, 7.0), (8.0, 9.0)]
-        );
+        let merged = [
+            Interval::new(1.0, 3.0),
+            Interval::new(5.0, 7.0),
+            Interval::new(8.0, 9.0),
+        ];
+        assert_eq!(freed.intervals, merged);
         freed.add(Interval::new(0.0, 8.0));
-        assert_eq!(pairs(freed.intervals.clone()), [(0.0, 9.0)]);
+        assert_eq!(freed.intervals, [Interval::new(0.0, 9.0)]);
     }
 
     #[test]
@@ -96,22 +95,20 @@ mod tests {
         assert!(freed.is_empty());
         freed.add(Interval::new(10.0, 11.0));
         freed.add(Interval::new(20.0, 30.0));
-        let starts = |(start, end), limit| pairs(freed.starts(Interval::new(start, end), limit));
         let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
-        let [(a, b), (c, d)] = starts((0.0, 25.0), 4.0)[..] else {
+        let [first, second] = starts(&freed, 0.0, 25.0, 4.0)[..] else {
             panic!("two intervals");
         };
-        assert!(close(a, 6.0) && close(b, 11.0) && close(c, 16.0) && close(d, 25.0));
-        assert!(a <= 6.0 && c <= 16.0);
+        assert!(close(first.start, 6.0) && close(first.end, 11.0));
+        assert!(close(second.start, 16.0) && close(second.end, 25.0));
+        assert!(first.start <= 6.0 && second.start <= 16.0);
         // With a limit of twelve seconds, they touch.
-        let [(a, b), (c, d)] = starts((5.0, 100.0), 12.0)[..] else {
-            panic!("two intervals");
-        };
-        assert_eq!((a, b, c, d), (5.0, 11.0, 11.0, 30.0));
-        assert!(starts((12.0, 14.0), 5.0).is_empty());
+        let touching = [Interval::new(5.0, 11.0), Interval::new(11.0, 30.0)];
+        assert_eq!(starts(&freed, 5.0, 100.0, 12.0), touching);
+        assert!(starts(&freed, 12.0, 14.0, 5.0).is_empty());
         assert_eq!(
-            pairs(FreedIntervals::all().starts(Interval::new(1.0, 2.0), 5.0)),
-            [(1.0, 2.0)]
+            starts(&FreedIntervals::all(), 1.0, 2.0, 5.0),
+            [Interval::new(1.0, 2.0)]
         );
     }
 }
