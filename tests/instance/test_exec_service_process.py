@@ -160,6 +160,24 @@ def test_a_service_of_no_use_ends_with_its_reaper(start, exec_process, tmp_path)
         assert instance.penstock("wait", job).returncode == 4
 
 
+def test_running_jobs_end_while_the_journal_cannot_be_written(instance, exec_process, tmp_path):
+    ends, runs = tmp_path / "ends", tmp_path / "runs"
+    with exec_process(instance) as process:
+        (ended,) = instance.lines("submit", "sh", "-c", f"{gate(ends)}; exit 4")
+        (cancelled,) = instance.lines("submit", "sh", "-c", gate(runs))
+        with ends.open("w"), runs.open("w"):
+            full = ((tmp_path / "exec" / "journal").stat().st_size, resource.RLIM_INFINITY)
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, full)
+            (pending,) = instance.lines("submit", "sh", "-c", "exit 5")
+            instance.lines("cancel", cancelled)
+            assert instance.penstock("wait", cancelled).returncode != 0
+        assert instance.penstock("wait", ended).returncode == 4
+        assert "start" not in events(instance, pending)
+        endless = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, endless)
+        assert instance.penstock("wait", pending).returncode == 5
+
+
 def test_a_lost_wait_status_is_an_exception(instance, exec_process, tmp_path):
     with exec_process(instance) as process:
         (job,) = instance.lines("submit", "sh", "-c", gate(tmp_path / "gate"))

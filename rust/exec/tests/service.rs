@@ -68,6 +68,10 @@ struct World {
     service: Option<Service>,
     is_connected: bool,
     journal: Vec<u8>,
+    /// Whether the journal cannot be written.
+    is_journal_full: bool,
+    /// The part of a record that a failed write has left at the end of the journal.
+    torn: Vec<u8>,
     kernel: VirtualKernel,
     reaper: Option<Reaper>,
     connection: u64,
@@ -148,6 +152,8 @@ impl World {
             service: None,
             is_connected: false,
             journal: Vec::new(),
+            is_journal_full: false,
+            torn: Vec::new(),
             kernel: VirtualKernel::default(),
             reaper: None,
             connection: 0,
@@ -369,6 +375,7 @@ impl World {
     // --- the service
 
     fn start_service(&mut self) {
+        self.journal.append(&mut self.torn);
         let journal = if self.journal.is_empty() {
             JournalContents::new(URI)
         } else {
@@ -379,20 +386,26 @@ impl World {
 
     /// Kills the service after it has carried out some effects of its last turn, the next one perhaps in part.
     fn crash_service(&mut self, effects: usize, torn: usize) {
-        let Some(mut service) = self.service.take() else {
-            return;
-        };
-        service.settle(self.now);
-        let drained = service.drain();
-        let (done, rest) = drained.split_at(effects.min(drained.len()));
-        let mut restarted = Some(service);
-        std::mem::swap(&mut self.service, &mut restarted);
-        for effect in done.iter().cloned() {
-            self.perform(effect);
-        }
-        if let Some(Effect::Append(records)) = rest.first() {
-            let length = torn % (records.len() + 1);
-            self.journal.extend_from_slice(&records[..length]);
+        let mut left = effects;
+        while let Some(service) = &mut self.service {
+            service.settle(self.now);
+            let drained = service.drain();
+            if drained.is_empty() {
+                break;
+            }
+            for effect in drained {
+                if left > 0 {
+                    left -= 1;
+                    self.perform(effect);
+                    continue;
+                }
+                if let Effect::Append(records) = effect {
+                    let length = torn % (records.len() + 1);
+                    self.torn = records[..length].to_vec();
+                }
+                self.service = None;
+                break;
+            }
         }
         self.service = None;
         // The job manager still reads what was sent.
@@ -521,8 +534,25 @@ impl World {
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Append(records) => self.journal.extend(records),
-            Effect::Rewrite(contents) => self.journal = contents,
+            Effect::Append(_) | Effect::Rewrite(_) if self.is_journal_full => {
+                if let Effect::Append(records) = effect {
+                    self.torn = records[..records.len() / 2].to_vec();
+                }
+                let service = self.service.as_mut().expect("it runs");
+                service.finish_write(Err("No space left on device".to_owned()), self.now);
+            }
+            Effect::Append(records) => {
+                self.torn.clear();
+                self.journal.extend(records);
+                let service = self.service.as_mut().expect("it runs");
+                service.finish_write(Ok(()), self.now);
+            }
+            Effect::Rewrite(contents) => {
+                self.torn.clear();
+                self.journal = contents;
+                let service = self.service.as_mut().expect("it runs");
+                service.finish_write(Ok(()), self.now);
+            }
             Effect::Request(id, request) => {
                 let connection = ConnectionId(self.connection);
                 if self.reaper.is_some() {
@@ -695,6 +725,8 @@ impl World {
 
     /// Ends all processes and all jobs.
     fn wind_up(&mut self) {
+        self.is_journal_full = false;
+        self.advance(BEYOND_ALL_TIMEOUTS_S);
         self.restart();
         while !self.kernel.processes.is_empty() {
             self.end_process(0, WaitStatus::Exited(0));
@@ -1733,6 +1765,153 @@ fn a_name_that_is_taken_is_free_at_another_attempt() {
     assert!(service.is_synchronized() && service.failure().is_none());
 }
 
+// --- a journal that cannot be written
+
+#[test]
+fn running_jobs_end_and_are_cancelled_while_the_journal_cannot_be_written() {
+    let mut world = World::new();
+    for id in 1..=3 {
+        submit(&mut world, id, 1);
+    }
+    world.run();
+    world.is_journal_full = true;
+    submit(&mut world, 4, 1);
+    world.run();
+    assert_eq!(world.answers(4), Vec::<&str>::new());
+    world.end_process(0, exited(3));
+    world.cancel(2);
+    world.run();
+    assert_eq!(world.job(1).statuses, [3 << 8]);
+    assert_eq!(world.job(2).statuses, [15]);
+    for id in [1, 2] {
+        assert_eq!(world.answers(id), ["start", "finish", "release"]);
+    }
+    submit(&mut world, 5, 1);
+    submit(&mut world, 6, 1);
+    world.advance(1.0);
+    world.cancel(5);
+    world.run();
+    // It was never started.
+    assert_eq!(world.answers(5), ["release"]);
+    let (first, last) = (
+        "cannot write the journal: No space left on device: no job starts until that succeeds",
+        "the journal can be written again",
+    );
+    assert_eq!(world.logged, [first]);
+    world.is_journal_full = false;
+    world.run();
+    assert_eq!(world.kernel.spawned.len(), 3, "the time has not come");
+    world.advance(1.0);
+    world.run();
+    assert_eq!(world.logged, [first, last]);
+    for id in [4, 6] {
+        assert_eq!(world.answers(id), ["start"]);
+    }
+    world.wind_up();
+    world.check();
+    assert_eq!(world.kernel.spawned.len(), 5);
+}
+
+#[test]
+fn a_job_is_forgotten_by_the_journal_first() {
+    let mut world = World::new();
+    submit(&mut world, 1, 1);
+    world.run();
+    world.is_journal_full = true;
+    world.end_process(0, exited(0));
+    world.run();
+    assert!(world.job(1).is_released);
+    assert!(!world.kernel.log().jobs.is_empty());
+    world.is_journal_full = false;
+    world.advance(1.0);
+    world.run();
+    world.check();
+}
+
+#[test]
+fn a_journal_that_cannot_be_replaced_at_first_delays_all_starts() {
+    let mut world = World::new();
+    world.crash_service(0, 0);
+    world.is_journal_full = true;
+    world.restart();
+    submit(&mut world, 1, 1);
+    world.run();
+    assert_eq!(world.answers(1), Vec::<&str>::new());
+    world.is_journal_full = false;
+    world.advance(1.0);
+    world.run();
+    assert_eq!(world.answers(1), ["start"]);
+    // Nothing was appended to the torn tail of the earlier service.
+    assert!(
+        !JournalContents::decode(&world.journal)
+            .expect("valid")
+            .is_torn
+    );
+}
+
+#[test]
+fn tasks_on_released_targets_end_after_that_is_recorded() {
+    let mut world = World::new();
+    let r = json!({"version": 1, "execution": {
+        "R_lite": [{"rank": "3-4", "children": {"core": "0"}}], "nodelist": ["n[3-4]"],
+    }});
+    world.submit(1, jobspec(2, &["sleep"]), Some(r));
+    world.run();
+    world.is_journal_full = true;
+    let shrink = World::request("job-exec.shrink", &json!({"id": 1, "ranks": "4"}));
+    let flags = shrink.flags | flags::NORESPONSE;
+    world.to_service.push_back(shrink.with_flags(flags));
+    world.run();
+    assert_eq!(world.kernel.processes.len(), 2);
+    world.is_journal_full = false;
+    world.advance(1.0);
+    world.run();
+    assert_eq!(world.kernel.processes.len(), 1);
+}
+
+#[test]
+fn a_signal_before_the_end_of_an_allocation_does_not_wait_for_the_journal() {
+    for is_blocked in [false, true] {
+        let mut world = World::new();
+        submit_with_signal(&mut world, &json!({"timeleft": 30}));
+        world.is_journal_full = true;
+        if is_blocked {
+            submit(&mut world, 2, 1);
+            world.run();
+        }
+        world.advance(70.0);
+        world.run();
+        assert_eq!(world.kernel.signals.len(), 2);
+        world.is_journal_full = false;
+        world.advance(1.0);
+        world.run();
+        world.crash_service(0, 0);
+        world.restart();
+        assert_eq!(world.kernel.signals.len(), 2);
+    }
+}
+
+#[test]
+fn a_service_does_not_end_before_its_journal_is_written() {
+    let mut world = World::new();
+    world.settings.end_when_idle = true;
+    world.crash_service(0, 0);
+    world.restart();
+    submit(&mut world, 1, 1);
+    world.run();
+    world.is_journal_full = true;
+    world.end_process(0, exited(0));
+    world.run();
+    world.lose_connection();
+    world.run();
+    let is_finished = |world: &World| world.service.as_ref().expect("it runs").is_finished();
+    assert!(!is_finished(&world));
+    world.is_journal_full = false;
+    world.advance(1.0);
+    world.run();
+    assert!(is_finished(&world));
+}
+
 // --- PMIx
 
 fn submit_pmix(world: &mut World, ntasks: u32) {
@@ -1924,6 +2103,9 @@ enum Action {
     LoseConnection,
     Connect,
     ConnectReaper,
+    /// Whether the journal can be written from now on.
+    Journal(bool),
+    EndIdleReaper,
     Advance,
     Run,
 }
@@ -1947,6 +2129,8 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::LoseConnection),
         3 => Just(Action::Connect),
         2 => Just(Action::ConnectReaper),
+        2 => any::<bool>().prop_map(Action::Journal),
+        1 => Just(Action::EndIdleReaper),
         1 => Just(Action::Advance),
         3 => Just(Action::Run),
     ]
@@ -1985,8 +2169,46 @@ impl World {
                     self.connect_reaper();
                 }
             }
+            Action::Journal(is_writable) => self.is_journal_full = !is_writable,
+            Action::EndIdleReaper => self.end_idle_reaper(),
             Action::Advance => self.advance(BEYOND_ALL_TIMEOUTS_S),
-            Action::Run => self.run(),
+            Action::Run => {
+                self.run();
+                self.check_progress();
+            }
+        }
+    }
+
+    /// Ends a reaper without a process: its log has all statuses.
+    fn end_idle_reaper(&mut self) {
+        while self.deliver_to_reaper() {}
+        if self.kernel.processes.is_empty() && self.reaper.is_some() {
+            self.reaper = None;
+            self.from_reaper.clear();
+            if let Some(service) = &mut self.service {
+                service.reaper_lost();
+            }
+            self.turn_service();
+        }
+    }
+
+    /// Whether or not the journal can be written, the ends of running jobs are reported, and cancelled jobs end.
+    fn check_progress(&self) {
+        if self.service.is_none() || !self.is_registered {
+            return;
+        }
+        for (id, job) in &self.jobs {
+            match job.conversation {
+                Conversation::Idle | Conversation::Finished => {
+                    assert!(job.is_released, "{id}: {job:?}");
+                }
+                _ if job.is_released => {}
+                Conversation::Requested { .. } => assert!(!job.is_cancelled, "{id}: {job:?}"),
+                Conversation::Started => {
+                    assert!(!self.processes_of(*id).is_empty(), "{id}: {job:?}");
+                    assert!(!job.is_cancelled, "{id}: {job:?}");
+                }
+            }
         }
     }
 

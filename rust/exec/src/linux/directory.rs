@@ -138,10 +138,18 @@ impl Directory {
             _ => {}
         }
         let mut log = private(OpenOptions::new().append(true).create_new(true)).open(&new)?;
-        log.write_all(contents)?;
-        log.sync_all()?;
-        fs::rename(&new, self.path(self.log))?;
-        self.folder.sync_all()?;
+        let replace = |log: &mut File| {
+            log.write_all(contents)?;
+            log.sync_all()?;
+            fs::rename(&new, self.path(self.log))
+        };
+        if let Err(error) = replace(&mut log) {
+            // Its part takes space that the log may need.
+            let _ = fs::remove_file(&new);
+            return Err(error);
+        }
+        // The new log is in use now, whether or not a power failure would bring back the old one.
+        let _ = self.folder.sync_all();
         Ok(log)
     }
 

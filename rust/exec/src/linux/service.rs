@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use std::{env, fmt, mem, thread};
+use std::{env, fmt, mem};
 
 use penstock_idset::IdSet;
 use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message};
@@ -41,8 +41,6 @@ const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// Time after its start in which a service that takes over tries to register although its name is taken: the instance
 /// may not have noticed yet that the service before has ended.
 const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Delay before a failed write of the journal is retried.
-const JOURNAL_RETRY: Duration = Duration::from_secs(1);
 
 const REAPER_DIRECTORY: &str = "reaper";
 const OUTPUT_DIRECTORY: &str = "output";
@@ -108,6 +106,8 @@ impl From<Error> for ServiceError {
 /// the registration.
 pub fn run_service(options: ServiceOptions) -> Result<(), ServiceError> {
     syscalls::accept_signal(libc::SIGTERM);
+    // Beyond RLIMIT_FSIZE a write of the journal fails, and is retried. The reaper resets its signals.
+    syscalls::ignore_signal(libc::SIGXFSZ);
     let path = socket_path(&options.uri)?;
     create_private(&options.directory)?;
     let mut directory = Directory::open(&options.directory, directory::JOURNAL)?;
@@ -133,6 +133,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), ServiceError> {
         path,
         log: directory.open_log().map_err(failed)?,
         log_len: 0,
+        is_torn: false,
         directory,
         broker: Some(Broker::new(stream)),
         reaper: None,
@@ -328,6 +329,8 @@ struct EventLoop {
     directory: Directory,
     log: File,
     log_len: u64,
+    /// Whether a failed write may have left a part of a record behind `log_len`.
+    is_torn: bool,
     broker: Option<Broker>,
     reaper: Option<Client>,
     /// Reapers that this process has started: its children.
@@ -553,8 +556,14 @@ impl EventLoop {
 
     fn perform(&mut self, effect: Effect, service: &mut Service) {
         match effect {
-            Effect::Append(records) => self.append(&records),
-            Effect::Rewrite(contents) => self.rewrite(&contents),
+            Effect::Append(records) => {
+                let result = self.append(&records);
+                service.finish_write(result.map_err(|error| error.to_string()), now());
+            }
+            Effect::Rewrite(contents) => {
+                let result = self.rewrite(&contents);
+                service.finish_write(result.map_err(|error| error.to_string()), now());
+            }
             Effect::CreateOutput(job) => {
                 let path = self.output_directory(job);
                 // If this fails, the task cannot open its output, which is reported.
@@ -592,38 +601,26 @@ impl EventLoop {
 
     // --- the journal
 
-    /// Appends to the journal. If that fails, the service waits: nothing may start without a record.
-    fn append(&mut self, records: &[u8]) {
-        self.until_written("write", |event_loop| {
-            // A failed write may have left a part of a record: records after it could not be read.
-            event_loop.log.set_len(event_loop.log_len)?;
-            event_loop.log.write_all(records)?;
-            if event_loop.options.sync {
-                event_loop.log.sync_data()?;
-            }
-            event_loop.log_len += records.len() as u64;
-            Ok(())
-        });
-    }
-
-    fn rewrite(&mut self, contents: &[u8]) {
-        self.until_written("replace", |event_loop| {
-            event_loop.log = event_loop.directory.replace_log(contents)?;
-            event_loop.log_len = contents.len() as u64;
-            Ok(())
-        });
-    }
-
-    fn until_written(&mut self, action: &str, mut write: impl FnMut(&mut Self) -> io::Result<()>) {
-        let mut is_reported = false;
-        while let Err(error) = write(self) {
-            if !mem::replace(&mut is_reported, true) {
-                log(&format!(
-                    "cannot {action} the journal: {error}: trying again"
-                ));
-            }
-            thread::sleep(JOURNAL_RETRY);
+    fn append(&mut self, records: &[u8]) -> io::Result<()> {
+        if self.is_torn {
+            // Records after a part of one could not be read.
+            self.log.set_len(self.log_len)?;
         }
+        self.is_torn = true;
+        self.log.write_all(records)?;
+        if self.options.sync {
+            self.log.sync_data()?;
+        }
+        self.is_torn = false;
+        self.log_len += records.len() as u64;
+        Ok(())
+    }
+
+    fn rewrite(&mut self, contents: &[u8]) -> io::Result<()> {
+        self.log = self.directory.replace_log(contents)?;
+        self.log_len = contents.len() as u64;
+        self.is_torn = false;
+        Ok(())
     }
 
     // --- output

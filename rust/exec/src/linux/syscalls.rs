@@ -111,6 +111,14 @@ pub(super) fn accept_signal(signal: c_int) {
     }
 }
 
+/// Ignores a signal. A program that this process executes ignores it, too.
+pub(super) fn ignore_signal(signal: c_int) {
+    // SAFETY: an ignored signal runs no code of this process.
+    unsafe {
+        libc::signal(signal, libc::SIG_IGN);
+    }
+}
+
 /// Resets every signal to its default action, which tasks inherit, and blocks it in this process.
 pub(super) fn block_signals() {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();

@@ -10,9 +10,10 @@ use crate::types::JobId;
 /// An action of the event loop.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Append to the journal. No later effect may be carried out before that has succeeded.
+    /// Append to the journal, and report the result by [`Service::finish_write`](super::Service::finish_write) before the
+    /// next effect.
     Append(Vec<u8>),
-    /// Replace the journal, atomically.
+    /// Replace the journal, atomically, and report the result likewise.
     Rewrite(Vec<u8>),
     /// Create the directory of the job's retained output.
     CreateOutput(JobId),

@@ -150,6 +150,8 @@ pub(super) struct Job {
     pub(super) claim: Option<Claim>,
     /// The record in the journal, unless the job was never handed to a reaper.
     pub(super) intent: Option<Intent>,
+    /// Whether that record is on its way to the journal, and the start waits for it.
+    pub(super) is_intent_pending: bool,
     pub(super) tasks: BTreeMap<Rank, Task>,
     /// The tasks to start, until every one has started or failed.
     pub(super) plan: Option<Plan>,
@@ -187,6 +189,7 @@ impl Job {
         Self {
             claim: None,
             intent,
+            is_intent_pending: false,
             tasks,
             plan: None,
             plan_error: None,

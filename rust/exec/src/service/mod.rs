@@ -36,6 +36,7 @@
 mod effect;
 mod job;
 pub mod journal;
+mod journal_writer;
 mod output;
 mod plan;
 mod pmix;
@@ -65,6 +66,7 @@ use crate::protocol::{Event, Hello, Input, Message as ReaperMessage, Request, Ta
 use crate::types::{BootId, JobId, MAX_SIGNAL, Rank, SpawnFailure, Step, TaskId};
 use job::{Answered, Attachment, Claim, Ending, Job, Presence, Task, TaskState, Version};
 use journal::{Intent, JournalContents, Record};
+use journal_writer::{JournalWriter, NextStep};
 use output::{Followers, Phase};
 use plan::Plan;
 use pmix::PmixServer;
@@ -78,8 +80,6 @@ const KILL_RETRY_S: f64 = 5.0;
 const OUTPUT_CHECK_INTERVAL_S: f64 = 1.0;
 /// Bytes of tasks in one spawn request: less than [`MAX_FRAME`](crate::protocol::MAX_FRAME) even with another task.
 const MAX_SPAWN_LEN: usize = 4 << 20;
-/// Bytes of journal below which it is not compacted.
-const MIN_COMPACTED_LEN: usize = 256 << 10;
 const SIGKILL: u32 = libc::SIGKILL as u32;
 const SIGTERM: u32 = libc::SIGTERM as u32;
 const SIGCONT: u32 = libc::SIGCONT as u32;
@@ -176,12 +176,8 @@ pub struct Service {
     /// Released jobs whose release is not acknowledged, and for which no barrier has been sent.
     released: Vec<JobId>,
     is_acknowledgement_due: bool,
-    /// Records that are not in the journal yet.
-    records: Vec<u8>,
-    journal_len: usize,
-    compact_at: usize,
-    is_rewrite_due: bool,
-    /// Tasks to request from the reaper, after the journal is written.
+    writer: JournalWriter,
+    /// Tasks to request from the reaper: the journal has a record of their jobs.
     spawns: Vec<TaskSpec>,
     /// Jobs to request the reaper to forget.
     forgotten: Vec<JobId>,
@@ -216,7 +212,7 @@ impl Service {
     /// Creates a service from the journal of an earlier one, and starts a new journal with its contents.
     pub fn new(settings: Settings, journal: JournalContents) -> Self {
         let jobs = journal.jobs.into_iter();
-        let mut service = Self {
+        Self {
             settings,
             jobs: jobs
                 .map(|(id, intent)| (id, Job::new(Some(intent))))
@@ -231,10 +227,7 @@ impl Service {
             followers: Followers::default(),
             released: Vec::new(),
             is_acknowledgement_due: false,
-            records: Vec::new(),
-            journal_len: 0,
-            compact_at: 0,
-            is_rewrite_due: false,
+            writer: JournalWriter::new(),
             spawns: Vec::new(),
             forgotten: Vec::new(),
             forgetting: BTreeMap::new(),
@@ -243,9 +236,7 @@ impl Service {
             effects: Vec::new(),
             failure: None,
             own_end: OwnEnd::None,
-        };
-        service.compact();
-        service
+        }
     }
 
     /// Why the service has failed: its registration was rejected. Another connection is another attempt.
@@ -279,7 +270,9 @@ impl Service {
 
     /// When [`advance`](Self::advance) has something to do next, in seconds since the epoch.
     pub fn deadline(&self) -> Option<f64> {
-        self.timers.peek().map(|Reverse(timer)| timer.0)
+        let timer = self.timers.peek().map(|Reverse(timer)| timer.0);
+        let deadlines = timer.into_iter().chain(self.writer.retry_at());
+        deadlines.min_by(f64::total_cmp)
     }
 
     // --- the broker
@@ -729,9 +722,9 @@ impl Service {
         targets.dedup();
         if !targets.is_empty() {
             intent.shrunk.extend(&targets);
-            Record::Shrunk(id, targets).encode(&mut self.records);
-            job.shrink_kill_at = Some(f64::NEG_INFINITY);
-            self.changed.insert(id);
+            // Their statuses do not count: that must be known before they end.
+            let record = Record::Shrunk(id, targets);
+            self.writer.add(record, NextStep::EndShrunkTasks(id));
         }
         Ok(())
     }
@@ -965,6 +958,10 @@ impl Service {
 
     /// Handles the time.
     pub fn advance(&mut self, now: f64) {
+        if self.writer.end_delay(now) {
+            // The starts that wait are attempted again.
+            self.changed.extend(self.jobs.keys());
+        }
         while let Some(Reverse(Timer(at, job))) = self.timers.peek().copied() {
             if at > now {
                 break;
@@ -1004,20 +1001,20 @@ impl Service {
         if let Some(at) = self.followers.take_poll_time(now) {
             self.timers.push(Reverse(Timer(at, None)));
         }
-        if self.journal_len + self.records.len() > self.compact_at {
-            self.compact();
-        }
         self.end_if_idle();
     }
 
-    /// Whether the instance has gone and no job has a process, or may get one before the instance comes back.
+    /// Whether the instance has gone, the journal is written, and no job has a process or may get one before the instance
+    /// connects again.
     fn is_idle(&self) -> bool {
         let is_reaper_ready = self.reaper == Reaper::Ready;
         let is_idle = |job: &Job| {
             job.is_untouched()
                 || (is_reaper_ready && job.is_idle() && !job.has(TaskState::Requested))
         };
-        self.broker == Broker::Disconnected && self.jobs.values().all(is_idle)
+        self.broker == Broker::Disconnected
+            && self.jobs.values().all(is_idle)
+            && self.writer.is_written()
     }
 
     /// Ends the service if it is of no use, the reaper first.
@@ -1035,16 +1032,8 @@ impl Service {
     /// Removes and returns the effects, to be carried out in this order.
     pub fn drain(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
-        let records = mem::take(&mut self.records);
-        if mem::take(&mut self.is_rewrite_due) {
-            let contents = self.journal();
-            self.journal_len = contents.len();
-            self.compact_at = contents.len().saturating_mul(4).max(MIN_COMPACTED_LEN);
-            effects.push(Effect::Rewrite(contents));
-        } else if !records.is_empty() {
-            self.journal_len += records.len();
-            effects.push(Effect::Append(records));
-        }
+        let (uri, jobs) = (&self.settings.surroundings.uri, &self.jobs);
+        effects.extend(self.writer.begin(|| journal_of(uri, jobs)));
         let directories = mem::take(&mut self.directories);
         effects.extend(directories.into_iter().map(Effect::CreateOutput));
         for tasks in in_frames(mem::take(&mut self.spawns)) {
@@ -1062,19 +1051,30 @@ impl Service {
         effects
     }
 
-    /// Requests that the journal be replaced by one without forgotten jobs.
-    fn compact(&mut self) {
-        self.is_rewrite_due = true;
-    }
-
-    fn journal(&self) -> Vec<u8> {
-        let mut contents = journal::header(&self.settings.surroundings.uri);
-        for (id, job) in &self.jobs {
-            if let Some(intent) = &job.intent {
-                Record::Intent(*id, intent.clone()).encode(&mut contents);
+    /// Handles the result of [`Effect::Append`] or [`Effect::Rewrite`]; the error is a text for people.
+    pub fn finish_write(&mut self, result: Result<(), String>, now: f64) {
+        let result = self.writer.finish(result, now);
+        self.effects.extend(result.log.map(Effect::Log));
+        for id in result.postponed {
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.is_intent_pending = false;
             }
         }
-        contents
+        for step in result.steps {
+            match step {
+                NextStep::Start(id) => self.hand_over(id),
+                NextStep::EndShrunkTasks(id) => {
+                    if let Some(job) = self.jobs.get_mut(&id) {
+                        job.shrink_kill_at = Some(f64::NEG_INFINITY);
+                        self.changed.insert(id);
+                    }
+                }
+                NextStep::Warn(id, signal) => self.signal_tasks(id, signal, |_| true),
+                NextStep::Forget(id) if self.reaper == Reaper::Ready => self.forgotten.push(id),
+                // A job that the reaper is to forget is in its next list, too.
+                NextStep::Forget(_) | NextStep::None => {}
+            }
+        }
     }
 
     /// Handles the times of a job that have come.
@@ -1147,8 +1147,14 @@ impl Service {
             && let Some(intent) = &mut job.intent
         {
             intent.warned_of = Some(job.expiration);
-            Record::Warned(id, job.expiration).encode(&mut self.records);
-            self.signal_tasks(id, warning.signal, |_| true);
+            let record = Record::Warned(id, job.expiration);
+            let is_blocked = self.writer.is_blocked();
+            let step = NextStep::Warn(id, warning.signal);
+            self.writer
+                .add(record, if is_blocked { NextStep::None } else { step });
+            if is_blocked {
+                self.signal_tasks(id, warning.signal, |_| true);
+            }
         }
     }
 
@@ -1242,8 +1248,26 @@ impl Service {
         let Some(plan) = job.plan.as_ref().filter(|_| is_reaper_ready) else {
             return;
         };
-        let intent = Intent::new(self.settings.boot, plan.targets.clone());
-        Record::Intent(id, intent.clone()).encode(&mut self.records);
+        if !job.is_intent_pending && !self.writer.is_blocked() {
+            job.is_intent_pending = true;
+            let intent = Intent::new(self.settings.boot, plan.targets.clone());
+            let record = Record::Intent(id, intent);
+            self.writer.add(record, NextStep::Start(id));
+        }
+    }
+
+    /// Hands the tasks of a job to the reaper: the intent is in the journal.
+    fn hand_over(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            // It has ended meanwhile.
+            self.writer.add(Record::Forgotten(id), NextStep::None);
+            return;
+        };
+        job.is_intent_pending = false;
+        let Some(plan) = &job.plan else {
+            self.writer.add(Record::Forgotten(id), NextStep::None);
+            return;
+        };
         if plan.is_output_retained {
             self.directories.push(id);
         }
@@ -1252,8 +1276,9 @@ impl Service {
             job.tasks.insert(Rank(rank), task);
         }
         self.spawns.extend_from_slice(&plan.specs);
-        job.intent = Some(intent);
+        job.intent = Some(Intent::new(self.settings.boot, plan.targets.clone()));
         job.presence = Presence::Busy;
+        self.changed.insert(id);
     }
 
     /// Starts the tasks of a job that an earlier service has not handed to the reaper. Returns whether none is missing
@@ -1417,10 +1442,15 @@ impl Service {
             let Some(job) = self.jobs.remove(&id) else {
                 continue;
             };
+            let is_known = job.presence != Presence::Absent && self.reaper == Reaper::Ready;
             if job.intent.is_some() {
-                Record::Forgotten(id).encode(&mut self.records);
-            }
-            if job.presence != Presence::Absent && self.reaper == Reaper::Ready {
+                let step = if is_known {
+                    NextStep::Forget(id)
+                } else {
+                    NextStep::None
+                };
+                self.writer.add(Record::Forgotten(id), step);
+            } else if is_known {
                 self.forgotten.push(id);
             }
         }
@@ -1478,6 +1508,17 @@ impl Service {
             self.send(wait, Outstanding::End(unknown));
         }
     }
+}
+
+/// A journal of these jobs.
+fn journal_of(uri: &str, jobs: &BTreeMap<JobId, Job>) -> Vec<u8> {
+    let mut contents = journal::header(uri);
+    for (id, job) in jobs {
+        if let Some(intent) = &job.intent {
+            Record::Intent(*id, intent.clone()).encode(&mut contents);
+        }
+    }
+    contents
 }
 
 /// A barrier: the job manager responds after it has committed everything that it received before.
