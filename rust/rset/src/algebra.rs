@@ -6,12 +6,11 @@ use std::sync::Arc;
 use penstock_idset::IdSet;
 
 use crate::children::Children;
-use crate::execution::Execution;
+use crate::execution::{Execution, Segments};
 use crate::hosts::{self, append};
 use crate::overlay::overlay;
 use crate::properties;
 use crate::raw::Carried;
-use crate::segments::Segments;
 use crate::set::check_order;
 use crate::{Error, ResourceSet};
 

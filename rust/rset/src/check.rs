@@ -8,12 +8,11 @@ use penstock_idset::IdSet;
 use serde_json::value::RawValue;
 
 use crate::children::Children;
-use crate::execution::Execution;
+use crate::execution::{Execution, Segment, Segments};
 use crate::hosts::append;
 use crate::problems::{Check, object, required, typed};
 use crate::raw::{Carried, Entries, describe};
 use crate::read::read;
-use crate::segments::{Segment, Segments};
 use crate::set::{check_order, check_time};
 use crate::{Error, ResourceSet};
 

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::ops::{Range, RangeInclusive};
 
 use crate::children::Children;
-use crate::segments::{Segment, Segments};
+use crate::execution::{Segment, Segments};
 
 /// The runs of ranks, grouped by equal resources, in the order of the groups' first ranks.
 pub(crate) struct Groups<'a> {

@@ -9,7 +9,7 @@ use crate::raw::Entries;
 use crate::{Error, ResourceSet};
 
 /// The data that RFC 20 requires of a vertex: the keys, and the type of each.
-const VERTEX: [(&str, &str); 8] = [
+const VERTEX_KEYS: [(&str, &str); 8] = [
     ("type", STRING),
     ("uuid", ANYTHING),
     ("basename", STRING),
@@ -20,7 +20,7 @@ const VERTEX: [(&str, &str); 8] = [
     ("unit", STRING),
 ];
 /// The data that RFC 20 requires of an edge.
-const EDGE: [(&str, &str); 2] = [("subsystem", STRING), ("relationship", STRING)];
+const EDGE_KEYS: [(&str, &str); 2] = [("subsystem", STRING), ("relationship", STRING)];
 
 const STRING: &str = "a string";
 const NUMBER: &str = "a whole number";
@@ -96,7 +96,7 @@ impl Check {
                 ids.insert(id, index);
             }
         }
-        let Some(mut metadata) = self.metadata(&mut vertex, &path, &VERTEX) else {
+        let Some(mut metadata) = self.metadata(&mut vertex, &path, &VERTEX_KEYS) else {
             return;
         };
         if let Some(raw) = metadata.take("rank") {
@@ -117,7 +117,7 @@ impl Check {
                     .push(Error::at(format!("{path}.{end}"), problem));
             }
         }
-        self.metadata(&mut edge, path, &EDGE);
+        self.metadata(&mut edge, path, &EDGE_KEYS);
     }
 
     fn string(&mut self, entries: &mut Entries<'_>, key: &str, path: &str) -> Option<String> {

@@ -88,7 +88,6 @@ mod raw;
 mod read;
 mod recent;
 mod restrict;
-mod segments;
 mod set;
 mod traits;
 mod writer;

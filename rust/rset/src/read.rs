@@ -15,11 +15,10 @@ use serde_json::value::RawValue;
 
 use crate::ResourceSet;
 use crate::children::Children;
-use crate::execution::Execution;
+use crate::execution::{Execution, Segment, Segments};
 use crate::hosts::append;
 use crate::properties::{check_name, check_ranks};
 use crate::raw::Carried;
-use crate::segments::{Segment, Segments};
 use crate::set::{check_order, check_time};
 
 /// Reads a set; `None` if the text is invalid or unusual, e.g. has a duplicate key.

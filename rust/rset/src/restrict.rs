@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 
-use crate::execution::Execution;
-use crate::segments::Segments;
+use crate::execution::{Execution, Segments};
 use crate::{Error, ResourceSet, hosts};
 
 /// Greatest number of hosts for which each is searched for individually.

@@ -8,10 +8,9 @@ use serde_json::value::RawValue;
 
 use crate::Error;
 use crate::children::Children;
-use crate::execution::Execution;
+use crate::execution::{Execution, Segments};
 use crate::hosts::rejected;
 use crate::raw::Carried;
-use crate::segments::Segments;
 
 /// A resource set, *R* of RFC 20.
 ///
