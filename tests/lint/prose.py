@@ -109,8 +109,9 @@ SLASHES = re.compile(r"^([^\S\n]*)//[/!]?", re.MULTILINE)
 IT = "loop-variable-it"
 # Begins a piece with a declared type or constant as it is written, for rules about whole names.
 DECLARED = "declares:"
-# Begins a piece with the name of a method that changes `self` and returns nothing.
+# Begins a piece with the name of a method that returns nothing: it changes `self`.
 CHANGES = "changes-self:"
+PYTHON_MUTATOR = re.compile(r"\bdef _*(\w+)\(\s*self\b[^)]*\)\s*->\s*None\b")
 
 
 def words(name: str) -> str:
@@ -168,6 +169,8 @@ def python(text: str) -> Iterator[tuple[int, str]]:
                 yield starting.start[0], words(starting.string)
                 yield starting.start[0], DECLARED + starting.string
             starting, before = None, ""
+    for match in PYTHON_MUTATOR.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, CHANGES + match[1]
 
 
 FENCE = re.compile(r"^[ \t]*(```+|~~~+).*?^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)

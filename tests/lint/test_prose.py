@@ -84,6 +84,14 @@ fn start_over(&mut self) {}
 fn carry_over(&mut self) {}
 """
     assert [line for line, _ in found("x.rs", rust, rule)] == [1, 2, 4]
+    python = """\
+def _job_ended(self, id: int) -> None: ...
+def started(self) -> bool: ...
+def started(id: int) -> None: ...
+async def lost(
+    self, error: OSError) -> None: ...
+"""
+    assert [line for line, _ in found("x.py", python, rule)] == [1, 4]
 
 
 PYTHON = '''\

@@ -68,7 +68,7 @@ class Jobs(RuleBasedStateMachine):
         self.admin = self.instance.connect()
         self.updates: set[int] = set()
         self.questions: dict[int, bool] = {}
-        self.admin.react = self.answered
+        self.admin.react = self.check_response
         self.watch = ManagerWatch()
         self.manager.on_received, self.manager.on_sent = self.watch.on_received, self.watch.on_sent
 
@@ -128,7 +128,7 @@ class Jobs(RuleBasedStateMachine):
         self.questions[request.matchtag] = shape.feasible
         self.admin.send(request)
 
-    def answered(self, message: Message) -> None:
+    def check_response(self, message: Message) -> None:
         """Checks responses; only requests to the job manager must have one."""
         if message.topic == "job-manager.update":
             self.updates.remove(message.matchtag)

@@ -145,16 +145,16 @@ class ExecutionWatch:
         if topic == "job-manager.exec-hello":
             self._newcomer = (payload.get("service", ""), origin(message))
         elif topic == "job-manager.disconnect" and origin(message) == self._route:
-            self._lost()
+            self._forget_service()
         elif message.kind == "response" and topic == f"{self.service}.start":
             if message.errnum:
                 if message.errnum == errno.ENOSYS:
                     self._unsure |= self.started
-                self._lost()
+                self._forget_service()
             elif is_final_release(payload):
                 self.started.discard(payload["id"])
 
-    def _lost(self) -> None:
+    def _forget_service(self) -> None:
         self.service, self._route = "", b""
         self.started.clear()
 

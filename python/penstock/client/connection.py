@@ -215,11 +215,11 @@ class Connection:
         except TimeoutError:
             raise
         except OSError as error:
-            raise self._lost(error) from None
+            raise self._lost_error(error) from None
         finally:
             self._writing = False
 
-    def _lost(self, error: OSError | None = None) -> NoInstanceError:
+    def _lost_error(self, error: OSError | None = None) -> NoInstanceError:
         reason = f": {error.strerror or error}" if error else ""
         return NoInstanceError(f"the instance at `{self.uri}` closed the connection{reason}")
 
@@ -231,9 +231,9 @@ class Connection:
             except TimeoutError:
                 raise
             except OSError as error:
-                raise self._lost(error) from None
+                raise self._lost_error(error) from None
             if not data:
-                raise self._lost()
+                raise self._lost_error()
             for message in self._decoder.feed(data):
                 waiting = self._calls.deliver(message)
                 if waiting is not None:

@@ -228,11 +228,12 @@ class Worker(threading.Thread):
                 for future in futures:
                     self._settle(future, result)
             else:
-                self._submitted(futures, result)
+                self._set_ids(futures, result)
 
         self._send(call, handle)
 
-    def _submitted(self, futures: list[JobFuture], results: list[list[int] | RpcError]) -> None:
+    def _set_ids(self, futures: list[JobFuture], results: list[list[int] | RpcError]) -> None:
+        """Sets the ids of submitted jobs, and the errors of rejected ones."""
         jobs = []
         for future, result in zip(futures, results, strict=True):
             if isinstance(result, RpcError):
