@@ -11,15 +11,19 @@ use crate::payload::{InvalidValue, Json, Payload, Text, object_document, parse_s
 pub use crate::alloc::ExpirationRequest;
 
 /// `job-manager.exec-hello`: an execution service registers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HelloRequest<'a> {
     /// The name under which it serves `start`.
     #[serde(borrow)]
     pub service: Text<'a>,
+    /// The identity of the journal in which the service records a job before it starts it (Penstock's own). Another
+    /// journal, or one that may have lost records, has another identity.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<Text<'a>>,
 }
 
 /// `<service>.start`: starts a job, whose resources are allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartRequest<'a> {
     /// The job.
     pub id: JobId,
@@ -34,6 +38,10 @@ pub struct StartRequest<'a> {
     /// Its resources (current version; in the KVS otherwise).
     #[serde(borrow, rename = "R", skip_serializing_if = "Option::is_none")]
     pub r: Option<Json<'a>>,
+    /// With `reattach`: no service has answered a start request for the job, and only services with this journal may have
+    /// had one (Penstock's own). If the journal has no record of the job, it was not started.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<Text<'a>>,
 }
 
 /// The type of a response to `start`.
@@ -380,6 +388,10 @@ impl Payload for StartRequest<'_> {
         if let Some(r) = self.r {
             out.extend_from_slice(b",\"R\":");
             out.extend_from_slice(r.0.as_bytes());
+        }
+        if let Some(journal) = &self.journal {
+            out.extend_from_slice(b",\"journal\":");
+            crate::payload::write_value(journal, out);
         }
         out.push(b'}');
     }

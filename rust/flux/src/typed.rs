@@ -203,6 +203,8 @@ pub struct StartingJob {
     pub r: Arc<ResourceSet>,
     /// Their JSON text.
     pub r_text: Arc<str>,
+    /// The only journal that may have a record of the job; `None` if others may, or the job has started.
+    pub journal: Option<Arc<str>>,
 }
 
 impl StartingJob {
@@ -213,6 +215,7 @@ impl StartingJob {
             jobspec: Json(self.jobspec.text()),
             reattach: self.reattach,
             r: Some(Json(&self.r_text)),
+            journal: self.journal.as_deref().map(crate::Text::from),
         }
     }
 }

@@ -96,6 +96,10 @@ fn rfc_32_payloads_round_trip() {
         r#"{"id":1,"userid":5,"jobspec":{"version":1},"reattach":true,"R":{"version":1}}"#,
     );
     round_trip::<exec::StartRequest>(r#"{"id":1,"userid":5,"jobspec":{},"reattach":false}"#);
+    round_trip::<exec::StartRequest>(
+        r#"{"id":1,"userid":5,"jobspec":{},"reattach":true,"R":{},"journal":"a\"1"}"#,
+    );
+    round_trip::<exec::HelloRequest>(r#"{"service":"job-exec","journal":"a1"}"#);
     for kind in exec::StartResponseType::ALL {
         let text = format!(r#"{{"id":1,"type":"{kind}","data":{{}}}}"#);
         round_trip::<exec::StartResponse<Json>>(Box::leak(text.into_boxed_str()));

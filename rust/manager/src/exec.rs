@@ -18,13 +18,16 @@ use penstock_flux::topic::exec_method;
 use penstock_flux::{Json, Payload, RequestError, StartingJob, TypedPayload};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
+use penstock_store::Store;
 use penstock_wire::Message;
 
 use crate::context::{Context, Raise};
 use crate::dialogue::{Exec, ExecError, ExecInput};
 use crate::effect::{Effect, FreeRanks};
+use crate::error::Error;
 use crate::event::Event;
 use crate::hooks;
+use crate::jobs::Job;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::settings::ExecHello;
 
@@ -35,9 +38,14 @@ struct Service {
     name: String,
     /// Its route, by which a disconnect is recognized.
     origin: Vec<u8>,
+    /// The identity of its journal, if it has one.
+    journal: Option<Arc<str>>,
     /// Whether it has answered any request.
     has_answered: bool,
 }
+
+/// Where the store keeps [`ExecPeer::journal`].
+const JOURNAL_META: &str = "exec_journal";
 
 /// How the conversation with a service ends.
 struct Loss<'a> {
@@ -56,6 +64,9 @@ pub(crate) struct ExecPeer {
     unrecorded: Vec<JobId>,
     /// Jobs that the store has marked: their start was sent to no service.
     unsent: BTreeSet<JobId>,
+    /// The journal of all services that have had a start request which is not answered; `None` if there may be
+    /// another one, or a service without. The store has it.
+    journal: Option<Arc<str>>,
     /// The route that has registered each service name; `None` if the broker does not say.
     registered: Option<HashMap<String, Vec<u8>>>,
 }
@@ -83,13 +94,27 @@ impl ExecPeer {
             was_delivered: true,
         };
         self.stop(cx, &loss);
+        self.record_journal(cx, service.journal.as_ref());
         self.service = Some(service);
         Ok(Reply::Empty)
     }
 
+    /// Records the journal of a service that is about to get start requests.
+    fn record_journal(&mut self, cx: &mut Context, journal: Option<&Arc<str>>) {
+        if self.journal.as_ref() == journal {
+            return;
+        }
+        let is_unanswered = |job: &Job| {
+            job.dialogue.exec() == Exec::Waiting { was_sent: true } && !job.record.has_started()
+        };
+        let has_unanswered = cx.jobs.iter().any(is_unanswered);
+        self.journal = journal.filter(|_| !has_unanswered).cloned();
+        cx.store_meta(JOURNAL_META, self.journal.as_deref().unwrap_or_default());
+    }
+
     fn accept(&self, cx: &Context, request: Request<'_>) -> Result<Service, RequestError> {
-        let hello: HelloRequest<'_> = request.payload()?;
-        let name = hello.service.into_string();
+        let HelloRequest { service, journal } = request.payload()?;
+        let name = service.into_string();
         let is_word = |c: char| c.is_ascii_graphic() && c != '.';
         if name.is_empty() || !name.chars().all(is_word) {
             let text = format!("invalid service name `{}`", name.escape_debug());
@@ -116,6 +141,9 @@ impl ExecPeer {
         Ok(Service {
             name,
             origin: origin.to_vec(),
+            journal: journal
+                .filter(|journal| !journal.is_empty())
+                .map(|journal| Arc::from(&*journal)),
             has_answered: false,
         })
     }
@@ -138,9 +166,14 @@ impl ExecPeer {
         self.waiting.insert(id);
     }
 
-    /// Restores the jobs that the store has marked: their start was sent to no service.
-    pub(crate) fn restore_unsent(&mut self, unsent: BTreeSet<JobId>) {
-        self.unsent = unsent;
+    /// Restores from the store what is known of the starts that were not answered.
+    pub(crate) fn restore(store: &Store) -> Result<Self, Error> {
+        let journal = store.meta(JOURNAL_META)?.filter(|text| !text.is_empty());
+        Ok(Self {
+            unsent: store.unsent_starts()?.into_iter().collect(),
+            journal: journal.map(Arc::from),
+            ..Self::default()
+        })
     }
 
     /// Whether the store says that a job's start was sent to no service.
@@ -182,7 +215,7 @@ impl ExecPeer {
         };
         while let Some(id) = self.waiting.pop_first() {
             self.forget_unsent(cx, id);
-            send_start(cx, id, &topic);
+            send_start(cx, id, &topic, self.journal.as_ref());
         }
         self.unrecorded.clear();
     }
@@ -303,8 +336,8 @@ impl ExecPeer {
     }
 }
 
-/// Sends the start request of a job.
-fn send_start(cx: &mut Context, id: JobId, topic: &str) {
+/// Sends the start request of a job. `journal` is that of all services that have had unanswered start requests.
+fn send_start(cx: &mut Context, id: JobId, topic: &str, journal: Option<&Arc<str>>) {
     let Some(key) = cx.jobs.record(id).map(|record| record.spec().key) else {
         return;
     };
@@ -325,6 +358,9 @@ fn send_start(cx: &mut Context, id: JobId, topic: &str) {
         reattach,
         r: Arc::clone(r),
         r_text: cx.claims.text(id, r),
+        journal: journal
+            .filter(|_| reattach && !record.has_started())
+            .cloned(),
     };
     let has_exception = record.fatal_exception().is_some();
     if dialogue.advance_exec(ExecInput::Send { reattach }).is_err() {

@@ -70,10 +70,11 @@ impl Manager {
         let mut cx = Context::new(store, settings, epoch_ms, now);
         cx.queues = Queues::restore(cx.store())?;
         purge::restore(&mut cx)?;
+        let exec = ExecPeer::restore(cx.store())?;
         Ok(Self {
             cx,
             scheduler: SchedulerPeer::default(),
-            exec: ExecPeer::default(),
+            exec,
             hooks: Hooks::default(),
             elastic: Elastic::default(),
             queries: Queries::default(),

@@ -37,8 +37,6 @@ impl Manager {
 
     fn restore(&mut self) -> Result<(), Error> {
         let jobs = self.cx.store().jobs()?;
-        let unsent = self.cx.store().unsent_starts()?;
-        self.exec.restore_unsent(unsent.into_iter().collect());
         let mut specs: BTreeMap<i64, Stored> = BTreeMap::new();
         let mut active = Vec::new();
         for job in jobs {

@@ -191,6 +191,82 @@ fn the_epilog_of_a_cancelled_job_that_may_be_running_comes_after_its_release() {
     assert_eq!(starts(&bench.executor()), []);
 }
 
+/// A service with a journal says hello. Returns the start requests: job, `reattach`, `journal`.
+fn hello_with(bench: &mut Bench, journal: &Value) -> Vec<(u64, bool, Value)> {
+    let hello = json!({"service": "job-exec", "journal": journal});
+    let out = bench.request_as("exec", OWNER, "job-manager.exec-hello", &hello, 0);
+    let journals = out.iter().filter(|message| message.method() == "start");
+    let journals = journals.map(|message| body(message)["journal"].clone());
+    let starts = starts(&out).into_iter().zip(journals);
+    starts
+        .map(|((id, reattach), journal)| (id, reattach, journal))
+        .collect()
+}
+
+#[test]
+fn a_start_with_reattach_names_the_one_journal_that_may_have_the_job() {
+    let directory = Directory::new("journal");
+    let mut bench = ready(&directory, settings());
+    assert_eq!(hello_with(&mut bench, &json!("a")), []);
+    let (id, _) = bench.submit(&nothing());
+    let out = bench.allocate(id);
+    assert_eq!(
+        body(&out[0]).get("journal"),
+        None,
+        "no service had it before"
+    );
+    // The service starts again, then the instance.
+    assert_eq!(
+        hello_with(&mut bench, &json!("a")),
+        [(id, true, json!("a"))]
+    );
+    drop(bench);
+    bench = ready(&directory, settings());
+    assert_eq!(
+        hello_with(&mut bench, &json!("a")),
+        [(id, true, json!("a"))]
+    );
+    // A job that has started is in the journal, or lost.
+    bench.exec(id, "start", &nothing());
+    assert_eq!(
+        hello_with(&mut bench, &json!("a")),
+        [(id, true, Value::Null)]
+    );
+    bench.exec(id, "reattached", &nothing());
+    bench.end(id, 0);
+    assert_eq!(bench.row(id)["state"], 64);
+}
+
+#[test]
+fn a_job_that_two_journals_may_have_is_sent_without_one() {
+    let directory = Directory::new("journals");
+    for other in [json!("b"), Value::Null, json!("")] {
+        let mut bench = ready(&directory, settings());
+        assert_eq!(hello_with(&mut bench, &json!("a")), []);
+        let (id, _) = bench.submit(&nothing());
+        bench.allocate(id);
+        assert_eq!(hello_with(&mut bench, &other), [(id, true, Value::Null)]);
+        drop(bench);
+        bench = ready(&directory, settings());
+        for journal in [json!("a"), other] {
+            let again = hello_with(&mut bench, &journal);
+            assert_eq!(again, [(id, true, Value::Null)]);
+        }
+        // Afterwards the journal is known again.
+        bench.exec(id, "reattached", &nothing());
+        bench.end(id, 0);
+        assert_eq!(hello_with(&mut bench, &json!("a")), []);
+        let (id, _) = bench.submit(&nothing());
+        bench.allocate(id);
+        assert_eq!(
+            hello_with(&mut bench, &json!("a")),
+            [(id, true, json!("a"))]
+        );
+        bench.exec(id, "start", &nothing());
+        bench.end(id, 0);
+    }
+}
+
 /// A job of the history: what the services know of it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {

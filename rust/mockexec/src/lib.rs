@@ -84,7 +84,10 @@ impl MockExec {
         let subscribe = SubscriptionRequest {
             topic: topic::JOB_EXCEPTION.into(),
         };
-        let hello = HelloRequest { service: service() };
+        let hello = HelloRequest {
+            service: service(),
+            ..HelloRequest::default()
+        };
         let requests = [
             Message::request(topic::service::ADD, "").with_payload(&add),
             Message::request(topic::event::SUBSCRIBE, "").with_payload(&subscribe),

@@ -410,6 +410,7 @@ fn a_typed_start_is_answered_as_its_json_is() {
             reattach,
             r: Arc::new(penstock_rset::ResourceSet::from_json(r).unwrap()),
             r_text: r.into(),
+            journal: None,
         });
         let mut typed = Message::request("sim.start", "").with_typed(typed);
         typed.rolemask = 5;
