@@ -87,7 +87,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Skips blanks.
-    fn blanks(&mut self) {
+    fn skip_blanks(&mut self) {
         let blanks = self.count(is_blank);
         if blanks > 0 {
             self.mend(self.at, LEFT_OUT_BLANKS);
@@ -96,7 +96,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Skips blanks, and commas with nothing between them.
-    fn nothing(&mut self) {
+    fn skip_empty_items(&mut self) {
         let (start, len) = (self.at, self.count(|byte| is_blank(byte) || byte == b','));
         let left_out = &self.text.as_bytes()[start..start + len];
         if let Some(comma) = left_out.iter().position(|&byte| byte == b',') {
@@ -122,7 +122,7 @@ impl<'a> Parser<'a> {
     }
 
     fn list(&mut self) -> Result<(), Error> {
-        self.nothing();
+        self.skip_empty_items();
         if self.text.is_empty() || self.mended.is_some() && self.peek().is_none() {
             return Ok(());
         }
@@ -168,7 +168,7 @@ impl<'a> Parser<'a> {
             return false;
         }
         if self.take(b',') {
-            self.nothing();
+            self.skip_empty_items();
         }
         comma || blanks > 0
     }
@@ -246,7 +246,7 @@ impl<'a> Parser<'a> {
     fn idlist(&mut self) -> Result<(), Error> {
         // The leading zeroes of the first number apply to all.
         let mut width = 1;
-        self.nothing();
+        self.skip_empty_items();
         loop {
             let at = self.at;
             let mut lo = self.number()?;
@@ -254,20 +254,20 @@ impl<'a> Parser<'a> {
                 width = lo.width();
             }
             lo.len = lo.width().max(width).max(digits(lo.value));
-            self.blanks();
+            self.skip_blanks();
             let range = self.take(b'-');
             let mut hi = lo.value;
             if range {
-                self.blanks();
+                self.skip_blanks();
                 hi = self.range_end(&mut lo)?;
-                self.blanks();
+                self.skip_blanks();
                 if self.items.is_empty() {
                     width = lo.width();
                 }
             }
             self.items.push(Item { at, lo, hi });
             if self.take(b',') {
-                self.nothing();
+                self.skip_empty_items();
                 // After a skipped comma the brackets may end; otherwise a number is missing.
                 if self.mended.is_none() || self.peek() != Some(b']') {
                     continue;

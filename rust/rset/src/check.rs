@@ -88,7 +88,7 @@ impl Check {
         let scheduling = scheduling.and_then(|raw| self.keep(carried(raw, "scheduling")));
         let attributes = attributes.and_then(|raw| self.keep(carried(raw, "attributes")));
         if let (true, Some(scheduling)) = (self.with_graph, &scheduling) {
-            self.graph(scheduling.raw());
+            self.check_graph(scheduling.raw());
         }
         self.problems.is_empty().then(|| ResourceSet {
             execution,

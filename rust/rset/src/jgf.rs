@@ -47,7 +47,7 @@ impl ResourceSet {
     pub fn graph_problems(&self) -> Vec<Error> {
         let mut check = Check::default();
         if let Some(scheduling) = self.scheduling() {
-            check.graph(scheduling);
+            check.check_graph(scheduling);
         }
         check.problems
     }
@@ -55,7 +55,7 @@ impl ResourceSet {
 
 impl Check {
     /// Checks the graph in the value of `scheduling`.
-    pub(crate) fn graph(&mut self, scheduling: &RawValue) {
+    pub(crate) fn check_graph(&mut self, scheduling: &RawValue) {
         let Some(mut scheduling) = self.keep(object(scheduling, "scheduling")) else {
             return;
         };
@@ -68,11 +68,11 @@ impl Check {
         let edges = self.list(&mut graph, "edges");
         let mut ids = HashMap::new();
         for (index, raw) in nodes.into_iter().flatten().enumerate() {
-            self.vertex(raw, index, &mut ids);
+            self.check_vertex(raw, index, &mut ids);
         }
         let ids: HashSet<String> = ids.into_keys().collect();
         for (index, raw) in edges.into_iter().flatten().enumerate() {
-            self.edge(raw, &format!("scheduling.graph.edges[{index}]"), &ids);
+            self.check_edge(raw, &format!("scheduling.graph.edges[{index}]"), &ids);
         }
     }
 
@@ -83,7 +83,7 @@ impl Check {
     }
 
     /// `ids` maps the ids of earlier vertices to their positions.
-    fn vertex(&mut self, raw: &RawValue, index: usize, ids: &mut HashMap<String, usize>) {
+    fn check_vertex(&mut self, raw: &RawValue, index: usize, ids: &mut HashMap<String, usize>) {
         let path = format!("scheduling.graph.nodes[{index}]");
         let Some(mut vertex) = self.keep(object(raw, &path)) else {
             return;
@@ -105,7 +105,7 @@ impl Check {
         }
     }
 
-    fn edge(&mut self, raw: &RawValue, path: &str, ids: &HashSet<String>) {
+    fn check_edge(&mut self, raw: &RawValue, path: &str, ids: &HashSet<String>) {
         let Some(mut edge) = self.keep(object(raw, path)) else {
             return;
         };

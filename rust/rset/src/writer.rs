@@ -14,9 +14,9 @@ use std::ops::RangeInclusive;
 ///
 /// let mut text = String::new();
 /// let mut writer = Writer::new(&mut text);
-/// writer.entry([0..=1], [0..=3, 8..=8], []);
-/// writer.hosts("node[0-1]");
-/// writer.property("fast", [1..=1]);
+/// writer.push_entry([0..=1], [0..=3, 8..=8], []);
+/// writer.push_hosts("node[0-1]");
+/// writer.push_property("fast", [1..=1]);
 /// writer.finish(Some(1.5), None, Some(2));
 /// assert_eq!(ResourceSet::from_json(&text)?.to_json(), text);
 /// # Ok::<(), penstock_rset::Error>(())
@@ -40,18 +40,18 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes an entry: ranks with equal cores and gpus.
-    pub fn entry(
+    pub fn push_entry(
         &mut self,
         ranks: impl IntoIterator<Item = RangeInclusive<u32>>,
         cores: impl IntoIterator<Item = RangeInclusive<u32>>,
         gpus: impl IntoIterator<Item = RangeInclusive<u32>>,
     ) {
-        self.ranks(ranks);
-        self.children(cores, gpus);
+        self.push_ranks(ranks);
+        self.push_children(cores, gpus);
     }
 
     /// Writes the ranks of an entry; its resources must follow.
-    pub fn ranks(&mut self, ranks: impl IntoIterator<Item = RangeInclusive<u32>>) {
+    pub fn push_ranks(&mut self, ranks: impl IntoIterator<Item = RangeInclusive<u32>>) {
         self.text.push_str(if self.entries {
             r#",{"rank":""#
         } else {
@@ -62,7 +62,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes the resources of the entry whose ranks were written.
-    pub fn children(
+    pub fn push_children(
         &mut self,
         cores: impl IntoIterator<Item = RangeInclusive<u32>>,
         gpus: impl IntoIterator<Item = RangeInclusive<u32>>,
@@ -78,14 +78,18 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes the hosts, after the entries.
-    pub fn hosts(&mut self, hosts: &str) {
+    pub fn push_hosts(&mut self, hosts: &str) {
         self.text.push_str(r#"],"nodelist":["#);
         quoted(self.text, hosts);
         self.text.push(']');
     }
 
     /// Writes a property, after the hosts.
-    pub fn property(&mut self, name: &str, ranks: impl IntoIterator<Item = RangeInclusive<u32>>) {
+    pub fn push_property(
+        &mut self,
+        name: &str,
+        ranks: impl IntoIterator<Item = RangeInclusive<u32>>,
+    ) {
         self.text.push_str(if self.properties {
             ","
         } else {

@@ -12,7 +12,7 @@ use crate::{Phase, Scheduler, Settings};
 
 impl Scheduler {
     /// Handles a response to `resource.acquire`: the stream stays open.
-    pub(crate) fn acquire_response(&mut self, tag: u32, response: &Message) {
+    pub(crate) fn handle_acquire_response(&mut self, tag: u32, response: &Message) {
         match response.errnum() {
             0 => {}
             ENODATA => {

@@ -45,7 +45,11 @@ impl Scheduler {
     }
 
     /// Handles the response to a commit.
-    pub(crate) fn commit_response(&mut self, allocations: &[Allocation], response: &Message) {
+    pub(crate) fn handle_commit_response(
+        &mut self,
+        allocations: &[Allocation],
+        response: &Message,
+    ) {
         if response.errnum() == 0 {
             for allocation in allocations {
                 self.succeed(allocation);

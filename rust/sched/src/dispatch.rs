@@ -64,12 +64,12 @@ impl Scheduler {
             return;
         };
         match request {
-            Outstanding::Register(name) => self.register_response(name, response),
-            Outstanding::Acquire => self.acquire_response(tag, response),
-            Outstanding::Hello => self.hello_response(tag, response),
-            Outstanding::Lookup(job) => self.lookup_response(&job, response),
-            Outstanding::Ready => self.ready_response(response),
-            Outstanding::Commit(allocations) => self.commit_response(&allocations, response),
+            Outstanding::Register(name) => self.handle_register_response(name, response),
+            Outstanding::Acquire => self.handle_acquire_response(tag, response),
+            Outstanding::Hello => self.handle_hello_response(tag, response),
+            Outstanding::Lookup(job) => self.handle_lookup_response(&job, response),
+            Outstanding::Ready => self.handle_ready_response(response),
+            Outstanding::Commit(allocations) => self.handle_commit_response(&allocations, response),
         }
         // A stream is still outstanding.
         if !self.outstanding.contains_key(&tag) {

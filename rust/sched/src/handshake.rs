@@ -28,7 +28,7 @@ impl Scheduler {
         }
     }
 
-    pub(crate) fn register_response(&mut self, name: &str, response: &Message) {
+    pub(crate) fn handle_register_response(&mut self, name: &str, response: &Message) {
         match response.errnum() {
             0 => {}
             // Another service may check feasibility; only one may schedule.
@@ -59,7 +59,7 @@ impl Scheduler {
         self.send(streaming(request), Outstanding::Hello);
     }
 
-    pub(crate) fn hello_response(&mut self, tag: u32, response: &Message) {
+    pub(crate) fn handle_hello_response(&mut self, tag: u32, response: &Message) {
         match response.errnum() {
             0 => {
                 self.outstanding.insert(tag, Outstanding::Hello);
@@ -88,7 +88,7 @@ impl Scheduler {
         }
     }
 
-    pub(crate) fn lookup_response(&mut self, job: &AllocatedJob, response: &Message) {
+    pub(crate) fn handle_lookup_response(&mut self, job: &AllocatedJob, response: &Message) {
         self.hello.lookups_outstanding -= 1;
         // A job whose R is unreadable does not keep the others from being scheduled: the job
         // manager rejects allocations that overlap.
@@ -140,7 +140,7 @@ impl Scheduler {
         }
     }
 
-    pub(crate) fn ready_response(&mut self, response: &Message) {
+    pub(crate) fn handle_ready_response(&mut self, response: &Message) {
         if response.errnum() == 0 {
             self.phase = Phase::Running;
             self.log.push("ready".to_owned());

@@ -75,7 +75,7 @@ impl Machine {
         let property_sets = self.directory.property_sets();
         for PropertyNodes { property, nodes } in self.visible_properties(shares) {
             let ranks = nodes.into_iter().map(|node| self.nodes.rank(node));
-            writer.property(property_sets.name(property), runs(ranks));
+            writer.push_property(property_sets.name(property), runs(ranks));
         }
         let positive = |time: Option<f64>| time.filter(|time| *time > 0.0);
         writer.finish(positive(starttime), positive(expiration), nslots);
@@ -145,7 +145,7 @@ impl Machine {
         writer: &mut Writer,
     ) {
         let class = self.nodes.class(share.node);
-        writer.entry(
+        writer.push_entry(
             ranks,
             class.cores.runs(&share.cores),
             class.gpus.runs(&share.gpus),
@@ -158,13 +158,13 @@ impl Machine {
             let at = share.node.index();
             let mut host = String::new();
             hosts.iter_range(at..at + 1).write_next(&mut host);
-            return writer.hosts(&host);
+            return writer.push_hosts(&host);
         }
         let nodes = runs(shares.iter().map(|share| share.node.get()));
         let parts = nodes.map(|run| *run.start() as usize..*run.end() as usize + 1);
         let mut text = String::with_capacity(8 * shares.len());
         hosts.write_slices(parts, &mut text);
-        writer.hosts(&text);
+        writer.push_hosts(&text);
     }
 
     /// The properties that a job with these shares may see, by number, with its nodes that have each.

@@ -115,9 +115,9 @@ impl<'a> Reader<'a> {
             );
         }
         match (head.major, head.argument) {
-            (0, Some(value)) => self.number(value),
+            (0, Some(value)) => self.write_number(value),
             (1, Some(value)) => match i64::try_from(value) {
-                Ok(value) => self.number(-1 - value),
+                Ok(value) => self.write_number(-1 - value),
                 Err(_) => {
                     return error(
                         at,
@@ -190,11 +190,11 @@ impl<'a> Reader<'a> {
                 format!("expected a finite number at byte {at}, found {float}"),
             );
         };
-        self.number(number);
+        self.write_number(number);
         Ok(())
     }
 
-    fn number(&mut self, number: impl std::fmt::Display) {
+    fn write_number(&mut self, number: impl std::fmt::Display) {
         let written = write!(self.json, "{number}");
         debug_assert!(written.is_ok(), "a string takes all that is written to it");
     }

@@ -26,7 +26,7 @@ pub fn json_to_cbor(json: &str) -> Result<Vec<u8>, Error> {
         cbor: Vec::with_capacity(json.len()),
     };
     reader.value(0)?;
-    reader.blanks();
+    reader.skip_blanks();
     if reader.at != json.len() {
         return reader.expected("the end");
     }
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn blanks(&mut self) {
+    fn skip_blanks(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
     }
 
     fn value(&mut self, depth: usize) -> Result<(), Error> {
-        self.blanks();
+        self.skip_blanks();
         match self.peek() {
             Some(b'{') => self.map(depth),
             Some(b'[') => self.array(depth),
@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
         match argument {
             // RFC 8949 has no negative zero among its integers, and JSON's is an integer.
             Some(0) if text == "-0" => self.cbor.push(0),
-            Some(argument) => self.head(major, argument),
+            Some(argument) => self.write_head(major, argument),
             None => {
                 return error(
                     start,
@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn head(&mut self, major: u8, argument: u64) {
+    fn write_head(&mut self, major: u8, argument: u64) {
         let (bytes, len) = head(major, argument);
         self.cbor.extend_from_slice(&bytes[..len]);
     }
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
         let plain = self.plain()?;
         if self.peek() == Some(b'"') {
             self.at += 1;
-            self.head(TEXT, plain.len() as u64);
+            self.write_head(TEXT, plain.len() as u64);
             self.cbor.extend_from_slice(plain.as_bytes());
             return Ok(());
         }
@@ -192,7 +192,7 @@ impl<'a> Reader<'a> {
             whole.push_str(self.plain()?);
         }
         self.at += 1;
-        self.head(TEXT, whole.len() as u64);
+        self.write_head(TEXT, whole.len() as u64);
         self.cbor.extend_from_slice(whole.as_bytes());
         Ok(())
     }
@@ -277,7 +277,7 @@ impl<'a> Reader<'a> {
         let mut count = 0;
         self.cbor.push(ARRAY << 5);
         self.at += 1;
-        self.blanks();
+        self.skip_blanks();
         if self.peek() == Some(b']') {
             self.at += 1;
             return Ok(());
@@ -285,7 +285,7 @@ impl<'a> Reader<'a> {
         loop {
             self.value(depth + 1)?;
             count += 1;
-            self.blanks();
+            self.skip_blanks();
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b']') => break,
@@ -293,7 +293,7 @@ impl<'a> Reader<'a> {
             }
         }
         self.at += 1;
-        self.count(start, ARRAY, count);
+        self.write_count(start, ARRAY, count);
         Ok(())
     }
 
@@ -303,25 +303,25 @@ impl<'a> Reader<'a> {
         let mut count = 0;
         self.cbor.push(MAP << 5);
         self.at += 1;
-        self.blanks();
+        self.skip_blanks();
         if self.peek() == Some(b'}') {
             self.at += 1;
             return Ok(());
         }
         loop {
-            self.blanks();
+            self.skip_blanks();
             if self.peek() != Some(b'"') {
                 return self.expected("a key in quotes");
             }
             self.text()?;
-            self.blanks();
+            self.skip_blanks();
             if self.peek() != Some(b':') {
                 return self.expected("`:`");
             }
             self.at += 1;
             self.value(depth + 1)?;
             count += 1;
-            self.blanks();
+            self.skip_blanks();
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b'}') => break,
@@ -329,13 +329,13 @@ impl<'a> Reader<'a> {
             }
         }
         self.at += 1;
-        self.count(start, MAP, count);
+        self.write_count(start, MAP, count);
         Ok(())
     }
 
     /// Sets the count of the container whose first byte is at `start`. Up to 23 elements it fits there; more
     /// move the content by at most 8 bytes, once for each container, so no byte moves more than `MAX_DEPTH` times.
-    fn count(&mut self, start: usize, major: u8, count: u64) {
+    fn write_count(&mut self, start: usize, major: u8, count: u64) {
         let (bytes, len) = head(major, count);
         self.cbor
             .splice(start..=start, bytes[..len].iter().copied());
