@@ -137,7 +137,7 @@ def real() -> int:
 
     print_table(rows)
     print_utilisation(rows, ResourceSet(cores).ncores)
-    print(f"\nhistory: {state}/jobs.sqlite (any SQLite tool reads it); output: {state}/output")
+    print(f"\nhistory: {state}/jobs.sqlite (any SQLite tool reads it); output: {state}/exec/output")
     print(f"         penstock start --state {state} -- penstock jobs -a")
     return 0
 

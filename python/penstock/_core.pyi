@@ -72,6 +72,9 @@ __all__ = [
     "OutputRequest",
     "OutputResponse",
     "PanicException",
+    "PmixEndedRequest",
+    "PmixStartRequest",
+    "PmixStopRequest",
     "ReplacedRequest",
     "ResourceLedger",
     "ResourceModule",
@@ -80,6 +83,7 @@ __all__ = [
     "Scheduler",
     "ServiceRequest",
     "ShrinkRequest",
+    "ShutdownRequest",
     "SimResult",
     "Simulation",
     "StartRequest",
@@ -113,7 +117,9 @@ class PanicException(BaseException): ...
 @final
 class Router:
     def __new__(cls, uuid: str, owner: int) -> Router: ...
-    def add_peer(self, peer: int, uuid: str, userid: int, rolemask: int) -> None: ...
+    def add_peer(
+        self, peer: int, uuid: str, userid: int, rolemask: int, *, remote: bool = False
+    ) -> None: ...
     def remove_peer(self, peer: int) -> list[tuple[int, Batch]]: ...
     def add_service(self, name: str, peer: int) -> int: ...
     def remove_service(self, name: str, peer: int) -> int: ...
@@ -477,6 +483,15 @@ class ConfigReloadRequest:
     def read(request: Message) -> ConfigReloadRequest: ...
 
 @final
+class ShutdownRequest:
+    @property
+    def keep_running(self) -> bool: ...
+    @property
+    def restart(self) -> bool: ...
+    @staticmethod
+    def read(request: Message) -> ShutdownRequest: ...
+
+@final
 class DmesgRequest:
     @property
     def follow(self) -> bool: ...
@@ -600,6 +615,33 @@ class AbortRequest:
     def message(self) -> str: ...
     @staticmethod
     def read(request: Message) -> AbortRequest: ...
+
+@final
+class PmixStartRequest:
+    @property
+    def id(self) -> int: ...
+    @property
+    def reattach(self) -> bool: ...
+    @property
+    def tasks(self) -> list[tuple[int, int, str]]: ...
+    @staticmethod
+    def read(request: Message) -> PmixStartRequest: ...
+
+@final
+class PmixEndedRequest:
+    @property
+    def id(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+    @staticmethod
+    def read(request: Message) -> PmixEndedRequest: ...
+
+@final
+class PmixStopRequest:
+    @property
+    def id(self) -> int: ...
+    @staticmethod
+    def read(request: Message) -> PmixStopRequest: ...
 
 @final
 class StartResponse:

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import trio
-import trio.testing
 from tests.conformance.harness import (
     GUEST,
     OWNER,
@@ -31,12 +29,8 @@ from penstock import ResourceSet
 from penstock._core import Batch, Message, MockExec, StartRequest
 from penstock.client import Client
 from penstock.clock import SystemClock
-from penstock.config import Config, ExecSettings
 from penstock.errors import ProtocolError
-from penstock.instance.exec_service import LocalExecService
-from penstock.instance.host import host_system
 from penstock.instance.services import MockExecService
-from penstock.instance.startup import StartOptions
 from penstock.protocol.execution import StartStream
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -153,9 +147,6 @@ def test_a_service_says_hello_with_its_name():
         said = list(MockExec(name).start())
         assert payloads(said, "service.add") == [{"service": name}]
         assert payloads(said, "job-manager.exec-hello") == [{"service": name}]
-    _, sent = trio.run(started_local)
-    assert payloads(sent, "service.add") == [{"service": "job-exec"}]
-    assert payloads(sent, "job-manager.exec-hello") == [{"service": "job-exec"}]
     # The job manager needs the name, and starts jobs by it.
     manager = Manager()
     (answer,) = responses(manager.request("job-manager.exec-hello", {}, origin=b"exec"))
@@ -205,27 +196,6 @@ def fake_broker(sent):
     )
 
 
-def local_service(sent, state=Path()):
-    """The execution service for processes."""
-    return LocalExecService(
-        fake_broker(sent),
-        "job-exec",
-        uri="local:///nowhere",
-        settings=ExecSettings(),
-        oversubscribe=True,
-        system=host_system(StartOptions(state=state, socket=state, config=Config())),
-    )
-
-
-async def started_local():
-    """An execution service for processes, and the messages that it has sent at its start."""
-    sent = []
-    service = local_service(sent)
-    async with service.running():
-        await trio.testing.wait_all_tasks_blocked()
-    return service, sent
-
-
 @requirement("rfc32.hello.error")
 def test_a_rejected_hello_ends_the_service():
     sent = []
@@ -235,17 +205,11 @@ def test_a_rejected_hello_ends_the_service():
     mock.deliver(Batch([hello.respond(errnum=EINVAL)]))
     with pytest.raises(OSError, match="exec-hello failed with errnum 22"):
         mock.settle(0.0)
-    local, sent = trio.run(started_local)
-    (hello,) = requests(sent, "job-manager.exec-hello")
-    local.deliver(Batch([hello.respond()]))
-    local, sent = trio.run(started_local)
-    (hello,) = requests(sent, "job-manager.exec-hello")
-    with pytest.raises(OSError, match="exec-hello was rejected"):
-        local.deliver(Batch([hello.respond(errnum=EINVAL)]))
 
 
+@pytest.mark.parametrize("kind", ["example", "process"])
 @requirement("rfc32.hello.error")
-def test_a_rejected_hello_ends_the_example_service(start, tmp_path):
+def test_a_rejected_hello_ends_a_service_outside(start, tmp_path, kind):
     config = tmp_path / "refuse.toml"
     config.write_text('[compat]\nexec_hello = "reject"\n')
     with (
@@ -254,7 +218,11 @@ def test_a_rejected_hello_ends_the_example_service(start, tmp_path):
     ):
         job = client.submit(jobspec(duration=1000))
         assert any(event["name"] == "start" for event in client.eventlog(job, follow=True))
-        command = [sys.executable, EXAMPLES / "exec_service.py", "my-exec", tmp_path, instance.uri]
+        command = [EXAMPLES / "exec_service.py", "my-exec", tmp_path, instance.uri]
+        if kind == "process":
+            command = ["-m", "penstock", "exec", "--name=my-exec", "--uri", instance.uri]
+            command += ["--directory", tmp_path / "exec"]
+        command = [sys.executable, *command]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode != 0
         assert "exec-hello" in done.stderr

@@ -53,10 +53,12 @@ class RunningInstance:
 @pytest.fixture
 def start(tmp_path):
     """Gives a context manager that starts an instance with options."""
+    states = set()
 
     @contextmanager
     def start_instance(*options: str, name: str = "state", stderr: Path | None = None):
         state = tmp_path / name
+        states.add(state)
         command = [*PENSTOCK, "start", "--state", str(state), "--socket", str(state / "socket")]
         # The command says that the socket accepts, and ends the instance with its input.
         command += [*options, "--", "sh", "-c", "echo accepting; cat > /dev/null"]
@@ -78,7 +80,32 @@ def start(tmp_path):
         # A panic is contained: without this, the failure of a check could go unnoticed.
         assert "PanicException" not in said, said
 
-    return start_instance
+    yield start_instance
+    for state in states:
+        end_service(state / "exec", f"local://{state}/socket")
+
+
+def end_service(directory: Path, uri: str) -> None:
+    """Kills the service and the reaper of a directory, and the tasks that they have left."""
+    pids = [pid for pid in (service_of(directory), reaper_of(directory)) if is_running(pid)]
+    if not pids:
+        return
+    mark = f"PENSTOCK_URI={uri}".encode()
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (path / "environ").read_bytes().split(b"\0"):
+                pids.append(int(path.name))
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def is_running(pid: int | None) -> bool:
+    """Whether a process runs, which can have ended without having been reaped."""
+    with suppress(OSError):
+        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+        return status.split()[0] != "Z"
+    return False
 
 
 @contextmanager
@@ -140,10 +167,20 @@ def exec_process(tmp_path):
             yield process
 
     yield attach
-    with suppress(FileNotFoundError, ProcessLookupError):
-        os.kill(reaper_of(directory), signal.SIGKILL)
+    pid = reaper_of(directory)
+    if is_running(pid):
+        os.kill(pid, signal.SIGKILL)
 
 
-def reaper_of(directory) -> int:
+def service_of(directory: Path) -> int | None:
+    """The pid of the execution service that used a directory last."""
+    return _locked_by(directory / "lock")
+
+
+def reaper_of(directory: Path) -> int | None:
     """The pid of the reaper of an execution service."""
-    return int((directory / "reaper" / "lock").read_text())
+    return _locked_by(directory / "reaper" / "lock")
+
+
+def _locked_by(lock: Path) -> int | None:
+    return int(lock.read_text()) if lock.exists() else None

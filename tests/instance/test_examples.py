@@ -432,7 +432,10 @@ def described():
     """The requests in the tables of `docs/services.md`."""
     text = (ROOT / "docs" / "services.md").read_text()
     # The instance sends these itself, to services that may be missing.
-    sent = text.index("The instance sends these requests"), text.index("The daemon's own execution")
+    sent = (
+        text.index("The instance sends these requests"),
+        text.index("`penstock-exec` also serves"),
+    )
     rows = (text[: sent[0]] + text[sent[1] :]).splitlines()
     firsts = [row.split("|")[1] for row in rows if row.startswith("| `")]
     return [topic for first in firsts for topic in re.findall(r"`([a-z.-]+)`", first)]

@@ -1,4 +1,4 @@
-"""Malformed requests to the services in Python: rejected with EPROTO, by topic and key."""
+"""Malformed requests to services of the daemon and to `penstock-exec`: EPROTO, by topic and key."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from simulatedsystem import in_virtual_time, instance_on
 
-from penstock.aclient import Client
+from penstock import aclient
+from penstock.client import Client
 from penstock.errors import RpcError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from simulatedsystem import SimulatedMachine
 
 ID = "a non-negative integer"
 U32 = "an integer from 0 to 4294967295"
-JOB: dict[str, Any] = {"id": 1, "userid": 0, "jobspec": {}}
 
 # Every method with a payload: a well-formed payload, the required keys, and the expected type of
 # each key.
-METHODS: list[tuple[str, dict[str, Any], set[str], dict[str, str]]] = [
+Method = tuple[str, dict[str, Any], set[str], dict[str, str]]
+METHODS: list[Method] = [
     ("service.add", {"service": "x"}, {"service"}, {"service": "a string"}),
     ("service.remove", {"service": "x"}, {"service"}, {"service": "a string"}),
     ("event.subscribe", {"topic": "x"}, {"topic"}, {"topic": "a string"}),
@@ -46,11 +49,21 @@ METHODS: list[tuple[str, dict[str, Any], set[str], dict[str, str]]] = [
     ("hooks.epilog", {"id": 1, "userid": 0}, {"id", "userid"}, {"id": ID, "userid": U32}),
     ("hooks.cancel", {"id": 1}, {"id"}, {"id": ID}),
     (
-        "job-exec.start",
-        JOB,
-        {"id", "userid", "jobspec"},
-        {"id": ID, "userid": U32, "jobspec": "an object", "reattach": "a boolean"},
+        "pmix-exec.start",
+        {"id": 1, "tasks": []},
+        {"id", "tasks"},
+        {"id": ID, "reattach": "a boolean", "tasks": "an array of objects"},
     ),
+    ("pmix-exec.ended", {"id": 1, "rank": 0}, {"id", "rank"}, {"id": ID, "rank": U32}),
+    ("pmix-exec.stop", {"id": 1}, {"id"}, {"id": ID}),
+    (
+        "broker.shutdown",
+        {},
+        set(),
+        {"keep_running": "a boolean", "restart": "a boolean"},
+    ),
+]
+EXEC_METHODS: list[Method] = [
     (
         "job-exec.kill",
         {"id": 1, "signum": 15},
@@ -73,67 +86,76 @@ METHODS: list[tuple[str, dict[str, Any], set[str], dict[str, str]]] = [
     ),
     ("job-exec.output-cancel", {"matchtag": 1}, {"matchtag"}, {"matchtag": U32}),
 ]
-STREAMING = {"log.dmesg", "job-exec.start", "job-exec.output"}
+STREAMING = {"log.dmesg", "pmix-exec.start", "job-exec.output"}
 # A value of the wrong type for every expectation, and its name.
 WRONG: dict[str, tuple[Any, str]] = {
     "a string": ([1], "an array"),
     "an object": ([1], "an array"),
     "an array": ({}, "an object"),
+    "an array of objects": ({}, "an object"),
     "a boolean": ("yes", 'string "yes"'),
     "a number": ("soon", 'string "soon"'),
 }
 NO_NUMBER: tuple[Any, str] = ({}, "an object")
 
 
-async def drain(client: Client, topic: str, body: bytes) -> None:
+async def drain(client: aclient.Client, topic: str, body: bytes) -> None:
     async with client.stream(topic, body) as responses:
         async for _ in responses:
             pass
 
 
-async def rejection(client: Client, topic: str, payload: Any) -> tuple[int | None, str | None]:
+Error = tuple[int | None, str | None]
+
+
+async def rejection(client: aclient.Client, topic: str, payload: Any) -> Error:
     """The errno and the text with which a request is rejected."""
     body = json.dumps(payload).encode() + b"\0"
     with pytest.raises(RpcError) as caught:
-        await (drain if topic in STREAMING else Client.rpc)(client, topic, body)
+        await (drain if topic in STREAMING else aclient.Client.rpc)(client, topic, body)
     return caught.value.errno, caught.value.strerror
 
 
-@pytest.mark.parametrize(
-    ("topic", "payload", "required", "types"), METHODS, ids=[topic for topic, *_ in METHODS]
-)
-def test_a_malformed_request_is_rejected_by_topic_and_key(topic, payload, required, types):
+def malformed(method: Method) -> Iterator[tuple[Any, str]]:
+    """Malformed payloads of a method, and the text of the error of each."""
+    topic, payload, required, types = method
+    yield [payload], f"{topic}: expected an object, found an array"
+    yield "x", f'{topic}: expected an object, found string "x"'
+    for key in required:
+        sent = {name: value for name, value in payload.items() if name != key}
+        yield sent, f"{topic}: missing key `{key}`"
+    for key, expected in types.items():
+        value, found = WRONG.get(expected, NO_NUMBER)
+        yield {**payload, key: value}, f"{topic}: `{key}`: expected {expected}, found {found}"
+
+
+@pytest.mark.parametrize("method", METHODS, ids=[topic for topic, *_ in METHODS])
+def test_a_malformed_request_is_rejected_by_topic_and_key(method):
+    topic = method[0]
+
     async def scenario(machine: SimulatedMachine) -> None:
         async with instance_on(machine) as client:
-
-            async def error(sent: Any) -> str | None:
-                errnum, text = await rejection(client, topic, sent)
-                assert errnum == errno.EPROTO
-                return text
-
-            assert await error([payload]) == f"{topic}: expected an object, found an array"
-            assert await error("x") == f'{topic}: expected an object, found string "x"'
-            for key in required:
-                sent = {name: value for name, value in payload.items() if name != key}
-                assert await error(sent) == f"{topic}: missing key `{key}`"
-            for key, expected in types.items():
-                value, found = WRONG.get(expected, NO_NUMBER)
-                text = f"{topic}: `{key}`: expected {expected}, found {found}"
-                assert await error({**payload, key: value}) == text
+            for sent, text in malformed(method):
+                assert await rejection(client, topic, sent) == (errno.EPROTO, text)
             # None of them has touched the service.
             assert (await client.rpc(f"{topic.partition('.')[0]}.ping", {"seq": 1}))["seq"] == 1
 
     in_virtual_time(scenario)
 
 
-def test_ranks_that_are_no_idset_are_rejected_by_their_key():
-    async def scenario(machine: SimulatedMachine) -> None:
-        async with instance_on(machine) as client:
-            found = await rejection(client, "job-exec.shrink", {"id": 1, "ranks": "3-"})
-            assert found[0] == errno.EPROTO
-            assert found[1].startswith("job-exec.shrink: `ranks`: ")
-
-    in_virtual_time(scenario)
+def test_the_execution_service_rejects_malformed_requests_by_topic_and_key(start):
+    with start() as instance, Client(instance.uri, timeout=60) as client:
+        for method in EXEC_METHODS:
+            topic = method[0]
+            for sent, text in malformed(method):
+                body = json.dumps(sent).encode() + b"\0"
+                with pytest.raises(RpcError) as caught:
+                    [*client.stream(topic, body)] if topic in STREAMING else client.rpc(topic, body)
+                assert (caught.value.errno, caught.value.strerror) == (errno.EPROTO, text)
+        body = {"id": 1, "ranks": "3-"}
+        with pytest.raises(RpcError, match=r"job-exec\.shrink: `ranks`: "):
+            client.rpc("job-exec.shrink", body)
+        assert client.rpc("job-exec.ping", {"seq": 1})["seq"] == 1
 
 
 def test_text_that_is_no_json_is_rejected_with_the_byte():

@@ -1,4 +1,4 @@
-"""The runner and a job's PMIx server, without libpmix: the server is a script here."""
+"""The PMIx servers of jobs, without libpmix: the server is a script here."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from runners import run
+from pmixjobs import run
 
-from penstock._core import STREAMING, Decoder, Message
+from penstock._core import Decoder
+from penstock.errors import RpcError
 from penstock.instance import pmix_server as pmix
 
 # Topics of the messages that the instance sends without a request.
@@ -24,7 +25,8 @@ QUIET = ("pmix.ping", "pmix.ended")
 
 SCRIPT = """#!{python}
 import json, os, socket, sys
-from penstock._core import STREAMING, Decoder, Message
+from penstock._core import Decoder, Message
+from penstock.errors import RpcError
 
 link = socket.socket(fileno=int(sys.argv[2]))
 decoder, came = Decoder(), []
@@ -91,32 +93,19 @@ def server(tmp_path, monkeypatch):
     assert list(files.iterdir()) == []
 
 
-class Instance:
-    """An instance that answers the requests of a job."""
-
-    def __init__(self, answers):
-        self.answers = answers
-        self.requests = []
-
-    @contextmanager
-    def ask(self, call):
-        """Sends a request as a runner does; topics without an answer get none."""
-        self.requests.append((call.topic, call.payload, call.streaming))
-        request = Message.request(call.topic, {}, flags=STREAMING if call.streaming else 0)
-        send, receive = trio.open_memory_channel(float("inf"))
-        for answer in self.answers.get(call.topic, []):
-            send.send_nowait(request.respond(**answer))
-        with send:
-            yield receive
+@contextmanager
+def unanswered(_call):
+    """Sends a request that gets no response."""
+    _, receive = trio.open_memory_channel(float("inf"))
+    yield receive
 
 
-def note(responses, kind="exception"):
-    """The type and the note of a job's exception."""
-    [data] = [data for word, data in responses if word == kind]
-    return data["type"], data["note"]
+async def opened(gate):
+    """Returns when the server has opened the gate."""
+    await trio.to_thread.run_sync(gate.read_text)
 
 
-def test_tasks_find_their_server_and_its_requests_are_the_jobs(tmp_path, server):
+def test_the_requests_of_a_server_are_those_of_its_job(tmp_path, server):
     tmp_path = server(
         START,
         ASK,
@@ -129,22 +118,22 @@ def test_tasks_find_their_server_and_its_requests_are_the_jobs(tmp_path, server)
         RESULT,
         GATE,
     )
-    instance = Instance(
-        {
-            "pmix.alloc": [{"payload": {"status": 0}}],
-            "pmix.query": [{"errnum": errno.ENOSYS, "errtext": "no such service"}],
-            "pmix.events": [{"payload": {"id": "A"}}],
-        }
-    )
+    answers = {
+        "pmix.alloc": [{"payload": {"status": 0}}],
+        "pmix.query": [{"errnum": errno.ENOSYS, "errtext": "no such service"}],
+        "pmix.events": [{"payload": {"id": "A"}}],
+    }
+    requests = []
 
-    async def scenario(service):
-        command = ["sh", "-c", f"echo $PMIX_RANK on $HOST; cat {tmp_path}/gate"]
-        service.start(5, command, options={"pmix": True})
-        responses = await service.over()
-        assert [kind for kind, _ in responses] == ["start", "finish", "release"]
-        assert (tmp_path / "output" / "5" / "stdout").read_text() == "<0> on localhost\n"
+    async def scenario(service, manager):
+        tag, environment = await service.start(5)
+        assert environment == {"0": {"PMIX_RANK": "<0>", "HOST": "localhost"}}
+        await opened(tmp_path / "gate")
+        await service.stop(5)
+        assert await end_of(service, tag) == errno.ENODATA
+        requests.extend(manager.requests)
 
-    run(tmp_path, scenario, send_request=instance.ask)
+    run(scenario, answers)
     result = json.loads((tmp_path / "result").read_text())
     start = result.pop("start")
     assert result == {
@@ -154,7 +143,7 @@ def test_tasks_find_their_server_and_its_requests_are_the_jobs(tmp_path, server)
         "array": [errno.EPROTO, "pmix.alloc: expected an object, found an array"],
         "event": [0, {"id": "A"}],
     }
-    assert instance.requests == [
+    assert requests == [
         ("pmix.alloc", {"directive": 1, "job": 5}, False),
         ("pmix.query", {"job": 5}, False),
         ("pmix.events", {"job": 5}, True),
@@ -165,6 +154,13 @@ def test_tasks_find_their_server_and_its_requests_are_the_jobs(tmp_path, server)
     assert {key: start[key] for key in expected} == expected
 
 
+async def end_of(service, tag):
+    """The errno with which the stream of a start request ends."""
+    with pytest.raises(RpcError) as caught:
+        await service.response(tag)
+    return caught.value.errno
+
+
 def test_requests_are_forwarded_in_order(tmp_path, server):
     body = """
 requests = [Message.request('pmix.alloc', {'n': n}, matchtag=n) for n in range(1, 51)]
@@ -173,42 +169,26 @@ for _ in requests:
     read()
 """
     tmp_path = server(START, body, GATE)
-    instance = Instance({"pmix.alloc": [{"payload": {"status": 0}}]})
 
-    async def scenario(service):
-        service.start(1, ["sh", "-c", f"cat {tmp_path}/gate"], options={"pmix": True})
-        await service.over()
+    async def scenario(service, manager):
+        await service.start(1)
+        await opened(tmp_path / "gate")
+        assert [payload["n"] for _, payload, _ in manager.requests] == list(range(1, 51))
 
-    run(tmp_path, scenario, send_request=instance.ask)
-    assert [payload["n"] for _, payload, _ in instance.requests] == list(range(1, 51))
-
-
-def test_a_job_without_the_pmix_option_has_no_server(tmp_path, server):
-    tmp_path = server("raise SystemExit(1)")
-
-    async def scenario(service):
-        for job, options in enumerate([None, {"pmix": False}, {"pmix": "off"}], 1):
-            service.start(job, ["true"], options=options)
-            await service.more()
-        while sum(kind == "release" for kind, _ in service.responses()) < 3:
-            await service.more()
-        assert "exception" not in [kind for kind, _ in service.responses()]
-
-    run(tmp_path, scenario)
+    run(scenario, {"pmix.alloc": [{"payload": {"status": 0}}]})
 
 
-def test_without_the_program_the_exception_says_what_is_missing(tmp_path, monkeypatch):
+def test_without_the_program_the_error_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
 
-    async def scenario(service):
-        service.start(1, ["true"], options={"pmix": True})
-        kind, text = note(await service.over())
-        assert kind == "exec"
-        assert text.startswith("the job requests PMIx, and there is no `penstock-pmix` in `PATH`")
-        assert "hint: " in text
+    async def scenario(service, _manager):
+        text = "the job requests PMIx, and there is no `penstock-pmix` in `PATH`"
+        with pytest.raises(RpcError, match=text) as caught:
+            await service.start(1)
+        assert "hint: " in caught.value.strerror
 
-    run(tmp_path, scenario)
+    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -221,42 +201,45 @@ def test_without_the_program_the_exception_says_what_is_missing(tmp_path, monkey
         ),
     ],
 )
-def test_a_server_that_does_not_start_fails_its_job(tmp_path, server, body, expected):
-    tmp_path = server(body)
+def test_a_server_that_does_not_start_is_an_error(server, body, expected):
+    server(body)
 
-    async def scenario(service):
-        service.start(1, ["true"], options={"pmix": True})
-        assert note(await service.over()) == ("exec", expected)
+    async def scenario(service, manager):
+        with pytest.raises(RpcError) as caught:
+            await service.start(1)
+        assert caught.value.strerror == expected
+        assert manager.exceptions == []
 
-    run(tmp_path, scenario)
+    run(scenario)
 
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "link.send(b'GET /'); read()"])
-def test_a_server_that_exits_fails_its_job(tmp_path, server, end):
-    # The task opens the gate when it runs.
+def test_a_server_that_exits_is_an_exception(server, end):
     tmp_path = server(START, "open(os.environ['GATE']).close()", end)
 
-    async def scenario(service):
-        command = ["sh", "-c", f": > {tmp_path}/gate; exec sleep 1000"]
-        service.start(1, command, options={"pmix": True})
-        responses = await service.over()
-        assert note(responses) == ("pmix", "the job's PMIx server has ended before the tasks")
+    async def scenario(service, manager):
+        await service.start(1)
+        await trio.to_thread.run_sync((tmp_path / "gate").write_text, "")
+        await manager.raised.wait()
+        note = "the job's PMIx server has ended before the tasks"
+        assert manager.exceptions == [("pmix", note)]
 
-    run(tmp_path, scenario)
+    run(scenario)
 
 
-def test_a_stopped_server_fails_its_job(tmp_path, server, monkeypatch):
+def test_a_stopped_server_is_an_exception(server, monkeypatch):
     monkeypatch.setattr(pmix, "PING_INTERVAL_S", 0.01)
     # It is not waited for.
     monkeypatch.setattr(pmix, "KILL_TIMEOUT_S", 1000.0)
-    tmp_path = server(START, "os.kill(os.getpid(), 19)")
+    tmp_path = server(START, "open(os.environ['GATE']).close()", "os.kill(os.getpid(), 19)")
 
-    async def scenario(service):
-        service.start(1, ["sleep", "1000"], options={"pmix": True})
-        responses = await service.over()
-        assert note(responses) == ("pmix", "the job's PMIx server does not answer")
+    async def scenario(service, manager):
+        await service.start(1)
+        await trio.to_thread.run_sync((tmp_path / "gate").write_text, "")
+        await manager.raised.wait()
+        assert manager.exceptions == [("pmix", "the job's PMIx server does not answer")]
 
-    run(tmp_path, scenario)
+    run(scenario)
 
 
 def test_a_server_is_pinged():
@@ -286,7 +269,7 @@ def test_a_server_is_pinged():
             failed.append(why)
             ended.set()
 
-        link = pmix.Link(1, ours, Instance({}).ask, fail)
+        link = pmix.Link(1, ours, unanswered, fail)
         async with theirs, trio.open_nursery() as nursery:
             nursery.start_soon(link.run)
             nursery.start_soon(answer, theirs, 20)
@@ -299,53 +282,72 @@ def test_a_server_is_pinged():
 
 
 def test_the_server_is_notified_of_the_task_that_has_ended(tmp_path, server):
-    # The other rank runs until the server is notified.
     body = """
 data = link.recv(65536)
 result = [[message.topic, message.object()] for message in decoder.feed(data)]
 """
     tmp_path = server(START, body, RESULT, GATE)
 
-    async def scenario(service):
-        script = f"[ $PMIX_RANK = '<1>' ] || cat {tmp_path}/gate"
-        service.start(1, ["sh", "-c", script], ntasks=2, options={"pmix": True})
-        responses = await service.over()
-        assert [kind for kind, _ in responses] == ["start", "finish", "release"]
+    async def scenario(service, _manager):
+        await service.start(1, ntasks=2)
+        await service.request("pmix-exec.ended", {"id": 1, "rank": 1})
+        await opened(tmp_path / "gate")
 
-    run(tmp_path, scenario)
+    run(scenario)
     assert json.loads((tmp_path / "result").read_text()) == [["pmix.ended", {"rank": 1}]]
 
 
-def test_an_abort_ends_the_job(tmp_path, server):
+def test_an_abort_is_an_exception(tmp_path, server):
     tmp_path = server(
         START,
         ASK,
-        # Without its trap the task would end at once, and the server with it.
-        "open(os.environ['GATE']).read()",
         "result = [ask('pmix.abort', {'rank': 'x'})]",
         "result += [ask('pmix.abort', {'rank': 0, 'status': 7, 'message': 'given up'})]",
         RESULT,
         GATE,
     )
 
-    async def scenario(service):
-        # The server runs as long as the task.
-        command = ["sh", "-c", f"trap '' TERM; : > {tmp_path}/gate; cat {tmp_path}/gate"]
-        service.start(1, command, options={"pmix": True})
-        responses = await service.over()
-        assert note(responses) == ("abort", "rank 0 aborted with status 7: given up")
+    async def scenario(service, manager):
+        await service.start(1)
+        await opened(tmp_path / "gate")
+        assert manager.exceptions == [("abort", "rank 0 aborted with status 7: given up")]
 
-    run(tmp_path, scenario)
+    run(scenario)
     [rejected, granted] = json.loads((tmp_path / "result").read_text())
     assert (rejected[0], granted) == (errno.EPROTO, [0, {}])
 
 
-def test_the_end_of_the_instance_ends_servers(tmp_path, server):
-    tmp_path = server(START, "read()")
+def test_a_server_is_found_again_by_another_execution_service(server):
+    server(START, "read()")
 
-    async def scenario(service):
-        service.start(1, ["sleep", "1000"], options={"pmix": True})
-        while not service.answers:
-            await service.more()
+    async def scenario(service, _manager):
+        _, first = await service.start(1)
+        tag, second = await service.start(1, reattach=True)
+        assert first == second
+        await service.stop(1)
+        assert await end_of(service, tag) == errno.ENODATA
+        with pytest.raises(RpcError, match="the job's PMIx server ended with the instance"):
+            await service.start(1, reattach=True)
 
-    run(tmp_path, scenario)
+    run(scenario)
+
+
+def test_a_server_ends_with_its_job(server):
+    server(START, "read()")
+
+    async def scenario(service, manager):
+        tag, _ = await service.start(1)
+        await trio.testing.wait_all_tasks_blocked()
+        manager.end_jobs()
+        assert await end_of(service, tag) == errno.ENODATA
+
+    run(scenario)
+
+
+def test_the_end_of_the_instance_ends_servers(server):
+    server(START, "read()")
+
+    async def scenario(service, _manager):
+        await service.start(1)
+
+    run(scenario)

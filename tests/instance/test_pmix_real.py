@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -65,11 +66,18 @@ def rows(instance):
     return [json.loads(line) for line in instance.lines("jobs", "-a", "--json")]
 
 
-def children(instance, *names):
-    """The processes of these names that the instance has started."""
-    threads = Path(f"/proc/{instance.process.pid}/task").iterdir()
-    pids = " ".join((thread / "children").read_text() for thread in threads).split()
-    return [int(pid) for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() in names]
+def processes(instance, *names):
+    """The processes of these names: PMIx servers, children of the daemon, and tasks."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (path / "comm").read_text().strip() in names:
+                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+                mark = f"PENSTOCK_URI={instance.uri}".encode()
+                is_task = mark in (path / "environ").read_bytes().split(b"\0")
+                if parent == instance.process.pid or is_task:
+                    found.append(int(path.name))
+    return found
 
 
 def test_granted(instance, alloc):
@@ -344,7 +352,7 @@ def test_an_abort_is_an_exception(instance, alloc):
 def test_a_killed_server_is_an_exception(instance, alloc):
     with Client(instance.uri) as client:
         job, _ = submit(instance, client, alloc, f"new:nodes=4,{MINE}")
-    [server] = children(instance, "penstock-pmix")
+    [server] = processes(instance, "penstock-pmix")
     os.kill(server, signal.SIGKILL)
     assert instance.penstock("wait", job).returncode != 0
     reason = json.loads(instance.lines("info", "--json", job)[0])["reason"]
@@ -354,7 +362,7 @@ def test_a_killed_server_is_an_exception(instance, alloc):
 def test_a_pending_request_ends_with_its_task(instance, alloc):
     with Client(instance.uri) as client:
         job, _ = submit(instance, client, alloc, f"new:nodes=4,{MINE}")
-    for task in children(instance, "alloc"):
+    for task in processes(instance, "alloc"):
         os.kill(task, signal.SIGKILL)
     assert instance.penstock("wait", job).returncode != 0
     instance.penstock("wait", "--all")
@@ -367,7 +375,7 @@ def test_a_request_outlives_the_task_that_made_it(instance, alloc):
         job, _ = submit(instance, client, alloc, f"new:nodes=3,{MINE}")
     [zero] = [
         task
-        for task in children(instance, "alloc")
+        for task in processes(instance, "alloc")
         if b"PMIX_RANK=0" in Path(f"/proc/{task}/environ").read_bytes().split(b"\0")
     ]
     os.kill(zero, signal.SIGKILL)
@@ -384,13 +392,13 @@ def test_the_instance_is_killed_with_a_pending_request(start, alloc):
     with start("--nodes=4", "--cores=4", "--oversubscribe") as instance:
         with Client(instance.uri) as client:
             _, number = submit(instance, client, alloc, f"new:nodes=4,{MINE}", ntasks=1)
-        ends = [os.pidfd_open(pid) for pid in children(instance, "penstock-pmix", "alloc")]
+        ends = [os.pidfd_open(pid) for pid in processes(instance, "penstock-pmix", "alloc")]
         assert len(ends) == 2
         instance.process.kill()
         for end in ends:
             assert select.select([end], [], [], PATIENCE)[0]
             os.close(end)
-    output = instance.state / "output" / str(number) / "stdout"
+    output = instance.state / "exec" / "output" / str(number) / "stdout"
     assert "rank 0: new: status -25" in codes(output.read_text().splitlines())
     # Nothing is left of either when the instance is back.
     with start("--nodes=4", "--cores=4", "--oversubscribe") as instance:

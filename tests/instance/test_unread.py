@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import errno
 import json
 import os
@@ -14,14 +13,10 @@ from trio.testing import wait_all_tasks_blocked
 from virtualtime import make_broker
 
 from penstock._core import Decoder, JobManager, Message
-from penstock.config import Config, ExecSettings
 from penstock.instance import broker as broker_module
 from penstock.instance.control import ControlService
-from penstock.instance.exec_service import LocalExecService
-from penstock.instance.host import host_system
 from penstock.instance.services import ManagerService
 from penstock.instance.sockets import UnixSockets
-from penstock.instance.startup import StartOptions
 from penstock.jobspec import from_command
 
 BIG = "x" * 100_000
@@ -47,7 +42,7 @@ class Talker:
 @asynccontextmanager
 async def broker_at(path):
     broker = make_broker(os.getuid())
-    ControlService(broker, attributes={}, config={}, shut_down=lambda: None)
+    ControlService(broker, attributes={}, config={}, shut_down=lambda _how: None)
     sockets = UnixSockets()
     with trio.fail_after(60):
         async with sockets.listen(path, mode=0o700) as listener, trio.open_nursery() as nursery:
@@ -116,55 +111,6 @@ def test_a_client_with_too_much_unread_is_disconnected(tmp_path, monkeypatch, ca
             await keen.stream.aclose()
 
     trio.run(main)
-
-
-def test_output_streams_respect_backpressure(tmp_path):
-    size = 16 * 1024 * 1024
-    kept = tmp_path / "output" / "1"
-    kept.mkdir(parents=True)
-    with (kept / "stdout").open("wb") as file:
-        file.truncate(size)
-
-    async def main():
-        path = tmp_path / "socket"
-        async with broker_at(path) as broker:
-            service = LocalExecService(
-                broker,
-                "job-exec",
-                uri=f"local://{path}",
-                settings=ExecSettings(),
-                oversubscribe=True,
-                system=host_system(StartOptions(state=tmp_path, socket=path, config=Config())),
-            )
-            broker.add_service("job-exec", service.peer)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(service._runner.run)
-                for reads in (True, False):
-                    client = await Client.connect(path)
-                    await client.send("job-exec.output", {"id": 1}, flags=64)
-                    await wait_all_tasks_blocked()
-                    (remote,) = broker._sockets.values()
-                    assert 0 < remote.unsent < size // 4
-                    if reads:
-                        assert await read_output(client) == size
-                    await client.stream.aclose()
-                    # A client that disconnects in the middle of it leaves nothing behind.
-                    await wait_all_tasks_blocked()
-                    assert not broker._sockets
-                    assert not service._runner._streams
-                nursery.cancel_scope.cancel()
-
-    trio.run(main)
-
-
-async def read_output(client):
-    """The number of bytes until the end of the output."""
-    received = 0
-    while True:
-        for message in await client.receive():
-            if message.errnum:
-                return received
-            received += len(base64.b64decode(message.object()["data"]))
 
 
 @asynccontextmanager

@@ -5,18 +5,23 @@ from __future__ import annotations
 import ast
 import builtins
 import dataclasses
+import json
 import os
 import pathlib
 import signal
 import socket
+import tomllib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from simulatedsystem import HOUR, NO_OUTPUT_CHECK, OPTIONS, in_virtual_time, instance_on
+from simulatedsystem import HOUR, OPTIONS, in_virtual_time, instance_on
+from trio.testing import wait_all_tasks_blocked
 
 import penstock.instance
 from penstock._core import IDset, ResourceSet
+from penstock.aclient import Client, NoInstanceError
 from penstock.clock import SystemClock
 from penstock.config import parse
 from penstock.instance.parent_instance import Parent
@@ -64,41 +69,28 @@ def no_system_calls(monkeypatch):
     monkeypatch.setattr(os, "environ", ForbiddenEnvironment())
 
 
-def jobspec(*command: str, duration: float = 0, **options: Any) -> dict[str, Any]:
-    return from_command(list(command), duration=duration, environment={}, cwd="/", **options)
+def jobspec(*command: str, duration: float = 0, run_s: float = 0, **options: Any) -> dict[str, Any]:
+    """A job that simulated execution runs for `run_s` seconds."""
+    spec = from_command(list(command), duration=duration, environment={}, cwd="/", **options)
+    spec["attributes"]["system"]["exec"] = {"test": {"run_duration": f"{run_s:g}s"}}
+    return spec
+
+
+# Simulated execution: a job runs as long as its jobspec says.
+SIMULATED = dataclasses.replace(OPTIONS, exec="sim")
 
 
 def test_a_time_limit_expires_hours_later():
     async def scenario(machine: SimulatedMachine) -> None:
-        async with instance_on(machine) as client:
-            short = await client.submit(jobspec("echo", "hello"))
-            long = await client.submit(jobspec("sleep", "9h", duration=5 * HOUR))
+        async with instance_on(machine, SIMULATED) as client:
+            short = await client.submit(jobspec("true", duration=5 * HOUR, run_s=60))
+            long = await client.submit(jobspec("true", duration=5 * HOUR, run_s=9 * HOUR))
             rows = {row["id"]: row async for row in client.wait([short, long])}
             assert rows[short]["waitstatus"] == 0
-            assert machine.output.files[short, "stdout"] == b"hello\n"
             assert rows[long]["exception_type"] == "timeout"
             assert rows[long]["t_cleanup"] - rows[long]["t_run"] == pytest.approx(5 * HOUR, abs=1)
-            (task,) = [process for process in machine.processes.started if process.signals]
-            assert task.signals == [signal.SIGTERM]
 
     assert in_virtual_time(scenario) >= 5 * HOUR
-
-
-def test_a_task_that_ignores_sigterm_is_killed_after_the_kill_timeout():
-    async def scenario(machine: SimulatedMachine) -> None:
-        async with instance_on(machine) as client:
-            job = await client.submit(jobspec("stubborn", "9h"))
-            await trio.sleep(HOUR)
-            await client.cancel([job])
-            cancelled = trio.current_time()
-            row = await client.wait_one(job)
-            assert row["waitstatus"] == signal.SIGKILL
-            timeout = OPTIONS.config.penstock.exec.kill_timeout
-            assert trio.current_time() - cancelled == pytest.approx(timeout, abs=0.1)
-            (task,) = machine.processes.started
-            assert task.signals == [signal.SIGTERM, signal.SIGKILL]
-
-    in_virtual_time(scenario)
 
 
 def test_pending_jobs_survive_a_restart_and_running_ones_are_cancelled():
@@ -119,30 +111,82 @@ def test_pending_jobs_survive_a_restart_and_running_ones_are_cancelled():
     in_virtual_time(scenario)
 
 
-def test_jobs_of_an_instance_that_crashes_are_lost_and_their_tasks_killed():
+async def names_of_events(client: Client, job: int) -> list[str]:
+    document = await client.lookup(job, "eventlog")
+    return [json.loads(line)["name"] for line in document["eventlog"].splitlines()]
+
+
+@pytest.mark.parametrize("end", ["crash", "keep-running", "restart"])
+def test_jobs_of_an_instance_that_ends_without_them_run_on(end):
     async def scenario(machine: SimulatedMachine) -> None:
-        async with instance_on(machine, crash=True) as client:
-            job = await client.submit(jobspec("sleep", "1000h"))
+        async with instance_on(machine, crash=end == "crash") as client:
+            ended, running = [await client.submit(jobspec("sleep", each)) for each in ("2h", "9h")]
             await trio.sleep(HOUR)
-            # A crash gives the instance no time to kill its tasks.
-            machine.processes.detach()
+            if end != "crash":
+                flags = {end.replace("-", "_"): True}
+                with suppress(NoInstanceError):
+                    await client.shutdown(**flags)
+        await trio.sleep(3 * HOUR)
+        # At a restart the service ends before the next daemon, which starts its own, starts.
+        assert (machine.processes.services[0].status is not None) == (end == "restart")
         async with instance_on(machine) as client:
+            rows = {row["id"]: row async for row in client.wait([ended, running])}
+            names = {job: await names_of_events(client, job) for job in rows}
+        tasks = machine.processes.tasks
+        for job, row in rows.items():
+            assert row["success"]
+            assert tasks[job].signals == []
+            assert names[job].count("start") == 1
+            assert "reattached" in names[job]
+        assert len(tasks) == 2
+        assert rows[running]["t_cleanup"] - rows[running]["t_run"] == pytest.approx(9 * HOUR, abs=5)
+        assert [service.status for service in machine.processes.services] == [signal.SIGTERM, 0]
+
+    in_virtual_time(scenario)
+
+
+def test_a_service_that_is_killed_is_started_again():
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine) as client:
+            job = await client.submit(jobspec("sleep", "2h"))
+            await trio.sleep(HOUR)
+            (service,) = machine.processes.services
+            service.end(signal.SIGKILL)
             row = await client.wait_one(job)
-        assert row["exception_note"].startswith("lost: ")
-        (task,) = machine.processes.started
-        assert task.signals == [signal.SIGKILL]
-        assert task.status is not None
+            assert row["success"]
+            assert row["t_cleanup"] - row["t_run"] == pytest.approx(2 * HOUR, abs=1)
+            assert (await names_of_events(client, job)).count("start") == 1
+        assert len(machine.processes.services) == 2
+
+    in_virtual_time(scenario)
+
+
+def test_a_service_gets_the_settings_that_have_changed_since_its_start():
+    config = "[penstock.exec]\nkill-timeout = '2s'\noutput-limit = 1000\n"
+
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine) as client:
+            assert (await client.wait_one(await client.submit(jobspec("true"))))["success"]
+            await client.config_reload(tomllib.loads(config))
+            await wait_all_tasks_blocked()
+            (first,) = machine.processes.services
+            assert first.service is not None
+            assert first.service.settings == [{"kill-timeout": 2.0, "output-limit": 1000}]
+            first.end(signal.SIGKILL)
+            assert (await client.wait_one(await client.submit(jobspec("true"))))["success"]
+            _, second = machine.processes.services
+            assert second.command[-4:] == ["--kill-timeout", "2.0", "--output-limit", "1000"]
+            assert second.service is not None
+            assert second.service.settings == []
 
     in_virtual_time(scenario)
 
 
 def test_a_prolog_is_ended_at_its_timeout():
-    config = parse(
-        NO_OUTPUT_CHECK + '[job-manager.prolog]\ncommand = ["sleep", "1000h"]\ntimeout = "2h"\n'
-    )
+    config = parse('[job-manager.prolog]\ncommand = ["sleep", "1000h"]\ntimeout = "2h"\n')
 
     async def scenario(machine: SimulatedMachine) -> None:
-        async with instance_on(machine, dataclasses.replace(OPTIONS, config=config)) as client:
+        async with instance_on(machine, dataclasses.replace(SIMULATED, config=config)) as client:
             row = await client.wait_one(await client.submit(jobspec("true")))
         assert row["exception_type"] == "prolog"
         (prolog,) = machine.processes.started
@@ -156,8 +200,9 @@ def test_two_runs_are_the_same_to_the_byte():
         found: list[str] = []
 
         async def scenario(machine: SimulatedMachine) -> None:
-            async with instance_on(machine) as client:
-                jobs = await client.submit(jobspec("sleep", "1h", duration=HOUR / 2), count=20)
+            async with instance_on(machine, SIMULATED) as client:
+                spec = jobspec("true", duration=HOUR / 2, run_s=HOUR)
+                jobs = await client.submit(spec, count=20)
                 async for _row in client.wait(jobs):
                     pass
                 documents = [await client.lookup(job, "eventlog") for job in jobs]
@@ -176,21 +221,15 @@ def test_two_runs_are_the_same_to_the_byte():
 DISCOVERED = dataclasses.replace(OPTIONS, nodes=None, cores=None, oversubscribe=False)
 
 
-def without_environment(spec: dict[str, Any]) -> dict[str, Any]:
-    del spec["attributes"]["system"]["environment"]
-    return spec
-
-
 def test_resources_environment_and_identity_are_those_of_the_host():
     async def scenario(machine: SimulatedMachine) -> None:
         machine.host.environment["SITE"] = "here"
         async with instance_on(machine, DISCOVERED) as client:
-            spec = without_environment(jobspec("true", cores_per_task=2))
-            row = await client.wait_one(await client.submit(spec))
+            row = await client.wait_one(await client.submit(jobspec("true", cores_per_task=2)))
             assert (row["nodelist"], row["success"]) == ("simulated", True)
-            (task,) = machine.processes.started
-            assert task.cores == IDset("0-1")
-            assert task.environment["SITE"] == "here"
+            (service,) = machine.processes.services
+            assert service.environment["SITE"] == "here"
+            assert "--oversubscribe" not in service.command
             assert (await client.rpc("broker.ping"))["pid"] == machine.host.pid
             owner = await client.rpc("attr.get", {"name": "security.owner"})
             assert owner["value"] == str(machine.host.uid)
@@ -230,8 +269,7 @@ def test_a_nested_instance_binds_itself_to_the_cores_of_its_job():
 
 # The modules that implement `System`; all others get what they need from it.
 IMPLEMENTATIONS = {
-    *("clock", "host", "sockets", "processes", "task_processes", "reaper", "orphans"),
-    *("output_files", "file_watch", "pmix_server"),
+    *("clock", "host", "sockets", "processes", "retained_output", "pmix_server"),
 }
 SYSTEM_MODULES = {
     *("os", "time", "socket", "subprocess", "random", "secrets", "tempfile", "shutil", "fcntl"),

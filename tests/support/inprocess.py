@@ -120,7 +120,7 @@ class Instance:
             "instance-level": "0",
         }
         ControlService(
-            self.broker, attributes=attributes, config=config or {}, shut_down=lambda: None
+            self.broker, attributes=attributes, config=config or {}, shut_down=lambda _how: None
         )
         self.jobs = manages(self.broker, self.manager)
         self.resource = ResourceService(

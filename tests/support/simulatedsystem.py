@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 import trio.testing
+from simulatedexec import SimulatedExec
 from trio.testing import MockClock
 from virtualtime import VirtualClock
 
 from penstock._core import IDset, JobManager, ResourceSet, parse_duration
 from penstock.aclient import Client, NoInstanceError
 from penstock.client.trio_connection import running
-from penstock.config import parse
-from penstock.errors import InventoryError, SpawnError, StartError
+from penstock.config import Config
+from penstock.errors import InventoryError, StartError
 from penstock.instance.daemon import Instance
 from penstock.instance.startup import StartOptions
 from penstock.instance.system import System
@@ -42,10 +43,8 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from penstock._core import TaskPlacement
 
-PROGRAMS = ("sleep", "stubborn", "echo", "true", "false")
-NOT_FOUND = 127 << 8
+EXEC_PROGRAM = "/nowhere/penstock-exec"
 DAEMON_PID, FIRST_PID = 999, 1000
 OWNER = 5000
 
@@ -97,6 +96,7 @@ class MemoryListener(trio.abc.Listener[trio.abc.Stream]):
 
     def __init__(self) -> None:
         self._send, self._receive = trio.open_memory_channel[trio.abc.Stream](math.inf)
+        self.is_open = True
 
     def connect(self) -> trio.abc.Stream:
         """Connects to the listener; returns the client's end."""
@@ -110,6 +110,7 @@ class MemoryListener(trio.abc.Listener[trio.abc.Stream]):
 
     async def aclose(self) -> None:
         """Rejects further connections."""
+        self.is_open = False
         self._receive.close()
         await trio.lowlevel.checkpoint()
 
@@ -121,12 +122,15 @@ class SimulatedNetwork:
         # The user of clients that connect from now on.
         self.uid = OWNER
         self._listeners: dict[str, MemoryListener] = {}
+        self._listening = trio.Event()
 
     @asynccontextmanager
     async def listen(self, path: Path, *, mode: int) -> AsyncIterator[MemoryListener]:
         """Listens at a path for the length of the block."""
         assert str(path) not in self._listeners
         self._listeners[str(path)] = listener = MemoryListener()
+        self._listening.set()
+        self._listening = trio.Event()
         try:
             yield listener
         finally:
@@ -136,14 +140,24 @@ class SimulatedNetwork:
         """Every client is a process of one user."""
         return DAEMON_PID, self.uid
 
+    async def wait_for_listener(self, uri: str) -> None:
+        """Returns when something listens at an address."""
+        while self._listener(uri) is None:
+            await self._listening.wait()
+
+    def _listener(self, uri: str) -> MemoryListener | None:
+        listener = self._listeners.get(uri.removeprefix("local://"))
+        return listener if listener is not None and listener.is_open else None
+
     @asynccontextmanager
     async def connect(self, uri: str) -> AsyncIterator[Client]:
         """Connects to an instance for the length of the block."""
-        listener = self._listeners.get(uri.removeprefix("local://"))
+        listener = self._listener(uri)
         if listener is None:
             raise NoInstanceError(f"no instance at `{uri}`")
         stream = listener.connect()
-        assert await stream.receive_some(1) == b"\0"
+        if await stream.receive_some(1) != b"\0":
+            raise NoInstanceError(f"the instance at `{uri}` has closed the connection")
         client = Client(uri, stream, encoding="json")
         async with running(client):
             yield client
@@ -152,8 +166,8 @@ class SimulatedNetwork:
 class SimulatedProcess:
     """A process that does nothing for a while.
 
-    `sleep TIME` ends after that time (RFC 23), `echo WORDS` writes and ends, `true` and `false` end
-    at once; `stubborn TIME` sleeps, and ignores every signal but SIGKILL.
+    `sleep TIME` ends after that time (RFC 23), `true` and `false` end at once; `penstock-exec` is
+    an execution service.
     """
 
     def __init__(
@@ -161,19 +175,15 @@ class SimulatedProcess:
         pid: int,
         command: Sequence[str],
         environment: Mapping[str, str],
-        cores: IDset | None,
-        write: Callable[[bytes], None],
+        service: SimulatedExec | None = None,
     ) -> None:
         self.pid = pid
+        self.command = command
         self.environment = environment
-        self.cores = cores
+        self.service = service
         self.status: int | None = None
         self.ended = trio.Event()
         self.signals: list[int] = []
-        # Whether the instance that started it can still send signals.
-        self.controlled = True
-        self._command = command
-        self._write = write
         self._killed = trio.CancelScope()
 
     @property
@@ -183,13 +193,13 @@ class SimulatedProcess:
 
     async def run(self) -> None:
         """Runs the program to its end."""
-        program, *arguments = self._command
+        program, *arguments = self.command
         status = 1 << 8 if program == "false" else 0
         with self._killed:
-            if program in ("sleep", "stubborn"):
+            if program == "sleep":
                 await trio.sleep(parse_duration(arguments[0]))
-            elif program == "echo":
-                self._write(" ".join(arguments).encode() + b"\n")
+            elif self.service is not None:
+                await self.service.run()
         if self._killed.cancelled_caught:
             status = self.signals[-1]
         self.status = status
@@ -202,18 +212,12 @@ class SimulatedProcess:
         return self.returncode
 
     def signal(self, signum: int) -> None:
-        """Sends a signal in the name of the instance; all but SIGCONT end the process."""
-        if self.controlled and signum != signal.SIGCONT:
-            self.end(signum)
-
-    def end(self, signum: int) -> None:
-        """Delivers a signal that ends the process."""
-        if self.status is None:
+        """Sends a signal; all but SIGCONT end the process."""
+        if signum != signal.SIGCONT and self.status is None:
             self.signals.append(signum)
-            if self._command[0] != "stubborn" or signum == signal.SIGKILL:
-                self._killed.cancel()
+            self._killed.cancel()
 
-    signal_group = signal
+    end = signal_group = signal
 
     async def read(self) -> bytes:
         """Reads captured output: none."""
@@ -226,15 +230,20 @@ class SimulatedProcess:
 
 
 class SimulatedProcesses:
-    """Tasks and children of an instance; they survive it."""
+    """Children of an instance, and the tasks of its jobs; services and tasks survive it."""
 
-    def __init__(self, host: SimulatedHost, output: SimulatedOutput) -> None:
-        self.cpus = set(host.cores)
+    def __init__(self, host: SimulatedHost, network: SimulatedNetwork) -> None:
         self._host = host
+        self._network = network
         self.started: list[SimulatedProcess] = []
-        self._output = output
+        # The tasks by job.
+        self.tasks: dict[int, SimulatedProcess] = {}
         self._nursery: trio.Nursery | None = None
-        self._stopped = trio.Event()
+
+    @property
+    def services(self) -> list[SimulatedProcess]:
+        """The execution services, in the order of their start."""
+        return [process for process in self.started if process.service is not None]
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -247,46 +256,28 @@ class SimulatedProcesses:
         self,
         command: Sequence[str],
         environment: Mapping[str, str] | None,
-        write: Callable[[bytes], None],
-        cores: Iterable[int] | None = None,
+        service: SimulatedExec | None = None,
     ) -> SimulatedProcess:
         assert self._nursery is not None
         process = SimulatedProcess(
             FIRST_PID + len(self.started),
             command,
             dict(self._host.environment if environment is None else environment),
-            None if cores is None else IDset(cores),
-            write,
+            service,
         )
         self.started.append(process)
         self._nursery.start_soon(process.run)
         return process
 
-    def detach(self) -> None:
-        """Ignores the signals of the current instance from now on, as if it were killed."""
-        for process in self.started:
-            process.controlled = False
+    def _start_task(self, jobspec: dict[str, Any]) -> SimulatedProcess:
+        return self._start(jobspec["tasks"][0]["command"], {})
 
-    def is_directory(self, path: str) -> bool:
-        """Whether a task can have this working directory."""
-        return path.startswith("/") and path.isprintable()
-
-    def spawn(
-        self,
-        command: Sequence[str],
-        *,
-        environment: Mapping[str, str],
-        cwd: str | None,
-        stdout: int,
-        stderr: int,
-        cores: Iterable[int] | None,
-    ) -> SimulatedProcess:
-        """Starts a task."""
-        if command[0] not in PROGRAMS:
-            raise SpawnError(f"{command[0]}: command not found", NOT_FOUND)
-        return self._start(
-            command, environment, lambda data: self._output.write(stdout, data), cores
-        )
+    def _make_service(self, command: Sequence[str]) -> SimulatedExec:
+        assert "--take-over" in command
+        for service in self.services:
+            service.end(signal.SIGTERM)
+        uri = command[command.index("--uri") + 1]
+        return SimulatedExec(self._network, uri, self.tasks, self._start_task)
 
     @asynccontextmanager
     async def open(
@@ -297,139 +288,31 @@ class SimulatedProcesses:
         stdin: bool = True,
         capture: bool = False,
         new_session: bool = False,
+        outlives: bool = False,
     ) -> AsyncIterator[SimulatedProcess]:
         """Starts a child for the length of the block."""
-        process = self._start(command, environment, lambda _data: None)
+        service = self._make_service(command) if command[0] == EXEC_PROGRAM else None
+        process = self._start(command, environment, service)
         try:
             yield process
         finally:
-            process.signal(signal.SIGTERM)
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Reaps tasks until `stop`."""
-        self._stopped = trio.Event()
-        task_status.started()
-        with trio.CancelScope(shield=True):
-            await self._stopped.wait()
-
-    def stop(self) -> None:
-        """Ends `run`."""
-        self._stopped.set()
-
-    async def kill_escaped(self, _mark: bytes) -> None:
-        """Does nothing: simulated tasks start no other processes."""
-        await trio.lowlevel.checkpoint()
-
-    async def kill_orphans(self, mark: bytes) -> set[int]:
-        """Kills what is left of a job from before a restart."""
-        name, _, value = mark.decode().partition("=")
-        for process in self.started:
-            if process.environment.get(name) == value and process.status is None:
-                process.end(signal.SIGKILL)
-                await process.ended.wait()
-        return set()
+            if not outlives:
+                process.signal(signal.SIGTERM)
 
 
 class SimulatedOutput:
-    """Retained output in memory: a buffer for each job and stream."""
+    """Retained output: the jobs that have some."""
 
     def __init__(self) -> None:
-        self.files: dict[tuple[int, str], bytearray] = {}
-        self._handles: list[tuple[int, str]] = []
-        self._changed: dict[tuple[int, str], trio.Event] = {}
-
-    def create(self, _jobspec: Mapping[str, Any], job: int) -> SimulatedJobOutput:
-        """The output files of a job that starts."""
-        return SimulatedJobOutput(self, job)
-
-    def open(self, job: int, stream: str) -> int:
-        """Opens a stream to append to it."""
-        self.files.setdefault((job, stream), bytearray())
-        self._handles.append((job, stream))
-        return len(self._handles) - 1
-
-    def write(self, handle: int, data: bytes) -> None:
-        """Appends to an open stream."""
-        key = self._handles[handle]
-        self.files[key] += data
-        self._changed.pop(key, trio.Event()).set()
-
-    def changed(self, key: tuple[int, str]) -> trio.Event:
-        """The event that the next growth sets."""
-        return self._changed.setdefault(key, trio.Event())
-
-    def has(self, job: int) -> bool:
-        """Whether output of a job is retained."""
-        return job in self.jobs()
-
-    @contextmanager
-    def reader(self, job: int, stream: str) -> Iterator[SimulatedReader | None]:
-        """Opens a stream to read it."""
-        key = (job, stream)
-        yield SimulatedReader(self, key) if key in self.files else None
+        self.retained: set[int] = set()
 
     def jobs(self) -> list[int]:
         """The jobs with retained output."""
-        return sorted({job for job, _stream in self.files})
+        return sorted(self.retained)
 
     def remove(self, jobs: list[int]) -> None:
         """Removes the output of jobs."""
-        for key in [key for key in self.files if key[0] in jobs]:
-            del self.files[key]
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Allows readers to wait for changes."""
-        yield
-
-    async def run(self) -> None:
-        """Does nothing: `write` sets the events."""
-        await trio.sleep_forever()
-
-
-class SimulatedJobOutput:
-    """The output files of one job."""
-
-    redirected_to = None
-
-    def __init__(self, output: SimulatedOutput, job: int) -> None:
-        self._output = output
-        self._job = job
-
-    def open(self, _place: TaskPlacement) -> tuple[int, int]:
-        """Opens stdout and stderr."""
-        return self._output.open(self._job, "stdout"), self._output.open(self._job, "stderr")
-
-    def write_line(self, file: int, text: str) -> None:
-        """Writes a line of the instance's own."""
-        self._output.write(file, text.encode())
-
-    def retained_bytes(self) -> int:
-        """The size of the retained output."""
-        files = self._output.files.items()
-        return sum(len(data) for (job, _stream), data in files if job == self._job)
-
-    def close(self) -> None:
-        """Does nothing: handles are not scarce."""
-
-
-class SimulatedReader:
-    """Reads one stream of a job's output."""
-
-    def __init__(self, output: SimulatedOutput, key: tuple[int, str]) -> None:
-        self._output = output
-        self._key = key
-        self._position = 0
-
-    def read(self, size: int) -> bytes:
-        """The next bytes; `b""` at the current end."""
-        data = bytes(self._output.files[self._key][self._position : self._position + size])
-        self._position += len(data)
-        return data
-
-    def changed(self) -> trio.Event:
-        """The event that the next growth sets."""
-        return self._output.changed(self._key)
+        self.retained.difference_update(jobs)
 
 
 class SimulatedMachine:
@@ -446,7 +329,7 @@ class SimulatedMachine:
         self.network = SimulatedNetwork()
         self.output = SimulatedOutput()
         self.host = SimulatedHost()
-        self.processes = SimulatedProcesses(self.host, self.output)
+        self.processes = SimulatedProcesses(self.host, self.network)
         self.stop = trio.Event()
         # The instance that was started last.
         self.instance: Instance | None = None
@@ -482,7 +365,6 @@ class SimulatedMachine:
             network=self.network,
             open_manager=self._open_manager,
             children=self.processes,
-            tasks=self.processes,
             output=self.output,
             pmix_servers=self._no_pmix,
             stop_signals=self._stop_signals,
@@ -494,16 +376,15 @@ class SimulatedMachine:
 
 
 HOUR = 3600.0
-# The check of output sizes wakes up once a second: without it hours cost no more than seconds.
-NO_OUTPUT_CHECK = "[penstock.exec]\noutput-limit = 0\n"
 STATE = Path("/nowhere/state")
 OPTIONS = StartOptions(
     state=STATE,
     socket=STATE / "socket",
-    config=parse(NO_OUTPUT_CHECK),
+    config=Config(),
     nodes=2,
     cores=2,
     exec="local",
+    exec_program=Path(EXEC_PROGRAM),
     oversubscribe=True,
 )
 machine_numbers = itertools.count()

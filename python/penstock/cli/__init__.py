@@ -20,6 +20,8 @@ USAGE, NO_INSTANCE = 2, 69
 # The summaries are here, so that --help does not import the verbs.
 VERBS = {
     "start": ("start", "start an instance"),
+    "stop": ("stop", "stop an instance, with or without its jobs"),
+    "restart": ("restart", "start an instance again, while its jobs run on"),
     "submit": ("submit", "submit a job"),
     "run": ("run", "run a job: submit it, show its output, end with its exit code"),
     "batch": ("batch", "submit a script that runs in an instance of its own"),
@@ -60,7 +62,7 @@ VERBS = {
 GROUPS = {
     "jobs": (),
     "the instance": tuple(
-        "start queue resource services ping stats dmesg sched exec config uri".split()
+        "start stop restart queue resource services ping stats dmesg sched exec config uri".split()
     ),
     "simulation": ("sim",),
     "the library": ("idset", "hostlist", "R"),

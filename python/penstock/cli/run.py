@@ -7,7 +7,10 @@ import os
 import signal
 import sys
 import threading
+import time
+from collections import Counter
 from contextlib import contextmanager, suppress
+from errno import EHOSTUNREACH, ENOSYS
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_f58, topic
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.rows import JobRow
+
+# Attempts to read the output of a job whose execution service has ended.
+MAX_ATTEMPTS, RETRY_PAUSE_S = 50, 0.1
 
 SUMMARY = """Run a job: submit it, show its output, end with its exit code. Ctrl-C cancels the job.
 
@@ -58,23 +64,53 @@ def _show(client: Client, ids: list[int]) -> list[JobRow]:
     }
     requests[None] = (topic.job_list.WAIT, {"ids": ids})
     rows: list[JobRow] = []
+    # The errors of streams that have lost the execution service, by job.
+    interrupted: dict[int, int] = {}
+    # Bytes that were written, by job and stream.
+    written: Counter[tuple[int, str]] = Counter()
     for job, part in client.merge(requests):
-        if job is not None:
-            # An error means that nothing is kept: the output went to a file, or execution is
-            # simulated.
-            if not isinstance(part, RpcError):
-                _write(client.uri, ids, part)
-        elif isinstance(part, RpcError):
-            raise part
-        else:
+        if job is None:
+            if isinstance(part, RpcError):
+                raise part
             rows += part["jobs"]
+        elif not isinstance(part, RpcError):
+            data = base64.b64decode(part["data"])
+            written[job, part["stream"]] += len(data)
+            _write(client.uri, ids, part["stream"], data)
+        elif part.errno in (EHOSTUNREACH, ENOSYS):
+            interrupted[job] = part.errno
+        # Another error means that nothing is retained, because the output went to a file.
+    for job, errnum in interrupted.items():
+        # ENOSYS: simulated execution, which retains nothing, or the service was being started.
+        attempts = MAX_ATTEMPTS if errnum == EHOSTUNREACH else 1
+        _show_rest(client, ids, job, written, attempts)
     return rows
 
 
-def _write(uri: str, ids: list[int], part: dict[str, Any]) -> None:
-    file = (sys.stdout if part["stream"] == "stdout" else sys.stderr).buffer
+def _show_rest(
+    client: Client, ids: list[int], job: int, written: Counter[tuple[int, str]], attempts: int
+) -> None:
+    """Shows the output of a job from where the connection to its execution service was lost."""
+    for attempt in range(attempts):
+        time.sleep(RETRY_PAUSE_S if attempt else 0.0)
+        read: Counter[str] = Counter()
+        try:
+            for stream, data in client.output(job):
+                new = data[max(written[job, stream] - read[stream], 0) :]
+                read[stream] += len(data)
+                written[job, stream] += len(new)
+                _write(client.uri, ids, stream, new)
+        except RpcError as error:
+            if error.errno not in (EHOSTUNREACH, ENOSYS):
+                return
+        else:
+            return
+
+
+def _write(uri: str, ids: list[int], stream: str, data: bytes) -> None:
+    file = (sys.stdout if stream == "stdout" else sys.stderr).buffer
     try:
-        file.write(base64.b64decode(part["data"]))
+        file.write(data)
         file.flush()
     except BrokenPipeError:
         # The reader of the output is gone: the jobs end as a pipeline would.

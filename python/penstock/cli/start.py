@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, get_args
 
 from penstock import paths
 from penstock.cli.arguments import queue_policy
+from penstock.cli.exec import find_program
 from penstock.cli.logformat import log_to_stderr
 from penstock.config import Config, load
 from penstock.config.tables import SchedulerMode, SchedulerSettings, Selection
 from penstock.errors import StartError
-from penstock.instance.startup import MAX_SOCKET_PATH_BYTES, StartOptions
+from penstock.instance.startup import MAX_SOCKET_PATH_BYTES, ExecMode, StartOptions
 
 if TYPE_CHECKING:
     import argparse
@@ -45,7 +46,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("--gpus", type=int, metavar="N", help="gpus of a simulated node (default 0)")
     add(
         "--exec",
-        choices=["local", "sim", "none"],
+        choices=get_args(ExecMode),
         help="run jobs as processes, simulate them, or leave them to a service that sends "
         "exec-hello (default local; sim for simulated nodes)",
     )
@@ -96,7 +97,14 @@ def main(args: argparse.Namespace) -> int:
 
     parent = _parent(args, config)
     with ExitStack() as stack:
-        return run(_options(args, config, parent, stack))
+        code = run(_options(args, config, parent, stack))
+    if code is not None:
+        return code
+    # `penstock restart`: the same command line, of the Penstock that is installed by now.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    return None
 
 
 def _parent(args: argparse.Namespace, config: Config) -> Parent | None:
@@ -133,7 +141,7 @@ def _problem(args: argparse.Namespace) -> str | None:
     ):
         if number is not None and number < least:
             return f"{name}: expected at least {least}, found {number}"
-    if args.script and not (os.environ.get("PENSTOCK_JOB_ID") or os.environ.get("FLUX_JOB_ID")):
+    if args.script and not _in_job():
         return "--script: this is no job\nhint: submit a script with `penstock batch`"
     if simulated and args.exec == "local" and not args.oversubscribe:
         return (
@@ -143,9 +151,14 @@ def _problem(args: argparse.Namespace) -> str | None:
     return None
 
 
+def _in_job() -> bool:
+    return bool(os.environ.get("PENSTOCK_JOB_ID") or os.environ.get("FLUX_JOB_ID"))
+
+
 def _options(
     args: argparse.Namespace, config: Config, parent: Parent | None, stack: ExitStack
 ) -> StartOptions:
+    is_temporary = _in_job() and not (args.state or config.penstock.state)
     state, socket = _places(args, config, stack)
     options = StartOptions(
         state=state,
@@ -158,6 +171,7 @@ def _options(
         sched=args.sched or config.penstock.scheduler.mode,
         command=tuple(args.command),
         parent=parent,
+        is_temporary=is_temporary,
     )
     oversubscribe = args.oversubscribe or config.penstock.exec.oversubscribe
     if parent is not None and options.inherits:
@@ -172,10 +186,12 @@ def _options(
     )
     if args.script:
         options = dataclasses.replace(options, command=_with_script(options, stack))
+    execution: ExecMode = args.exec or ("sim" if simulated else "local")
     return dataclasses.replace(
         options,
         config=dataclasses.replace(config, penstock=settings),
-        exec=args.exec or ("sim" if simulated else "local"),
+        exec=execution,
+        exec_program=Path(find_program()) if execution == "local" else None,
         oversubscribe=oversubscribe,
     )
 
@@ -197,7 +213,7 @@ def _places(args: argparse.Namespace, config: Config, stack: ExitStack) -> tuple
     """The state directory and the socket; those of an instance in a job are its own."""
     state = args.state or config.penstock.state
     socket = args.socket or config.penstock.socket
-    if os.environ.get("PENSTOCK_JOB_ID") or os.environ.get("FLUX_JOB_ID"):
+    if _in_job():
         state = state or _temporary(stack)
         socket = socket or state / "socket"
         if len(os.fsencode(socket.absolute())) > MAX_SOCKET_PATH_BYTES and not args.socket:

@@ -884,6 +884,13 @@ class Methods:
         return void_call(topics.log.CLEAR, {} if upto is None else {"upto": upto})
 
     @request
-    def shutdown(self) -> Call[None]:
-        """Stops the instance: running jobs are cancelled, pending ones stay for its next start."""
-        return void_call(topics.broker.SHUTDOWN)
+    def shutdown(self, *, keep_running: bool = False, restart: bool = False) -> Call[None]:
+        """Stops the instance: running jobs are cancelled, pending ones stay for its next start.
+
+        Args:
+            keep_running: Running jobs continue; the next start reattaches them.
+            restart: The instance starts again with the same options; running jobs continue.
+        """
+        flags = {"keep_running": keep_running, "restart": restart}
+        payload = {name: True for name, is_set in flags.items() if is_set}
+        return void_call(topics.broker.SHUTDOWN, payload or None)

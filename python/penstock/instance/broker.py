@@ -33,6 +33,8 @@ READ_SIZE = WRITE_SIZE = 256 * 1024
 BACKPRESSURE_BYTES = 1024 * 1024
 # A client with more unread bytes is disconnected.
 MAX_UNSENT_BYTES = 256 * 1024 * 1024
+# Seconds in which clients get the last responses of an instance that ends.
+SEND_TIMEOUT_S = 1.0
 
 
 class Service(Protocol):
@@ -93,7 +95,7 @@ class Broker:
         self._router = Router(self.uuid, owner)
         self._services: dict[int, _Attached] = {}
         self._uuids: dict[int, bytes] = {}
-        self._watcher: Callable[[dict[str, bytes]], None] | None = None
+        self._watchers: list[Callable[[dict[str, bytes]], None]] = []
         self._sockets: dict[int, _SocketPeer] = {}
         self._rounds: deque[tuple[int, Batch]] = deque()
         self._wake = trio.Event()
@@ -181,24 +183,27 @@ class Broker:
     def add_service(self, name: str, peer: int) -> int:
         """Registers a service for a peer. Returns an errno, 0 for success."""
         errnum = self._router.add_service(name, peer)
-        self._notify_watcher()
+        self._notify_watchers()
         return errnum
 
     def remove_service(self, name: str, peer: int) -> int:
         """Removes a peer's service. Returns an errno, 0 for success."""
         errnum = self._router.remove_service(name, peer)
-        self._notify_watcher()
+        self._notify_watchers()
         return errnum
 
     def watch_services(self, watcher: Callable[[dict[str, bytes]], None]) -> None:
         """Calls a function, now and after every change, with the route of each service's peer."""
-        self._watcher = watcher
-        self._notify_watcher()
+        self._watchers.append(watcher)
+        watcher(self._service_routes())
 
-    def _notify_watcher(self) -> None:
-        if self._watcher is not None:
-            services = self._router.services()
-            self._watcher({name: self._uuids[peer] for name, peer in services})
+    def _service_routes(self) -> dict[str, bytes]:
+        return {name: self._uuids[peer] for name, peer in self._router.services()}
+
+    def _notify_watchers(self) -> None:
+        routes = self._service_routes()
+        for watcher in self._watchers:
+            watcher(routes)
 
     def subscribe(self, peer: int, prefix: str) -> None:
         """Sends a peer the events whose topic starts with `prefix`."""
@@ -264,6 +269,13 @@ class Broker:
                     self._fail(attached)
         return bool(self._rounds)
 
+    async def send_posted(self) -> None:
+        """Returns when the posted messages have been sent, except to clients that do not read."""
+        self.run_round()
+        with trio.move_on_after(SEND_TIMEOUT_S):
+            for remote in list(self._sockets.values()):
+                await remote.wait_sent()
+
     def _deliver(self, deliveries: list[tuple[int, Batch]]) -> None:
         for peer, batch in deliveries:
             attached = self._services.get(peer)
@@ -318,15 +330,15 @@ class Broker:
         elif peer in self._services:
             self._fail(self._services[peer])
 
-    def _add_peer(self, peer: int, userid: int, roles: int) -> None:
+    def _add_peer(self, peer: int, userid: int, roles: int, *, remote: bool = False) -> None:
         route = self._make_uuid()
         self._uuids[peer] = route.encode()
-        self._router.add_peer(peer, route, userid, roles)
+        self._router.add_peer(peer, route, userid, roles, remote=remote)
 
     def _remove_peer(self, peer: int) -> None:
         notices = self._router.remove_peer(peer)
         del self._uuids[peer]
-        self._notify_watcher()
+        self._notify_watchers()
         self._deliver(notices)
         self.nudge()
 
@@ -384,7 +396,7 @@ class Broker:
         number = self._number()
         # Root acts as the owner, not as another user with jobs of its own.
         userid = self.owner if roles & ROLE_OWNER else uid
-        self._add_peer(number, userid, roles)
+        self._add_peer(number, userid, roles, remote=True)
         peer = _SocketPeer(stream, pid, uid, self.nudge)
         self._sockets[number] = peer
         try:
@@ -483,6 +495,11 @@ class _SocketPeer:
         # Messages posted just now are queued first.
         await trio.lowlevel.checkpoint()
         while self.unsent > BACKPRESSURE_BYTES and not self.scope.cancel_called:
+            await self._sent.wait()
+
+    async def wait_sent(self) -> None:
+        """Returns when nothing is unsent."""
+        while self.unsent and not self.scope.cancel_called:
             await self._sent.wait()
 
 

@@ -10,6 +10,7 @@ from penstock._core import (
     ConfigReloadRequest,
     NameRequest,
     ServiceRequest,
+    ShutdownRequest,
     SubscriptionRequest,
     topic,
 )
@@ -32,7 +33,7 @@ class ControlService:
         broker: the broker.
         attributes: values for `attr.get`.
         config: the effective configuration for `config.get`.
-        shut_down: called by `broker.shutdown`.
+        shut_down: called by `broker.shutdown`; raises `Error` if it cannot be done as requested.
         reload: called by `config.reload` with the tables of a new configuration; returns the
             effective configuration and the keys that differ, or raises `Error` without a change.
     """
@@ -46,7 +47,7 @@ class ControlService:
         *,
         attributes: dict[str, str],
         config: dict[str, Any],
-        shut_down: Callable[[], None],
+        shut_down: Callable[[ShutdownRequest], None],
         reload: Callable[[dict[str, Any]], tuple[Config, list[str]]] | None = None,
     ) -> None:
         self._broker = broker
@@ -157,4 +158,8 @@ class ControlService:
 
     def _shutdown(self, request: Message) -> None:
         require_owner(request, self._broker.owner)
-        self._shut_down()
+        shutdown = ShutdownRequest.read(request)
+        try:
+            self._shut_down(shutdown)
+        except Error as error:
+            raise RequestError(errno.EINVAL, str(error)) from error

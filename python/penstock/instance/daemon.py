@@ -7,7 +7,7 @@ import json
 import logging
 import signal
 import sys
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,22 +23,24 @@ from penstock.instance.broker import Broker
 from penstock.instance.config_reload import check_queues, merge, queues_lost
 from penstock.instance.control import ControlService
 from penstock.instance.environment import command_environment
+from penstock.instance.exec_process import ExecProcess
 from penstock.instance.hooks import HookService
 from penstock.instance.host import host_system
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.log_service import LogService
 from penstock.instance.output_retention import OutputRetention
 from penstock.instance.parent_instance import ParentLink
+from penstock.instance.pmix_service import PmixService
 from penstock.instance.resource import ResourceService
 from penstock.instance.services import ManagerService, MockExecService, SchedulerService
 from penstock.instance.settings import manager_settings, scheduler_settings
 from penstock.instance.supervision import Backoff, contain, supervise
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
+    from penstock._core import ShutdownRequest
     from penstock.config import Config
-    from penstock.instance.exec_service import LocalExecService
     from penstock.instance.startup import StartOptions
     from penstock.instance.system import ChildProcess, Host, System
     from penstock.rows import JobRow
@@ -52,14 +54,14 @@ STATS = raw_call(topic.job_list.JOB_STATS, {})
 SHUTDOWN_MARGIN_S = 5.0
 
 
-def run(options: StartOptions) -> int:
+def run(options: StartOptions) -> int | None:
     """Runs an instance until it is stopped, or until its command ends.
 
     Args:
         options: from the command line and the configuration.
 
     Returns:
-        The exit code of the command; 0 without one.
+        The exit code of the command, 0 without one; None if the instance is to be started again.
 
     Raises:
         StartError: another instance uses the state directory or the socket.
@@ -78,7 +80,7 @@ def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first_leaf(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-async def _run(options: StartOptions) -> int:
+async def _run(options: StartOptions) -> int | None:
     system = host_system(options)
     with system.host.claim(options.state, options.socket):
         return await Instance(options, system).run()
@@ -98,7 +100,8 @@ class Instance:
         self._uri = f"local://{options.socket}"
         self._resources = _inventory(options, system.host)
         self._stopping = trio.Event()
-        self._local_exec: LocalExecService | None = None
+        self._keep_running = self._restart = False
+        self._exec: ExecProcess | None = None
         # The settings that the scheduler was sent last.
         self._scheduler_sent = ""
         config = options.config
@@ -127,7 +130,7 @@ class Instance:
                 **_nesting(options),
             },
             config=options.config.to_dict(),
-            shut_down=self._stopping.set,
+            shut_down=self._shut_down,
             reload=self._reload,
         )
         self._log = LogService(broker)
@@ -136,9 +139,30 @@ class Instance:
         self._jobs = ManagerService(broker, self._manager, self._retention.purge)
         hooks = options.config.job_manager
         self._hooks = HookService(broker, hooks, uri=self._uri, system=system)
+        self._pmix = PmixService(broker, system.pmix_servers)
         self._resource = ResourceService(
             broker, self._manager, self._resources, options.config.resource, self._admit
         )
+
+    def _shut_down(self, request: ShutdownRequest) -> None:
+        """Stops the instance.
+
+        Raises:
+            StartError: its jobs cannot run on without it, or it cannot be started again.
+        """
+        keep_running = request.keep_running or request.restart
+        if keep_running and self._options.is_temporary:
+            raise StartError(
+                "the state of the instance is temporary: its jobs end with it\n"
+                "hint: start it with `--state DIR`"
+            )
+        if request.restart and self._options.command:
+            raise StartError(
+                "the instance runs a command, which would run twice\n"
+                "hint: end the instance by `penstock stop --keep-running`, and start it again"
+            )
+        self._restart, self._keep_running = request.restart, keep_running
+        self._stopping.set()
 
     def _admit(self, resources: ResourceSet) -> None:
         """Rejects resources on which this instance cannot run jobs.
@@ -174,8 +198,8 @@ class Instance:
         except Error:
             self._set_manager(new, old)
             raise
-        if self._local_exec is not None:
-            self._local_exec.set_settings(config.penstock.exec)
+        if self._exec is not None:
+            self._exec.set_settings(config.penstock.exec)
         self._options = new
         self._set_scheduler()
         log.info("configuration: %s", ", ".join(changed) or "unchanged")
@@ -202,8 +226,8 @@ class Instance:
             self._broker.nudge()
         self._hooks.set_settings(after.config.job_manager)
 
-    async def run(self) -> int:
-        """Serves until stopped; returns the exit code."""
+    async def run(self) -> int | None:
+        """Serves until stopped; returns the exit code, None if it is to be started again."""
         options, network = self._options, self._system.network
         self._attach_services()
         mode = 0o777 if options.config.access.allow_guest_user else 0o700
@@ -214,32 +238,38 @@ class Instance:
             self._supervise(nursery, "broker", self._broker.pump, fatal=(StoreError,))
             self._supervise(nursery, "job manager", self._jobs.run)
             self._supervise(nursery, "hooks", self._hooks.run)
-            for service in (self._control, self._hooks, self._log):
+            self._supervise(nursery, "PMIx servers", self._pmix.run)
+            for service in (self._control, self._hooks, self._log, self._pmix):
                 name = f"restarts of {type(service).__name__}"
                 self._supervise(nursery, name, service.restarts.run)
             self._supervise(nursery, "output retention", self._retention.run)
             self._supervise(nursery, "log", self._log.run)
             nursery.start_soon(self._watch_signals)
-            async with self._execution(nursery):
-                await nursery.start(self._broker.listen, listener, network.credentials)
-                log.info("%s: %s", self._uri, self._resources.summary())
-                stats = self._jobs.do(STATS)
-                for problem in queues_lost(options.config, stats):
-                    log.warning("%s", problem)
-                if options.parent is not None:
-                    link = ParentLink(
-                        self._broker,
-                        options.parent,
-                        self._uri,
-                        inherits=options.inherits,
-                        network=network,
-                    )
-                    nursery.start_soon(contain, "link to the parent", link.run)
-                code = await self._serve(nursery)
-                await self._wind_down()
+            self._start_execution(nursery)
+            await nursery.start(self._broker.listen, listener, network.credentials)
+            log.info("%s: %s", self._uri, self._resources.summary())
+            stats = self._jobs.do(STATS)
+            for problem in queues_lost(options.config, stats):
+                log.warning("%s", problem)
+            if options.parent is not None:
+                link = ParentLink(
+                    self._broker,
+                    options.parent,
+                    self._uri,
+                    inherits=options.inherits,
+                    network=network,
+                )
+                nursery.start_soon(contain, "link to the parent", link.run)
+            code = await self._serve(nursery)
+            await self._wind_down()
+            await self._broker.send_posted()
             nursery.cancel_scope.cancel()
         self._manager.flush()
-        return code
+        # The service of jobs that run on enforces their limits until the next start. At a restart,
+        # that is now: the next daemon starts its own.
+        if self._exec is not None and (self._restart or not self._keep_running):
+            await self._exec.end(at_once=self._restart)
+        return None if self._restart else code
 
     def _supervise(
         self,
@@ -251,29 +281,25 @@ class Instance:
     ) -> None:
         nursery.start_soon(supervise, name, run, self._system.clock, fatal)
 
-    @asynccontextmanager
-    async def _execution(self, nursery: trio.Nursery) -> AsyncIterator[None]:
-        """Attaches the execution service, simulated or local, if it is to be in the daemon."""
+    def _start_execution(self, nursery: trio.Nursery) -> None:
+        """Starts the execution service, simulated or as a process, unless there is to be none."""
         options = self._options
         if options.exec == "sim":
             mock = MockExecService(self._broker, EXEC_NAME)
             self._supervise(nursery, "simulated execution", mock.run)
-        if options.exec != "local":
-            yield
-            return
-        from penstock.instance.exec_service import LocalExecService
-
-        service = LocalExecService(
-            self._broker,
-            EXEC_NAME,
-            uri=self._uri,
-            settings=options.config.penstock.exec,
-            oversubscribe=options.oversubscribe or _flux_counts(options),
-            system=self._system,
-        )
-        self._local_exec = service
-        async with service.running():
-            yield
+        if options.exec == "local":
+            if options.exec_program is None:
+                raise StartError("no program `penstock-exec`, which runs the jobs")
+            self._exec = ExecProcess(
+                self._broker,
+                options.exec_program,
+                options.exec_directory,
+                uri=self._uri,
+                settings=options.config.penstock.exec,
+                oversubscribe=options.oversubscribe or _flux_counts(options),
+                system=self._system,
+            )
+            self._supervise(nursery, "execution service", self._exec.run)
 
     async def _serve(self, nursery: trio.Nursery) -> int:
         """Runs the scheduler, and the command if there is one, until the instance is to stop."""
@@ -287,6 +313,9 @@ class Instance:
         if not self._options.command:
             await self._stopping.wait()
             return 0
+        if self._exec is not None:
+            # A command that requests output at once finds the service.
+            await self._exec.wait_for_start()
         return await self._run_command(self._options.command)
 
     async def _run_command(self, command: tuple[str, ...]) -> int:
@@ -343,12 +372,15 @@ class Instance:
                 self._stopping.set()
 
     async def _wind_down(self) -> None:
-        """Ends running jobs; pending jobs stay in the store for the next start."""
+        """Ends running jobs, unless they are to run on; pending jobs stay in the store."""
         # Resources that the running jobs free must not start pending ones.
         self._manager.stop_scheduling()
-        if self._options.exec == "none":
-            # Jobs of an external service run on; it reattaches them at the next start.
-            return
+        # Jobs of an external service run on; it reattaches them at the next start.
+        if self._options.exec != "none" and not self._keep_running:
+            await self._cancel_running()
+
+    async def _cancel_running(self) -> None:
+        """Cancels the running jobs and waits for their end."""
         client = InternalClient(self._broker)
         rows: list[JobRow] = []
         running = Methods.iter_jobs.call(constraint={"states": ["running"]}, attrs=["id"])

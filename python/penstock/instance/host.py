@@ -16,13 +16,12 @@ from penstock import inventory
 from penstock._core import JobManager
 from penstock.clock import SystemClock
 from penstock.errors import StartError
-from penstock.instance.output_files import JobOutputs
 from penstock.instance.pmix_server import PmixServers
 from penstock.instance.processes import Children
+from penstock.instance.retained_output import OutputDirectories
 from penstock.instance.sockets import UnixSockets
 from penstock.instance.startup import MAX_SOCKET_PATH_BYTES
 from penstock.instance.system import System
-from penstock.instance.task_processes import TaskProcesses
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -53,8 +52,7 @@ def host_system(options: StartOptions) -> System:
         network=UnixSockets(),
         open_manager=open_manager,
         children=children,
-        tasks=TaskProcesses(children),
-        output=JobOutputs(options.state / "output"),
+        output=OutputDirectories(options.exec_directory / "output"),
         pmix_servers=PmixServers(children, os.urandom),
         stop_signals=_stop_signals,
         in_thread=_in_thread,

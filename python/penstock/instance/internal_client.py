@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
+from penstock._core import Message
 from penstock.client.outstanding import Outstanding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from penstock._core import Batch, Message
+    from penstock._core import Batch
     from penstock.client.calls import AnyCall, StreamCall
     from penstock.instance.broker import Broker
 
@@ -47,6 +49,17 @@ class InternalClient:
 
         self.send(call, take)
         return ended
+
+    @contextmanager
+    def responses(self, call: AnyCall[Any]) -> Iterator[trio.MemoryReceiveChannel[Message]]:
+        """Sends a request; the responses come by the channel."""
+        send, receive = trio.open_memory_channel[Message](float("inf"))
+        request = self._outstanding.request(send.send_nowait, call)
+        try:
+            self._broker.post_messages(self._peer, [request])
+            yield receive
+        finally:
+            self._outstanding.leave(request.matchtag)
 
     def deliver(self, batch: Batch) -> None:
         """Reads responses."""

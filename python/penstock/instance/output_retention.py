@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from penstock._core import JobManager
-    from penstock.instance.system import OutputDirectory
+    from penstock.instance.system import RetainedOutput
 
 
 class OutputRetention:
@@ -25,7 +25,7 @@ class OutputRetention:
 
     def __init__(
         self,
-        output: OutputDirectory,
+        output: RetainedOutput,
         manager: JobManager,
         in_thread: Callable[[Callable[[], None]], Awaitable[None]],
     ) -> None:

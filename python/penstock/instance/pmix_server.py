@@ -34,12 +34,11 @@ from penstock.instance.requests import printable
 from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from penstock._core import TaskPlacement
     from penstock.instance.processes import Children
-    from penstock.instance.system import PmixClients, SendRequest
+    from penstock.instance.system import PmixClients, PmixTask, SendRequest
 
 log = logging.getLogger("penstock.exec")
 
@@ -63,12 +62,6 @@ def find_server() -> Path | None:
     return Path(found) if found is not None else None
 
 
-def is_requested(jobspec: Mapping[str, Any]) -> bool:
-    """Whether a job requests a server, by the shell option `pmix`."""
-    options = jobspec["attributes"]["system"].get("shell", {}).get("options", {})
-    return options.get("pmix") not in (None, False, 0, "off")
-
-
 class PmixServers:
     """Starts PMIx servers on this machine.
 
@@ -84,7 +77,7 @@ class PmixServers:
     def __call__(
         self,
         job: int,
-        places: Sequence[TaskPlacement],
+        tasks: Sequence[PmixTask],
         *,
         send_request: SendRequest,
         fail: Callable[[str, str], None],
@@ -94,7 +87,7 @@ class PmixServers:
         namespace = f"penstock-{self._random_bytes(16).hex()}"
         return _serving(
             job,
-            places,
+            tasks,
             namespace,
             send_request=send_request,
             fail=fail,
@@ -106,7 +99,7 @@ class PmixServers:
 @asynccontextmanager
 async def _serving(
     job: int,
-    places: Sequence[TaskPlacement],
+    tasks: Sequence[PmixTask],
     namespace: str,
     *,
     send_request: SendRequest,
@@ -140,7 +133,7 @@ async def _serving(
                 # Only the server has its end open: its exit closes the socket.
                 theirs.close()
                 link = Link(job, stream, send_request, fail)
-                description = describe(job, places, namespace, directory)
+                description = describe(job, tasks, namespace, directory)
                 try:
                     start_soon(link.run)
                     yield await link.start(description), link.task_ended
@@ -159,17 +152,15 @@ async def _end(process: trio.Process, job: int) -> None:
         log.warning("job %s: its PMIx server does not end", fluid_f58(job))
 
 
-def describe(
-    job: int, places: Sequence[TaskPlacement], namespace: str, directory: str
-) -> dict[str, Any]:
+def describe(job: int, tasks: Sequence[PmixTask], namespace: str, directory: str) -> dict[str, Any]:
     """The payload of `pmix.start`, which describes a job to its server.
 
     All tasks are local, whatever their nodes: nodes can be simulated.
     """
     nodes: dict[str, list[int]] = {}
-    for place in places:
-        nodes.setdefault(place.host, []).append(place.rank)
-    ranks = [place.rank for place in places]
+    for task in tasks:
+        nodes.setdefault(task.host, []).append(task.rank)
+    ranks = [task.rank for task in tasks]
     return {
         "namespace": namespace,
         "job": fluid_f58(job),

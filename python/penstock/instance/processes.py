@@ -59,16 +59,7 @@ class Child:
 
 
 class Children:
-    """Starts the instance's own processes: `ChildProcesses`. The reaper of tasks ignores them."""
-
-    def __init__(self) -> None:
-        self._pids: set[int] = set()
-        self._opening = 0
-
-    @property
-    def pids(self) -> set[int] | None:
-        """The processes; None while one is being started, because its id is not known yet."""
-        return None if self._opening else set(self._pids)
+    """Starts the instance's own processes: `ChildProcesses`."""
 
     @asynccontextmanager
     async def open(
@@ -79,6 +70,7 @@ class Children:
         stdin: bool = True,
         capture: bool = False,
         new_session: bool = False,
+        outlives: bool = False,
     ) -> AsyncIterator[Child]:
         async with self.open_with_descriptors(
             command,
@@ -87,6 +79,7 @@ class Children:
             stdout=subprocess.PIPE if capture else None,
             stderr=subprocess.STDOUT if capture else None,
             new_session=new_session,
+            outlives=outlives,
         ) as process:
             yield Child(process)
 
@@ -100,6 +93,7 @@ class Children:
         stdout: int | None = None,
         stderr: int | None = None,
         new_session: bool = False,
+        outlives: bool = False,
         pass_fds: Sequence[int] = (),
     ) -> AsyncIterator[trio.Process]:
         """Starts a process, as `open` does, with descriptors as `subprocess.Popen` takes them.
@@ -107,25 +101,18 @@ class Children:
         Raises:
             OSError: the process cannot be started.
         """
-        self._opening += 1
-        try:
-            process = await trio.lowlevel.open_process(
-                command,
-                env=environment,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=new_session,
-                pass_fds=pass_fds,
-            )
-            self._pids.add(process.pid)
-        finally:
-            self._opening -= 1
+        process = await trio.lowlevel.open_process(
+            command,
+            env=environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=new_session,
+            pass_fds=pass_fds,
+        )
         try:
             yield process
         finally:
             # If the instance fails, the process has no instance to talk to.
-            if process.returncode is None:
+            if process.returncode is None and not outlives:
                 process.terminate()
-            else:
-                self._pids.discard(process.pid)

@@ -12,13 +12,19 @@ if TYPE_CHECKING:
     from penstock.config.tables import SchedulerMode
     from penstock.instance.parent_instance import Parent
 
+ExecMode = Literal["local", "sim", "none"]
+
 # The longest path in a `sockaddr_un` (unix(7)), without the NUL.
 MAX_SOCKET_PATH_BYTES = 107
 
 
 @dataclass(frozen=True)
 class StartOptions:
-    """The options of `penstock start`, checked, with configuration and defaults filled in."""
+    """The options of `penstock start`, checked, with configuration and defaults filled in.
+
+    `exec_program` is the path of `penstock-exec`, which `--exec local` needs. `is_temporary` says
+    that the state is removed when the instance ends.
+    """
 
     state: Path
     socket: Path
@@ -27,11 +33,18 @@ class StartOptions:
     nodes: int | None = None
     cores: int | None = None
     gpus: int | None = None
-    exec: Literal["local", "sim", "none"] = "local"
+    exec: ExecMode = "local"
+    exec_program: Path | None = None
     oversubscribe: bool = False
     sched: SchedulerMode = "inside"
     command: tuple[str, ...] = ()
     parent: Parent | None = None
+    is_temporary: bool = False
+
+    @property
+    def exec_directory(self) -> Path:
+        """The directory of the execution service: its journal, reaper and retained output."""
+        return self.state / "exec"
 
     @property
     def inherits(self) -> bool:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from pathlib import Path
 
     import trio
 
-    from penstock._core import JobManager, Message, ResourceSet, TaskPlacement
+    from penstock._core import JobManager, Message, ResourceSet
     from penstock.aclient import Client
     from penstock.client.calls import AnyCall
     from penstock.clock import Clock
@@ -112,7 +112,7 @@ class ChildProcess(Protocol):
 
 
 class ChildProcesses(Protocol):
-    """Starts processes that belong to the instance: its command, its scheduler, hooks."""
+    """Starts the instance's processes: its command, scheduler, execution service, hooks."""
 
     def open(
         self,
@@ -122,6 +122,7 @@ class ChildProcesses(Protocol):
         stdin: bool = True,
         capture: bool = False,
         new_session: bool = False,
+        outlives: bool = False,
     ) -> AbstractAsyncContextManager[ChildProcess]:
         """Starts a process; at the end of the block it is terminated if it has not ended.
 
@@ -131,137 +132,15 @@ class ChildProcesses(Protocol):
             stdin: whether the process inherits the standard input; it is empty otherwise.
             capture: whether `read` gets standard output and error; they are inherited otherwise.
             new_session: whether the process leads a session of its own.
+            outlives: whether it is left running at the end of the block.
 
         Raises:
             OSError: the process cannot be started.
         """
 
 
-class Task(Protocol):
-    """A task: one process of a job, and the process group that it leads."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-
-    @property
-    def status(self) -> int | None:
-        """Its wait status; None until it is reaped."""
-
-    @property
-    def ended(self) -> trio.Event:
-        """Set when it is reaped."""
-
-    def signal(self, signum: int) -> None:
-        """Sends a signal to the task's process group, if the task has not been reaped."""
-
-
-class Tasks(Protocol):
-    """Spawns and reaps the tasks of jobs."""
-
-    @property
-    def cpus(self) -> Collection[int]:
-        """The CPUs that tasks can be bound to."""
-
-    def is_directory(self, path: str) -> bool:
-        """Whether a task can have this working directory."""
-
-    def spawn(
-        self,
-        command: Sequence[str],
-        *,
-        environment: Mapping[str, str],
-        cwd: str | None,
-        stdout: int,
-        stderr: int,
-        cores: Iterable[int] | None,
-    ) -> Task:
-        """Starts a task in a process group of its own.
-
-        Args:
-            command: program and arguments; the program is looked up on the task's own `PATH`.
-            environment: the whole environment.
-            cwd: working directory.
-            stdout: a file of `OutputFiles`.
-            stderr: a file of `OutputFiles`.
-            cores: the CPUs that the task may run on; None for any.
-
-        Raises:
-            SpawnError: there is no such program, or it cannot be executed.
-        """
-
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Reaps tasks until `stop`, even if the nursery is cancelled."""
-
-    def stop(self) -> None:
-        """Ends `run`."""
-
-    async def kill_escaped(self, mark: bytes) -> None:
-        """Kills and reaps the processes of a job that have left their groups.
-
-        Args:
-            mark: the entry of the environment that marks the job's processes.
-
-        Raises:
-            OSError: the processes cannot be listed.
-        """
-
-    async def kill_orphans(self, mark: bytes) -> set[int]:
-        """Kills the remaining processes of a job from before a restart.
-
-        Args:
-            mark: the entry of the environment that marks the job's processes.
-
-        Returns:
-            The processes that are still there.
-        """
-
-
-class OutputFiles(Protocol):
-    """The open output files of one job."""
-
-    @property
-    def redirected_to(self) -> str | None:
-        """The template of the file for stdout; None if the instance retains the output."""
-
-    def open(self, place: TaskPlacement) -> tuple[int, int]:
-        """Opens the files for a task's stdout and stderr, or finds them open.
-
-        Raises:
-            OutputError: a file cannot be opened, or its template cannot be filled in.
-        """
-
-    def write_line(self, file: int, text: str) -> None:
-        """Writes a line of the instance's own to a task's output, if that cannot block."""
-
-    def retained_bytes(self) -> int:
-        """The size of the retained output."""
-
-    def close(self) -> None:
-        """Closes the instance's descriptors; the tasks have theirs."""
-
-
-class OutputReader(Protocol):
-    """Reads one stream of a job's retained output."""
-
-    def read(self, size: int) -> bytes:
-        """The next bytes; `b""` at the current end."""
-
-    def changed(self) -> trio.Event:
-        """The event that the next growth sets. Take it before reading."""
-
-
-class OutputDirectory(Protocol):
-    """The retained output of all jobs."""
-
-    def create(self, jobspec: Mapping[str, Any], job: int) -> OutputFiles:
-        """The output files of a job that starts."""
-
-    def has(self, job: int) -> bool:
-        """Whether output of a job is retained."""
-
-    def reader(self, job: int, stream: str) -> AbstractContextManager[OutputReader | None]:
-        """Opens a stream of a job's output; None if the job has written none."""
+class RetainedOutput(Protocol):
+    """The output of jobs that the execution service of this machine retains."""
 
     def jobs(self) -> list[int]:
         """The jobs with retained output."""
@@ -269,11 +148,13 @@ class OutputDirectory(Protocol):
     def remove(self, jobs: list[int]) -> None:
         """Removes the output of jobs; it can take long and may be called in a thread."""
 
-    def watching(self) -> AbstractContextManager[None]:
-        """Allows readers to wait for changes in the block."""
 
-    async def run(self) -> None:
-        """Sets the events of changed files."""
+@dataclass(frozen=True)
+class PmixTask:
+    """A task of a job that requests PMIx, and the host of its execution target."""
+
+    rank: int
+    host: str
 
 
 # Sends a request to the instance; the responses come by the channel.
@@ -290,7 +171,7 @@ class PmixServers(Protocol):
     def __call__(
         self,
         job: int,
-        places: Sequence[TaskPlacement],
+        tasks: Sequence[PmixTask],
         *,
         send_request: SendRequest,
         fail: Callable[[str, str], None],
@@ -300,7 +181,7 @@ class PmixServers(Protocol):
 
         Args:
             job: the job's id.
-            places: its tasks.
+            tasks: its tasks.
             send_request: sends a request to the instance.
             fail: ends the job, with an exception's type and note.
             start_soon: runs a function in the background.
@@ -321,8 +202,7 @@ class System:
         network: sockets.
         open_manager: opens the store and makes the job manager on it, from settings and time.
         children: processes of the instance itself.
-        tasks: processes of jobs.
-        output: files with the output of jobs.
+        output: the retained output of jobs.
         pmix_servers: PMIx servers of jobs.
         stop_signals: receives the signals that stop the instance.
         in_thread: runs a function that can take long.
@@ -334,8 +214,7 @@ class System:
     network: Network
     open_manager: Callable[[str, float], JobManager]
     children: ChildProcesses
-    tasks: Tasks
-    output: OutputDirectory
+    output: RetainedOutput
     pmix_servers: PmixServers
     stop_signals: Callable[[], AbstractContextManager[AsyncIterator[int]]]
     in_thread: Callable[[Callable[[], None]], Awaitable[None]]

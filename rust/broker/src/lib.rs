@@ -5,9 +5,13 @@
 //! sockets or the daemon's own services: the router does not distinguish them, so that a service
 //! can move out of the daemon and back unnoticed.
 //!
+//! A peer outside of the daemon may end at any time. The requests that it has not answered then are answered for it,
+//! with EHOSTUNREACH.
+//!
 //! The crate is sans-IO and knows neither sockets nor time. The daemon accepts and authenticates
 //! connections, and serves `service.add` and `event.subscribe`.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
@@ -25,6 +29,8 @@ struct Peer {
     subscriptions: Vec<String>,
     /// Services to which the peer has sent a request; they are notified of its disconnect.
     services_used: BTreeSet<String>,
+    /// The requests that the peer is serving, by requester and matchtag, without payload; `None` if they are not tracked.
+    serving: Option<HashMap<(PeerId, u32), Message>>,
 }
 
 /// Why a service cannot be registered or removed.
@@ -107,8 +113,23 @@ impl Router {
         }
     }
 
-    /// Adds a peer. `uuid` names it in route stacks.
+    /// Adds a peer within the daemon. `uuid` names it in route stacks.
     pub fn add_peer(&mut self, id: PeerId, uuid: &str, credentials: Credentials) {
+        self.add(id, uuid, credentials, None);
+    }
+
+    /// Adds a peer outside of the daemon. When it is removed, the requests that it has not answered are answered.
+    pub fn add_remote_peer(&mut self, id: PeerId, uuid: &str, credentials: Credentials) {
+        self.add(id, uuid, credentials, Some(HashMap::new()));
+    }
+
+    fn add(
+        &mut self,
+        id: PeerId,
+        uuid: &str,
+        credentials: Credentials,
+        serving: Option<HashMap<(PeerId, u32), Message>>,
+    ) {
         let uuid = uuid.as_bytes().to_vec();
         self.by_uuid.insert(uuid.clone(), id);
         let peer = Peer {
@@ -116,11 +137,13 @@ impl Router {
             credentials,
             subscriptions: Vec::new(),
             services_used: BTreeSet::new(),
+            serving,
         };
         self.peers.insert(id, peer);
     }
 
-    /// Removes a peer and its services. Returns disconnect requests to the services that it used.
+    /// Removes a peer and its services. Returns disconnect requests to the services that it used, and the responses to
+    /// requests that it has not answered.
     pub fn remove_peer(&mut self, id: PeerId) -> Vec<Delivery> {
         let Some(peer) = self.peers.remove(&id) else {
             return Vec::new();
@@ -128,8 +151,17 @@ impl Router {
         self.by_uuid.remove(&peer.uuid);
         self.services.retain(|_, owner| *owner != id);
         let mut outbox = Outbox::default();
+        for request in peer.serving.into_iter().flat_map(HashMap::into_values) {
+            let text = format!("{}: the service has disconnected", request.topic());
+            self.answer(&request, errno::EHOSTUNREACH, &text, &mut outbox);
+        }
         for service in &peer.services_used {
             if let Some(&owner) = self.services.get(service) {
+                if let Some(server) = self.peers.get_mut(&owner)
+                    && let Some(serving) = &mut server.serving
+                {
+                    serving.retain(|(requester, _), _| *requester != id);
+                }
                 let notice = Message::request(&format!("{service}.{}", topic::DISCONNECT), "");
                 let mut notice = notice.with_flags(NORESPONSE);
                 notice.userid = peer.credentials.userid;
@@ -236,29 +268,57 @@ impl Router {
             }
             request.push_route(&peer.uuid);
             request.push_route(&self.uuid);
+            let server = self.peers.get_mut(&owner);
+            if let Some(serving) = server.and_then(|server| server.serving.as_mut())
+                && !request.is_noresponse()
+                && request.matchtag != 0
+            {
+                serving.insert((from, request.matchtag), request.header());
+            }
             outbox.push(owner, request);
         } else if !request.is_noresponse() {
+            request.push_route(&peer.uuid);
+            request.push_route(&self.uuid);
             let topic = request.topic();
             let text = format!("No service matching {topic} is registered");
-            let mut response = Message::error_to(&request, errno::ENOSYS, &text);
-            response.userid = self.owner;
-            response.rolemask = Credentials::owner(self.owner).rolemask;
-            outbox.push(from, response);
+            self.answer(&request, errno::ENOSYS, &text, outbox);
         }
     }
 
-    fn route_response(&self, from: PeerId, mut response: Message, outbox: &mut Outbox) {
+    /// Answers a request in the name of the instance.
+    fn answer(&self, request: &Message, errnum: u32, text: &str, outbox: &mut Outbox) {
+        let mut response = Message::error_to(request, errnum, text);
+        response.userid = self.owner;
+        response.rolemask = Credentials::owner(self.owner).rolemask;
+        self.return_to_requester(response, outbox);
+    }
+
+    /// Sends a response along its route. Returns the requester, unless it is gone.
+    fn return_to_requester(&self, mut response: Message, outbox: &mut Outbox) -> Option<PeerId> {
+        if response.pop_route().is_none_or(|hop| hop != self.uuid) {
+            return None;
+        }
+        let to = response.pop_route().and_then(|hop| self.peer(&hop))?;
+        outbox.push(to, response);
+        Some(to)
+    }
+
+    fn route_response(&mut self, from: PeerId, mut response: Message, outbox: &mut Outbox) {
         let Some(peer) = self.peers.get(&from) else {
             return;
         };
-        if response.pop_route().is_none_or(|hop| hop != self.uuid) {
+        response.userid = peer.credentials.userid;
+        response.rolemask = peer.credentials.rolemask;
+        let (matchtag, errnum) = (response.matchtag, response.errnum());
+        let Some(to) = self.return_to_requester(response, outbox) else {
             return;
-        }
-        let to = response.pop_route().and_then(|hop| self.peer(&hop));
-        if let Some(to) = to {
-            response.userid = peer.credentials.userid;
-            response.rolemask = peer.credentials.rolemask;
-            outbox.push(to, response);
+        };
+        let peer = self.peers.get_mut(&from);
+        if let Some(serving) = peer.and_then(|peer| peer.serving.as_mut())
+            && let Entry::Occupied(request) = serving.entry((to, matchtag))
+            && (errnum != 0 || !request.get().is_streaming())
+        {
+            request.remove();
         }
     }
 

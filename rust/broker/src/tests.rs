@@ -13,9 +13,9 @@ const GUEST: Credentials = Credentials {
 
 fn router() -> Router {
     let mut router = Router::new("broker", OWNER.userid);
-    router.add_peer(1, "client", OWNER);
-    router.add_peer(2, "service", OWNER);
-    router.add_peer(3, "guest", GUEST);
+    router.add_remote_peer(1, "client", OWNER);
+    router.add_remote_peer(2, "service", OWNER);
+    router.add_remote_peer(3, "guest", GUEST);
     router.add_service("echo", 2).unwrap();
     router
 }
@@ -68,6 +68,43 @@ fn service_names_are_unique_well_formed_and_removed_with_their_peer() {
     assert_eq!(router.services().count(), 0);
     assert_eq!(router.add_service("echo", 1), Ok(()));
     assert_eq!(router.remove_service("echo", 1), Ok(()));
+}
+
+#[test]
+fn outstanding_requests_to_a_peer_that_is_removed_are_answered() {
+    let mut router = router();
+    let request = |tag| Message::request("echo.hello", "{}").with_matchtag(tag);
+    let stream = |tag| {
+        let request = request(tag);
+        let flags = request.flags | STREAMING;
+        request.with_flags(flags)
+    };
+    let requests = vec![request(1), request(2), stream(3), stream(4), request(0)];
+    let arrived = router.route(3, requests).remove(0).1;
+    router.route(1, vec![request(1)]);
+    let responses = vec![
+        Message::response_to(&arrived[0], 0, None),
+        Message::response_to(&arrived[2], 0, None),
+        Message::error_to(&arrived[3], errno::ENODATA, ""),
+    ];
+    router.route(2, responses);
+    // The requests of a client that has gone are not answered.
+    router.remove_peer(1);
+    let (peer, mut answers) = router.remove_peer(2).remove(0);
+    answers.sort_by_key(|answer| answer.matchtag);
+    let tags: Vec<_> = answers.iter().map(|answer| answer.matchtag).collect();
+    assert_eq!((peer, tags), (3, vec![2, 3]));
+    for answer in answers {
+        assert_eq!(
+            (answer.errnum(), answer.userid),
+            (errno::EHOSTUNREACH, OWNER.userid)
+        );
+        assert_eq!(
+            answer.error_text().as_deref(),
+            Some("echo.hello: the service has disconnected")
+        );
+        assert_eq!(answer.routes.as_ref().map(Vec::len), Some(0));
+    }
 }
 
 #[test]

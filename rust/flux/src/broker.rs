@@ -62,6 +62,16 @@ pub struct ConfigReloadResponse {
     pub changed: Vec<String>,
 }
 
+/// `broker.shutdown`: ends the instance. Running jobs are cancelled unless it says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ShutdownRequest {
+    /// Running jobs continue, and the instance reattaches them when it is started again.
+    pub keep_running: bool,
+    /// The instance starts again with the same options. Running jobs continue.
+    pub restart: bool,
+}
+
 /// The response to `state-machine.get`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateResponse<'a> {
@@ -79,4 +89,5 @@ impl Payload for AttributeResponse<'_> {}
 impl Payload for GroupResponse<'_> {}
 impl Payload for ConfigReloadRequest<'_> {}
 impl Payload for ConfigReloadResponse {}
+impl Payload for ShutdownRequest {}
 impl Payload for StateResponse<'_> {}

@@ -239,6 +239,11 @@ fn payloads_of_broker_store_and_resources_round_trip() {
     round_trip::<broker::GroupResponse>(r#"{"members":"0-3"}"#);
     round_trip::<broker::ConfigReloadRequest>(r#"{"config":{"queues":{}}}"#);
     round_trip::<broker::ConfigReloadResponse>(r#"{"changed":["queues"]}"#);
+    round_trip::<broker::ShutdownRequest>(r#"{"keep_running":true,"restart":false}"#);
+    assert_eq!(
+        penstock_flux::read::<broker::ShutdownRequest>(None).unwrap(),
+        broker::ShutdownRequest::default()
+    );
     round_trip::<broker::StateResponse>(r#"{"state":"run","duration":1.5}"#);
     round_trip::<kvs::CommitRequest>(
         r#"{"namespace":"primary","flags":0,"ops":[

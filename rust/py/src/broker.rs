@@ -32,12 +32,24 @@ impl Router {
         Ok(Self(penstock_broker::Router::new(uuid, owner)))
     }
 
-    fn add_peer(&mut self, peer: u32, uuid: &str, userid: u32, rolemask: u32) -> PyResult<()> {
+    #[pyo3(signature = (peer, uuid, userid, rolemask, *, remote = false))]
+    fn add_peer(
+        &mut self,
+        peer: u32,
+        uuid: &str,
+        userid: u32,
+        rolemask: u32,
+        remote: bool,
+    ) -> PyResult<()> {
         if uuid.is_empty() {
             return Err(PyValueError::new_err("a peer's uuid is empty"));
         }
         let credentials = Credentials { userid, rolemask };
-        self.0.add_peer(peer, uuid, credentials);
+        if remote {
+            self.0.add_remote_peer(peer, uuid, credentials);
+        } else {
+            self.0.add_peer(peer, uuid, credentials);
+        }
         Ok(())
     }
 

@@ -9,7 +9,6 @@ import pytest
 
 from penstock.cli import joboptions
 from penstock.errors import JobspecError
-from penstock.instance import pmix_server as pmix
 from penstock.jobspec import dependency, environment_from_rules
 
 CURRENT = {"PATH": "/bin", "OMP_A": "1", "OMP_B": "2", "HOME": "/h"}
@@ -121,6 +120,6 @@ def test_a_job_asks_for_a_pmix_server_by_a_shell_option(words):
     parser = argparse.ArgumentParser()
     joboptions.register(parser)
     [spec] = joboptions.jobspecs(parser.parse_args([*words, "true"]))
-    assert pmix.is_requested(spec)
+    assert spec["attributes"]["system"]["shell"]["options"]["pmix"]
     [spec] = joboptions.jobspecs(parser.parse_args(["-o", "out", "true"]))
-    assert not pmix.is_requested(spec)
+    assert "pmix" not in spec["attributes"]["system"]["shell"]["options"]

@@ -99,7 +99,7 @@ def test_guests_may_look_and_do_nothing(topic, payload):
 def test_a_guest_may_not_change_the_configuration():
     broker = Broker()
     control = ControlService(
-        broker, attributes={}, config={"a": 1}, shut_down=lambda: None, reload=None
+        broker, attributes={}, config={"a": 1}, shut_down=lambda _how: None, reload=None
     )
     request = Message.request("config.reload", {"config": {}}, matchtag=1, userid=GUEST)
     control.deliver(Batch([request]))

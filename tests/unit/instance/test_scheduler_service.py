@@ -50,7 +50,7 @@ class RejectingResource:
 def test_one_that_fails_is_logged_and_replaced(caplog):
     async def main() -> None:
         broker = make_broker(os.geteuid())
-        ControlService(broker, attributes={}, config={}, shut_down=lambda: None)
+        ControlService(broker, attributes={}, config={}, shut_down=lambda _how: None)
         resource = RejectingResource(broker, rejections=2)
         service = SchedulerService(broker, None)
         async with trio.open_nursery() as nursery:

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use penstock_flux::{AnyRequest, Json, RequestError, Text, broker, exec, hooks, log, pmix};
+use penstock_flux::{
+    AnyRequest, Json, RequestError, Text, broker, exec, hooks, log, pmix, pmix_exec,
+};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
@@ -75,6 +77,13 @@ impl Export<Py<PyAny>> for Json<'_> {
 impl Export<Py<PyIdSet>> for IdSet {
     fn export(self, py: Python<'_>) -> Result<Py<PyIdSet>, ExportError> {
         Ok(Py::new(py, PyIdSet::new(self)).map_err(JsonError::Other)?)
+    }
+}
+
+/// Rank, execution target and host of a task.
+impl Export<(u32, u32, String)> for pmix_exec::TaskPlacement<'_> {
+    fn export(self, _: Python<'_>) -> Result<(u32, u32, String), ExportError> {
+        Ok((self.rank, self.target, self.host.into_string()))
     }
 }
 
@@ -209,6 +218,12 @@ requests! {
         config: Py<PyAny>,
     }
 
+    /// `broker.shutdown`.
+    ShutdownRequest = broker::ShutdownRequest as broker::ShutdownRequest {
+        keep_running: bool,
+        restart: bool,
+    }
+
     /// `log.dmesg`.
     DmesgRequest = log::DmesgRequest as log::DmesgRequest {
         follow: bool,
@@ -274,6 +289,25 @@ requests! {
         id: u64,
         severity: i64,
         wait_status: Option<i32>,
+    }
+
+    /// `pmix-exec.start`.
+    PmixStartRequest = pmix_exec::StartRequest<'a> as pmix_exec::StartRequest {
+        id: u64,
+        reattach: bool,
+        /// Rank, execution target and host of every task.
+        tasks: Vec<(u32, u32, String)>,
+    }
+
+    /// `pmix-exec.ended`.
+    PmixEndedRequest = pmix_exec::EndedRequest as pmix_exec::EndedRequest {
+        id: u64,
+        rank: u32,
+    }
+
+    /// `pmix-exec.stop`.
+    PmixStopRequest = pmix_exec::StopRequest as pmix_exec::StopRequest {
+        id: u64,
     }
 
     /// `pmix.abort`.

@@ -1,0 +1,196 @@
+"""`pmix-exec`: PMIx servers of jobs, for the execution service.
+
+The execution service requests a server before it starts the tasks of a job, and gets the
+environment that the tasks need. A server that fails, or a task that aborts, is an exception on the
+job. Servers end with the daemon.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from penstock._core import (
+    PmixEndedRequest,
+    PmixStartRequest,
+    PmixStopRequest,
+    fluid_f58,
+    topic,
+)
+from penstock.client.calls import raw_call
+from penstock.client.methods import Methods as Calls
+from penstock.errors import Error, RequestError
+from penstock.instance.internal_client import InternalClient
+from penstock.instance.requests import (
+    DEFERRED,
+    Methods,
+    error_response,
+    is_disconnect,
+    require_owner,
+    serve,
+)
+from penstock.instance.restart import Restarts
+from penstock.instance.supervision import FAULTS, contain
+from penstock.instance.system import PmixTask
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from penstock._core import Batch, Message
+    from penstock.instance.broker import Broker
+    from penstock.instance.system import PmixServers
+
+log = logging.getLogger("penstock.exec")
+
+NAME = "pmix-exec"
+
+
+class PmixService:
+    """Serves `pmix-exec.start`, `pmix-exec.ended` and `pmix-exec.stop`, to the owner only.
+
+    Args:
+        broker: the broker.
+        servers: starts the servers.
+    """
+
+    peer: int
+
+    def __init__(self, broker: Broker, servers: PmixServers) -> None:
+        self._broker = broker
+        self._servers = servers
+        self._client = InternalClient(broker)
+        self._jobs: dict[int, _Job] = {}
+        self._inbox, self._outbox = trio.open_memory_channel[tuple[Any, ...]](float("inf"))
+        self._methods: Methods = {
+            topic.pmix_exec.START: self._start,
+            topic.pmix_exec.ENDED: self._ended,
+            topic.pmix_exec.STOP: self._stop,
+        }
+        self.restarts = Restarts(broker, self, (NAME,))
+        self.restarts.start()
+
+    def restart(self) -> None:
+        """Does nothing: servers that run are still requested."""
+
+    def deliver(self, batch: Batch) -> None:
+        """Serves requests; `start` is answered when the server has started."""
+        for request in batch:
+            if request.kind != "request" or is_disconnect(request):
+                continue
+            response = self._serve(request)
+            if response is not None:
+                self._broker.post_messages(self.peer, [response])
+
+    def settle(self, now: float) -> None:
+        """Does nothing: every response is posted at once."""
+
+    def _serve(self, request: Message) -> Message | None:
+        try:
+            require_owner(request, self._broker.owner)
+        except RequestError as error:
+            return error_response(request, error.errnum, error.text)
+        return serve(request, self._methods)
+
+    def _start(self, request: Message) -> Any:
+        start = PmixStartRequest.read(request)
+        if not request.streaming:
+            raise RequestError(errno.EPROTO, f"{request.topic} is a streaming request")
+        job = self._jobs.get(start.id)
+        if job is not None:
+            # Of an execution service that has ended: its job runs on.
+            job.request = request
+            self._respond(job)
+        elif start.reattach:
+            raise RequestError(errno.ENOENT, "the job's PMIx server ended with the instance")
+        else:
+            self._jobs[start.id] = job = _Job(start.id, request)
+            tasks = [PmixTask(rank, host) for rank, _, host in start.tasks]
+            self._start_soon(self._run_server, job, tasks)
+        return DEFERRED
+
+    def _ended(self, request: Message) -> None:
+        ended = PmixEndedRequest.read(request)
+        job = self._jobs.get(ended.id)
+        if job is not None and job.task_ended is not None:
+            job.task_ended(ended.rank)
+
+    def _stop(self, request: Message) -> None:
+        job = self._jobs.get(PmixStopRequest.read(request).id)
+        if job is not None:
+            job.over.set()
+
+    def _start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Runs a function in the background, once the service runs."""
+        self._inbox.send_nowait((function, *args))
+
+    async def run(self) -> None:
+        """Runs servers until cancelled."""
+        async with trio.open_nursery() as nursery:
+            async for function, *args in self._outbox:
+                nursery.start_soon(contain, f"PMIx: {function.__name__}", function, *args)
+
+    async def _run_server(self, job: _Job, tasks: list[PmixTask]) -> None:
+        """Runs the server of a job, and answers its start request, whatever happens."""
+        end = errno.ENODATA, ""
+        try:
+            async with self._servers(
+                job.id,
+                tasks,
+                send_request=self._client.responses,
+                fail=partial(self._fail, job.id),
+                start_soon=self._start_soon,
+            ) as (job.environment, job.task_ended):
+                self._respond(job)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._stop_with_job, job)
+                    await job.over.wait()
+                    nursery.cancel_scope.cancel()
+        except (Error, OSError) as error:
+            end = errno.EIO, getattr(error, "strerror", None) or str(error)
+        except FAULTS as error:
+            log.exception("job %s: PMIx", fluid_f58(job.id))
+            end = errno.EIO, f"internal error: {error!r}"
+        finally:
+            del self._jobs[job.id]
+        response = error_response(job.request, *end)
+        if response is not None:
+            self._broker.post_messages(self.peer, [response])
+
+    async def _stop_with_job(self, job: _Job) -> None:
+        """Stops the server of a job that has ended without a request to stop it."""
+        with self._client.responses(Calls.wait.call([job.id])) as responses:
+            await responses.receive()
+        job.over.set()
+
+    def _respond(self, job: _Job) -> None:
+        if job.environment is not None:
+            payload = {"environment": {str(rank): each for rank, each in job.environment.items()}}
+            response = job.request.respond(payload)
+            self._broker.post_messages(self.peer, [response])
+
+    def _fail(self, job: int, kind: str, note: str) -> None:
+        """Ends a job, with an exception's type and note."""
+        payload = {"id": job, "type": kind, "severity": 0, "note": note}
+        self._client.send(raw_call(topic.job_manager.RAISE, payload))
+
+
+class _Job:
+    """A job whose server runs or is being started.
+
+    Args:
+        job: its id.
+        request: the start request to answer.
+    """
+
+    def __init__(self, job: int, request: Message) -> None:
+        self.id = job
+        self.request = request
+        # The environment of each task rank, once the server has started.
+        self.environment: dict[int, dict[str, str]] | None = None
+        self.task_ended: Callable[[int], None] | None = None
+        # Set when the server is to end.
+        self.over = trio.Event()

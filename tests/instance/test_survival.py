@@ -1,0 +1,278 @@
+"""Jobs outlive the daemon and its execution service, which may be stopped, restarted or killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.instance.conftest import PENSTOCK, is_running, reaper_of, service_of
+
+from penstock.client import Client
+
+
+def kill(instance) -> None:
+    """Kills the daemon, as a crash would."""
+    with instance.process.stdin:
+        instance.process.kill()
+    instance.process.wait()
+
+
+def gate(path: Path) -> str:
+    """A FIFO at which a task waits, and the shell's command for that."""
+    os.mkfifo(path)
+    return f"cat {path}"
+
+
+def open_gate(path: Path) -> None:
+    """Waits until a task is at the gate, and lets it pass."""
+    with path.open("w"):
+        pass
+
+
+def events(instance, job: str) -> list[str]:
+    return [json.loads(line)["name"] for line in instance.lines("eventlog", "--json", job)]
+
+
+def process(instance, which) -> int:
+    """The service or the reaper of an instance."""
+    pid = which(instance.state / "exec")
+    assert pid is not None
+    return pid
+
+
+@contextmanager
+def end_of(*pids: int):
+    """Waits at the end of the block until processes, which run at its start, have ended."""
+    descriptors = [os.pidfd_open(pid) for pid in pids]
+    yield
+    for descriptor in descriptors:
+        assert select.select([descriptor], [], [], 60)[0]
+        os.close(descriptor)
+
+
+class Jobs:
+    """Two jobs: one ends while there is no daemon, the other one runs on."""
+
+    def __init__(self, instance, directory: Path) -> None:
+        self._ends, self._runs, self._said = (directory / name for name in ("a", "b", "said"))
+        said = f"echo start >> {self._said}"
+        script = f"{said}; echo one; {gate(self._runs)}; echo two; exit 6"
+        (self.ended,) = instance.lines("submit", "sh", "-c", f"{gate(self._ends)}; exit 4")
+        (self.running,) = instance.lines("submit", "sh", "-c", script)
+        self._runs_descriptor = self._runs.open("w")
+
+    def end_first(self) -> None:
+        open_gate(self._ends)
+
+    def check(self, instance) -> None:
+        """Both end with their status and output, and have run once."""
+        assert instance.penstock("wait", self.ended).returncode == 4
+        self._runs_descriptor.close()
+        assert instance.penstock("wait", self.running).returncode == 6
+        assert instance.lines("logs", self.running) == ["one", "two"]
+        assert self._said.read_text() == "start\n"
+        assert events(instance, self.running).count("start") == 1
+
+
+@pytest.mark.parametrize("sleeps", [False, True], ids=["at once", "after the first job's end"])
+def test_jobs_run_on_when_the_daemon_is_killed(start, tmp_path, sleeps):
+    with start() as instance:
+        jobs = Jobs(instance, tmp_path)
+        kill(instance)
+    if sleeps:
+        jobs.end_first()
+    with start() as instance:
+        if not sleeps:
+            jobs.end_first()
+        jobs.check(instance)
+        assert instance.lines("run", "echo", "more") == ["more"]
+
+
+def test_jobs_run_on_when_their_service_is_killed(start, tmp_path):
+    with start() as instance:
+        jobs = Jobs(instance, tmp_path)
+        first = process(instance, service_of)
+        with end_of(first):
+            os.kill(first, signal.SIGKILL)
+        jobs.end_first()
+        jobs.check(instance)
+        assert process(instance, service_of) != first
+        assert instance.lines("run", "echo", "more") == ["more"]
+
+
+def test_the_output_that_run_shows_is_whole_when_the_service_is_killed(start, tmp_path):
+    fifo = tmp_path / "gate"
+    script = f"echo one; echo two >&2; {gate(fifo)}; echo three; echo four >&2"
+    with start() as instance:
+        command = [*PENSTOCK, "run", "sh", "-c", script]
+        env = {**os.environ, "PENSTOCK_URI": instance.uri}
+        with subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as run:
+            assert (run.stdout.readline(), run.stderr.readline()) == ("one\n", "two\n")
+            service = process(instance, service_of)
+            with fifo.open("w"), end_of(service):
+                os.kill(service, signal.SIGKILL)
+            assert run.communicate(timeout=60) == ("three\n", "four\n")
+            assert run.returncode == 0
+
+
+def test_jobs_run_on_when_daemon_and_service_are_killed(start, tmp_path):
+    with start() as instance:
+        jobs = Jobs(instance, tmp_path)
+        os.kill(process(instance, service_of), signal.SIGKILL)
+        kill(instance)
+    jobs.end_first()
+    with start() as instance:
+        jobs.check(instance)
+
+
+def test_jobs_run_on_when_the_instance_is_stopped_without_them(start, tmp_path):
+    with start() as instance:
+        jobs = Jobs(instance, tmp_path)
+        instance.lines("stop", "--keep-running")
+        assert instance.process.wait() != 0
+        # The service enforces time limits until the next start.
+        assert is_running(process(instance, service_of))
+    jobs.end_first()
+    with start() as instance:
+        jobs.check(instance)
+
+
+def test_nothing_is_left_when_the_instance_is_stopped(start, tmp_path):
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    script = f"setsid env -i sh -c 'echo $$ > {ready}; exec sleep 1000' & wait"
+    with start() as instance:
+        instance.lines("submit", "sh", "-c", script)
+        pids = [int(ready.read_text())]
+        pids += [process(instance, service_of), process(instance, reaper_of)]
+        assert instance.penstock("stop").returncode == 0
+        # `stop` returns when the daemon has ended, and that is the last of them.
+        assert [pid for pid in pids if is_running(pid)] == []
+    with start() as instance:
+        (row,) = [json.loads(line) for line in instance.lines("jobs", "-a", "--json")]
+        assert row["reason"] == "cancel: the instance was shut down"
+
+
+def test_an_idle_service_ends_with_a_killed_daemon(start):
+    with start() as instance:
+        assert instance.lines("run", "echo", "done") == ["done"]
+        with end_of(process(instance, service_of), process(instance, reaper_of)):
+            kill(instance)
+
+
+@contextmanager
+def foreground(state: Path, *options: str):
+    """An instance without a command, once it answers."""
+    socket = ["--state", str(state), "--socket", str(state / "socket")]
+    command = [*PENSTOCK, "start", "-v", *socket, *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as daemon:
+        for line in daemon.stderr:
+            if "ready, " in line:
+                break
+        try:
+            yield daemon
+        finally:
+            daemon.terminate()
+            daemon.communicate()
+
+
+def penstock(state: Path, *words: str) -> subprocess.CompletedProcess:
+    env = {**os.environ, "PENSTOCK_URI": f"local://{state}/socket"}
+    return subprocess.run(
+        [*PENSTOCK, *words], env=env, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_jobs_run_on_when_the_instance_is_restarted(tmp_path):
+    state = tmp_path / "state"
+    with foreground(state) as daemon:
+        done = penstock(state, "submit", "sh", "-c", f"echo a; {gate(tmp_path / 'gate')}; echo b")
+        job = done.stdout.strip()
+        with (tmp_path / "gate").open("w"):
+            done = penstock(state, "restart")
+            assert (done.returncode, done.stderr) == (0, "")
+            assert daemon.poll() is None
+            # The same process, and one execution service.
+            with Client(f"local://{state}/socket") as client:
+                pid = client.rpc("attr.get", {"name": "broker.pid"})["value"]
+                assert pid == str(daemon.pid)
+        assert penstock(state, "wait", job).returncode == 0
+        assert penstock(state, "logs", job).stdout == "a\nb\n"
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        children = [pid for each in threads for pid in (each / "children").read_text().split()]
+        assert children == [str(service_of(state / "exec"))]
+
+
+def test_an_instance_that_runs_a_command_is_not_restarted(start):
+    with start("--nodes=1") as instance:
+        done = instance.penstock("restart")
+        assert done.returncode == 1
+        assert "the instance runs a command, which would run twice\nhint: " in done.stderr
+
+
+def test_an_instance_with_temporary_state_does_not_end_without_its_jobs(start):
+    with start("--nodes=1", "--exec=local", "--oversubscribe") as instance:
+        inner = [*PENSTOCK, "start", "--", *PENSTOCK, "stop", "--keep-running"]
+        done = instance.penstock("run", *inner)
+        assert done.returncode == 1
+        assert "the state of the instance is temporary: its jobs end with it\nhint: " in done.stderr
+
+
+def test_a_missing_program_is_named_at_the_start(tmp_path):
+    # A Python without the programs beside it: the module is found by its path.
+    script = (
+        "import sysconfig; sysconfig.get_path = lambda _: '/nowhere'; "
+        "from penstock.cli import main; raise SystemExit(main())"
+    )
+    words = ["start", "--state", str(tmp_path / "state"), "--socket", str(tmp_path / "socket")]
+    env = {**os.environ, "PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words, "--", shutil.which("true")],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    expected = "`penstock-exec` is not installed beside `penstock`, nor on the PATH"
+    assert done.stderr == f"penstock start: {expected}\n"
+
+
+def test_a_changed_kill_timeout_applies_to_running_jobs(start, tmp_path):
+    fifo, config = tmp_path / "ready", tmp_path / "penstock.toml"
+    os.mkfifo(fifo)
+    config.write_text("[penstock.exec]\nkill-timeout = '10m'\n")
+    with start("--config", str(config)) as instance:
+        script = f"trap '' TERM; echo > {fifo}; while :; do sleep 1; done"
+        (job,) = instance.lines("submit", "sh", "-c", script)
+        fifo.read_text()
+        config.write_text("[penstock.exec]\nkill-timeout = '0.1s'\n")
+        instance.lines("config", "reload", str(config))
+        instance.lines("cancel", job)
+        assert instance.penstock("wait", job).returncode == 1
+        row = json.loads(instance.lines("info", "--json", job)[0])
+        assert row["waitstatus"] == signal.SIGKILL
+
+
+def test_a_changed_output_limit_applies_to_running_jobs(start, tmp_path):
+    fifo, config = tmp_path / "gate", tmp_path / "penstock.toml"
+    config.write_text("[penstock.exec]\noutput-limit = 1000\n")
+    with start() as instance:
+        script = f"{gate(fifo)}; while :; do echo xxxxxxxxxxxxxxxx; done"
+        (job,) = instance.lines("submit", "sh", "-c", script)
+        with fifo.open("w"):
+            instance.lines("config", "reload", str(config))
+        assert instance.penstock("wait", job).returncode == 1
+        row = json.loads(instance.lines("info", "--json", job)[0])
+        assert row["reason"].startswith("exec: more than 1000 bytes of output: ")
