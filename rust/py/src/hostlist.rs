@@ -40,22 +40,27 @@ impl Hostlist {
         detached(py, list.len() > MIN_DETACHED_SIZE, || list.to_string())
     }
 
-    /// The result of an operation with the other operand on the right, or on the left if `reflected`.
-    fn operate(
+    /// The result of an operation with the other operand on the right.
+    fn operate(&self, other: &Bound<'_, PyAny>, operation: Operation) -> PyResult<Py<PyAny>> {
+        let py = other.py();
+        let Some(right) = operand(other)? else {
+            return Ok(py.NotImplemented());
+        };
+        let result = Self::new(apply(py, operation, &self.snapshot(), &right)?);
+        Ok(Py::new(py, result)?.into_any())
+    }
+
+    /// The result of an operation with the other operand on the left.
+    fn operate_reflected(
         &self,
         other: &Bound<'_, PyAny>,
         operation: Operation,
-        reflected: bool,
     ) -> PyResult<Py<PyAny>> {
         let py = other.py();
-        let Some(other) = operand(other)? else {
+        let Some(left) = operand(other)? else {
             return Ok(py.NotImplemented());
         };
-        let (mut left, mut right) = (self.snapshot(), other);
-        if reflected {
-            std::mem::swap(&mut left, &mut right);
-        }
-        let result = Self::new(apply(py, operation, &left, &right)?);
+        let result = Self::new(apply(py, operation, &left, &self.snapshot())?);
         Ok(Py::new(py, result)?.into_any())
     }
 
@@ -240,11 +245,11 @@ impl Hostlist {
     }
 
     fn __add__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, CONCATENATION, false)
+        self.operate(other, CONCATENATION)
     }
 
     fn __radd__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, CONCATENATION, true)
+        self.operate_reflected(other, CONCATENATION)
     }
 
     fn __iadd__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -20,7 +20,9 @@ mod reading;
 
 pub(crate) use classes::{Ids, PyFrozenIdSet, PyIdSet};
 use operand::{Numbers, constructed, required, valid_id};
-use operation::{MAX_ATTACHED_BYTES, apply, compared, operate, operate_all, sliced, text};
+use operation::{
+    MAX_ATTACHED_BYTES, apply, bracketed_text, compared, operate, operate_all, sliced, text,
+};
 use reading::reading_methods;
 
 type Change = fn(&mut IdSet, &IdSet);
@@ -92,7 +94,7 @@ impl PyIdSet {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!("IDset('{}')", text(py, &self.snapshot(py), false)?))
+        Ok(format!("IDset('{}')", text(py, &self.snapshot(py))?))
     }
 
     fn __copy__(&self, py: Python<'_>) -> Self {

@@ -12,11 +12,11 @@ use crate::shared::detached;
 #[pymethods]
 impl Hostlist {
     fn __or__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, hostlist::Hostlist::union, false)
+        self.operate(other, hostlist::Hostlist::union)
     }
 
     fn __ror__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, hostlist::Hostlist::union, true)
+        self.operate_reflected(other, hostlist::Hostlist::union)
     }
 
     fn __ior__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -24,11 +24,11 @@ impl Hostlist {
     }
 
     fn __and__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, INTERSECTION, false)
+        self.operate(other, INTERSECTION)
     }
 
     fn __rand__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, INTERSECTION, true)
+        self.operate_reflected(other, INTERSECTION)
     }
 
     fn __iand__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -36,11 +36,11 @@ impl Hostlist {
     }
 
     fn __sub__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, DIFFERENCE, false)
+        self.operate(other, DIFFERENCE)
     }
 
     fn __rsub__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, DIFFERENCE, true)
+        self.operate_reflected(other, DIFFERENCE)
     }
 
     fn __isub__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -48,11 +48,11 @@ impl Hostlist {
     }
 
     fn __xor__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, hostlist::Hostlist::symmetric_difference, false)
+        self.operate(other, hostlist::Hostlist::symmetric_difference)
     }
 
     fn __rxor__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, hostlist::Hostlist::symmetric_difference, true)
+        self.operate_reflected(other, hostlist::Hostlist::symmetric_difference)
     }
 
     fn __ixor__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -9,7 +9,7 @@ use pyo3::types::{PyList, PyRange, PySlice, PyString, PyTuple, PyType};
 
 use super::classes::{Ids, PyFrozenIdSet};
 use super::operand::{self, constructed, required, valid_id};
-use super::operation::{apply, compared, operate, operate_all, sliced, text};
+use super::operation::{apply, bracketed_text, compared, operate, operate_all, sliced, text};
 use super::reading::reading_methods;
 use super::{buffer, iterator};
 use crate::errors::NotFoundError;
@@ -45,7 +45,7 @@ impl PyFrozenIdSet {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!("FrozenIDset('{}')", text(py, &self.set, false)?))
+        Ok(format!("FrozenIDset('{}')", text(py, &self.set)?))
     }
 
     fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

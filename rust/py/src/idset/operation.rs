@@ -58,16 +58,17 @@ pub(super) fn operate_all<C: Ids>(
     Ok(C::of(result))
 }
 
-pub(super) fn text(py: Python<'_>, set: &IdSet, brackets: bool) -> PyResult<String> {
-    let write = || {
-        if brackets {
-            set.to_bracketed_text()
-        } else {
-            set.to_text()
-        }
-    };
+pub(super) fn text(py: Python<'_>, set: &IdSet) -> PyResult<String> {
+    written(py, set, IdSet::to_text)
+}
+
+pub(super) fn bracketed_text(py: Python<'_>, set: &IdSet) -> PyResult<String> {
+    written(py, set, IdSet::to_bracketed_text)
+}
+
+fn written(py: Python<'_>, set: &IdSet, write: fn(&IdSet) -> String) -> PyResult<String> {
     if set.heap_bytes() <= MAX_ATTACHED_BYTES {
-        return Ok(write());
+        return Ok(write(set));
     }
     // A text that might exceed the memory is reserved first, to raise MemoryError.
     let ranges = set.range_count();
@@ -78,7 +79,7 @@ pub(super) fn text(py: Python<'_>, set: &IdSet, brackets: bool) -> PyResult<Stri
         let text = format!("no memory for the text of {ranges} ranges");
         return Err(PyMemoryError::new_err(text));
     }
-    Ok(py.detach(write))
+    Ok(py.detach(|| write(set)))
 }
 
 /// The ids at the positions of a slice.

@@ -78,11 +78,11 @@ macro_rules! reading_methods {
             }
 
             fn __str__(&self, py: Python<'_>) -> PyResult<String> {
-                text(py, &self.snapshot(py), false)
+                text(py, &self.snapshot(py))
             }
 
             fn __format__<'py>(&self, py: Python<'py>, spec: &str) -> PyResult<Bound<'py, PyAny>> {
-                let text = text(py, &self.snapshot(py), false)?;
+                let text = text(py, &self.snapshot(py))?;
                 PyString::new(py, &text).call_method1("__format__", (spec,))
             }
 
@@ -90,7 +90,7 @@ macro_rules! reading_methods {
                 &self,
                 py: Python<'py>,
             ) -> PyResult<(Bound<'py, PyType>, (String,))> {
-                let text = text(py, &self.snapshot(py), false)?;
+                let text = text(py, &self.snapshot(py))?;
                 Ok((py.get_type::<Self>(), (text,)))
             }
 
@@ -290,7 +290,12 @@ macro_rules! reading_methods {
             ///     brackets: Whether to put the text in brackets; the empty set is `[]` then.
             #[pyo3(signature = (*, brackets = false))]
             fn encode(&self, py: Python<'_>, brackets: bool) -> PyResult<String> {
-                text(py, &self.snapshot(py), brackets)
+                let set = self.snapshot(py);
+                if brackets {
+                    bracketed_text(py, &set)
+                } else {
+                    text(py, &set)
+                }
             }
 
             /// Return the ids as a numpy array of uint32, ascending. The caller owns it.
