@@ -153,6 +153,9 @@ pub struct ResourceRemove {
     pub ranks: IdSet,
     /// The request jobs whose grants have ended.
     pub ended: Vec<JobId>,
+    /// Whether the ranks are in use until the execution service releases them; else they are free.
+    #[serde(default, rename = "in-use", skip_serializing_if = "std::ops::Not::not")]
+    pub is_in_use: bool,
 }
 
 /// A value in an `Arc`, as the value itself.
@@ -233,12 +236,16 @@ mod tests {
         };
         let text = to_string(&none).unwrap();
         assert_eq!(from_str::<ResourceAdd>(&text).unwrap(), none);
-        let none = ResourceRemove {
-            r: Arc::default(),
-            ranks: IdSet::new(),
-            ended: vec![JobId::new(7)],
-        };
-        let text = to_string(&none).unwrap();
-        assert_eq!(from_str::<ResourceRemove>(&text).unwrap(), none);
+        for is_in_use in [false, true] {
+            let none = ResourceRemove {
+                r: Arc::default(),
+                ranks: IdSet::new(),
+                ended: vec![JobId::new(7)],
+                is_in_use,
+            };
+            let text = to_string(&none).unwrap();
+            assert_eq!(text.contains("in-use"), is_in_use);
+            assert_eq!(from_str::<ResourceRemove>(&text).unwrap(), none);
+        }
     }
 }

@@ -20,6 +20,14 @@ pub struct HelloRequest<'a> {
     /// journal, or one that may have lost records, has another identity.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Text<'a>>,
+    /// Whether the service responds to `shrink` with a `release` of the ranks, when nothing of the job runs there any
+    /// longer (Penstock's own).
+    #[serde(
+        rename = "releases-shrunk",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub releases_shrunk: bool,
 }
 
 /// `<service>.start`: starts a job, whose resources are allocated.
@@ -282,7 +290,8 @@ pub struct KillRequest {
     pub signum: i32,
 }
 
-/// `<service>.shrink`: a job has released ranks, and its tasks there must end (Penstock's own). It has no response.
+/// `<service>.shrink`: a job has released ranks, and its tasks there must end (Penstock's own). It has no response; a
+/// service whose hello says so responds to the start request of the job with a `release` of the ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShrinkRequest {
     /// The job.

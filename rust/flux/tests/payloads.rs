@@ -99,7 +99,9 @@ fn rfc_32_payloads_round_trip() {
     round_trip::<exec::StartRequest>(
         r#"{"id":1,"userid":5,"jobspec":{},"reattach":true,"R":{},"journal":"a\"1"}"#,
     );
-    round_trip::<exec::HelloRequest>(r#"{"service":"job-exec","journal":"a1"}"#);
+    round_trip::<exec::HelloRequest>(
+        r#"{"service":"job-exec","journal":"a1","releases-shrunk":true}"#,
+    );
     for kind in exec::StartResponseType::ALL {
         let text = format!(r#"{{"id":1,"type":"{kind}","data":{{}}}}"#);
         round_trip::<exec::StartResponse<Json>>(Box::leak(text.into_boxed_str()));

@@ -69,6 +69,9 @@ pub(crate) struct Context {
     pub(crate) queues: Queues,
     /// The state of the scheduler; only `SchedulerPeer` sets it.
     pub(crate) scheduler: SchedulerState,
+    /// Whether ranks that a running job has released are free at once: the execution service does not release them
+    /// when they are idle. Only `ExecPeer` sets it; without a service it is not set.
+    pub(crate) frees_shrunk: bool,
     /// Private: only the methods of this type write to the store.
     storage: Storage,
     pub(crate) jobspecs: JobspecCache,
@@ -90,6 +93,7 @@ impl Context {
             claims: Claims::default(),
             queues: Queues::default(),
             scheduler: SchedulerState::default(),
+            frees_shrunk: false,
             storage: Storage::new(store),
             jobspecs: JobspecCache::default(),
             backlogged: BTreeSet::new(),

@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::hooks;
 use crate::jobs::Job;
+use crate::record::Record;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::settings::ExecHello;
 
@@ -40,6 +41,8 @@ struct Service {
     origin: Vec<u8>,
     /// The identity of its journal, if it has one.
     journal: Option<Arc<str>>,
+    /// Whether it responds to `shrink` when nothing runs on the ranks.
+    releases_shrunk: bool,
     /// Whether it has answered any request.
     has_answered: bool,
 }
@@ -95,6 +98,7 @@ impl ExecPeer {
         };
         self.stop(cx, &loss);
         self.record_journal(cx, service.journal.as_ref());
+        cx.frees_shrunk = !service.releases_shrunk;
         self.service = Some(service);
         Ok(Reply::Empty)
     }
@@ -113,8 +117,8 @@ impl ExecPeer {
     }
 
     fn accept(&self, cx: &Context, request: Request<'_>) -> Result<Service, RequestError> {
-        let HelloRequest { service, journal } = request.payload()?;
-        let name = service.into_string();
+        let hello: HelloRequest<'_> = request.payload()?;
+        let name = hello.service.into_string();
         let is_word = |c: char| c.is_ascii_graphic() && c != '.';
         if name.is_empty() || !name.chars().all(is_word) {
             let text = format!("invalid service name `{}`", name.escape_debug());
@@ -141,9 +145,11 @@ impl ExecPeer {
         Ok(Service {
             name,
             origin: origin.to_vec(),
-            journal: journal
+            journal: hello
+                .journal
                 .filter(|journal| !journal.is_empty())
                 .map(|journal| Arc::from(&*journal)),
+            releases_shrunk: hello.releases_shrunk,
             has_answered: false,
         })
     }
@@ -216,6 +222,7 @@ impl ExecPeer {
         while let Some(id) = self.waiting.pop_first() {
             self.forget_unsent(cx, id);
             send_start(cx, id, &topic, self.journal.as_ref());
+            self.repeat_shrink(cx, id);
         }
         self.unrecorded.clear();
     }
@@ -264,6 +271,7 @@ impl ExecPeer {
         if self.service.take().is_none() {
             return;
         }
+        cx.frees_shrunk = false;
         cx.log_line(format!("the execution service is gone: {why}"));
         let mut orphans = Vec::new();
         for (record, dialogue) in cx.jobs.iter_split() {
@@ -303,6 +311,15 @@ impl ExecPeer {
     pub(crate) fn shrink(&self, cx: &mut Context, id: JobId, ranks: &IdSet) {
         let ranks = ranks.clone();
         self.tell(cx, id, exec_method::SHRINK, &ShrinkRequest { id, ranks });
+    }
+
+    /// Requests again that tasks end on the ranks that a job has released: the service may not have had the request.
+    fn repeat_shrink(&self, cx: &mut Context, id: JobId) {
+        let flex = cx.jobs.record(id).and_then(Record::flex);
+        let released = flex.map(|flex| &flex.released);
+        if let Some(ranks) = released.filter(|ranks| !ranks.is_empty()).cloned() {
+            self.shrink(cx, id, &ranks);
+        }
     }
 
     /// Sends the service the new expiration of a job.
@@ -492,10 +509,24 @@ fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fa
         return Err("no ranks".to_owned().into());
     }
     // The service may not know yet which ranks the job itself has released.
+    let shrunk = record.flex().map_or_else(IdSet::new, |flex| {
+        named.intersection(&flex.released).intersection(&left)
+    });
     let named = match record.flex() {
         Some(flex) => named.difference(&flex.released),
         None => named,
     };
+    if !is_final && !shrunk.is_empty() {
+        free_shrunk(cx, id, shrunk, &left);
+        if named.is_empty() {
+            return Ok(());
+        }
+        let rest = Release {
+            ranks: ReleasedRanks::Ranks(named),
+            is_final,
+        };
+        return take_release(cx, id, &rest);
+    }
     let foreign = named.difference(&left);
     let fault = (!foreign.is_empty())
         .then(|| format!("ranks {foreign} are no longer the job's, or never were"));
@@ -532,6 +563,22 @@ fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fa
     cx.log(id, Event::with(cx.now, "release", &context));
     cx.revisit(id);
     Ok(())
+}
+
+/// Frees ranks that a running job has released and that are idle now. No epilog is due for them.
+fn free_shrunk(cx: &mut Context, id: JobId, ranks: IdSet, left: &IdSet) {
+    cx.add_effect(Effect::Free(FreeRanks {
+        id,
+        ranks: ranks.clone(),
+        is_final: ranks == *left,
+    }));
+    cx.claims.release(id, &ranks);
+    let context = eventlog::Release {
+        ranks: ReleasedRanks::Ranks(ranks),
+        is_final: false,
+        is_retained: false,
+    };
+    cx.log(id, Event::with(cx.now, "release", &context));
 }
 
 /// Why a response of the service is invalid.

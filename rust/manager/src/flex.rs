@@ -65,7 +65,7 @@ pub struct Flex {
     pub extent: Option<Arc<ResourceSet>>,
     /// The request jobs of its grants.
     pub grants: BTreeSet<JobId>,
-    /// Its own ranks that it has released itself.
+    /// Its own ranks that it has released itself. Those that are not freed yet may be in use.
     pub released: IdSet,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct RequestUpdate {
 }
 
 impl Flex {
-    /// Applies an event. Returns the job's own ranks that were released by it. `r` is the job's own R.
+    /// Applies an event. Returns the job's own ranks that were released by it and are free. `r` is the job's own R.
     pub(crate) fn apply(&mut self, event: &Event, r: Option<&Arc<ResourceSet>>) -> Option<IdSet> {
         match &*event.name {
             "penstock.request" => self.request = event.read(),
@@ -104,13 +104,16 @@ impl Flex {
         self.change(&added.r, own, ResourceSet::union);
     }
 
-    /// Removes resources. Returns the job's own ranks among them.
+    /// Removes resources. Returns the job's own ranks among them that are free.
     fn remove(&mut self, removed: &ResourceRemove, own: Option<&Arc<ResourceSet>>) -> IdSet {
         for grant in &removed.ended {
             self.grants.remove(grant);
         }
         self.change(&removed.r, own, ResourceSet::difference);
         self.released.union_with(&removed.ranks);
+        if removed.is_in_use {
+            return IdSet::new();
+        }
         removed.ranks.clone()
     }
 
@@ -198,6 +201,7 @@ mod tests {
             r: Arc::new(own.restrict(&ranks)),
             ranks: ranks.clone(),
             ended: vec![JobId::new(7)],
+            is_in_use: false,
         };
         let events = [
             Event::resource_add(1.0, added),

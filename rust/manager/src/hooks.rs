@@ -84,7 +84,7 @@ fn is_epilog_due(job: &Job, settings: &Settings) -> bool {
         || job.dialogue.exec().was_sent();
     // Resources that the job itself released were freed without an epilog.
     let is_whole = match record.flex() {
-        Some(flex) => *record.freed() == flex.released,
+        Some(flex) => record.freed().is_subset(&flex.released),
         None => record.freed().is_empty(),
     };
     settings.epilog

@@ -204,6 +204,7 @@ impl Elastic {
                 r: Arc::new(r),
                 ranks: IdSet::new(),
                 ended: vec![id],
+                is_in_use: false,
             };
             self.log(cx, target, Event::resource_remove(cx.now, removed));
         }

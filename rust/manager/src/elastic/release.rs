@@ -36,6 +36,10 @@ fn holdings(cx: &Context, target: JobId) -> Vec<Holding> {
         let ranks = record.r()?.ranks();
         let ranks = ranks.difference(record.freed());
         let ranks = ranks.difference(record.retained());
+        let ranks = match record.flex() {
+            Some(flex) => ranks.difference(&flex.released),
+            None => ranks,
+        };
         Some(Holding { alloc, ranks })
     };
     parts.filter_map(holding).collect()
@@ -221,13 +225,16 @@ impl Elastic {
             .filter(|part| part.all)
             .map(|part| part.alloc)
             .collect();
+        let is_in_use = !ranks.is_empty() && !cx.frees_shrunk && may_have_tasks(cx, target);
         if !ranks.is_empty() {
-            cx.add_effect(Effect::Free(FreeRanks {
-                id: target,
-                ranks: ranks.clone(),
-                is_final: own.is_some_and(|own| own.all),
-            }));
-            cx.claims.release(target, &ranks);
+            if !is_in_use {
+                cx.add_effect(Effect::Free(FreeRanks {
+                    id: target,
+                    ranks: ranks.clone(),
+                    is_final: own.is_some_and(|own| own.all),
+                }));
+                cx.claims.release(target, &ranks);
+            }
             cx.add_effect(Effect::Shrink {
                 id: target,
                 ranks: ranks.clone(),
@@ -237,6 +244,7 @@ impl Elastic {
             r: Arc::clone(released),
             ranks,
             ended,
+            is_in_use,
         };
         self.log(cx, target, Event::resource_remove(cx.now, removed));
         for part in others() {
@@ -257,10 +265,17 @@ impl Elastic {
                 r: Arc::new(r.restrict(&part.ranks)),
                 ranks: part.ranks.clone(),
                 ended: Vec::new(),
+                is_in_use: false,
             };
             self.log(cx, part.alloc, Event::resource_remove(cx.now, removed));
         }
     }
+}
+
+/// Whether an execution service may have tasks of a job.
+fn may_have_tasks(cx: &Context, id: JobId) -> bool {
+    let job = cx.jobs.get(id);
+    job.is_some_and(|job| job.dialogue.exec().was_sent())
 }
 
 /// The ranks that a job does not release, and why: the requesting task's node and, if that is a
