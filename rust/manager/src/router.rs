@@ -209,11 +209,17 @@ fn is_served(request: &Message) -> bool {
         && ROUTES.iter().any(|route| is_of(route.topic))
 }
 
+type ResponseHandler = fn(&mut Manager, &Message);
+
 /// A request of the manager whose responses a peer handles.
 struct Answered {
     /// The topic; without a dot the method, of whatever service.
     topic: &'static str,
-    handler: fn(&mut Manager, &Message),
+    handler: ResponseHandler,
+}
+
+const fn answered(topic: &'static str, handler: ResponseHandler) -> Answered {
+    Answered { topic, handler }
 }
 
 impl Answered {
@@ -228,36 +234,32 @@ impl Answered {
 
 /// Every request of the manager that expects a response. All of them go to services of the instance
 /// owner; those of other users are ignored.
-const RESPONSES: [Answered; 7] = [
-    Answered {
-        topic: topic::sched::ALLOC,
-        handler: |m, r| m.scheduler.handle_alloc_response(&mut m.cx, r),
-    },
-    Answered {
-        topic: topic::sched::FREE,
-        handler: |m, r| m.scheduler.handle_free_response(&mut m.cx, r),
-    },
-    Answered {
-        topic: topic::sched::EXPIRATION,
-        handler: |m, r| m.scheduler.handle_expiration_response(&mut m.cx, r),
-    },
-    Answered {
-        topic: topic::sched::EXPLAIN,
-        handler: |m, r| m.elastic.handle_probe_response(&mut m.cx, r),
-    },
-    Answered {
-        topic: topic::hooks::PROLOG,
-        handler: |m, r| m.hooks.handle_response(&mut m.cx, r),
-    },
-    Answered {
-        topic: topic::hooks::EPILOG,
-        handler: |m, r| m.hooks.handle_response(&mut m.cx, r),
-    },
-    Answered {
-        topic: topic::exec_method::START,
-        handler: |m, r| m.exec.handle_start_response(&mut m.cx, r),
-    },
-];
+const RESPONSES: [Answered; 7] = {
+    use topic::{exec_method, hooks, sched};
+    [
+        answered(sched::ALLOC, |m, r| {
+            m.scheduler.handle_alloc_response(&mut m.cx, r);
+        }),
+        answered(sched::FREE, |m, r| {
+            m.scheduler.handle_free_response(&mut m.cx, r);
+        }),
+        answered(sched::EXPIRATION, |m, r| {
+            m.scheduler.handle_expiration_response(&mut m.cx, r);
+        }),
+        answered(sched::EXPLAIN, |m, r| {
+            m.elastic.handle_probe_response(&mut m.cx, r);
+        }),
+        answered(hooks::PROLOG, |m, r| {
+            m.hooks.handle_response(&mut m.cx, r);
+        }),
+        answered(hooks::EPILOG, |m, r| {
+            m.hooks.handle_response(&mut m.cx, r);
+        }),
+        answered(exec_method::START, |m, r| {
+            m.exec.handle_start_response(&mut m.cx, r);
+        }),
+    ]
+};
 
 fn find(topic: &str) -> Option<&'static Route> {
     let index = ROUTES.binary_search_by(|route| route.topic.cmp(topic));

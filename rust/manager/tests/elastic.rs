@@ -139,9 +139,7 @@ fn a_scheduler_that_is_slow_to_answer_is_awaited() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &json!([required(2)]));
     let request = request_job(&out);
-    bench.now += 20.0;
-    bench.manager.advance(bench.now);
-    assert!(bench.manager.flush().unwrap().is_empty());
+    assert!(bench.pass(20.0).is_empty());
     bench.commit_r(request, &r_of("4-5"));
     answer_probe(&mut bench, &out);
     let out = bench.answer("sched.alloc", &json!({"id": request, "type": 0}));
@@ -229,9 +227,7 @@ fn the_callers_limit_ends_in_a_part_or_in_a_timeout() {
     bench.now += 100.0;
     let out = alloc(&mut bench, job, "extend", &json!([nodes(3), limit(60)]));
     let request = request_job(&out);
-    bench.now += 61.0;
-    bench.manager.advance(bench.now);
-    bench.manager.flush().unwrap();
+    bench.pass(61.0);
     let out = cancelled(&mut bench, request);
     let (status, response) = answer(&answer_probe(&mut bench, &out));
     assert_eq!(
@@ -245,9 +241,7 @@ fn the_callers_limit_ends_in_a_part_or_in_a_timeout() {
     );
     // A request for one node cannot be granted in part.
     alloc(&mut bench, job, "extend", &json!([nodes(1), limit(60)]));
-    bench.now += 61.0;
-    bench.manager.advance(bench.now);
-    assert_eq!(answer(&bench.manager.flush().unwrap()).0, -24);
+    assert_eq!(answer(&bench.pass(61.0)).0, -24);
 }
 
 #[test]

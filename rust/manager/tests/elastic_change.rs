@@ -118,9 +118,7 @@ fn a_loan_is_returned_once() {
     give(&mut bench, first, "3");
     assert_eq!(bench.row(job)["nodelist"], "n[0-1,3]");
     // The other loan is reclaimed at its time, and is not requested twice.
-    bench.now += 700.0;
-    bench.manager.advance(bench.now);
-    let second = request_job(&bench.manager.flush().unwrap());
+    let second = request_job(&bench.pass(700.0));
     let again = alloc(&mut bench, job, "reacquire", &json!([]));
     assert_eq!(answer(&again).0, -46);
     // Cancelling the request for a loan leaves it lent.
@@ -191,9 +189,7 @@ fn time_beyond_the_resources_is_granted_in_part_at_the_timeout() {
         "extend",
         &json!([time, limit(60)])
     )));
-    bench.now += 61.0;
-    bench.manager.advance(bench.now);
-    let out = bench.manager.flush().unwrap();
+    let out = bench.pass(61.0);
     assert_eq!(body(&out[0])["expiration"], 20000.0);
     let out = bench.reply(&out, "sched.expiration", &json!({}));
     assert_eq!(result(&answer(&out).1, "pmix.alloc.time"), 11000);

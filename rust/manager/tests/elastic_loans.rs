@@ -29,12 +29,6 @@ fn lent(bench: &mut Bench, job: u64) -> Vec<Value> {
     answer(&out).1["lent"].as_array().unwrap().clone()
 }
 
-fn later(bench: &mut Bench, seconds: f64) -> Vec<Message> {
-    bench.now += seconds;
-    bench.manager.advance(bench.now);
-    bench.manager.flush().unwrap()
-}
-
 #[test]
 fn a_loan_whose_return_failed_returns_by_itself() {
     let (mut bench, job) = start(settings());
@@ -52,7 +46,7 @@ fn a_loan_whose_return_failed_returns_by_itself() {
         "reacquire",
         &json!([name, limit(5)]),
     ));
-    let out = later(&mut bench, 6.0);
+    let out = bench.pass(6.0);
     assert_eq!(topics(&out), ["sched.cancel"]);
     let out = cancelled(&mut bench, early);
     assert_eq!(answer(&answer_probe(&mut bench, &out)).0, -24);
@@ -72,7 +66,7 @@ fn a_loan_whose_return_failed_returns_by_itself() {
     ));
     give(&mut bench, part, "2");
     assert_eq!(lent(&mut bench, job)[0]["until"], until);
-    let out = later(&mut bench, 700.0);
+    let out = bench.pass(700.0);
     assert_eq!(jobspec(&out)["resources"][0]["count"], 1);
     assert_eq!(lent(&mut bench, job)[0]["reason"], "");
     // The owner cancels that: it is requested again.
@@ -81,7 +75,7 @@ fn a_loan_whose_return_failed_returns_by_itself() {
     let reason = "its job in the queue was cancelled";
     assert_eq!(lent(&mut bench, job)[0]["reason"], reason);
     cancelled(&mut bench, request_job(&out));
-    let again = request_job(&later(&mut bench, 61.0));
+    let again = request_job(&bench.pass(61.0));
     give(&mut bench, again, "3");
     assert_eq!(lent(&mut bench, job), Vec::<Value>::new());
     assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
@@ -192,14 +186,14 @@ fn a_denied_return_is_requested_again() {
         &json!([named("b"), nodes(1)]),
     ));
     give(&mut bench, fill, "5");
-    assert!(topics(&later(&mut bench, 61.0)).is_empty(), "the limit");
+    assert!(topics(&bench.pass(61.0)).is_empty(), "the limit");
     let loan = &lent(&mut bench, job)[0];
     let reason = "the policy allows a job 2 nodes from requests: it would be 3";
     assert_eq!(loan["reason"], reason);
     let again = loan["until"].as_f64().unwrap();
     assert!(again > bench.now, "when it is requested again");
     alloc(&mut bench, job, "release", &json!([named("b")]));
-    let back = request_job(&later(&mut bench, 61.0));
+    let back = request_job(&bench.pass(61.0));
     give(&mut bench, back, "5");
     assert_eq!(lent(&mut bench, job), Vec::<Value>::new());
 }
@@ -222,13 +216,13 @@ fn denied_returns_are_requested_with_backoff() {
             .count()
     };
     let start = bench.now;
-    later(&mut bench, 60.0);
+    bench.pass(60.0);
     assert_eq!(tries(&mut bench), 1);
     let mut times = Vec::new();
     while bench.now < start + 7_600.0 {
         let next = bench.manager.deadline().unwrap();
         let seconds = (next - bench.now).max(0.0);
-        later(&mut bench, seconds);
+        bench.pass(seconds);
         if tries(&mut bench) > 0 {
             times.push(bench.now);
         }
@@ -239,7 +233,7 @@ fn denied_returns_are_requested_with_backoff() {
     // With other limits it is requested at once.
     let (settings, now) = (limited(3), bench.now);
     bench.manager.set_settings(settings, now);
-    let back = request_job(&later(&mut bench, 1.0));
+    let back = request_job(&bench.pass(1.0));
     give(&mut bench, back, "4");
     assert_eq!(lent(&mut bench, job), Vec::<Value>::new());
 }
@@ -255,9 +249,9 @@ fn a_loan_of_a_queue_that_is_disabled_comes_back_when_it_is_enabled() {
     lend(&mut bench, job, &json!([nodes(1), time(60)]));
     let enable = |enable: bool| json!({"name": "batch", "enable": enable, "reason": "no"});
     bench.request("job-manager.queue-enable", &enable(false));
-    assert!(topics(&later(&mut bench, 100.0)).is_empty());
+    assert!(topics(&bench.pass(100.0)).is_empty());
     bench.request("job-manager.queue-enable", &enable(true));
-    let back = request_job(&later(&mut bench, 1.0));
+    let back = request_job(&bench.pass(1.0));
     give(&mut bench, back, "3");
     assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
 }
@@ -310,7 +304,7 @@ fn a_jobs_own_nodes_do_not_count_as_requested_when_they_return() {
     for _ in 0..2 {
         // The second time they are the nodes returned by the first loan.
         lend(&mut bench, job, &json!([nodes(3), time(60)]));
-        let back = request_job(&later(&mut bench, 61.0));
+        let back = request_job(&bench.pass(61.0));
         give(&mut bench, back, "1-3");
         assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
     }

@@ -166,9 +166,7 @@ fn at_the_callers_limit_cpus_that_do_not_divide_have_a_part_and_counts_have_none
     let out = alloc(&mut bench, job, "extend", &json!(attributes));
     let before = request_job(&out);
     let second = request_job(&give_some(&mut bench, before, "4", "0-3"));
-    bench.now += 61.0;
-    bench.manager.advance(bench.now);
-    let out = bench.manager.flush().unwrap();
+    let out = bench.pass(61.0);
     let spec = jobspec(&out);
     assert_eq!(spec["resources"][0]["count"], "1-2");
     assert_eq!(wanted(&out).0, 3);
@@ -188,9 +186,7 @@ fn at_the_callers_limit_cpus_that_do_not_divide_have_a_part_and_counts_have_none
     let out = cancelled(&mut bench, first);
     assert_eq!(wanted(&out), (json!(3), Value::Null), "without the hosts");
     let second = request_job(&give_some(&mut bench, first, "8", "0-2"));
-    bench.now += 61.0;
-    bench.manager.advance(bench.now);
-    let (status, response) = answer(&bench.manager.flush().unwrap());
+    let (status, response) = answer(&bench.pass(61.0));
     let reason = "1 node with 3 cpus and 1 node with 1 cpu did not become free in time";
     assert_eq!((status, &response["reason"]), (-24, &json!(reason)));
     cancelled(&mut bench, second);
@@ -278,9 +274,7 @@ fn a_part_is_held_for_a_limited_time_and_the_missing_one_comes_first_then() {
     let out = alloc(&mut bench, job, "extend", &cpus(7, 2));
     let before = request_job(&out);
     let second = request_job(&give_some(&mut bench, before, "4", "0-3"));
-    bench.now += 301.0;
-    bench.manager.advance(bench.now);
-    let out = bench.manager.flush().unwrap();
+    let out = bench.pass(301.0);
     let again = request_job(&out);
     assert_eq!(wanted(&out), (json!(3), Value::Null));
     cancelled(&mut bench, second);
@@ -291,9 +285,7 @@ fn a_part_is_held_for_a_limited_time_and_the_missing_one_comes_first_then() {
         (&json!("queued"), &json!(JobId::new(again).to_string()))
     );
     // No resources are held while the missing part is pending, however long.
-    bench.now += 5000.0;
-    bench.manager.advance(bench.now);
-    assert!(topics(&bench.manager.flush().unwrap()).is_empty());
+    assert!(topics(&bench.pass(5000.0)).is_empty());
     let out = give_some(&mut bench, again, "6", "0-2");
     assert_eq!(wanted(&out), (json!(4), json!({"not": [hostlist("n6")]})));
     let (status, response) = answer(&give_some(&mut bench, request_job(&out), "7", "0-3"));

@@ -31,6 +31,14 @@ fn row_of(bench: &mut Bench, job: u64, name: &str, response: &Value) -> Value {
     row
 }
 
+/// Checks that a response names the allocation, and that the memory was not provided.
+fn check_names(response: &Value, alloc: u64) {
+    let name = JobId::new(alloc).to_string();
+    assert_eq!(result(response, "pmix.alloc.id"), name);
+    let dropped = result(response, "penstock.alloc.dropped");
+    assert_eq!(dropped, "pmix.alloc.msize");
+}
+
 /// Nodes, cores and time of a row.
 fn amounts(row: &Value) -> (Value, Value, Value) {
     (
@@ -54,14 +62,7 @@ fn a_new_allocation_is_reported_with_the_granted_amounts() {
     let waits = query(&mut bench, job);
     assert_eq!(amounts(&waits[0]), (json!(1), json!(0), json!(60)));
     let (_, response) = answer(&give(&mut bench, new, "4"));
-    assert_eq!(
-        result(&response, "pmix.alloc.id"),
-        JobId::new(new).to_string()
-    );
-    assert_eq!(
-        result(&response, "penstock.alloc.dropped"),
-        "pmix.alloc.msize"
-    );
+    check_names(&response, new);
     // The scheduler has granted more time than was requested.
     let row = row_of(&mut bench, job, "a", &response);
     assert_eq!(amounts(&row), (json!(1), json!(4), json!(8000)));
@@ -72,9 +73,7 @@ fn an_extension_by_nodes_is_reported_with_the_granted_amounts() {
     let (mut bench, job) = start(settings());
     let wanted = json!([reqid("a"), nodes(3), limit(5), memory()]);
     let whole = request_job(&alloc(&mut bench, job, "extend", &wanted));
-    bench.now += 6.0;
-    bench.manager.advance(bench.now);
-    let out = bench.manager.flush().unwrap();
+    let out = bench.pass(6.0);
     assert!(unanswered(&out));
     cancelled(&mut bench, whole);
     let (_, response) = answer(&give(&mut bench, whole, "4-5"));
@@ -89,14 +88,7 @@ fn a_release_a_loan_and_its_return_are_reported_with_their_amounts() {
     let (mut bench, job) = start(settings());
     let release = json!([reqid("r"), nodes(1), memory()]);
     let (_, response) = answer(&alloc(&mut bench, job, "release", &release));
-    assert_eq!(
-        result(&response, "pmix.alloc.id"),
-        JobId::new(job).to_string()
-    );
-    assert_eq!(
-        result(&response, "penstock.alloc.dropped"),
-        "pmix.alloc.msize"
-    );
+    check_names(&response, job);
     assert_eq!(response["reason"], "not met: pmix.alloc.msize");
     let row = row_of(&mut bench, job, "r", &response);
     assert_eq!(amounts(&row), (json!(1), json!(4), json!(0)));
@@ -124,22 +116,13 @@ fn an_extension_by_time_is_reported_with_the_granted_time() {
     let wanted = json!([reqid("a"), seconds(60), memory()]);
     let out = alloc(&mut bench, job, "extend", &wanted);
     let (_, response) = answer(&agree(&mut bench, &out));
-    assert_eq!(
-        result(&response, "pmix.alloc.id"),
-        JobId::new(job).to_string()
-    );
-    assert_eq!(
-        result(&response, "penstock.alloc.dropped"),
-        "pmix.alloc.msize"
-    );
+    check_names(&response, job);
     let row = row_of(&mut bench, job, "a", &response);
     assert_eq!(amounts(&row), (json!(0), json!(0), json!(60)));
     // The resources end at 20000, the job at 9060 so far.
     let wanted = json!([reqid("p"), seconds(20_000), limit(5)]);
     alloc(&mut bench, job, "extend", &wanted);
-    bench.now += 6.0;
-    bench.manager.advance(bench.now);
-    let out = bench.manager.flush().unwrap();
+    let out = bench.pass(6.0);
     let (_, response) = answer(&agree(&mut bench, &out));
     assert_eq!(response["reason"], "in part: 10940 of 20000 s");
     let row = row_of(&mut bench, job, "p", &response);

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use penstock_engine::{Engine, Job, QueueId};
 use penstock_flux::alloc::{
-    AllocRequest, AllocResponse, AllocResponseType, CancelRequest, ExpirationRequest,
-    FeasibilityRequest, FreeRequest, FreeResponse, PrioritizeRequest,
+    AllocRequest, CancelRequest, ExpirationRequest, FeasibilityRequest, FreeRequest, FreeResponse,
+    PrioritizeRequest,
 };
 use penstock_flux::errno::EAGAIN;
 use penstock_flux::{AnyRequest, Payload, RequestError, RequestedResources, TypedPayload};
@@ -142,7 +142,7 @@ impl Scheduler {
         };
         if self.engine.as_mut().is_some_and(|engine| engine.cancel(id)) {
             self.needs_pass = true;
-            self.respond(&AllocResponse::<()>::new(id, AllocResponseType::Cancel));
+            self.respond_cancel(id);
         } else if self.allocs.contains_key(&id) {
             // Its R is being committed: it is cancelled only if the commit fails.
             self.cancelled_in_commit.insert(id);

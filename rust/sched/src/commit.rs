@@ -92,7 +92,8 @@ impl Scheduler {
         }
     }
 
-    fn respond_cancel(&mut self, id: JobId) {
+    /// Responds that a request is cancelled.
+    pub(crate) fn respond_cancel(&mut self, id: JobId) {
         self.respond(&AllocResponse::<()>::new(id, AllocResponseType::Cancel));
     }
 

@@ -127,6 +127,13 @@ impl Bench {
         self.request_as("exec", OWNER, "job-manager.exec-hello", &hello, 0)
     }
 
+    /// Lets time pass, in seconds; returns the messages of the steps that are due.
+    pub fn pass(&mut self, seconds: f64) -> Vec<Message> {
+        self.now += seconds;
+        self.manager.advance(self.now);
+        self.manager.flush().unwrap()
+    }
+
     /// A response to a request that the manager sent.
     pub fn answer(&mut self, topic: &str, payload: &Value) -> Vec<Message> {
         self.now += 1.0;
