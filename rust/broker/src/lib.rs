@@ -11,9 +11,10 @@
 //! The crate is sans-IO and knows neither sockets nor time. The daemon accepts and authenticates
 //! connections, and serves `service.add` and `event.subscribe`.
 
+mod error;
+
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
 
 use penstock_flux::flags::{NORESPONSE, PRIVATE, STREAMING};
 use penstock_flux::{Credentials, errno, topic};
@@ -33,39 +34,7 @@ struct Peer {
     serving: Option<HashMap<(PeerId, u32), Message>>,
 }
 
-/// Why a service cannot be registered or removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServiceError {
-    /// The name is registered by a peer already.
-    Taken,
-    /// The name is empty, or has a character other than letters, digits, `-` and `_`.
-    InvalidName,
-    /// The peer has not registered this service, or is unknown.
-    Unknown,
-}
-
-impl ServiceError {
-    /// The error number of the response.
-    pub const fn errnum(self) -> u32 {
-        match self {
-            Self::Taken => errno::EEXIST,
-            Self::InvalidName => errno::EINVAL,
-            Self::Unknown => errno::ENOENT,
-        }
-    }
-}
-
-impl fmt::Display for ServiceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Taken => "the service name is taken",
-            Self::InvalidName => "invalid service name: expected letters, digits, - or _",
-            Self::Unknown => "the peer has no service of this name",
-        })
-    }
-}
-
-impl std::error::Error for ServiceError {}
+pub use error::RegistrationError;
 
 /// Messages for one peer, in order.
 pub type Delivery = (PeerId, Vec<Message>);
@@ -180,16 +149,16 @@ impl Router {
     ///
     /// The name is empty or has a character other than ASCII letters, digits, `-` and `_`, the peer is unknown, or the
     /// name is taken.
-    pub fn add_service(&mut self, name: &str, id: PeerId) -> Result<(), ServiceError> {
+    pub fn add_service(&mut self, name: &str, id: PeerId) -> Result<(), RegistrationError> {
         let valid = |char: char| char.is_ascii_alphanumeric() || char == '-' || char == '_';
         if name.is_empty() || !name.chars().all(valid) {
-            return Err(ServiceError::InvalidName);
+            return Err(RegistrationError::INVALID_NAME);
         }
         if !self.peers.contains_key(&id) {
-            return Err(ServiceError::Unknown);
+            return Err(RegistrationError::UNKNOWN);
         }
         if self.services.contains_key(name) {
-            return Err(ServiceError::Taken);
+            return Err(RegistrationError::TAKEN);
         }
         self.services.insert(name.to_owned(), id);
         Ok(())
@@ -200,9 +169,9 @@ impl Router {
     /// # Errors
     ///
     /// The peer has no service of this name.
-    pub fn remove_service(&mut self, name: &str, id: PeerId) -> Result<(), ServiceError> {
+    pub fn remove_service(&mut self, name: &str, id: PeerId) -> Result<(), RegistrationError> {
         if self.services.get(name) != Some(&id) {
-            return Err(ServiceError::Unknown);
+            return Err(RegistrationError::UNKNOWN);
         }
         self.services.remove(name);
         Ok(())

@@ -58,12 +58,15 @@ fn an_unknown_service_is_enosys_unless_no_response_is_wanted() {
 #[test]
 fn service_names_are_unique_well_formed_and_removed_with_their_peer() {
     let mut router = router();
-    assert_eq!(router.add_service("echo", 1), Err(ServiceError::Taken));
+    let error = router.add_service("echo", 1).unwrap_err();
+    assert!(error.is_taken() && !error.is_unknown());
     for name in ["", "a.b", "a b", "ä"] {
-        assert_eq!(router.add_service(name, 1), Err(ServiceError::InvalidName));
+        let error = router.add_service(name, 1).unwrap_err();
+        assert!(error.is_invalid_name() && !error.is_taken());
     }
-    assert_eq!(router.add_service("x", 99), Err(ServiceError::Unknown));
-    assert_eq!(router.remove_service("echo", 1), Err(ServiceError::Unknown));
+    let error = router.add_service("x", 99).unwrap_err();
+    assert!(error.is_unknown() && !error.is_invalid_name());
+    assert!(router.remove_service("echo", 1).unwrap_err().is_unknown());
     router.remove_peer(2);
     assert_eq!(router.services().count(), 0);
     assert_eq!(router.add_service("echo", 1), Ok(()));

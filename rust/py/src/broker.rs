@@ -1,6 +1,6 @@
 //! `Router`: the broker's data plane.
 
-use penstock_broker::ServiceError;
+use penstock_broker::RegistrationError;
 use penstock_flux::Credentials;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -18,8 +18,8 @@ fn deliveries(routed: Vec<penstock_broker::Delivery>) -> Deliveries {
     routed.into_iter().map(wrap).collect()
 }
 
-fn errnum(result: Result<(), ServiceError>) -> u32 {
-    result.map_or_else(ServiceError::errnum, |()| 0)
+fn errnum(result: Result<(), RegistrationError>) -> u32 {
+    result.map_or_else(RegistrationError::errnum, |()| 0)
 }
 
 #[pymethods]
