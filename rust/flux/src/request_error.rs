@@ -35,6 +35,11 @@ impl RequestError {
         Self::protocol(format!("{topic}: {error}"))
     }
 
+    /// EPROTO: a request that gets a stream of responses does not say so (RFC 6).
+    pub fn not_streaming(topic: &str) -> Self {
+        Self::protocol(format!("{topic} is a streaming request"))
+    }
+
     /// EPERM: the sender may not do this.
     pub fn not_permitted(text: impl Into<String>) -> Self {
         Self::new(errno::EPERM, text)

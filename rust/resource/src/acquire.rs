@@ -90,9 +90,8 @@ impl AcquireProvider {
         if self.holder.is_some() {
             return Message::error_to(request, EBUSY, "");
         }
-        if !request.is_streaming() {
-            let text = "resource.acquire is a streaming request";
-            return Message::error_to(request, EPROTO, text);
+        if let Err(error) = request.require_streaming() {
+            return Message::error_to(request, error.errnum, &error.text);
         }
         let options: AcquireRequest = match read(request.payload_json()) {
             Ok(options) => options,

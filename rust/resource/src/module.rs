@@ -313,10 +313,7 @@ impl ResourceModule {
 
     fn monitor(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
         self.check_owner(request)?;
-        if !request.is_streaming() || request.is_noresponse() {
-            let text = "resource.monitor is a streaming request";
-            return Err(RequestError::protocol(text));
-        }
+        request.require_streaming()?;
         let MonitorRequest { ranks } = request.read_request()?;
         let ranks: IdSet = ranks
             .parse()

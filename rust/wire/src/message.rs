@@ -374,6 +374,18 @@ impl Message {
         self.flags & STREAMING != 0
     }
 
+    /// Checks that a request to a streaming method says that it expects a stream of responses.
+    ///
+    /// # Errors
+    ///
+    /// It has no streaming flag, or expects no response: EPROTO, with a text that names the topic.
+    pub fn require_streaming(&self) -> Result<(), RequestError> {
+        if self.is_streaming() && !self.is_noresponse() {
+            return Ok(());
+        }
+        Err(RequestError::not_streaming(self.topic()))
+    }
+
     /// Whether the request must get no response.
     pub fn is_noresponse(&self) -> bool {
         self.flags & NORESPONSE != 0
