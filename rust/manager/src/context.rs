@@ -15,15 +15,21 @@ use serde_json::Value;
 use crate::claims::Claims;
 use crate::dialogue::Dialogue;
 use crate::effect::Effect;
+use crate::error::Error;
 use crate::event::Event;
+use crate::exec::ServiceState;
 use crate::jobs::Jobs;
 use crate::jobspec_cache::JobspecCache;
 use crate::queues::Queues;
 use crate::record::Record;
 use crate::rpc;
+use crate::scheduler::SchedulerState;
 use crate::settings::Settings;
 use crate::spec::Stored;
 use crate::storage::Storage;
+
+/// Where the store keeps the instance's epoch of job ids (RFC 19).
+const EPOCH_META: &str = "epoch_ms";
 
 /// An exception to be raised (RFC 21).
 #[derive(Clone, Copy, Debug)]
@@ -35,24 +41,6 @@ pub(crate) struct Raise<'a> {
     pub(crate) userid: u32,
     /// The job's wait status if this is its first fatal exception (RFC 32).
     pub(crate) wait_status: Option<i32>,
-}
-
-/// The scheduler's state as far as other modules depend on it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SchedulerState {
-    /// Whether a scheduler is ready for requests.
-    pub(crate) is_ready: bool,
-    /// Whether a part of an allocation is available to other jobs as soon as it is freed.
-    pub(crate) takes_parts: bool,
-}
-
-impl Default for SchedulerState {
-    fn default() -> Self {
-        Self {
-            is_ready: false,
-            takes_parts: true,
-        }
-    }
 }
 
 /// The shared state of one manager, and the effects that are still to be performed.
@@ -67,11 +55,10 @@ pub(crate) struct Context {
     pub(crate) jobs: Jobs,
     pub(crate) claims: Claims,
     pub(crate) queues: Queues,
-    /// The state of the scheduler; only `SchedulerPeer` sets it.
-    pub(crate) scheduler: SchedulerState,
-    /// Whether ranks that a running job has released are free at once: the execution service does not release them
-    /// when they are idle. Only `ExecPeer` sets it; without a service it is not set.
-    pub(crate) frees_shrunk: bool,
+    /// The scheduler that has said hello last; `None` before the first.
+    scheduler: Option<SchedulerState>,
+    /// The execution service, if there is one.
+    service: Option<ServiceState>,
     /// Private: only the methods of this type write to the store.
     storage: Storage,
     pub(crate) jobspecs: JobspecCache,
@@ -84,16 +71,25 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// A context without jobs. `epoch_ms` is the instance's epoch of job ids (RFC 19).
-    pub(crate) fn new(store: Store, settings: Settings, epoch_ms: u64, now: f64) -> Self {
-        Self {
+    /// The context of a manager over a store, without its jobs. The first start of an instance makes
+    /// `now` the epoch of its job ids (RFC 19).
+    pub(crate) fn open(mut store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
+        let epoch_ms = if let Some(text) = store.meta(EPOCH_META)? {
+            let epoch = text.parse();
+            epoch.map_err(|_| Error::corrupt(EPOCH_META, &text, "milliseconds"))?
+        } else {
+            let epoch = milliseconds(now);
+            store.set_meta(EPOCH_META, &epoch.to_string())?;
+            epoch
+        };
+        Ok(Self {
             now,
             settings,
             jobs: Jobs::default(),
             claims: Claims::default(),
-            queues: Queues::default(),
-            scheduler: SchedulerState::default(),
-            frees_shrunk: false,
+            queues: Queues::restore(&store)?,
+            scheduler: None,
+            service: None,
             storage: Storage::new(store),
             jobspecs: JobspecCache::default(),
             backlogged: BTreeSet::new(),
@@ -101,7 +97,33 @@ impl Context {
             epoch_ms,
             matchtags: Matchtags::default(),
             effects: Vec::new(),
-        }
+        })
+    }
+
+    /// Sets the state of the scheduler, which only `SchedulerPeer` can make.
+    pub(crate) fn set_scheduler(&mut self, state: SchedulerState) {
+        self.scheduler = Some(state);
+    }
+
+    /// Whether a scheduler is ready for requests.
+    pub(crate) fn is_scheduler_ready(&self) -> bool {
+        self.scheduler.is_some_and(SchedulerState::is_ready)
+    }
+
+    /// Whether a part of an allocation is available to other jobs as soon as it is freed.
+    pub(crate) fn scheduler_takes_parts(&self) -> bool {
+        self.scheduler.is_none_or(SchedulerState::takes_parts)
+    }
+
+    /// Sets the state of the execution service, which only `ExecPeer` can make; `None` if there is none.
+    pub(crate) fn set_service(&mut self, state: Option<ServiceState>) {
+        self.service = state;
+    }
+
+    /// Whether ranks that a running job has released are free only when the execution service releases
+    /// them, this one or the next.
+    pub(crate) fn awaits_release(&self) -> bool {
+        self.service.is_none_or(ServiceState::releases_shrunk)
     }
 
     /// Takes the effects in their order. `spare` becomes the next list.

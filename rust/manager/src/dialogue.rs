@@ -188,9 +188,9 @@ pub enum ExecInput {
     Release { is_final: bool, has_ended: bool },
 }
 
-/// Why a response to `start` is rejected (RFC 32).
+/// Why a response to `start` is out of order (RFC 32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExecError {
+pub enum OrderFault {
     /// No start request is outstanding.
     NotDue,
     /// `start` or `reattached` came before.
@@ -203,7 +203,7 @@ pub enum ExecError {
     NotStarted,
 }
 
-impl std::fmt::Display for ExecError {
+impl std::fmt::Display for OrderFault {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(match self {
             Self::NotDue => "none is due",
@@ -215,20 +215,28 @@ impl std::fmt::Display for ExecError {
     }
 }
 
-impl std::error::Error for ExecError {}
+impl std::error::Error for OrderFault {}
+
+/// The mark in the store on the start of a job from before a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredStart {
+    /// Marked: it was due, and was sent to no service.
+    Unsent,
+    /// No mark: it was not due, or a service may have had it.
+    Unmarked,
+}
 
 #[allow(clippy::match_same_arms, reason = "a table has a row for each input")]
 impl Exec {
-    /// The state of a job from before a restart. `is_unsent`: the store says that no service has had its
-    /// start.
+    /// The state of a job from before a restart.
     ///
     /// The eventlog does not tell when a start is sent. But it is sent in the step in which it is due, or
     /// the job is marked as unsent in the transaction of that step: a job without mark and prolog may be
     /// running from its allocation on.
-    fn resume(record: &Record, is_unsent: bool) -> Self {
+    fn resume(record: &Record, start: StoredStart) -> Self {
         let is_running = record.state() == State::Run;
         let has_tasks = record.r().is_some() && record.elastic_request().is_none();
-        let is_before_start = is_unsent || record.prolog() == HookStage::Begun;
+        let is_before_start = start == StoredStart::Unsent || record.prolog() == HookStage::Begun;
         if record.is_released() {
             Self::Released
         } else if !record.has_resources() {
@@ -252,7 +260,7 @@ impl Exec {
     /// # Errors
     ///
     /// The input is not allowed in this state.
-    pub fn after(self, input: ExecInput) -> Result<Self, ExecError> {
+    pub fn after(self, input: ExecInput) -> Result<Self, OrderFault> {
         use ExecInput as In;
         Ok(match (self, input) {
             (Self::Idle, In::Enqueue) => Self::Waiting { was_sent: false },
@@ -273,16 +281,16 @@ impl Exec {
                 In::Reattached,
             ) => Self::Started { reattach },
             (Self::Requested { .. }, In::Reattached) => {
-                return Err(ExecError::ReattachNotRequested);
+                return Err(OrderFault::ReattachNotRequested);
             }
             (Self::Started { .. } | Self::Finished { .. }, In::Start | In::Reattached) => {
-                return Err(ExecError::StartedBefore);
+                return Err(OrderFault::StartedBefore);
             }
             (
                 state @ (Self::Requested { .. } | Self::Started { .. } | Self::Finished { .. }),
                 In::Exception,
             ) => state,
-            (Self::Finished { .. }, In::Finish { .. }) => return Err(ExecError::FinishedBefore),
+            (Self::Finished { .. }, In::Finish { .. }) => return Err(OrderFault::FinishedBefore),
             (
                 Self::Requested { reattach: false },
                 In::Finish { has_ended: false }
@@ -290,7 +298,7 @@ impl Exec {
                     is_final: false,
                     has_ended: false,
                 },
-            ) => return Err(ExecError::NotStarted),
+            ) => return Err(OrderFault::NotStarted),
             (Self::Requested { reattach } | Self::Started { reattach }, In::Finish { .. }) => {
                 Self::Finished { reattach }
             }
@@ -302,8 +310,22 @@ impl Exec {
                 state @ (Self::Requested { .. } | Self::Started { .. } | Self::Finished { .. }),
                 In::Release { .. },
             ) => state,
-            _ => return Err(ExecError::NotDue),
+            _ => return Err(OrderFault::NotDue),
         })
+    }
+
+    /// Whether tasks of the job may be running: the final release of a service is to come, if necessary
+    /// of the next one.
+    pub fn may_be_running(self) -> bool {
+        match self {
+            Self::Idle | Self::Waiting { was_sent: false } | Self::Released | Self::Abandoned => {
+                false
+            }
+            Self::Waiting { was_sent: true }
+            | Self::Requested { .. }
+            | Self::Started { .. }
+            | Self::Finished { .. } => true,
+        }
     }
 
     /// Whether a start request is outstanding: the service has the job.
@@ -402,12 +424,11 @@ impl Dialogue {
         }
     }
 
-    /// The dialogue of a job from before a restart. `is_unsent`: the store says that no service has had
-    /// its start.
-    pub fn resume(record: &Record, request: Arc<RedactedJobspec>, is_unsent: bool) -> Self {
+    /// The dialogue of a job from before a restart.
+    pub fn resume(record: &Record, request: Arc<RedactedJobspec>, start: StoredStart) -> Self {
         let mut dialogue = Self::new(request);
         dialogue.is_reported = record.state() == State::Inactive;
-        dialogue.exec = Exec::resume(record, is_unsent);
+        dialogue.exec = Exec::resume(record, start);
         dialogue
     }
 
@@ -460,7 +481,7 @@ impl Dialogue {
     /// # Errors
     ///
     /// The input is not allowed now; nothing changes.
-    pub fn advance_exec(&mut self, input: ExecInput) -> Result<(), ExecError> {
+    pub fn advance_exec(&mut self, input: ExecInput) -> Result<(), OrderFault> {
         self.exec = self.exec.after(input)?;
         Ok(())
     }
@@ -553,7 +574,7 @@ impl Dialogue {
 
 #[cfg(test)]
 mod tests {
-    use super::{Alloc, AllocInput, Exec, ExecError, ExecInput, HookCall, HookInput, Outstanding};
+    use super::{Alloc, AllocInput, Exec, ExecInput, HookCall, HookInput, OrderFault, Outstanding};
 
     #[test]
     fn the_alloc_table_is_this_one() {
@@ -622,24 +643,24 @@ mod tests {
 
     #[test]
     fn the_exec_table_of_a_service_is_this_one() {
-        let due = Err(ExecError::NotDue);
+        let due = Err(OrderFault::NotDue);
         for reattach in [false, true] {
             let [requested, started, finished] = outstanding(reattach);
             let reattached = if reattach {
                 Ok(started)
             } else {
-                Err(ExecError::ReattachNotRequested)
+                Err(OrderFault::ReattachNotRequested)
             };
             // Without `reattach` a job that has not ended must start first.
             let early = |next| {
                 if reattach {
                     Ok(next)
                 } else {
-                    Err(ExecError::NotStarted)
+                    Err(OrderFault::NotStarted)
                 }
             };
-            let before = Err(ExecError::StartedBefore);
-            let twice = Err(ExecError::FinishedBefore);
+            let before = Err(OrderFault::StartedBefore);
+            let twice = Err(OrderFault::FinishedBefore);
             let release = |is_final, has_ended| ExecInput::Release {
                 is_final,
                 has_ended,
@@ -698,7 +719,7 @@ mod tests {
             for input in inputs {
                 assert_eq!(
                     state.after(input),
-                    Err(ExecError::NotDue),
+                    Err(OrderFault::NotDue),
                     "{state:?} {input:?}"
                 );
             }
@@ -707,21 +728,21 @@ mod tests {
         for (state, next) in [(Exec::Idle, Exec::Abandoned), (FRESH, Exec::Abandoned)] {
             assert_eq!(state.after(ExecInput::Abandon), Ok(next));
         }
-        assert_eq!(WAITING.after(ExecInput::Abandon), Err(ExecError::NotDue));
+        assert_eq!(WAITING.after(ExecInput::Abandon), Err(OrderFault::NotDue));
         for reattach in [false, true] {
             let send = ExecInput::Send { reattach };
             for state in [FRESH, WAITING] {
                 assert_eq!(state.after(send), Ok(Exec::Requested { reattach }));
             }
             for state in [Exec::Idle, Exec::Released, Exec::Abandoned] {
-                assert_eq!(state.after(send), Err(ExecError::NotDue));
+                assert_eq!(state.after(send), Err(OrderFault::NotDue));
             }
         }
         for state in [FRESH, WAITING, Exec::Released, Exec::Abandoned] {
-            assert_eq!(state.after(ExecInput::Enqueue), Err(ExecError::NotDue));
+            assert_eq!(state.after(ExecInput::Enqueue), Err(OrderFault::NotDue));
         }
         for state in [Exec::Released, Exec::Abandoned] {
-            assert_eq!(state.after(ExecInput::Abandon), Err(ExecError::NotDue));
+            assert_eq!(state.after(ExecInput::Abandon), Err(OrderFault::NotDue));
         }
     }
 

@@ -6,6 +6,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use crate::event::Event;
+use crate::spec::Checked;
 use crate::state::State;
 
 /// The identity of a PMIx request.
@@ -28,15 +29,16 @@ pub(crate) enum ExpirationCause {
     Elastic(RequestKey, u32),
 }
 
-/// A change of the expiration of a running job, subject to the scheduler's agreement.
+/// A change of the expiration of a running job, subject to the scheduler's agreement. R can have the
+/// expiration, and the jobspec the time limit: both were checked.
 #[derive(Debug)]
 pub(crate) struct ExpirationChange {
     /// The job.
     pub(crate) id: JobId,
-    /// The new time limit in seconds; 0 is unlimited.
-    pub(crate) duration: f64,
     /// The new expiration, seconds since the epoch; 0 is unlimited.
     pub(crate) expiration: f64,
+    /// The jobspec with the new time limit; `None` if the limit is the same.
+    pub(crate) jobspec: Option<Box<Checked>>,
     /// The origin of the request.
     pub(crate) cause: ExpirationCause,
 }
@@ -94,12 +96,28 @@ pub(crate) enum Effect {
     Purged(JobId),
     /// Resources were requested for a job that carries a PMIx request.
     ElasticRequested(JobId),
-    /// The scheduler has denied the request of a job that is still in SCHED.
-    Denied { id: JobId, note: String },
+    /// The scheduler has denied the request of a job that carries a PMIx request and is still in SCHED.
+    ElasticDenied { id: JobId, note: String },
     /// The scheduler has disconnected or was suspended.
     SchedulerLost,
-    /// The scheduler has accepted or rejected a new expiration, or no scheduler is left to decide.
-    ExpirationDecided(ExpirationChange, Result<(), RequestError>),
-    /// An expiration was not requested: another request for the same job is outstanding.
-    ExpirationBusy(ExpirationChange),
+    /// The scheduler has agreed to a new expiration, or there is none that could object.
+    ExpirationAccepted(ExpirationChange),
+    /// A new expiration is invalid, or the scheduler has rejected it or has gone.
+    ExpirationRejected {
+        id: JobId,
+        cause: ExpirationCause,
+        error: RequestError,
+    },
+    /// A running job has another expiration.
+    ExpirationChanged { id: JobId, expiration: f64 },
+    /// The time of a PMIx request was granted, this many seconds, or not.
+    TimeDecided {
+        key: RequestKey,
+        granted: u32,
+        result: Result<(), RequestError>,
+    },
+    /// No request for another expiration of the job is outstanding any longer.
+    ExpirationSettled(JobId),
+    /// A queue was enabled or disabled, or the settings have changed.
+    QueuesChanged,
 }

@@ -3,6 +3,8 @@
 //! The table of [`Exec::after`](crate::dialogue::Exec::after) says which responses are allowed in each
 //! state. Any other is logged and ignored. No response is due after the final release.
 
+mod state;
+
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use penstock_store::Store;
 use penstock_wire::Message;
 
 use crate::context::{Context, Raise};
-use crate::dialogue::{Exec, ExecError, ExecInput};
+use crate::dialogue::{Exec, ExecInput, OrderFault, StoredStart};
 use crate::effect::{Effect, FreeRanks};
 use crate::error::Error;
 use crate::event::Event;
@@ -31,6 +33,8 @@ use crate::jobs::Job;
 use crate::record::Record;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::settings::ExecHello;
+
+pub(crate) use state::ServiceState;
 
 /// An execution service that has said hello.
 #[derive(Debug)]
@@ -98,7 +102,8 @@ impl ExecPeer {
         };
         self.stop(cx, &loss);
         self.record_journal(cx, service.journal.as_ref());
-        cx.frees_shrunk = !service.releases_shrunk;
+        let releases_shrunk = service.releases_shrunk;
+        cx.set_service(Some(ServiceState { releases_shrunk }));
         self.service = Some(service);
         Ok(Reply::Empty)
     }
@@ -182,9 +187,13 @@ impl ExecPeer {
         })
     }
 
-    /// Whether the store says that a job's start was sent to no service.
-    pub(crate) fn is_unsent(&self, id: JobId) -> bool {
-        self.unsent.contains(&id)
+    /// The mark in the store on a job's start.
+    pub(crate) fn stored_start(&self, id: JobId) -> StoredStart {
+        if self.unsent.contains(&id) {
+            StoredStart::Unsent
+        } else {
+            StoredStart::Unmarked
+        }
     }
 
     /// Marks the jobs in the store whose start is due and was sent to no service. Called before each
@@ -205,8 +214,11 @@ impl ExecPeer {
         }
     }
 
-    /// Abandons the start of a job that has ended before it.
+    /// Abandons the start of a job that has ended before it, if its start is due and was not sent.
     pub(crate) fn abandon(&mut self, cx: &mut Context, id: JobId) {
+        if !self.waiting.contains(&id) {
+            return;
+        }
         let dialogue = cx.jobs.dialogue(id);
         if dialogue.is_some_and(|dialogue| dialogue.advance_exec(ExecInput::Abandon).is_ok()) {
             self.waiting.remove(&id);
@@ -271,7 +283,7 @@ impl ExecPeer {
         if self.service.take().is_none() {
             return;
         }
-        cx.frees_shrunk = false;
+        cx.set_service(None);
         cx.log_line(format!("the execution service is gone: {why}"));
         let mut orphans = Vec::new();
         for (record, dialogue) in cx.jobs.iter_split() {
@@ -414,7 +426,7 @@ impl<'a> Report<'a> {
 
 /// Takes a response to a start request, if RFC 32 allows it now. The error is the service's fault.
 fn take_report(cx: &mut Context, id: JobId, report: &Report<'_>) -> Result<(), Fault> {
-    let job = cx.jobs.get(id).ok_or(ExecError::NotDue)?;
+    let job = cx.jobs.get(id).ok_or(OrderFault::NotDue)?;
     let (has_ended, has_started) = (job.record.has_ended(), job.record.has_started());
     let has_finished = job.record.wait_status().is_some();
     // The order is checked before the data are read, which may be malformed.
@@ -585,7 +597,7 @@ fn free_shrunk(cx: &mut Context, id: JobId, ranks: IdSet, left: &IdSet) {
 #[derive(Debug)]
 enum Fault {
     /// Not allowed now.
-    Order(ExecError),
+    Order(OrderFault),
     /// Malformed data.
     Data(penstock_flux::Error),
     /// Well-formed data that is not acceptable.
@@ -602,8 +614,8 @@ impl std::fmt::Display for Fault {
     }
 }
 
-impl From<ExecError> for Fault {
-    fn from(error: ExecError) -> Self {
+impl From<OrderFault> for Fault {
+    fn from(error: OrderFault) -> Self {
         Self::Order(error)
     }
 }

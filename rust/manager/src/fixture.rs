@@ -30,7 +30,7 @@ pub(crate) fn context(settings: Settings) -> Context {
         ..settings
     };
     let store = Store::in_memory().unwrap();
-    Context::new(store, settings, 0, 1000.0)
+    Context::open(store, settings, 1000.0).unwrap()
 }
 
 /// Adds a job in state SCHED with priority 16.

@@ -160,6 +160,25 @@ impl Jobs {
         std::mem::take(&mut self.unchecked)
     }
 
+    /// The resources that are allocated to jobs; an error if those of two jobs contradict each other.
+    pub(crate) fn allocated(&self) -> Result<ResourceSet, penstock_rset::Error> {
+        let records = self.iter().map(|job| &job.record);
+        let allocated = records.filter(|record| record.has_resources());
+        let parts = allocated.filter_map(Record::unfreed);
+        // A union has the times and slots of its first operand: an empty set has those of no job.
+        let nothing = std::iter::once(ResourceSet::new());
+        let mut parts: Vec<ResourceSet> = nothing.chain(parts).collect();
+        // In pairs: a single growing union would be traversed again for every job.
+        while parts.len() > 1 {
+            let pairs = parts.chunks(2).map(|pair| match pair {
+                [one, other] => one.union(other),
+                one => Ok(one[0].clone()),
+            });
+            parts = pairs.collect::<Result<_, _>>()?;
+        }
+        Ok(parts.pop().unwrap_or_default())
+    }
+
     /// The error for an unknown id: the job never existed, or was purged.
     pub(crate) fn unknown(&self, id: JobId) -> RequestError {
         let text = if id <= self.greatest_purged {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use penstock_flux::{JobspecDocument, RedactedJobspec, RequestError};
+use penstock_flux::RequestError;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 
@@ -12,8 +12,7 @@ use crate::depend;
 use crate::event::{Document, Event};
 use crate::policy;
 use crate::scheduler;
-use crate::settings::Settings;
-use crate::spec::{Spec, Stored};
+use crate::spec::{Checked, Spec, Stored};
 
 /// Which limits of the site hold for a jobspec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,44 +21,6 @@ pub(crate) enum Limited {
     Fully,
     /// The limit of duration alone: its resources join another job, which is held to the others.
     ByDuration,
-}
-
-/// A valid jobspec that is not in the store yet.
-#[derive(Debug)]
-pub(crate) struct Checked {
-    document: JobspecDocument,
-    spec: Spec,
-    request: RedactedJobspec,
-}
-
-impl Checked {
-    /// A jobspec and its text.
-    fn new(jobspec: &Jobspec, text: &str, settings: &Settings) -> Result<Self, RequestError> {
-        Ok(Self {
-            document: JobspecDocument::parsed(text.into(), jobspec),
-            spec: Spec::new(0, jobspec),
-            request: policy::redact(jobspec, settings).map_err(invalid)?,
-        })
-    }
-
-    /// The queue that it names.
-    pub(crate) fn queue(&self) -> Option<&str> {
-        self.spec.queue.as_deref()
-    }
-
-    /// Puts the jobspec into the store.
-    pub(crate) fn store(self, cx: &mut Context) -> Stored {
-        let Self {
-            document,
-            spec,
-            request,
-        } = self;
-        let key = cx.add_jobspec(document);
-        Stored {
-            spec: Arc::new(Spec { key, ..spec }),
-            request: Arc::new(request),
-        }
-    }
 }
 
 fn invalid(error: impl std::fmt::Display) -> RequestError {
@@ -75,7 +36,8 @@ pub(crate) fn submit(cx: &mut Context, text: &str, userid: u32) -> Result<Stored
         depend::check(cx, &stored.spec.dependencies, userid)?;
         return Ok(stored);
     }
-    let stored = check(cx, text, userid, Limited::Fully)?.store(cx);
+    let checked = check(cx, text, userid, Limited::Fully)?;
+    let stored = store(cx, checked);
     cx.jobspecs.remember(text, &stored);
     Ok(stored)
 }
@@ -101,8 +63,8 @@ pub(crate) fn check(
         }
     }
     cx.queues.check_enabled(jobspec.queue())?;
-    let checked = Checked::new(&jobspec, &text, settings)?;
-    depend::check(cx, &checked.spec.dependencies, userid)?;
+    let checked = Checked::new(&jobspec, &text, settings).map_err(invalid)?;
+    depend::check(cx, &checked.spec().dependencies, userid)?;
     Ok(checked)
 }
 
@@ -118,19 +80,24 @@ pub(crate) fn with_duration(
     let document = document.ok_or_else(|| invalid("the jobspec is not in the store"))?;
     let mut jobspec = Jobspec::from_json(document.text()).map_err(invalid)?;
     jobspec.set_duration(duration);
-    Checked::new(&jobspec, &jobspec.to_text(), &cx.settings)
+    Checked::new(&jobspec, &jobspec.to_text(), &cx.settings).map_err(invalid)
 }
 
 /// Parses another jobspec for a job.
 pub(crate) fn parse(cx: &Context, text: &str) -> Result<Checked, RequestError> {
     let jobspec = Jobspec::from_json(text).map_err(invalid)?;
-    Checked::new(&jobspec, text, &cx.settings)
+    Checked::new(&jobspec, text, &cx.settings).map_err(invalid)
+}
+
+/// Puts a jobspec into the store.
+pub(crate) fn store(cx: &mut Context, checked: Checked) -> Stored {
+    checked.into_stored(|document| cx.add_jobspec(document))
 }
 
 /// Replaces the jobspec of a job: in the store, in requests to the scheduler and, by `event`, in the
 /// record.
 pub(crate) fn replace(cx: &mut Context, id: JobId, checked: Checked, event: Event) {
-    let Stored { spec, request } = checked.store(cx);
+    let Stored { spec, request } = store(cx, checked);
     cx.store_spec(id, spec.key);
     let Some(record) = cx.jobs.record(id) else {
         return;

@@ -23,6 +23,7 @@ mod elastic;
 mod error;
 mod event;
 mod exec;
+mod expiration;
 mod filter;
 #[cfg(test)]
 mod fixture;

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use penstock_flux::RequestError;
-use penstock_flux::errno::EBUSY;
 use penstock_flux::job_manager::StatsResponse;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
@@ -11,25 +9,21 @@ use penstock_store::Store;
 use penstock_wire::Message;
 
 use crate::census::Census;
-use crate::context::{Context, milliseconds};
+use crate::context::Context;
 use crate::depend::Dependencies;
-use crate::effect::{Effect, ExpirationCause, ExpirationChange};
+use crate::effect::Effect;
 use crate::elastic::Elastic;
 use crate::error::Error;
 use crate::exec::ExecPeer;
+use crate::expiration;
 use crate::hooks::Hooks;
 use crate::log::Log;
 use crate::purge::{self, Purger};
 use crate::queries::Queries;
-use crate::queues::Queues;
-use crate::record::Record;
+use crate::replay::Restart;
 use crate::scheduler::SchedulerPeer;
 use crate::settings::Settings;
 use crate::state::State;
-use crate::update;
-
-/// Where the store keeps the instance's epoch of job ids (RFC 19).
-const EPOCH_META: &str = "epoch_ms";
 
 /// The job manager of one instance: messages in, messages out, everything durable in between.
 ///
@@ -55,31 +49,31 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Opens a manager over a store. `now` is in seconds since the epoch; the first start of an
-    /// instance makes it the epoch of its job ids (RFC 19). The jobs in the store are to be
-    /// [restored](Self::open).
-    pub(crate) fn over(mut store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
-        let epoch_ms = if let Some(text) = store.meta(EPOCH_META)? {
-            let epoch = text.parse();
-            epoch.map_err(|_| Error::corrupt(EPOCH_META, &text, "milliseconds"))?
-        } else {
-            let epoch = milliseconds(now);
-            store.set_meta(EPOCH_META, &epoch.to_string())?;
-            epoch
-        };
-        let mut cx = Context::new(store, settings, epoch_ms, now);
-        cx.queues = Queues::restore(cx.store())?;
+    /// A manager with the jobs in a store, whose steps are still to be performed.
+    pub(crate) fn restore(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
+        let mut cx = Context::open(store, settings, now)?;
         purge::restore(&mut cx)?;
-        let exec = ExecPeer::restore(cx.store())?;
+        let mut exec = ExecPeer::restore(cx.store())?;
+        let mut elastic = Elastic::default();
+        let mut dependencies = Dependencies::default();
+        let mut census = Census::default();
+        let restart = Restart {
+            cx: &mut cx,
+            exec: &mut exec,
+            elastic: &mut elastic,
+            dependencies: &mut dependencies,
+            census: &mut census,
+        };
+        restart.restore_jobs()?;
         Ok(Self {
             cx,
             scheduler: SchedulerPeer::default(),
             exec,
             hooks: Hooks::default(),
-            elastic: Elastic::default(),
+            elastic,
             queries: Queries::default(),
-            dependencies: Dependencies::default(),
-            census: Census::default(),
+            dependencies,
+            census,
             purger: Purger::default(),
             due: VecDeque::new(),
             out: Vec::new(),
@@ -151,64 +145,29 @@ impl Manager {
                 id,
                 duration,
                 cause,
-            } => self.scheduler.request_expiration(cx, id, duration, cause),
+            } => expiration::request(cx, &mut self.scheduler, id, duration, cause),
             Effect::Kill { id, signum } => self.exec.kill(cx, id, signum),
             Effect::Shrink { id, ranks } => self.exec.shrink(cx, id, &ranks),
             Effect::Purged(id) => self.elastic.forget(id),
             Effect::ElasticRequested(id) => self.elastic.queue_probe(id),
-            Effect::Denied { id, note } => {
-                let record = cx.jobs.record(id);
-                if record.is_some_and(|record| record.elastic_request().is_some()) {
-                    self.elastic.follow_denial(cx, id, &note);
-                } else {
-                    cx.fail_job(id, "alloc", &note);
-                }
-            }
+            Effect::ElasticDenied { id, note } => self.elastic.follow_denial(cx, id, &note),
             Effect::SchedulerLost => self.elastic.forget_probes(cx),
-            Effect::ExpirationDecided(change, decision) => {
-                self.handle_expiration_decision(change, decision);
+            Effect::ExpirationAccepted(change) => expiration::accept(cx, change),
+            Effect::ExpirationRejected { id, cause, error } => {
+                expiration::finish(cx, id, cause, Err(error));
             }
-            Effect::ExpirationBusy(change) => self.handle_busy_expiration(change),
-        }
-    }
-
-    fn handle_expiration_decision(
-        &mut self,
-        change: ExpirationChange,
-        decision: Result<(), RequestError>,
-    ) {
-        let cx = &mut self.cx;
-        let (id, expiration) = (change.id, change.expiration);
-        let result = decision.and_then(|()| update::apply_expiration(cx, &change));
-        if result.is_ok() {
-            self.elastic.follow_expiration(cx, id, expiration);
-            self.exec.set_expiration(cx, id, expiration);
-            self.scheduler.correct_expiration(cx, id, expiration);
-        }
-        match (change.cause, result) {
-            (ExpirationCause::Update(request), Ok(())) => cx.respond(&request, None),
-            (ExpirationCause::Update(request), Err(error)) => cx.reject(&request, &error),
-            (ExpirationCause::Elastic(key, granted), result) => {
-                self.elastic.handle_time_decision(cx, key, granted, result);
+            Effect::ExpirationChanged { id, expiration } => {
+                self.elastic.follow_expiration(cx, id, expiration);
+                self.exec.set_expiration(cx, id, expiration);
+                self.scheduler.correct_expiration(cx, id, expiration);
             }
-            (ExpirationCause::Manager, Ok(())) => {}
-            (ExpirationCause::Manager, Err(error)) => {
-                cx.log_line(format!("expiration of job {id}: {}", error.text));
-            }
-        }
-        self.elastic.retry_times(cx, id);
-    }
-
-    fn handle_busy_expiration(&mut self, change: ExpirationChange) {
-        let text = format!("job {} is being updated already", change.id);
-        match change.cause {
-            ExpirationCause::Update(request) => {
-                let error = RequestError::new(EBUSY, text);
-                self.cx.reject(&request, &error);
-            }
-            // It is requested again when the outstanding request is decided.
-            ExpirationCause::Elastic(..) => {}
-            ExpirationCause::Manager => self.cx.log_line(text),
+            Effect::TimeDecided {
+                key,
+                granted,
+                result,
+            } => self.elastic.handle_time_decision(cx, key, granted, result),
+            Effect::ExpirationSettled(id) => self.elastic.retry_times(cx, id),
+            Effect::QueuesChanged => self.elastic.retry_postponed_returns(cx),
         }
     }
 
@@ -318,21 +277,7 @@ impl Manager {
     ///
     /// The resources of two jobs contradict each other.
     pub fn allocated(&self) -> Result<ResourceSet, penstock_rset::Error> {
-        let records = self.cx.jobs.iter().map(|job| &job.record);
-        let allocated = records.filter(|record| record.has_resources());
-        let parts = allocated.filter_map(Record::unfreed);
-        // A union has the times and slots of its first operand: an empty set has those of no job.
-        let nothing = std::iter::once(ResourceSet::new());
-        let mut parts: Vec<ResourceSet> = nothing.chain(parts).collect();
-        // In pairs: a single growing union would be traversed again for every job.
-        while parts.len() > 1 {
-            let pairs = parts.chunks(2).map(|pair| match pair {
-                [one, other] => one.union(other),
-                one => Ok(one[0].clone()),
-            });
-            parts = pairs.collect::<Result<_, _>>()?;
-        }
-        Ok(parts.pop().unwrap_or_default())
+        self.cx.jobs.allocated()
     }
 
     /// The statistics of `stats-get`.

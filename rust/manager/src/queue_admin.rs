@@ -76,6 +76,7 @@ pub(crate) fn queue_enable(cx: &mut Context, request: Request<'_>) -> Handled {
         });
     }
     cx.save_queues();
+    cx.add_effect(Effect::QueuesChanged);
     Ok(Reply::Empty)
 }
 

@@ -8,34 +8,31 @@ use penstock_jobspec::Jobspec;
 
 use crate::context::Context;
 use crate::effect::Effect;
-use crate::manager::Manager;
 use crate::policy;
 use crate::scheduler;
 use crate::settings::Settings;
 use crate::state::State;
 
-impl Manager {
-    /// Applies changed settings. Limits and defaults hold for submissions from now on; resources for
-    /// pending jobs of a queue whose constraint has changed are requested again.
-    pub fn set_settings(&mut self, settings: Settings, now: f64) {
-        self.begin(now);
-        let old = std::mem::replace(&mut self.cx.settings, settings);
-        self.cx.jobspecs.forget_submitted();
-        let queues = self.cx.settings.queues.iter();
-        let changed: BTreeSet<String> = queues
-            .filter(|(name, queue)| {
-                old.queues.get(*name).is_some_and(|old| {
-                    old.requires != queue.requires || old.constraint != queue.constraint
-                })
+/// Replaces the settings. Resources for pending jobs of a queue whose constraint has changed are
+/// requested again.
+pub(crate) fn apply(cx: &mut Context, settings: Settings) {
+    let old = std::mem::replace(&mut cx.settings, settings);
+    cx.jobspecs.forget_submitted();
+    let changed: BTreeSet<String> = cx
+        .settings
+        .queues
+        .iter()
+        .filter(|(name, queue)| {
+            old.queues.get(*name).is_some_and(|old| {
+                old.requires != queue.requires || old.constraint != queue.constraint
             })
-            .map(|(name, _)| name.clone())
-            .collect();
-        if !changed.is_empty() {
-            redact_again(&mut self.cx, &changed);
-        }
-        self.elastic.retry_postponed_returns(&self.cx);
-        self.settle();
+        })
+        .map(|(name, _)| name.clone())
+        .collect();
+    if !changed.is_empty() {
+        redact_again(cx, &changed);
     }
+    cx.add_effect(Effect::QueuesChanged);
 }
 
 /// Applies the constraints of queues to the jobspecs that are sent to the scheduler.

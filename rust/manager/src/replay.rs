@@ -6,36 +6,37 @@ use std::sync::Arc;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
-use penstock_store::{JobRecord, Store};
+use penstock_store::JobRecord;
 
+use crate::census::Census;
+use crate::context::Context;
+use crate::depend::Dependencies;
 use crate::dialogue::{Dialogue, Exec};
+use crate::elastic::Elastic;
 use crate::error::Error;
 use crate::event::Event;
-use crate::manager::Manager;
+use crate::exec::ExecPeer;
 use crate::policy;
 use crate::record::Record;
-use crate::settings::Settings;
 use crate::spec::{Spec, Stored};
 use crate::state::State;
 
 /// Why one job in the store cannot be restored.
 type Fault = Box<dyn std::error::Error>;
 
-impl Manager {
-    /// Opens a manager over a store and restores the jobs in it. `now` is in seconds since the
-    /// epoch; the first start of an instance makes it the epoch of its job ids (RFC 19).
-    ///
-    /// # Errors
-    ///
-    /// The store fails, or has an invalid value of the manager's own. A job that cannot be read is left
-    /// out and named in the log.
-    pub fn open(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
-        let mut manager = Self::over(store, settings, now)?;
-        manager.restore()?;
-        Ok(manager)
-    }
+/// The parts of a manager that a restart restores jobs in.
+pub(crate) struct Restart<'a> {
+    pub(crate) cx: &'a mut Context,
+    pub(crate) exec: &'a mut ExecPeer,
+    pub(crate) elastic: &'a mut Elastic,
+    pub(crate) dependencies: &'a mut Dependencies,
+    pub(crate) census: &'a mut Census,
+}
 
-    fn restore(&mut self) -> Result<(), Error> {
+impl Restart<'_> {
+    /// Restores the jobs in the store, and resumes those that were active. A job that cannot be read is
+    /// left out and named in the log.
+    pub(crate) fn restore_jobs(mut self) -> Result<(), Error> {
         let jobs = self.cx.store().jobs()?;
         let mut specs: BTreeMap<i64, Stored> = BTreeMap::new();
         let mut active = Vec::new();
@@ -62,7 +63,6 @@ impl Manager {
         for id in active {
             self.resume(id);
         }
-        self.settle();
         Ok(())
     }
 
@@ -92,7 +92,7 @@ impl Manager {
         });
         let r = r.map(Arc::new);
         let spec = Arc::clone(&stored.spec);
-        let elastic = &mut self.elastic;
+        let elastic = &mut *self.elastic;
         let observe = |event: &Event| elastic.replay(job.id, event);
         let record = Record::replay(job.id, job.userid, spec, r.as_ref(), &job.eventlog, observe)?;
         let state = record.state();
@@ -103,7 +103,7 @@ impl Manager {
         let dialogue = Dialogue::resume(
             &record,
             Arc::clone(&stored.request),
-            self.exec.is_unsent(job.id),
+            self.exec.stored_start(job.id),
         );
         self.cx.jobs.insert(record, dialogue);
         Ok(state)
@@ -111,7 +111,7 @@ impl Manager {
 
     /// Resumes a job that was active before the restart.
     fn resume(&mut self, id: JobId) {
-        let cx = &mut self.cx;
+        let cx = &mut *self.cx;
         let Some(job) = cx.jobs.get(id) else {
             return;
         };

@@ -136,9 +136,7 @@ const ROUTES: [Route; 38] = {
             m.purger.purge(&mut m.cx, &mut m.census, r)
         }),
         route(job_manager::QUEUE_ENABLE, Owner, Single, |m, r| {
-            let done = queue_admin::queue_enable(&mut m.cx, r);
-            m.elastic.retry_postponed_returns(&m.cx);
-            done
+            queue_admin::queue_enable(&mut m.cx, r)
         }),
         route(job_manager::QUEUE_LIST, Anyone, Single, |m, _| {
             Ok(queue_admin::queue_list(&m.cx))
@@ -304,10 +302,7 @@ impl Manager {
                 self.cx.complain(line);
                 return Ok(Reply::Deferred);
             }
-            if !message.is_streaming() {
-                let text = format!("{topic} is a streaming request");
-                return Err(RequestError::protocol(text));
-            }
+            message.require_streaming()?;
         }
         match route.access {
             Access::Role(caller, handler) => {

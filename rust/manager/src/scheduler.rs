@@ -10,7 +10,9 @@ mod handshake;
 mod peer;
 mod request;
 mod response;
+mod state;
 
 pub(crate) use commit::commit_allocation;
 pub(crate) use peer::SchedulerPeer;
 pub(crate) use request::{outdate_request, replace_request};
+pub(crate) use state::SchedulerState;

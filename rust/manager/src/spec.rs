@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use penstock_flux::RedactedJobspec;
-use penstock_jobspec::{Jobspec, TaskCount};
+use penstock_flux::{JobspecDocument, RedactedJobspec};
+use penstock_jobspec::{Error, Jobspec, TaskCount};
+
+use crate::policy;
+use crate::settings::Settings;
 
 /// The attributes of a jobspec that the manager needs, shared by jobs that were submitted together.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,4 +76,37 @@ impl Spec {
 pub(crate) struct Stored {
     pub(crate) spec: Arc<Spec>,
     pub(crate) request: Arc<RedactedJobspec>,
+}
+
+/// A valid jobspec that is not in the store yet.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    document: JobspecDocument,
+    spec: Spec,
+    request: RedactedJobspec,
+}
+
+impl Checked {
+    /// A jobspec and its text.
+    pub(crate) fn new(jobspec: &Jobspec, text: &str, settings: &Settings) -> Result<Self, Error> {
+        Ok(Self {
+            document: JobspecDocument::parsed(text.into(), jobspec),
+            spec: Spec::new(0, jobspec),
+            request: policy::redact(jobspec, settings)?,
+        })
+    }
+
+    /// The digest, without a key.
+    pub(crate) fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The same jobspec in the store; `add` puts a document there and returns its key.
+    pub(crate) fn into_stored(self, add: impl FnOnce(JobspecDocument) -> i64) -> Stored {
+        let key = add(self.document);
+        Stored {
+            spec: Arc::new(Spec { key, ..self.spec }),
+            request: Arc::new(self.request),
+        }
+    }
 }

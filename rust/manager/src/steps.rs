@@ -2,15 +2,40 @@
 
 use penstock_flux::eventlog;
 use penstock_jobspec::job_id::JobId;
+use penstock_store::Store;
 
-use crate::dialogue::{Alloc, Exec, Hook};
+use crate::dialogue::{Exec, Hook};
+use crate::error::Error;
 use crate::event::Event;
 use crate::hooks;
 use crate::manager::Manager;
+use crate::reload;
 use crate::scheduler::SchedulerPeer;
+use crate::settings::Settings;
 use crate::state::State;
 
 impl Manager {
+    /// Opens a manager over a store and restores the jobs in it. `now` is in seconds since the
+    /// epoch; the first start of an instance makes it the epoch of its job ids (RFC 19).
+    ///
+    /// # Errors
+    ///
+    /// The store fails, or has an invalid value of the manager's own. A job that cannot be read is left
+    /// out and named in the log.
+    pub fn open(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
+        let mut manager = Self::restore(store, settings, now)?;
+        manager.settle();
+        Ok(manager)
+    }
+
+    /// Applies changed settings. Limits and defaults hold for submissions from now on; resources for
+    /// pending jobs of a queue whose constraint has changed are requested again.
+    pub fn set_settings(&mut self, settings: Settings, now: f64) {
+        self.begin(now);
+        reload::apply(&mut self.cx, settings);
+        self.settle();
+    }
+
     /// Performs the steps that are due by time alone: begin times, purging, deadlines of PMIx requests.
     pub fn advance(&mut self, now: f64) {
         self.begin(now);
@@ -89,44 +114,24 @@ impl Manager {
     /// Frees the job's resources once its tasks have ended and no request is outstanding.
     fn clean_up(&mut self, id: JobId) {
         let cx = &mut self.cx;
-        let has_flex = |cx: &crate::context::Context| {
-            let record = cx.jobs.record(id);
-            record.is_some_and(|record| record.flex().is_some())
-        };
-        if has_flex(cx) {
-            self.elastic.end_requests_of(cx, id);
-        }
+        self.elastic.end_requests_of(cx, id);
         self.dependencies.forget(cx, id);
         hooks::cancel_prolog(cx, id);
         self.scheduler.withdraw(cx, id);
-        let Some(job) = cx.jobs.get(id) else {
+        self.exec.abandon(cx, id);
+        let is_busy = cx.jobs.get(id).is_none_or(|job| {
+            let dialogue = &job.dialogue;
+            dialogue.alloc().is_outstanding() || dialogue.exec().may_be_running()
+        });
+        if is_busy || hooks::is_running(cx, id, Hook::Prolog) {
             return;
-        };
-        if job.dialogue.alloc().is_outstanding() || hooks::is_running(cx, id, Hook::Prolog) {
-            return;
-        }
-        match job.dialogue.exec() {
-            Exec::Waiting { was_sent: false } => self.exec.abandon(cx, id),
-            Exec::Idle | Exec::Released | Exec::Abandoned => {}
-            // A job that may be running must be released, if necessary by the next service.
-            Exec::Waiting { was_sent: true }
-            | Exec::Requested { .. }
-            | Exec::Started { .. }
-            | Exec::Finished { .. } => return,
         }
         self.hooks.run(cx, id, Hook::Epilog);
         if hooks::is_running(cx, id, Hook::Epilog) {
             return;
         }
-        if has_flex(cx) {
-            self.elastic.end_grants(cx, id);
-        }
-        let Some(job) = cx.jobs.get(id) else {
-            return;
-        };
-        if job.record.has_resources() || job.dialogue.alloc() == Alloc::Surplus {
-            self.scheduler.end_allocation(cx, id);
-        }
+        self.elastic.end_grants(cx, id);
+        self.scheduler.end_allocation(cx, id);
         cx.log(id, Event::new(cx.now, "clean"));
     }
 

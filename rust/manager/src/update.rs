@@ -1,14 +1,13 @@
 //! `job-manager.update`: another time limit for a job.
 
 use penstock_flux::RequestError;
-use penstock_flux::eventlog::{JobspecUpdate, ResourceUpdate};
+use penstock_flux::eventlog::JobspecUpdate;
 use penstock_flux::job_manager::UpdateRequest;
-use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
 use crate::authorize::{self, Decided};
 use crate::context::Context;
-use crate::effect::{Effect, ExpirationCause, ExpirationChange};
+use crate::effect::{Effect, ExpirationCause};
 use crate::event::Event;
 use crate::jobspecs;
 use crate::policy;
@@ -76,40 +75,4 @@ pub(crate) fn update(
             Ok(decided.with(Reply::Empty))
         }
     }
-}
-
-/// Applies an expiration that the scheduler has agreed to: to R, and to the time limit in the
-/// jobspec.
-pub(crate) fn apply_expiration(
-    cx: &mut Context,
-    change: &ExpirationChange,
-) -> Result<(), RequestError> {
-    let id = change.id;
-    let record = cx.jobs.record(id);
-    let record = record.filter(|record| record.state() == State::Run);
-    let Some((duration, mut r)) = record.and_then(|record| {
-        let r = ResourceSet::clone(record.r()?);
-        Some((record.spec().duration, r))
-    }) else {
-        let text = format!("job {id} is no longer running");
-        return Err(RequestError::invalid(text));
-    };
-    r.set_expiration(Some(change.expiration))
-        .map_err(|error| RequestError::invalid(error.to_string()))?;
-    #[allow(clippy::float_cmp, reason = "the same number, or another limit")]
-    let checked = if duration == change.duration {
-        None
-    } else {
-        Some(jobspecs::with_duration(cx, id, change.duration)?)
-    };
-    // Nothing has changed so far, and nothing can fail from here on.
-    if let Some(checked) = checked {
-        let duration = change.duration;
-        let event = Event::with(cx.now, "jobspec-update", &JobspecUpdate { duration });
-        jobspecs::replace(cx, id, checked, event);
-    }
-    let expiration = change.expiration;
-    let context = ResourceUpdate { expiration };
-    cx.log(id, Event::with(cx.now, "resource-update", &context));
-    Ok(())
 }

@@ -118,6 +118,30 @@ fn a_scheduler_without_the_method_agrees_and_any_other_error_does_not() {
 }
 
 #[test]
+fn a_time_limit_that_ends_a_job_at_its_begin_is_not_requested() {
+    let with_start = common::R.replace(r#""starttime":0.0"#, r#""starttime":1800000000.0"#);
+    for r in [common::R, &with_start] {
+        let mut bench = Bench::new();
+        bench.now = 1.8e9;
+        bench.scheduler(None);
+        bench.executor();
+        let (id, _) = bench.submit(&json!({"duration": 60}));
+        assert_eq!(bench.commit_r(id, r)[0].errnum(), 0);
+        bench.answer("sched.alloc", &json!({"id": id, "type": 0}));
+        bench.exec(id, "start", &json!({}));
+        let (row, events) = (bench.row(id), bench.events(id));
+        let out = update(&mut bench, id, 1e-8);
+        assert!(topics(&out).is_empty(), "{:?}", topics(&out));
+        let text = "a duration of 0.00000001 s is too short: the job would end at its begin";
+        assert_eq!(rejection(&out), (22, text.to_owned()));
+        assert_eq!((bench.row(id), bench.events(id)), (row, events));
+        // It does not block the next update.
+        let out = update(&mut bench, id, 600.0);
+        assert_eq!(topics(&out), ["sched.expiration"]);
+    }
+}
+
+#[test]
 fn one_update_at_a_time_and_none_is_left_hanging() {
     let mut bench = Bench::new();
     bench.scheduler(None);

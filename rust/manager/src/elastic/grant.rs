@@ -165,6 +165,10 @@ impl Elastic {
     /// Ends the requests of a job that has entered CLEANUP. If it is a request job, ends the request
     /// that it carries, and its grant to the requesting job.
     pub(crate) fn end_requests_of(&mut self, cx: &mut Context, id: JobId) {
+        let record = cx.jobs.record(id);
+        if record.is_none_or(|record| record.flex().is_none()) {
+            return;
+        }
         let account = self.ledger.account(id);
         let open = account
             .into_iter()

@@ -9,7 +9,6 @@ use crate::context::Context;
 use crate::effect::RequestKey;
 use crate::event::{Event, EventContext};
 use crate::flex::ElasticRequest;
-use crate::record::Record;
 
 /// The PMIx requests of all jobs.
 #[derive(Debug, Default)]
@@ -62,7 +61,7 @@ impl Elastic {
 
     /// Whether a job is counted as its record says.
     #[cfg(debug_assertions)]
-    pub(crate) fn counts(&self, record: &Record) -> bool {
+    pub(crate) fn counts(&self, record: &crate::record::Record) -> bool {
         self.usage.counts(record)
     }
 

@@ -8,8 +8,9 @@ use super::peer::Elastic;
 use crate::context::Context;
 use crate::event::Event;
 use crate::flex::ElasticRequest;
-use crate::jobspecs::{self, Checked, Limited};
+use crate::jobspecs::{self, Limited};
 use crate::record::Record;
+use crate::spec::Checked;
 use penstock_jobspec::job_id::JobId;
 
 /// The PMIx request that a job carries.
@@ -82,7 +83,7 @@ impl Elastic {
             return;
         };
         let (userid, urgency) = (record.userid(), record.urgency());
-        let stored = checked.store(cx);
+        let stored = jobspecs::store(cx, checked);
         let context = Submit {
             userid,
             urgency,

@@ -14,8 +14,9 @@ use crate::effect::{Effect, RequestKey};
 use crate::event::Event;
 use crate::flex::{ElasticRequest, RequestUpdate};
 use crate::jobs::Job;
-use crate::jobspecs::{self, Checked};
+use crate::jobspecs;
 use crate::record::Record;
+use crate::spec::Checked;
 use crate::state::State;
 
 /// Whether the request is to be decided at once.
@@ -45,7 +46,7 @@ impl Elastic {
             Satisfiable::Whole
         };
         self.check_growth(cx, job, joins, &demand, satisfiable)?;
-        if demand.required && !cx.scheduler.is_ready {
+        if demand.required && !cx.is_scheduler_ready() {
             let reason = "not available now: no scheduler is ready";
             return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
         }
@@ -66,7 +67,7 @@ impl Elastic {
         }
         let mut checked = checked?;
         let stop_reason = |cx: &Context, checked: &Checked| {
-            let reason = cx.queues.stop_reason(checked.queue());
+            let reason = cx.queues.stop_reason(checked.spec().queue.as_deref());
             reason.map(|reason| format!("not available now: {reason}"))
         };
         if request_job.attempt == Attempt::Preferred && stop_reason(cx, &checked).is_some() {

@@ -14,37 +14,14 @@ use crate::effect::{Effect, ExpirationCause, ExpirationChange};
 use crate::rpc;
 
 impl SchedulerPeer {
-    /// Requests the scheduler's agreement that a running job ends `duration` seconds after its begin; 0
-    /// is never. The result is an [`Effect::ExpirationDecided`]. If no scheduler is ready, the change is
-    /// accepted at once: there is no scheduler that could object.
-    pub(crate) fn request_expiration(
-        &mut self,
-        cx: &mut Context,
-        id: JobId,
-        duration: f64,
-        cause: ExpirationCause,
-    ) {
-        let Some(record) = cx.jobs.record(id) else {
-            return;
-        };
-        let expiration = if duration > 0.0 {
-            record.began() + duration
-        } else {
-            0.0
-        };
-        let change = ExpirationChange {
-            id,
-            duration,
-            expiration,
-            cause,
-        };
-        if self.has_expiration_request(id) {
-            return cx.add_effect(Effect::ExpirationBusy(change));
-        }
+    /// Requests the scheduler's agreement to a change. The result is an [`Effect::ExpirationAccepted`] or
+    /// [`Effect::ExpirationRejected`]. If no scheduler is ready, the change is accepted at once: there is
+    /// no scheduler that could object.
+    pub(crate) fn request_expiration(&mut self, cx: &mut Context, change: ExpirationChange) {
         if !self.is_ready() {
-            return cx.add_effect(Effect::ExpirationDecided(change, Ok(())));
+            return cx.add_effect(Effect::ExpirationAccepted(change));
         }
-        let (matchtag, message) = make_request(cx, id, expiration);
+        let (matchtag, message) = make_request(cx, change.id, change.expiration);
         self.expirations.insert(matchtag, change);
         cx.send(message);
     }
@@ -80,19 +57,22 @@ impl SchedulerPeer {
         let Some(change) = self.expirations.remove(&response.matchtag) else {
             return;
         };
-        let decision = match response.errnum() {
-            0 | ENOSYS => Ok(()),
+        cx.add_effect(match response.errnum() {
+            0 | ENOSYS => Effect::ExpirationAccepted(change),
             errnum => {
                 let text = response.error_text().unwrap_or_default();
                 let text = format!("the scheduler denies the update: {text}");
-                Err(RequestError::new(errnum, text))
+                Effect::ExpirationRejected {
+                    id: change.id,
+                    cause: change.cause,
+                    error: RequestError::new(errnum, text),
+                }
             }
-        };
-        cx.add_effect(Effect::ExpirationDecided(change, decision));
+        });
     }
 
     /// Whether an expiration request for the job is outstanding.
-    fn has_expiration_request(&self, id: JobId) -> bool {
+    pub(crate) fn has_expiration_request(&self, id: JobId) -> bool {
         let mut changes = self.expirations.values();
         changes.any(|change| change.id == id)
     }

@@ -134,7 +134,11 @@ impl SchedulerPeer {
             cx.release_matchtag(matchtag);
             let text = "the scheduler disconnected before it agreed: try again";
             let error = RequestError::new(EAGAIN, text);
-            cx.add_effect(Effect::ExpirationDecided(change, Err(error)));
+            cx.add_effect(Effect::ExpirationRejected {
+                id: change.id,
+                cause: change.cause,
+                error,
+            });
         }
         let mut orphans = Vec::new();
         for (record, dialogue) in cx.jobs.iter_split() {

@@ -8,7 +8,8 @@ use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
-use crate::context::{Context, SchedulerState};
+use super::state::SchedulerState;
+use crate::context::Context;
 use crate::effect::ExpirationChange;
 
 /// Queue order: priority descending, then id ascending.
@@ -80,10 +81,10 @@ impl SchedulerPeer {
     /// Sets the state of the handshake, here and in the context.
     pub(super) fn set_handshake(&mut self, cx: &mut Context, handshake: Handshake) {
         self.handshake = handshake;
-        cx.scheduler = SchedulerState {
+        cx.set_scheduler(SchedulerState {
             is_ready: self.is_ready(),
             takes_parts: self.is_partial_ok || handshake == Handshake::Suspended,
-        };
+        });
     }
 
     /// The route of the scheduler, if one is ready.
@@ -245,7 +246,7 @@ mod tests {
         commit(&mut cx, id);
         effects(&mut cx);
         scheduler.disconnect(&mut cx, b"sched");
-        assert!(!scheduler.is_ready() && !cx.scheduler.is_ready);
+        assert!(!scheduler.is_ready() && !cx.is_scheduler_ready());
         let job = cx.jobs.get(id).unwrap();
         assert_eq!(job.dialogue.alloc(), Alloc::Idle);
         assert!(job.r().is_none(), "the commit is void");

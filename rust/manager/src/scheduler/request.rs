@@ -203,9 +203,14 @@ impl SchedulerPeer {
         }
     }
 
-    /// Ends the allocation of a job: frees the ranks that are left, drops the claim, and logs `free`.
+    /// Ends the allocation of a job, if it has one: frees the ranks that are left, drops the claim, and
+    /// logs `free`.
     pub(crate) fn end_allocation(&mut self, cx: &mut Context, id: JobId) {
-        let Some(job) = cx.jobs.get(id) else {
+        let job = cx
+            .jobs
+            .get(id)
+            .filter(|job| job.record.has_resources() || job.dialogue.alloc() == Alloc::Surplus);
+        let Some(job) = job else {
             return;
         };
         let r = job.r().cloned();

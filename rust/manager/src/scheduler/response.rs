@@ -79,8 +79,7 @@ impl SchedulerPeer {
                 self.end_request(cx, id, AllocInput::Deny);
                 let note = alloc.note.unwrap_or_default();
                 if state == State::Sched {
-                    let note = note.into_string();
-                    cx.add_effect(Effect::Denied { id, note });
+                    deny(cx, id, note.into_string());
                 }
                 cx.revisit(id);
             }
@@ -176,6 +175,16 @@ fn due(cx: &mut Context, id: JobId) -> Option<(Alloc, State)> {
         cx.complain(format!("alloc response for {id} ignored: none is due"));
     }
     due
+}
+
+/// Ends a job that can never have its resources, or lets its PMIx request continue in another form.
+fn deny(cx: &mut Context, id: JobId, note: String) {
+    let record = cx.jobs.record(id);
+    if record.is_some_and(|record| record.elastic_request().is_some()) {
+        cx.add_effect(Effect::ElasticDenied { id, note });
+    } else {
+        cx.fail_job(id, "alloc", &note);
+    }
 }
 
 /// RFC 27 allows CANCEL no other keys. They do no harm, but the log mentions them.
