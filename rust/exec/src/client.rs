@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::linux;
 use crate::protocol::{FrameDecoder, Hello, Message, Request, VERSION};
 
-const READ_LEN: usize = 64 << 10;
+const READ_BUFFER_BYTES: usize = 64 << 10;
 
 /// The service's end of a connection to a reaper, blocking.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Client {
     ///
     /// As [`receive`](Self::receive).
     pub fn receive_available(&mut self) -> io::Result<Vec<Message>> {
-        let mut bytes = vec![0; READ_LEN];
+        let mut bytes = vec![0; READ_BUFFER_BYTES];
         let length = self.stream.read(&mut bytes)?;
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -118,7 +118,7 @@ fn decode(payload: &[u8]) -> io::Result<Message> {
 }
 
 fn receive(stream: &mut UnixStream, decoder: &mut FrameDecoder) -> io::Result<Message> {
-    let mut bytes = vec![0; READ_LEN];
+    let mut bytes = vec![0; READ_BUFFER_BYTES];
     loop {
         if let Some(payload) = decoder.next_payload().map_err(io::Error::other)? {
             return decode(payload);

@@ -160,7 +160,7 @@ pub(crate) trait Write {
     }
 
     fn length(&mut self, length: usize) {
-        // A frame has at most `MAX_FRAME` bytes: a longer list is rejected when it is framed.
+        // A frame has at most `MAX_FRAME_BYTES` bytes: a longer list is rejected when it is framed.
         self.u32(u32::try_from(length).unwrap_or(u32::MAX));
     }
 

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::io;
 
-/// The error of a reaper that cannot start, of its directory, or of malformed bytes.
+/// The error of a reaper or a service that cannot start, of its directory, or of malformed bytes.
 #[derive(Debug)]
 pub struct Error {
     text: String,
@@ -10,13 +10,20 @@ pub struct Error {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ErrorKind {
+    NoInstance,
     Occupied,
     Format,
     System,
 }
 
 impl Error {
-    /// Another reaper holds the directory's lock.
+    /// No instance listens at an address, or it rejects this user.
+    pub(crate) fn no_instance(text: String) -> Self {
+        let kind = ErrorKind::NoInstance;
+        Self { text, kind }
+    }
+
+    /// Another reaper or service holds the directory's lock.
     pub(crate) fn occupied(text: String) -> Self {
         let kind = ErrorKind::Occupied;
         Self { text, kind }
@@ -42,7 +49,12 @@ impl Error {
         Self { text, kind }
     }
 
-    /// Whether another reaper uses the directory.
+    /// Whether no instance listens at the address of a service, or rejects its user.
+    pub fn is_no_instance(&self) -> bool {
+        self.kind == ErrorKind::NoInstance
+    }
+
+    /// Whether another reaper or service uses the directory.
     pub fn is_occupied(&self) -> bool {
         self.kind == ErrorKind::Occupied
     }

@@ -1,11 +1,14 @@
 //! `penstock-exec`: an execution service (RFC 32) whose tasks outlive it.
 
+mod arguments;
+
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use penstock_exec::linux::{IfLocked, ServiceError, ServiceOptions, run_service};
+use arguments::UsageError;
+use penstock_exec::linux::{IfLocked, ServiceOptions, run_service};
 use serde::Deserialize;
 
 const USAGE: &str = "\
@@ -28,7 +31,7 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
   --end-when-idle         end when the instance has gone and no job has a process
 ";
 
-const NO_INSTANCE: u8 = 69;
+const NO_INSTANCE_EXIT_CODE: u8 = 69;
 
 /// The defaults of the configuration's section `exec`, as the Python package declares them.
 #[derive(Deserialize)]
@@ -39,14 +42,14 @@ struct Defaults {
 }
 
 impl Defaults {
-    fn declared() -> Result<Self, String> {
+    fn declared() -> Result<Self, UsageError> {
         #[derive(Deserialize)]
         struct Declared {
             defaults: Defaults,
         }
         serde_json::from_str::<Declared>(include_str!("settings.json"))
             .map(|declared| declared.defaults)
-            .map_err(|error| format!("settings.json: {error}"))
+            .map_err(|error| format!("settings.json: {error}").into())
     }
 }
 
@@ -74,8 +77,8 @@ fn main() -> ExitCode {
     }
     let options = match parse(arguments) {
         Ok(options) => options,
-        Err(text) => {
-            eprint!("penstock-exec: {text}\n\n{}", usage());
+        Err(error) => {
+            eprint!("penstock-exec: {error}\n\n{}", usage());
             return ExitCode::from(2);
         }
     };
@@ -83,15 +86,16 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("penstock-exec: {error}");
-            match error {
-                ServiceError::NoInstance(_) => ExitCode::from(NO_INSTANCE),
-                ServiceError::Other(_) => ExitCode::FAILURE,
+            if error.is_no_instance() {
+                ExitCode::from(NO_INSTANCE_EXIT_CODE)
+            } else {
+                ExitCode::FAILURE
             }
         }
     }
 }
 
-fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, String> {
+fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, UsageError> {
     let (mut uri, mut directory, mut reaper) = (None, None, None);
     let mut name = "job-exec".to_owned();
     let defaults = Defaults::declared()?;
@@ -121,14 +125,14 @@ fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, String> {
             }
             "--uri" | "--directory" | "--name" | "--kill-timeout" | "--output-limit"
             | "--reaper" => {}
-            _ => return Err(format!("unknown argument `{option}`")),
+            _ => return Err(format!("unknown argument `{option}`").into()),
         }
         let value = arguments.next();
         let value = value.ok_or_else(|| format!("`{option}` needs a value"))?;
         let text = value.to_string_lossy().into_owned();
         let invalid = |expected: &str| format!("invalid {option} `{text}`: expected {expected}");
         match option.as_str() {
-            "--uri" if text.is_empty() => return Err(invalid("local:///path or a path")),
+            "--uri" if text.is_empty() => return Err(invalid("local:///path or a path").into()),
             "--uri" => uri = Some(text),
             "--directory" => directory = Some(PathBuf::from(value)),
             "--reaper" => reaper = Some(PathBuf::from(value)),
@@ -167,13 +171,13 @@ fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, String> {
 }
 
 /// The address with its scheme and an absolute path; by default the default socket.
-fn absolute_uri(uri: Option<String>) -> Result<String, String> {
+fn absolute_uri(uri: Option<String>) -> Result<String, UsageError> {
     let path = match uri.filter(|uri| !uri.is_empty()) {
         Some(uri) => match uri.split_once("://") {
             Some(("local", path)) => PathBuf::from(path),
             Some(_) => {
                 let text = format!("unsupported address `{uri}`: expected local:///path/to/socket");
-                return Err(text);
+                return Err(text.into());
             }
             None => PathBuf::from(uri),
         },
@@ -182,8 +186,8 @@ fn absolute_uri(uri: Option<String>) -> Result<String, String> {
     Ok(format!("local://{}", absolute(&path)?.display()))
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, String> {
-    std::path::absolute(path).map_err(|error| format!("`{}`: {error}", path.display()))
+fn absolute(path: &Path) -> Result<PathBuf, UsageError> {
+    std::path::absolute(path).map_err(|error| format!("`{}`: {error}", path.display()).into())
 }
 
 fn default_socket() -> PathBuf {
@@ -199,13 +203,13 @@ fn default_socket() -> PathBuf {
 }
 
 /// A directory in the user's state for each address, so that it outlives a reboot.
-fn default_directory(uri: &str) -> Result<PathBuf, String> {
+fn default_directory(uri: &str) -> Result<PathBuf, UsageError> {
     let state = env::var_os("XDG_STATE_HOME").filter(|path| !path.is_empty());
     let home = env::var_os("HOME").filter(|path| !path.is_empty());
     let state = match (state, home) {
         (Some(state), _) => PathBuf::from(state),
         (None, Some(home)) => PathBuf::from(home).join(".local/state"),
-        (None, None) => return Err("no home directory: name one with `--directory`".to_owned()),
+        (None, None) => return Err("no home directory: name one with `--directory`".into()),
     };
     let name = uri.trim_start_matches("local:///");
     let name = name.replace('%', "%25").replace('/', "%2F");

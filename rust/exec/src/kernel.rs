@@ -70,7 +70,7 @@ pub trait Kernel {
     fn inspect(&mut self, pid: Pid) -> Option<ProcessInfo>;
 
     /// Begins to watch a process that is not a child. Returns whether it is running. Its end is reported to
-    /// [`Reaper::orphan_ended`](crate::Reaper::orphan_ended).
+    /// [`Reaper::note_orphan_end`](crate::Reaper::note_orphan_end).
     fn watch(&mut self, process: ProcessId) -> bool;
 
     /// The time, in nanoseconds since the epoch.

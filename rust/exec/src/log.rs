@@ -14,13 +14,13 @@ use crate::types::{BootId, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId};
 const MAGIC: &[u8; 8] = b"PnstkRp1";
 
 /// The length of the header: the magic number, the boot id, the reaper's process.
-pub const HEADER_LEN: usize = 8 + 16 + 12;
+pub const HEADER_BYTES: usize = 8 + 16 + 12;
 
 /// The length of the record of a start.
-pub const STARTED_LEN: usize = 8 + STARTED_PAYLOAD;
-const STARTED_PAYLOAD: usize = 1 + 12 + 12;
+pub const STARTED_RECORD_BYTES: usize = 8 + STARTED_PAYLOAD_BYTES;
+const STARTED_PAYLOAD_BYTES: usize = 1 + 12 + 12;
 
-const MAX_PAYLOAD: usize = 64;
+const MAX_PAYLOAD_BYTES: usize = 64;
 
 /// The fact that a record states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Record {
 impl Record {
     /// Appends the record in the log's layout.
     pub fn encode(&self, into: &mut Vec<u8>) {
-        let mut payload = Vec::with_capacity(MAX_PAYLOAD);
+        let mut payload = Vec::with_capacity(MAX_PAYLOAD_BYTES);
         match self {
             Self::Started(task, process) => {
                 into.extend_from_slice(&started(*task, *process));
@@ -77,9 +77,9 @@ impl Record {
 }
 
 /// The record of a start. It allocates nothing, since it is made between `clone` and `execve`.
-pub(crate) fn started(task: TaskId, process: ProcessId) -> [u8; STARTED_LEN] {
-    let mut record = [0; STARTED_LEN];
-    let mut payload = [0; STARTED_PAYLOAD];
+pub(crate) fn started(task: TaskId, process: ProcessId) -> [u8; STARTED_RECORD_BYTES] {
+    let mut record = [0; STARTED_RECORD_BYTES];
+    let mut payload = [0; STARTED_PAYLOAD_BYTES];
     let (_, fields) = payload.split_at_mut(1);
     let (job, fields) = fields.split_at_mut(8);
     let (rank, fields) = fields.split_at_mut(4);
@@ -91,7 +91,7 @@ pub(crate) fn started(task: TaskId, process: ProcessId) -> [u8; STARTED_LEN] {
     let (prefix, rest) = record.split_at_mut(8);
     let (length, checksum) = prefix.split_at_mut(4);
     #[expect(clippy::cast_possible_truncation, reason = "25 bytes")]
-    length.copy_from_slice(&(STARTED_PAYLOAD as u32).to_le_bytes());
+    length.copy_from_slice(&(STARTED_PAYLOAD_BYTES as u32).to_le_bytes());
     checksum.copy_from_slice(&crc32(&payload).to_le_bytes());
     rest.copy_from_slice(&payload);
     record
@@ -99,7 +99,7 @@ pub(crate) fn started(task: TaskId, process: ProcessId) -> [u8; STARTED_LEN] {
 
 /// The header of the log of this reaper.
 pub fn header(boot: BootId, reaper: ProcessId) -> Vec<u8> {
-    let mut header = Vec::with_capacity(HEADER_LEN);
+    let mut header = Vec::with_capacity(HEADER_BYTES);
     header.bytes(MAGIC);
     header.u128(boot.0);
     header.process(reaper);
@@ -151,10 +151,10 @@ impl LogContents {
             boot,
             reaper: process,
             jobs: BTreeMap::new(),
-            valid_len: HEADER_LEN,
+            valid_len: HEADER_BYTES,
             is_torn: false,
         };
-        let mut rest = bytes.get(HEADER_LEN..).unwrap_or_default();
+        let mut rest = bytes.get(HEADER_BYTES..).unwrap_or_default();
         while let Some((record, after)) = split_record(rest, Record::decode) {
             contents.valid_len += rest.len() - after.len();
             contents.apply(record);

@@ -1,10 +1,13 @@
 //! `penstock-reaper`: starts tasks, reaps them, and retains their statuses for a service.
 
+mod arguments;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use arguments::UsageError;
 use penstock_exec::linux::{Options, serve};
 
 const USAGE: &str = "\
@@ -32,8 +35,8 @@ fn main() -> ExitCode {
     }
     let options = match parse(arguments) {
         Ok(options) => options,
-        Err(text) => {
-            eprint!("penstock-reaper: {text}\n\n{USAGE}");
+        Err(error) => {
+            eprint!("penstock-reaper: {error}\n\n{USAGE}");
             return ExitCode::from(2);
         }
     };
@@ -46,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse(arguments: Vec<OsString>) -> Result<Options, String> {
+fn parse(arguments: Vec<OsString>) -> Result<Options, UsageError> {
     let mut directory = None;
     let mut idle_timeout = Some(DEFAULT_IDLE_TIMEOUT);
     let mut arguments = arguments.into_iter();
@@ -63,9 +66,9 @@ fn parse(arguments: Vec<OsString>) -> Result<Options, String> {
                 idle_timeout = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
             }
             ("--directory" | "--idle-timeout", None) => {
-                return Err(format!("`{name}` needs a value"));
+                return Err(format!("`{name}` needs a value").into());
             }
-            _ => return Err(format!("unknown argument `{name}`")),
+            _ => return Err(format!("unknown argument `{name}`").into()),
         }
     }
     Ok(Options {

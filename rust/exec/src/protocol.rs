@@ -17,7 +17,7 @@ use crate::types::{BootId, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId};
 pub const VERSION: u32 = 1;
 
 /// The greatest length of a payload, in bytes.
-pub const MAX_FRAME: usize = 16 << 20;
+pub const MAX_FRAME_BYTES: usize = 16 << 20;
 
 /// A task's standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,7 +190,7 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// Fails if the payload is longer than [`MAX_FRAME`]; nothing is appended.
+    /// Fails if the payload is longer than [`MAX_FRAME_BYTES`]; nothing is appended.
     pub fn encode(&self, id: u32, into: &mut Vec<u8>) -> Result<(), Error> {
         frame(into, |out| {
             out.u32(id);
@@ -269,7 +269,7 @@ impl Message {
     ///
     /// # Errors
     ///
-    /// Fails if the payload is longer than [`MAX_FRAME`]; nothing is appended.
+    /// Fails if the payload is longer than [`MAX_FRAME_BYTES`]; nothing is appended.
     pub fn encode(&self, into: &mut Vec<u8>) -> Result<(), Error> {
         frame(into, |out| match self {
             Self::Hello(hello) => {
@@ -321,7 +321,7 @@ fn frame(into: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Err
     write(into);
     let length = into.len() - start - 4;
     match u32::try_from(length) {
-        Ok(prefix) if length <= MAX_FRAME => {
+        Ok(prefix) if length <= MAX_FRAME_BYTES => {
             let bytes = prefix.to_le_bytes();
             into.splice(start..start + 4, bytes);
             Ok(())
@@ -329,7 +329,7 @@ fn frame(into: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Err
         _ => {
             into.truncate(start);
             Err(Error::format(format!(
-                "message of {length} bytes: expected at most {MAX_FRAME}"
+                "message of {length} bytes: expected at most {MAX_FRAME_BYTES}"
             )))
         }
     }
@@ -380,7 +380,7 @@ fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
         reader.string("an argument")
     })?;
     if arguments.is_empty() {
-        return Err(reader.error("a program before this place"));
+        return Err(reader.error("a program before this byte"));
     }
     let environment = reader.list("a number of variables", |reader| {
         reader.string("a variable")
@@ -393,7 +393,7 @@ fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
     };
     let stdout = read_output(reader)?;
     if stdout == Output::SameAsStdout {
-        return Err(reader.error("a kind of standard output before this place"));
+        return Err(reader.error("a kind of standard output before this byte"));
     }
     let stderr = read_output(reader)?;
     let cpus = reader.list("a number of cpus", |reader| reader.u32("a cpu"))?;
@@ -499,16 +499,16 @@ impl FrameDecoder {
     ///
     /// # Errors
     ///
-    /// Fails if a frame announces more than [`MAX_FRAME`] bytes: the rest of the stream cannot be read.
+    /// Fails if a frame announces more than [`MAX_FRAME_BYTES`] bytes: the rest of the stream cannot be read.
     pub fn next_payload(&mut self) -> Result<Option<&[u8]>, Error> {
         let rest = self.buffer.get(self.consumed..).unwrap_or_default();
         let Some((prefix, rest)) = rest.split_first_chunk::<4>() else {
             return Ok(None);
         };
         let length = u32::from_le_bytes(*prefix) as usize;
-        if length > MAX_FRAME {
+        if length > MAX_FRAME_BYTES {
             return Err(Error::format(format!(
-                "frame of {length} bytes: expected at most {MAX_FRAME}"
+                "frame of {length} bytes: expected at most {MAX_FRAME_BYTES}"
             )));
         }
         if rest.len() < length {

@@ -12,16 +12,16 @@ use crate::types::{
 };
 
 /// Tasks started in one step, before exits and requests are handled again.
-const SPAWNS_PER_TURN: usize = 32;
+const MAX_SPAWNS_PER_STEP: usize = 32;
 /// Passes over a job's processes that must find no new one before the job counts as stopped.
-const QUIET_PASSES: usize = 2;
+const REQUIRED_QUIET_PASSES: usize = 2;
 /// Passes after which a job is killed although it still forks: processes left over are killed when the reaper adopts
 /// them.
-const MAX_PASSES: usize = 1000;
+const MAX_STOP_PASSES: usize = 1000;
 /// Events in one message.
-const MAX_EVENTS: usize = 1 << 16;
+const MAX_EVENTS_PER_MESSAGE: usize = 1 << 16;
 /// Bytes of log below which it is not compacted.
-const MIN_COMPACTED_LEN: usize = 256 << 10;
+const MIN_COMPACTED_BYTES: usize = 256 << 10;
 const SIGKILL: u32 = libc::SIGKILL as u32;
 const SIGSTOP: u32 = libc::SIGSTOP as u32;
 
@@ -145,7 +145,7 @@ impl Reaper {
             outgoing: Vec::new(),
             records: Vec::new(),
             log_len: 0,
-            compact_at: MIN_COMPACTED_LEN,
+            compact_at: MIN_COMPACTED_BYTES,
             drained: BTreeSet::new(),
             is_scan_due: true,
             is_finished: false,
@@ -262,7 +262,7 @@ impl Reaper {
     }
 
     /// Handles the end of a process that [`Kernel::watch`] watches.
-    pub fn orphan_ended(&mut self, pid: Pid, time_ns: u64) {
+    pub fn note_orphan_end(&mut self, pid: Pid, time_ns: u64) {
         if let Some(task) = self.orphans.remove(&pid) {
             self.end_task(task, unknown_end(time_ns));
         }
@@ -270,7 +270,7 @@ impl Reaper {
 
     /// Starts some of the requested tasks, and answers the list requests between them.
     pub fn step<K: Kernel>(&mut self, kernel: &mut K) {
-        for _ in 0..SPAWNS_PER_TURN {
+        for _ in 0..MAX_SPAWNS_PER_STEP {
             let (connection, id) = match self.queue.front_mut() {
                 None => return,
                 Some(Queued::Spawn(batch)) => {
@@ -428,14 +428,14 @@ impl Reaper {
                 job.tasks.insert(task.rank, TaskState::Running(process));
                 job.queued -= 1;
                 job.processes += 1;
-                self.log_len += log::STARTED_LEN;
+                self.log_len += log::STARTED_RECORD_BYTES;
                 self.children.insert(process.pid, Child::Task(task));
                 self.sessions.insert(process.pid, task.job);
                 self.broadcast(Event::Started { task, process });
             }
             Err(failure) => {
                 if matches!(failure.step, Step::Limit | Step::Exec) {
-                    self.log_len += log::STARTED_LEN;
+                    self.log_len += log::STARTED_RECORD_BYTES;
                 }
                 self.fail(task, failure);
             }
@@ -618,11 +618,11 @@ impl Reaper {
         // parent has ended meanwhile.
         let mut members = Members::default();
         let mut quiet_passes = 0;
-        for _ in 0..MAX_PASSES {
+        for _ in 0..MAX_STOP_PASSES {
             let is_new = self.signal_new_members(jobs, SIGSTOP, &mut members, kernel)
-                || (quiet_passes + 1 == QUIET_PASSES && self.discover(kernel));
+                || (quiet_passes + 1 == REQUIRED_QUIET_PASSES && self.discover(kernel));
             quiet_passes = if is_new { 0 } else { quiet_passes + 1 };
-            if quiet_passes == QUIET_PASSES {
+            if quiet_passes == REQUIRED_QUIET_PASSES {
                 break;
             }
         }
@@ -724,7 +724,7 @@ impl Reaper {
         }
         kernel.rewrite(&bytes)?;
         self.log_len = bytes.len();
-        self.compact_at = bytes.len().saturating_mul(4).max(MIN_COMPACTED_LEN);
+        self.compact_at = bytes.len().saturating_mul(4).max(MIN_COMPACTED_BYTES);
         Ok(())
     }
 
@@ -778,7 +778,9 @@ fn task_events(task: TaskId, state: TaskState) -> impl Iterator<Item = Event> {
 
 fn push_event(messages: &mut Vec<Message>, event: Event) {
     match messages.last_mut() {
-        Some(Message::Events(events)) if events.len() < MAX_EVENTS => events.push(event),
+        Some(Message::Events(events)) if events.len() < MAX_EVENTS_PER_MESSAGE => {
+            events.push(event);
+        }
         _ => messages.push(Message::Events(vec![event])),
     }
 }

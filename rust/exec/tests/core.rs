@@ -332,7 +332,7 @@ fn another_reaper_knows_what_was_recorded() {
         world.request(Request::Forget(vec![JobId::new(1)])).1,
         libc::EBUSY
     );
-    world.reaper.orphan_ended(running, 3_000);
+    world.reaper.note_orphan_end(running, 3_000);
     let events = world.events();
     assert_eq!(status(&events, task(1, 0)), Some(WaitStatus::Unknown));
     assert_eq!(events.last(), Some(&empty(1)));

@@ -2,11 +2,11 @@
 
 use std::ffi::CString;
 
-use penstock_exec::log::{HEADER_LEN, LogContents, Record, TaskState, header};
+use penstock_exec::log::{HEADER_BYTES, LogContents, Record, TaskState, header};
 use penstock_exec::mark::{MAX_SLOTS, MarkSpace};
 use penstock_exec::protocol::{
-    Event, FrameDecoder, Group, Hello, Input, Limit, MAX_FRAME, Message, Output, Request, Target,
-    TaskSpec,
+    Event, FrameDecoder, Group, Hello, Input, Limit, MAX_FRAME_BYTES, Message, Output, Request,
+    Target, TaskSpec,
 };
 use penstock_exec::service::journal::{self, JournalContents};
 use penstock_exec::{
@@ -243,7 +243,7 @@ proptest! {
     #[test]
     fn a_torn_log_is_that_of_its_whole_records(records in vec(record(), 0..20), at in any::<prop::sample::Index>()) {
         let whole = log(&records);
-        let cut = HEADER_LEN + at.index(whole.len() - HEADER_LEN + 1);
+        let cut = HEADER_BYTES + at.index(whole.len() - HEADER_BYTES + 1);
         let torn = LogContents::decode(&whole[..cut]).expect("the header is whole");
         let kept = (0..=records.len())
             .rev()
@@ -259,7 +259,7 @@ proptest! {
     #[test]
     fn a_damaged_record_ends_the_log(records in vec(record(), 1..20), at in any::<prop::sample::Index>(), bit in 0..8u32) {
         let mut bytes = log(&records);
-        let damaged = HEADER_LEN + at.index(bytes.len() - HEADER_LEN);
+        let damaged = HEADER_BYTES + at.index(bytes.len() - HEADER_BYTES);
         bytes[damaged] ^= 1 << bit;
         let contents = LogContents::decode(&bytes).expect("the header is whole");
         prop_assert!(contents.is_torn);
@@ -391,14 +391,14 @@ fn the_journal_has_the_jobs_that_were_not_forgotten() {
 #[test]
 fn a_frame_that_is_too_long_is_an_error() {
     let mut decoder = FrameDecoder::default();
-    let length = u32::try_from(MAX_FRAME + 1).expect("16 MiB");
+    let length = u32::try_from(MAX_FRAME_BYTES + 1).expect("16 MiB");
     decoder.push(&length.to_le_bytes());
     let error = decoder.next_payload().expect_err("too long");
     assert_eq!(
         error.to_string(),
         "frame of 16777217 bytes: expected at most 16777216"
     );
-    let many = Request::Forget(vec![JobId::new(0); MAX_FRAME / 8]);
+    let many = Request::Forget(vec![JobId::new(0); MAX_FRAME_BYTES / 8]);
     let mut bytes = vec![1, 2, 3];
     assert!(
         many.encode(1, &mut bytes)

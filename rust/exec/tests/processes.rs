@@ -50,7 +50,7 @@ fn exit_codes_and_signals_are_reported() {
     );
     let killed = service.run(shell(task(1, 2), "kill -9 $$"));
     assert_eq!(killed, SIGKILL);
-    service.empty(1);
+    service.wait_for_empty(1);
     assert_eq!(service.request(&Request::Forget(vec![JobId::new(1)])), 0);
     service.shut_down(reaper);
 }
@@ -61,7 +61,7 @@ fn usage_and_time_are_reported() {
     let mut service = reaper.connect();
     let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
     service.run(shell(task(1, 0), busy));
-    let end = service.ended(task(1, 0));
+    let end = service.wait_for_end(task(1, 0));
     assert!(end.usage.user_us + end.usage.system_us > 0);
     assert!(end.usage.max_rss_kib > 100);
     // Later than the year 2020, in nanoseconds.
@@ -116,7 +116,7 @@ fn a_truncated_file_can_be_shared() {
     second.stdout = Output::Append(file(&out));
     service.run(second);
     drop(writer);
-    service.ended(task(1, 0));
+    service.wait_for_end(task(1, 0));
     assert_eq!(
         fs::read_to_string(&out).expect("there"),
         "first\nsecond\nthird\n"
@@ -220,7 +220,7 @@ fn a_session_or_a_group_is_the_tasks_own() {
         spec.stdout = Output::Truncate(file(&output));
         spec.group = group;
         service.run(spec);
-        let pid = service.started(task(1, rank)).pid.0;
+        let pid = service.wait_for_start(task(1, rank)).pid.0;
         let session = match group {
             Group::Session => pid,
             Group::Group => reaper.process.id(),
@@ -240,7 +240,7 @@ fn a_failed_start_names_its_step() {
         change(&mut spec);
         service.spawn(spec);
         rank += 1;
-        let failure = service.failed(task(1, rank - 1));
+        let failure = service.wait_for_failure(task(1, rank - 1));
         (failure.step, failure.errno)
     };
     let missing = || text("/does/not/exist");
@@ -281,7 +281,7 @@ fn a_failed_start_names_its_step() {
         failure(&|spec| spec.limits = vec![locks]),
         (Step::Limit, libc::EINVAL)
     );
-    service.empty(1);
+    service.wait_for_empty(1);
     let log = read_log(&reaper.directory).expect("valid");
     let states: Vec<_> = log
         .jobs
@@ -304,7 +304,7 @@ fn a_fifo_without_a_reader_does_not_block_the_reaper() {
     let mut blocked = spec(task(1, 0), &["true"]);
     blocked.stdout = Output::Append(file(&path));
     service.spawn(blocked);
-    let failure = service.failed(task(1, 0));
+    let failure = service.wait_for_failure(task(1, 0));
     assert_eq!((failure.step, failure.errno), (Step::Stdout, libc::ENXIO));
 }
 
@@ -316,7 +316,7 @@ fn a_task_is_never_started_twice() {
     let mut once = shell(task(1, 0), "echo ran");
     once.stdout = Output::Append(file(&output));
     service.spawn(once.clone());
-    service.ended(task(1, 0));
+    service.wait_for_end(task(1, 0));
     service.events.clear();
     service.spawn(once.clone());
     assert!(matches!(
@@ -325,7 +325,10 @@ fn a_task_is_never_started_twice() {
     ));
     let same_batch = vec![shell(task(1, 1), "exit 3"), shell(task(1, 1), "exit 4")];
     assert_eq!(service.request(&Request::Spawn(same_batch)), 0);
-    assert_eq!(service.ended(task(1, 1)).status, WaitStatus::Exited(3));
+    assert_eq!(
+        service.wait_for_end(task(1, 1)).status,
+        WaitStatus::Exited(3)
+    );
     assert_eq!(fs::read_to_string(&output).expect("there"), "ran\n");
 }
 
@@ -342,11 +345,11 @@ fn a_signal_reaches_one_tasks_group_or_the_whole_job() {
         signal,
         core: false,
     };
-    assert_eq!(service.ended(task(1, 0)).status, terminated(15));
+    assert_eq!(service.wait_for_end(task(1, 0)).status, terminated(15));
     let request = signal(Target::Task(task(1, 0)), 15);
     assert_eq!(service.request(&request), libc::ESRCH);
     assert_eq!(service.request(&signal(Target::Job(JobId::new(1)), 10)), 0);
-    assert_eq!(service.ended(task(1, 1)).status, terminated(10));
+    assert_eq!(service.wait_for_end(task(1, 1)).status, terminated(10));
     assert_eq!(
         service.request(&signal(Target::Job(JobId::new(9)), 10)),
         libc::ESRCH
@@ -380,15 +383,15 @@ fn a_killed_job_leaves_nothing() {
     let reaper = Reaper::start();
     let mut service = reaper.connect();
     service.spawn(spec(task(2, 0), &["sleep", "1000"]));
-    let other = service.started(task(2, 0));
+    let other = service.wait_for_start(task(2, 0));
     let members = start_escape(&reaper, &mut service, 1);
     assert_eq!(members.len(), 4);
     assert!(members.iter().all(|pid| exists(*pid)));
 
     assert_eq!(service.request(&Request::Kill(vec![JobId::new(1)])), 0);
-    service.empty(1);
+    service.wait_for_empty(1);
     assert!(!members.iter().any(|pid| exists(*pid)));
-    assert_eq!(service.ended(task(1, 0)).status, SIGKILL);
+    assert_eq!(service.wait_for_end(task(1, 0)).status, SIGKILL);
     assert!(runs(other));
 
     assert_eq!(
@@ -396,7 +399,7 @@ fn a_killed_job_leaves_nothing() {
         libc::EBUSY
     );
     assert_eq!(service.request(&Request::Kill(vec![JobId::new(2)])), 0);
-    service.empty(2);
+    service.wait_for_empty(2);
     assert_eq!(
         service.request(&Request::Kill(vec![JobId::new(3)])),
         libc::ESRCH
@@ -417,7 +420,10 @@ fn what_an_ended_task_leaves_belongs_to_its_job() {
     );
     service.spawn(shell(task(1, 0), &script));
     let left = pids(&read_fifo(&path));
-    assert_eq!(service.ended(task(1, 0)).status, WaitStatus::Exited(5));
+    assert_eq!(
+        service.wait_for_end(task(1, 0)).status,
+        WaitStatus::Exited(5)
+    );
     let request = Request::Forget(vec![JobId::new(1)]);
     assert_eq!(service.request(&request), libc::EBUSY);
     assert!(
@@ -427,11 +433,11 @@ fn what_an_ended_task_leaves_belongs_to_its_job() {
     );
     assert!(left.iter().all(|pid| exists(*pid)));
     assert_eq!(service.request(&Request::Kill(vec![JobId::new(1)])), 0);
-    service.empty(1);
+    service.wait_for_empty(1);
     assert!(!left.iter().any(|pid| exists(*pid)));
     assert_eq!(service.request(&request), 0);
     service.request(&Request::Kill(vec![JobId::new(2)]));
-    service.empty(2);
+    service.wait_for_empty(2);
 }
 
 #[test]
@@ -455,7 +461,7 @@ fn a_fork_bomb_is_killed() {
     let mut line = String::new();
     std::io::BufRead::read_line(&mut lines, &mut line).expect("readable");
     assert_eq!(service.request(&Request::Kill(vec![JobId::new(1)])), 0);
-    service.empty(1);
+    service.wait_for_empty(1);
     let children = format!("/proc/{0}/task/{0}/children", reaper.process.id());
     assert_eq!(fs::read_to_string(children).unwrap_or_default(), "");
     service.request(&Request::Forget(vec![JobId::new(1)]));
@@ -470,7 +476,7 @@ fn tasks_that_were_not_started_are_cancelled_with_their_job() {
     let spawn = Request::Spawn(tasks.collect());
     service.client.send(&spawn).expect("connected");
     service.request_after_others(&Request::Kill(vec![JobId::new(1)]));
-    service.empty(1);
+    service.wait_for_empty(1);
     for rank in 0..500 {
         let is_settled = |event: &Event| match event {
             Event::Failed { task: id, failure } if *id == task(1, rank) => {
@@ -482,7 +488,7 @@ fn tasks_that_were_not_started_are_cancelled_with_their_job() {
         assert!(service.wait(is_settled));
     }
     service.spawn(spec(task(1, 500), &["true"]));
-    assert_eq!(service.failed(task(1, 500)).step, Step::Cancelled);
+    assert_eq!(service.wait_for_failure(task(1, 500)).step, Step::Cancelled);
 }
 
 #[test]
@@ -493,7 +499,7 @@ fn a_new_service_gets_what_ended_meanwhile() {
     fifo(&gate);
     let waiting = format!("read line < {}; exit 4", gate.display());
     first.spawn(shell(task(1, 0), &waiting));
-    let process = first.started(task(1, 0));
+    let process = first.wait_for_start(task(1, 0));
     drop(first);
     fs::write(&gate, "go\n").expect("the task reads");
 
@@ -501,9 +507,12 @@ fn a_new_service_gets_what_ended_meanwhile() {
     assert_eq!(second.client.hello().process.pid.0, reaper.process.id());
     assert_eq!(second.client.hello().boot, boot());
     assert_eq!(second.request(&Request::List), 0);
-    assert_eq!(second.started(task(1, 0)), process);
-    assert_eq!(second.ended(task(1, 0)).status, WaitStatus::Exited(4));
-    second.empty(1);
+    assert_eq!(second.wait_for_start(task(1, 0)), process);
+    assert_eq!(
+        second.wait_for_end(task(1, 0)).status,
+        WaitStatus::Exited(4)
+    );
+    second.wait_for_empty(1);
 
     assert_eq!(second.request(&Request::Forget(vec![JobId::new(1)])), 0);
     second.events.clear();
@@ -520,7 +529,7 @@ fn service_that_is_killed() {
     let client = penstock_exec::Client::connect(directory.as_ref()).expect("it listens");
     let mut service = support::Service::new(client);
     service.spawn(spec(task(1, 0), &["sleep", "1000"]));
-    println!("pid {}", service.started(task(1, 0)).pid.0);
+    println!("pid {}", service.wait_for_start(task(1, 0)).pid.0);
     loop {
         service.receive();
     }
@@ -546,11 +555,11 @@ fn a_killed_service_takes_nothing_with_it() {
 
     let mut second = reaper.connect();
     second.request(&Request::List);
-    let process = second.started(task(1, 0));
+    let process = second.wait_for_start(task(1, 0));
     assert_eq!(process.pid.0.to_string(), pid);
     assert!(runs(process));
     second.request(&Request::Kill(vec![JobId::new(1)]));
-    assert_eq!(second.ended(task(1, 0)).status, SIGKILL);
+    assert_eq!(second.wait_for_end(task(1, 0)).status, SIGKILL);
 }
 
 #[test]
@@ -587,7 +596,10 @@ fn after_a_crash_the_log_tells_which_tasks_run() {
     let mut service = reaper.connect();
     service.spawn(spec(task(1, 0), &["sleep", "1000"]));
     service.spawn(shell(task(1, 1), "exit 3"));
-    let (running, end) = (service.started(task(1, 0)), service.ended(task(1, 1)));
+    let (running, end) = (
+        service.wait_for_start(task(1, 0)),
+        service.wait_for_end(task(1, 1)),
+    );
     reaper.crash();
 
     let log = read_log(&reaper.directory).expect("valid");
@@ -606,14 +618,14 @@ fn after_a_crash_the_log_tells_which_tasks_run() {
     let second = Reaper::start_in(&reaper.directory, &[]);
     let mut service = second.connect();
     service.request(&Request::List);
-    assert_eq!(service.started(task(1, 0)), running);
-    assert_eq!(service.ended(task(1, 1)), end);
+    assert_eq!(service.wait_for_start(task(1, 0)), running);
+    assert_eq!(service.wait_for_end(task(1, 1)), end);
     service.events.clear();
     service.spawn(spec(task(1, 0), &["sleep", "1000"]));
-    assert_eq!(service.started(task(1, 0)), running);
+    assert_eq!(service.wait_for_start(task(1, 0)), running);
     assert_eq!(service.request(&Request::Kill(vec![JobId::new(1)])), 0);
-    assert_eq!(service.ended(task(1, 0)).status, WaitStatus::Unknown);
-    service.empty(1);
+    assert_eq!(service.wait_for_end(task(1, 0)).status, WaitStatus::Unknown);
+    service.wait_for_empty(1);
     assert!(!runs(running));
     service.request(&Request::Forget(vec![JobId::new(1)]));
     service.shut_down(second);
@@ -637,9 +649,12 @@ fn a_torn_tail_of_the_log_is_cut_off() {
     let second = Reaper::start_in(&reaper.directory, &[]);
     let mut service = second.connect();
     service.request(&Request::List);
-    assert_eq!(service.ended(task(1, 0)).status, WaitStatus::Exited(3));
+    assert_eq!(
+        service.wait_for_end(task(1, 0)).status,
+        WaitStatus::Exited(3)
+    );
     // Its start was recorded; its status is lost, and that is said.
-    assert_eq!(service.ended(task(1, 1)).status, WaitStatus::Unknown);
+    assert_eq!(service.wait_for_end(task(1, 1)).status, WaitStatus::Unknown);
     assert!(!read_log(&second.directory).expect("valid").is_torn);
 }
 
@@ -651,15 +666,18 @@ fn an_idle_reaper_ends_and_the_next_one_reports_its_statuses() {
     let mut reaper = Reaper::start_in(path, &["--idle-timeout", "1"]);
     let mut service = reaper.connect();
     service.run(shell(task(1, 0), "exit 7"));
-    service.empty(1);
+    service.wait_for_empty(1);
     drop(service);
     assert!(reaper.process.wait().expect("it ends").success());
     assert!(!fs::exists(path.join("socket")).expect("readable"));
     let mut next = Reaper::start_in(path, &["--idle-timeout", "1"]);
     let mut service = next.connect();
     assert_eq!(service.request(&Request::List), 0);
-    assert_eq!(service.ended(task(1, 0)).status, WaitStatus::Exited(7));
-    service.empty(1);
+    assert_eq!(
+        service.wait_for_end(task(1, 0)).status,
+        WaitStatus::Exited(7)
+    );
+    service.wait_for_empty(1);
     drop(service);
     assert!(next.process.wait().expect("it ends").success());
 }
@@ -671,7 +689,7 @@ fn a_reaper_with_a_process_does_not_shut_down() {
     service.spawn(spec(task(1, 0), &["sleep", "1000"]));
     assert_eq!(service.request(&Request::Shutdown), libc::EBUSY);
     service.request(&Request::Kill(vec![JobId::new(1)]));
-    service.empty(1);
+    service.wait_for_empty(1);
     service.shut_down(reaper);
 }
 
@@ -706,10 +724,10 @@ fn a_reaper_within_a_reaper_tells_its_jobs_apart() {
         );
         inner.spawn(shell(task(job, 0), &script));
         members.push(pids(&read_fifo(&path)));
-        inner.ended(task(job, 0));
+        inner.wait_for_end(task(job, 0));
     }
     assert_eq!(inner.request(&Request::Kill(vec![JobId::new(1)])), 0);
-    inner.empty(1);
+    inner.wait_for_empty(1);
     assert!(!exists(members[0][0]));
     assert!(exists(members[1][0]));
     // The outer job takes all with it.
@@ -717,7 +735,7 @@ fn a_reaper_within_a_reaper_tells_its_jobs_apart() {
         outer_service.request(&Request::Kill(vec![JobId::new(5)])),
         0
     );
-    outer_service.empty(5);
+    outer_service.wait_for_empty(5);
     assert!(!exists(members[1][0]));
 }
 
@@ -727,10 +745,13 @@ fn no_zombie_is_left() {
     let mut service = reaper.connect();
     let tasks = (0..200).map(|rank| spec(task(1, rank), &["true"]));
     assert_eq!(service.request(&Request::Spawn(tasks.collect())), 0);
-    service.empty(1);
+    service.wait_for_empty(1);
     for rank in 0..200 {
-        let pid = service.started(task(1, rank)).pid.0;
-        assert_eq!(service.ended(task(1, rank)).status, WaitStatus::Exited(0));
+        let pid = service.wait_for_start(task(1, rank)).pid.0;
+        assert_eq!(
+            service.wait_for_end(task(1, rank)).status,
+            WaitStatus::Exited(0)
+        );
         assert!(!exists(pid));
     }
 }

@@ -5,6 +5,7 @@ mod virtual_kernel;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::CString;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use penstock_exec::log::LogContents;
@@ -419,7 +420,7 @@ impl World {
         self.to_manager.clear();
         self.disconnect_manager();
         if let Some(service) = &mut self.service {
-            service.disconnected();
+            service.handle_disconnect();
         }
         self.turn_service();
         self.to_manager.clear();
@@ -442,7 +443,7 @@ impl World {
         let service = self.service.as_mut().expect("started");
         if !self.is_connected {
             self.is_connected = true;
-            service.connected();
+            service.register();
         }
         self.turn_service();
     }
@@ -482,7 +483,7 @@ impl World {
             .remove(position.expect("hello"))
             .expect("there");
         if let (ReaperMessage::Hello(hello), Some(service)) = (hello, &mut self.service) {
-            service.reaper_connected(hello);
+            service.handle_reaper_connection(hello);
         }
         self.turn_service();
     }
@@ -509,7 +510,7 @@ impl World {
         self.to_reaper.clear();
         self.from_reaper.clear();
         if let Some(service) = &mut self.service {
-            service.reaper_lost();
+            service.handle_reaper_loss();
         }
         self.turn_service();
     }
@@ -539,7 +540,7 @@ impl World {
                     self.torn = records[..records.len() / 2].to_vec();
                 }
                 let service = self.service.as_mut().expect("it runs");
-                service.finish_write(Err("No space left on device".to_owned()), self.now);
+                service.finish_write(Err(ErrorKind::StorageFull.into()), self.now);
             }
             Effect::Append(records) => {
                 self.torn.clear();
@@ -580,7 +581,7 @@ impl World {
                     Chunk::Data(file[offset..].to_vec())
                 });
                 let service = self.service.as_mut().expect("it runs");
-                service.output_read(reader, chunk);
+                service.take_output_chunk(reader, chunk);
             }
         }
     }
@@ -636,7 +637,7 @@ impl World {
         if connection == ConnectionId(self.connection)
             && let Some(service) = &mut self.service
         {
-            service.reaper_message(message);
+            service.handle_reaper_message(message);
             self.turn_service();
         }
         true
@@ -653,7 +654,7 @@ impl World {
             let ended = watched.filter(|pid| !self.kernel.processes.contains_key(pid));
             for pid in ended.collect::<Vec<_>>() {
                 self.kernel.watched.remove(&pid);
-                reaper.orphan_ended(pid, 0);
+                reaper.note_orphan_end(pid, 0);
             }
             reaper.step(&mut self.kernel);
             reaper.settle(&mut self.kernel);
@@ -1079,7 +1080,7 @@ fn the_first_error_of_a_registration_is_reported() {
     let mut world = World::new();
     world.lose_connection();
     let service = world.service.as_mut().expect("it runs");
-    service.connected();
+    service.register();
     service.settle(world.now);
     let errors = [(17, "it is taken"), (0, ""), (1, "it is not yours")].into_iter();
     for (effect, (errnum, text)) in service.drain().into_iter().zip(errors) {
@@ -1534,8 +1535,8 @@ fn a_job_that_writes_too_much_is_ended() {
     submit(&mut world, 1, 1);
     world.run();
     let service = world.service.as_mut().expect("it runs");
-    service.output_measured(JobId::new(1), 1000);
-    service.output_measured(JobId::new(1), 1001);
+    service.take_output_size(JobId::new(1), 1000);
+    service.take_output_size(JobId::new(1), 1001);
     world.run();
     world.turn_service();
     world.run();
@@ -1669,7 +1670,7 @@ fn settings_are_changed_at_run_time() {
         .service
         .as_mut()
         .expect("it runs")
-        .output_measured(JobId::new(1), 101);
+        .take_output_size(JobId::new(1), 101);
     let is_kill =
         |(_, _, request): &(ConnectionId, u32, Request)| matches!(request, Request::Kill(_));
     world.turn_service();
@@ -1748,7 +1749,7 @@ fn a_name_that_is_taken_is_free_at_another_attempt() {
     world.start_service();
     world.connect_reaper();
     let service = world.service.as_mut().expect("started");
-    service.connected();
+    service.register();
     service.settle(world.now);
     for effect in service.drain() {
         if let Effect::Send(request) = effect {
@@ -1756,7 +1757,7 @@ fn a_name_that_is_taken_is_free_at_another_attempt() {
         }
     }
     assert!(service.is_name_taken());
-    service.disconnected();
+    service.handle_disconnect();
     service.settle(world.now);
     assert!(!service.is_finished());
     world.connect();
@@ -1794,7 +1795,7 @@ fn running_jobs_end_and_are_cancelled_while_the_journal_cannot_be_written() {
     // It was never started.
     assert_eq!(world.answers(5), ["release"]);
     let (first, last) = (
-        "cannot write the journal: No space left on device: no job starts until that succeeds",
+        "cannot write the journal: no storage space: no job starts until that succeeds",
         "the journal can be written again",
     );
     assert_eq!(world.logged, [first]);
@@ -2186,7 +2187,7 @@ impl World {
             self.reaper = None;
             self.from_reaper.clear();
             if let Some(service) = &mut self.service {
-                service.reaper_lost();
+                service.handle_reaper_loss();
             }
             self.turn_service();
         }

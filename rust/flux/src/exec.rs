@@ -360,6 +360,19 @@ pub struct JobExceptionEvent<'a> {
     pub wait_status: Option<i32>,
 }
 
+/// `<service>.stats-get` of `penstock-exec` (Penstock's own).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatsResponse {
+    /// The number of jobs whose start requests are being answered.
+    pub jobs: usize,
+    /// The number of running tasks of all jobs.
+    pub tasks: usize,
+    /// The number of requests for output that are being answered.
+    pub followers: usize,
+    /// The number of jobs that the service has and the instance has not asked for.
+    pub unclaimed: usize,
+}
+
 /// `<service>.stats-get` of simulated execution (Penstock's own).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SimulatedStatsResponse {
@@ -380,6 +393,7 @@ impl Payload for ConfigReloadRequest {}
 impl Payload for OutputRequest<'_> {}
 impl Payload for OutputResponse<'_> {}
 impl Payload for JobExceptionEvent<'_> {}
+impl Payload for StatsResponse {}
 impl Payload for SimulatedStatsResponse {}
 
 // Hand-written because every job needs one: the documents are JSON already and are copied unparsed.

@@ -91,6 +91,7 @@ fn rfc_28_payloads_round_trip() {
 #[test]
 fn rfc_32_payloads_round_trip() {
     round_trip::<exec::HelloRequest>(r#"{"service":"job-exec"}"#);
+    round_trip::<exec::StatsResponse>(r#"{"jobs":3,"tasks":4,"followers":0,"unclaimed":1}"#);
     round_trip::<exec::SimulatedStatsResponse>(r#"{"running":3}"#);
     round_trip::<exec::StartRequest>(
         r#"{"id":1,"userid":5,"jobspec":{"version":1},"reattach":true,"R":{"version":1}}"#,

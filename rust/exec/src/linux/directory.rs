@@ -16,11 +16,11 @@ use rustix::process::{
 
 use crate::Error;
 
-pub(super) const LOG: &str = "log";
-pub(super) const JOURNAL: &str = "journal";
-const LOCK: &str = "lock";
-const SOCKET: &str = "socket";
-const ERRORS: &str = "errors";
+pub(super) const LOG_FILE: &str = "log";
+pub(super) const JOURNAL_FILE: &str = "journal";
+const LOCK_FILE: &str = "lock";
+const SOCKET_FILE: &str = "socket";
+const ERRORS_FILE: &str = "errors";
 
 /// The reaction to another process that holds the lock of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Directory {
         let action = format!("cannot lock directory `{}`", self.name);
         let failed = |error: io::Error| Error::system(&action, &error);
         let options = private(OpenOptions::new().read(true).write(true).create(true));
-        let mut lock = options.open(self.path(LOCK)).map_err(failed)?;
+        let mut lock = options.open(self.path(LOCK_FILE)).map_err(failed)?;
         loop {
             match fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
@@ -154,20 +154,20 @@ impl Directory {
     }
 
     pub(super) fn open_errors(&self) -> io::Result<File> {
-        private(OpenOptions::new().append(true).create(true)).open(self.path(ERRORS))
+        private(OpenOptions::new().append(true).create(true)).open(self.path(ERRORS_FILE))
     }
 
     /// Listens on the socket, and replaces one that an earlier reaper has left.
     pub(super) fn listen(&self) -> io::Result<UnixListener> {
         self.remove_socket()?;
-        let listener = UnixListener::bind(self.path(SOCKET))?;
-        fs::set_permissions(self.path(SOCKET), Permissions::from_mode(0o600))?;
+        let listener = UnixListener::bind(self.path(SOCKET_FILE))?;
+        fs::set_permissions(self.path(SOCKET_FILE), Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
         Ok(listener)
     }
 
     pub(super) fn remove_socket(&self) -> io::Result<()> {
-        match fs::remove_file(self.path(SOCKET)) {
+        match fs::remove_file(self.path(SOCKET_FILE)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -230,7 +230,7 @@ fn entry(folder: &File, name: &str) -> PathBuf {
 /// Connects to the reaper of a directory, whatever the length of its path.
 pub(crate) fn connect(directory: &Path) -> io::Result<UnixStream> {
     let folder = open_folder(directory, OFlags::PATH)?;
-    UnixStream::connect(entry(&folder, SOCKET))
+    UnixStream::connect(entry(&folder, SOCKET_FILE))
 }
 
 fn open_folder(path: &Path, flags: OFlags) -> io::Result<File> {

@@ -16,7 +16,7 @@ use crate::protocol::TaskSpec;
 use crate::types::{Pid, ProcessId, SpawnFailure, Step};
 
 /// The bit that tells a watched process's event from others; the rest is its pid.
-pub(super) const WATCHED: u64 = 1 << 63;
+pub(super) const WATCHED_BIT: u64 = 1 << 63;
 
 /// The Linux kernel as one reaper uses it.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Kernel for LinuxKernel {
         let result = spawn::spawn(task, mark, log, null, &mut self.stack);
         match result.map_err(|failure| failure.step) {
             Ok(_) | Err(Step::Limit | Step::Exec) => {
-                self.log_len += crate::log::STARTED_LEN as u64;
+                self.log_len += crate::log::STARTED_RECORD_BYTES as u64;
             }
             // A killed child may have left a partial record, too.
             Err(_) => self.is_torn = true,
@@ -148,7 +148,7 @@ impl Kernel for LinuxKernel {
         };
         let is_same = procfs::stat(process.pid)
             .is_some_and(|stat| !stat.is_zombie && stat.start_time == process.start_time);
-        let data = epoll::EventData::new_u64(WATCHED | u64::from(process.pid.0));
+        let data = epoll::EventData::new_u64(WATCHED_BIT | u64::from(process.pid.0));
         let is_watched =
             is_same && epoll::add(&*self.epoll, &fd, data, epoll::EventFlags::IN).is_ok();
         if is_watched {

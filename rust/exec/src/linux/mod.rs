@@ -17,7 +17,7 @@ use crate::types::{BootId, ProcessId};
 
 pub use directory::IfLocked;
 pub use serve::{Options, serve};
-pub use service::{ServiceError, ServiceOptions, run_service};
+pub use service::{ServiceOptions, run_service};
 
 pub(crate) use directory::connect;
 
@@ -27,7 +27,7 @@ pub(crate) use directory::connect;
 ///
 /// Fails if there is no log, or if it cannot be read.
 pub fn read_log(directory: &Path) -> Result<LogContents, Error> {
-    let path = directory.join(directory::LOG);
+    let path = directory.join(directory::LOG_FILE);
     let bytes = std::fs::read(&path)
         .map_err(|error| Error::system(&format!("cannot read `{}`", path.display()), &error))?;
     LogContents::decode(&bytes)

@@ -12,7 +12,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::process::{Resource, chdir, geteuid, getpid, getrlimit, set_child_subreaper, setsid};
 
 use super::directory::{self, Directory, IfLocked};
-use super::kernel::{LinuxKernel, WATCHED};
+use super::kernel::{LinuxKernel, WATCHED_BIT};
 use super::{procfs, syscalls};
 use crate::kernel::Kernel;
 use crate::log::LogContents;
@@ -21,17 +21,17 @@ use crate::protocol::{FrameDecoder, Hello, Message, Request, VERSION};
 use crate::types::Pid;
 use crate::{ConnectionId, Error, Reaper};
 
-const LISTENER: u64 = 0;
-const CHILD_SIGNAL: u64 = 1;
-const FIRST_CONNECTION: u64 = 2;
+const LISTENER_TOKEN: u64 = 0;
+const CHILD_SIGNAL_TOKEN: u64 = 1;
+const FIRST_CONNECTION_TOKEN: u64 = 2;
 
 /// Connections at a time; a service needs one.
 const MAX_CONNECTIONS: usize = 64;
 /// Unread bytes at which a connection is closed. Its service can reconnect and request everything that is known.
-const MAX_UNSENT: usize = 64 << 20;
-const READ_LEN: usize = 64 << 10;
+const MAX_UNSENT_BYTES: usize = 64 << 20;
+const READ_BUFFER_BYTES: usize = 64 << 10;
 /// Delay before a failed write of the log is retried.
-const LOG_RETRY: Duration = Duration::from_secs(1);
+const LOG_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The settings of a reaper.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ pub fn serve(options: &Options) -> Result<(), Error> {
     syscalls::close_inherited()
         .map_err(|error| Error::system("cannot close inherited descriptors", &error))?;
     lead_session()?;
-    let mut directory = Directory::open(&options.directory, directory::LOG)?;
+    let mut directory = Directory::open(&options.directory, directory::LOG_FILE)?;
     directory.lock("reaper", IfLocked::Fail)?;
     let recorded = directory.read_log()?;
     let recorded = recorded.map(|bytes| LogContents::decode(&bytes));
@@ -91,7 +91,7 @@ fn start(
     set_child_subreaper(Some(getpid()))?;
     let epoll = Rc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
     let child_signal = syscalls::child_signal_fd()?;
-    add(&epoll, &child_signal, CHILD_SIGNAL)?;
+    add(&epoll, &child_signal, CHILD_SIGNAL_TOKEN)?;
     let errors = directory.open_errors()?;
     let mut kernel = LinuxKernel::new(directory, Rc::clone(&epoll))?;
     let hello = Hello {
@@ -103,7 +103,7 @@ fn start(
     let marks = MarkSpace::below(hard_limit);
     let reaper = Reaper::restore(hello, marks, recorded, &mut kernel)?;
     let listener = kernel.directory().listen()?;
-    add(&epoll, &listener, LISTENER)?;
+    add(&epoll, &listener, LISTENER_TOKEN)?;
 
     // A starter that has gone is no error.
     let _ = writeln!(io::stdout(), "listening");
@@ -117,7 +117,7 @@ fn start(
         kernel,
         reaper,
         connections: BTreeMap::new(),
-        next_connection: FIRST_CONNECTION,
+        next_connection: FIRST_CONNECTION_TOKEN,
         idle_timeout,
         idle_since: None,
     })
@@ -184,7 +184,7 @@ impl EventLoop {
         if self.reaper.has_queued_requests() {
             Some(Duration::ZERO)
         } else if self.reaper.has_unwritten_records() {
-            Some(LOG_RETRY)
+            Some(LOG_RETRY_INTERVAL)
         } else if is_idle {
             let since = *self.idle_since.get_or_insert_with(Instant::now);
             self.idle_timeout
@@ -214,14 +214,14 @@ impl EventLoop {
 
     fn dispatch(&mut self, token: u64, flags: epoll::EventFlags) {
         match token {
-            LISTENER => self.accept(),
-            CHILD_SIGNAL => self.reap(),
-            token if token & WATCHED != 0 => {
-                let Ok(pid) = u32::try_from(token & !WATCHED) else {
+            LISTENER_TOKEN => self.accept(),
+            CHILD_SIGNAL_TOKEN => self.reap(),
+            token if token & WATCHED_BIT != 0 => {
+                let Ok(pid) = u32::try_from(token & !WATCHED_BIT) else {
                     return;
                 };
                 self.kernel.unwatch(Pid(pid));
-                self.reaper.orphan_ended(Pid(pid), self.kernel.now_ns());
+                self.reaper.note_orphan_end(Pid(pid), self.kernel.now_ns());
             }
             token => {
                 let id = ConnectionId(token);
@@ -291,7 +291,7 @@ impl EventLoop {
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(false);
         };
-        let mut bytes = vec![0; READ_LEN];
+        let mut bytes = vec![0; READ_BUFFER_BYTES];
         let length = match connection.stream.read(&mut bytes) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(length) => length,
@@ -368,7 +368,7 @@ impl EventLoop {
 impl Connection {
     fn push(&mut self, message: &Message) -> io::Result<()> {
         message.encode(&mut self.unsent).map_err(io::Error::other)?;
-        if self.unsent.len() > MAX_UNSENT {
+        if self.unsent.len() > MAX_UNSENT_BYTES {
             return Err(io::Error::other("the service does not read"));
         }
         Ok(())

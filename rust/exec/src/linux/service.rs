@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use std::{env, fmt, mem};
+use std::{env, mem};
 
 use penstock_idset::IdSet;
 use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message};
@@ -28,11 +28,11 @@ use crate::service::{Chunk, Effect, ReaderId, Service, Settings, Stream, Surroun
 use crate::types::JobId;
 use crate::{Client, Error};
 
-const READ_LEN: usize = 256 << 10;
+const READ_BUFFER_BYTES: usize = 256 << 10;
 /// Bytes of output in one message.
-const CHUNK_LEN: usize = 64 << 10;
+const MAX_CHUNK_BYTES: usize = 64 << 10;
 /// Unsent bytes above which no more output is read.
-const MAX_UNSENT_OUTPUT: usize = 1 << 20;
+const MAX_UNSENT_OUTPUT_BYTES: usize = 1 << 20;
 /// Time after which an instance that accepts a connection and says nothing counts as none.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Delays before an attempt to reconnect: the first, and the longest.
@@ -70,32 +70,6 @@ pub struct ServiceOptions {
     pub end_when_idle: bool,
 }
 
-/// Why a service could not start, or ended.
-#[derive(Debug)]
-pub enum ServiceError {
-    /// No instance listens at the address, or it rejects this user.
-    NoInstance(String),
-    /// Anything else.
-    Other(Error),
-}
-
-impl fmt::Display for ServiceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoInstance(text) => f.write_str(text),
-            Self::Other(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ServiceError {}
-
-impl From<Error> for ServiceError {
-    fn from(error: Error) -> Self {
-        Self::Other(error)
-    }
-}
-
 /// Runs a service in this process. Returns when it is of no use, with
 /// [`end_when_idle`](ServiceOptions::end_when_idle); otherwise it runs until it is killed, by SIGTERM for example, and its
 /// tasks run on after that.
@@ -104,13 +78,13 @@ impl From<Error> for ServiceError {
 ///
 /// Fails if the directory is unsuitable or used by another service, if there is no instance, or if the instance rejects
 /// the registration.
-pub fn run_service(options: ServiceOptions) -> Result<(), ServiceError> {
+pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     syscalls::accept_signal(libc::SIGTERM);
     // Beyond RLIMIT_FSIZE a write of the journal fails, and is retried. The reaper resets its signals.
     syscalls::ignore_signal(libc::SIGXFSZ);
     let path = socket_path(&options.uri)?;
     create_private(&options.directory)?;
-    let mut directory = Directory::open(&options.directory, directory::JOURNAL)?;
+    let mut directory = Directory::open(&options.directory, directory::JOURNAL_FILE)?;
     // Another service is ended only if this one can replace it.
     read_journal(&directory, &options)?;
     let stream = connect(&path).map_err(|error| {
@@ -118,7 +92,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), ServiceError> {
             "no instance at `{}`: {error}\nhint: start one with `penstock start`, or set PENSTOCK_URI",
             options.uri
         );
-        ServiceError::NoInstance(text)
+        Error::no_instance(text)
     })?;
     directory.lock("execution service", options.if_locked)?;
     let journal = read_journal(&directory, &options)?;
@@ -128,7 +102,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), ServiceError> {
     let failed = |error: io::Error| Error::system("the service failed", &error);
     let settings = settings(&options).map_err(failed)?;
     let mut service = Service::new(settings, journal);
-    service.connected();
+    service.register();
     let mut event_loop = EventLoop {
         path,
         log: directory.open_log().map_err(failed)?,
@@ -147,7 +121,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), ServiceError> {
     };
     event_loop.run(&mut service).map_err(failed)?;
     match service.failure() {
-        Some(text) => Err(Error::directory(text.to_owned()).into()),
+        Some(text) => Err(Error::directory(text.to_owned())),
         None => Ok(()),
     }
 }
@@ -259,7 +233,7 @@ impl Broker {
     }
 
     fn receive(&mut self, messages: &mut Vec<Message>) -> io::Result<()> {
-        let mut bytes = vec![0; READ_LEN];
+        let mut bytes = vec![0; READ_BUFFER_BYTES];
         let length = match self.stream.read(&mut bytes) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(length) => length,
@@ -302,7 +276,7 @@ struct Backoff {
 }
 
 impl Backoff {
-    fn failed(&mut self) {
+    fn note_failure(&mut self) {
         let delay = self
             .delay
             .map_or(MIN_BACKOFF, |delay| (2 * delay).min(MAX_BACKOFF));
@@ -377,9 +351,9 @@ impl EventLoop {
         match connect(&self.path) {
             Ok(stream) => {
                 self.broker = Some(Broker::new(stream));
-                service.connected();
+                service.register();
             }
-            Err(_) => self.broker_backoff.failed(),
+            Err(_) => self.broker_backoff.note_failure(),
         }
     }
 
@@ -394,13 +368,13 @@ impl EventLoop {
             Ok((client, hello)) => {
                 self.reaper = Some(client);
                 self.reaper_backoff = Backoff::default();
-                service.reaper_connected(hello);
+                service.handle_reaper_connection(hello);
             }
             Err(error) => {
                 if self.reaper_backoff.delay.is_none() {
                     log(&format!("cannot start a reaper: {error}"));
                 }
-                self.reaper_backoff.failed();
+                self.reaper_backoff.note_failure();
             }
         }
     }
@@ -504,8 +478,8 @@ impl EventLoop {
         self.broker = None;
         self.is_announced = false;
         self.reads.clear();
-        self.broker_backoff.failed();
-        service.disconnected();
+        self.broker_backoff.note_failure();
+        service.handle_disconnect();
     }
 
     /// Whether the name is to become free: that of the service before.
@@ -521,7 +495,7 @@ impl EventLoop {
         match reaper.receive_available() {
             Ok(messages) => {
                 for message in messages {
-                    service.reaper_message(message);
+                    service.handle_reaper_message(message);
                 }
             }
             Err(error) if is_temporary(&error) => {}
@@ -532,7 +506,7 @@ impl EventLoop {
     fn lose_reaper(&mut self, service: &mut Service, error: &io::Error) {
         log(&format!("the connection to the reaper is lost: {error}"));
         self.reaper = None;
-        service.reaper_lost();
+        service.handle_reaper_loss();
     }
 
     /// Carries out the service's effects until there are none.
@@ -558,11 +532,11 @@ impl EventLoop {
         match effect {
             Effect::Append(records) => {
                 let result = self.append(&records);
-                service.finish_write(result.map_err(|error| error.to_string()), now());
+                service.finish_write(result, now());
             }
             Effect::Rewrite(contents) => {
                 let result = self.rewrite(&contents);
-                service.finish_write(result.map_err(|error| error.to_string()), now());
+                service.finish_write(result, now());
             }
             Effect::CreateOutput(job) => {
                 let path = self.output_directory(job);
@@ -587,7 +561,7 @@ impl EventLoop {
                 let directory = self.output_directory(job);
                 let size =
                     |name: &str| fs::metadata(directory.join(name)).map_or(0, |file| file.len());
-                service.output_measured(job, size("stdout") + size("stderr"));
+                service.take_output_size(job, size("stdout") + size("stderr"));
             }
             Effect::ReadOutput {
                 reader,
@@ -632,7 +606,7 @@ impl EventLoop {
 
     fn can_read_output(&self) -> bool {
         let unsent = self.broker.as_ref().map(|broker| broker.unsent.len());
-        !self.reads.is_empty() && unsent.is_some_and(|unsent| unsent <= MAX_UNSENT_OUTPUT)
+        !self.reads.is_empty() && unsent.is_some_and(|unsent| unsent <= MAX_UNSENT_OUTPUT_BYTES)
     }
 
     fn read_output(&mut self, service: &mut Service) {
@@ -643,7 +617,7 @@ impl EventLoop {
             }
             if let Some((reader, job, stream, offset)) = self.reads.pop_front() {
                 let path = self.output_directory(job).join(stream.name());
-                service.output_read(reader, read_chunk(&path, offset));
+                service.take_output_chunk(reader, read_chunk(&path, offset));
             }
         }
     }
@@ -671,7 +645,7 @@ fn read_chunk(path: &Path, offset: u64) -> Chunk {
     let read = |mut file: File| {
         file.seek(SeekFrom::Start(offset))?;
         let mut bytes = Vec::new();
-        file.take(CHUNK_LEN as u64).read_to_end(&mut bytes)?;
+        file.take(MAX_CHUNK_BYTES as u64).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     match File::open(path).and_then(read) {

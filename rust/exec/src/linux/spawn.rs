@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::procfs::Stat;
 use super::syscalls::{self, ChildStack, ChildWork, StringArray};
-use crate::log::{self, STARTED_LEN};
+use crate::log::{self, STARTED_RECORD_BYTES};
 use crate::protocol::{Group, Input, Output, TaskSpec};
 use crate::types::{Pid, ProcessId, SpawnFailure, Step};
 
@@ -235,7 +235,7 @@ impl Plan<'_> {
             start_time: stat.start_time,
         };
         let written = rustix::io::write(self.log, &log::started(self.spec.task, process))?;
-        if written == STARTED_LEN {
+        if written == STARTED_RECORD_BYTES {
             Ok(process)
         } else {
             Err(Errno::NOSPC)

@@ -12,7 +12,7 @@ use rustix::process::Uid;
 use crate::kernel::Exit;
 use crate::types::{Pid, Usage, WaitStatus};
 
-const STACK_LEN: usize = 64 << 10;
+const STACK_BYTES: usize = 64 << 10;
 
 /// The stack of a child until it executes its program.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct ChildStack(Box<[MaybeUninit<u128>]>);
 
 impl ChildStack {
     pub(super) fn new() -> Self {
-        Self(Box::new_uninit_slice(STACK_LEN / size_of::<u128>()))
+        Self(Box::new_uninit_slice(STACK_BYTES / size_of::<u128>()))
     }
 }
 

@@ -23,9 +23,9 @@ pub enum Effect {
     Send(Message),
     /// Append a line to a file if it is a regular file; a failure is ignored.
     WriteLine(CString, String),
-    /// Report the size of the job's retained output by [`Service::output_measured`](super::Service::output_measured).
+    /// Report the size of the job's retained output by [`Service::take_output_size`](super::Service::take_output_size).
     MeasureOutput(JobId),
-    /// Read retained output, and report it by [`Service::output_read`](super::Service::output_read).
+    /// Read retained output, and report it by [`Service::take_output_chunk`](super::Service::take_output_chunk).
     ReadOutput {
         /// The reader.
         reader: ReaderId,

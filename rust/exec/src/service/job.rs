@@ -10,15 +10,16 @@ use penstock_jobspec::Jobspec;
 use penstock_wire::Message;
 
 use super::journal::Intent;
+use super::note::Note;
 use super::plan::Plan;
 use super::pmix::PmixServer;
 use super::shell_options::Warning;
 use crate::types::{JobId, ProcessId, Rank, SpawnFailure, Step, Usage, WaitStatus};
 
 /// The wait status of a task whose program does not exist, as of a shell.
-const NOT_FOUND: i32 = 127 << 8;
+const NOT_FOUND_STATUS: i32 = 127 << 8;
 /// The wait status of a task whose program cannot be executed.
-const NOT_EXECUTABLE: i32 = 126 << 8;
+const NOT_EXECUTABLE_STATUS: i32 = 126 << 8;
 
 /// The progress of the answers to a start request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -156,7 +157,7 @@ pub(super) struct Job {
     /// The tasks to start, until every one has started or failed.
     pub(super) plan: Option<Plan>,
     /// Why there is no plan.
-    pub(super) plan_error: Option<String>,
+    pub(super) plan_error: Option<Note>,
     pub(super) redirected_to: Option<String>,
     pub(super) is_output_retained: bool,
     pub(super) warning: Option<Warning>,
@@ -421,9 +422,9 @@ fn wait_status(state: TaskState) -> i32 {
 /// The wait status of a task whose program could not be executed.
 fn exec_status(failure: SpawnFailure) -> i32 {
     if failure.errno == libc::ENOENT {
-        NOT_FOUND
+        NOT_FOUND_STATUS
     } else {
-        NOT_EXECUTABLE
+        NOT_EXECUTABLE_STATUS
     }
 }
 

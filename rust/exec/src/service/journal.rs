@@ -16,7 +16,7 @@ use crate::types::{BootId, JobId};
 const MAGIC: &[u8; 8] = b"PnstkSv1";
 
 /// The longest address of an instance, in bytes.
-const MAX_INSTANCE: usize = 4096;
+const MAX_INSTANCE_BYTES: usize = 4096;
 
 /// The fact that a record states.
 #[derive(Debug, Clone, PartialEq)]
@@ -194,7 +194,7 @@ impl JournalContents {
 fn decode_instance(payload: &[u8]) -> Result<String, Error> {
     let invalid = || Error::format("expected an instance's address".to_owned());
     let text = std::str::from_utf8(payload).map_err(|_| invalid())?;
-    (text.len() <= MAX_INSTANCE)
+    (text.len() <= MAX_INSTANCE_BYTES)
         .then(|| text.to_owned())
         .ok_or_else(invalid)
 }

@@ -3,7 +3,7 @@
 //! Only these steps wait while the journal cannot be written: starts, forgetting, and the end of tasks on released
 //! execution targets. The write is retried by a timer.
 
-use std::mem;
+use std::{io, mem};
 
 use super::effect::Effect;
 use super::journal::Record;
@@ -140,8 +140,8 @@ impl JournalWriter {
         })
     }
 
-    /// Handles the result of the outstanding write; the error is a text for people.
-    pub(super) fn finish(&mut self, result: Result<(), String>, now: f64) -> WriteResult {
+    /// Handles the result of the outstanding write.
+    pub(super) fn finish(&mut self, result: io::Result<()>, now: f64) -> WriteResult {
         let written = self.outstanding.take();
         let error = match (result, written) {
             (Ok(()), Some((bytes, kind))) => return self.complete(bytes, kind),

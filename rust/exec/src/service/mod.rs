@@ -37,6 +37,7 @@ mod effect;
 mod job;
 pub mod journal;
 mod journal_writer;
+mod note;
 mod output;
 mod plan;
 mod pmix;
@@ -45,7 +46,7 @@ mod shell_options;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ffi::CString;
-use std::mem;
+use std::{io, mem};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -54,10 +55,10 @@ use penstock_flux::broker::{ServiceRequest, SubscriptionRequest};
 use penstock_flux::errno::{EEXIST, EPROTO};
 use penstock_flux::exec::{
     ConfigReloadRequest, ExpirationRequest, HelloRequest, JobExceptionEvent, KillRequest,
-    OutputRequest, ReplacedRequest, ShrinkRequest, StartRequest,
+    OutputRequest, ReplacedRequest, ShrinkRequest, StartRequest, StatsResponse,
 };
 use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY};
-use penstock_flux::{Matchtags, RequestError, topic};
+use penstock_flux::{Matchtags, Payload, RequestError, topic};
 use penstock_jobspec::Jobspec;
 use penstock_rset::ResourceSet;
 use penstock_wire::{Message, MessageType};
@@ -67,19 +68,20 @@ use crate::types::{BootId, JobId, MAX_SIGNAL, Rank, SpawnFailure, Step, TaskId};
 use job::{Answered, Attachment, Claim, Ending, Job, Presence, Task, TaskState, Version};
 use journal::{Intent, JournalContents, Record};
 use journal_writer::{JournalWriter, NextStep};
+use note::Note;
 use output::{Followers, Phase};
 use plan::Plan;
-use pmix::PmixServer;
+use pmix::{PmixServer, TaskProgress};
 
 pub use effect::{Chunk, Effect, ReaderId, Stream};
 pub use plan::Surroundings;
 
 /// Time after which a process that SIGKILL has not ended is killed again, in seconds.
-const KILL_RETRY_S: f64 = 5.0;
+const KILL_RETRY_INTERVAL_S: f64 = 5.0;
 /// Time between two checks of the size of retained output, in seconds.
 const OUTPUT_CHECK_INTERVAL_S: f64 = 1.0;
-/// Bytes of tasks in one spawn request: less than [`MAX_FRAME`](crate::protocol::MAX_FRAME) even with another task.
-const MAX_SPAWN_LEN: usize = 4 << 20;
+/// Bytes of tasks in one spawn request: less than [`MAX_FRAME_BYTES`](crate::protocol::MAX_FRAME_BYTES) even with another task.
+const MAX_SPAWN_BYTES: usize = 4 << 20;
 const SIGKILL: u32 = libc::SIGKILL as u32;
 const SIGTERM: u32 = libc::SIGTERM as u32;
 const SIGCONT: u32 = libc::SIGCONT as u32;
@@ -278,7 +280,7 @@ impl Service {
     // --- the broker
 
     /// Registers the service on a new connection.
-    pub fn connected(&mut self) {
+    pub fn register(&mut self) {
         let service = || self.settings.name.as_str().into();
         let add = ServiceRequest { service: service() };
         let subscribe = SubscriptionRequest {
@@ -301,7 +303,7 @@ impl Service {
     }
 
     /// Handles the loss of the connection: tasks run on. The job manager will ask for its jobs again.
-    pub fn disconnected(&mut self) {
+    pub fn handle_disconnect(&mut self) {
         self.broker = if self.failure.is_some() {
             Broker::Rejected
         } else {
@@ -346,7 +348,7 @@ impl Service {
             return;
         };
         match outstanding {
-            Outstanding::Registration => self.registered(response),
+            Outstanding::Registration => self.handle_registration(response),
             Outstanding::Synchronization => {
                 self.broker = Broker::Synchronized;
                 self.changed.extend(self.jobs.keys());
@@ -356,11 +358,11 @@ impl Service {
                 self.is_acknowledgement_due = false;
                 self.forget(jobs);
             }
-            Outstanding::Lookup(id) => self.looked_up(id, response),
+            Outstanding::Lookup(id) => self.handle_lookup(id, response),
             Outstanding::PmixServer(id) => self.handle_pmix_response(id, response),
             Outstanding::End(id) => {
-                self.followers.job_started(id, &mut self.effects);
-                self.followers.job_over(id);
+                self.followers.note_job_start(id, &mut self.effects);
+                self.followers.note_job_end(id);
             }
         }
     }
@@ -377,7 +379,7 @@ impl Service {
         self.outstanding.remove(&tag)
     }
 
-    fn registered(&mut self, response: &Message) {
+    fn handle_registration(&mut self, response: &Message) {
         // The first error is the cause of the others.
         if response.errnum() != 0 && self.failure.is_none() {
             let (topic, errnum) = (response.topic(), response.errnum());
@@ -416,7 +418,7 @@ impl Service {
                     topic::exec_method::START => return self.start(request),
                     topic::exec_method::KILL => self.kill(request).map(|()| None),
                     topic::exec_method::EXPIRATION => self.set_expiration(request).map(|()| None),
-                    topic::exec_method::REPLACED => self.replaced(request).map(|()| None),
+                    topic::exec_method::REPLACED => self.end_replaced_jobs(request).map(|()| None),
                     topic::exec_method::SHRINK => self.shrink(request).map(|()| None),
                     topic::exec_method::CONFIG_RELOAD => {
                         self.reload_settings(request).map(|()| None)
@@ -429,7 +431,7 @@ impl Service {
                         .followers
                         .cancel(request, &mut self.messages)
                         .map(|()| None),
-                    topic::STATS_GET => Ok(Some(Message::json_payload(&self.stats()))),
+                    topic::STATS_GET => Ok(Some(self.stats().to_payload())),
                     _ => Err(RequestError::unknown_method(request.topic())),
                 },
             },
@@ -465,14 +467,15 @@ impl Service {
         Ok(())
     }
 
-    fn stats(&self) -> String {
+    fn stats(&self) -> StatsResponse {
         let tasks = self.jobs.values().flat_map(|job| job.tasks.values());
-        let running = tasks.filter(|task| task.is_running()).count();
         let unclaimed = self.jobs.values().filter(|job| job.claim.is_none()).count();
-        let (jobs, followers) = (self.jobs.len() - unclaimed, self.followers.len());
-        format!(
-            "{{\"jobs\":{jobs},\"tasks\":{running},\"followers\":{followers},\"unclaimed\":{unclaimed}}}"
-        )
+        StatsResponse {
+            jobs: self.jobs.len() - unclaimed,
+            tasks: tasks.filter(|task| task.is_running()).count(),
+            followers: self.followers.len(),
+            unclaimed,
+        }
     }
 
     // --- start
@@ -520,7 +523,7 @@ impl Service {
         let jobspec = match Jobspec::from_json(start.jobspec.as_str()) {
             Ok(jobspec) => jobspec,
             Err(error) => {
-                job.plan_error = Some(error.to_string());
+                job.plan_error = Some(error.to_string().into());
                 return;
             }
         };
@@ -553,18 +556,18 @@ impl Service {
         }
     }
 
-    fn looked_up(&mut self, id: JobId, response: &Message) {
+    fn handle_lookup(&mut self, id: JobId, response: &Message) {
         let job = self.jobs.get_mut(&id);
         let claim = job.and_then(|job| job.claim.as_mut());
         let Some(jobspec) = claim.and_then(|claim| claim.awaiting_r.take()) else {
             return;
         };
         self.changed.insert(id);
-        match looked_up_r(response) {
+        match read_looked_up_r(response) {
             Ok(r) => self.make_plan(id, &jobspec, &r),
-            Err(text) => {
+            Err(note) => {
                 if let Some(job) = self.jobs.get_mut(&id) {
-                    job.plan_error = Some(text);
+                    job.plan_error = Some(note);
                 }
             }
         }
@@ -579,7 +582,7 @@ impl Service {
                 job.expiration = r.expiration().unwrap_or(0.0);
                 Plan::new(id, jobspec, &r, &self.settings.surroundings)
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.to_string().into()),
         };
         match plan {
             Ok(mut plan) => {
@@ -600,9 +603,13 @@ impl Service {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let reattach = job.has_started();
+        let progress = if job.has_started() {
+            TaskProgress::Started
+        } else {
+            TaskProgress::NotStarted
+        };
         let server = job.pmix.as_mut();
-        if let Some(start) = server.and_then(|server| server.request_start(reattach)) {
+        if let Some(start) = server.and_then(|server| server.request_start(progress)) {
             self.send(start, Outstanding::PmixServer(id));
         }
     }
@@ -629,7 +636,7 @@ impl Service {
                 Some(plan) => plan.extend_environment(&environment),
                 None => Ok(()),
             },
-            Err(text) => Err(text),
+            Err(note) => Err(note),
         };
         if let Err(note) = result {
             job.fail("pmix", format!("response to {}: {note}", response.topic()));
@@ -646,14 +653,15 @@ impl Service {
     /// Tells the PMIx server of a job, if it has one, that a task has ended.
     fn report_end_to_pmix(&mut self, id: JobId, rank: Rank) {
         let server = self.jobs.get(&id).and_then(|job| job.pmix.as_ref());
-        let ended = server.and_then(|server| server.ended(rank));
+        let ended = server.and_then(|server| server.ended_message(rank));
         self.messages.extend(ended);
     }
 
     /// Ends the PMIx server of a job that is released.
     fn stop_pmix_server(&mut self, id: JobId) {
         let server = self.jobs.get_mut(&id).and_then(|job| job.pmix.take());
-        self.messages.extend(server.map(PmixServer::stop));
+        self.messages
+            .extend(server.map(PmixServer::into_stop_message));
     }
 
     // --- other requests about jobs
@@ -690,7 +698,7 @@ impl Service {
     }
 
     /// Ends all jobs without a further response: another service has taken them over.
-    fn replaced(&mut self, request: &Message) -> Result<(), RequestError> {
+    fn end_replaced_jobs(&mut self, request: &Message) -> Result<(), RequestError> {
         let ReplacedRequest { service } = request.read_request()?;
         let count = self.jobs.values().filter(|job| job.claim.is_some()).count();
         let text = format!("`{}` runs the jobs now: ending {count} here", service.0);
@@ -754,7 +762,7 @@ impl Service {
     // --- the reaper
 
     /// Handles a new connection to a reaper.
-    pub fn reaper_connected(&mut self, hello: Hello) {
+    pub fn handle_reaper_connection(&mut self, hello: Hello) {
         debug_assert_eq!(
             hello.boot, self.settings.boot,
             "the reaper runs in this boot"
@@ -776,12 +784,12 @@ impl Service {
     }
 
     /// Handles the loss of the connection to the reaper.
-    pub fn reaper_lost(&mut self) {
+    pub fn handle_reaper_loss(&mut self) {
         self.reaper = Reaper::Disconnected;
     }
 
     /// Handles a message of the reaper.
-    pub fn reaper_message(&mut self, message: ReaperMessage) {
+    pub fn handle_reaper_message(&mut self, message: ReaperMessage) {
         match message {
             ReaperMessage::Events(events) => {
                 if self.own_end == OwnEnd::Rejected {
@@ -794,7 +802,7 @@ impl Service {
             // A reaper that rejects the list is ending: the next one lists.
             ReaperMessage::Done { id, errno } if self.reaper == Reaper::Listing(id) => {
                 if errno == 0 {
-                    self.listed();
+                    self.finish_listing();
                 }
             }
             ReaperMessage::Done { id, errno } if self.own_end == OwnEnd::Requested(id) => {
@@ -891,7 +899,7 @@ impl Service {
     }
 
     /// Handles the end of the reaper's list: what it does not know has not been started, or is lost.
-    fn listed(&mut self) {
+    fn finish_listing(&mut self) {
         self.reaper = Reaper::Ready;
         let mut to_kill = Vec::new();
         for (id, job) in &mut self.jobs {
@@ -1054,8 +1062,8 @@ impl Service {
         effects
     }
 
-    /// Handles the result of [`Effect::Append`] or [`Effect::Rewrite`]; the error is a text for people.
-    pub fn finish_write(&mut self, result: Result<(), String>, now: f64) {
+    /// Handles the result of [`Effect::Append`] or [`Effect::Rewrite`].
+    pub fn finish_write(&mut self, result: io::Result<()>, now: f64) {
         let result = self.writer.finish(result, now);
         self.effects.extend(result.log.map(Effect::Log));
         for id in result.postponed {
@@ -1162,7 +1170,7 @@ impl Service {
     }
 
     /// Handles the size of a job's retained output, in bytes.
-    pub fn output_measured(&mut self, id: JobId, bytes: u64) {
+    pub fn take_output_size(&mut self, id: JobId, bytes: u64) {
         let limit = self.settings.output_limit;
         if let Some(job) = self.jobs.get_mut(&id)
             && limit > 0
@@ -1181,7 +1189,7 @@ impl Service {
     }
 
     fn kill_job(&mut self, id: JobId, now: f64) {
-        let at = now + KILL_RETRY_S;
+        let at = now + KILL_RETRY_INTERVAL_S;
         if let Some(job) = self.jobs.get_mut(&id) {
             job.ending = Ending::Killed(at);
         }
@@ -1240,8 +1248,8 @@ impl Service {
             job.send_exception(id, &mut self.messages);
             job.answer_release(id, &mut self.messages);
             self.stop_pmix_server(id);
-            self.followers.job_started(id, &mut self.effects);
-            self.followers.job_over(id);
+            self.followers.note_job_start(id, &mut self.effects);
+            self.followers.note_job_end(id);
             self.jobs.remove(&id);
             return;
         }
@@ -1293,7 +1301,7 @@ impl Service {
         let intended = job.intent.as_ref().map(|intent| intent.targets.as_slice());
         let has_changed = |plan: &Plan| intended != Some(plan.targets.as_slice());
         if job.plan.as_ref().is_some_and(has_changed) {
-            job.plan_error = Some("R has changed since the job was to start".to_owned());
+            job.plan_error = Some("R has changed since the job was to start".into());
         }
         if let Some(note) = job.plan_error.take()
             && job.claim.is_some()
@@ -1370,9 +1378,10 @@ impl Service {
         let is_retained = job.is_output_retained;
         if claim_before == Some(Answered::Nothing) {
             if let Some(template) = &job.redirected_to {
-                self.followers.redirected(id, template, &mut self.messages);
+                self.followers
+                    .reject_requests(id, template, &mut self.messages);
             }
-            self.followers.job_started(id, &mut self.effects);
+            self.followers.note_job_start(id, &mut self.effects);
             if is_running {
                 self.wake_at(expiration, id);
                 self.wake_at(warning_time.unwrap_or_default(), id);
@@ -1431,7 +1440,7 @@ impl Service {
             job.answer_release(id, &mut self.messages);
             self.stop_pmix_server(id);
             self.released.push(id);
-            self.followers.job_over(id);
+            self.followers.note_job_end(id);
         } else if job.is_replaced {
             self.forget(vec![id]);
         }
@@ -1483,7 +1492,7 @@ impl Service {
         let id = output.id;
         let job = self.jobs.get(&id);
         if let Some(template) = job.and_then(|job| job.redirected_to.as_ref()) {
-            return Err(output::redirected(template));
+            return Err(output::redirection_error(template));
         }
         let phase = match job {
             Some(job) if !job.is_released() => {
@@ -1501,9 +1510,12 @@ impl Service {
     }
 
     /// Handles the result of [`Effect::ReadOutput`].
-    pub fn output_read(&mut self, reader: ReaderId, chunk: Chunk) {
+    pub fn take_output_chunk(&mut self, reader: ReaderId, chunk: Chunk) {
         let (messages, effects) = (&mut self.messages, &mut self.effects);
-        if let Some(unknown) = self.followers.output_read(reader, chunk, messages, effects) {
+        if let Some(unknown) = self
+            .followers
+            .take_output_chunk(reader, chunk, messages, effects)
+        {
             // The job has no output yet: it may start later, or never.
             let wait = penstock_flux::job_list::WaitRequest { ids: vec![unknown] };
             let wait = Message::request(topic::job_list::WAIT, "").with_payload(&wait);
@@ -1537,7 +1549,7 @@ fn in_frames(tasks: Vec<TaskSpec>) -> Vec<Vec<TaskSpec>> {
         let words = spec.arguments.iter().chain(&spec.environment);
         length += words.map(|word| word.as_bytes().len() + 4).sum::<usize>();
         frame.push(spec);
-        if length > MAX_SPAWN_LEN {
+        if length > MAX_SPAWN_BYTES {
             frames.push(mem::take(&mut frame));
             length = 0;
         }
@@ -1549,16 +1561,16 @@ fn in_frames(tasks: Vec<TaskSpec>) -> Vec<Vec<TaskSpec>> {
 }
 
 /// R in the response to its lookup.
-fn looked_up_r(response: &Message) -> Result<String, String> {
+fn read_looked_up_r(response: &Message) -> Result<String, Note> {
     if response.errnum() != 0 {
         let text = response.error_text().unwrap_or_default();
-        return Err(format!("R is not in the store: {text}"));
+        return Err(format!("R is not in the store: {text}").into());
     }
     let found: LookupResponse<'_> = response.read().map_err(|error| format!("R: {error}"))?;
     let bytes = BASE64
         .decode(found.val.data.0.as_bytes())
         .map_err(|error| format!("R: {error}"))?;
-    String::from_utf8(bytes).map_err(|error| format!("R: {error}"))
+    String::from_utf8(bytes).map_err(|error| format!("R: {error}").into())
 }
 
 /// The note of the exception of a job of which a task could not be set up.

@@ -166,7 +166,7 @@ impl Followers {
     }
 
     /// Wakes the requests that wait for the start of a job, or for the end of one that never starts.
-    pub(super) fn job_started(&mut self, job: JobId, effects: &mut Vec<Effect>) {
+    pub(super) fn note_job_start(&mut self, job: JobId, effects: &mut Vec<Effect>) {
         let waiting = self.requests.iter();
         let is_waiting = |wait| matches!(wait, Wait::Start | Wait::StartOrEnd);
         let waiting =
@@ -178,15 +178,20 @@ impl Followers {
     }
 
     /// Rejects the requests about a job whose output is not retained.
-    pub(super) fn redirected(&mut self, job: JobId, template: &str, messages: &mut Vec<Message>) {
-        let error = redirected(template);
+    pub(super) fn reject_requests(
+        &mut self,
+        job: JobId,
+        template: &str,
+        messages: &mut Vec<Message>,
+    ) {
+        let error = redirection_error(template);
         for id in self.ids(|follower| follower.job == job) {
             self.end(id, &error, messages);
         }
     }
 
     /// Lets the requests about a job end with the current end of its output.
-    pub(super) fn job_over(&mut self, job: JobId) {
+    pub(super) fn note_job_end(&mut self, job: JobId) {
         for reader in self.readers.values_mut() {
             let follower = self.requests.get(&reader.follower);
             if reader.is_idle && follower.is_some_and(|follower| follower.job == job) {
@@ -228,7 +233,7 @@ impl Followers {
     }
 
     /// Handles the result of a read. Returns the job if its start must be awaited.
-    pub(super) fn output_read(
+    pub(super) fn take_output_chunk(
         &mut self,
         id: ReaderId,
         chunk: Chunk,
@@ -343,6 +348,6 @@ impl Followers {
 }
 
 /// The error of a request for output that is not retained.
-pub(super) fn redirected(template: &str) -> RequestError {
+pub(super) fn redirection_error(template: &str) -> RequestError {
     RequestError::not_found(format!("the output of this job goes to `{template}`"))
 }

@@ -9,6 +9,7 @@ use penstock_idset::IdSet;
 use penstock_jobspec::{Jobspec, Layout, TaskPlacement};
 use penstock_rset::ResourceSet;
 
+use super::note::Note;
 use super::pmix::{Placement, TaskVariables};
 use super::shell_options::{ShellOptions, Warning};
 use crate::protocol::{Group, Output, TaskSpec};
@@ -52,7 +53,7 @@ pub(super) struct Plan {
     /// Whether the directory of retained output is needed.
     pub(super) is_output_retained: bool,
     pub(super) warning: Option<Warning>,
-    /// The places of all tasks, if they need a PMIx server.
+    /// The placement of each task, if the tasks need a PMIx server.
     pub(super) pmix: Option<Vec<Placement>>,
 }
 
@@ -63,12 +64,12 @@ impl Plan {
         jobspec: &Jobspec,
         r: &ResourceSet,
         surroundings: &Surroundings,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Note> {
         let options = ShellOptions::new(jobspec)?;
         let layout = Layout::new(jobspec, r).map_err(|error| error.to_string())?;
-        let places: Vec<_> = layout.tasks().collect();
+        let placements: Vec<_> = layout.tasks().collect();
         let outputs = Outputs::new(id, jobspec, surroundings);
-        let environment = job_environment(id, jobspec, &places, surroundings);
+        let environment = job_environment(id, jobspec, &placements, surroundings);
         let arguments: Vec<_> = jobspec.command().iter().map(|word| text(word)).collect();
         let arguments: Vec<_> = arguments.into_iter().collect::<Result<_, _>>()?;
         let directory = match jobspec.cwd() {
@@ -77,18 +78,18 @@ impl Plan {
         };
         let limits = options.limits(&surroundings.hard_limits);
         let mut truncated = BTreeSet::new();
-        let mut specs = Vec::with_capacity(places.len());
-        let mut placements = Vec::with_capacity(places.len());
-        for place in &places {
-            let rank = u32::try_from(place.rank).map_err(|_| "too many tasks".to_owned())?;
-            let (stdout, stderr) = outputs.of(place, &mut truncated)?;
-            let is_bound = surroundings.bind && place.cores.is_subset(&surroundings.cpus);
-            let environment = task_environment(&environment, place)?;
+        let mut specs = Vec::with_capacity(placements.len());
+        let mut pmix_tasks = Vec::with_capacity(placements.len());
+        for placement in &placements {
+            let rank = u32::try_from(placement.rank).map_err(|_| "too many tasks")?;
+            let (stdout, stderr) = outputs.of(placement, &mut truncated)?;
+            let is_bound = surroundings.bind && placement.cores.is_subset(&surroundings.cpus);
+            let environment = task_environment(&environment, placement)?;
             check_length(&arguments, &environment)?;
-            placements.push(Placement {
+            pmix_tasks.push(Placement {
                 rank: Rank(rank),
-                target: place.target,
-                host: place.host.clone(),
+                target: placement.target,
+                host: placement.host.clone(),
             });
             specs.push(TaskSpec {
                 task: TaskId {
@@ -102,7 +103,7 @@ impl Plan {
                 stdout,
                 stderr,
                 cpus: if is_bound {
-                    place.cores.iter().collect()
+                    placement.cores.iter().collect()
                 } else {
                     Vec::new()
                 },
@@ -113,18 +114,21 @@ impl Plan {
         }
         Ok(Self {
             specs,
-            targets: places.iter().map(|place| place.target).collect(),
+            targets: placements
+                .iter()
+                .map(|placement| placement.target)
+                .collect(),
             redirected_to: outputs.stdout.clone(),
             is_output_retained: outputs.stdout.is_none() || outputs.stderr.is_none(),
             warning: options.warning,
-            pmix: options.is_pmix_requested.then_some(placements),
+            pmix: options.is_pmix_requested.then_some(pmix_tasks),
         })
     }
 }
 
 impl Plan {
     /// Adds variables to the environment of tasks. The error is the note of the job's exception.
-    pub(super) fn extend_environment(&mut self, additions: &TaskVariables) -> Result<(), String> {
+    pub(super) fn extend_environment(&mut self, additions: &TaskVariables) -> Result<(), Note> {
         for spec in &mut self.specs {
             let Some(variables) = additions.get(&spec.task.rank.0) else {
                 continue;
@@ -132,7 +136,7 @@ impl Plan {
             for (name, value) in variables {
                 let shown = name.escape_debug();
                 if name.is_empty() || name.contains('=') {
-                    return Err(format!("invalid environment variable name `{shown}`"));
+                    return Err(format!("invalid environment variable name `{shown}`").into());
                 }
                 let prefix = format!("{name}=");
                 let is_other = |entry: &CString| !entry.as_bytes().starts_with(prefix.as_bytes());
@@ -147,10 +151,10 @@ impl Plan {
     }
 }
 
-fn check_length(arguments: &[CString], environment: &[CString]) -> Result<(), String> {
+fn check_length(arguments: &[CString], environment: &[CString]) -> Result<(), Note> {
     let words = arguments.iter().chain(environment);
     if words.map(|word| word.as_bytes().len() + 5).sum::<usize>() > MAX_TASK_BYTES {
-        return Err("arguments and environment are too long".to_owned());
+        return Err("arguments and environment are too long".into());
     }
     Ok(())
 }
@@ -164,8 +168,8 @@ pub(super) fn error_file(spec: &TaskSpec) -> Option<&CString> {
     path(&spec.stderr).or_else(|| path(&spec.stdout))
 }
 
-fn text(word: &str) -> Result<CString, String> {
-    CString::new(word).map_err(|_| format!("`{}` has a zero byte", word.escape_debug()))
+fn text(word: &str) -> Result<CString, Note> {
+    CString::new(word).map_err(|_| format!("`{}` has a zero byte", word.escape_debug()).into())
 }
 
 // --- environment
@@ -175,7 +179,7 @@ fn text(word: &str) -> Result<CString, String> {
 fn job_environment(
     id: JobId,
     jobspec: &Jobspec,
-    places: &[TaskPlacement],
+    placements: &[TaskPlacement],
     surroundings: &Surroundings,
 ) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let inherited = &surroundings.environment;
@@ -200,8 +204,11 @@ fn job_environment(
     let own_mark = [MARK_PREFIX, marks.len().to_string().as_bytes()].concat();
     environment.extend(marks);
     environment.insert(own_mark, format!("{} {f58}", surroundings.uri).into_bytes());
-    let ntasks = places.len().to_string();
-    let targets: BTreeSet<_> = places.iter().map(|place| place.target).collect();
+    let ntasks = placements.len().to_string();
+    let targets: BTreeSet<_> = placements
+        .iter()
+        .map(|placement| placement.target)
+        .collect();
     let nnodes = targets.len().to_string();
     let uri = surroundings.uri.as_str();
     let variables = [
@@ -223,10 +230,10 @@ fn job_environment(
 /// The environment of one task; gpus that are not allocated to it are hidden.
 fn task_environment(
     shared: &BTreeMap<Vec<u8>, Vec<u8>>,
-    place: &TaskPlacement,
-) -> Result<Vec<CString>, String> {
-    let (rank, local) = (place.rank.to_string(), place.local_rank.to_string());
-    let gpus: Vec<_> = place.gpus.iter().map(|gpu| gpu.to_string()).collect();
+    placement: &TaskPlacement,
+) -> Result<Vec<CString>, Note> {
+    let (rank, local) = (placement.rank.to_string(), placement.local_rank.to_string());
+    let gpus: Vec<_> = placement.gpus.iter().map(|gpu| gpu.to_string()).collect();
     let gpus = if gpus.is_empty() {
         "-1".to_owned()
     } else {
@@ -246,7 +253,7 @@ fn task_environment(
     let entry = |(name, value): (Vec<u8>, Vec<u8>)| {
         let shown = String::from_utf8_lossy(&name).escape_debug().to_string();
         CString::new([name, value].join(&b'='))
-            .map_err(|_| format!("environment variable `{shown}` has a zero byte"))
+            .map_err(|_| format!("environment variable `{shown}` has a zero byte").into())
     };
     environment.into_iter().map(entry).collect()
 }
@@ -300,15 +307,15 @@ impl<'a> Outputs<'a> {
     /// Standard output and error of a task. Each file is truncated by the first task that opens it.
     fn of(
         &self,
-        place: &TaskPlacement,
+        placement: &TaskPlacement,
         truncated: &mut BTreeSet<PathBuf>,
-    ) -> Result<(Output, Output), String> {
-        let stdout = self.path("stdout", self.stdout.as_deref(), place)?;
-        let stderr = self.path("stderr", self.stderr.as_deref(), place)?;
+    ) -> Result<(Output, Output), Note> {
+        let stdout = self.path("stdout", self.stdout.as_deref(), placement)?;
+        let stderr = self.path("stderr", self.stderr.as_deref(), placement)?;
         let mut output = |path: PathBuf| {
             let name = CString::new(path.as_os_str().as_bytes())
                 .map_err(|_| format!("cannot write `{}`: zero byte", path.display()))?;
-            Ok::<_, String>(if truncated.insert(path) {
+            Ok::<_, Note>(if truncated.insert(path) {
                 Output::Truncate(name)
             } else {
                 Output::Append(name)
@@ -328,16 +335,16 @@ impl<'a> Outputs<'a> {
         &self,
         stream: &str,
         template: Option<&str>,
-        place: &TaskPlacement,
-    ) -> Result<PathBuf, String> {
+        placement: &TaskPlacement,
+    ) -> Result<PathBuf, Note> {
         match template {
             None => Ok(self.retained.join(stream)),
-            Some(template) => Ok(self.cwd.join(self.fill_in(template, place)?)),
+            Some(template) => Ok(self.cwd.join(self.fill_in(template, placement)?)),
         }
     }
 
     /// Fills in the `{{…}}` of an output template.
-    fn fill_in(&self, template: &str, place: &TaskPlacement) -> Result<String, String> {
+    fn fill_in(&self, template: &str, placement: &TaskPlacement) -> Result<String, Note> {
         let mut filled = String::with_capacity(template.len());
         let mut rest = template;
         while let Some((before, after)) = rest.split_once("{{") {
@@ -351,7 +358,7 @@ impl<'a> Outputs<'a> {
                 continue;
             };
             filled.push_str(before);
-            filled.push_str(&self.value(name.trim(), place).ok_or_else(|| {
+            filled.push_str(&self.value(name.trim(), placement).ok_or_else(|| {
                 format!(
                     "output `{template}`: unknown `{{{{{name}}}}}`: expected id, jobid, id.f58, id.dec, id.hex, \
                      name, task.rank, taskid, task.local, node.name, node.id"
@@ -363,16 +370,16 @@ impl<'a> Outputs<'a> {
         Ok(filled)
     }
 
-    fn value(&self, name: &str, place: &TaskPlacement) -> Option<String> {
+    fn value(&self, name: &str, placement: &TaskPlacement) -> Option<String> {
         Some(match name {
             "id" | "jobid" | "id.f58" => self.id.f58(),
             "id.dec" => self.id.get().to_string(),
             "id.hex" => format!("{:#x}", self.id.get()),
             "name" => self.name.to_owned(),
-            "task.rank" | "taskid" => place.rank.to_string(),
-            "task.local" => place.local_rank.to_string(),
-            "node.name" => place.host.clone(),
-            "node.id" => place.node_index.to_string(),
+            "task.rank" | "taskid" => placement.rank.to_string(),
+            "task.local" => placement.local_rank.to_string(),
+            "node.name" => placement.host.clone(),
+            "node.id" => placement.node_index.to_string(),
             _ => return None,
         })
     }

@@ -14,9 +14,17 @@ use penstock_flux::pmix_exec::{
 use penstock_flux::{flags, topic};
 use penstock_wire::Message;
 
+use super::note::Note;
 use crate::types::{JobId, Rank};
 
-/// The place of a task.
+/// Whether tasks of a job have been started when its server is requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TaskProgress {
+    NotStarted,
+    Started,
+}
+
+/// The execution target of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Placement {
     pub(super) rank: Rank,
@@ -52,8 +60,8 @@ impl PmixServer {
         self.state == ServerState::Running
     }
 
-    /// Makes the request for the server, unless it was made before. `reattach` tells whether tasks have been started.
-    pub(super) fn request_start(&mut self, reattach: bool) -> Option<Message> {
+    /// Makes the request for the server, unless it was made before.
+    pub(super) fn request_start(&mut self, progress: TaskProgress) -> Option<Message> {
         if self.state != ServerState::Unrequested {
             return None;
         }
@@ -65,7 +73,7 @@ impl PmixServer {
         };
         let start = StartRequest {
             id: self.job,
-            reattach,
+            reattach: progress == TaskProgress::Started,
             tasks: self.tasks.iter().map(placement).collect(),
         };
         let start = Message::request(topic::pmix_exec::START, "").with_payload(&start);
@@ -76,19 +84,19 @@ impl PmixServer {
     pub(super) fn take_environment(
         &mut self,
         response: &Message,
-    ) -> Result<Option<TaskVariables>, String> {
+    ) -> Result<Option<TaskVariables>, Note> {
         if self.state != ServerState::Requested {
             return Ok(None);
         }
         self.state = ServerState::Running;
         match response.read::<StartResponse>() {
             Ok(response) => Ok(Some(response.environment)),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.to_string().into()),
         }
     }
 
     /// The message that a task has ended.
-    pub(super) fn ended(&self, rank: Rank) -> Option<Message> {
+    pub(super) fn ended_message(&self, rank: Rank) -> Option<Message> {
         let (id, rank) = (self.job, rank.0);
         let ended = EndedRequest { id, rank };
         let ended = Message::request(topic::pmix_exec::ENDED, "").with_payload(&ended);
@@ -97,7 +105,7 @@ impl PmixServer {
     }
 
     /// The message that the job is released.
-    pub(super) fn stop(self) -> Message {
+    pub(super) fn into_stop_message(self) -> Message {
         let stop = StopRequest { id: self.job };
         let stop = Message::request(topic::pmix_exec::STOP, "").with_payload(&stop);
         stop.with_flags(flags::NORESPONSE)

@@ -7,6 +7,7 @@ use penstock_jobspec::{Jobspec, duration};
 use rustix::process::Resource;
 use serde_json::Value;
 
+use super::note::Note;
 use crate::protocol::{Input, Limit};
 use crate::types::MAX_SIGNAL;
 
@@ -64,7 +65,7 @@ pub(super) struct ShellOptions {
 
 impl ShellOptions {
     /// Reads the options of a job. The error is the note of the job's exception.
-    pub(super) fn new(jobspec: &Jobspec) -> Result<Self, String> {
+    pub(super) fn new(jobspec: &Jobspec) -> Result<Self, Note> {
         let Some(options) = jobspec.attribute("system.shell.options") else {
             return Ok(Self::default());
         };
@@ -100,11 +101,11 @@ impl ShellOptions {
     }
 }
 
-fn reject_unsupported(options: &Value) -> Result<(), String> {
+fn reject_unsupported(options: &Value) -> Result<(), Note> {
     for (option, meaning) in UNSUPPORTED {
         if options.get(option).is_some_and(is_requested) {
             let text = format!("the execution service does not support {meaning} (`{option}`) yet");
-            return Err(text);
+            return Err(text.into());
         }
     }
     for stream in ["stdout", "stderr"] {
@@ -112,7 +113,7 @@ fn reject_unsupported(options: &Value) -> Result<(), String> {
         let label = output.and_then(|output| output.get("label"));
         if label.is_some_and(is_requested) {
             let text = "the execution service does not support labelled output (`label`) yet";
-            return Err(text.to_owned());
+            return Err(text.into());
         }
     }
     Ok(())
@@ -128,7 +129,7 @@ fn is_requested(value: &Value) -> bool {
     }
 }
 
-fn soft_limits(value: &Value) -> Result<BTreeMap<u32, u64>, String> {
+fn soft_limits(value: &Value) -> Result<BTreeMap<u32, u64>, Note> {
     let limits = value
         .as_object()
         .ok_or_else(|| format!("shell option `rlimit`: expected an object, found `{value}`"))?;
@@ -153,16 +154,15 @@ fn soft_limits(value: &Value) -> Result<BTreeMap<u32, u64>, String> {
     limits.iter().map(limit).collect()
 }
 
-fn input_file(value: &Value) -> Result<Option<CString>, String> {
+fn input_file(value: &Value) -> Result<Option<CString>, Note> {
     let members = value
         .as_object()
         .ok_or_else(|| format!("shell option `input`: expected an object, found `{value}`"))?;
     let mut requested = members.iter().filter(|(_, value)| is_requested(value));
     if let Some((name, _)) = requested.find(|(name, _)| name.as_str() != "stdin") {
         let shown = name.escape_debug();
-        return Err(format!(
-            "the execution service does not support `input.{shown}` yet"
-        ));
+        let text = format!("the execution service does not support `input.{shown}` yet");
+        return Err(text.into());
     }
     let Some(stdin) = value.get("stdin").filter(|value| is_requested(value)) else {
         return Ok(None);
@@ -175,17 +175,17 @@ fn input_file(value: &Value) -> Result<Option<CString>, String> {
         .is_some_and(|stdin| stdin.iter().all(is_plain));
     if !is_plain || stdin.get("type").and_then(Value::as_str) != Some("file") {
         let text = "the execution service does not support standard input (`input`) yet, except from a file";
-        return Err(text.to_owned());
+        return Err(text.into());
     }
     let path = stdin.get("path").and_then(Value::as_str);
     let path = path.filter(|path| !path.is_empty());
     let path = path.ok_or("shell option `input.stdin.path`: expected a path")?;
     CString::new(path)
         .map(Some)
-        .map_err(|_| "shell option `input.stdin.path`: zero byte".to_owned())
+        .map_err(|_| "shell option `input.stdin.path`: zero byte".into())
 }
 
-fn warning(value: &Value) -> Result<Option<Warning>, String> {
+fn warning(value: &Value) -> Result<Option<Warning>, Note> {
     let mut warning = Warning::default();
     let members = match value {
         Value::Null | Value::Bool(false) => return Ok(None),
@@ -195,7 +195,7 @@ fn warning(value: &Value) -> Result<Option<Warning>, String> {
         _ => {
             let text =
                 format!("shell option `signal`: expected an object or a number, found `{value}`");
-            return Err(text);
+            return Err(text.into());
         }
     };
     if let Some(value) = members.get("signum") {

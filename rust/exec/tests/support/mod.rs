@@ -161,7 +161,7 @@ impl Service {
         assert_eq!(self.request(&Request::Spawn(vec![spec])), 0);
     }
 
-    pub fn started(&mut self, wanted: TaskId) -> ProcessId {
+    pub fn wait_for_start(&mut self, wanted: TaskId) -> ProcessId {
         self.wait(|event| match event {
             Event::Started { task, process } if *task == wanted => Some(*process),
             Event::Failed { task, failure } if *task == wanted => panic!("{task:?}: {failure:?}"),
@@ -169,21 +169,21 @@ impl Service {
         })
     }
 
-    pub fn failed(&mut self, wanted: TaskId) -> SpawnFailure {
+    pub fn wait_for_failure(&mut self, wanted: TaskId) -> SpawnFailure {
         self.wait(|event| match event {
             Event::Failed { task, failure } if *task == wanted => Some(*failure),
             _ => None,
         })
     }
 
-    pub fn ended(&mut self, wanted: TaskId) -> TaskEnd {
+    pub fn wait_for_end(&mut self, wanted: TaskId) -> TaskEnd {
         self.wait(|event| match event {
             Event::Ended { task, end } if *task == wanted => Some(*end),
             _ => None,
         })
     }
 
-    pub fn empty(&mut self, wanted: u64) {
+    pub fn wait_for_empty(&mut self, wanted: u64) {
         self.wait(|event| {
             (*event
                 == Event::Empty {
@@ -197,7 +197,7 @@ impl Service {
     pub fn run(&mut self, spec: TaskSpec) -> WaitStatus {
         let task = spec.task;
         self.spawn(spec);
-        self.ended(task).status
+        self.wait_for_end(task).status
     }
 
     /// Ends the reaper, which must have no process.
