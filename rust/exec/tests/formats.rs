@@ -8,12 +8,14 @@ use penstock_exec::protocol::{
     Event, FrameDecoder, Group, Hello, Input, Limit, MAX_FRAME_BYTES, Message, Output, Request,
     Target, TaskSpec,
 };
-use penstock_exec::service::journal::{self, JournalContents};
+use penstock_exec::service::journal::{self, JournalContents, JournalId};
 use penstock_exec::{
     BootId, JobId, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd, TaskId, Usage, WaitStatus,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+const JOURNAL: JournalId = JournalId(5);
 
 fn task() -> impl Strategy<Value = TaskId> {
     (any::<u64>(), any::<u32>()).prop_map(|(job, rank)| TaskId {
@@ -179,7 +181,7 @@ fn journal_record() -> impl Strategy<Value = journal::Record> {
 }
 
 fn journal(records: &[journal::Record]) -> Vec<u8> {
-    let mut bytes = journal::header("local:///run/socket");
+    let mut bytes = journal::header("local:///run/socket", JOURNAL);
     for record in records {
         record.encode(&mut bytes);
     }
@@ -268,7 +270,7 @@ proptest! {
 
     #[test]
     fn a_torn_journal_is_that_of_its_whole_records(records in vec(journal_record(), 0..20), at in any::<prop::sample::Index>()) {
-        let header = journal::header("local:///run/socket").len();
+        let header = journal::header("local:///run/socket", JOURNAL).len();
         let whole = journal(&records);
         let cut = header + at.index(whole.len() - header + 1);
         let torn = JournalContents::decode(&whole[..cut]).expect("the header is whole");
@@ -283,7 +285,7 @@ proptest! {
 
     #[test]
     fn a_damaged_record_ends_the_journal(records in vec(journal_record(), 1..20), at in any::<prop::sample::Index>(), bit in 0..8u32) {
-        let header = journal::header("local:///run/socket").len();
+        let header = journal::header("local:///run/socket", JOURNAL).len();
         let mut bytes = journal(&records);
         let damaged = header + at.index(bytes.len() - header);
         bytes[damaged] ^= 1 << bit;
@@ -371,6 +373,7 @@ fn the_journal_has_the_jobs_that_were_not_forgotten() {
     ];
     let contents = JournalContents::decode(&journal(&records)).expect("valid");
     assert_eq!(contents.instance, "local:///run/socket");
+    assert_eq!(contents.id, JOURNAL);
     let mut shrunk = intent;
     shrunk.shrunk.insert(4);
     shrunk.warned_of = Some(1000.5);
@@ -380,7 +383,7 @@ fn the_journal_has_the_jobs_that_were_not_forgotten() {
     );
     for bytes in [
         &b""[..],
-        b"PnstkSv1",
+        b"PnstkSv2",
         b"PnstkRp1 and more than a header has",
     ] {
         let error = JournalContents::decode(bytes).expect_err("no header");

@@ -13,7 +13,7 @@ use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{
     Hello, Input, Limit, Message as ReaperMessage, Output, Request, TaskSpec, VERSION,
 };
-use penstock_exec::service::journal::JournalContents;
+use penstock_exec::service::journal::{self, JournalContents, JournalId};
 use penstock_exec::service::{Chunk, Effect, Service, Settings, Surroundings};
 use penstock_exec::{
     BootId, ConnectionId, JobId, Pid, ProcessId, Rank, Reaper, SpawnFailure, Step, Usage,
@@ -27,6 +27,7 @@ use virtual_kernel::{REAPER, VirtualKernel};
 
 const BOOT: BootId = BootId(42);
 const OWNER: u32 = 1000;
+const JOURNAL: JournalId = JournalId(7);
 const URI: &str = "local:///run/penstock.sock";
 /// `RLIMIT_CPU` and `RLIMIT_NOFILE` in Linux.
 const CPU: u32 = 0;
@@ -60,10 +61,19 @@ struct ManagedJob {
     answers: Vec<String>,
 }
 
+impl ManagedJob {
+    fn has_started(&self) -> bool {
+        let is_start = |answer: &String| matches!(answer.as_str(), "start" | "reattached");
+        self.answers.iter().any(is_start)
+    }
+}
+
 /// A job manager, a reaper over a virtual kernel, a service between them, and what is under way.
 struct World {
     jobs: BTreeMap<u64, ManagedJob>,
     is_registered: bool,
+    /// The journal of all services that have had a start request which is not answered.
+    journal_sent: Option<String>,
     to_service: VecDeque<Message>,
     to_manager: VecDeque<Message>,
     service: Option<Service>,
@@ -148,6 +158,7 @@ impl World {
         let mut world = Self {
             jobs: BTreeMap::new(),
             is_registered: false,
+            journal_sent: None,
             to_service: VecDeque::new(),
             to_manager: VecDeque::new(),
             service: None,
@@ -218,6 +229,13 @@ impl World {
         if let Some(r) = &job.r {
             payload["R"] = r.clone();
         }
+        if let Some(sent) = self
+            .journal_sent
+            .as_ref()
+            .filter(|_| reattach && !job.has_started())
+        {
+            payload["journal"] = json!(sent);
+        }
         let is_cancelled = job.is_cancelled;
         self.to_service
             .push_back(Self::request("job-exec.start", &payload));
@@ -267,6 +285,14 @@ impl World {
         }
         if message.topic() == "job-manager.exec-hello" {
             self.is_registered = true;
+            let hello: Value = message.read().expect("JSON");
+            let journal = hello["journal"].as_str().map(str::to_owned);
+            if journal != self.journal_sent {
+                let is_unanswered =
+                    |job: &ManagedJob| job.was_sent && !job.has_started() && !job.is_released;
+                let has_unanswered = self.jobs.values().any(is_unanswered);
+                self.journal_sent = journal.filter(|_| !has_unanswered);
+            }
             let open = self.jobs.iter().filter(|(_, job)| !job.is_released);
             let open: Vec<_> = open.map(|(id, _)| *id).collect();
             for id in open {
@@ -378,7 +404,7 @@ impl World {
     fn start_service(&mut self) {
         self.journal.append(&mut self.torn);
         let journal = if self.journal.is_empty() {
-            JournalContents::new(URI)
+            JournalContents::new(URI, JOURNAL)
         } else {
             JournalContents::decode(&self.journal).expect("its header is whole")
         };
@@ -958,13 +984,42 @@ fn a_cancelled_job_that_only_the_journal_knows_is_not_started() {
 }
 
 #[test]
-fn a_job_without_a_record_is_not_started_a_second_time() {
+fn a_job_that_a_killed_service_has_not_recorded_is_started_by_the_next_one() {
     let mut world = World::new();
     submit(&mut world, 1, 1);
     let start = world.to_service.pop_front().expect("the start request");
     world.service.as_mut().expect("it runs").handle(&start);
     world.crash_service(0, 3);
     world.restart();
+    assert_eq!(world.answers(1), ["start"]);
+    world.end_process(0, exited(3));
+    world.run();
+    assert_eq!(world.answers(1), ["start", "finish", "release"]);
+    assert_eq!(world.job(1).statuses, [3 << 8]);
+    assert_eq!(world.kernel.spawned.len(), 1);
+}
+
+/// A new journal, and one that a power failure may have cut off.
+#[test]
+fn a_job_without_a_record_in_another_journal_is_not_started_a_second_time() {
+    for reboots in [false, true] {
+        let mut world = World::new();
+        submit(&mut world, 1, 1);
+        let start = world.to_service.pop_front().expect("the start request");
+        world.service.as_mut().expect("it runs").handle(&start);
+        world.crash_service(0, 3);
+        if reboots {
+            world.reaper = None;
+            world.settings.boot = BootId(43);
+        } else {
+            world.journal = journal::header(URI, JournalId(8));
+        }
+        world.restart();
+        check_is_lost(&world);
+    }
+}
+
+fn check_is_lost(world: &World) {
     assert_eq!(world.answers(1), ["exception", "release"]);
     let note = "lost: the execution service has no record of the job's start";
     assert_eq!(world.job(1).notes, [note]);
@@ -2221,17 +2276,14 @@ impl World {
         assert_eq!(tasks.len(), count, "a task was started twice");
         for (id, job) in &self.jobs {
             assert!(job.is_released, "{id}: {job:?}");
-            let is_unrecorded = job.notes.iter().any(|note| note.starts_with("lost: "));
-            if is_unrecorded {
-                assert!(self.spawned(*id).is_empty(), "{id}: {job:?}");
-            } else if let Some(status) = job.statuses.last() {
+            if let Some(status) = job.statuses.last() {
                 assert_eq!(*status, self.expected_status(*id), "{id}: {job:?}");
             } else {
                 // Without a status there is a reason.
                 let is_orphaned = self.orphaned.contains(id) && !job.notes.is_empty();
                 assert!(is_orphaned || job.is_cancelled, "{id}: {job:?}");
             }
-            if !job.is_cancelled && !is_unrecorded && !self.orphaned.contains(id) {
+            if !job.is_cancelled && !self.orphaned.contains(id) {
                 assert!(job.notes.is_empty(), "{id}: {job:?}");
                 assert!(!job.statuses.is_empty(), "{id}: {job:?}");
             }

@@ -61,6 +61,13 @@ pub(super) fn boot_id() -> io::Result<BootId> {
     BootId::parse(&text).ok_or_else(invalid)
 }
 
+/// A random number of 122 bits.
+pub(super) fn random_id() -> io::Result<u128> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
+    let digits = text.trim().replace('-', "");
+    u128::from_str_radix(&digits, 16).map_err(io::Error::other)
+}
+
 pub(super) fn inspect(pid: Pid) -> Option<ProcessInfo> {
     let session = stat(pid)?.session;
     let limits = fs::read_to_string(format!("/proc/{}/limits", pid.0)).ok()?;

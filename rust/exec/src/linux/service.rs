@@ -23,7 +23,7 @@ use super::directory::{self, Directory, IfLocked};
 use super::spawn::RESOURCES;
 use super::{procfs, syscalls};
 use crate::protocol::Hello;
-use crate::service::journal::JournalContents;
+use crate::service::journal::{JournalContents, JournalId};
 use crate::service::{Chunk, Effect, ReaderId, Service, Settings, Stream, Surroundings};
 use crate::types::JobId;
 use crate::{Client, Error};
@@ -128,9 +128,12 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
 
 /// Reads the journal, and checks that it is that of the same instance.
 fn read_journal(directory: &Directory, options: &ServiceOptions) -> Result<JournalContents, Error> {
-    let journal = match directory.read_log()? {
-        Some(bytes) => JournalContents::decode(&bytes)?,
-        None => JournalContents::new(&options.uri),
+    let journal = if let Some(bytes) = directory.read_log()? {
+        JournalContents::decode(&bytes)?
+    } else {
+        let id = procfs::random_id()
+            .map_err(|error| Error::system("cannot draw a random number", &error))?;
+        JournalContents::new(&options.uri, JournalId(id))
     };
     if journal.instance == options.uri {
         return Ok(journal);

@@ -47,6 +47,8 @@ pub(super) enum Attachment {
     New,
     /// The job may be running already.
     Reattach,
+    /// The job may be running already, if the journal has a record of it.
+    ReattachByJournal,
     /// The request has `reattach`, but no task had been started before it.
     Restart,
 }
@@ -370,7 +372,9 @@ impl Job {
         if claim.answered == Answered::Nothing {
             claim.answered = Answered::Started;
             let event = match (claim.attachment, claim.version) {
-                (Attachment::Reattach, Version::Current) => ExecEvent::Reattached,
+                (Attachment::Reattach | Attachment::ReattachByJournal, Version::Current) => {
+                    ExecEvent::Reattached
+                }
                 _ => ExecEvent::Start,
             };
             out.push(response(claim, id, event));

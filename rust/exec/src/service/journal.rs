@@ -1,6 +1,6 @@
 //! The journal of a service: which jobs it has handed to reapers.
 //!
-//! A header (a magic number and the instance's address), then records as in the [reaper's log](crate::log). The record
+//! A header (a magic number, the instance's address and the journal's identity), then records as in the [reaper's log](crate::log). The record
 //! of a job's intent is written before a reaper gets the job's tasks, and the job is forgotten after the job manager has
 //! acknowledged its final release. So a job without a record has never been started, or has ended and been acknowledged.
 //!
@@ -13,10 +13,14 @@ use crate::codec::{Reader, Write};
 use crate::framing::{split_record, write_record};
 use crate::types::{BootId, JobId};
 
-const MAGIC: &[u8; 8] = b"PnstkSv1";
+const MAGIC: &[u8; 8] = b"PnstkSv2";
 
 /// The longest address of an instance, in bytes.
 const MAX_INSTANCE_BYTES: usize = 4096;
+
+/// The identity of a journal: a random number that is drawn when the journal is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JournalId(pub u128);
 
 /// The fact that a record states.
 #[derive(Debug, Clone, PartialEq)]
@@ -117,9 +121,12 @@ impl Record {
 }
 
 /// The header of the journal of a service of this instance.
-pub fn header(instance: &str) -> Vec<u8> {
+pub fn header(instance: &str, id: JournalId) -> Vec<u8> {
     let mut header = MAGIC.to_vec();
     write_record(&mut header, instance.as_bytes());
+    let mut payload = Vec::new();
+    payload.u128(id.0);
+    write_record(&mut header, &payload);
     header
 }
 
@@ -128,6 +135,8 @@ pub fn header(instance: &str) -> Vec<u8> {
 pub struct JournalContents {
     /// The address of the instance that the jobs belong to.
     pub instance: String,
+    /// The identity of the journal.
+    pub id: JournalId,
     /// The intents of all jobs that were not forgotten.
     pub jobs: BTreeMap<JobId, Intent>,
     /// The length of the valid part, in bytes.
@@ -138,9 +147,10 @@ pub struct JournalContents {
 
 impl JournalContents {
     /// An empty journal.
-    pub fn new(instance: &str) -> Self {
+    pub fn new(instance: &str, id: JournalId) -> Self {
         Self {
             instance: instance.to_owned(),
+            id,
             jobs: BTreeMap::new(),
             valid_len: 0,
             is_torn: false,
@@ -154,12 +164,16 @@ impl JournalContents {
     /// Fails if the header is not that of a service's journal. A torn tail is no error.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let after_magic = bytes.strip_prefix(MAGIC);
-        let header = after_magic.and_then(|rest| split_record(rest, decode_instance));
-        let Some((instance, mut rest)) = header else {
+        let header = after_magic.and_then(|rest| {
+            let (instance, rest) = split_record(rest, decode_instance)?;
+            let (id, rest) = split_record(rest, decode_id)?;
+            Some((instance, id, rest))
+        });
+        let Some((instance, id, mut rest)) = header else {
             let text = "not a service's journal: expected its header";
             return Err(Error::format(text.to_owned()));
         };
-        let mut contents = Self::new(&instance);
+        let mut contents = Self::new(&instance, id);
         while let Some((record, after)) = split_record(rest, Record::decode) {
             contents.apply(record);
             rest = after;
@@ -189,6 +203,13 @@ impl JournalContents {
             }
         }
     }
+}
+
+fn decode_id(payload: &[u8]) -> Result<JournalId, Error> {
+    let mut reader = Reader::new(payload);
+    let id = JournalId(reader.u128("the identity of a journal")?);
+    reader.finish()?;
+    Ok(id)
 }
 
 fn decode_instance(payload: &[u8]) -> Result<String, Error> {

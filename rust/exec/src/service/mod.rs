@@ -12,7 +12,7 @@
 //!
 //! | journal | reaper | the service |
 //! |---|---|---|
-//! | no record | no task | starts it, or rejects it if the request has `reattach`: another service may have started it |
+//! | no record | no task | starts it, or rejects it if the request has `reattach`: another service may have started it. If the request has this journal's identity as well, no other service may, and it is started |
 //! | a record | all tasks | answers `reattached`, and reports what has ended meanwhile |
 //! | a record | some tasks missing | lets the reaper start the missing ones: they never ran |
 //! | a record of another boot | whatever | reports what had ended; otherwise raises an exception: the machine was rebooted |
@@ -21,7 +21,8 @@
 //! socket; the reaper carries these out before it answers the next service's list.
 //!
 //! Both files survive the death of every process. The journal is flushed to disk only with the option `--sync`:
-//! after a power failure no task runs, and a job without a record is rejected.
+//! after a power failure no task runs, and a job without a record is rejected. So the identity of the journal in
+//! `exec-hello` has the boot in it. It is that of the file otherwise.
 //!
 //! # When a job is forgotten
 //!
@@ -66,7 +67,7 @@ use penstock_wire::{Message, MessageType};
 use crate::protocol::{Event, Hello, Input, Message as ReaperMessage, Request, Target, TaskSpec};
 use crate::types::{BootId, JobId, MAX_SIGNAL, Rank, SpawnFailure, Step, TaskId};
 use job::{Answered, Attachment, Claim, Ending, Job, Presence, Task, TaskState, Version};
-use journal::{Intent, JournalContents, Record};
+use journal::{Intent, JournalContents, JournalId, Record};
 use journal_writer::{JournalWriter, NextStep};
 use note::Note;
 use output::{Followers, Phase};
@@ -165,6 +166,7 @@ impl PartialOrd for Timer {
 #[derive(Debug)]
 pub struct Service {
     settings: Settings,
+    journal: JournalId,
     jobs: BTreeMap<JobId, Job>,
     broker: Broker,
     reaper: Reaper,
@@ -216,6 +218,7 @@ impl Service {
         let jobs = journal.jobs.into_iter();
         Self {
             settings,
+            journal: journal.id,
             jobs: jobs
                 .map(|(id, intent)| (id, Job::new(Some(intent))))
                 .collect(),
@@ -288,6 +291,7 @@ impl Service {
         };
         let hello = HelloRequest {
             service: service(),
+            journal: Some(self.journal_identity().into()),
             ..HelloRequest::default()
         };
         let requests = [
@@ -300,6 +304,11 @@ impl Service {
         for request in requests {
             self.send(request, Outstanding::Registration);
         }
+    }
+
+    /// The identity of the journal for the job manager: it changes when records may have been lost.
+    fn journal_identity(&self) -> String {
+        format!("{:032x}-{:032x}", self.journal.0, self.settings.boot.0)
     }
 
     /// Handles the loss of the connection: tasks run on. The job manager will ask for its jobs again.
@@ -494,6 +503,10 @@ impl Service {
             }
         };
         let id = start.id;
+        let is_this_journal = start
+            .journal
+            .as_ref()
+            .is_some_and(|journal| journal.0 == self.journal_identity());
         let job = self.jobs.entry(id).or_insert_with(|| Job::new(None));
         if job.claim.is_some() && !job.is_released() {
             // RFC 32 allows one outstanding request for a job: a second one gets no response.
@@ -501,10 +514,10 @@ impl Service {
             self.effects.push(Effect::Log(text));
             return;
         }
-        let attachment = if start.reattach {
-            Attachment::Reattach
-        } else {
-            Attachment::New
+        let attachment = match (start.reattach, is_this_journal) {
+            (false, _) => Attachment::New,
+            (true, false) => Attachment::Reattach,
+            (true, true) => Attachment::ReattachByJournal,
         };
         let version = match start.r {
             Some(_) => Version::Current,
@@ -1043,8 +1056,9 @@ impl Service {
     /// Removes and returns the effects, to be carried out in this order.
     pub fn drain(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
-        let (uri, jobs) = (&self.settings.surroundings.uri, &self.jobs);
-        effects.extend(self.writer.begin(|| journal_of(uri, jobs)));
+        let header = || journal::header(&self.settings.surroundings.uri, self.journal);
+        let jobs = &self.jobs;
+        effects.extend(self.writer.begin(|| journal_of(header(), jobs)));
         let directories = mem::take(&mut self.directories);
         effects.extend(directories.into_iter().map(Effect::CreateOutput));
         for tasks in in_frames(mem::take(&mut self.spawns)) {
@@ -1235,6 +1249,9 @@ impl Service {
             self.jobs.remove(&id);
             return;
         };
+        if claim.attachment == Attachment::ReattachByJournal && is_reaper_ready {
+            claim.attachment = Attachment::Restart;
+        }
         if claim.attachment == Attachment::Reattach {
             // Only the reaper can have started it, if the journal was lost.
             if is_reaper_ready {
@@ -1341,7 +1358,7 @@ impl Service {
         }
         job.presence = Presence::Busy;
         if let Some(claim) = job.claim.as_mut().filter(|_| is_fresh)
-            && claim.attachment == Attachment::Reattach
+            && claim.attachment != Attachment::New
         {
             claim.attachment = Attachment::Restart;
         }
@@ -1525,9 +1542,9 @@ impl Service {
     }
 }
 
-/// A journal of these jobs.
-fn journal_of(uri: &str, jobs: &BTreeMap<JobId, Job>) -> Vec<u8> {
-    let mut contents = journal::header(uri);
+/// A journal with this header and these jobs.
+fn journal_of(header: Vec<u8>, jobs: &BTreeMap<JobId, Job>) -> Vec<u8> {
+    let mut contents = header;
     for (id, job) in jobs {
         if let Some(intent) = &job.intent {
             Record::Intent(*id, intent.clone()).encode(&mut contents);
