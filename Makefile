@@ -13,7 +13,7 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 
 .PHONY: run test test-rust test-python test-optional test-peers fuzz lint bench bench-lib bench-load docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
-	bench-exec bench-explain compare pmix test-pmix test-pmix-asan
+	bench-exec bench-explain compare kills pmix test-pmix test-pmix-asan
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
 	$(BIN)/python examples/run.py
@@ -111,6 +111,17 @@ bench: $(VENV)/.built  ## The benchmarks, in Python and in Rust
 
 bench-load: $(VENV)/.built  ## Response times of an instance with 200,000 jobs: a table
 	$(BIN)/python bench/load.py
+
+# The moments and targets of the kills are drawn from KILLS_SEED.
+KILLS_SEED ?= $(shell date +%s)
+KILLS_DAEMON ?= 200
+KILLS_SERVICE ?= 200
+KILLS_BOTH ?= 50
+KILLS_REAPER ?= 0
+
+kills: $(VENV)/.checked  ## SIGKILL of daemon, execution service and both under load: no job is lost or runs twice
+	$(BIN)/python -m tests.survival.kills --seed $(KILLS_SEED) --daemon $(KILLS_DAEMON) \
+		--service $(KILLS_SERVICE) --both $(KILLS_BOTH) --reaper $(KILLS_REAPER)
 
 bench-throughput: $(VENV)/.built  ## The cost of a simulated job from submit to inactive: jobs/s and the daemon's CPU time
 	$(BIN)/python bench/throughput.py
