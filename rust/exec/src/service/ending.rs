@@ -1,0 +1,185 @@
+//! Signals, and the end of jobs and tasks: SIGTERM, then SIGKILL.
+
+use std::collections::BTreeSet;
+
+use penstock_flux::RequestError;
+use penstock_flux::exec::{JobExceptionEvent, KillRequest, ReplacedRequest, ShrinkRequest};
+use penstock_wire::Message;
+
+use super::job::{Ending, Task};
+use super::journal::Record;
+use super::journal_writer::NextStep;
+use super::{Effect, Service};
+use crate::protocol::{Request, Target};
+use crate::types::{JobId, MAX_SIGNAL, TaskId};
+
+/// Time after which a process that SIGKILL has not ended is killed again, in seconds.
+const KILL_RETRY_INTERVAL_S: f64 = 5.0;
+const SIGKILL: u32 = libc::SIGKILL as u32;
+const SIGTERM: u32 = libc::SIGTERM as u32;
+const SIGCONT: u32 = libc::SIGCONT as u32;
+
+impl Service {
+    pub(super) fn handle_exception(&mut self, event: &Message) {
+        // Any client can publish an event; only the job manager's are well-formed for sure.
+        let Ok(exception) = event.read::<JobExceptionEvent<'_>>() else {
+            let text = "malformed event `job-exception` ignored".to_owned();
+            self.effects.push(Effect::Log(text));
+            return;
+        };
+        let id = exception.id;
+        let claim = self.jobs.get_mut(&id).and_then(|job| job.claim.as_mut());
+        if let Some(claim) = claim
+            && exception.severity == 0
+            && !claim.is_failed
+        {
+            claim.is_failed = true;
+            claim.wait_status = exception.wait_status;
+            self.changed.insert(id);
+        }
+    }
+
+    pub(super) fn kill(&mut self, request: &Message) -> Result<(), RequestError> {
+        let KillRequest { id, signum } = request.read_request()?;
+        let signal = u32::try_from(signum).ok();
+        let signal = signal.filter(|signal| (1..=MAX_SIGNAL).contains(signal));
+        let Some(signal) = signal else {
+            let text = format!("invalid signal `{signum}`: expected 1 to {MAX_SIGNAL}");
+            return Err(RequestError::invalid(text));
+        };
+        self.signal_tasks(id, signal, |_| true);
+        Ok(())
+    }
+
+    /// Ends the tasks of a job on execution targets that it has released.
+    pub(super) fn shrink(&mut self, request: &Message) -> Result<(), RequestError> {
+        let ShrinkRequest { id, ranks } = request.read_request()?;
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return Ok(());
+        };
+        let Some(intent) = &mut job.intent else {
+            return Ok(());
+        };
+        let mut targets = Vec::new();
+        for (target, task) in intent.targets.iter().zip(job.tasks.values_mut()) {
+            if ranks.contains(*target) && !task.is_shrunk {
+                task.is_shrunk = true;
+                targets.push(*target);
+            }
+        }
+        targets.dedup();
+        if !targets.is_empty() {
+            intent.shrunk.extend(&targets);
+            // Their statuses do not count: that must be known before they end.
+            let record = Record::Shrunk(id, targets);
+            self.writer.add(record, NextStep::EndShrunkTasks(id));
+        }
+        Ok(())
+    }
+
+    /// Ends all jobs without a further response: another service has taken them over.
+    pub(super) fn end_replaced_jobs(&mut self, request: &Message) -> Result<(), RequestError> {
+        let ReplacedRequest { service } = request.read_request()?;
+        let count = self.jobs.values().filter(|job| job.claim.is_some()).count();
+        let text = format!("`{}` runs the jobs now: ending {count} here", service.0);
+        self.effects.push(Effect::Log(text));
+        self.released.clear();
+        for (id, job) in &mut self.jobs {
+            job.is_replaced = true;
+            job.claim = None;
+            // The server is the next service's.
+            job.pmix = None;
+            self.changed.insert(*id);
+        }
+        Ok(())
+    }
+
+    pub(super) fn signal_tasks(
+        &mut self,
+        id: JobId,
+        signal: u32,
+        is_meant: impl Fn(&Task) -> bool,
+    ) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        let tasks = job.tasks.iter();
+        let tasks = tasks.filter(|(_, task)| task.is_running() && is_meant(task));
+        let targets: Vec<_> = tasks
+            .map(|(rank, _)| TaskId {
+                job: id,
+                rank: *rank,
+            })
+            .collect();
+        for task in targets {
+            let target = Target::Task(task);
+            self.request(Request::Signal { target, signal });
+        }
+    }
+
+    pub(super) fn terminate_tasks(&mut self, id: JobId, is_meant: impl Fn(TaskId) -> bool) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        let tasks = job.tasks.iter().filter(|(_, task)| task.is_running());
+        let tasks = tasks.map(|(rank, _)| TaskId {
+            job: id,
+            rank: *rank,
+        });
+        let targets: Vec<_> = tasks.filter(|task| is_meant(*task)).collect();
+        for task in targets {
+            // A stopped process does not handle SIGTERM until it continues.
+            for signal in [SIGTERM, SIGCONT] {
+                let target = Target::Task(task);
+                self.request(Request::Signal { target, signal });
+            }
+        }
+    }
+
+    pub(super) fn kill_job(&mut self, id: JobId, now: f64) {
+        let at = now + KILL_RETRY_INTERVAL_S;
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.ending = Ending::Killed(at);
+        }
+        self.request(Request::Kill(vec![id]));
+        self.timers.add(at, id);
+    }
+
+    /// Kills a job when the time after SIGTERM is over, and again if a process has not ended by SIGKILL.
+    pub(super) fn advance_kill(&mut self, id: JobId, now: f64) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        match job.ending {
+            Ending::Terminating(at) if now >= at => self.kill_job(id, now),
+            Ending::Killed(at) if now >= at && !job.is_idle() => {
+                let text = format!("job {id}: a process has not ended by SIGKILL: trying again");
+                self.effects.push(Effect::Log(text));
+                self.kill_job(id, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the tasks on released execution targets: by SIGTERM, and by SIGKILL when the time after it is over.
+    pub(super) fn advance_shrink(&mut self, id: JobId, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        match job.shrink_kill_at {
+            Some(at) if at == f64::NEG_INFINITY => {
+                let at = now + self.settings.kill_timeout_s;
+                job.shrink_kill_at = Some(at);
+                let shrunk = job.tasks.iter().filter(|(_, task)| task.is_shrunk);
+                let shrunk: BTreeSet<_> = shrunk.map(|(rank, _)| *rank).collect();
+                self.terminate_tasks(id, |task| shrunk.contains(&task.rank));
+                self.timers.add(at, id);
+            }
+            Some(at) if now >= at => {
+                job.shrink_kill_at = None;
+                self.signal_tasks(id, SIGKILL, |task| task.is_shrunk);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Streams of retained output: responses to `<service>.output` requests.
+
+use std::collections::BTreeMap;
+use std::mem;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use penstock_flux::errno::EIO;
+use penstock_flux::exec::{OutputRequest, OutputResponse};
+use penstock_flux::{RequestError, StreamCancelRequest};
+use penstock_wire::Message;
+
+use super::effect::{Chunk, Effect, ReaderId, Stream};
+use crate::types::JobId;
+
+/// Time between two looks at a file that is followed, in seconds.
+const POLL_INTERVAL_S: f64 = 0.05;
+
+/// The event that a request awaits before it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Nothing,
+    /// The start of the job.
+    Start,
+    /// The start of a job that the service does not have, or its end without one.
+    StartOrEnd,
+    /// It has waited for [`StartOrEnd`](Self::StartOrEnd).
+    Over,
+}
+
+/// The phase of a job when its output is requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The service does not have the job, or has released it.
+    Absent,
+    /// Its start has not been reported.
+    Starting,
+    /// It may write more output.
+    Running,
+}
+
+/// The part of the output that a request reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// Up to the current end.
+    Current,
+    /// Up to the end of the job.
+    Whole,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct FollowerId(u64);
+
+/// A request that follows or reads output.
+#[derive(Debug)]
+struct Follower {
+    /// The request without its payload.
+    request: Message,
+    job: JobId,
+    streams: Vec<Stream>,
+    is_following: bool,
+    wait: Wait,
+    /// Whether any file was there.
+    has_output: bool,
+    readers: Vec<ReaderId>,
+}
+
+#[derive(Debug)]
+struct Reader {
+    follower: FollowerId,
+    stream: Stream,
+    offset: u64,
+    extent: Extent,
+    /// Whether it is at the end of a file that can grow.
+    is_idle: bool,
+}
+
+/// The requests that are being answered.
+#[derive(Debug, Default)]
+pub(super) struct Followers {
+    requests: BTreeMap<FollowerId, Follower>,
+    readers: BTreeMap<ReaderId, Reader>,
+    /// The number of the last follower or reader.
+    last_id: u64,
+    /// When idle readers look again, if that is scheduled.
+    is_poll_scheduled: bool,
+}
+
+impl Followers {
+    pub(super) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Begins to answer a request.
+    pub(super) fn begin(
+        &mut self,
+        request: &Message,
+        output: &OutputRequest<'_>,
+        phase: Phase,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), RequestError> {
+        if !request.is_streaming() {
+            let text = format!("{} is a streaming request", request.topic());
+            return Err(RequestError::protocol(text));
+        }
+        let is_meant = |stream: &Stream| {
+            let named = output.streams.as_ref();
+            named.is_none_or(|named| named.iter().any(|name| name.0 == stream.name()))
+        };
+        let is_following = output.follow.unwrap_or(false);
+        let wait = match phase {
+            Phase::Starting if is_following => Wait::Start,
+            _ => Wait::Nothing,
+        };
+        let follower = Follower {
+            request: request.header(),
+            job: output.id,
+            streams: Stream::ALL.into_iter().filter(is_meant).collect(),
+            is_following,
+            wait,
+            has_output: false,
+            readers: Vec::new(),
+        };
+        self.last_id += 1;
+        let id = FollowerId(self.last_id);
+        self.requests.insert(id, follower);
+        if wait == Wait::Nothing {
+            let extent = if is_following && phase != Phase::Absent {
+                Extent::Whole
+            } else {
+                Extent::Current
+            };
+            self.read_all(id, extent, effects);
+        }
+        Ok(())
+    }
+
+    /// Begins to read all streams of a request.
+    fn read_all(&mut self, id: FollowerId, extent: Extent, effects: &mut Vec<Effect>) {
+        let Some(follower) = self.requests.get_mut(&id) else {
+            return;
+        };
+        follower.wait = match follower.wait {
+            Wait::StartOrEnd | Wait::Over => Wait::Over,
+            Wait::Nothing | Wait::Start => Wait::Nothing,
+        };
+        for stream in follower.streams.clone() {
+            self.last_id += 1;
+            let reader = ReaderId(self.last_id);
+            follower.readers.push(reader);
+            let state = Reader {
+                follower: id,
+                stream,
+                offset: 0,
+                extent,
+                is_idle: false,
+            };
+            effects.push(Effect::ReadOutput {
+                reader,
+                job: follower.job,
+                stream,
+                offset: 0,
+            });
+            self.readers.insert(reader, state);
+        }
+    }
+
+    /// Wakes the requests that wait for the start of a job, or for the end of one that never starts.
+    pub(super) fn note_job_start(&mut self, job: JobId, effects: &mut Vec<Effect>) {
+        let waiting = self.requests.iter();
+        let is_waiting = |wait| matches!(wait, Wait::Start | Wait::StartOrEnd);
+        let waiting =
+            waiting.filter(|(_, follower)| follower.job == job && is_waiting(follower.wait));
+        let waiting: Vec<_> = waiting.map(|(id, _)| *id).collect();
+        for id in waiting {
+            self.read_all(id, Extent::Whole, effects);
+        }
+    }
+
+    /// Rejects the requests about a job whose output is not retained.
+    pub(super) fn reject_requests(
+        &mut self,
+        job: JobId,
+        template: &str,
+        messages: &mut Vec<Message>,
+    ) {
+        let error = redirection_error(template);
+        for id in self.ids(|follower| follower.job == job) {
+            self.end(id, &error, messages);
+        }
+    }
+
+    /// Lets the requests about a job end with the current end of its output.
+    pub(super) fn note_job_end(&mut self, job: JobId) {
+        for reader in self.readers.values_mut() {
+            let follower = self.requests.get(&reader.follower);
+            if reader.is_idle && follower.is_some_and(|follower| follower.job == job) {
+                reader.extent = Extent::Current;
+            }
+        }
+        for follower in self.requests.values_mut() {
+            if follower.job == job {
+                follower.is_following = false;
+            }
+        }
+    }
+
+    /// When the idle readers look again.
+    pub(super) fn take_poll_time(&mut self, now: f64) -> Option<f64> {
+        let is_due = !self.is_poll_scheduled && self.readers.values().any(|reader| reader.is_idle);
+        self.is_poll_scheduled |= is_due;
+        is_due.then_some(now + POLL_INTERVAL_S)
+    }
+
+    /// Lets the idle readers look again.
+    pub(super) fn poll(&mut self, effects: &mut Vec<Effect>) {
+        self.is_poll_scheduled = false;
+        for (id, reader) in &mut self.readers {
+            if mem::take(&mut reader.is_idle)
+                && let Some(follower) = self.requests.get(&reader.follower)
+            {
+                if !follower.is_following {
+                    reader.extent = Extent::Current;
+                }
+                effects.push(Effect::ReadOutput {
+                    reader: *id,
+                    job: follower.job,
+                    stream: reader.stream,
+                    offset: reader.offset,
+                });
+            }
+        }
+    }
+
+    /// Handles the result of a read. Returns the job if its start must be awaited.
+    pub(super) fn take_output_chunk(
+        &mut self,
+        id: ReaderId,
+        chunk: Chunk,
+        messages: &mut Vec<Message>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<JobId> {
+        let reader = self.readers.get_mut(&id)?;
+        let follower_id = reader.follower;
+        let follower = self.requests.get_mut(&follower_id)?;
+        follower.has_output |= chunk != Chunk::Missing;
+        match chunk {
+            Chunk::Data(bytes) if !bytes.is_empty() => {
+                let response = OutputResponse {
+                    stream: reader.stream.name().into(),
+                    data: BASE64.encode(&bytes).into(),
+                };
+                messages.push(Message::success_to(&follower.request, &response));
+                reader.offset += bytes.len() as u64;
+                effects.push(Effect::ReadOutput {
+                    reader: id,
+                    job: follower.job,
+                    stream: reader.stream,
+                    offset: reader.offset,
+                });
+            }
+            Chunk::Data(_) | Chunk::Missing if reader.extent == Extent::Whole => {
+                reader.is_idle = true;
+            }
+            Chunk::Data(_) | Chunk::Missing => return self.end_reader(follower_id, id, messages),
+            Chunk::Failed(text) => {
+                let text = format!("{}: {text}", follower.request.topic());
+                let error = RequestError::new(EIO, text);
+                self.end(follower_id, &error, messages);
+            }
+        }
+        None
+    }
+
+    fn end_reader(
+        &mut self,
+        id: FollowerId,
+        reader: ReaderId,
+        messages: &mut Vec<Message>,
+    ) -> Option<JobId> {
+        self.readers.remove(&reader);
+        let follower = self.requests.get_mut(&id)?;
+        follower.readers.retain(|other| *other != reader);
+        if !follower.readers.is_empty() {
+            return None;
+        }
+        let job = follower.job;
+        if follower.has_output || follower.streams.is_empty() || follower.wait == Wait::Over {
+            self.end(id, &RequestError::end_of_stream(), messages);
+        } else if follower.is_following {
+            follower.wait = Wait::StartOrEnd;
+            return Some(job);
+        } else {
+            let text = format!("no output of job {job} is retained");
+            self.end(id, &RequestError::not_found(text), messages);
+        }
+        None
+    }
+
+    fn end(&mut self, id: FollowerId, error: &RequestError, messages: &mut Vec<Message>) {
+        if let Some(follower) = self.remove(id) {
+            let (request, text) = (&follower.request, &error.text);
+            messages.push(Message::error_to(request, error.errnum, text));
+        }
+    }
+
+    fn remove(&mut self, id: FollowerId) -> Option<Follower> {
+        let follower = self.requests.remove(&id)?;
+        for reader in &follower.readers {
+            self.readers.remove(reader);
+        }
+        Some(follower)
+    }
+
+    /// Serves `output-cancel`: ends a stream of the same requester.
+    pub(super) fn cancel(
+        &mut self,
+        request: &Message,
+        messages: &mut Vec<Message>,
+    ) -> Result<(), RequestError> {
+        let StreamCancelRequest { matchtag } = request.read_request()?;
+        let is_meant = |follower: &Follower| {
+            follower.request.matchtag == matchtag && follower.request.origin() == request.origin()
+        };
+        for id in self.ids(is_meant) {
+            self.end(id, &RequestError::end_of_stream(), messages);
+        }
+        Ok(())
+    }
+
+    /// Ends the streams of a requester that has disconnected.
+    pub(super) fn disconnect(&mut self, request: &Message) {
+        let is_meant = |follower: &Follower| follower.request.origin() == request.origin();
+        for id in self.ids(is_meant) {
+            self.remove(id);
+        }
+    }
+
+    fn ids(&self, is_meant: impl Fn(&Follower) -> bool) -> Vec<FollowerId> {
+        let found = self.requests.iter();
+        let found = found.filter(|(_, follower)| is_meant(follower));
+        found.map(|(id, _)| *id).collect()
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// The error of a request for output that is not retained.
+pub(super) fn redirection_error(template: &str) -> RequestError {
+    RequestError::not_found(format!("the output of this job goes to `{template}`"))
+}

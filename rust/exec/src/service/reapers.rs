@@ -1,0 +1,191 @@
+//! The connection to the reaper: requests to it, its list, and its events.
+
+use std::mem;
+
+use super::idle_end::OwnEnd;
+use super::job::{Ending, Job, Presence, Task, TaskState};
+use super::{Effect, Service};
+use crate::protocol::{Event, Hello, Message as ReaperMessage, Request, TaskSpec};
+use crate::types::{Step, WaitStatus};
+
+/// Bytes of tasks in one spawn request: less than [`MAX_FRAME_BYTES`](crate::protocol::MAX_FRAME_BYTES) even with another
+/// task.
+const MAX_SPAWN_BYTES: usize = 4 << 20;
+
+/// The state of the connection to the reaper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReaperState {
+    Disconnected,
+    /// The list request of this id is outstanding.
+    Listing(u32),
+    Ready,
+}
+
+impl Service {
+    /// Handles a new connection to a reaper.
+    pub fn handle_reaper_connection(&mut self, hello: Hello) {
+        debug_assert_eq!(
+            hello.boot, self.settings.boot,
+            "the reaper runs in this boot"
+        );
+        for job in self.jobs.values_mut() {
+            job.presence = Presence::Absent;
+            for task in job.tasks.values_mut() {
+                task.is_seen = false;
+            }
+        }
+        self.spawns.clear();
+        self.forgotten.clear();
+        self.forgetting.clear();
+        self.effects
+            .retain(|effect| !matches!(effect, Effect::Request(..)));
+        self.own_end = OwnEnd::None;
+        let id = self.request(Request::List);
+        self.reaper = ReaperState::Listing(id);
+    }
+
+    /// Handles the loss of the connection to the reaper.
+    pub fn handle_reaper_loss(&mut self) {
+        self.reaper = ReaperState::Disconnected;
+    }
+
+    /// Handles a message of the reaper.
+    pub fn handle_reaper_message(&mut self, message: ReaperMessage) {
+        match message {
+            ReaperMessage::Events(events) => {
+                if self.own_end == OwnEnd::Rejected {
+                    self.own_end = OwnEnd::None;
+                }
+                for event in events {
+                    self.handle_event(event);
+                }
+            }
+            // A reaper that rejects the list is ending: the next one lists.
+            ReaperMessage::Done { id, errno } if self.reaper == ReaperState::Listing(id) => {
+                if errno == 0 {
+                    self.finish_listing();
+                }
+            }
+            ReaperMessage::Done { id, errno } if self.own_end == OwnEnd::Requested(id) => {
+                self.own_end = match errno {
+                    0 if self.is_idle() => OwnEnd::Finished,
+                    // The instance has connected again: the next reaper is started.
+                    0 => OwnEnd::None,
+                    _ => OwnEnd::Rejected,
+                };
+            }
+            ReaperMessage::Done { id, errno } => {
+                let jobs = self.forgetting.remove(&id).unwrap_or_default();
+                if errno == libc::EBUSY && !jobs.is_empty() {
+                    // A process was found after the job had been reported empty. Its end is reported again.
+                    self.request(Request::Kill(jobs));
+                }
+            }
+            ReaperMessage::Hello(_) => {}
+        }
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        let (id, task) = match event {
+            Event::Started { task, .. }
+            | Event::Failed { task, .. }
+            | Event::Ended { task, .. } => (task.job, Some(task)),
+            Event::Empty { job } => (job, None),
+        };
+        // After the list, an unknown job is one that the reaper could not forget.
+        if self.reaper == ReaperState::Ready && !self.jobs.contains_key(&id) {
+            if task.is_none() {
+                self.forgotten.push(id);
+            }
+            return;
+        }
+        let job = self.jobs.entry(id).or_insert_with(|| Job::new(None));
+        job.presence = match task {
+            Some(_) => Presence::Busy,
+            None => Presence::Empty,
+        };
+        self.changed.insert(id);
+        let Some(task) = task else {
+            return;
+        };
+        let rank = task.rank;
+        let state = match event {
+            Event::Started { process, .. } => TaskState::Running(process),
+            Event::Failed { failure, .. } => TaskState::Failed(failure),
+            Event::Ended { end, .. } => TaskState::Ended(end.status),
+            Event::Empty { .. } => return,
+        };
+        let is_first_failure = !job.has_exec_failure();
+        let entry = job.tasks.entry(rank).or_insert_with(|| Task::new(state));
+        entry.is_seen = true;
+        if let Event::Ended { end, .. } = event {
+            entry.usage = (end.status != WaitStatus::Unknown).then_some(end.usage);
+        }
+        let before = mem::replace(&mut entry.state, state);
+        match state {
+            TaskState::Failed(failure)
+                if failure.step == Step::Exec
+                    && before == TaskState::Requested
+                    && is_first_failure =>
+            {
+                self.explain_failure(task, failure);
+            }
+            TaskState::Running(_) if matches!(job.ending, Ending::Terminating(_)) => {
+                self.terminate_tasks(id, |other| other == task);
+            }
+            TaskState::Ended(_) if !matches!(before, TaskState::Ended(_)) => {
+                self.report_end_to_pmix(id, rank);
+            }
+            _ => {}
+        }
+    }
+
+    /// Handles the end of the reaper's list: what it does not know has not been started, or is lost.
+    fn finish_listing(&mut self) {
+        self.reaper = ReaperState::Ready;
+        let mut to_kill = Vec::new();
+        for (id, job) in &mut self.jobs {
+            for task in job.tasks.values_mut().filter(|task| !task.is_seen) {
+                task.state = match task.state {
+                    TaskState::Requested => TaskState::Missing,
+                    TaskState::Running(_) => TaskState::Ended(WaitStatus::Unknown),
+                    known => known,
+                };
+            }
+            if matches!(job.ending, Ending::Killed(_)) && !job.is_idle() {
+                to_kill.push(*id);
+            }
+            self.changed.insert(*id);
+        }
+        if !to_kill.is_empty() {
+            self.request(Request::Kill(to_kill));
+        }
+        self.sweep();
+    }
+
+    pub(super) fn request(&mut self, request: Request) -> u32 {
+        self.last_reaper_request = self.last_reaper_request.wrapping_add(1);
+        let id = self.last_reaper_request;
+        self.effects.push(Effect::Request(id, request));
+        id
+    }
+}
+
+/// Divides tasks into spawn requests that fit a frame.
+pub(super) fn in_frames(tasks: Vec<TaskSpec>) -> Vec<Vec<TaskSpec>> {
+    let mut frames = Vec::new();
+    let (mut frame, mut length) = (Vec::new(), 0);
+    for spec in tasks {
+        let words = spec.arguments.iter().chain(&spec.environment);
+        length += words.map(|word| word.as_bytes().len() + 4).sum::<usize>();
+        frame.push(spec);
+        if length > MAX_SPAWN_BYTES {
+            frames.push(mem::take(&mut frame));
+            length = 0;
+        }
+    }
+    if !frame.is_empty() {
+        frames.push(frame);
+    }
+    frames
+}

@@ -1,0 +1,162 @@
+//! Reports of the start and the end of a job, its final release, and its removal from journal and reaper.
+
+use std::mem;
+
+use super::instance::{InstanceState, Outstanding, barrier};
+use super::job::{Answered, Ending, Job, Presence, TaskState};
+use super::journal::Record;
+use super::journal_writer::NextStep;
+use super::output::OUTPUT_CHECK_INTERVAL_S;
+use super::reapers::ReaperState;
+use super::start_failure::setup_note;
+use super::{Effect, Service};
+use crate::types::JobId;
+
+impl Service {
+    /// Reports the start and the end of a job's tasks, and ends the job where that is due.
+    pub(super) fn report(&mut self, id: JobId, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if job.has(TaskState::Requested) {
+            return;
+        }
+        if job.has_running_task() && !job.is_failing() {
+            self.request_pmix_server(id);
+        }
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if let Some(failure) = job.setup_failure() {
+            let note = setup_note(failure, job.plan.as_ref(), job);
+            job.fail("exec", note);
+            job.send_exception(id, &mut self.messages);
+        }
+        job.plan = None;
+        let claim_before = job.claim.as_ref().map(|claim| claim.answered);
+        if job.exception.is_none() && job.has_started() {
+            job.answer_start(id, &mut self.messages);
+        }
+        let must_end = job.is_failing() || job.has_exec_failure();
+        let is_running = job.has_running_task();
+        let (expiration, warning_time) = (job.expiration, job.warning_time());
+        let is_retained = job.is_output_retained;
+        if claim_before == Some(Answered::Nothing) {
+            if let Some(template) = &job.redirected_to {
+                self.followers
+                    .reject_requests(id, template, &mut self.messages);
+            }
+            self.followers.note_job_start(id, &mut self.effects);
+            if is_running {
+                self.timers.add(expiration, id);
+                self.timers.add(warning_time.unwrap_or_default(), id);
+                if is_retained && self.settings.output_limit > 0 {
+                    let at = now + OUTPUT_CHECK_INTERVAL_S;
+                    if let Some(job) = self.jobs.get_mut(&id) {
+                        job.measure_at = Some(at);
+                    }
+                    self.timers.add(at, id);
+                }
+            }
+        }
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if must_end && is_running && job.ending == Ending::None {
+            let at = now + self.settings.kill_timeout_s;
+            job.ending = Ending::Terminating(at);
+            self.terminate_tasks(id, |_| true);
+            self.timers.add(at, id);
+        }
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if job.has_ended() {
+            self.finish(id, now);
+        }
+        let job = self.jobs.get(&id);
+        if self.instance == InstanceState::Synchronized && job.is_some_and(Job::is_left_over) {
+            self.forget(vec![id]);
+        }
+    }
+
+    /// Reports the status of a job whose tasks have ended, kills what they have left, and releases the job.
+    pub(super) fn finish(&mut self, id: JobId, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if let Some(status) = job.status() {
+            job.answer_finish(id, status, &mut self.messages);
+        } else if let Some(rank) = job.unknown_status() {
+            let note = format!(
+                "the wait status of task {} is lost: the reaper was killed",
+                rank.0
+            );
+            job.fail("exec", note);
+            job.send_exception(id, &mut self.messages);
+        }
+        if !job.is_idle() {
+            if !matches!(job.ending, Ending::Killed(_)) {
+                self.kill_job(id, now);
+            }
+            return;
+        }
+        if job.claim.is_some() {
+            job.answer_release(id, &mut self.messages);
+            self.stop_pmix_server(id);
+            self.released.push(id);
+            self.followers.note_job_end(id);
+        } else if job.is_replaced {
+            self.forget(vec![id]);
+        }
+    }
+
+    /// Sends a barrier after the final releases of jobs, unless one is outstanding.
+    pub(super) fn request_acknowledgement(&mut self) {
+        if !self.released.is_empty()
+            && !self.is_acknowledgement_due
+            && self.instance == InstanceState::Synchronized
+        {
+            self.is_acknowledgement_due = true;
+            let jobs = mem::take(&mut self.released);
+            self.send(barrier(), Outstanding::Acknowledgement(jobs));
+        }
+    }
+
+    /// Forgets jobs: the journal first, then the reaper.
+    pub(super) fn forget(&mut self, jobs: Vec<JobId>) {
+        for id in jobs {
+            let Some(job) = self.jobs.remove(&id) else {
+                continue;
+            };
+            let is_known = job.presence != Presence::Absent && self.reaper == ReaperState::Ready;
+            if job.intent.is_some() {
+                let step = if is_known {
+                    NextStep::Forget(id)
+                } else {
+                    NextStep::None
+                };
+                self.writer.add(Record::Forgotten(id), step);
+            } else if is_known {
+                self.forgotten.push(id);
+            }
+        }
+    }
+
+    /// Forgets the jobs that the job manager has not asked for, if they have no process.
+    pub(super) fn sweep(&mut self) {
+        if self.instance != InstanceState::Synchronized || self.reaper != ReaperState::Ready {
+            return;
+        }
+        let mut ended = Vec::new();
+        for (id, job) in &self.jobs {
+            if job.is_left_over() {
+                ended.push(*id);
+            } else if job.claim.is_none() {
+                let text = format!("job {id} runs here, but the instance does not ask for it");
+                self.effects.push(Effect::Log(text));
+            }
+        }
+        self.forget(ended);
+    }
+}

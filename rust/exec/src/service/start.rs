@@ -1,0 +1,284 @@
+//! The start of jobs: start requests, plans, and the record that comes before the tasks.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use penstock_flux::alloc::CancelRequest as JobRequest;
+use penstock_flux::errno::EPROTO;
+use penstock_flux::exec::StartRequest;
+use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY};
+use penstock_flux::topic;
+use penstock_jobspec::Jobspec;
+use penstock_rset::ResourceSet;
+use penstock_wire::Message;
+
+use super::instance::{InstanceState, Outstanding};
+use super::job::{Attachment, Claim, Job, Presence, Task, TaskState, Version};
+use super::journal::{Intent, Record};
+use super::journal_writer::NextStep;
+use super::note::Note;
+use super::plan::Plan;
+use super::pmix::PmixServer;
+use super::reapers::ReaperState;
+use super::{Effect, Service};
+use crate::types::{JobId, Rank};
+
+impl Service {
+    pub(super) fn start(&mut self, request: &Message) {
+        let start = match request.read::<StartRequest<'_>>() {
+            Ok(start) => start,
+            Err(error) => {
+                let Ok(JobRequest { id }) = request.read() else {
+                    let error = Message::error_to(request, EPROTO, &error.to_string());
+                    self.messages.push(error);
+                    return;
+                };
+                let note = format!("malformed start request: {error}");
+                return self.reject_start(id, request, note);
+            }
+        };
+        let id = start.id;
+        let is_this_journal = start
+            .journal
+            .as_ref()
+            .is_some_and(|journal| journal.0 == self.journal_identity());
+        let job = self.jobs.entry(id).or_insert_with(|| Job::new(None));
+        if job.claim.is_some() && !job.is_released() {
+            // RFC 32 allows one outstanding request for a job: a second one gets no response.
+            let text = format!("job {id} is running already: start request ignored");
+            self.effects.push(Effect::Log(text));
+            return;
+        }
+        let attachment = match (start.reattach, is_this_journal) {
+            (false, _) => Attachment::New,
+            (true, false) => Attachment::Reattach,
+            (true, true) => Attachment::ReattachByJournal,
+        };
+        let version = match start.r {
+            Some(_) => Version::Current,
+            None => Version::First,
+        };
+        job.claim = Some(Claim::new(request.header(), attachment, version));
+        job.plan_error = None;
+        self.changed.insert(id);
+        if start.userid != self.settings.owner {
+            let note = format!(
+                "the execution service runs no jobs of guests yet: the job is user {}'s",
+                start.userid
+            );
+            return job.fail("exec", note);
+        }
+        let jobspec = match Jobspec::from_json(start.jobspec.as_str()) {
+            Ok(jobspec) => jobspec,
+            Err(error) => {
+                job.plan_error = Some(error.to_string().into());
+                return;
+            }
+        };
+        if let Some(r) = start.r {
+            self.make_plan(id, &jobspec, r.as_str());
+            return;
+        }
+        if let Some(claim) = &mut job.claim {
+            claim.awaiting_r = Some(Box::new(jobspec));
+        }
+        let lookup = LookupRequest {
+            namespace: Some(PRIMARY.into()),
+            key: format!("job.{}.R", id.dothex()).into(),
+            flags: 0,
+        };
+        let lookup = Message::request(topic::kvs::LOOKUP, "").with_payload(&lookup);
+        self.send(lookup, Outstanding::Lookup(id));
+    }
+
+    fn reject_start(&mut self, id: JobId, request: &Message, note: String) {
+        let job = self.jobs.entry(id).or_insert_with(|| Job::new(None));
+        if job.claim.is_none() || job.is_released() {
+            job.claim = Some(Claim::new(
+                request.header(),
+                Attachment::New,
+                Version::First,
+            ));
+            job.fail("exec", note);
+            self.changed.insert(id);
+        }
+    }
+
+    pub(super) fn handle_lookup(&mut self, id: JobId, response: &Message) {
+        let job = self.jobs.get_mut(&id);
+        let claim = job.and_then(|job| job.claim.as_mut());
+        let Some(jobspec) = claim.and_then(|claim| claim.awaiting_r.take()) else {
+            return;
+        };
+        self.changed.insert(id);
+        match read_looked_up_r(response) {
+            Ok(r) => self.make_plan(id, &jobspec, &r),
+            Err(note) => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.plan_error = Some(note);
+                }
+            }
+        }
+    }
+
+    fn make_plan(&mut self, id: JobId, jobspec: &Jobspec, r: &str) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let plan = match ResourceSet::from_json(r) {
+            Ok(r) => {
+                job.expiration = r.expiration().unwrap_or(0.0);
+                Plan::new(id, jobspec, &r, &self.settings.surroundings)
+            }
+            Err(error) => Err(error.to_string().into()),
+        };
+        match plan {
+            Ok(mut plan) => {
+                job.pmix = plan.pmix.take().map(|tasks| PmixServer::new(id, tasks));
+                job.redirected_to.clone_from(&plan.redirected_to);
+                job.is_output_retained = plan.is_output_retained;
+                job.warning = plan.warning;
+                job.plan = Some(plan);
+            }
+            Err(note) => job.plan_error = Some(note),
+        }
+    }
+
+    /// Starts a job of which neither journal nor reaper have a record, or ends it.
+    pub(super) fn start_untouched(&mut self, id: JobId) {
+        let is_reaper_ready = self.reaper == ReaperState::Ready;
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let Some(claim) = &mut job.claim else {
+            self.jobs.remove(&id);
+            return;
+        };
+        if claim.attachment == Attachment::ReattachByJournal && is_reaper_ready {
+            claim.attachment = Attachment::Restart;
+        }
+        if claim.attachment == Attachment::Reattach {
+            // Only the reaper can have started it, if the journal was lost.
+            if is_reaper_ready {
+                let note = "lost: the execution service has no record of the job's start";
+                job.fail("exec", note);
+            }
+        } else if let Some(note) = job.plan_error.take() {
+            job.fail("exec", note);
+        }
+        if job.is_failing() {
+            job.send_exception(id, &mut self.messages);
+            job.answer_release(id, &mut self.messages);
+            self.stop_pmix_server(id);
+            self.followers.note_job_start(id, &mut self.effects);
+            self.followers.note_job_end(id);
+            self.jobs.remove(&id);
+            return;
+        }
+        if job.plan.is_some() && is_reaper_ready && !job.is_pmix_ready() {
+            return self.request_pmix_server(id);
+        }
+        let Some(plan) = job.plan.as_ref().filter(|_| is_reaper_ready) else {
+            return;
+        };
+        if !job.is_intent_pending && !self.writer.is_blocked() {
+            job.is_intent_pending = true;
+            let intent = Intent::new(self.settings.boot, plan.targets.clone());
+            let record = Record::Intent(id, intent);
+            self.writer.add(record, NextStep::Start(id));
+        }
+    }
+
+    /// Hands the tasks of a job to the reaper: the intent is in the journal.
+    pub(super) fn hand_over(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            // It has ended meanwhile.
+            self.writer.add(Record::Forgotten(id), NextStep::None);
+            return;
+        };
+        job.is_intent_pending = false;
+        let Some(plan) = &job.plan else {
+            self.writer.add(Record::Forgotten(id), NextStep::None);
+            return;
+        };
+        if plan.is_output_retained {
+            self.directories.push(id);
+        }
+        for (rank, _) in (0..).zip(&plan.specs) {
+            let task = Task::new(TaskState::Requested);
+            job.tasks.insert(Rank(rank), task);
+        }
+        self.spawns.extend_from_slice(&plan.specs);
+        job.intent = Some(Intent::new(self.settings.boot, plan.targets.clone()));
+        job.presence = Presence::Busy;
+        self.changed.insert(id);
+    }
+
+    /// Starts the tasks of a job that an earlier service has not handed to the reaper. Returns whether none is missing
+    /// any longer because they are abandoned.
+    pub(super) fn start_missing(&mut self, id: JobId) -> bool {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return false;
+        };
+        let intended = job.intent.as_ref().map(|intent| intent.targets.as_slice());
+        let has_changed = |plan: &Plan| intended != Some(plan.targets.as_slice());
+        if job.plan.as_ref().is_some_and(has_changed) {
+            job.plan_error = Some("R has changed since the job was to start".into());
+        }
+        if let Some(note) = job.plan_error.take()
+            && job.claim.is_some()
+        {
+            job.fail("exec", note);
+            job.send_exception(id, &mut self.messages);
+        }
+        if job.is_failing() {
+            for task in job.tasks.values_mut() {
+                if task.state == TaskState::Missing {
+                    task.state = TaskState::Abandoned;
+                }
+            }
+            return true;
+        }
+        // Until then an exception of the job may be on its way.
+        let is_synchronized = self.instance == InstanceState::Synchronized;
+        if job.plan.is_some() && is_synchronized && !job.is_pmix_ready() {
+            self.request_pmix_server(id);
+            return false;
+        }
+        let Some(plan) = job.plan.as_ref().filter(|_| is_synchronized) else {
+            return false;
+        };
+        if plan.is_output_retained {
+            self.directories.push(id);
+        }
+        let is_fresh = job
+            .tasks
+            .values()
+            .all(|task| task.state == TaskState::Missing);
+        for (spec, task) in plan.specs.iter().zip(job.tasks.values_mut()) {
+            if task.state == TaskState::Missing {
+                task.state = TaskState::Requested;
+                self.spawns.push(spec.clone());
+            }
+        }
+        job.presence = Presence::Busy;
+        if let Some(claim) = job.claim.as_mut().filter(|_| is_fresh)
+            && claim.attachment != Attachment::New
+        {
+            claim.attachment = Attachment::Restart;
+        }
+        false
+    }
+}
+
+/// R in the response to its lookup.
+fn read_looked_up_r(response: &Message) -> Result<String, Note> {
+    if response.errnum() != 0 {
+        let text = response.error_text().unwrap_or_default();
+        return Err(format!("R is not in the store: {text}").into());
+    }
+    let found: LookupResponse<'_> = response.read().map_err(|error| format!("R: {error}"))?;
+    let bytes = BASE64
+        .decode(found.val.data.0.as_bytes())
+        .map_err(|error| format!("R: {error}"))?;
+    String::from_utf8(bytes).map_err(|error| format!("R: {error}").into())
+}

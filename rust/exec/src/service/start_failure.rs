@@ -1,0 +1,85 @@
+//! Texts about tasks that could not be started.
+
+use std::ffi::CString;
+
+use super::job::{Job, Task, TaskState};
+use super::plan::{self, Plan};
+use super::{Effect, Service};
+use crate::protocol::{Input, Output, TaskSpec};
+use crate::types::{SpawnFailure, Step, TaskId};
+
+impl Service {
+    /// Writes why a program could not be executed to the task's standard error.
+    pub(super) fn explain_failure(&mut self, task: TaskId, failure: SpawnFailure) {
+        let job = self.jobs.get(&task.job);
+        let plan = job.and_then(|job| job.plan.as_ref());
+        let spec = plan.and_then(|plan| plan.specs.get(task.rank.0 as usize));
+        if let Some(spec) = spec
+            && let Some(path) = plan::error_file(spec)
+            && let Some(program) = spec.arguments.first()
+        {
+            let reason = if failure.errno == libc::ENOENT {
+                "command not found".to_owned()
+            } else {
+                strerror(failure.errno)
+            };
+            let line = format!("penstock: {}: {reason}\n", program.to_string_lossy());
+            self.effects.push(Effect::WriteLine(path.clone(), line));
+        }
+    }
+}
+
+/// The note of the exception of a job of which a task could not be set up.
+pub(super) fn setup_note(failure: SpawnFailure, plan: Option<&Plan>, job: &Job) -> String {
+    let is_this = |task: &Task| task.state == TaskState::Failed(failure);
+    let rank = job.tasks.iter().find(|(_, task)| is_this(task));
+    let spec = rank.and_then(|(rank, _)| plan?.specs.get(rank.0 as usize));
+    let reason = strerror(failure.errno);
+    let write = |path: Option<&CString>| {
+        let reason = if failure.errno == libc::ENXIO {
+            "a FIFO without a reader"
+        } else {
+            reason.as_str()
+        };
+        match path {
+            Some(path) => format!("cannot write `{}`: {reason}", path.to_string_lossy()),
+            None => format!("cannot open the output: {reason}"),
+        }
+    };
+    let stdout = |spec: &TaskSpec| match &spec.stdout {
+        Output::Append(path) | Output::Truncate(path) => Some(path.clone()),
+        _ => None,
+    };
+    let stdin = |spec: &TaskSpec| match &spec.stdin {
+        Input::File(path) => Some(path.clone()),
+        Input::Null => None,
+    };
+    match failure.step {
+        Step::Stdin => match spec.and_then(stdin) {
+            Some(path) => format!("cannot read `{}`: {reason}", path.to_string_lossy()),
+            None => format!("cannot open the input: {reason}"),
+        },
+        Step::Chdir => {
+            let path = spec.map(|spec| spec.directory.to_string_lossy().into_owned());
+            let path = path.unwrap_or_default();
+            if matches!(failure.errno, libc::ENOENT | libc::ENOTDIR) {
+                format!("working directory `{path}` does not exist")
+            } else {
+                format!("cannot enter working directory `{path}`: {reason}")
+            }
+        }
+        Step::Stdout => write(spec.and_then(stdout).as_ref()),
+        Step::Stderr => write(spec.and_then(plan::error_file)),
+        Step::Bind => format!("cannot bind a task to its cores: {reason}"),
+        Step::Limit => format!("cannot set the resource limits: {reason}"),
+        Step::Record => format!("cannot record the start of a task: {reason}"),
+        _ => format!("cannot start a task: {reason}"),
+    }
+}
+
+/// The text of an error number, without the number.
+fn strerror(errno: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    let end = text.find(" (os error").unwrap_or(text.len());
+    text.get(..end).unwrap_or_default().to_owned()
+}
