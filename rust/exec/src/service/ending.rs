@@ -145,7 +145,7 @@ impl Service {
         self.timers.add(at, id);
     }
 
-    /// Kills a job when the time after SIGTERM is over, and again if a process has not ended by SIGKILL.
+    /// Kills a job when the time after SIGTERM has expired, and again if a process has not ended by SIGKILL.
     pub(super) fn advance_kill(&mut self, id: JobId, now: f64) {
         let Some(job) = self.jobs.get(&id) else {
             return;
@@ -161,7 +161,7 @@ impl Service {
         }
     }
 
-    /// Ends the tasks on released execution targets: by SIGTERM, and by SIGKILL when the time after it is over.
+    /// Ends the tasks on released execution targets: by SIGTERM, and by SIGKILL when the time after it has expired.
     pub(super) fn advance_shrink(&mut self, id: JobId, now: f64) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;

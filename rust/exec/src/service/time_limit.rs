@@ -31,7 +31,7 @@ impl Service {
         Ok(())
     }
 
-    /// Ends a job whose time limit is over.
+    /// Ends a job whose time limit has expired.
     pub(super) fn check_expiration(&mut self, id: JobId, now: f64) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
