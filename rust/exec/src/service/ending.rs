@@ -6,10 +6,11 @@ use penstock_flux::RequestError;
 use penstock_flux::exec::{JobExceptionEvent, KillRequest, ReplacedRequest, ShrinkRequest};
 use penstock_wire::Message;
 
+use super::effect::Effect;
 use super::job::{Ending, Task};
 use super::journal::Record;
 use super::journal_writer::NextStep;
-use super::{Effect, Service};
+use super::state::Service;
 use crate::protocol::{Request, Target};
 use crate::types::{JobId, MAX_SIGNAL, TaskId};
 

@@ -1,21 +1,8 @@
 //! The end of a service that is of no use: its instance has gone, and no job has a process.
 
-use super::Service;
-use super::instance::InstanceState;
 use super::job::{Job, TaskState};
-use super::reapers::ReaperState;
+use super::state::{InstanceState, OwnEnd, ReaperState, Service};
 use crate::protocol::Request;
-
-/// The progress of the end of a service that is of no use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OwnEnd {
-    None,
-    /// The reaper was requested to end, under this id.
-    Requested(u32),
-    /// The reaper has found another process: its event is on its way.
-    Rejected,
-    Finished,
-}
 
 impl Service {
     /// Whether the service is to end, because it is of no use: the instance has gone, no job has a process, and the reaper

@@ -12,7 +12,7 @@ use penstock_wire::Message;
 use super::journal::Intent;
 use super::note::Note;
 use super::plan::Plan;
-use super::pmix::PmixServer;
+use super::pmix_server::PmixServer;
 use super::shell_options::Warning;
 use crate::types::{JobId, ProcessId, Rank, SpawnFailure, Step, Usage, WaitStatus};
 

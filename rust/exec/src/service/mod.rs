@@ -38,8 +38,10 @@
 //!
 //! | behaviour | module |
 //! |---|---|
-//! | registration with the instance, requests to it | `instance` |
-//! | start requests, plans, the record before the tasks start | `start`, `plan`, `shell_options`, `pmix` |
+//! | state; sending requests to instance and reaper | `state` |
+//! | registration with the instance | `instance` |
+//! | start requests, plans, the record before the tasks start | `start`, `plan`, `shell_options` |
+//! | PMIx servers of jobs | `pmix`, `pmix_server` |
 //! | requests to the reaper and its events | `reapers` |
 //! | time limits and the signal before them | `time_limit` |
 //! | signals, exceptions, shrinking, the end of tasks | `ending` |
@@ -61,118 +63,37 @@ mod note;
 mod output;
 mod plan;
 mod pmix;
+mod pmix_server;
 mod reapers;
 mod release;
 mod shell_options;
 mod start;
 mod start_failure;
+mod state;
 mod time_limit;
 mod timers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::{io, mem};
 
 use penstock_flux::exec::{ConfigReloadRequest, StatsResponse};
-use penstock_flux::{Matchtags, Payload, RequestError, topic};
+use penstock_flux::{Payload, RequestError, topic};
 use penstock_wire::{Message, MessageType};
 
-use crate::protocol::{Request, TaskSpec};
-use crate::types::{BootId, JobId};
-use followers::Followers;
-use idle_end::OwnEnd;
-use instance::{Failure, InstanceState, Outstanding};
+use crate::protocol::Request;
+use crate::types::JobId;
 use job::{Job, TaskState};
-use journal::{Intent, JournalContents, JournalId, Record};
-use journal_writer::{JournalWriter, NextStep};
-use reapers::{ReaperState, in_frames};
-use timers::{Timers, WakeTarget};
+use journal::{Intent, Record};
+use journal_writer::NextStep;
+use reapers::in_frames;
+use state::{InstanceState, Outstanding, ReaperState};
+use timers::WakeTarget;
 
 pub use effect::{Chunk, Effect, ReaderId, Stream};
 pub use plan::Surroundings;
-
-/// The settings of a service.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The name under which it serves `start`.
-    pub name: String,
-    /// Its user, whose jobs it runs.
-    pub owner: u32,
-    /// The current boot.
-    pub boot: BootId,
-    /// The properties that tasks inherit.
-    pub surroundings: Surroundings,
-    /// Time between SIGTERM and SIGKILL, in seconds.
-    pub kill_timeout_s: f64,
-    /// Bytes of retained output at which a job is killed; 0 for no limit.
-    pub output_limit: u64,
-    /// Whether the service ends when it is of no use: see [`Service::is_finished`].
-    pub end_when_idle: bool,
-}
-
-/// The state machine of a service.
-#[derive(Debug)]
-pub struct Service {
-    settings: Settings,
-    journal: JournalId,
-    jobs: BTreeMap<JobId, Job>,
-    instance: InstanceState,
-    reaper: ReaperState,
-    matchtags: Matchtags,
-    outstanding: BTreeMap<u32, Outstanding>,
-    last_reaper_request: u32,
-    timers: Timers,
-    /// Jobs that may have a next step.
-    changed: BTreeSet<JobId>,
-    followers: Followers,
-    /// Released jobs whose release is not acknowledged, and for which no barrier has been sent.
-    released: Vec<JobId>,
-    is_acknowledgement_due: bool,
-    writer: JournalWriter,
-    /// Tasks to request from the reaper: the journal has a record of their jobs.
-    spawns: Vec<TaskSpec>,
-    /// Jobs to request the reaper to forget.
-    forgotten: Vec<JobId>,
-    /// The jobs of outstanding forget requests.
-    forgetting: BTreeMap<u32, Vec<JobId>>,
-    directories: Vec<JobId>,
-    messages: Vec<Message>,
-    effects: Vec<Effect>,
-    failure: Option<Failure>,
-    own_end: OwnEnd,
-}
+pub use state::{Service, Settings};
 
 impl Service {
-    /// Creates a service from the journal of an earlier one, and starts a new journal with its contents.
-    pub fn new(settings: Settings, journal: JournalContents) -> Self {
-        let jobs = journal.jobs.into_iter();
-        Self {
-            settings,
-            journal: journal.id,
-            jobs: jobs
-                .map(|(id, intent)| (id, Job::new(Some(intent))))
-                .collect(),
-            instance: InstanceState::Disconnected,
-            reaper: ReaperState::Disconnected,
-            matchtags: Matchtags::default(),
-            outstanding: BTreeMap::new(),
-            last_reaper_request: 0,
-            timers: Timers::default(),
-            changed: BTreeSet::new(),
-            followers: Followers::default(),
-            released: Vec::new(),
-            is_acknowledgement_due: false,
-            writer: JournalWriter::new(),
-            spawns: Vec::new(),
-            forgotten: Vec::new(),
-            forgetting: BTreeMap::new(),
-            directories: Vec::new(),
-            messages: Vec::new(),
-            effects: Vec::new(),
-            failure: None,
-            own_end: OwnEnd::None,
-        }
-    }
-
     /// Why the service has failed: its registration was rejected. Another connection is another attempt.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_ref().map(|failure| failure.text.as_str())
@@ -211,6 +132,30 @@ impl Service {
                 self.handle_exception(message);
             }
             _ => {}
+        }
+    }
+
+    fn handle_response(&mut self, response: &Message) {
+        let Some(outstanding) = self.take_outstanding(response) else {
+            return;
+        };
+        match outstanding {
+            Outstanding::Registration => self.handle_registration(response),
+            Outstanding::Synchronization => {
+                self.instance = InstanceState::Synchronized;
+                self.changed.extend(self.jobs.keys());
+                self.sweep();
+            }
+            Outstanding::Acknowledgement(jobs) => {
+                self.is_acknowledgement_due = false;
+                self.forget(jobs);
+            }
+            Outstanding::Lookup(id) => self.handle_lookup(id, response),
+            Outstanding::PmixServer(id) => self.handle_pmix_response(id, response),
+            Outstanding::End(id) => {
+                self.followers.note_job_start(id, &mut self.effects);
+                self.followers.note_job_end(id);
+            }
         }
     }
 

@@ -5,10 +5,12 @@ use penstock_flux::job_list::WaitRequest;
 use penstock_flux::{RequestError, flags, topic};
 use penstock_wire::Message;
 
+use super::effect::Chunk;
+use super::effect::Effect;
+use super::effect::ReaderId;
 use super::followers::{Phase, redirection_error};
-use super::instance::Outstanding;
 use super::job::Answered;
-use super::{Chunk, Effect, ReaderId, Service};
+use super::state::{Outstanding, Service};
 use crate::types::JobId;
 
 /// Time between two checks of the size of retained output, in seconds.

@@ -10,7 +10,7 @@ use penstock_jobspec::{Jobspec, Layout, TaskPlacement};
 use penstock_rset::ResourceSet;
 
 use super::note::Note;
-use super::pmix::{Placement, TaskVariables};
+use super::pmix_server::{Placement, TaskVariables};
 use super::shell_options::{ShellOptions, Warning};
 use crate::protocol::{Group, Output, TaskSpec};
 use crate::types::{JobId, Rank, TaskId};

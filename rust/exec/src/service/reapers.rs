@@ -2,24 +2,15 @@
 
 use std::mem;
 
-use super::idle_end::OwnEnd;
+use super::effect::Effect;
 use super::job::{Ending, Job, Presence, Task, TaskState};
-use super::{Effect, Service};
+use super::state::{OwnEnd, ReaperState, Service};
 use crate::protocol::{Event, Hello, Message as ReaperMessage, Request, TaskSpec};
 use crate::types::{Step, WaitStatus};
 
 /// Bytes of tasks in one spawn request: less than [`MAX_FRAME_BYTES`](crate::protocol::MAX_FRAME_BYTES) even with another
 /// task.
 const MAX_SPAWN_BYTES: usize = 4 << 20;
-
-/// The state of the connection to the reaper.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReaperState {
-    Disconnected,
-    /// The list request of this id is outstanding.
-    Listing(u32),
-    Ready,
-}
 
 impl Service {
     /// Handles a new connection to a reaper.
@@ -161,13 +152,6 @@ impl Service {
             self.request(Request::Kill(to_kill));
         }
         self.sweep();
-    }
-
-    pub(super) fn request(&mut self, request: Request) -> u32 {
-        self.last_reaper_request = self.last_reaper_request.wrapping_add(1);
-        let id = self.last_reaper_request;
-        self.effects.push(Effect::Request(id, request));
-        id
     }
 }
 

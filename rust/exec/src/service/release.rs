@@ -2,14 +2,13 @@
 
 use std::mem;
 
-use super::instance::{InstanceState, Outstanding, barrier};
+use super::effect::Effect;
 use super::job::{Answered, Ending, Job, Presence, TaskState};
 use super::journal::Record;
 use super::journal_writer::NextStep;
 use super::output::OUTPUT_CHECK_INTERVAL_S;
-use super::reapers::ReaperState;
 use super::start_failure::setup_note;
-use super::{Effect, Service};
+use super::state::{InstanceState, Outstanding, ReaperState, Service, barrier};
 use crate::types::JobId;
 
 impl Service {

@@ -11,15 +11,14 @@ use penstock_jobspec::Jobspec;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
-use super::instance::{InstanceState, Outstanding};
+use super::effect::Effect;
 use super::job::{Attachment, Claim, Job, Presence, Task, TaskState, Version};
 use super::journal::{Intent, Record};
 use super::journal_writer::NextStep;
 use super::note::Note;
 use super::plan::Plan;
-use super::pmix::PmixServer;
-use super::reapers::ReaperState;
-use super::{Effect, Service};
+use super::pmix_server::PmixServer;
+use super::state::{InstanceState, Outstanding, ReaperState, Service};
 use crate::types::{JobId, Rank};
 
 impl Service {

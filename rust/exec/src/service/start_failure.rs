@@ -2,9 +2,10 @@
 
 use std::ffi::CString;
 
+use super::effect::Effect;
 use super::job::{Job, Task, TaskState};
 use super::plan::{self, Plan};
-use super::{Effect, Service};
+use super::state::Service;
 use crate::protocol::{Input, Output, TaskSpec};
 use crate::types::{SpawnFailure, Step, TaskId};
 

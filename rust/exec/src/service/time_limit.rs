@@ -4,11 +4,10 @@ use penstock_flux::RequestError;
 use penstock_flux::exec::ExpirationRequest;
 use penstock_wire::Message;
 
-use super::Service;
 use super::job::{Ending, TaskState};
 use super::journal::Record;
 use super::journal_writer::NextStep;
-use super::reapers::ReaperState;
+use super::state::{ReaperState, Service};
 use crate::types::JobId;
 
 impl Service {

@@ -1,0 +1,182 @@
+//! The state of the service, and the requests by which its modules talk to instance and reaper.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_flux::{Matchtags, topic};
+use penstock_wire::Message;
+
+use super::effect::Effect;
+use super::followers::Followers;
+use super::job::Job;
+use super::journal::{JournalContents, JournalId};
+use super::journal_writer::JournalWriter;
+use super::plan::Surroundings;
+use super::timers::Timers;
+use crate::protocol::{Request, TaskSpec};
+use crate::types::{BootId, JobId};
+
+/// The settings of a service.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The name under which it serves `start`.
+    pub name: String,
+    /// Its user, whose jobs it runs.
+    pub owner: u32,
+    /// The current boot.
+    pub boot: BootId,
+    /// The properties that tasks inherit.
+    pub surroundings: Surroundings,
+    /// Time between SIGTERM and SIGKILL, in seconds.
+    pub kill_timeout_s: f64,
+    /// Bytes of retained output at which a job is killed; 0 for no limit.
+    pub output_limit: u64,
+    /// Whether the service ends when it is of no use: see [`Service::is_finished`].
+    pub end_when_idle: bool,
+}
+
+/// The state of the connection to the broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InstanceState {
+    Disconnected,
+    /// Disconnected after the registration was rejected.
+    Rejected,
+    /// This many requests are outstanding.
+    Registering(usize),
+    /// Start requests of running jobs are arriving.
+    Synchronizing,
+    /// Every job that the job manager counts as running has been claimed.
+    Synchronized,
+}
+
+/// The state of the connection to the reaper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReaperState {
+    Disconnected,
+    /// The list request of this id is outstanding.
+    Listing(u32),
+    Ready,
+}
+
+/// An outstanding request of the service to the instance.
+#[derive(Debug)]
+pub(super) enum Outstanding {
+    Registration,
+    /// The barrier after registration.
+    Synchronization,
+    /// The barrier after these jobs' final releases.
+    Acknowledgement(Vec<JobId>),
+    /// R of a job.
+    Lookup(JobId),
+    /// The end of a job that is not here, but whose output is followed.
+    End(JobId),
+    /// The PMIx server of a job, streaming.
+    PmixServer(JobId),
+}
+
+/// The state machine of a service.
+#[derive(Debug)]
+pub struct Service {
+    pub(super) settings: Settings,
+    pub(super) journal: JournalId,
+    pub(super) jobs: BTreeMap<JobId, Job>,
+    pub(super) instance: InstanceState,
+    pub(super) reaper: ReaperState,
+    pub(super) matchtags: Matchtags,
+    pub(super) outstanding: BTreeMap<u32, Outstanding>,
+    pub(super) last_reaper_request: u32,
+    pub(super) timers: Timers,
+    /// Jobs that may have a next step.
+    pub(super) changed: BTreeSet<JobId>,
+    pub(super) followers: Followers,
+    /// Released jobs whose release is not acknowledged, and for which no barrier has been sent.
+    pub(super) released: Vec<JobId>,
+    pub(super) is_acknowledgement_due: bool,
+    pub(super) writer: JournalWriter,
+    /// Tasks to request from the reaper: the journal has a record of their jobs.
+    pub(super) spawns: Vec<TaskSpec>,
+    /// Jobs to request the reaper to forget.
+    pub(super) forgotten: Vec<JobId>,
+    /// The jobs of outstanding forget requests.
+    pub(super) forgetting: BTreeMap<u32, Vec<JobId>>,
+    pub(super) directories: Vec<JobId>,
+    pub(super) messages: Vec<Message>,
+    pub(super) effects: Vec<Effect>,
+    pub(super) failure: Option<Failure>,
+    pub(super) own_end: OwnEnd,
+}
+
+/// The progress of the end of a service that is of no use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OwnEnd {
+    None,
+    /// The reaper was requested to end, under this id.
+    Requested(u32),
+    /// The reaper has found another process: its event is on its way.
+    Rejected,
+    Finished,
+}
+
+/// The rejection of the registration.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) text: String,
+    pub(super) is_name_taken: bool,
+}
+
+impl Service {
+    /// Creates a service from the journal of an earlier one, and starts a new journal with its contents.
+    pub fn new(settings: Settings, journal: JournalContents) -> Self {
+        let jobs = journal.jobs.into_iter();
+        Self {
+            settings,
+            journal: journal.id,
+            jobs: jobs
+                .map(|(id, intent)| (id, Job::new(Some(intent))))
+                .collect(),
+            instance: InstanceState::Disconnected,
+            reaper: ReaperState::Disconnected,
+            matchtags: Matchtags::default(),
+            outstanding: BTreeMap::new(),
+            last_reaper_request: 0,
+            timers: Timers::default(),
+            changed: BTreeSet::new(),
+            followers: Followers::default(),
+            released: Vec::new(),
+            is_acknowledgement_due: false,
+            writer: JournalWriter::new(),
+            spawns: Vec::new(),
+            forgotten: Vec::new(),
+            forgetting: BTreeMap::new(),
+            directories: Vec::new(),
+            messages: Vec::new(),
+            effects: Vec::new(),
+            failure: None,
+            own_end: OwnEnd::None,
+        }
+    }
+
+    /// Sends a request to the instance.
+    pub(super) fn send(&mut self, request: Message, outstanding: Outstanding) {
+        let tag = self.matchtags.allot();
+        self.outstanding.insert(tag, outstanding);
+        self.messages.push(request.with_matchtag(tag));
+    }
+
+    /// Sends a request to the reaper. Returns its id.
+    pub(super) fn request(&mut self, request: Request) -> u32 {
+        self.last_reaper_request = self.last_reaper_request.wrapping_add(1);
+        let id = self.last_reaper_request;
+        self.effects.push(Effect::Request(id, request));
+        id
+    }
+
+    /// The identity of the journal for the job manager: it changes when records may have been lost.
+    pub(super) fn journal_identity(&self) -> String {
+        format!("{:032x}-{:032x}", self.journal.0, self.settings.boot.0)
+    }
+}
+
+/// A barrier: the job manager responds after it has committed everything that it received before.
+pub(super) fn barrier() -> Message {
+    Message::request(topic::job_manager::PING, "{}")
+}
