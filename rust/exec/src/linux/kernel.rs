@@ -28,7 +28,8 @@ pub(super) struct LinuxKernel {
     is_torn: bool,
     null: File,
     stack: ChildStack,
-    has_children_files: bool,
+    /// The kernel's list of the reaper's children, if it has such lists.
+    own_children: Option<File>,
     epoll: Rc<OwnedFd>,
     /// The descriptors of watched processes.
     watched: BTreeMap<Pid, OwnedFd>,
@@ -43,7 +44,7 @@ impl LinuxKernel {
             directory,
             null: File::options().read(true).write(true).open("/dev/null")?,
             stack: ChildStack::new(),
-            has_children_files: procfs::has_children_files(),
+            own_children: procfs::open_own_children(),
             epoll,
             watched: BTreeMap::new(),
         })
@@ -130,11 +131,11 @@ impl Kernel for LinuxKernel {
     }
 
     fn children(&mut self, parent: Option<Pid>) -> Vec<Pid> {
-        let parent = parent.unwrap_or_else(|| Pid(std::process::id()));
-        if self.has_children_files {
-            procfs::listed_children(parent)
-        } else {
-            procfs::searched_children(parent)
+        match (parent, &self.own_children) {
+            (None, Some(own)) => procfs::read_children(own),
+            (Some(parent), Some(_)) => procfs::listed_children(parent),
+            (None, None) => procfs::searched_children(Pid(std::process::id())),
+            (Some(parent), None) => procfs::searched_children(parent),
         }
     }
 

@@ -1,10 +1,14 @@
 //! Reads information on processes from `/proc`.
 
-use std::fs;
-use std::io::{self, Error, ErrorKind, Read};
+use std::fs::{self, File};
+use std::io::{self, Error, ErrorKind};
+use std::os::unix::fs::FileExt;
 
 use crate::kernel::ProcessInfo;
 use crate::types::{BootId, Pid, ProcessId};
+
+/// Bytes of a list of children in one read: the kernel returns about a page.
+const CHILDREN_BUFFER_BYTES: usize = 4096;
 
 /// A line of `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,30 +83,34 @@ pub(super) fn inspect(pid: Pid) -> Option<ProcessInfo> {
     Some(ProcessInfo { session, mark })
 }
 
-/// Whether the kernel lists the children of a process (`CONFIG_PROC_CHILDREN`).
-pub(super) fn has_children_files() -> bool {
-    fs::exists("/proc/thread-self/children").unwrap_or(false)
+/// Opens the list of this thread's children; `None` if the kernel has no such lists (`CONFIG_PROC_CHILDREN`).
+pub(super) fn open_own_children() -> Option<File> {
+    File::open("/proc/thread-self/children").ok()
+}
+
+/// Reads a list of children from its beginning. An open list is read as often as needed, without a look at the threads.
+pub(super) fn read_children(list: &File) -> Vec<Pid> {
+    let mut text = Vec::with_capacity(CHILDREN_BUFFER_BYTES);
+    let mut buffer = [0; CHILDREN_BUFFER_BYTES];
+    while let Ok(length) = list.read_at(&mut buffer, text.len() as u64)
+        && length > 0
+    {
+        text.extend_from_slice(buffer.get(..length).unwrap_or_default());
+    }
+    let pids = text.split(|byte| *byte == b' ').filter_map(number);
+    pids.filter_map(|pid| u32::try_from(pid).ok().map(Pid))
+        .collect()
 }
 
 /// Lists the children of a process from its threads' lists.
 pub(super) fn listed_children(parent: Pid) -> Vec<Pid> {
-    let mut children = Vec::new();
     let Ok(threads) = fs::read_dir(format!("/proc/{}/task", parent.0)) else {
-        return children;
+        return Vec::new();
     };
-    let mut text = String::new();
-    for thread in threads.flatten() {
-        text.clear();
-        let file = fs::File::open(thread.path().join("children"));
-        if file
-            .and_then(|mut file| file.read_to_string(&mut text))
-            .is_ok()
-        {
-            let pids = text.split_ascii_whitespace();
-            children.extend(pids.filter_map(|pid| pid.parse().ok().map(Pid)));
-        }
-    }
-    children
+    let lists = threads
+        .flatten()
+        .filter_map(|thread| File::open(thread.path().join("children")).ok());
+    lists.flat_map(|list| read_children(&list)).collect()
 }
 
 /// Lists the children of a process by a walk over all processes.
@@ -119,6 +127,8 @@ pub(super) fn searched_children(parent: Pid) -> Vec<Pid> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -134,18 +144,36 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_find_children_agree() {
-        let mut child = std::process::Command::new("cat")
-            .stdin(std::process::Stdio::piped())
-            .spawn()
-            .expect("cat starts");
-        let (this, pid) = (Pid(std::process::id()), Pid(child.id()));
-        assert!(searched_children(this).contains(&pid));
-        if has_children_files() {
-            assert!(listed_children(this).contains(&pid));
+    fn all_ways_to_find_children_agree() {
+        let this = Pid(std::process::id());
+        // The list of this thread: children of other tests are in those of others.
+        let own = open_own_children();
+        let mut children: Vec<_> = (0..800)
+            .map(|_| {
+                let mut command = std::process::Command::new("cat");
+                let command = command.stdin(std::process::Stdio::piped());
+                command.spawn().expect("cat starts")
+            })
+            .collect();
+        let is_found = |found: &[Pid]| {
+            let found: BTreeSet<_> = found.iter().copied().collect();
+            children
+                .iter()
+                .all(|child| found.contains(&Pid(child.id())))
+        };
+        assert!(is_found(&searched_children(this)));
+        if let Some(own) = &own {
+            assert!(is_found(&listed_children(this)));
+            assert!(is_found(&read_children(own)));
+            assert_eq!(read_children(own).len(), children.len());
         }
-        drop(child.stdin.take());
-        child.wait().expect("cat ends at the end of its input");
-        assert!(!searched_children(this).contains(&pid));
+        for child in &mut children {
+            drop(child.stdin.take());
+            child.wait().expect("cat ends at the end of its input");
+        }
+        if let Some(own) = &own {
+            assert_eq!(read_children(own), []);
+        }
+        assert!(!searched_children(this).contains(&Pid(children[0].id())));
     }
 }
