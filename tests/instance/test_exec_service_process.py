@@ -192,6 +192,19 @@ def test_a_lost_wait_status_is_an_exception(instance, exec_process, tmp_path):
     assert "the wait status of task 0 is lost: the reaper was killed" in reason(instance, job)
 
 
+def test_killed_reapers_are_not_left_as_zombies(instance, exec_process, tmp_path):
+    with exec_process(instance):
+        assert instance.lines("run", "echo", "first") == ["first"]
+        for _ in range(5):
+            reaper = reaper_of(tmp_path / "exec")
+            with os.fdopen(os.pidfd_open(reaper)) as pidfd:
+                os.kill(reaper, signal.SIGKILL)
+                assert select.select([pidfd], [], [], HANG_S)[0]
+            assert instance.lines("run", "echo", "more") == ["more"]
+            with pytest.raises(ProcessLookupError):
+                os.kill(reaper, 0)
+
+
 def test_a_cancelled_job_leaves_nothing(instance, exec_process, tmp_path):
     ready = tmp_path / "ready"
     os.mkfifo(ready)

@@ -59,8 +59,11 @@ def event_errors(names: list[str]) -> list[str]:
     # The status of a task can be lost: the job has an exception then.
     if "start" in known and "finish" not in known and "exception" not in names:
         errors.append("started, but has neither `finish` nor `exception`")
-    if ("alloc" in known) != ("free" in known):
-        errors.append("one of `alloc` and `free` without the other")
+    if "alloc" in known and "free" not in known:
+        errors.append("`alloc` without `free`")
+    # The scheduler may have allocated resources when the job had an exception already.
+    if "free" in known and "alloc" not in known and "exception" not in names:
+        errors.append("`free` without `alloc` or `exception`")
     return errors
 
 

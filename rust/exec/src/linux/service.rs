@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::{CString, OsStr};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
@@ -16,7 +17,7 @@ use penstock_idset::IdSet;
 use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
-use rustix::process::{geteuid, getrlimit, umask};
+use rustix::process::{Pid, PidfdFlags, geteuid, getrlimit, pidfd_open, umask};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::directory::{self, Directory, IfLocked};
@@ -299,6 +300,12 @@ impl Backoff {
     }
 }
 
+/// A reaper that this process has started.
+struct StartedReaper {
+    child: Child,
+    pidfd: OwnedFd,
+}
+
 struct EventLoop {
     options: ServiceOptions,
     /// The instance's socket.
@@ -311,7 +318,7 @@ struct EventLoop {
     broker: Option<Broker>,
     reaper: Option<Client>,
     /// Reapers that this process has started: its children.
-    reapers: Vec<Child>,
+    reapers: Vec<StartedReaper>,
     broker_backoff: Backoff,
     reaper_backoff: Backoff,
     /// Output to read when there is room for it.
@@ -364,9 +371,6 @@ impl EventLoop {
         if self.reaper.is_some() || !self.reaper_backoff.is_due() {
             return;
         }
-        // Ended reapers are children until they are waited for.
-        self.reapers
-            .retain_mut(|reaper| matches!(reaper.try_wait(), Ok(None)));
         match self.open_reaper() {
             Ok((client, hello)) => {
                 self.reaper = Some(client);
@@ -408,7 +412,7 @@ impl EventLoop {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),
         });
-        let mut fds = Vec::with_capacity(2);
+        let mut fds = Vec::with_capacity(2 + self.reapers.len());
         if let Some(broker) = &self.broker {
             let mut flags = PollFlags::IN;
             flags.set(PollFlags::OUT, !broker.unsent.is_empty());
@@ -416,6 +420,9 @@ impl EventLoop {
         }
         if let Some(reaper) = &self.reaper {
             fds.push(PollFd::new(reaper.stream(), PollFlags::IN));
+        }
+        for reaper in &self.reapers {
+            fds.push(PollFd::new(&reaper.pidfd, PollFlags::IN));
         }
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -425,8 +432,13 @@ impl EventLoop {
         let mut ready = fds.iter().map(|fd| fd.revents().intersects(ready));
         let is_broker_ready = self.broker.is_some() && ready.next() == Some(true);
         let is_reaper_ready = self.reaper.is_some() && ready.next() == Some(true);
-        drop(ready);
+        let has_reaper_ended = ready.any(|is_ready| is_ready);
         drop(fds);
+        if has_reaper_ended {
+            // Ended reapers are children until they are waited for.
+            self.reapers
+                .retain_mut(|reaper| matches!(reaper.child.try_wait(), Ok(None)));
+        }
         if is_reaper_ready {
             self.receive_from_reaper(service);
         }
@@ -626,7 +638,7 @@ impl EventLoop {
     }
 }
 
-fn start_reaper(program: &Path, directory: &Path) -> io::Result<Child> {
+fn start_reaper(program: &Path, directory: &Path) -> io::Result<StartedReaper> {
     let mut command = Command::new(program);
     command.arg("--directory").arg(directory);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -638,7 +650,8 @@ fn start_reaper(program: &Path, directory: &Path) -> io::Result<Child> {
         BufReader::new(output).read_line(&mut line)?;
     }
     if line == "listening\n" {
-        return Ok(child);
+        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+        return Ok(StartedReaper { child, pidfd });
     }
     let status = child.wait()?;
     Err(io::Error::other(format!("it ended with {status}")))
