@@ -44,6 +44,9 @@ WHOLE_LIFE = "submit validate depend priority alloc start finish release free cl
         ([*WHOLE_LIFE[:4], "free", "clean"], False),
         ([*WHOLE_LIFE[:6], *WHOLE_LIFE[7:]], False),
         ([*WHOLE_LIFE[:6], "exception", *WHOLE_LIFE[7:]], True),
+        ([*WHOLE_LIFE[:7], "reattached", *WHOLE_LIFE[7:]], True),
+        ([*WHOLE_LIFE[:5], "reattached", *WHOLE_LIFE[5:]], False),
+        ([*WHOLE_LIFE[:9], "reattached", "clean"], False),
         (WHOLE_LIFE[:-1], False),
     ],
 )

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 INACTIVE = 64
 # RFC 21: the events of a job's life in their order; some can be repeated.
-ORDER = ["submit", "validate", "depend", "priority", "alloc", "start", "reattached"]
-ORDER += ["finish", "release", "free", "clean"]
-REPEATED = {"priority", "reattached", "release"}
-WHOLE_LIFE = set(ORDER) - {"reattached"}
+ORDER = ["submit", "validate", "depend", "priority", "alloc", "start", "finish"]
+ORDER += ["release", "free", "clean"]
+REPEATED = {"priority", "release"}
+WHOLE_LIFE = set(ORDER)
 LOST_STATUS = "is lost: the reaper was killed"
 
 
@@ -59,6 +59,12 @@ def event_errors(names: list[str]) -> list[str]:
     # The status of a task can be lost: the job has an exception then.
     if "start" in known and "finish" not in known and "exception" not in names:
         errors.append("started, but has neither `finish` nor `exception`")
+    # A service takes a job over while it has the job's resources, also after `finish`.
+    before_start = names[: names.index("start")] if "start" in names else names
+    if "reattached" in before_start and "exception" not in before_start:
+        errors.append("`reattached` before `start`")
+    if "free" in names and "reattached" in names[names.index("free") :]:
+        errors.append("`reattached` after `free`")
     if "alloc" in known and "free" not in known:
         errors.append("`alloc` without `free`")
     # The scheduler may have allocated resources when the job had an exception already.
@@ -134,7 +140,8 @@ class Audit:
         if exceptions:
             self._report(job, f"{plan.fate}: has exceptions: {exceptions}")
             return
-        if plan.is_cancelled and plan.fate is not Fate.CANCELLED_AT_ONCE:
+        # The test cancels no running job whose submission was not acknowledged.
+        if plan.fate in {Fate.CANCELLED_RUNNING, Fate.CANCELLED_PENDING} and job in self.submitted:
             self._report(job, "was cancelled, but has no exception")
         if ranks != list(range(plan.ntasks)):
             self._report(job, f"expected {plan.ntasks} tasks, ran {lines}")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 CORES = 12
 MAX_GATED_JOBS = 6
+DESCENDANT_SHARE = 0.5
 # The greatest number of acknowledged jobs that have not started.
 MAX_BACKLOG_JOBS = 40
 # The greatest number of tasks that start between two kills.
@@ -102,7 +103,9 @@ class Campaign:
         self._max_delay_s = max_delay_s
         self._clients = clients
         self._site = Site(directory, CORES)
-        self._workload = Workload(directory, MAX_GATED_JOBS)
+        # The next reaper does not find the descendants of tasks of a killed one.
+        descendant_share = 0.0 if kills.get(Target.REAPER) else DESCENDANT_SHARE
+        self._workload = Workload(directory, MAX_GATED_JOBS, descendant_share)
         self._bell = os.open(self._workload.bell, os.O_RDWR | os.O_NONBLOCK)
         self._site.watch(self._ring)
         self._backlog = threading.Semaphore(MAX_BACKLOG_JOBS)
@@ -178,6 +181,7 @@ class Campaign:
         if plan.gate is not None:
             for _ in range(PHASES):
                 plan.gate.open_phase()
+            self._workload.retire(plan)
 
     def _cancel_jobs(self) -> None:
         """Cancels the queued jobs, each until that is acknowledged."""
@@ -195,6 +199,7 @@ class Campaign:
                             self._report.errors.append(f"job {job}: cancel: {response.errors}")
                         if not plan.is_expected_to_start:
                             self._backlog.release()
+                        self._workload.retire(plan)
                         item, attempts = self._cancels.get(), 0
             except NoInstanceError:
                 continue
@@ -243,6 +248,7 @@ class Campaign:
                 assert plan.gate is not None
                 for _ in range(PHASES):
                     plan.gate.open_phase()
+                self._workload.retire(plan)
 
     def _describe(self) -> str:
         with self._lock:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -47,6 +48,7 @@ IGNORE_SIGTERM = "trap '' TERM\n"
 PHASES = 3
 SIGNALS = (1, 2, 9, 10, 12, 13, 14, 15)
 LONG_LINE_BYTES = 100_000
+MAX_RETIRED_GATES = 200
 # The lifetime of a gated job, in kills.
 MAX_LIFE_KILLS = 6
 
@@ -131,9 +133,11 @@ class Workload:
     Args:
         directory: For the ledger, the bell and the gates.
         max_gated: The greatest number of gated jobs at a time.
+        descendant_share: The share of gated jobs that leave a descendant.
     """
 
-    def __init__(self, directory: Path, max_gated: int) -> None:
+    def __init__(self, directory: Path, max_gated: int, descendant_share: float) -> None:
+        self._descendant_share = descendant_share
         self.ledger = directory / "ledger"
         self.ledger.touch()
         self.bell = directory / "bell"
@@ -144,16 +148,22 @@ class Workload:
         self._max_gated = max_gated
         self._lock = threading.Lock()
         self._gated = 0
+        self._retired: deque[Gate] = deque()
         self._last_token = 0
         # In the environment or the arguments of every process of a job.
         self.mark = f"mark-of-{directory}"
 
-    def end_gated(self, plan: PlannedJob) -> None:
-        """Closes the gate of a job, so that another gated job may be drawn."""
+    def retire(self, plan: PlannedJob) -> None:
+        """Lets another gated job be drawn in place of this one, which is about to end.
+
+        Its task may not have opened the gate yet: only gates of much earlier jobs are closed.
+        """
         if plan.gate is not None:
-            plan.gate.close()
             with self._lock:
                 self._gated -= 1
+                self._retired.append(plan.gate)
+                if len(self._retired) > MAX_RETIRED_GATES:
+                    self._retired.popleft().close()
 
     def draw(self, random: Random) -> PlannedJob:
         """Draws a job."""
@@ -185,7 +195,7 @@ class Workload:
         if is_gated:
             gate = Gate(self._directory / f"gate-{token}")
             environment["GATE"] = str(self._directory / f"gate-{token}")
-            script += LEAVE_DESCENDANT if random.random() < 0.5 else ""
+            script += LEAVE_DESCENDANT if random.random() < self._descendant_share else ""
             script += IGNORE_SIGTERM if random.random() < 0.2 else ""
             script += PASS_GATE
         if random.random() < 0.3:
