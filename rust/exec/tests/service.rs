@@ -5,7 +5,7 @@ mod virtual_kernel;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::CString;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use penstock_exec::log::LogContents;
@@ -186,6 +186,33 @@ impl World {
         world.connect();
         world.run();
         world
+    }
+
+    /// A world in which job 1 has one task, which is running.
+    fn with_running_job() -> Self {
+        let mut world = Self::new();
+        submit(&mut world, 1, 1);
+        world.run();
+        world
+    }
+
+    fn service(&self) -> &Service {
+        self.service.as_ref().expect("it runs")
+    }
+
+    fn service_mut(&mut self) -> &mut Service {
+        self.service.as_mut().expect("it runs")
+    }
+
+    fn finish_write(&mut self, result: io::Result<()>) {
+        let now = self.now;
+        self.service_mut().finish_write(result, now);
+    }
+
+    /// Delivers the first message to the service without carrying out what follows.
+    fn deliver_one_to_service(&mut self) {
+        let message = self.to_service.pop_front().expect("one is under way");
+        self.service_mut().handle(&message);
     }
 
     // --- the job manager
@@ -565,20 +592,17 @@ impl World {
                 if let Effect::Append(records) = effect {
                     self.torn = records[..records.len() / 2].to_vec();
                 }
-                let service = self.service.as_mut().expect("it runs");
-                service.finish_write(Err(ErrorKind::StorageFull.into()), self.now);
+                self.finish_write(Err(ErrorKind::StorageFull.into()));
             }
             Effect::Append(records) => {
                 self.torn.clear();
                 self.journal.extend(records);
-                let service = self.service.as_mut().expect("it runs");
-                service.finish_write(Ok(()), self.now);
+                self.finish_write(Ok(()));
             }
             Effect::Rewrite(contents) => {
                 self.torn.clear();
                 self.journal = contents;
-                let service = self.service.as_mut().expect("it runs");
-                service.finish_write(Ok(()), self.now);
+                self.finish_write(Ok(()));
             }
             Effect::Request(id, request) => {
                 let connection = ConnectionId(self.connection);
@@ -606,7 +630,7 @@ impl World {
                     let offset = usize::try_from(offset).expect("small");
                     Chunk::Data(file[offset..].to_vec())
                 });
-                let service = self.service.as_mut().expect("it runs");
+                let service = self.service_mut();
                 service.take_output_chunk(reader, chunk);
             }
         }
@@ -830,7 +854,7 @@ fn a_job_is_started_finished_released_and_forgotten() {
             .is_empty()
     );
     assert!(world.kernel.log().jobs.is_empty());
-    assert_eq!(world.service.expect("it runs").jobs(), 0);
+    assert_eq!(world.service().jobs(), 0);
 }
 
 #[test]
@@ -868,9 +892,7 @@ fn a_killed_service_reattaches_and_reports_what_has_ended_meanwhile() {
 
 #[test]
 fn an_instance_that_comes_back_learns_what_has_ended_meanwhile() {
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
+    let mut world = World::with_running_job();
     world.lose_connection();
     world.end_process(0, exited(2));
     world.run();
@@ -883,9 +905,7 @@ fn an_instance_that_comes_back_learns_what_has_ended_meanwhile() {
 
 #[test]
 fn a_release_that_was_lost_is_repeated() {
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
+    let mut world = World::with_running_job();
     world.end_process(0, exited(2));
     while world.deliver_from_reaper() {}
     // `finish` and `release` are under way.
@@ -902,9 +922,7 @@ fn a_release_that_was_lost_is_repeated() {
 
 #[test]
 fn jobs_are_forgotten_after_an_acknowledgement_was_lost() {
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
+    let mut world = World::with_running_job();
     world.end_process(0, exited(0));
     while world.deliver_from_reaper() || world.deliver_to_manager() {}
     assert!(world.job(1).is_released);
@@ -915,24 +933,22 @@ fn jobs_are_forgotten_after_an_acknowledgement_was_lost() {
     world.end_process(0, exited(0));
     world.run();
     assert!(world.job(2).is_released);
-    assert_eq!(world.service.as_ref().expect("it runs").jobs(), 0);
+    assert_eq!(world.service().jobs(), 0);
     assert!(world.kernel.log().jobs.is_empty());
 }
 
 #[test]
 fn a_job_that_the_instance_does_not_ask_for_is_forgotten_when_it_has_ended() {
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
+    let mut world = World::with_running_job();
     world.lose_connection();
     world.job_mut(1).is_released = true;
     world.connect();
     world.run();
-    assert_eq!(world.service.as_ref().expect("it runs").jobs(), 1);
+    assert_eq!(world.service().jobs(), 1);
     assert_eq!(world.kernel.processes.len(), 1, "it is left alone");
     world.end_process(0, exited(0));
     world.run();
-    assert_eq!(world.service.as_ref().expect("it runs").jobs(), 0);
+    assert_eq!(world.service().jobs(), 0);
     let journal = JournalContents::decode(&world.journal).expect("valid");
     assert!(journal.jobs.is_empty(), "{journal:?}");
     assert!(world.kernel.log().jobs.is_empty());
@@ -940,9 +956,7 @@ fn a_job_that_the_instance_does_not_ask_for_is_forgotten_when_it_has_ended() {
 
 #[test]
 fn a_task_that_the_reaper_has_lost_is_not_started_again() {
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
+    let mut world = World::with_running_job();
     world.crash_reaper();
     world.kernel.log.clear();
     world.run();
@@ -954,8 +968,7 @@ fn a_task_that_the_reaper_has_lost_is_not_started_again() {
 fn an_intent_that_the_reaper_does_not_know_is_carried_out() {
     let mut world = World::new();
     submit(&mut world, 1, 2);
-    let start = world.to_service.pop_front().expect("the start request");
-    world.service.as_mut().expect("it runs").handle(&start);
+    world.deliver_one_to_service();
     // Only the journal is written.
     world.crash_service(1, 0);
     let journal = JournalContents::decode(&world.journal).expect("valid");
@@ -970,8 +983,7 @@ fn an_intent_that_the_reaper_does_not_know_is_carried_out() {
 fn a_cancelled_job_that_only_the_journal_knows_is_not_started() {
     let mut world = World::new();
     submit(&mut world, 1, 1);
-    let start = world.to_service.pop_front().expect("the start request");
-    world.service.as_mut().expect("it runs").handle(&start);
+    world.deliver_one_to_service();
     world.crash_service(1, 0);
     world.cancel(1);
     // The reaper's list is there before the start request, and that before the exception.
@@ -987,8 +999,7 @@ fn a_cancelled_job_that_only_the_journal_knows_is_not_started() {
 fn a_job_that_a_killed_service_has_not_recorded_is_started_by_the_next_one() {
     let mut world = World::new();
     submit(&mut world, 1, 1);
-    let start = world.to_service.pop_front().expect("the start request");
-    world.service.as_mut().expect("it runs").handle(&start);
+    world.deliver_one_to_service();
     world.crash_service(0, 3);
     world.restart();
     assert_eq!(world.answers(1), ["start"]);
@@ -1005,8 +1016,7 @@ fn a_job_without_a_record_in_another_journal_is_not_started_a_second_time() {
     for reboots in [false, true] {
         let mut world = World::new();
         submit(&mut world, 1, 1);
-        let start = world.to_service.pop_front().expect("the start request");
-        world.service.as_mut().expect("it runs").handle(&start);
+        world.deliver_one_to_service();
         world.crash_service(0, 3);
         if reboots {
             world.reaper = None;
@@ -1067,9 +1077,7 @@ fn after_a_reboot_an_exception_says_so() {
 
 #[test]
 fn the_status_of_a_task_whose_reaper_was_killed_is_not_invented() {
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
+    let mut world = World::with_running_job();
     world.crash_reaper();
     world.connect_reaper();
     world.end_process(0, exited(0));
@@ -1081,9 +1089,7 @@ fn the_status_of_a_task_whose_reaper_was_killed_is_not_invented() {
 
 #[test]
 fn a_cancelled_job_gets_sigterm_and_what_is_left_sigkill() {
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
+    let mut world = World::with_running_job();
     world.fork(0);
     world.cancel(1);
     world.run();
@@ -1094,9 +1100,7 @@ fn a_cancelled_job_gets_sigterm_and_what_is_left_sigkill() {
 
 #[test]
 fn the_wait_status_of_an_exception_is_that_of_its_job() {
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
+    let mut world = World::with_running_job();
     world.job_mut(1).is_cancelled = true;
     let payload = json!({"id": 1, "type": "cancel", "severity": 0, "wait_status": 9}).to_string();
     let event = Message::event("job-exception", &payload, 1);
@@ -1110,9 +1114,7 @@ fn the_wait_status_of_an_exception_is_that_of_its_job() {
 fn a_lost_kill_is_repeated() {
     let is_kill =
         |(_, _, request): &(ConnectionId, u32, Request)| matches!(request, Request::Kill(_));
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
+    let mut world = World::with_running_job();
     world.cancel(1);
     while world.deliver_to_service() {}
     // The task ignores SIGTERM.
@@ -1134,9 +1136,10 @@ fn a_lost_kill_is_repeated() {
 fn the_first_error_of_a_registration_is_reported() {
     let mut world = World::new();
     world.lose_connection();
-    let service = world.service.as_mut().expect("it runs");
+    let now = world.now;
+    let service = world.service_mut();
     service.register();
-    service.settle(world.now);
+    service.settle(now);
     let errors = [(17, "it is taken"), (0, ""), (1, "it is not yours")].into_iter();
     for (effect, (errnum, text)) in service.drain().into_iter().zip(errors) {
         if let Effect::Send(request) = effect {
@@ -1150,9 +1153,7 @@ fn the_first_error_of_a_registration_is_reported() {
 
 #[test]
 fn a_job_that_the_reaper_cannot_forget_is_killed_and_forgotten() {
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
+    let mut world = World::with_running_job();
     world.end_process(0, exited(0));
     while world.to_reaper.is_empty() {
         assert!(
@@ -1327,7 +1328,7 @@ fn what_is_not_supported_is_rejected() {
         let note = &world.job(1).notes[0];
         assert!(note.contains(text), "{note}");
         assert!(world.kernel.spawned.is_empty());
-        assert_eq!(world.service.expect("it runs").jobs(), 0);
+        assert_eq!(world.service().jobs(), 0);
     }
     let mut world = World::new();
     let mut start = json!({
@@ -1586,10 +1587,8 @@ fn output_templates_are_filled_in() {
 
 #[test]
 fn a_job_that_writes_too_much_is_ended() {
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
-    let service = world.service.as_mut().expect("it runs");
+    let mut world = World::with_running_job();
+    let service = world.service_mut();
     service.take_output_size(JobId::new(1), 1000);
     service.take_output_size(JobId::new(1), 1001);
     world.run();
@@ -1622,9 +1621,7 @@ fn tasks_on_released_targets_end_and_do_not_count() {
 
 #[test]
 fn a_replaced_service_ends_its_jobs_without_further_responses() {
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
+    let mut world = World::with_running_job();
     let replaced = World::request("job-exec.replaced", &json!({"service": "other"}));
     world.to_service.push_back(replaced);
     world.run();
@@ -1640,17 +1637,13 @@ fn a_replaced_service_ends_its_jobs_without_further_responses() {
 
 #[test]
 fn output_is_followed_to_the_end_of_its_job() {
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
+    let mut world = World::with_running_job();
     let file = world.files.entry((1, "stdout")).or_default();
     file.extend_from_slice(b"one");
     let output = World::request("job-exec.output", &json!({"id": 1, "follow": true}));
     let flags = output.flags | flags::STREAMING;
     world
-        .service
-        .as_mut()
-        .expect("it runs")
+        .service_mut()
         .handle(&output.with_flags(flags).with_matchtag(9));
     let mut texts = Vec::new();
     let collect = |world: &mut World, texts: &mut Vec<Value>| {
@@ -1685,14 +1678,13 @@ fn output_is_followed_to_the_end_of_its_job() {
 
 #[test]
 fn settings_are_changed_at_run_time() {
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
+    let mut world = World::with_running_job();
     let reload = |world: &mut World, payload: &Value| {
         let request = World::request("job-exec.config-reload", payload);
-        let service = world.service.as_mut().expect("it runs");
+        let now = world.now;
+        let service = world.service_mut();
         service.handle(&request.with_matchtag(7));
-        service.settle(world.now);
+        service.settle(now);
         let effects = service.drain();
         let is_measured = effects.contains(&Effect::MeasureOutput(JobId::new(1)));
         let response = effects.into_iter().find_map(|effect| match effect {
@@ -1721,11 +1713,7 @@ fn settings_are_changed_at_run_time() {
     let valid = (0, String::new(), true);
     let settings = json!({"kill-timeout": 1.5, "output-limit": 100, "later": []});
     assert_eq!(reload(&mut world, &settings), valid);
-    world
-        .service
-        .as_mut()
-        .expect("it runs")
-        .take_output_size(JobId::new(1), 101);
+    world.service_mut().take_output_size(JobId::new(1), 101);
     let is_kill =
         |(_, _, request): &(ConnectionId, u32, Request)| matches!(request, Request::Kill(_));
     world.turn_service();
@@ -1750,7 +1738,7 @@ fn a_service_of_no_use_ends_and_the_next_one_reports() {
     submit(&mut world, 1, 1);
     submit(&mut world, 2, 1);
     world.run();
-    let is_finished = |world: &World| world.service.as_ref().expect("it runs").is_finished();
+    let is_finished = |world: &World| world.service().is_finished();
     world.end_process(0, exited(3));
     while world.deliver_from_reaper() {}
     world.lose_connection();
@@ -1793,7 +1781,7 @@ fn a_reaper_with_a_process_of_an_ended_job_delays_the_end_of_the_service() {
         .from_reaper
         .push_back((to, ReaperMessage::Events(vec![empty])));
     world.run();
-    assert!(world.service.as_ref().expect("it runs").is_finished());
+    assert!(world.service().is_finished());
 }
 
 #[test]
@@ -1817,7 +1805,7 @@ fn a_name_that_is_taken_is_free_at_another_attempt() {
     assert!(!service.is_finished());
     world.connect();
     world.run();
-    let service = world.service.as_ref().expect("it runs");
+    let service = world.service();
     assert!(service.is_synchronized() && service.failure().is_none());
 }
 
@@ -1870,9 +1858,7 @@ fn running_jobs_end_and_are_cancelled_while_the_journal_cannot_be_written() {
 
 #[test]
 fn a_job_is_forgotten_by_the_journal_first() {
-    let mut world = World::new();
-    submit(&mut world, 1, 1);
-    world.run();
+    let mut world = World::with_running_job();
     world.is_journal_full = true;
     world.end_process(0, exited(0));
     world.run();
@@ -1960,7 +1946,7 @@ fn a_service_does_not_end_before_its_journal_is_written() {
     world.run();
     world.lose_connection();
     world.run();
-    let is_finished = |world: &World| world.service.as_ref().expect("it runs").is_finished();
+    let is_finished = |world: &World| world.service().is_finished();
     assert!(!is_finished(&world));
     world.is_journal_full = false;
     world.advance(1.0);
@@ -2136,8 +2122,7 @@ fn the_tasks_of_a_journalled_intent_get_the_environment_of_a_new_pmix_server() {
     submit_pmix(&mut world, 1);
     world.deliver_to_service();
     world.deliver_to_manager();
-    let response = world.to_service.pop_front().expect("the environment");
-    world.service.as_mut().expect("it runs").handle(&response);
+    world.deliver_one_to_service();
     // Only the journal is written.
     world.crash_service(1, 0);
     world.restart();
