@@ -12,6 +12,8 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 pub struct Client {
     stream: UnixStream,
     decoder: FrameDecoder,
+    /// Holds the bytes of one read.
+    buffer: Vec<u8>,
     hello: Hello,
     last_id: u32,
 }
@@ -25,12 +27,13 @@ impl Client {
     pub fn connect(directory: &Path) -> io::Result<Self> {
         let mut stream = linux::connect(directory)?;
         let mut decoder = FrameDecoder::default();
+        let mut buffer = vec![0; READ_BUFFER_BYTES];
         let mut frame = Vec::new();
         Request::Hello { version: VERSION }
             .encode(0, &mut frame)
             .map_err(io::Error::other)?;
         stream.write_all(&frame)?;
-        let hello = match receive(&mut stream, &mut decoder)? {
+        let hello = match receive(&mut stream, &mut decoder, &mut buffer)? {
             Message::Hello(hello) if hello.version == VERSION => hello,
             Message::Hello(hello) => {
                 let found = hello.version;
@@ -39,13 +42,14 @@ impl Client {
             }
             _ => return Err(io::Error::other("the reaper did not say hello")),
         };
-        match receive(&mut stream, &mut decoder)? {
+        match receive(&mut stream, &mut decoder, &mut buffer)? {
             Message::Done { id: 0, errno: 0 } => {}
             _ => return Err(io::Error::other("the reaper did not accept hello")),
         }
         Ok(Self {
             stream,
             decoder,
+            buffer,
             hello,
             last_id: 0,
         })
@@ -90,7 +94,7 @@ impl Client {
     ///
     /// Fails if the connection is lost, or if a message is malformed.
     pub fn receive(&mut self) -> io::Result<Message> {
-        receive(&mut self.stream, &mut self.decoder)
+        receive(&mut self.stream, &mut self.decoder, &mut self.buffer)
     }
 
     /// Reads once, and returns the messages that have arrived: none if the rest of a message is still to come.
@@ -99,12 +103,12 @@ impl Client {
     ///
     /// As [`receive`](Self::receive).
     pub fn receive_available(&mut self) -> io::Result<Vec<Message>> {
-        let mut bytes = vec![0; READ_BUFFER_BYTES];
-        let length = self.stream.read(&mut bytes)?;
+        let length = self.stream.read(&mut self.buffer)?;
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.decoder.push(bytes.get(..length).unwrap_or_default());
+        let bytes = self.buffer.get(..length).unwrap_or_default();
+        self.decoder.push(bytes);
         let mut messages = Vec::new();
         while let Some(payload) = self.decoder.next_payload().map_err(io::Error::other)? {
             messages.push(decode(payload)?);
@@ -117,16 +121,19 @@ fn decode(payload: &[u8]) -> io::Result<Message> {
     Message::decode(payload).map_err(io::Error::other)
 }
 
-fn receive(stream: &mut UnixStream, decoder: &mut FrameDecoder) -> io::Result<Message> {
-    let mut bytes = vec![0; READ_BUFFER_BYTES];
+fn receive(
+    stream: &mut UnixStream,
+    decoder: &mut FrameDecoder,
+    buffer: &mut [u8],
+) -> io::Result<Message> {
     loop {
         if let Some(payload) = decoder.next_payload().map_err(io::Error::other)? {
             return decode(payload);
         }
-        let length = stream.read(&mut bytes)?;
+        let length = stream.read(buffer)?;
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        decoder.push(bytes.get(..length).unwrap_or_default());
+        decoder.push(buffer.get(..length).unwrap_or_default());
     }
 }

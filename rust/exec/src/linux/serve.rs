@@ -117,6 +117,7 @@ fn start(
         kernel,
         reaper,
         connections: BTreeMap::new(),
+        buffer: vec![0; READ_BUFFER_BYTES],
         next_connection: FIRST_CONNECTION_TOKEN,
         idle_timeout,
         idle_since: None,
@@ -135,6 +136,8 @@ struct EventLoop {
     kernel: LinuxKernel,
     reaper: Reaper,
     connections: BTreeMap<ConnectionId, Connection>,
+    /// Holds the bytes of one read.
+    buffer: Vec<u8>,
     next_connection: u64,
     idle_timeout: Option<Duration>,
     idle_since: Option<Instant>,
@@ -291,8 +294,7 @@ impl EventLoop {
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(false);
         };
-        let mut bytes = vec![0; READ_BUFFER_BYTES];
-        let length = match connection.stream.read(&mut bytes) {
+        let length = match connection.stream.read(&mut self.buffer) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(length) => length,
             Err(error) if is_temporary(&error) => return Ok(false),
@@ -300,7 +302,7 @@ impl EventLoop {
         };
         connection
             .decoder
-            .push(bytes.get(..length).unwrap_or_default());
+            .push(self.buffer.get(..length).unwrap_or_default());
         let mut requests = Vec::new();
         while let Some(payload) = connection
             .decoder

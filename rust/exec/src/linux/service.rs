@@ -225,6 +225,8 @@ struct Broker {
     stream: UnixStream,
     decoder: Decoder,
     unsent: Vec<u8>,
+    /// Holds the bytes of one read.
+    buffer: Vec<u8>,
 }
 
 impl Broker {
@@ -233,12 +235,12 @@ impl Broker {
             stream,
             decoder: Decoder::new(DEFAULT_MAX_FRAME),
             unsent: Vec::new(),
+            buffer: vec![0; READ_BUFFER_BYTES],
         }
     }
 
     fn receive(&mut self, messages: &mut Vec<Message>) -> io::Result<()> {
-        let mut bytes = vec![0; READ_BUFFER_BYTES];
-        let length = match self.stream.read(&mut bytes) {
+        let length = match self.stream.read(&mut self.buffer) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(length) => length,
             Err(error) if is_temporary(&error) => return Ok(()),
@@ -246,7 +248,7 @@ impl Broker {
         };
         let start = messages.len();
         self.decoder
-            .feed(bytes.get(..length).unwrap_or_default(), messages)
+            .feed(self.buffer.get(..length).unwrap_or_default(), messages)
             .map_err(io::Error::other)?;
         for message in messages.iter_mut().skip(start) {
             message.normalise().map_err(io::Error::other)?;
