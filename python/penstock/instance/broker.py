@@ -33,6 +33,8 @@ READ_SIZE = WRITE_SIZE = 256 * 1024
 BACKPRESSURE_BYTES = 1024 * 1024
 # A client with more unread bytes is disconnected.
 MAX_UNSENT_BYTES = 256 * 1024 * 1024
+# Services within the daemon exchange messages this often before what they say to others is committed.
+MAX_EXCHANGES = 16
 # Seconds in which clients get the last responses of an instance that ends.
 SEND_TIMEOUT_S = 1.0
 
@@ -44,7 +46,7 @@ class Service(Protocol):
         """Takes messages in. Responses are posted to the broker, now or later."""
 
     def settle(self, now: float) -> None:
-        """Ends a round: commits what must be durable, then posts the responses that wait for it."""
+        """Ends an exchange: posts what the messages that were delivered have led to."""
 
 
 @dataclass
@@ -54,7 +56,16 @@ class _Attached:
     service: Service
     on_failure: Callable[[], None] | None
     fatal: tuple[type[Exception], ...]
+    transient: bool
     failed: bool = False
+
+
+@dataclass(frozen=True)
+class _Store:
+    """How to commit, and the peer whose changes that makes durable; by default there is no store."""
+
+    peer: int = 0
+    commit: Callable[[], None] = lambda: None
 
 
 class Broker:
@@ -98,6 +109,9 @@ class Broker:
         self._watchers: list[Callable[[dict[str, bytes]], None]] = []
         self._sockets: dict[int, _SocketPeer] = {}
         self._rounds: deque[tuple[int, Batch]] = deque()
+        self._store = _Store()
+        # Connections with queued messages that may tell what is not committed.
+        self._held: set[_SocketPeer] = set()
         self._wake = trio.Event()
         self._next = 1
 
@@ -110,6 +124,7 @@ class Broker:
         names: Iterable[str] = (),
         on_failure: Callable[[], None] | None = None,
         fatal: tuple[type[Exception], ...] = (),
+        transient: bool = False,
     ) -> int:
         """Adds an in-process service, with the owner's credentials, and registers its names.
 
@@ -122,17 +137,28 @@ class Broker:
             names: the first words of the topics that it serves.
             on_failure: called when the service has failed, such as to restart it.
             fatal: exceptions that are not contained and end the instance.
+            transient: whether all that the service does with a message is in memory, and in the
+                messages that it posts. Others are given only what the store has committed.
 
         Returns:
             The peer's number, with which it posts.
         """
         peer = self._number()
         self._add_peer(peer, self.owner, ROLE_OWNER | ROLE_LOCAL)
-        self._services[peer] = _Attached(service, on_failure, fatal)
+        self._services[peer] = _Attached(service, on_failure, fatal, transient)
         for name in names:
             if self.add_service(name, peer):
                 raise ValueError(f"service `{name}` is registered already")
         return peer
+
+    def set_store(self, peer: int, commit: Callable[[], None]) -> None:
+        """Sets how to make durable what messages tell.
+
+        Args:
+            peer: the service that writes to the store. When it has failed, nothing is committed.
+            commit: makes its changes durable. What it raises ends the instance.
+        """
+        self._store = _Store(peer, commit)
 
     def detach(self, peer: int) -> None:
         """Removes an in-process service; the services that it used are sent its disconnect."""
@@ -244,11 +270,54 @@ class Broker:
             await trio.lowlevel.checkpoint()
 
     def run_round(self) -> bool:
-        """Routes the posted messages, then settles the services.
+        """Routes the posted messages and settles the services, until they post nothing more.
+
+        What services say to each other in a round is committed once, at its end: connections write
+        only then, as they run when this returns.
 
         Returns:
-            Whether there is more to route: messages that services posted while settling.
+            Whether there is more to route.
         """
+        for _ in range(MAX_EXCHANGES):
+            self._exchange()
+            if not self._rounds:
+                break
+        if self._held:
+            self.commit()
+        return bool(self._rounds)
+
+    def commit(self) -> None:
+        """Commits what the messages of this round tell.
+
+        If that fails, none of them is sent: the clients that were to get one are disconnected.
+        """
+        try:
+            self._store.commit()
+        except BaseException:
+            self._discard_held()
+            raise
+        self._held.clear()
+
+    def _abandon_store(self) -> None:
+        """Sends nothing that the failed service has posted, as its changes are not committed."""
+        rounds, self._rounds = self._rounds, deque()
+        for peer, batch in rounds:
+            if peer != self._store.peer:
+                self._rounds.append((peer, batch))
+                continue
+            for receiver, _ in self._router.route(peer, batch):
+                if receiver in self._sockets:
+                    self._held.add(self._sockets[receiver])
+        self._discard_held()
+        self._store = _Store()
+
+    def _discard_held(self) -> None:
+        for remote in self._held:
+            remote.discard()
+        self._held.clear()
+
+    def _exchange(self) -> None:
+        """Routes the posted messages, then settles the services."""
         while self._rounds:
             peer, batch = self._rounds.popleft()
             try:
@@ -267,7 +336,6 @@ class Broker:
                     raise
                 except FAULTS:
                     self._fail(attached)
-        return bool(self._rounds)
 
     async def send_posted(self) -> None:
         """Returns when the posted messages have been sent, except to clients that do not read."""
@@ -290,18 +358,21 @@ class Broker:
         if attached.failed:
             self._reject(peer, batch)
             return
+        if not attached.transient:
+            self.commit()
         try:
             attached.service.deliver(batch)
         except attached.fatal:
             raise
         except FAULTS:
+            self._fail(attached)
             # `deliver` answers none of a batch's requests before it has taken all of them.
             self._reject(peer, batch)
-            self._fail(attached)
 
     def _send(self, peer: int, remote: _SocketPeer, batch: Batch) -> None:
         try:
             remote.send(batch)
+            self._held.add(remote)
         except FAULTS:
             log.exception("cannot send to pid %d", remote.pid)
             self._disconnect(peer)
@@ -319,6 +390,8 @@ class Broker:
         """Marks a service as failed while the exception that has left it is handled."""
         log.exception("service %s has failed", type(attached.service).__name__)
         attached.failed = True
+        if attached is self._services.get(self._store.peer):
+            self._abandon_store()
         if attached.on_failure is not None:
             attached.on_failure()
 
@@ -451,6 +524,11 @@ class _SocketPeer:
         """Bytes that the client has not read."""
         return len(self._unsent) + self._sending
 
+    def discard(self) -> None:
+        """Disconnects the client; what is queued is not sent."""
+        self._unsent.clear()
+        self.scope.cancel()
+
     def send(self, batch: Batch) -> None:
         """Queues messages; disconnects a client that leaves too many bytes unread."""
         if self.scope.cancel_called:
@@ -460,8 +538,7 @@ class _SocketPeer:
             log.warning(
                 "closing the connection of pid %d: it leaves %d bytes unread", self.pid, self.unsent
             )
-            self._unsent.clear()
-            self.scope.cancel()
+            self.discard()
             return
         self._unsent += batch.encode_cbor() if self.cbor else batch.encode()
         self._wake.set()

@@ -236,7 +236,7 @@ class Instance:
             trio.open_nursery() as nursery,
         ):
             self._supervise(nursery, "broker", self._broker.pump, fatal=(StoreError,))
-            self._supervise(nursery, "job manager", self._jobs.run)
+            self._supervise(nursery, "job manager", self._jobs.run, fatal=(StoreError,))
             self._supervise(nursery, "hooks", self._hooks.run)
             self._supervise(nursery, "PMIx servers", self._pmix.run)
             for service in (self._control, self._hooks, self._log, self._pmix):

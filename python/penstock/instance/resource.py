@@ -54,7 +54,7 @@ class ResourceService:
             check_growth=check_growth,
         )
         check_growth(self._module.resources)
-        self.peer = broker.attach(self, names=self.NAMES)
+        self.peer = broker.attach(self, names=self.NAMES, transient=True)
         # The job manager knows from the start what may be allocated.
         self.settle(self._broker.clock.now())
 
@@ -68,7 +68,7 @@ class ResourceService:
         self._module.handle(batch, self._broker.clock.now())
 
     def settle(self, now: float) -> None:
-        """Posts the responses: the job manager, settled before, has committed what they say."""
+        """Posts the responses. What they tell is in the store's open transaction."""
         self._broker.post(self.peer, self._module.flush())
         for line in self._module.take_log():
             log.warning("%s", line)

@@ -47,14 +47,21 @@ class Restarts:
         broker: the broker.
         service: the service.
         names: the first words of the topics that it serves.
+        transient: as for `Broker.attach`.
     """
 
     def __init__(
-        self, broker: Broker, service: RestartedService, names: Iterable[str] = ()
+        self,
+        broker: Broker,
+        service: RestartedService,
+        names: Iterable[str] = (),
+        *,
+        transient: bool = False,
     ) -> None:
         self._broker = broker
         self._service = service
         self._names = tuple(names)
+        self._transient = transient
         self._failed = trio.Event()
 
     @property
@@ -69,8 +76,12 @@ class Restarts:
     def start(self) -> None:
         """Attaches the service and starts it."""
         self._failed = trio.Event()
-        attach = self._broker.attach
-        self._service.peer = attach(self._service, names=self._names, on_failure=self.fail)
+        self._service.peer = self._broker.attach(
+            self._service,
+            names=self._names,
+            on_failure=self.fail,
+            transient=self._transient,
+        )
         self._service.restart()
 
     async def run(self) -> None:

@@ -25,6 +25,10 @@ T = TypeVar("T")
 
 log = logging.getLogger("penstock")
 
+# What services within the daemon have said to each other is committed after this time, if no message to
+# a client has caused it before.
+MAX_COMMIT_DELAY_S = 0.05
+
 
 class ManagerService:
     """The job manager: serves `job-*`, `kvs` and `pmix`.
@@ -48,11 +52,14 @@ class ManagerService:
         self._on_purge = on_purge
         self._failed = False
         self._alarm = Alarm(broker.clock)
+        # When to commit what no message to a client has caused to be committed.
+        self._commit_by: float | None = None
         self._outstanding: Outstanding[list[Message]] = Outstanding()
         # A response tells what the store has committed: if that fails, the instance ends.
         self.peer = broker.attach(
-            self, names=self.NAMES, on_failure=self._fail, fatal=(StoreError,)
+            self, names=self.NAMES, on_failure=self._fail, fatal=(StoreError,), transient=True
         )
+        broker.set_store(self.peer, manager.commit)
         broker.watch_services(self._set_services)
 
     def _fail(self) -> None:
@@ -63,7 +70,7 @@ class ManagerService:
             self._manager.set_services(services)
 
     def deliver(self, batch: Batch) -> None:
-        """Takes messages in; responses are sent once their facts are durable."""
+        """Takes messages in."""
         self._manager.handle(batch, self._broker.clock.now())
 
     def do(self, call: Call[T]) -> T:
@@ -76,7 +83,7 @@ class ManagerService:
         request = self._outstanding.request(inbox, call)
         self._manager.handle(Batch([request]), self._broker.clock.now())
         others = Batch()
-        for message in self._flush():
+        for message in self._take_messages():
             # Responses to peers have routes.
             is_own = message.kind == "response" and not message.routes
             if is_own and self._outstanding.deliver(message) is inbox:
@@ -87,8 +94,8 @@ class ManagerService:
         return call.result(inbox[0])
 
     def settle(self, now: float) -> None:
-        """Commits, then sends; long responses in parts, as their readers keep up."""
-        self._broker.post(self.peer, self._flush())
+        """Posts messages; long responses in parts, as their readers keep up."""
+        self._broker.post(self.peer, self._take_messages())
         if self._manager.busy:
             self._broker.nudge()
         for line in self._manager.take_log():
@@ -96,21 +103,36 @@ class ManagerService:
         jobs = self._manager.take_purged()
         if jobs and self._on_purge is not None:
             self._on_purge(jobs)
-        self._alarm.set(self._manager.deadline())
+        if self._commit_by is None and self._manager.has_uncommitted:
+            self._commit_by = now + MAX_COMMIT_DELAY_S
+        self._set_alarm()
 
-    def _flush(self) -> Batch:
+    def _set_alarm(self) -> None:
+        deadlines = (self._manager.deadline(), self._commit_by)
+        self._alarm.set(min((d for d in deadlines if d is not None), default=None))
+
+    def _take_messages(self) -> Batch:
         full = [route for route in self._manager.readers() if not self._broker.is_writable(route)]
         for route in full:
             self._broker.nudge_when_writable(route)
-        return self._manager.flush(full)
+        return self._manager.take_messages(full)
 
     async def run(self) -> None:
-        """Advances the job manager at its deadlines, such as the begin times of jobs."""
+        """Advances the job manager at its deadlines, such as the begin times of jobs.
+
+        Raises:
+            StoreError: the store cannot commit.
+        """
         while True:
             await self._alarm.wait()
-            if not self._failed:
-                self._manager.advance(self._broker.clock.now())
-                self._broker.nudge()
+            if self._failed:
+                continue
+            now = self._broker.clock.now()
+            if self._commit_by is not None and now >= self._commit_by:
+                self._commit_by = None
+                self._broker.commit()
+            self._manager.advance(now)
+            self._broker.nudge()
 
 
 class SchedulerService:
@@ -134,7 +156,7 @@ class SchedulerService:
         self._limit = limit
         self._settings = settings
         self._alarm = Alarm(broker.clock)
-        self._restarts = Restarts(broker, self)
+        self._restarts = Restarts(broker, self, transient=True)
         self._restarts.start()
 
     def restart(self) -> None:
@@ -188,7 +210,7 @@ class MockExecService:
         self._broker = broker
         self._name = name
         self._alarm = Alarm(broker.clock)
-        self._restarts = Restarts(broker, self)
+        self._restarts = Restarts(broker, self, transient=True)
         self._restarts.start()
 
     def restart(self) -> None:

@@ -286,6 +286,11 @@ impl Context {
         self.storage.commit()
     }
 
+    /// Whether there are changes that are not durable yet.
+    pub(crate) fn has_uncommitted(&self) -> bool {
+        self.jobs.has_unwritten() || self.storage.has_uncommitted()
+    }
+
     /// The number of commits so far.
     pub(crate) fn commits(&self) -> u64 {
         self.storage.commits()

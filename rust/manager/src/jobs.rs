@@ -143,6 +143,11 @@ impl Jobs {
         Some(before)
     }
 
+    /// Whether there are events that are not in the store yet.
+    pub(crate) fn has_unwritten(&self) -> bool {
+        !self.unwritten.is_empty()
+    }
+
     /// Takes the events that are not in the store yet: job, first sequence number, lines.
     pub(crate) fn take_unwritten(&mut self) -> BTreeMap<JobId, (u32, String)> {
         std::mem::take(&mut self.unwritten)

@@ -1,8 +1,9 @@
 //! The job manager: jobs, their states and events (RFC 21, RFC 18), and its ends of the
 //! allocation (RFC 27) and execution (RFC 32) protocols.
 //!
-//! The crate is sans-I/O: [`Manager::handle`] takes messages, [`Manager::flush`] makes the changes
-//! durable and hands out the messages to be sent. Time is an argument.
+//! The crate is sans-I/O: [`Manager::handle`] takes messages, [`Manager::take_messages`] hands out the
+//! messages to be sent, and [`Manager::commit`] makes the changes durable that they tell. Time is an
+//! argument.
 //!
 //! The facts of a job are its `Record` (module `record`), which only logged events change; the state of
 //! the conversations about it is its `Dialogue` (`dialogue`). The four peers `SchedulerPeer` (`scheduler`),

@@ -28,7 +28,9 @@ use crate::state::State;
 /// The job manager of one instance: messages in, messages out, everything durable in between.
 ///
 /// [`handle`](Self::handle) and [`advance`](Self::advance) change the state and collect messages;
-/// [`flush`](Self::flush) makes the changes durable and only then hands the messages out.
+/// [`take_messages`](Self::take_messages) hands them out, and [`commit`](Self::commit) makes the changes
+/// durable. What a message tells must be durable before it leaves the process or acts on the outside:
+/// [`flush`](Self::flush) does both.
 #[derive(Debug)]
 pub struct Manager {
     pub(crate) cx: Context,
@@ -171,13 +173,37 @@ impl Manager {
         }
     }
 
-    /// Makes every change durable, then returns the messages to be sent, in order. Long responses come
-    /// in parts, one part per call: see [`has_more`](Self::has_more).
+    /// Makes every change durable, then returns the messages to be sent, in order.
     ///
     /// # Errors
     ///
     /// The store failed. No messages are returned, and the manager must not be used again.
     pub fn flush(&mut self) -> Result<Vec<Message>, penstock_store::Error> {
+        let messages = self.take_messages();
+        self.commit()?;
+        Ok(messages)
+    }
+
+    /// Makes every change durable.
+    ///
+    /// # Errors
+    ///
+    /// The store failed. Messages taken since the last commit must not be sent, and the manager must not
+    /// be used again.
+    pub fn commit(&mut self) -> Result<(), penstock_store::Error> {
+        self.exec.record_unsent(&mut self.cx);
+        self.cx.commit()
+    }
+
+    /// Whether there are changes that are not durable yet.
+    pub fn has_uncommitted(&self) -> bool {
+        self.cx.has_uncommitted()
+    }
+
+    /// Takes the messages to be sent, in order: to peers that outlive the process only after a
+    /// [`commit`](Self::commit). Long responses come in parts, one part per call: see
+    /// [`has_more`](Self::has_more).
+    pub fn take_messages(&mut self) -> Vec<Message> {
         let cx = &mut self.cx;
         self.queries.listings.take_turn(cx);
         self.scheduler.send_allocs(cx);
@@ -185,9 +211,7 @@ impl Manager {
         self.scheduler.begin_turn();
         self.perform();
         self.assert_records();
-        self.exec.record_unsent(&mut self.cx);
-        self.cx.commit()?;
-        Ok(std::mem::take(&mut self.out))
+        std::mem::take(&mut self.out)
     }
 
     /// Asserts that replaying the eventlogs yields the facts of the jobs.
@@ -201,7 +225,7 @@ impl Manager {
     #[expect(clippy::unused_self, reason = "a check of debug builds")]
     pub(crate) fn assert_records(&self) {}
 
-    /// Whether the next [`flush`](Self::flush) has messages without further input: there is an open
+    /// Whether the next [`take_messages`](Self::take_messages) has messages without further input: there is an open
     /// listing, or a job to request resources for, and the send buffer of its peer is not full.
     pub fn has_more(&self) -> bool {
         self.queries.listings.has_more(&self.cx) || self.scheduler.has_more(&self.cx)

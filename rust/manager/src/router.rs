@@ -265,7 +265,8 @@ fn find(topic: &str) -> Option<&'static Route> {
 }
 
 impl Manager {
-    /// Takes a message. Responses and further requests come out of [`flush`](Self::flush).
+    /// Takes a message. Responses and further requests come out of
+    /// [`take_messages`](Self::take_messages).
     pub fn handle(&mut self, message: &Message, now: f64) {
         self.begin(now);
         match message.kind {

@@ -61,6 +61,11 @@ impl Storage {
         Ok(())
     }
 
+    /// Whether there is something to commit, or a failure to report.
+    pub(crate) fn has_uncommitted(&self) -> bool {
+        self.failure.is_some() || self.store.has_uncommitted()
+    }
+
     /// The number of commits so far.
     pub(crate) fn commits(&self) -> u64 {
         self.commits

@@ -90,11 +90,26 @@ impl JobManager {
     }
 
     #[pyo3(signature = (full = Vec::new()))]
-    fn flush(&self, py: Python<'_>, full: Vec<Vec<u8>>) -> PyResult<Batch> {
+    fn take_messages(&self, py: Python<'_>, full: Vec<Vec<u8>>) -> PyResult<Batch> {
         let messages = self.with(py, move |manager| {
             manager.set_backlogged(full.into_iter().collect());
-            manager.flush()
+            manager.take_messages()
         })?;
+        Ok(Batch { messages })
+    }
+
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, penstock_manager::Manager::commit)?
+            .map_err(raised)
+    }
+
+    #[getter]
+    fn has_uncommitted(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |manager| manager.has_uncommitted())
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<Batch> {
+        let messages = self.with(py, penstock_manager::Manager::flush)?;
         let messages = messages.map_err(raised)?;
         Ok(Batch { messages })
     }

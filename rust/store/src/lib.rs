@@ -93,6 +93,11 @@ impl Store {
         Ok(true)
     }
 
+    /// Whether there are writes since the last commit.
+    pub fn has_uncommitted(&self) -> bool {
+        self.open
+    }
+
     fn begin(&mut self) -> Result<(), Error> {
         if !self.open {
             self.connection

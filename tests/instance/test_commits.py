@@ -1,0 +1,171 @@
+"""When the store is committed: before a message leaves the daemon, once for many messages within it."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from simulatedsystem import OPTIONS, in_virtual_time, instance_on
+from test_unread import Client
+from virtualtime import make_broker
+
+from penstock._core import Message
+from penstock.errors import StoreError
+from penstock.instance.services import MAX_COMMIT_DELAY_S
+from penstock.instance.sockets import UnixSockets
+from penstock.jobspec import from_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from simulatedsystem import SimulatedMachine
+
+    from penstock._core import Batch
+    from penstock.instance.broker import Broker
+
+
+SIMULATED = dataclasses.replace(OPTIONS, exec="sim")
+
+
+async def count_commits(client) -> int:
+    return (await client.rpc("job-manager.stats-get"))["commits"]
+
+
+def simulated_job(duration: str) -> dict[str, Any]:
+    return from_command(["true"], setattr={"exec.test.run_duration": duration})
+
+
+def test_services_commit_once_for_all_that_they_say_to_each_other():
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine, SIMULATED) as client:
+            before = await count_commits(client)
+            job = await client.submit(simulated_job("10s"))
+            assert (await client.wait_one(job))["success"]
+            # One with the response to the submission, and one with that to `wait`; the start of the job
+            # is in one of its own, as no client is told of it.
+            assert await count_commits(client) - before <= 3
+
+    in_virtual_time(scenario)
+
+
+def test_what_no_client_is_told_is_committed_after_a_delay():
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine, SIMULATED) as client:
+            await client.submit(simulated_job("10s"))
+            before = await count_commits(client)
+            assert machine.instance is not None
+            manager = machine.instance._manager
+            await trio.sleep(10 + 2 * MAX_COMMIT_DELAY_S)
+            assert not manager.has_uncommitted
+            assert await count_commits(client) > before
+
+    in_virtual_time(scenario)
+
+
+class Writer:
+    """A service that writes to the store and tells so, in a response and to the service `recorder`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.calls: list[str] = []
+        self.fault: str | None = None
+        self.peer = broker.attach(self, names=["writer"], fatal=(StoreError,), transient=True)
+        broker.set_store(self.peer, self.commit)
+
+    def commit(self) -> None:
+        if self.fault == "commit":
+            raise StoreError("disk full")
+        if "write" in self.calls:
+            self.calls.append("commit")
+
+    def deliver(self, batch: Batch) -> None:
+        for message in batch:
+            if message.topic == "writer.write":
+                self.calls.append("write")
+                told = Message.request("recorder.told", {})
+                self.broker.post_messages(self.peer, [told, message.respond({})])
+
+    def settle(self, now: float) -> None:
+        if self.fault == "settle" and "write" in self.calls:
+            raise RuntimeError("on demand")
+
+
+@asynccontextmanager
+async def writer_at(path: Path):
+    broker = make_broker(os.getuid())
+    writer = Writer(broker)
+    sockets = UnixSockets()
+    with trio.fail_after(60):
+        async with sockets.listen(path, mode=0o700) as listener, trio.open_nursery() as nursery:
+            await nursery.start(broker.listen, listener, sockets.credentials)
+            client, other = await Client.connect(path), await Client.connect(path)
+            yield writer, nursery, client, other
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_a_client_is_told_what_is_committed(tmp_path):
+    async with writer_at(tmp_path / "socket") as (writer, nursery, client, _):
+        nursery.start_soon(writer.broker.pump)
+        await client.send("writer.write", {})
+        (response,) = await client.receive()
+        assert response.errnum == 0
+        assert writer.calls[:2] == ["write", "commit"]
+
+
+@pytest.mark.trio
+async def test_what_cannot_be_committed_is_not_sent(tmp_path):
+    async with writer_at(tmp_path / "socket") as (writer, _, client, other):
+        writer.fault = "commit"
+        await client.send("writer.write", {})
+        with pytest.raises(StoreError, match="disk full"):
+            await writer.broker.pump()
+        assert writer.calls == ["write"]
+        assert await client.receive() == []
+        # A client that was not to be told stays connected: the broker ends, and the instance with it.
+        with trio.move_on_after(0) as scope:
+            await other.receive()
+        assert scope.cancelled_caught
+
+
+@pytest.mark.trio
+async def test_what_a_failed_writer_has_said_is_not_sent(tmp_path):
+    async with writer_at(tmp_path / "socket") as (writer, nursery, client, other):
+        nursery.start_soon(writer.broker.pump)
+        writer.fault = "settle"
+        await client.send("writer.write", {})
+        # The response was posted before the fault.
+        assert await client.receive() == []
+        await other.send("writer.write", {})
+        (response,) = await other.receive()
+        assert response.errnum == errno.EIO
+        assert writer.calls == ["write"]
+
+
+class Recorder:
+    """A service that acts on the outside: it records what it is told."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._calls = writer.calls
+        self.peer = writer.broker.attach(self, names=["recorder"])
+
+    def deliver(self, batch: Batch) -> None:
+        self._calls += [message.topic for message in batch if message.topic == "recorder.told"]
+
+    def settle(self, now: float) -> None:
+        pass
+
+
+@pytest.mark.trio
+async def test_a_service_that_acts_on_the_outside_is_told_what_is_committed(tmp_path):
+    async with writer_at(tmp_path / "socket") as (writer, nursery, client, _):
+        Recorder(writer)
+        nursery.start_soon(writer.broker.pump)
+        await client.send("writer.write", {})
+        await client.receive()
+        assert writer.calls[:3] == ["write", "commit", "recorder.told"]
