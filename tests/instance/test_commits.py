@@ -1,4 +1,4 @@
-"""When the store is committed: before a message leaves the daemon, once for many messages within it."""
+"""The store is committed before a message leaves the daemon, and once for many within it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+from rawclient import RawClient
 from simulatedsystem import OPTIONS, in_virtual_time, instance_on
-from test_unread import Client
 from virtualtime import make_broker
 
 from penstock._core import Message
@@ -46,8 +46,8 @@ def test_services_commit_once_for_all_that_they_say_to_each_other():
             before = await count_commits(client)
             job = await client.submit(simulated_job("10s"))
             assert (await client.wait_one(job))["success"]
-            # One with the response to the submission, and one with that to `wait`; the start of the job
-            # is in one of its own, as no client is told of it.
+            # With the response to the submission, with the response to `wait`, and after a delay,
+            # as no client is told of the start.
             assert await count_commits(client) - before <= 3
 
     in_virtual_time(scenario)
@@ -68,7 +68,7 @@ def test_what_no_client_is_told_is_committed_after_a_delay():
 
 
 class Writer:
-    """A service that writes to the store and tells so, in a response and to the service `recorder`."""
+    """A service that writes to the store, responds, and tells the service `recorder`."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -103,8 +103,9 @@ async def writer_at(path: Path):
     with trio.fail_after(60):
         async with sockets.listen(path, mode=0o700) as listener, trio.open_nursery() as nursery:
             await nursery.start(broker.listen, listener, sockets.credentials)
-            client, other = await Client.connect(path), await Client.connect(path)
-            yield writer, nursery, client, other
+            client, other = await RawClient.connect(path), await RawClient.connect(path)
+            async with client.stream, other.stream:
+                yield writer, nursery, client, other
             nursery.cancel_scope.cancel()
 
 
@@ -127,7 +128,7 @@ async def test_what_cannot_be_committed_is_not_sent(tmp_path):
             await writer.broker.pump()
         assert writer.calls == ["write"]
         assert await client.receive() == []
-        # A client that was not to be told stays connected: the broker ends, and the instance with it.
+        # A client that was not to be told stays connected until the instance ends.
         with trio.move_on_after(0) as scope:
             await other.receive()
         assert scope.cancelled_caught

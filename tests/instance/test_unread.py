@@ -9,10 +9,11 @@ import time
 from contextlib import asynccontextmanager
 
 import trio
+from rawclient import RawClient
 from trio.testing import wait_all_tasks_blocked
 from virtualtime import make_broker
 
-from penstock._core import Decoder, JobManager, Message
+from penstock._core import JobManager
 from penstock.instance import broker as broker_module
 from penstock.instance.control import ControlService
 from penstock.instance.services import ManagerService
@@ -52,39 +53,6 @@ async def broker_at(path):
             nursery.cancel_scope.cancel()
 
 
-class Client:
-    def __init__(self, stream):
-        self.stream = stream
-        self._decoder = Decoder()
-
-    @classmethod
-    async def connect(cls, path):
-        client = cls(await trio.open_unix_socket(path))
-        assert await client.stream.receive_some(1) == b"\0"
-        return client
-
-    async def send(self, topic, payload, flags=0):
-        request = Message.request(topic, payload, matchtag=1, flags=flags)
-        await self.stream.send_all(request.encode())
-
-    async def receive(self):
-        """The next messages; none at the end of the connection."""
-        while data := await self.stream.receive_some(65536):
-            if batch := self._decoder.feed(data):
-                return list(batch)
-        return []
-
-    async def receive_until_end(self):
-        """The messages before the end of the requested stream."""
-        received = []
-        while batch := await self.receive():
-            received += batch
-            if received[-1].errnum:
-                assert received.pop().errnum == errno.ENODATA
-                return received
-        raise AssertionError("the connection has ended")
-
-
 def test_a_client_with_too_much_unread_is_disconnected(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(broker_module, "MAX_UNSENT_BYTES", 1_000_000)
 
@@ -92,7 +60,7 @@ def test_a_client_with_too_much_unread_is_disconnected(tmp_path, monkeypatch, ca
         path = tmp_path / "socket"
         async with broker_at(path) as broker:
             Talker(broker)
-            lazy, keen = await Client.connect(path), await Client.connect(path)
+            lazy, keen = await RawClient.connect(path), await RawClient.connect(path)
             await lazy.send("service.add", {"service": "lazy"})
             assert (await lazy.receive())[0].errnum == 0
             # The first answers are being written already when there get to be too many.
@@ -120,7 +88,7 @@ async def listing_of(path, count):
         settings = {"owner": os.getuid()}
         manager = JobManager(None, json.dumps(settings), time.time())
         ManagerService(broker, manager)
-        client = await Client.connect(path)
+        client = await RawClient.connect(path)
         spec = from_command(["true"], duration=1, environment={}, cwd="/")
         await client.send("job-ingest.submit", {"jobspec": spec, "count": count})
         (submitted,) = await client.receive()
@@ -140,7 +108,7 @@ def test_alloc_requests_respect_backpressure(tmp_path, monkeypatch):
         async with broker_at(path) as broker:
             manager = JobManager(None, json.dumps({"owner": os.getuid()}), time.time())
             ManagerService(broker, manager)
-            client, scheduler = await Client.connect(path), await Client.connect(path)
+            client, scheduler = await RawClient.connect(path), await RawClient.connect(path)
             await client.send("job-ingest.submit", {**job, "count": count})
             (submitted,) = await client.receive()
             ids = submitted.object()["ids"]
@@ -182,7 +150,7 @@ def test_a_long_listing_respects_backpressure_and_yields_to_other_clients(tmp_pa
             (remote,) = broker._sockets.values()
             assert 0 < remote.unsent < 2 * broker_module.BACKPRESSURE_BYTES
             assert len(manager.readers()) == 1
-            other = await Client.connect(path)
+            other = await RawClient.connect(path)
             await other.send("job-manager.ping", {"seq": 1})
             (pong,) = await other.receive()
             assert pong.object() == {"seq": 1}
@@ -213,7 +181,7 @@ def test_a_listing_ends_when_its_reader_disconnects_or_cancels(tmp_path):
             await wait_all_tasks_blocked()
             assert not broker._sockets
             assert manager.readers() == []
-            client = await Client.connect(path)
+            client = await RawClient.connect(path)
             await client.send("job-list.list", {}, flags=64)
             await wait_all_tasks_blocked()
             assert len(manager.readers()) == 1

@@ -33,7 +33,7 @@ READ_SIZE = WRITE_SIZE = 256 * 1024
 BACKPRESSURE_BYTES = 1024 * 1024
 # A client with more unread bytes is disconnected.
 MAX_UNSENT_BYTES = 256 * 1024 * 1024
-# Services within the daemon exchange messages this often before what they say to others is committed.
+# Services within the daemon exchange messages this often before a commit.
 MAX_EXCHANGES = 16
 # Seconds in which clients get the last responses of an instance that ends.
 SEND_TIMEOUT_S = 1.0
@@ -62,7 +62,7 @@ class _Attached:
 
 @dataclass(frozen=True)
 class _Store:
-    """How to commit, and the peer whose changes that makes durable; by default there is no store."""
+    """How to commit, and the peer whose changes are committed; by default there is no store."""
 
     peer: int = 0
     commit: Callable[[], None] = lambda: None

@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 log = logging.getLogger("penstock")
 
-# What services within the daemon have said to each other is committed after this time, if no message to
-# a client has caused it before.
+# What services within the daemon have said to each other is committed after this time, if no
+# message to a client has caused it before.
 MAX_COMMIT_DELAY_S = 0.05
 
 
