@@ -79,10 +79,7 @@ MUTATIONS = (
     Mutation(
         "hello must be streaming",
         "rust/manager/src/router.rs",
-        "            if !message.is_streaming() {\n"
-        '                let text = format!("{topic} is a streaming request");\n'
-        "                return Err(RequestError::protocol(text));\n"
-        "            }\n",
+        "            message.require_streaming()?;\n",
         "",
         "test_current.py::test_hello_must_be_streaming",
     ),
