@@ -34,6 +34,8 @@ NAME = "job-exec"
 STOP_TIMEOUT_S = 10.0
 # Seconds for its first start, after which the command is run without it.
 START_TIMEOUT_S = 10.0
+# Seconds to its next start when it ends again and again: meanwhile no job starts or ends.
+MAX_PAUSE_S = 2.0
 PREFIX = "penstock-exec: "
 
 
@@ -113,7 +115,7 @@ class ExecProcess:
 
         The process is left running then.
         """
-        backoff = Backoff(self._clock)
+        backoff = Backoff(self._clock, MAX_PAUSE_S)
         while True:
             backoff.begin()
             try:

@@ -29,10 +29,12 @@ class Backoff:
 
     Args:
         clock: measures the runs.
+        max_pause_s: the longest pause, in seconds.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, max_pause_s: float = MAX_PAUSE_S) -> None:
         self._clock = clock
+        self._max_pause_s = max_pause_s
         self._pause = 0.0
         self._start = clock.monotonic()
 
@@ -43,7 +45,7 @@ class Backoff:
     async def pause(self) -> None:
         """Returns when the next run may start, the last one having ended now."""
         short = self._clock.monotonic() - self._start < LONG_RUN_S
-        self._pause = min(self._pause * 2 or MIN_PAUSE_S, MAX_PAUSE_S) if short else 0.0
+        self._pause = min(self._pause * 2 or MIN_PAUSE_S, self._max_pause_s) if short else 0.0
         await trio.sleep(self._pause)
 
 

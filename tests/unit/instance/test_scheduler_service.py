@@ -69,12 +69,21 @@ def test_one_that_fails_is_logged_and_replaced(caplog):
     assert texts == ["sched: resource.acquire failed with errnum 1: not today"] * 2
 
 
-@pytest.mark.parametrize("lives", [[0.0, 0.0, 0.0], [0.0, 10.0, 0.0]])
-def test_pauses_grow_with_short_lives_and_end_with_long_ones(lives):
+@pytest.mark.parametrize(
+    ("max_pause_s", "lives", "expected"),
+    [
+        (30.0, [0.0, 0.0, 0.0], [0.1, 0.2, 0.4]),
+        (30.0, [0.0, 10.0, 0.0], [0.1, 0.0, 0.1]),
+        (0.3, [0.0, 0.0, 0.0, 0.0], [0.1, 0.2, 0.3, 0.3]),
+    ],
+)
+def test_pauses_grow_with_short_lives_up_to_a_limit_and_end_with_long_ones(
+    max_pause_s, lives, expected
+):
     from penstock.instance.supervision import Backoff
 
     async def main() -> None:
-        backoff = Backoff(VirtualClock(trio.lowlevel.current_clock()))
+        backoff = Backoff(VirtualClock(trio.lowlevel.current_clock()), max_pause_s)
         pauses = []
         for life in lives:
             backoff.begin()
@@ -82,6 +91,6 @@ def test_pauses_grow_with_short_lives_and_end_with_long_ones(lives):
             before = trio.current_time()
             await backoff.pause()
             pauses.append(round(trio.current_time() - before, 6))
-        assert pauses == ([0.1, 0.2, 0.4] if lives[1] == 0.0 else [0.1, 0.0, 0.1])
+        assert pauses == expected
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
