@@ -47,13 +47,13 @@ def test_services_commit_once_for_all_that_they_say_to_each_other():
             job = await client.submit(simulated_job("10s"))
             assert (await client.wait_one(job))["success"]
             # With the response to the submission, with the response to `wait`, and after a delay,
-            # as no client is told of the start.
+            # as no client gets a message at the start.
             assert await count_commits(client) - before <= 3
 
     in_virtual_time(scenario)
 
 
-def test_what_no_client_is_told_is_committed_after_a_delay():
+def test_changes_without_a_message_to_a_client_are_committed_after_a_delay():
     async def scenario(machine: SimulatedMachine) -> None:
         async with instance_on(machine, SIMULATED) as client:
             await client.submit(simulated_job("10s"))
@@ -110,7 +110,7 @@ async def writer_at(path: Path):
 
 
 @pytest.mark.trio
-async def test_a_client_is_told_what_is_committed(tmp_path):
+async def test_a_response_is_sent_after_the_commit(tmp_path):
     async with writer_at(tmp_path / "socket") as (writer, nursery, client, _):
         nursery.start_soon(writer.broker.pump)
         await client.send("writer.write", {})
@@ -128,7 +128,7 @@ async def test_what_cannot_be_committed_is_not_sent(tmp_path):
             await writer.broker.pump()
         assert writer.calls == ["write"]
         assert await client.receive() == []
-        # A client that was not to be told stays connected until the instance ends.
+        # A client without a queued message stays connected until the instance ends.
         with trio.move_on_after(0) as scope:
             await other.receive()
         assert scope.cancelled_caught
@@ -149,7 +149,7 @@ async def test_what_a_failed_writer_has_said_is_not_sent(tmp_path):
 
 
 class Recorder:
-    """A service that acts on the outside: it records what it is told."""
+    """A service that acts on the outside: it records the messages."""
 
     def __init__(self, writer: Writer) -> None:
         self._calls = writer.calls
@@ -163,7 +163,7 @@ class Recorder:
 
 
 @pytest.mark.trio
-async def test_a_service_that_acts_on_the_outside_is_told_what_is_committed(tmp_path):
+async def test_a_service_that_acts_on_the_outside_gets_messages_after_the_commit(tmp_path):
     async with writer_at(tmp_path / "socket") as (writer, nursery, client, _):
         Recorder(writer)
         nursery.start_soon(writer.broker.pump)

@@ -25,8 +25,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("penstock")
 
-# What services within the daemon have said to each other is committed after this time, if no
-# message to a client has caused it before.
+# The longest time to the commit of changes that no message to a client has caused to be committed.
 MAX_COMMIT_DELAY_S = 0.05
 
 
