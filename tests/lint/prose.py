@@ -101,7 +101,7 @@ RUST = re.compile(
     """,
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
-MUTATOR = re.compile(r"\s*(?:<[^({]*?>)?\(\s*&(?:'\w+ )?mut self\b(?P<rest>[^{;]*)")
+MUTATOR = re.compile(r"\s*(?:<[^({]*?>)?\(\s*&(?:'\w+ )?mut self\b")
 SLASHES = re.compile(r"^([^\S\n]*)//[/!]?", re.MULTILINE)
 
 
@@ -109,7 +109,8 @@ SLASHES = re.compile(r"^([^\S\n]*)//[/!]?", re.MULTILINE)
 IT = "loop-variable-it"
 # Begins a piece with a declared type or constant as it is written, for rules about whole names.
 DECLARED = "declares:"
-# Begins a piece with the name of a method that returns nothing: it changes `self`.
+# Begins a piece with the name of a method that changes `self`: in Rust one with `&mut self`, in
+# Python one that returns nothing.
 CHANGES = "changes-self:"
 PYTHON_MUTATOR = re.compile(r"\bdef _*(\w+)\(\s*self\b[^)]*\)\s*->\s*None\b")
 
@@ -133,8 +134,7 @@ def rust(text: str) -> Iterator[tuple[int, str]]:
             yield line, DECLARED + name
         elif name := match["name"] or match["field"]:
             yield line + match[0].count("\n"), words(name)
-            mutator = MUTATOR.match(text, match.end()) if match["name"] else None
-            if mutator and "->" not in mutator["rest"]:
+            if match["name"] and MUTATOR.match(text, match.end()):
                 yield line, CHANGES + name
         elif match["it"]:
             yield line, IT

@@ -75,7 +75,8 @@ fn started(&mut self) {}
 fn job_ended<T: X>(
     &mut self, id: JobId) {}
 fn loan_due(&'a mut self);
-fn queued(&mut self) -> Vec<JobId> {}
+fn job_ended(&mut self) -> bool {}
+fn next_stale(&mut self) -> Option<u32> {}
 fn is_ended(&self) {}
 fn ended(id: JobId) {}
 fn feed(&mut self) {}
@@ -83,7 +84,7 @@ fn take_purged(&mut self) {}
 fn start_over(&mut self) {}
 fn carry_over(&mut self) {}
 """
-    assert [line for line, _ in found("x.rs", rust, rule)] == [1, 2, 4]
+    assert [line for line, _ in found("x.rs", rust, rule)] == [1, 2, 4, 5]
     python = """\
 def _job_ended(self, id: int) -> None: ...
 def started(self) -> bool: ...

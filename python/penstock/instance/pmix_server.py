@@ -136,7 +136,7 @@ async def _serving(
                 description = describe(job, tasks, namespace, directory)
                 try:
                     start_soon(link.run)
-                    yield await link.start(description), link.task_ended
+                    yield await link.start(description), link.report_task_end
                 finally:
                     with trio.CancelScope(shield=True):
                         await link.close()
@@ -222,7 +222,7 @@ class Link:
         environment = answer.object()["environment"]
         return {int(rank): variables for rank, variables in environment.items()}
 
-    def task_ended(self, rank: int) -> None:
+    def report_task_end(self, rank: int) -> None:
         """Tells the server that a task has ended: fences no longer wait for it."""
         self._request(topic.pmix_server.ENDED, {"rank": rank}, lambda _response: None)
 

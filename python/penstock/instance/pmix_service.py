@@ -67,7 +67,7 @@ class PmixService:
         self._inbox, self._outbox = trio.open_memory_channel[tuple[Any, ...]](float("inf"))
         self._methods: Methods = {
             topic.pmix_exec.START: self._start,
-            topic.pmix_exec.ENDED: self._ended,
+            topic.pmix_exec.ENDED: self._report_end,
             topic.pmix_exec.STOP: self._stop,
         }
         self.restarts = Restarts(broker, self, (NAME,))
@@ -112,11 +112,11 @@ class PmixService:
             self._start_soon(self._run_server, job, tasks)
         return DEFERRED
 
-    def _ended(self, request: Message) -> None:
+    def _report_end(self, request: Message) -> None:
         ended = PmixEndedRequest.read(request)
         job = self._jobs.get(ended.id)
-        if job is not None and job.task_ended is not None:
-            job.task_ended(ended.rank)
+        if job is not None and job.report_task_end is not None:
+            job.report_task_end(ended.rank)
 
     def _stop(self, request: Message) -> None:
         job = self._jobs.get(PmixStopRequest.read(request).id)
@@ -143,7 +143,7 @@ class PmixService:
                 send_request=self._client.responses,
                 fail=partial(self._fail, job.id),
                 start_soon=self._start_soon,
-            ) as (job.environment, job.task_ended):
+            ) as (job.environment, job.report_task_end):
                 self._respond(job)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._stop_with_job, job)
@@ -191,6 +191,6 @@ class _Job:
         self.request = request
         # The environment of each task rank, once the server has started.
         self.environment: dict[int, dict[str, str]] | None = None
-        self.task_ended: Callable[[int], None] | None = None
+        self.report_task_end: Callable[[int], None] | None = None
         # Set when the server is to end.
         self.over = trio.Event()

@@ -106,7 +106,7 @@ fn state(nodes: u32, pending: u64) -> Engine {
 fn answers(criterion: &mut Criterion) {
     let nodes = 10_000;
     let mut engine = state(nodes, 100_000);
-    let queued = engine.queued();
+    let queued = engine.queue_order();
     let (first, later) = (queued[0], queued[50]);
     let mut group = criterion.benchmark_group(format!("answers/{nodes}"));
     group.sample_size(10);

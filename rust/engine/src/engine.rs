@@ -339,7 +339,7 @@ impl Engine {
     }
 
     /// The pending jobs that are not held, in queue order.
-    pub fn queued(&mut self) -> Vec<JobId> {
+    pub fn queue_order(&mut self) -> Vec<JobId> {
         let keys = self.state.queue.in_order(&self.state.jobs);
         keys.into_iter().map(Key::id).collect()
     }

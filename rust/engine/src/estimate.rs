@@ -53,7 +53,7 @@ impl Engine {
     /// later.
     pub fn estimate(&self, now: f64) -> Vec<Estimate> {
         let mut copy = self.clone();
-        let order = copy.queued();
+        let order = copy.queue_order();
         if self.is_planned(now) {
             return self.reservations(&order);
         }

@@ -287,7 +287,7 @@ impl EngineState {
     }
 
     /// The start of a job of a class now, if no other job were pending.
-    pub fn unhindered(&mut self, class: ClassId) -> Unhindered {
+    pub fn place_unhindered(&mut self, class: ClassId) -> Unhindered {
         let ClassKey { shape, queue } = self.queue.key_of(class);
         let allocation = self.place(class);
         let mut limit = self.may_run(shape, queue).err();

@@ -359,7 +359,7 @@ fn nodes_go_before_the_next_pass() {
         submit(&mut engine, 1, whole);
         submit(&mut engine, 2, nodes(3, 2, 0, 10.0));
         engine.schedule(1.0, 10);
-        assert_eq!(engine.queued(), [JobId::new(2)], "{policy}");
+        assert_eq!(engine.queue_order(), [JobId::new(2)], "{policy}");
         engine.shrink(&ranks("0"));
         let kind = |reason: &Reason| reason.kind();
         let expected = if policy == Policy::Fcfs {

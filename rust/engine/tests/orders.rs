@@ -155,7 +155,7 @@ proptest! {
             let pending: Vec<u64> = engine.pending_jobs().iter().map(|job| job.id.get()).collect();
             prop_assert_eq!(&pending[..line.len()], &line[..]);
             prop_assert_eq!(pending.len(), waiting.len());
-            let queued: Vec<u64> = engine.queued().into_iter().map(JobId::get).collect();
+            let queued: Vec<u64> = engine.queue_order().into_iter().map(JobId::get).collect();
             prop_assert_eq!(queued, line);
         }
     }

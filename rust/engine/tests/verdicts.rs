@@ -46,7 +46,7 @@ fn says(reason: &Reason) -> Says {
 
 /// The pending jobs that are not held, with their reasons.
 fn reasons(engine: &mut Engine, now: f64) -> BTreeMap<u64, Reason> {
-    let ids = engine.queued();
+    let ids = engine.queue_order();
     let reason = |id: &JobId| (id.get(), engine.explain(*id, now).expect("it is pending"));
     ids.iter().map(reason).collect()
 }
@@ -54,7 +54,7 @@ fn reasons(engine: &mut Engine, now: f64) -> BTreeMap<u64, Reason> {
 /// A copy of an engine in which no other job than this is pending.
 fn alone(engine: &Engine, id: u64) -> Engine {
     let mut copy = engine.clone();
-    for other in copy.queued() {
+    for other in copy.queue_order() {
         if other != JobId::new(id) {
             copy.cancel(other);
         }
@@ -109,7 +109,7 @@ fn check(engine: &mut Engine, id: u64, reason: &Reason, now: f64) {
             other != JobId::new(id) && engine.is_queued(other),
             "job {id}: {reason:?}"
         );
-        let order = engine.queued();
+        let order = engine.queue_order();
         let position = |id: u64| order.iter().position(|other| *other == JobId::new(id));
         // Under conservative backfill all have reservations, later ones too.
         let may_be_later = engine.options().policy == Policy::Conservative
@@ -280,7 +280,7 @@ fn apply(engine: &mut Engine, round: &Round, next: &mut u64, queues: &[QueueId],
         engine.mark_down(&lost);
     }
     if let Some(priority) = round.reprioritized
-        && let Some(id) = engine.queued().get(1)
+        && let Some(id) = engine.queue_order().get(1)
     {
         engine.prioritize(&[(*id, priority)]);
     }
@@ -326,7 +326,7 @@ proptest! {
             now += f64::from(round.step);
             apply(&mut engine, &round, &mut next, &queues, now);
             let before = reasons(&mut engine, now);
-            let order = engine.queued();
+            let order = engine.queue_order();
             let all = engine.explain_all(now, usize::MAX);
             prop_assert_eq!(all.iter().map(|(id, _)| *id).collect::<Vec<_>>(), order);
             for (id, reason) in all {

@@ -269,7 +269,7 @@ fn take(engine: &mut Engine, at: u32, step: &Step) -> String {
             let decisions = engine.schedule(f64::from(at), usize::MAX);
             format!(
                 "{decisions:?} {:?} {:?}",
-                engine.queued(),
+                engine.queue_order(),
                 engine.allocated()
             )
         }
@@ -330,7 +330,7 @@ proptest! {
         }
         let lost: IdSet = engine.ranks().iter().filter(|rank| down >> rank & 1 == 1).collect();
         engine.mark_down(&lost);
-        let waiting = engine.clone().queued();
+        let waiting = engine.clone().queue_order();
         let digest = format!("{engine:?}");
         let alone = drive(engine.clone(), now);
         for (id, start) in engine.forecast(now, usize::MAX).unwrap() {

@@ -36,12 +36,12 @@ impl Tasks {
     }
 
     /// Records that a task has connected; a connection for an ended task is a stand-in's.
-    pub fn connected(&mut self, rank: u32) {
+    pub fn record_connection(&mut self, rank: u32) {
         self.set(rank, Connection::Open);
     }
 
     /// Records that a task has finalized.
-    pub fn finalized(&mut self, rank: u32) {
+    pub fn record_finalize(&mut self, rank: u32) {
         self.set(rank, Connection::Finalized);
     }
 
@@ -52,7 +52,7 @@ impl Tasks {
     }
 
     /// Records that a task has ended. Returns whether libpmix subtracts it by itself, by the loss of its connection.
-    pub fn ended(&mut self, rank: u32) -> bool {
+    pub fn record_end(&mut self, rank: u32) -> bool {
         match self.running.remove(&rank) {
             Some(Connection::Never | Connection::Finalized) => {
                 self.stale.push(rank);
@@ -110,17 +110,17 @@ mod tests {
                 match step {
                     Step::Connect(rank) if running[rank as usize] => {
                         open[rank as usize] = true;
-                        tasks.connected(rank);
+                        tasks.record_connection(rank);
                     }
                     Step::Finalize(rank) if open[rank as usize] => {
                         open[rank as usize] = false;
-                        tasks.finalized(rank);
+                        tasks.record_finalize(rank);
                     }
                     Step::End(rank) if running[rank as usize] => {
                         running[rank as usize] = false;
                         let lost = std::mem::take(&mut open[rank as usize]);
                         counted -= u32::from(lost);
-                        prop_assert_eq!(tasks.ended(rank), lost);
+                        prop_assert_eq!(tasks.record_end(rank), lost);
                     }
                     _ => {}
                 }
@@ -139,11 +139,11 @@ mod tests {
     #[test]
     fn a_stand_in_is_no_task() {
         let mut tasks = Tasks::new(&[0, 1]);
-        tasks.connected(0);
-        assert!(!tasks.ended(1));
+        tasks.record_connection(0);
+        assert!(!tasks.record_end(1));
         assert_eq!(tasks.next_stale(), Some(1));
-        tasks.connected(1);
-        assert!(tasks.ended(0));
+        tasks.record_connection(1);
+        assert!(tasks.record_end(0));
         assert_eq!(tasks.next_stale(), None);
     }
 }

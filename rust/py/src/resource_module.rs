@@ -42,7 +42,7 @@ impl Instance for PyInstance<'_> {
         manager.store().resource_events().map_err(Error::store)
     }
 
-    fn allocated(&mut self) -> Result<ResourceSet, Error> {
+    fn allocated_resources(&mut self) -> Result<ResourceSet, Error> {
         let manager = self.manager.lock().map_err(Error::store)?;
         manager.allocated().map_err(Error::store)
     }

@@ -46,7 +46,7 @@ pub trait Instance {
     /// # Errors
     ///
     /// The store has failed ([`Error::is_store`]).
-    fn allocated(&mut self) -> Result<ResourceSet, Error>;
+    fn allocated_resources(&mut self) -> Result<ResourceSet, Error>;
 
     /// Checks that jobs can be executed on an inventory that has grown to these resources.
     ///
@@ -589,7 +589,7 @@ impl ResourceModule {
         let ranks = all.ranks();
         let down = all.restrict(&(&ranks - self.provider.up()));
         // Allocations on removed or excluded targets are not the scheduler's.
-        let allocated = instance.allocated()?;
+        let allocated = instance.allocated_resources()?;
         let allocated = allocated.restrict(&ranks);
         let response = SchedStatusResponse {
             all: Json(&all.to_json()),

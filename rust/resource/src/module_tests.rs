@@ -28,7 +28,7 @@ impl Instance for Store {
         Ok(self.events.clone())
     }
 
-    fn allocated(&mut self) -> Result<ResourceSet, Error> {
+    fn allocated_resources(&mut self) -> Result<ResourceSet, Error> {
         Ok(nodes(2))
     }
 

@@ -162,7 +162,7 @@ impl<'a> Lookup<'a> {
         let head = self.last_pass.head(group);
         let head = head.filter(|head| *head < key).map(Key::id);
         match cause {
-            Cause::Reserved { at } => self.reserved(class, at),
+            Cause::Reserved { at } => self.explain_reservation(class, at),
             Cause::QueueFull(limit) => self.queue_full(class, limit),
             Cause::Unfit => self.unfit(class, head),
             Cause::Unreachable => self.unfit(class, None),
@@ -175,9 +175,9 @@ impl<'a> Lookup<'a> {
     }
 
     /// The reason of a job with a reservation.
-    fn reserved(&mut self, class: ClassId, at: f64) -> Reason {
+    fn explain_reservation(&mut self, class: ClassId, at: f64) -> Reason {
         let queue = self.state.queue.key_of(class).queue;
-        let Unhindered { allocation, limit } = self.state.unhindered(class);
+        let Unhindered { allocation, limit } = self.state.place_unhindered(class);
         let shortage = allocation.is_none().then(|| self.shortage(class));
         match shortage {
             Some(shortage) if shortage.nodes_up == 0 => self.down(class, shortage.nodes),

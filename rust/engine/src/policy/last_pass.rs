@@ -55,7 +55,7 @@ pub(super) fn completed(
     ) {
         return cause;
     }
-    match (state.unhindered(class), cause) {
+    match (state.place_unhindered(class), cause) {
         (
             Unhindered {
                 limit: Some(limit), ..

@@ -156,7 +156,7 @@ impl Engine {
         if max_compared > 0 || job.is_some_and(|id| self.is_queued(id)) {
             let mut snapshot = self.clone();
             if max_compared > 0 {
-                let queued = snapshot.queued().into_iter();
+                let queued = snapshot.queue_order().into_iter();
                 others.extend(queued.filter(|id| Some(*id) != job).take(max_compared));
             }
             before = forecast::run(snapshot, now, others.iter().copied().chain(job))?;
@@ -186,7 +186,7 @@ impl Engine {
     /// A job that starts in the forecast is not running after it, which is a bug.
     pub fn forecast(&self, now: f64, max_jobs: usize) -> Result<Vec<(JobId, Start)>, Error> {
         let mut snapshot = self.clone();
-        let mut ids = snapshot.queued();
+        let mut ids = snapshot.queue_order();
         ids.truncate(max_jobs);
         let mut starts = forecast::run(snapshot, now, ids.iter().copied())?;
         let found = |id: JobId| starts.remove(&id).map(|start| (id, start));

@@ -345,7 +345,7 @@ fn check(nodes: Vec<Node>, steps: Vec<Step>, policy: Policy, each: bool) {
 fn check_queue(engine: &mut Engine, model: &Model) {
     let order: Vec<JobId> = model.order().into_iter().map(JobId::new).collect();
     assert_eq!(engine.queue_len(), model.queue.len());
-    assert_eq!(engine.queued(), order);
+    assert_eq!(engine.queue_order(), order);
     assert_eq!(engine.head(), order.first().copied());
 }
 

@@ -35,7 +35,7 @@ pub fn run(
         let mut finished = None;
         if let TaskEvent::Ended { rank, response } = event {
             wait_for_library();
-            if server().tasks().ended(rank) {
+            if server().tasks().record_end(rank) {
                 library::deregister(namespace, rank);
             }
             finished = Some(response);

@@ -105,8 +105,8 @@ impl Server {
     }
 
     /// Records that a task has connected.
-    pub fn connected(&self, rank: u32) {
-        self.tasks().connected(rank);
+    pub fn record_connection(&self, rank: u32) {
+        self.tasks().record_connection(rank);
         // The receiving thread ends with the process.
         let _ = self.task_events.send(TaskEvent::Connected);
     }

@@ -62,7 +62,7 @@ unsafe extern "C" fn client_connected(
 ) -> c_int {
     // SAFETY: libpmix gives the process, or null.
     if let Some(rank) = unsafe { rank_of(proc) } {
-        server().connected(rank);
+        server().record_connection(rank);
     }
     succeed(callback, cbdata)
 }
@@ -76,7 +76,7 @@ unsafe extern "C" fn client_finalized(
 ) -> c_int {
     // SAFETY: libpmix gives the process, or null.
     if let Some(rank) = unsafe { rank_of(proc) } {
-        server().tasks().finalized(rank);
+        server().tasks().record_finalize(rank);
     }
     ffi::OPERATION_SUCCEEDED
 }

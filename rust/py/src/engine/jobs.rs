@@ -27,7 +27,7 @@ struct Row {
 
 impl CoreState {
     /// The queue with this name, or the one without a name.
-    fn queue_named(&mut self, name: Option<&str>) -> QueueId {
+    fn intern_queue(&mut self, name: Option<&str>) -> QueueId {
         self.engine.queue(name.unwrap_or_default())
     }
 
@@ -112,12 +112,14 @@ impl EngineCore {
             }
         };
         let queues = match queues {
-            Names::All(name) => Column::All(state.queue_named(name.as_deref())),
+            Names::All(name) => Column::All(state.intern_queue(name.as_deref())),
             Names::Each(names) => {
                 let mut known = HashMap::new();
                 let queues = names.iter().map(|name| {
                     let name = name.as_deref();
-                    *known.entry(name).or_insert_with(|| state.queue_named(name))
+                    *known
+                        .entry(name)
+                        .or_insert_with(|| state.intern_queue(name))
                 });
                 Column::Each(queues.collect())
             }
@@ -174,7 +176,7 @@ impl EngineCore {
             .map(|jobspec| {
                 let shape = state.engine.shape(jobspec.request());
                 state.shapes.name(shape, jobspec.request());
-                let queue = state.queue_named(jobspec.queue());
+                let queue = state.intern_queue(jobspec.queue());
                 (shape, jobspec.request().duration, queue)
             })
             .collect();

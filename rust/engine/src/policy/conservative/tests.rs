@@ -160,7 +160,7 @@ impl History {
     }
 
     fn one_waiting(&mut self, at: usize) -> Option<JobId> {
-        let waiting = self.engine.queued();
+        let waiting = self.engine.queue_order();
         let some = !waiting.is_empty();
         some.then(|| waiting[at % waiting.len()])
     }
