@@ -119,7 +119,7 @@ class Purged(TypedDict):
 
 
 class QueueStatus(TypedDict):
-    """A queue: whether it takes jobs, whether it starts them, and if not, why."""
+    """A queue: whether it accepts jobs, whether it starts them, and if not, why."""
 
     enable: bool
     start: bool
@@ -168,7 +168,7 @@ class StartEstimate(TypedDict):
 
 
 class Reason(TypedDict):
-    """Why a job waits: a word for the kind, the numbers, a sentence, and the estimated start."""
+    """Why a job is pending: a word for the kind, the numbers, a sentence, and the estimated start."""
 
     id: int
     kind: str
@@ -210,7 +210,7 @@ class Estimates(NamedTuple):
     Attributes:
         jobs: In the order of the queue, or in that of the request.
         accuracy: The errors of past first estimates.
-        errors: For each job that does not wait what the scheduler has to say.
+        errors: For each job that is not pending, the scheduler's error.
     """
 
     jobs: list[StartEstimate]

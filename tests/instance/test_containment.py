@@ -305,7 +305,7 @@ def test_a_job_manager_that_panics_leaves_the_rest_running(fault):
             machine.instance._jobs._manager = Panicking(machine.instance._manager)
             assert await rejected(client, "job-list.job-stats", {}) == errno.EIO
             assert (await client.rpc("broker.ping", {"seq": 1}))["seq"] == 1
-            # The task runs on to its end.
+            # The task continues to its end.
             await trio.sleep(2 * HOUR)
             (task,) = machine.processes.tasks.values()
             assert task.status == 0

@@ -185,7 +185,7 @@ def test_a_lost_wait_status_is_an_exception(instance, exec_process, tmp_path):
         kill(process)
     os.kill(reaper_of(tmp_path / "exec"), signal.SIGKILL)
     with exec_process(instance):
-        # The task runs on without its parent.
+        # The task continues without its parent.
         assert instance.lines("run", "echo", "more") == ["more"]
         opened.close()
         assert instance.penstock("wait", job).returncode != 0

@@ -106,7 +106,7 @@ def test_jobs_in_other_states_are_explained_too(start):
         reasons = [line.partition(": ")[2] for line in done.stdout.splitlines()]
         assert reasons[0].startswith("it runs on ")
         assert reasons[1].startswith("held")
-        assert reasons[2].startswith("waits for after")
+        assert reasons[2].startswith("depends on after")
         assert reasons[3].startswith("it has ended: cancel: not needed")
         assert "penstock explain: " in done.stderr
 
@@ -185,8 +185,8 @@ def test_verbs_report_a_missing_scheduler(start, scheduler):
         for args in (["explain", str(job)], ["estimate"], ["what-if", "cancel", str(job)]):
             done = instance.penstock(*args)
             assert done.returncode == 1
-            assert "no scheduler answers `sched." in done.stderr
+            assert "the scheduler does not support `sched." in done.stderr
             assert "hint: " in done.stderr
         with scheduler("example", instance):
             done = instance.penstock("estimate")
-            assert "no scheduler answers `sched.estimate` here" in done.stderr
+            assert "the scheduler does not support `sched.estimate`" in done.stderr

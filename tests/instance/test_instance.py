@@ -229,7 +229,7 @@ def test_a_store_that_fails_ends_the_instance_with_a_plain_message(tmp_path):
     command = [sys.executable, "-m", "penstock", "start", "--nodes", "1"]
     broken = tmp_path / "broken"
     broken.mkdir()
-    (broken / "jobs.sqlite").write_text("this is no database, but long enough to be looked at")
+    (broken / "jobs.sqlite").write_text("this is not a database, but long enough to be looked at")
     options = ["--state", str(broken), "--socket", str(tmp_path / "s")]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     assert done.returncode == 1

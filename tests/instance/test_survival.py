@@ -59,7 +59,7 @@ def end_of(*pids: int):
 
 
 class Jobs:
-    """Two jobs: one ends while there is no daemon, the other one runs on."""
+    """Two jobs: one ends while there is no daemon, the other one continues."""
 
     def __init__(self, instance, directory: Path) -> None:
         self._ends, self._runs, self._said = (directory / name for name in ("a", "b", "said"))
@@ -83,7 +83,7 @@ class Jobs:
 
 
 @pytest.mark.parametrize("sleeps", [False, True], ids=["at once", "after the first job's end"])
-def test_jobs_run_on_when_the_daemon_is_killed(start, tmp_path, sleeps):
+def test_jobs_continue_when_the_daemon_is_killed(start, tmp_path, sleeps):
     with start() as instance:
         jobs = Jobs(instance, tmp_path)
         kill(instance)
@@ -96,7 +96,7 @@ def test_jobs_run_on_when_the_daemon_is_killed(start, tmp_path, sleeps):
         assert instance.lines("run", "echo", "more") == ["more"]
 
 
-def test_jobs_run_on_when_their_service_is_killed(start, tmp_path):
+def test_jobs_continue_when_their_service_is_killed(start, tmp_path):
     with start() as instance:
         jobs = Jobs(instance, tmp_path)
         first = process(instance, service_of)
@@ -125,7 +125,7 @@ def test_the_output_that_run_shows_is_whole_when_the_service_is_killed(start, tm
             assert run.returncode == 0
 
 
-def test_jobs_run_on_when_daemon_and_service_are_killed(start, tmp_path):
+def test_jobs_continue_when_daemon_and_service_are_killed(start, tmp_path):
     with start() as instance:
         jobs = Jobs(instance, tmp_path)
         os.kill(process(instance, service_of), signal.SIGKILL)
@@ -135,7 +135,7 @@ def test_jobs_run_on_when_daemon_and_service_are_killed(start, tmp_path):
         jobs.check(instance)
 
 
-def test_jobs_run_on_when_the_instance_is_stopped_without_them(start, tmp_path):
+def test_jobs_continue_when_the_instance_is_stopped_without_them(start, tmp_path):
     with start() as instance:
         jobs = Jobs(instance, tmp_path)
         instance.lines("stop", "--keep-running")
@@ -193,7 +193,7 @@ def penstock(state: Path, *words: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_jobs_run_on_when_the_instance_is_restarted(tmp_path):
+def test_jobs_continue_when_the_instance_is_restarted(tmp_path):
     state = tmp_path / "state"
     with foreground(state) as daemon:
         done = penstock(state, "submit", "sh", "-c", f"echo a; {gate(tmp_path / 'gate')}; echo b")

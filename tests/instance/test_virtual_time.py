@@ -117,7 +117,7 @@ async def names_of_events(client: Client, job: int) -> list[str]:
 
 
 @pytest.mark.parametrize("end", ["crash", "keep-running", "restart"])
-def test_jobs_of_an_instance_that_ends_without_them_run_on(end):
+def test_jobs_of_an_instance_that_ends_without_them_continue(end):
     async def scenario(machine: SimulatedMachine) -> None:
         async with instance_on(machine, crash=end == "crash") as client:
             ended, running = [await client.submit(jobspec("sleep", each)) for each in ("2h", "9h")]

@@ -170,7 +170,7 @@ def test_no_core_is_allocated_twice_and_a_head_that_fits_starts(seed, policy):
         assert row["submit"] <= row["start"] <= row["end"]
         assert used_at(row["start"]) <= capacity
         assert used_at(row["submit"]) <= capacity
-    # The first job starts if it fits: at the end of an instant at which jobs wait, the first of
+    # The first job starts if it fits: at the end of an instant with pending jobs, the first of
     # them is too large for what is free. (Under conservative backfill it may also wait for what
     # others have been promised: so there, only where no other waits.)
     for time in {row["submit"] for row in done} | {row["end"] for row in done}:

@@ -21,7 +21,7 @@ USAGE, NO_INSTANCE = 2, 69
 VERBS = {
     "start": ("start", "start an instance"),
     "stop": ("stop", "stop an instance, with or without its jobs"),
-    "restart": ("restart", "start an instance again, while its jobs run on"),
+    "restart": ("restart", "start an instance again, while its jobs continue"),
     "submit": ("submit", "submit a job"),
     "run": ("run", "run a job: submit it, show its output, end with its exit code"),
     "batch": ("batch", "submit a script that runs in an instance of its own"),

@@ -146,7 +146,7 @@ def _watch(uri: str, job: int, process: subprocess.Popen[bytes], ended: threadin
     with suppress(Error, OSError), Client(uri) as client:
         (row,) = client.wait([job])
         if not ended.is_set():
-            why = reason(row) or "over"
+            why = reason(row) or "it has ended"
             print(f"penstock alloc: {fluid_f58(job)}: {safe(why)}", file=sys.stderr)
             process.send_signal(signal.SIGHUP)
 

@@ -97,7 +97,7 @@ def _main(job: Job, args: argparse.Namespace) -> int:
         print(json_text(shown))
         return 0
     if not answer.granted:
-        print(f"waits: {safe(answer.id or answer.alloc or '')}")
+        print(f"queued: {safe(answer.id or answer.alloc or '')}")
         return 0
     shown["cpus"] = _each(answer.cpus)
     for key in ("alloc", "hosts", "cpus", "time", "reason"):
@@ -120,14 +120,14 @@ def _status(job: Job, args: argparse.Namespace) -> None:
             text = f"{text}; expected at {clock(row.estimate, now)}".removeprefix("; ")
         lines.append(f"{row.id or row.alloc or '-':<16} {row.directive:<9} {row.state:<9} {text}")
     for one in lent:
-        back = "" if one.until is None else f", back at {clock(one.until, now)}"
+        back = "" if one.until is None else f", until {clock(one.until, now)}"
         why = f": {one.reason}" if one.reason else ""
         lines.append(f"{one.id or '-':<16} {'lent':<9} {one.nodes:<9} of {one.hosts}{back}{why}")
     _show(lines, as_json=False)
 
 
 def _each(cpus: Sequence[int]) -> str:
-    """Cpus of each host, in order; one number where all have as many."""
+    """Cpus of each host, in order; one number if all are equal."""
     if len(set(cpus)) == 1:
         return f"{cpus[0]} each" if len(cpus) > 1 else f"{cpus[0]}"
     return ",".join(map(str, cpus))

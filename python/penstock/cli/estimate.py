@@ -65,14 +65,14 @@ def main(args: argparse.Namespace) -> int:
         else:
             print(_line(job, now).rstrip())
     if titled and not rows and not errors:
-        print("no job waits for resources")
+        print("no job is pending")
     if titled and seen is not None:
         print(accuracy(seen))
     return tell("estimate", errors)
 
 
 def _unplanned(answer: Mapping[str, Any]) -> StartEstimate:
-    """The row of a job that does not wait for the scheduler."""
+    """The row of a job that is not in state SCHED."""
     return {"id": answer["id"], "start": None, "reason": answer["reason"]}
 
 

@@ -123,7 +123,7 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 
 def jobspecs(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The jobspecs that the options ask for: one, or one a copy.
+    """The jobspecs that the options describe: one, or one a copy.
 
     Raises:
         SystemExit: with code 2, after saying what is wrong with the options.

@@ -89,7 +89,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="at most N (default 1000; 0: all)",
     )
-    add("-n", "--no-header", action="store_true", help="without the line of titles")
+    add("-n", "--no-header", action="store_true", help="without titles")
     add("-o", "--format", metavar="FORMAT", help="such as `{id:>12} {status} {reason}`")
     add("--json", action="store_true", help="one object a line, with every key")
     add(
@@ -103,12 +103,12 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("id", nargs="*", type=job_id, metavar="ID", help="these jobs, of any user and in any state")
     parser.epilog = "\n".join(
         [
-            "fields of a FORMAT, which are the keys of --json and a few that are made of them:",
+            "fields of a FORMAT, which are the keys of --json and some derived from them:",
             *textwrap.wrap(
                 ", ".join(sorted(FIELDS)), 98, initial_indent="  ", subsequent_indent="  "
             ),
             "",
-            "A field is laid out as in Python: `{name:<10.10}` takes ten columns, no more.",
+            "A field is laid out as in Python: `{name:<10.10}` takes exactly ten columns.",
         ]
     )
 
@@ -189,10 +189,10 @@ def _constraint(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_queues(client: Client, wanted: Sequence[str]) -> None:
-    """Tells of a queue that does not exist, unless jobs are left of the time when it did.
+    """Rejects a queue that does not exist, unless it has jobs from a time when it did.
 
     Raises:
-        NotFoundError: there is such a one.
+        NotFoundError: there is no such queue.
     """
     known = client.queue_list()
     for name in wanted:
@@ -255,7 +255,7 @@ def fields(row: JobRow, now: float) -> dict[str, Any]:
         "status_abbrev": ABBREVIATIONS[shown["status"]],
         "state_single": ABBREVIATIONS[shown["state"]] if shown["state"] != "INACTIVE" else "I",
         "runtime": _duration(runtime) if began else "-",
-        # Where the instance in the job, if there is one, is to be reached.
+        # The address of the instance in the job, if there is one.
         "uri": row.get("annotations", {}).get("user", {}).get("uri", ""),
         # When it is expected to start.
         "t_estimate": estimate,

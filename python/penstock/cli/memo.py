@@ -1,4 +1,4 @@
-"""`penstock memo`: notes on a job."""
+"""`penstock memo`: annotations of a job."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MIN_BAND_STARTS = 10
 def by_states(
     client: Client, ids: Iterable[int]
 ) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
-    """The reasons why jobs do not run, as far as their states determine them.
+    """The reasons why jobs are not started, as far as their states determine them.
 
     Args:
         client: of the instance.
@@ -33,7 +33,7 @@ def by_states(
 
     Returns:
         For each job its `kind` and `reason`, which is empty if only the scheduler knows it;
-        and for each of the others why nothing is known of it.
+        and for each other job the error of its lookup.
     """
     answers: dict[int, dict[str, Any]] = {}
     errors: dict[int, str] = {}
@@ -76,7 +76,7 @@ def answering(method: str) -> Iterator[None]:
         if error.errno != errno.ENOSYS:
             raise
         raise Error(
-            f"no scheduler answers `sched.{method}` here\n"
+            f"the scheduler does not support `sched.{method}`\n"
             "hint: Penstock's own does; `penstock services` shows who serves `sched`"
         ) from error
 
@@ -85,7 +85,7 @@ def expected(estimate: Mapping[str, Any], now: float) -> str:
     """A start in words: `starts in 12 min (14:02:10), between 3 min and 20 min from now …`."""
     start = estimate["start"]
     if start <= now:
-        return "starts as soon as the scheduler gets to it"
+        return "starts in the next pass of the scheduler"
     text = f"starts in {span(start - now)} ({clock(start, now)})"
     if "earliest" in estimate:
         low, high = span(estimate["earliest"] - now), span(estimate["latest"] - now)

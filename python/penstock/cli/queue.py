@@ -1,4 +1,4 @@
-"""`penstock queue`: which queues take jobs, and which start them."""
+"""`penstock queue`: which queues accept jobs, and which start them."""
 
 from __future__ import annotations
 

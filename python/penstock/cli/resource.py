@@ -265,7 +265,7 @@ def _expire(client: Client, args: argparse.Namespace) -> int:
         else:
             end = float(args.when)
     except ValueError as error:
-        print(f"penstock resource: `{args.when}` is no time: {error}", file=sys.stderr)
+        print(f"penstock resource: `{args.when}`: expected a time: {error}", file=sys.stderr)
         return 2
     client.rpc(topic.resource.EXPIRATION, {"expiration": end})
     return 0

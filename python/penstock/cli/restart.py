@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SUMMARY = """Start the instance again, with the same options; an upgraded Penstock is used.
 
 The daemon executes its own command line again, as the same process: in its terminal, or under its
-supervisor. Running jobs run on, as with `penstock stop --keep-running`. An instance that runs a
+supervisor. Running jobs continue, as with `penstock stop --keep-running`. An instance that runs a
 command, or that was started in a job, cannot be restarted."""
 
 # Delays before an attempt to connect: the first, and the longest.

@@ -37,7 +37,7 @@ ABBREVIATIONS = {
     "CANCELED": "CA",
     "TIMEOUT": "TO",
 }
-# In the order in which they are shown; every one is always there.
+# In the order of the output; none is ever absent.
 PLAIN = (
     "userid urgency priority queue state result status waitstatus returncode name ntasks nnodes "
     "ncores duration nodelist ranks t_submit t_run t_cleanup t_inactive annotations"
@@ -70,7 +70,7 @@ def reason(row: JobRow) -> str | None:
         note = row.get("exception_note")
         return f"{row['exception_type']}: {note}" if note else str(row["exception_type"])
     if row["state"] == 2 and row.get("dependencies"):
-        return "waits for " + ", ".join(row["dependencies"])
+        return "depends on " + ", ".join(row["dependencies"])
     if row["state"] == 8 and row.get("urgency") == 0:
         return "held"
     annotation = row.get("annotations", {}).get("sched", {}).get("reason_pending")
@@ -87,8 +87,8 @@ def reason(row: JobRow) -> str | None:
 def exit_code(row: JobRow) -> int:
     """The exit code for a job that has ended.
 
-    That of the task with the greatest wait status (RFC 21), 128 + signal where a signal ended it;
-    an exit code but 0 is greater there than a signal is. 143 after the time limit; 1 where the job
+    It is that of the task with the greatest wait status (RFC 21), 128 + N if signal N ended it; an
+    exit code other than 0 is greater there than any signal. 143 after the time limit; 1 if the job
     was denied, cancelled or failed by another exception.
     """
     if row.get("exception_occurred") and row.get("exception_severity") == 0:
@@ -100,7 +100,7 @@ def tell(verb: str, errors: Mapping[int, str]) -> int:
     """Prints the error of each job whose request was rejected; returns the exit code."""
     for job, text in errors.items():
         name = fluid_f58(job)
-        # Its name is there already.
+        # The line starts with the name.
         rest = text.removeprefix(f"job {name} ").replace(f"no job {name}", "no such job")
         print(f"penstock {verb}: {name}: {safe(rest)}", file=sys.stderr)
     return 1 if errors else 0

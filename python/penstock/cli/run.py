@@ -113,14 +113,14 @@ def _write(uri: str, ids: list[int], stream: str, data: bytes) -> None:
         file.write(data)
         file.flush()
     except BrokenPipeError:
-        # The reader of the output is gone: the jobs end as a pipeline would.
+        # The reader of the output has closed it: the jobs end as a pipeline would.
         _cancel(uri, ids, "the reader of the output has gone")
         raise
 
 
 @contextmanager
 def _interruptible(uri: str, ids: list[int]) -> Iterator[None]:
-    """The first interrupt cancels the jobs, whose end is then waited for; a second ends that."""
+    """The first interrupt cancels the jobs, and their end is awaited; a second interrupt ends the wait."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

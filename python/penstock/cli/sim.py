@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.sim.workload import Workload
 
 SUMMARY = """Replay a workload in virtual time by the engine that schedules in production, and say
-how long jobs waited and how much of the machine was in use."""
+the waits of jobs and the utilisation of the machine."""
 
 EPILOG = """\
 Traces are in the Standard Workload Format (.swf, .swf.gz) or JSON lines (.jsonl). Without a trace
@@ -240,7 +240,7 @@ def _output_problem(args: argparse.Namespace) -> str | None:
     from penstock.sim.files import directories, is_free, overwritten
 
     if args.report is not None and not is_free(args.report):
-        return f"--report `{args.report}` is no regular file: it is left as it is"
+        return f"--report `{args.report}` is not a regular file: it is left as it is"
     if args.out is not None and args.out.exists() and not args.out.is_dir():
         return f"--out `{args.out}` is a file: expected a directory"
     names = [path.name for path in args.traces] or [""]

@@ -69,7 +69,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         help=f"the choice among suitable nodes (default {SchedulerSettings.selection})",
     )
     add("--script", action="store_true", help="run the script that this job carries (see `batch`)")
-    add("-v", "--verbose", action="store_true", help="log more")
+    add("-v", "--verbose", action="store_true", help="log more lines")
     add(
         "command",
         nargs="*",
@@ -88,7 +88,7 @@ def main(args: argparse.Namespace) -> int:
         return 2
     config = load(args.config) if args.config else Config()
     try:
-        import trio  # noqa: F401 - asked for here, so that its absence gets a plain answer
+        import trio  # noqa: F401 - imported here for an error message of our own
     except ModuleNotFoundError:
         print("penstock start: the daemon needs the package trio", file=sys.stderr)
         print("hint: pip install 'penstock[daemon]'", file=sys.stderr)
@@ -111,7 +111,7 @@ def _parent(args: argparse.Namespace, config: Config) -> Parent | None:
     """The instance that this process is a job of, if it is in a job.
 
     Raises:
-        StartError: the job's resources are wanted and cannot be found out.
+        StartError: the job's resources are requested and cannot be determined.
     """
     from penstock.instance.parent_instance import check_alone, find_parent
 
@@ -142,11 +142,11 @@ def _problem(args: argparse.Namespace) -> str | None:
         if number is not None and number < least:
             return f"{name}: expected at least {least}, found {number}"
     if args.script and not _in_job():
-        return "--script: this is no job\nhint: submit a script with `penstock batch`"
+        return "--script: expected to run in a job\nhint: submit a script with `penstock batch`"
     if simulated and args.exec == "local" and not args.oversubscribe:
         return (
             "simulated nodes have no cores to run on: --exec local needs --oversubscribe\n"
-            "hint: leave --exec away to simulate execution"
+            "hint: omit --exec to simulate execution"
         )
     return None
 
@@ -238,7 +238,7 @@ def _temporary(stack: ExitStack) -> Path:
 
 
 def _with_script(options: StartOptions, stack: ExitStack) -> tuple[str, ...]:
-    """The command that runs the job's script, which is written out for that."""
+    """The command that runs the job's script, which is written to a file."""
     from penstock.instance.parent_instance import script_of
 
     assert options.parent is not None

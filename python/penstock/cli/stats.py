@@ -31,7 +31,7 @@ def main(args: argparse.Namespace) -> int:
         return 0
     rows = list(_flat("", stats))
     if not rows:
-        print(f"`{safe(args.service)}` keeps no numbers")
+        print(f"`{safe(args.service)}` has no statistics")
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
         print(f"{name:<{width}}  {value}")

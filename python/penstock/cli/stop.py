@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 SUMMARY = """Stop the instance, and return when its daemon has ended.
 
 Running jobs are cancelled; pending jobs stay for the next start with the same state. With
---keep-running the jobs of `--exec local` and of `penstock exec` run on, and the next start with the
+--keep-running the jobs of `--exec local` and of `penstock exec` continue, and the next start with the
 same state reattaches them."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument(
-        "--keep-running", action="store_true", help="do not cancel running jobs: they run on"
+        "--keep-running", action="store_true", help="do not cancel running jobs: they continue"
     )
 
 

@@ -1,4 +1,4 @@
-"""`penstock update`: another time limit for jobs."""
+"""`penstock update`: the time limit of jobs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Change(NamedTuple):
         if not duration:
             raise Error("it has no time limit to change: set one with `duration=FSD`")
         if duration + self.sign * self.seconds <= 0:
-            raise Error(f"its time limit is {duration:g}s: nothing would be left of it")
+            raise Error(f"its time limit is {duration:g}s: the result would not be positive")
         return duration + self.sign * self.seconds
 
 

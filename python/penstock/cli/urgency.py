@@ -1,4 +1,4 @@
-"""`penstock urgency`: which of the pending jobs go first."""
+"""`penstock urgency`: the order of pending jobs."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     change: dict[str, Any]
     if args.verb == "submit":
-        args.command = args.command or ["true"]  # what it runs makes no difference
+        args.command = args.command or ["true"]  # the command makes no difference
         specs = joboptions.jobspecs(args)
         if len(specs) != 1:
             print("penstock what-if: --cc: expected one copy", file=sys.stderr)
@@ -84,7 +84,7 @@ def main(args: argparse.Namespace) -> int:
         except RpcError as error:
             if error.errno != errno.EINVAL or "id" not in args:
                 raise
-            # The scheduler does not know jobs that do not wait, nor which there are.
+            # The scheduler knows pending jobs only: the state tells why it does not know this one.
             _, unknown = by_states(client, [args.id])
             if not unknown:
                 raise
@@ -134,7 +134,7 @@ def _ranks(client: Client, targets: str) -> str:
     """The ranks of targets that are named by ranks or by hosts.
 
     Raises:
-        Error: there are none such.
+        Error: the scheduler has no such rank or host.
     """
     resources = ResourceSet(client.sched_status()["all"])
     try:

@@ -37,7 +37,7 @@ class JobExecutor(concurrent.futures.Executor):
     def __init__(self, uri: str | None = None) -> None:
         self._worker = Worker(uri)
         _workers.add(self._worker)
-        # A garbage-collected executor takes no jobs: its thread ends with the last one.
+        # A garbage-collected executor accepts no jobs: its thread ends with the last one.
         self._finalizer = weakref.finalize(self, self._worker.close)
         self._finalizer.atexit = False
         self._worker.start()

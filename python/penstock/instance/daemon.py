@@ -148,7 +148,7 @@ class Instance:
         """Stops the instance.
 
         Raises:
-            StartError: its jobs cannot run on without it, or it cannot be started again.
+            StartError: its jobs cannot continue without it, or it cannot be started again.
         """
         keep_running = request.keep_running or request.restart
         if keep_running and self._options.is_temporary:
@@ -265,7 +265,7 @@ class Instance:
             await self._broker.send_posted()
             nursery.cancel_scope.cancel()
         self._manager.flush()
-        # The service of jobs that run on enforces their limits until the next start. At a restart,
+        # The service of continuing jobs enforces their limits until the next start. At a restart,
         # that is now: the next daemon starts its own.
         if self._exec is not None and (self._restart or not self._keep_running):
             await self._exec.end(at_once=self._restart)
@@ -372,10 +372,10 @@ class Instance:
                 self._stopping.set()
 
     async def _wind_down(self) -> None:
-        """Ends running jobs, unless they are to run on; pending jobs stay in the store."""
+        """Ends running jobs, unless they are to continue; pending jobs stay in the store."""
         # Resources that the running jobs free must not start pending ones.
         self._manager.stop_scheduling()
-        # Jobs of an external service run on; it reattaches them at the next start.
+        # Jobs of an external service continue; it reattaches them at the next start.
         if self._options.exec != "none" and not self._keep_running:
             await self._cancel_running()
 

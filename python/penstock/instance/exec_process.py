@@ -1,7 +1,7 @@
 """The execution service of this machine: the program `penstock-exec`, started and kept running.
 
 The service and its tasks outlive the daemon. A daemon that finds a service of an earlier one in
-its state directory has its own replace it (`--take-over`); the tasks run on.
+its state directory has its own replace it (`--take-over`); the tasks continue.
 """
 
 from __future__ import annotations

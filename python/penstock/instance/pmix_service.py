@@ -74,7 +74,7 @@ class PmixService:
         self.restarts.start()
 
     def restart(self) -> None:
-        """Does nothing: servers that run are still requested."""
+        """Does nothing: running servers are still needed."""
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests; `start` is answered when the server has started."""
@@ -101,7 +101,7 @@ class PmixService:
             raise RequestError(errno.EPROTO, f"{request.topic} is a streaming request")
         job = self._jobs.get(start.id)
         if job is not None:
-            # Of an execution service that has ended: its job runs on.
+            # The execution service has restarted: its job continues.
             job.request = request
             self._respond(job)
         elif start.reattach:

@@ -77,7 +77,7 @@ def over_time(study: Study) -> list[str]:
         ),
         lines(
             queued,
-            title=f"Jobs waiting ({peak})",
+            title=f"Pending jobs ({peak})",
             x=axis,
             y=Axis("jobs", low=0.0),
             step=True,
@@ -168,7 +168,7 @@ def schedule(study: Study, window: tuple[float, float] | None = None) -> tuple[l
         return [], f"{nothing}."
     low, high = span(study)
     rows = occupancy.Rows(study)
-    # Of the run that starts jobs best: with others there is little to see where most jobs wait.
+    # Of the run that starts jobs best: with others there is little to see where most jobs are pending.
     best = max(study.runs, key=lambda run: run.results.summary["utilisation"] or 0.0)
     chosen = window or occupancy.busiest(best.results, low, high)
     drawn = []

@@ -81,7 +81,7 @@ class Writer:
             FilesError: the path exists and is not a file, or was given before.
         """
         if not is_free(path):
-            raise FilesError(f"`{path}` is no regular file: it is left as it is")
+            raise FilesError(f"`{path}` is not a regular file: it is left as it is")
         shown, path = path, path.resolve()
         if any(path == before for _, before in self._pending):
             raise FilesError(f"`{shown}` would be written twice: expected a file of its own")

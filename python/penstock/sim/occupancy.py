@@ -107,7 +107,7 @@ def runs(ids: IDset) -> list[tuple[int, int]]:
 
 
 def busiest(results: Results, low: float, high: float) -> tuple[float, float]:
-    """The window in which most jobs wait, long enough to show some two hundred jobs.
+    """The window in which most jobs are pending, long enough to show some two hundred jobs.
 
     Args:
         results: of a run.

@@ -136,7 +136,7 @@ def _study(study: Study, window: tuple[float, float] | None) -> str:
         *_denials(study),
         "<h2>Over time</h2>",
         *(f"<figure>{chart}</figure>" for chart in figures.over_time(study)),
-        "<h2>Who waits how long</h2>",
+        "<h2>Waits</h2>",
         '<div class="pair">',
         *(f"<figure>{chart}</figure>" for chart in figures.distributions(study)),
         *(f"<figure>{chart}</figure>" for chart in figures.size_classes(study)),

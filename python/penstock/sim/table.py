@@ -33,7 +33,7 @@ COLUMNS: tuple[Column, ...] = (
     ("", "killed", "killed", count),
     ("", "lost", "lost", count),
     ("", "denied", "denied", count),
-    ("", "waiting", "waiting", count),
+    ("", "pending", "pending", count),
     ("", "took", "seconds", duration),
 )
 """The columns: group, name, key in the summary, format of a value."""
@@ -45,7 +45,7 @@ OPTIONAL_COLUMNS = {
     "killed",
     "lost",
     "denied",
-    "waiting",
+    "pending",
 }
 
 COLUMN_GAP = 2

@@ -32,7 +32,7 @@ fn expect(engine: &mut Engine, id: u64, kind: &str, sentence: &str) {
 }
 
 #[test]
-fn a_job_that_does_not_wait_has_no_reason() {
+fn a_job_that_is_not_pending_has_no_reason() {
     let mut engine = engine(Policy::Easy, &[(4, 0)]);
     submit(&mut engine, 1, slots(4, 1, 0, 60.0));
     engine.schedule(100.0, 10);
@@ -253,7 +253,7 @@ fn first_come_first_served_lets_nothing_past() {
         &mut engine,
         3,
         "behind",
-        "fits, but job 2 is before it and waits",
+        "fits, but job 2 is before it and pending",
     );
     // In another queue it would start.
     let other = engine.queue("other");

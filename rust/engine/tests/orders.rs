@@ -194,7 +194,7 @@ fn backfill_follows_the_order() {
 }
 
 #[test]
-fn jobs_that_wait_move_to_the_group_of_their_queue() {
+fn pending_jobs_move_to_the_group_of_their_queue() {
     let mut engine = engine(Policy::Fcfs, &[(4, 0)]);
     let (one, two) = (engine.queue("one"), engine.queue("two"));
     submit_to(&mut engine, 1, one, slots(3, 1, 0, 10.0));

@@ -108,7 +108,7 @@ fn a_denied_job_fails_with_the_note_and_without_annotations() {
 }
 
 #[test]
-fn cancelling_a_waiting_job_takes_its_request_back_first() {
+fn a_cancelled_pending_job_first_cancels_its_request() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     let (id, _) = bench.submit(&nothing());

@@ -67,7 +67,7 @@ impl PyResourceSet {
     /// Raises:
     ///     ResourceSetError: the number of hosts is not the number of ranks.
     ///     IdsetError: an argument is not an idset.
-    ///     HostlistError: `nodelist` is no hostlist.
+    ///     HostlistError: `nodelist` is not a hostlist.
     #[staticmethod]
     #[pyo3(signature = (ranks, nodelist, cores, gpus = None))]
     fn uniform(
@@ -258,7 +258,7 @@ impl PyResourceSet {
     ///
     /// Raises:
     ///     NotFoundError: a host is not in the set; the text names all that are not.
-    ///     HostlistError: `hosts` is no hostlist.
+    ///     HostlistError: `hosts` is not a hostlist.
     fn host_ranks(&self, hosts: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
         let requested_hosts = convert::hosts(hosts)?;
         let len = requested_hosts.len();
@@ -279,7 +279,7 @@ impl PyResourceSet {
     ///     gpus: logical gpus, in addition to those it has.
     ///
     /// Raises:
-    ///     ResourceSetError: the rank is on another host, or `host` is no name of a host.
+    ///     ResourceSetError: the rank is on another host, or `host` is not the name of a host.
     #[pyo3(signature = (rank, host, cores, gpus = None))]
     fn insert(
         &self,

@@ -103,7 +103,7 @@ pub struct Summary {
     /// Jobs that were denied.
     pub denied: u64,
     /// Jobs that never started.
-    pub waiting: u64,
+    pub pending: u64,
     /// Jobs that were backfilled.
     pub backfilled: u64,
     /// Seconds from submit to start.
@@ -164,7 +164,7 @@ impl Simulation {
                 JobResult::Killed => summary.killed += 1,
                 JobResult::Lost => summary.lost += 1,
                 JobResult::Denied => summary.denied += 1,
-                JobResult::Pending => summary.waiting += 1,
+                JobResult::Pending => summary.pending += 1,
                 JobResult::Running => {}
             }
         }

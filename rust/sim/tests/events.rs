@@ -141,7 +141,7 @@ fn a_held_job_never_starts_and_does_not_prolong_the_simulation() {
         let simulation = run(lines(text), &Machine::Pool(2), setup(policy));
         assert_eq!(starts(&simulation), "- 6 1", "{policy}");
         assert_eq!(simulation.results().job_results()[0], JobResult::Pending);
-        assert_eq!((simulation.summary().waiting, simulation.done()), (1, 2));
+        assert_eq!((simulation.summary().pending, simulation.done()), (1, 2));
     }
 }
 

@@ -59,7 +59,7 @@ def test_pending_jobs_are_explained_by_the_scheduler(fake, say, capsys):
     [
         ({"urgency": 0}, "held: "),
         ({"pending_reason": "queue stopped"}, "queue stopped"),
-        ({"state": 2, "dependencies": ["after:ƒ3"]}, "waits for after:ƒ3"),
+        ({"state": 2, "dependencies": ["after:ƒ3"]}, "depends on after:ƒ3"),
         ({"state": 4}, "not yet scheduled: it is in state PRIORITY"),
         ({"state": 16, "nodelist": "n0"}, "it runs on n0"),
         ({"state": 64, "result": 1}, "it has ended: completed"),
@@ -132,7 +132,7 @@ def test_why_nothing_is_expected_of_a_job(fake, say, capsys):
 def test_an_empty_queue(say, capsys):
     say("sched.estimate", {"jobs": [], "accuracy": NO_ACCURACY, "errors": {}})
     assert main(["estimate"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "no job waits for resources"
+    assert capsys.readouterr().out.splitlines()[0] == "no job is pending"
 
 
 def test_without_a_name_one_s_own_pending_jobs_are_explained(fake, say, answers, capsys):
@@ -285,7 +285,7 @@ def test_a_scheduler_without_the_method_is_reported(fake, say, capsys, args, top
     say(topic, errnum=errno.ENOSYS)
     assert main(args) == 1
     error = capsys.readouterr().err
-    assert f"no scheduler answers `{topic}` here" in error
+    assert f"the scheduler does not support `{topic}`" in error
     assert "hint: " in error
     say(topic, errnum=errno.EINVAL, errtext="ids: expected a list of job ids")
     say("job-list.list-id", {"job": PENDING_JOB})

@@ -389,7 +389,7 @@ def test_errors_name_their_place(here, capsys, args, said):
         (["--limit", str(2**32)], "expected 1 to 4294967295, found `4294967296`"),
         (["--lublin", "100000001"], "--lublin: expected 1 to 100000000, found `100000001`"),
         (["--jobs", str(2**32 - 1)], "--jobs: expected 1 to 100000000, found `4294967295`"),
-        (["--report", "."], "--report `.` is no regular file"),
+        (["--report", "."], "--report `.` is not a regular file"),
         (["--out", "a.swf"], "--out `a.swf` is a file: expected a directory"),
         (["--out", ""], "argument --out: expected a path, found nothing"),
         (["--report", ""], "argument --report: expected a path, found nothing"),
@@ -450,7 +450,7 @@ def test_the_report_needs_nothing_else(here, capsys):
     assert page.find("head/title").text == "<&>.swf: penstock sim"
     titles = [element.text for element in page.iter("text") if element.get("class") == "head"]
     assert [title.split(" (")[0] for title in titles] == [
-        *("Utilisation", "Jobs waiting", "Wait", "Bounded slowdown", "Wait by size"),
+        *("Utilisation", "Pending jobs", "Wait", "Bounded slowdown", "Wait by size"),
         *("Mean bounded slowdown by size", "fcfs", "easy", "conservative"),
     ]
     assert "job 3, backfilled\n1 core\nwaited 0 s, ran 8.50 s" in text

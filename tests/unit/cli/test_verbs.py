@@ -138,7 +138,7 @@ def test_a_time_limit_is_set_or_changed(fake, say, change, duration):
     ("duration", "change", "text"),
     [
         (0.0, "duration=+1m", "it has no time limit to change: set one with `duration=FSD`"),
-        (60.0, "duration=-1m", "its time limit is 60s: nothing would be left of it"),
+        (60.0, "duration=-1m", "its time limit is 60s: the result would not be positive"),
     ],
 )
 def test_an_invalid_change_is_an_error(fake, say, capsys, duration, change, text):
@@ -274,7 +274,7 @@ def test_stats_are_flat_or_json(say, capsys):
     assert json.loads(capsys.readouterr().out) == stats
     say("sched.stats-get", {})
     assert main(["stats", "sched"]) == 0
-    assert capsys.readouterr().out == "`sched` keeps no numbers\n"
+    assert capsys.readouterr().out == "`sched` has no statistics\n"
     assert main(["stats", "--json", "sched"]) == 0
     assert capsys.readouterr().out == "{}\n"
 

@@ -223,7 +223,7 @@ def test_the_verbs_tell(fake, says, capsys):
     assert json.loads(capsys.readouterr().out)["status"] == -29
     says("pmix.alloc", QUEUED_RESPONSE)
     assert main(["elastic", "new", "-N", "1", "--no-wait"]) == 0
-    assert capsys.readouterr().out == "waits: mine\n"
+    assert capsys.readouterr().out == "queued: mine\n"
     says("pmix.query", {"status": 0, "reason": "", "requests": [ROW], "lent": [LOAN]})
     assert main(["elastic", "status"]) == 0
     lines = capsys.readouterr().out.splitlines()

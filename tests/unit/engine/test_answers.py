@@ -173,7 +173,7 @@ def test_reasons_of_a_held_job_and_of_one_behind_a_reservation():
     )
 
 
-def test_only_jobs_that_wait_are_explained():
+def test_only_pending_jobs_are_explained():
     made = engine()
     for job in (1, 99):
         with pytest.raises(NotFoundError, match=f"job {job} is not pending"):

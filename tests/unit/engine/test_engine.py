@@ -206,7 +206,7 @@ def test_a_column_is_made_once_and_cannot_be_written():
         decisions.ids[0] = 7
 
 
-def test_order_is_priority_then_id_and_held_jobs_wait():
+def test_order_is_priority_then_id_and_held_jobs_stay_pending():
     engine = submitted(Engine(R), [1, 2, 3, 4], priorities=[5, 0, 9, 9])
     assert started(engine, limit=2) == [3, 4]
     assert started(engine) == [1]

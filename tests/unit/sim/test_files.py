@@ -144,10 +144,10 @@ def test_only_regular_files_are_replaced(here, capsys):
     (here / "link").symlink_to("pipe")
     for name in ("pipe", "link"):
         said = sim(capsys, "a.swf", "--report", name, code=2).err
-        assert f"--report `{name}` is no regular file" in said
+        assert f"--report `{name}` is not a regular file" in said
     (here / "out").mkdir()
     os.mkfifo(here / "out" / "jobs.csv")
-    assert "is no regular file" in sim(capsys, "a.swf", "--out", "out", code=1).err
+    assert "is not a regular file" in sim(capsys, "a.swf", "--out", "out", code=1).err
     assert (here / "pipe").is_fifo()
     assert (here / "link").is_symlink()
     assert [(path.name, path.is_fifo()) for path in (here / "out").iterdir()] == [

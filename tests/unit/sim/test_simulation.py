@@ -311,7 +311,7 @@ def test_a_signal_is_heeded_within_a_pass():
     # The interrupted pass is complete after the next call.
     assert simulation.advance(0)
     summary = simulation.result().summary()
-    assert summary["waiting"] + len(started(simulation)) == simulation.total
+    assert summary["pending"] + len(started(simulation)) == simulation.total
 
 
 def started(simulation):

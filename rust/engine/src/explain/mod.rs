@@ -246,7 +246,7 @@ impl Reason {
                     }
                 }
             }
-            Self::Behind { job } => format!("fits, but {} is before it and waits", name(*job)),
+            Self::Behind { job } => format!("fits, but {} is before it and pending", name(*job)),
             Self::BehindReservation {
                 job,
                 at,

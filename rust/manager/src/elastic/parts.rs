@@ -19,7 +19,7 @@ use crate::record::Record;
 use crate::state::State;
 
 /// Maximum time in seconds that a part is held for the others: it ends the deadlock of two requests of
-/// which each waits for resources that the other one holds.
+/// which each is blocked by resources that the other one holds.
 const MAX_PART_HOLD_S: f64 = 300.0;
 
 /// Which part a request begins with when it is requested again.

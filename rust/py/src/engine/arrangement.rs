@@ -93,7 +93,7 @@ impl CoreState {
         options
     }
 
-    /// Whether a job waits only because the last order does not have it.
+    /// Whether a job is pending only because the last order does not have it.
     pub(super) fn is_left_out(&self, id: JobId) -> bool {
         let own = self.arranged.get(&id);
         own.is_some_and(|own| *own > 0) && self.engine.priority(id) == Some(0)

@@ -145,7 +145,7 @@ impl SimResult {
             ("killed", figures.killed),
             ("lost", figures.lost),
             ("denied", figures.denied),
-            ("waiting", figures.waiting),
+            ("pending", figures.pending),
             ("backfilled", figures.backfilled),
             ("nodes", simulation.nodes()),
             ("cores", simulation.cores()),
