@@ -1,4 +1,4 @@
-"""The clock of an instance and of its scheduler."""
+"""The clock: the only module that reads the time of the operating system."""
 
 from __future__ import annotations
 
@@ -26,3 +26,7 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds since the start of the system."""
         return time.monotonic()
+
+
+SYSTEM_CLOCK = SystemClock()
+"""The clock of functions that are called without one."""

@@ -6,7 +6,6 @@ import fnmatch
 import math
 import os
 import re
-import time
 from datetime import datetime
 from pathlib import Path
 from string import Template
@@ -14,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import count as counts
 from penstock._core import fluid_parse, parse_duration
+from penstock.clock import SYSTEM_CLOCK
 from penstock.constraint import parse_requires
 from penstock.errors import JobspecError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from penstock.clock import Clock
     from penstock.count import Count
 
 
@@ -41,6 +42,7 @@ def from_command(
     output: str | None = None,
     error: str | None = None,
     setattr: Mapping[str, Any] | None = None,  # noqa: A002 - the option's name
+    clock: Clock = SYSTEM_CLOCK,
 ) -> dict[str, Any]:
     """A jobspec for a command.
 
@@ -67,6 +69,7 @@ def from_command(
         output: template of the file for stdout; by default output is kept by the instance.
         error: template of the file for stderr; by default the file for stdout.
         setattr: further attributes by dotted path, below `attributes`.
+        clock: the time from which a relative `begin-time` counts.
 
     Raises:
         JobspecError: numbers that contradict each other, or a text that cannot be read.
@@ -104,7 +107,7 @@ def from_command(
         system["queue"] = queue
     if requires is not None:
         system["constraints"] = parse_requires(requires) if isinstance(requires, str) else requires
-    if parsed := [dependency(text) for text in dependencies]:
+    if parsed := [dependency(text, clock) for text in dependencies]:
         system["dependencies"] = parsed
     if name is not None:
         system["job"] = {"name": name}
@@ -159,7 +162,7 @@ def _resources(
     return node, count
 
 
-def dependency(text: str) -> dict[str, str]:
+def dependency(text: str, clock: Clock = SYSTEM_CLOCK) -> dict[str, str]:
     """A dependency from its command-line form `scheme:value[?key=value]` (RFC 26).
 
     For `begin-time` the value may be `+FSD` from now or an ISO date and time as well: it becomes
@@ -173,7 +176,7 @@ def dependency(text: str) -> dict[str, str]:
         # Checked here, so that a malformed id is reported before anything is sent.
         fluid_parse(value)
     elif scheme == "begin-time":
-        value = _begin_time(value)
+        value = _begin_time(value, clock)
     parsed = {"scheme": scheme, "value": value}
     for pair in filter(None, query.replace(";", "&").split("&")):
         key, _, item = pair.partition("=")
@@ -181,10 +184,10 @@ def dependency(text: str) -> dict[str, str]:
     return parsed
 
 
-def _begin_time(text: str) -> str:
+def _begin_time(text: str, clock: Clock) -> str:
     try:
         if text.startswith("+"):
-            when = time.time() + parse_duration(text[1:])
+            when = clock.now() + parse_duration(text[1:])
         elif re.fullmatch(r"[0-9.]+", text):
             when = float(text)
         else:

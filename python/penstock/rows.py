@@ -168,7 +168,7 @@ class StartEstimate(TypedDict):
 
 
 class Reason(TypedDict):
-    """Why a job is pending: a word for the kind, the numbers, a sentence, and the estimated start."""
+    """Why a job is pending: the kind, the numbers, a sentence, and the estimated start."""
 
     id: int
     kind: str

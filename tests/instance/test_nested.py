@@ -252,7 +252,10 @@ def test_a_script_that_cannot_be_submitted(start, text, message):
 def test_a_script_option_needs_a_job_with_a_script(cluster):
     done = cluster.penstock("start", "--script")
     assert done.returncode == 2
-    assert "--script: expected to run in a job\nhint: submit a script with `penstock batch`" in done.stderr
+    assert (
+        "--script: expected to run in a job\nhint: submit a script with `penstock batch`"
+        in done.stderr
+    )
     done = cluster.penstock("run", *PENSTOCK, "start", "--script")
     assert done.returncode == 1
     assert "this job carries no script\nhint: submit one with `penstock batch`" in done.stderr

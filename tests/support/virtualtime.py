@@ -37,10 +37,14 @@ class VirtualClock:
 
 
 class SteppedClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that stands still until a test moves it.
 
-    def __init__(self) -> None:
-        self.time = EPOCH
+    Args:
+        time: seconds since the epoch.
+    """
+
+    def __init__(self, time: float = EPOCH) -> None:
+        self.time = time
 
     def now(self) -> float:
         """Seconds since the epoch."""

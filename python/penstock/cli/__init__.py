@@ -1,7 +1,7 @@
 """The command `penstock`: one module for each verb, imported on use.
 
 A verb's module has `SUMMARY` (a line), `register(parser)` (its arguments) and `main(args)` (which
-returns an exit code).
+returns an exit code). `args.clock` is the time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from penstock.clock import Clock
 
 __all__ = ["main"]
 
@@ -93,18 +95,19 @@ def _help() -> str:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, clock: Clock | None = None) -> int:
     """Runs a command line.
 
     Args:
         argv: the arguments; by default the process's own.
+        clock: the time, for verbs that show or compute times; by default the system's.
 
     Returns:
         The exit code: 2 for bad usage, 69 if there is no instance, else the verb's.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _main(arguments)
+        code = _main(arguments, clock)
         if sys.stdout is not None:
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -116,11 +119,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _main(arguments: list[str]) -> int:
+def _main(arguments: list[str], clock: Clock | None) -> int:
     verb = arguments.pop(0) if arguments else "--help"
     if verb in ("-h", "--help", "help"):
         if arguments and arguments[0] in VERBS:
-            return _call(arguments[0], ["--help"])
+            return _call(arguments[0], ["--help"], clock)
         if verb == "help" and arguments:
             return _unknown(arguments[0])
         print(_help())
@@ -132,7 +135,7 @@ def _main(arguments: list[str]) -> int:
         return 0
     if verb not in VERBS:
         return _unknown(verb)
-    return _call(verb, arguments)
+    return _call(verb, arguments, clock)
 
 
 def _unknown(verb: str) -> int:
@@ -144,10 +147,11 @@ def _unknown(verb: str) -> int:
     return USAGE
 
 
-def _call(verb: str, arguments: list[str]) -> int:
+def _call(verb: str, arguments: list[str], clock: Clock | None) -> int:
     import argparse
 
     from penstock.cli.text import safe_lines
+    from penstock.clock import SYSTEM_CLOCK
     from penstock.errors import Error
 
     module = importlib.import_module(f"penstock.cli.{VERBS[verb][0]}")
@@ -157,6 +161,7 @@ def _call(verb: str, arguments: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.set_defaults(clock=clock or SYSTEM_CLOCK)
     module.register(parser)
     try:
         code: int = module.main(parser.parse_args(arguments))

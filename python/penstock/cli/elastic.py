@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import seconds, whole
@@ -113,7 +112,7 @@ def _status(job: Job, args: argparse.Namespace) -> None:
         objects = [dataclasses.asdict(row) for row in rows]
         _show([*objects, *(dataclasses.asdict(one) for one in lent)], as_json=True)
         return
-    lines, now = [], time.time()
+    lines, now = [], args.clock.now()
     for row in rows:
         text = row.reason or row.answer.hosts or _more(row.answer.time)
         if row.estimate is not None:

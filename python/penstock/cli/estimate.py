@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import whole
@@ -55,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
             rows[:0] = answer.jobs
             errors |= answer.errors
             seen = answer.accuracy
-    now = time.time()
+    now = args.clock.now()
     titled = not (args.json or args.no_header)
     if titled and rows:
         print(f"{'JOBID':>12} {'START':>16} {'IN':>7} {'EARLIEST':>16} {'LATEST':>16} INFO")

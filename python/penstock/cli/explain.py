@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import whole
@@ -47,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
             errors |= explained.errors
     if not (ids or args.json):
         print("none of your jobs is pending")
-    now = time.time()
+    now = args.clock.now()
     for job in ids:
         if job in errors or job not in answers:
             continue

@@ -165,6 +165,7 @@ def _jobspec(args: argparse.Namespace, command: list[str], copy: int | None) -> 
         output=fill(args.output),
         error=fill(args.error),
         setattr=attributes,
+        clock=args.clock,
     )
 
 

@@ -9,7 +9,6 @@ import re
 import string
 import sys
 import textwrap
-import time
 from argparse import ArgumentTypeError
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -94,7 +93,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="one object a line, with every key")
     add(
         "--since",
-        type=since,
+        type=lambda text: since(text, parser.get_default("clock").now()),
         metavar="WHEN",
         help="jobs that were active after this: a duration before now (2h), an ISO date, @SECONDS; "
         "it implies -a",
@@ -117,7 +116,7 @@ def _user(text: str) -> int | str:
     return text if text == "all" else userid(text)
 
 
-def since(text: str) -> float:
+def since(text: str, now: float) -> float:
     """A time in the past: `@SECONDS` since the epoch, an ISO date, or a duration before now.
 
     Raises:
@@ -129,7 +128,7 @@ def since(text: str) -> float:
         elif text.count("-") > 1:
             when = datetime.fromisoformat(text).timestamp()
         else:
-            return time.time() - seconds(text.removeprefix("-"))
+            return now - seconds(text.removeprefix("-"))
         if math.isfinite(when):
             return when
     except (ArgumentTypeError, ValueError, OverflowError):
@@ -164,7 +163,7 @@ def main(args: argparse.Namespace) -> int:
         formatter = RowFormatter(WITH_QUEUES if queues else DEFAULT)
     if not args.no_header:
         print(formatter.header().rstrip())
-    now = time.time()
+    now = args.clock.now()
     for row in rows:
         print(formatter.line(fields(row, now)).rstrip())
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -261,7 +260,7 @@ def _expire(client: Client, args: argparse.Namespace) -> int:
         if args.when == "none":
             end = 0.0
         elif args.when.startswith("+"):
-            end = time.time() + parse_duration(args.when[1:])
+            end = args.clock.now() + parse_duration(args.when[1:])
         else:
             end = float(args.when)
     except ValueError as error:

@@ -29,15 +29,15 @@ def register(parser: argparse.ArgumentParser) -> None:
     """Adds no arguments."""
 
 
-def main(_args: argparse.Namespace) -> int:
+def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     with Client() as client, DaemonProcess.of(client.uri) as daemon:
         before = _start_time(client)
         with suppress(NoInstanceError):
             client.shutdown(restart=True)
         daemon.wait_for_close()
-        pause, deadline = MIN_PAUSE_S, time.monotonic() + START_TIMEOUT_S
-        while not daemon.has_ended and time.monotonic() < deadline:
+        pause, deadline = MIN_PAUSE_S, args.clock.monotonic() + START_TIMEOUT_S
+        while not daemon.has_ended and args.clock.monotonic() < deadline:
             with suppress(NoInstanceError), Client(client.uri) as again:
                 if _start_time(again) != before:
                     return 0

@@ -120,7 +120,7 @@ def _write(uri: str, ids: list[int], stream: str, data: bytes) -> None:
 
 @contextmanager
 def _interruptible(uri: str, ids: list[int]) -> Iterator[None]:
-    """The first interrupt cancels the jobs, and their end is awaited; a second interrupt ends the wait."""
+    """The first interrupt cancels the jobs, whose end is awaited; the second ends the wait."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -348,7 +348,7 @@ def _requested(args: argparse.Namespace) -> dict[str, Any]:
     plain = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(args).items()
-        if name not in ("traces", "out", "parquet", "report", "window", "json", "quiet")
+        if name not in ("clock", "traces", "out", "parquet", "report", "window", "json", "quiet")
     }
     return plain | {
         "load": _load(args),
@@ -380,7 +380,7 @@ def _command(args: argparse.Namespace) -> list[str]:
             words += ["--load", f"{load:g}"]
     for name, value in vars(args).items():
         option = f"--{name.replace('_', '-')}"
-        if name in ("traces", "lublin", "json", "quiet") or value is None or value is False:
+        if name in ("clock", "traces", "lublin", "json", "quiet") or value is None or value is False:
             continue
         if name in ("policy", "selection"):
             words += [option, ",".join(value)]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 SUMMARY = """Stop the instance, and return when its daemon has ended.
 
 Running jobs are cancelled; pending jobs stay for the next start with the same state. With
---keep-running the jobs of `--exec local` and of `penstock exec` continue, and the next start with the
-same state reattaches them."""
+--keep-running the jobs of `--exec local` and of `penstock exec` continue, and the next start with
+the same state reattaches them."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:

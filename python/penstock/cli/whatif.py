@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import IDset, ResourceSet
@@ -93,7 +92,7 @@ def main(args: argparse.Namespace) -> int:
         print(json_text(answer))
         return 0
     print(safe(answer["text"]))
-    now = time.time()
+    now = args.clock.now()
     for moved in answer["moved"][:MAX_SHOWN_JOBS]:
         print(f"  {_moved(moved, now)}")
     if more := answer["moved"][MAX_SHOWN_JOBS:]:

@@ -11,7 +11,6 @@ import base64
 import errno
 import json
 import signal
-import time
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -30,6 +29,7 @@ from penstock.client.calls import (
     submissions,
     void_call,
 )
+from penstock.clock import SYSTEM_CLOCK
 from penstock.rows import BulkResponse, Estimates, Explained
 
 if TYPE_CHECKING:
@@ -834,9 +834,9 @@ class Methods:
     @request
     def ping(self, service: str, payload: Mapping[str, Any] | None = None) -> Call[float]:
         """Pings a service; returns the round-trip time in seconds."""
-        began = time.perf_counter()
+        began = SYSTEM_CLOCK.monotonic()
         return Call(
-            f"{service}.{topics.PING}", payload or {}, lambda _: time.perf_counter() - began
+            f"{service}.{topics.PING}", payload or {}, lambda _: SYSTEM_CLOCK.monotonic() - began
         )
 
     @request

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures
-import time
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_parse
 from penstock.client.calls import encoded_jobspec
+from penstock.clock import SYSTEM_CLOCK
 from penstock.executor.future import JobFuture
 from penstock.executor.worker import Worker
 from penstock.jobspec import from_command
@@ -102,13 +102,13 @@ class JobExecutor(concurrent.futures.Executor):
             TimeoutError: from the iteration.
             JobException: likewise, when it comes to that job; the rest is cancelled.
         """
-        end = None if timeout is None else time.monotonic() + timeout
+        end = None if timeout is None else SYSTEM_CLOCK.monotonic() + timeout
         futures = [self.submit(fn(*items)) for items in zip(*iterables, strict=False)]
 
         def codes() -> Iterator[int]:
             try:
                 for future in futures:
-                    yield future.result(None if end is None else end - time.monotonic())
+                    yield future.result(None if end is None else end - SYSTEM_CLOCK.monotonic())
             finally:
                 for future in futures:
                     future.cancel()

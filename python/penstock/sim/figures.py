@@ -168,7 +168,7 @@ def schedule(study: Study, window: tuple[float, float] | None = None) -> tuple[l
         return [], f"{nothing}."
     low, high = span(study)
     rows = occupancy.Rows(study)
-    # Of the run that starts jobs best: with others there is little to see where most jobs are pending.
+    # Of the run with the best utilisation: others show little where most jobs are pending.
     best = max(study.runs, key=lambda run: run.results.summary["utilisation"] or 0.0)
     chosen = window or occupancy.busiest(best.results, low, high)
     drawn = []

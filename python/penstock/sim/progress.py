@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 import shutil
-import time
 from typing import TYPE_CHECKING, TextIO
 
+from penstock.clock import SYSTEM_CLOCK
 from penstock.sim.units import DAY, count
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Bar:
         self,
         stream: TextIO,
         unix_start: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = SYSTEM_CLOCK.monotonic,
     ) -> None:
         self._stream = stream
         self._start = unix_start

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
-import time
 
 import pytest
+from virtualtime import SteppedClock
 
-from penstock.cli import main
+from penstock import cli
 from penstock.cli.planned import accuracy
 from penstock.cli.text import clock, span
 from penstock.cli.whatif import _complete
@@ -22,10 +22,14 @@ NO_ACCURACY = {"count": 0, "mean": 0.0, "low": 0.0, "median": 0.0, "high": 0.0}
 REASON = {"id": 1, "kind": "insufficient", "reason": "needs\x1b 4 nodes", "details": {"free": 3}}
 
 
+def main(arguments):
+    """Runs a command line at `NOW`."""
+    return cli.main(arguments, SteppedClock(NOW))
+
+
 @pytest.fixture
-def say(fake, monkeypatch):
+def say(fake):
     """Makes the instance answer a topic with this."""
-    monkeypatch.setattr(time, "time", lambda: NOW)
 
     def make(topic, payload=None, **error):
         fake.methods[topic] = lambda request: [request.respond(payload, **error)]

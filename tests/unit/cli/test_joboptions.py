@@ -6,6 +6,7 @@ import argparse
 import time
 
 import pytest
+from virtualtime import SteppedClock
 
 from penstock.cli import joboptions
 from penstock.errors import JobspecError
@@ -75,10 +76,9 @@ def test_rules_may_stand_in_a_file_which_does_not_name_itself(tmp_path):
         ("1970-01-02 01:00Z", "90000"),
     ],
 )
-def test_a_time_to_begin_has_many_forms(value, seconds, monkeypatch):
-    monkeypatch.setattr("time.time", lambda: 10_000.0)
+def test_a_time_to_begin_has_many_forms(value, seconds):
     expected = {"scheme": "begin-time", "value": seconds}
-    assert dependency(f"begin-time:{value}") == expected
+    assert dependency(f"begin-time:{value}", SteppedClock(10_000.0)) == expected
 
 
 def test_a_time_without_a_zone_is_local():
@@ -96,6 +96,7 @@ def test_an_invalid_begin_time_is_an_error(value):
 
 def parsed(*words):
     parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.set_defaults(clock=SteppedClock())
     joboptions.register(parser)
     return joboptions.jobspecs(parser.parse_args([*words, "true"]))
 
@@ -118,6 +119,7 @@ def test_an_invalid_count_is_bad_usage(text):
 @pytest.mark.parametrize("words", [["-o", "out", "--pmix"], ["--setattr=shell.options.pmix=true"]])
 def test_a_job_asks_for_a_pmix_server_by_a_shell_option(words):
     parser = argparse.ArgumentParser()
+    parser.set_defaults(clock=SteppedClock())
     joboptions.register(parser)
     [spec] = joboptions.jobspecs(parser.parse_args([*words, "true"]))
     assert spec["attributes"]["system"]["shell"]["options"]["pmix"]

@@ -6,10 +6,10 @@ import errno
 import json
 import os
 import signal
-import time
 from datetime import datetime
 
 import pytest
+from virtualtime import SteppedClock
 
 from penstock.cli import main
 from penstock.cli.jobs import since
@@ -298,11 +298,11 @@ def test_jobs_are_cancelled_by_state_and_user(fake, answers, say, capsys):
     assert (request["all"], request["userid"]) == (True, 0)
 
 
-def test_a_time_in_the_past_has_many_forms(monkeypatch):
-    monkeypatch.setattr(time, "time", lambda: 10_000.0)
-    assert since("@12.5") == 12.5
-    assert since("1h") == since("-1h") == 6400.0
-    assert since("1970-01-02T00:00:00+00:00") == 86400.0
+def test_a_time_in_the_past_has_many_forms():
+    now = 10_000.0
+    assert since("@12.5", now) == 12.5
+    assert since("1h", now) == since("-1h", now) == 6400.0
+    assert since("1970-01-02T00:00:00+00:00", now) == 86400.0
 
 
 def test_jobs_that_were_active_since_and_how_many(fake, answers, capsys):
@@ -334,6 +334,16 @@ def test_jobs_that_were_active_since_and_how_many(fake, answers, capsys):
     assert main(["jobs", "--since=@12.5", "-A", "-o", "{id}"]) == 0
     request = requested(fake, "job-list.list")
     assert (request["since"], request["constraint"]) == (12.5, {"and": []})
+    assert main(["jobs", "--since=1h", "-A", "-o", "{id}"], SteppedClock(10_000.0)) == 0
+    assert requested(fake, "job-list.list")["since"] == 6400.0
+
+
+def test_the_expiration_of_resources_counts_from_now(fake):
+    fake.methods["resource.expiration"] = lambda request: [request.respond({})]
+    for text, expected in [("+1h", 13_600.0), ("none", 0.0), ("12.5", 12.5)]:
+        assert main(["resource", "expiration", text], SteppedClock(10_000.0)) == 0
+        assert requested(fake, "resource.expiration") == {"expiration": expected}
+    assert main(["resource", "expiration", "+soon"]) == 2
 
 
 def test_jobspecs_are_printed_and_flags_sent(fake, say, capsys):

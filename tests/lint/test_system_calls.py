@@ -1,0 +1,149 @@
+"""Where the Python package may use the operating system: modules with their reasons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.lint.system_calls import Resource, forbidden, uses
+
+PACKAGE = Path(__file__).parents[2] / "python" / "penstock"
+
+HOST = "instance/host.py"
+RESOURCES = {
+    "the time: use a `Clock`": Resource(
+        r"time\.(time|monotonic|perf_counter|process_time|clock_gettime)(_ns)?"
+        r"|datetime\.(datetime|date)\.(now|utcnow|today)|trio\.(current_time|lowlevel\.current_clock)",
+        {"clock.py": "the system's clock"},
+    ),
+    "a blocking sleep": Resource(
+        r"time\.sleep",
+        {
+            "cli/ping.py": "the interval between pings",
+            "cli/restart.py": "backoff until the new daemon answers",
+            "cli/run.py": "backoff until the execution service answers",
+        },
+    ),
+    "randomness: use `System.random_bytes`": Resource(
+        r"(random|secrets)\..*|uuid\.uuid[14]|os\.(urandom|getrandom)",
+        {HOST: "the real system"},
+    ),
+    "a socket: use `System.network`, or a client": Resource(
+        r"(trio\.)?socket\.(socket|socketpair|create_\w+|from\w+)|trio\.open_(unix|tcp)\w+",
+        {
+            HOST: "probes for another instance",
+            "instance/sockets.py": "the real network",
+            "instance/pmix_server.py": "the real PMIx servers: a socket pair with each",
+            "client/connection.py": "the blocking client",
+            "client/trio_connection.py": "the client for Trio",
+            "executor/worker.py": "wakes the executor's thread",
+        },
+    ),
+    "a process: use `System.children`": Resource(
+        r"subprocess\.(Popen|run|call|check_\w+|get\w+)|trio\.(lowlevel\.open_process|run_process)"
+        r"|os\.(fork\w*|posix_spawn\w*|exec\w+|spawn\w+|system|popen|kill\w*)|multiprocessing\..*",
+        {
+            "instance/processes.py": "the real children",
+            "cli/alloc.py": "the command of `penstock alloc`",
+            "cli/exec.py": "executes `penstock-exec`",
+            "cli/start.py": "executes the daemon again",
+        },
+    ),
+    "the store: use `System.open_manager`": Resource(
+        r"penstock\._core\.JobManager|sqlite3\..*", {HOST: "the real store"}
+    ),
+    "a thread: use `System.in_thread`": Resource(
+        r"threading\.(Thread|Timer)|_thread\..*|trio\.to_thread\..*"
+        r"|concurrent\.futures\.(Thread|Process)PoolExecutor",
+        {
+            HOST: "the real threads",
+            "cli/alloc.py": "waits for the job's end beside the command",
+            "executor/worker.py": "the thread of an executor",
+        },
+    ),
+    "a file: use the `System`": Resource(
+        r"open|os\.(open|stat|mkdir|makedirs|remove|unlink|listdir|scandir|rename|replace|path\.exists)"
+        r"|\.(read_(text|bytes)|write_(text|bytes)|mkdir|unlink|rmdir|touch|chmod|iterdir|glob|rglob"
+        r"|exists|is_dir|is_file|lstat)|shutil\..*|tempfile\..*|trio\.(Path|open_file)",
+        {
+            HOST: "the real host",
+            "instance/sockets.py": "the file of the real socket",
+            "instance/retained_output.py": "the real retained output",
+            "instance/pmix_server.py": "the real PMIx servers: program and directory",
+        },
+        folder="instance/",
+    ),
+    "the process: use `System.host`": Resource(
+        r"os\.(environ|environb|getenv|getpid|get\w*[ug]id|sched_\w+|getcwd|umask|setr?e?[ug]id)"
+        r"|signal\.signal|trio\.open_signal_receiver|socket\.gethostname|\.(cwd|home|expanduser)",
+        {HOST: "the real host"},
+        folder="instance/",
+    ),
+}
+
+
+def test_each_use_of_the_operating_system_is_in_a_named_module():
+    assert list(forbidden(PACKAGE, RESOURCES)) == []
+
+
+@pytest.mark.parametrize("title", RESOURCES)
+def test_each_named_module_uses_what_it_is_named_for(title):
+    resource = RESOURCES[title]
+    unnamed = Resource(resource.pattern, {}, resource.folder)
+    for module in resource.modules:
+        names = (name for _, name in uses((PACKAGE / module).read_text()))
+        assert any(unnamed.is_forbidden(module, name) for name in names), module
+
+
+SOURCE = """\
+import time, os.path
+import socket as s
+from time import monotonic as now
+from datetime import datetime
+import trio
+if TYPE_CHECKING:
+    import subprocess
+def f(socket: s.socket, opened: str = os.sep) -> time.time:
+    found: time.time = now()
+    return s.socket, datetime.now(), trio.socket.socket, self.path.unlink()
+from penstock._core import JobManager
+read = JobManager.read
+time.sleep(1)
+"""
+
+
+def test_names_are_resolved_through_imports():
+    found = list(uses(SOURCE))
+    for expected in [
+        (8, "os.sep"),
+        (9, "time.monotonic"),
+        (10, "socket.socket"),
+        (10, "datetime.datetime.now"),
+        (10, "trio.socket.socket"),
+        (10, ".unlink"),
+        (12, "penstock._core.JobManager"),
+        (13, "time.sleep"),
+    ]:
+        assert expected in found
+    names = {name for _, name in found}
+    assert "time.time" not in names, "annotations are ignored"
+    assert not any("subprocess" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        ("import time\nnow = time.time_ns()", "the time: use a `Clock`"),
+        ("from random import choice\nchoice([1])", "randomness: use `System.random_bytes`"),
+        ("import uuid\nuuid.uuid4()", "randomness: use `System.random_bytes`"),
+        ("import os\nos.posix_spawn", "a process: use `System.children`"),
+        ("import sqlite3\nsqlite3.connect('jobs')", "the store: use `System.open_manager`"),
+        ("open('x')", "a file: use the `System`"),
+        ("import os\nos.environ['HOME']", "the process: use `System.host`"),
+    ],
+)
+def test_a_use_in_another_module_is_found(tmp_path, line, title):
+    module = tmp_path / "instance" / "new.py"
+    module.parent.mkdir()
+    module.write_text(line)
+    assert [text.partition(" (")[2] for text in forbidden(tmp_path, RESOURCES)] == [f"{title})"]
