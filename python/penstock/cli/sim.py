@@ -380,7 +380,11 @@ def _command(args: argparse.Namespace) -> list[str]:
             words += ["--load", f"{load:g}"]
     for name, value in vars(args).items():
         option = f"--{name.replace('_', '-')}"
-        if name in ("clock", "traces", "lublin", "json", "quiet") or value is None or value is False:
+        if (
+            name in ("clock", "traces", "lublin", "json", "quiet")
+            or value is None
+            or value is False
+        ):
             continue
         if name in ("policy", "selection"):
             words += [option, ",".join(value)]

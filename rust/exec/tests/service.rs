@@ -541,7 +541,7 @@ impl World {
         self.turn_service();
     }
 
-    /// Kills the reaper: tasks run on, with another parent.
+    /// Kills the reaper: tasks continue, with another parent.
     fn crash_reaper(&mut self) {
         if self.reaper.take().is_none() {
             return;

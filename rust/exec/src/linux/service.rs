@@ -73,7 +73,7 @@ pub struct ServiceOptions {
 
 /// Runs a service in this process. Returns when it is of no use, with
 /// [`end_when_idle`](ServiceOptions::end_when_idle); otherwise it runs until it is killed, by SIGTERM for example, and its
-/// tasks run on after that.
+/// tasks continue after that.
 ///
 /// # Errors
 ///
@@ -486,7 +486,7 @@ impl EventLoop {
 
     fn lose_broker(&mut self, service: &mut Service, error: &io::Error) {
         log(&format!(
-            "the instance closed the connection: {error}: tasks run on"
+            "the instance closed the connection: {error}: tasks continue"
         ));
         self.disconnect_broker(service);
     }

@@ -33,7 +33,7 @@ impl Service {
         }
     }
 
-    /// Handles the loss of the connection: tasks run on. The job manager will ask for its jobs again.
+    /// Handles the loss of the connection: tasks continue. The job manager will ask for its jobs again.
     pub fn handle_disconnect(&mut self) {
         self.instance = if self.failure.is_some() {
             InstanceState::Rejected
