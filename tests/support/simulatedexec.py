@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from penstock.aclient import Client
 
 NAME = "job-exec"
+# The identity of the record of started jobs, which all services of a machine share.
+JOURNAL = "tasks"
 
 
 class SimulatedExec:
@@ -72,7 +74,7 @@ class SimulatedExec:
     async def _serve(self, client: Client) -> None:
         await client.add_service(NAME, self._handle)
         await client.subscribe("job-exception", self._take_exception)
-        await client.rpc("job-manager.exec-hello", {"service": NAME})
+        await client.rpc("job-manager.exec-hello", {"service": NAME, "journal": JOURNAL})
         await client.wait_lost()
 
     def _handle(self, batch: Batch) -> None:
@@ -95,13 +97,16 @@ class SimulatedExec:
         job, again = payload["id"], payload["reattach"]
         stream = self._streams[job] = StartStream(request, job, reattach=again)
         task = self._tasks.get(job)
-        if task is None and again:
+        if task is not None:
+            self._send(stream.reattached() if again else stream.start())
+        elif again and payload.get("journal") != JOURNAL:
             self._send(stream.exception("exec", "lost: no record of the job's start"))
             self._send(stream.release())
+            del self._streams[job]
             return
-        if task is None:
+        else:
             task = self._tasks[job] = self._start_task(payload["jobspec"])
-        self._send(stream.reattached() if again else stream.start())
+            self._send(stream.start())
         assert self._nursery is not None
         self._nursery.start_soon(self._finish, stream, task)
 
