@@ -1,0 +1,23 @@
+//! The service over a virtual instance and a virtual reaper.
+
+#[path = "../support/job_manager.rs"]
+mod job_manager;
+#[path = "../support/virtual_kernel.rs"]
+mod virtual_kernel;
+#[path = "../support/world.rs"]
+mod world;
+
+mod crashes;
+mod idle_end;
+mod input;
+mod journal;
+mod output;
+mod pmix;
+mod registration;
+mod release;
+mod restart;
+mod shrink;
+mod signals;
+mod start;
+mod time_limit;
+mod usage;

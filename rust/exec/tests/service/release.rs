@@ -1,0 +1,87 @@
+//! The final release of a job, and when it is forgotten.
+
+use penstock_exec::JobId;
+use penstock_exec::protocol::{Message as ReaperMessage, Request};
+use penstock_exec::service::journal::JournalContents;
+
+use crate::world::{World, exited, submit};
+
+#[test]
+fn a_release_that_was_lost_is_repeated() {
+    let mut world = World::with_running_job();
+    world.end_process(0, exited(2));
+    while world.deliver_from_reaper() {}
+    // `finish` and `release` are under way.
+    world.lose_connection();
+    world.connect();
+    world.run();
+    assert_eq!(
+        world.answers(1),
+        ["start", "reattached", "finish", "release"]
+    );
+    assert_eq!(world.job(1).statuses, [2 << 8]);
+    assert!(world.job(1).notes.is_empty());
+}
+
+#[test]
+fn jobs_are_forgotten_after_an_acknowledgement_was_lost() {
+    let mut world = World::with_running_job();
+    world.end_process(0, exited(0));
+    while world.deliver_from_reaper() || world.deliver_to_manager() {}
+    assert!(world.job(1).is_released);
+    world.lose_connection();
+    world.connect();
+    submit(&mut world, 2, 1);
+    world.run();
+    world.end_process(0, exited(0));
+    world.run();
+    assert!(world.job(2).is_released);
+    assert_eq!(world.service().jobs(), 0);
+    assert!(world.kernel.log().jobs.is_empty());
+}
+
+#[test]
+fn a_job_that_the_instance_does_not_ask_for_is_forgotten_when_it_has_ended() {
+    let mut world = World::with_running_job();
+    world.lose_connection();
+    world.job_mut(1).is_released = true;
+    world.connect();
+    world.run();
+    assert_eq!(world.service().jobs(), 1);
+    assert_eq!(world.kernel.processes.len(), 1, "it is left alone");
+    world.end_process(0, exited(0));
+    world.run();
+    assert_eq!(world.service().jobs(), 0);
+    let journal = JournalContents::decode(&world.journal).expect("valid");
+    assert!(journal.jobs.is_empty(), "{journal:?}");
+    assert!(world.kernel.log().jobs.is_empty());
+}
+
+#[test]
+fn a_job_that_the_reaper_cannot_forget_is_killed_and_forgotten() {
+    let mut world = World::with_running_job();
+    world.end_process(0, exited(0));
+    while world.to_reaper.is_empty() {
+        assert!(
+            world.deliver_from_reaper() || world.deliver_to_manager() || world.deliver_to_service()
+        );
+    }
+    let jobs = vec![JobId::new(1)];
+    let (to, id, request) = world.to_reaper.pop_front().expect("one");
+    assert_eq!(request, Request::Forget(jobs.clone()));
+    // It has found a process.
+    let errno = libc::EBUSY;
+    world
+        .from_reaper
+        .push_back((to, ReaperMessage::Done { id, errno }));
+    world.deliver_from_reaper();
+    let (_, _, request) = world.to_reaper.pop_front().expect("one");
+    assert_eq!(request, Request::Kill(jobs.clone()));
+    let empty = penstock_exec::protocol::Event::Empty { job: JobId::new(1) };
+    world
+        .from_reaper
+        .push_back((to, ReaperMessage::Events(vec![empty])));
+    world.deliver_from_reaper();
+    let (_, _, request) = world.to_reaper.pop_front().expect("one");
+    assert_eq!(request, Request::Forget(jobs));
+}
