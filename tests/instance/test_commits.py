@@ -67,6 +67,21 @@ def test_changes_without_a_message_to_a_client_are_committed_after_a_delay():
     in_virtual_time(scenario)
 
 
+def test_a_late_commit_that_fails_ends_the_instance():
+    async def scenario(machine: SimulatedMachine) -> None:
+        def fail() -> None:
+            raise StoreError("disk full")
+
+        async with instance_on(machine, SIMULATED) as client:
+            await client.submit(simulated_job("10s"))
+            assert machine.instance is not None
+            machine.instance._broker.set_store(machine.instance._jobs.peer, fail)
+            await trio.sleep_forever()
+
+    with pytest.RaisesGroup(StoreError, flatten_subgroups=True, allow_unwrapped=True):
+        in_virtual_time(scenario)
+
+
 class Writer:
     """A service that writes to the store, responds, and tells the service `recorder`."""
 

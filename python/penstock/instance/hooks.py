@@ -16,17 +16,13 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock._core import HookCancelRequest, HookRequest, HookResponse, fluid_f58, topic
-from penstock.errors import RequestError
 from penstock.instance.environment import command_environment
 from penstock.instance.requests import (
     DEFERRED,
     Methods,
-    error_response,
     internal_error,
-    is_disconnect,
     printable,
-    require_owner,
-    serve,
+    serve_owner,
 )
 from penstock.instance.restart import Restarts
 from penstock.instance.supervision import FAULTS
@@ -89,22 +85,11 @@ class HookService:
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests; `hooks.prolog` and `hooks.epilog` are answered when the command ends."""
-        for request in batch:
-            if request.kind != "request" or is_disconnect(request):
-                continue
-            response = self._serve(request)
-            if response is not None:
-                self._broker.post_messages(self.peer, [response])
+        responses = serve_owner(batch, self._methods, self._broker.owner)
+        self._broker.post_messages(self.peer, responses)
 
     def settle(self, now: float) -> None:
         """Does nothing: every response is posted at once."""
-
-    def _serve(self, request: Message) -> Message | None:
-        try:
-            require_owner(request, self._broker.owner)
-        except RequestError as error:
-            return error_response(request, error.errnum, error.text)
-        return serve(request, self._methods)
 
     def _begin(self, request: Message) -> Any:
         run = _Run(request)

@@ -26,6 +26,7 @@ from penstock.instance.requests import (
     printable,
     requester,
     require_owner,
+    require_streaming,
     serve,
 )
 from penstock.instance.restart import Restarts
@@ -179,8 +180,7 @@ class LogService(logging.Handler):
         if request.noresponse:
             return DEFERRED
         require_owner(request, self._broker.owner)
-        if not request.streaming:
-            raise RequestError(errno.EPROTO, f"{request.topic} is a streaming request")
+        require_streaming(request)
         options = DmesgRequest.read(request)
         # Flush unsent lines to existing followers first, or the new one gets them twice.
         self.settle(0.0)

@@ -29,9 +29,8 @@ from penstock.instance.requests import (
     DEFERRED,
     Methods,
     error_response,
-    is_disconnect,
-    require_owner,
-    serve,
+    require_streaming,
+    serve_owner,
 )
 from penstock.instance.restart import Restarts
 from penstock.instance.supervision import FAULTS, contain
@@ -78,27 +77,15 @@ class PmixService:
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests; `start` is answered when the server has started."""
-        for request in batch:
-            if request.kind != "request" or is_disconnect(request):
-                continue
-            response = self._serve(request)
-            if response is not None:
-                self._broker.post_messages(self.peer, [response])
+        responses = serve_owner(batch, self._methods, self._broker.owner)
+        self._broker.post_messages(self.peer, responses)
 
     def settle(self, now: float) -> None:
         """Does nothing: every response is posted at once."""
 
-    def _serve(self, request: Message) -> Message | None:
-        try:
-            require_owner(request, self._broker.owner)
-        except RequestError as error:
-            return error_response(request, error.errnum, error.text)
-        return serve(request, self._methods)
-
     def _start(self, request: Message) -> Any:
         start = PmixStartRequest.read(request)
-        if not request.streaming:
-            raise RequestError(errno.EPROTO, f"{request.topic} is a streaming request")
+        require_streaming(request)
         job = self._jobs.get(start.id)
         if job is not None:
             # The execution service has restarted: its job continues.

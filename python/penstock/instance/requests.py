@@ -17,7 +17,7 @@ from penstock.errors import RequestError, WireError
 from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
-    from penstock._core import Message
+    from penstock._core import Batch, Message
 
 log = logging.getLogger("penstock")
 
@@ -69,6 +69,27 @@ def serve(request: Message, methods: Methods) -> Message | None:
     return None if request.noresponse else response
 
 
+def serve_owner(batch: Batch, methods: Methods, owner: int) -> list[Message]:
+    """Serves the requests of a batch that the instance owner has sent, and rejects the others.
+
+    Returns:
+        The responses, without those that handlers defer.
+    """
+    responses = []
+    for request in batch:
+        if request.kind != "request" or is_disconnect(request):
+            continue
+        try:
+            require_owner(request, owner)
+        except RequestError as error:
+            response = error_response(request, error.errnum, error.text)
+        else:
+            response = serve(request, methods)
+        if response is not None:
+            responses.append(response)
+    return responses
+
+
 def _success(request: Message, payload: Mapping[str, Any] | None) -> Message:
     try:
         return request.respond(None if payload is None else dict(payload))
@@ -114,6 +135,16 @@ def require_owner(request: Message, owner: int) -> None:
     if request.userid != owner:
         text = f"{request.topic}: only the instance owner may do this"
         raise RequestError(errno.EPERM, text)
+
+
+def require_streaming(request: Message) -> None:
+    """Checks that the sender of a request expects a stream of responses (RFC 6).
+
+    Raises:
+        RequestError: it expects one response, or none.
+    """
+    if not request.streaming or request.noresponse:
+        raise RequestError(errno.EPROTO, f"{request.topic} is a streaming request")
 
 
 def echo(request: Message) -> dict[str, Any]:

@@ -376,6 +376,21 @@ impl Message {
 
     /// Checks that a request to a streaming method says that it expects a stream of responses.
     ///
+    /// ```
+    /// use penstock_flux::flags::{NORESPONSE, STREAMING};
+    /// use penstock_wire::Message;
+    ///
+    /// let mut request = Message::request("job-info.eventlog-watch", "{}");
+    /// let error = request.require_streaming().unwrap_err();
+    /// assert_eq!(error.text, "job-info.eventlog-watch is a streaming request");
+    ///
+    /// request.flags |= STREAMING;
+    /// assert!(request.require_streaming().is_ok());
+    ///
+    /// request.flags |= NORESPONSE;
+    /// assert!(request.require_streaming().is_err());
+    /// ```
+    ///
     /// # Errors
     ///
     /// It has no streaming flag, or expects no response: EPROTO, with a text that names the topic.

@@ -99,10 +99,7 @@ impl Followers {
         phase: Phase,
         effects: &mut Vec<Effect>,
     ) -> Result<(), RequestError> {
-        if !request.is_streaming() {
-            let text = format!("{} is a streaming request", request.topic());
-            return Err(RequestError::protocol(text));
-        }
+        request.require_streaming()?;
         let is_meant = |stream: &Stream| {
             let named = output.streams.as_ref();
             named.is_none_or(|named| named.iter().any(|name| name.0 == stream.name()))
