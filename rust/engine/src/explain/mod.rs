@@ -252,7 +252,7 @@ impl Reason {
                 at,
                 interference,
             } => {
-                let text = passes(&name(*job), at - now);
+                let text = behind_reservation(&name(*job), at - now);
                 let subject = if at.is_finite() { "" } else { "it " };
                 match interference {
                     Some(Interference { takes, spare }) => format!(
@@ -263,19 +263,19 @@ impl Reason {
                 }
             }
             Self::BehindLimit { job, at, note, .. } => {
-                format!("{}, and {note}", passes(&name(*job), at - now))
+                format!("{}, and {note}", behind_reservation(&name(*job), at - now))
             }
             Self::Unconsidered => "fits: the next pass starts it".to_owned(),
         }
     }
 }
 
-/// The sentence for a job that fits but may not pass a job whose reservation begins in `wait`
-/// seconds.
-fn passes(job: &str, wait: f64) -> String {
-    if wait.is_finite() {
-        let wait = span(wait);
-        format!("fits, but would not end before {job} can start, in {wait}")
+/// The sentence for a job that fits but may not pass a pending job whose reservation begins in
+/// `seconds`.
+fn behind_reservation(job: &str, seconds: f64) -> String {
+    if seconds.is_finite() {
+        let delay = span(seconds);
+        format!("fits, but would not end before {job} can start, in {delay}")
     } else {
         format!("fits, but {job} is before it, with an unknown start time")
     }

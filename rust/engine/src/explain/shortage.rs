@@ -172,7 +172,7 @@ struct Alike {
     up: bool,
     count: u32,
     /// The first of them.
-    place: NodeIndex,
+    node: NodeIndex,
 }
 
 /// The nodes that a constraint allows, grouped by size and by what is free.
@@ -186,15 +186,11 @@ impl Census {
         machine.units_now(shape);
         let mut alike: Vec<Alike> = Vec::new();
         let mut known: HashMap<_, usize, FxBuildHasher> = HashMap::default();
-        for place in machine.node_indices() {
-            if !machine.is_eligible(shape, place) {
+        for node in machine.node_indices() {
+            if !machine.is_eligible(shape, node) {
                 continue;
             }
-            let (size, free, up) = (
-                machine.total(place),
-                machine.free(place),
-                machine.is_up(place),
-            );
+            let (size, free, up) = (machine.total(node), machine.free(node), machine.is_up(node));
             let key = (size.cores, size.gpus, free.cores, free.gpus, up);
             let at = *known.entry(key).or_insert(alike.len());
             match alike.get_mut(at) {
@@ -204,7 +200,7 @@ impl Census {
                     free,
                     up,
                     count: 1,
-                    place,
+                    node,
                 }),
             }
         }
@@ -263,8 +259,8 @@ impl Shortage {
                     unit.spare_gpus(nodes, units),
                 ];
                 let missing = spare.map(Spare::missing).iter().sum();
-                if nearest.is_none_or(|(least, place, _)| (missing, nodes.place) < (least, place)) {
-                    nearest = Some((missing, nodes.place, nodes));
+                if nearest.is_none_or(|(least, node, _)| (missing, nodes.node) < (least, node)) {
+                    nearest = Some((missing, nodes.node, nodes));
                 }
             }
         }
@@ -273,7 +269,7 @@ impl Shortage {
         } else if cores < unit.cores_of(found.need, sizes) {
             found.lack = Lack::Cores;
         }
-        found.nearest = nearest.map(|(_, place, nodes)| {
+        found.nearest = nearest.map(|(_, node, nodes)| {
             let units = unit.units(nodes.free);
             let (cores, gpus) = (
                 unit.spare_cores(nodes, units),
@@ -283,8 +279,8 @@ impl Shortage {
             let lacks_gpus = gpus.missing() > 0 && (unit.gpus > 0 || cores.missing() == 0);
             let Spare { has, wants } = if lacks_gpus { gpus } else { cores };
             Nearest {
-                rank: machine.rank(place),
-                host: machine.host(place),
+                rank: machine.rank(node),
+                host: machine.host(node),
                 gpus: lacks_gpus,
                 has,
                 wants,

@@ -176,7 +176,7 @@ impl Backfill for Easy {
             .is_some_and(|head| Quotas::new(self.now).leaves_by(state, class, head.start))
     }
 
-    fn wait(
+    fn block(
         &mut self,
         state: &mut EngineState,
         GroupedClass { group, class }: GroupedClass,

@@ -46,7 +46,7 @@ struct Ahead {
     own: Option<Reservation>,
     made: Vec<Reservation>,
     /// The number of blocked jobs so far.
-    waiting: u32,
+    blocked: u32,
     /// The plan of running jobs and reservations, once a job is blocked.
     plan: Option<Plan>,
     /// The quotas of queues left beside them.
@@ -85,10 +85,10 @@ impl Hybrid {
             ahead.before = std::mem::take(&mut ahead.made);
             ahead.former_starts = ahead.before.iter().map(Reservation::start_of_job).collect();
             ahead.before.retain(|reservation| {
-                steady && reservation.end > now && waits(state, reservation.job)
+                steady && reservation.end > now && is_ready(state, reservation.job)
             });
             ahead.own = None;
-            ahead.waiting = 0;
+            ahead.blocked = 0;
             ahead.plan = None;
             ahead.quotas = None;
             ahead.with_before = None;
@@ -100,7 +100,7 @@ impl Hybrid {
 }
 
 /// Whether a job is pending and not held.
-fn waits(state: &EngineState, id: JobId) -> bool {
+fn is_ready(state: &EngineState, id: JobId) -> bool {
     let known = state.jobs.find(id).map(|handle| state.jobs.at(handle));
     known.is_some_and(|job| job.effective_priority > 0 && matches!(job.state, JobState::Pending(_)))
 }
@@ -286,7 +286,7 @@ impl Backfill for Hybrid {
         quotas.leaves_by(state, class, former.start)
     }
 
-    fn wait(
+    fn block(
         &mut self,
         state: &mut EngineState,
         GroupedClass { group, class }: GroupedClass,
@@ -314,8 +314,8 @@ impl Backfill for Hybrid {
                 footprint,
             });
         }
-        ahead.waiting += 1;
-        if ahead.waiting < self.depth {
+        ahead.blocked += 1;
+        if ahead.blocked < self.depth {
             Later::Everything
         } else {
             ahead.before.clear();

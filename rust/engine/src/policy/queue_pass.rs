@@ -46,7 +46,7 @@ pub(crate) trait Backfill {
 
     /// Records that a job is blocked, as the blocked head of its group or behind it. Returns which
     /// later jobs to visit.
-    fn wait(&mut self, state: &mut EngineState, of: GroupedClass, key: Key, limit: f64) -> Later;
+    fn block(&mut self, state: &mut EngineState, of: GroupedClass, key: Key, limit: f64) -> Later;
 
     /// Decides whether a job of a class may start behind the blocked head.
     fn judge(&mut self, state: &mut EngineState, of: GroupedClass, key: Key, limit: f64)
@@ -89,7 +89,7 @@ pub(crate) struct Fcfs;
 impl Backfill for Fcfs {
     const PASSES_UNREACHABLE: bool = false;
 
-    fn wait(&mut self, _: &mut EngineState, _: GroupedClass, _: Key, _: f64) -> Later {
+    fn block(&mut self, _: &mut EngineState, _: GroupedClass, _: Key, _: f64) -> Later {
         Later::Nothing
     }
 
@@ -405,7 +405,7 @@ impl QueuePass {
             if behind != Some(Later::Fitting)
                 && policy.keeps(state, GroupedClass { group, class }, key)
             {
-                self.wait(state, policy, Offer { key, class }, limit);
+                self.block(state, policy, Offer { key, class }, limit);
             } else {
                 self.stopped[group.index()] = true;
             }
@@ -431,12 +431,12 @@ impl QueuePass {
                             return self.pass_over(state, group, class);
                         }
                         self.leave_pending(class, cause);
-                        self.wait(state, policy, Offer { key, class }, limit);
+                        self.block(state, policy, Offer { key, class }, limit);
                         return;
                     }
                 };
                 self.leave_pending(class, cause);
-                if !self.wait(state, policy, Offer { key, class }, limit) {
+                if !self.block(state, policy, Offer { key, class }, limit) {
                     self.seen(class).mode = Mode::Short(by);
                     if transient {
                         self.harmful.push(class);
@@ -487,8 +487,8 @@ impl QueuePass {
         }
     }
 
-    /// Leaves a job blocked. Returns whether the next job of its class has been offered.
-    fn wait<P: Backfill>(
+    /// Records that a job is blocked. Returns whether the next job of its class has been offered.
+    fn block<P: Backfill>(
         &mut self,
         state: &mut EngineState,
         policy: &mut P,
@@ -500,7 +500,7 @@ impl QueuePass {
         if before == Some(Later::Fitting) {
             return false;
         }
-        let later = policy.wait(state, GroupedClass { group, class }, key, limit);
+        let later = policy.block(state, GroupedClass { group, class }, key, limit);
         self.blocked[group.index()] = Some(later);
         if before.is_none() {
             self.heads[group.index()] = key;

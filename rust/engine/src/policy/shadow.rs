@@ -33,8 +33,8 @@ struct Room {
 }
 
 impl Room {
-    fn set(&mut self, place: NodeIndex, cores: u32) {
-        let before = std::mem::replace(&mut self.by_node[place.index()], cores);
+    fn set(&mut self, node: NodeIndex, cores: u32) {
+        let before = std::mem::replace(&mut self.by_node[node.index()], cores);
         if self.counts.len() <= cores as usize {
             self.counts.resize(cores as usize + 1, 0);
         }
@@ -43,10 +43,10 @@ impl Room {
         self.cores = self.cores - u64::from(before) + u64::from(cores);
     }
 
-    fn clear(&mut self, places: u32) {
+    fn clear(&mut self, node_count: u32) {
         self.cores = 0;
-        self.by_node = vec![0; places as usize];
-        self.counts = vec![u64::from(places)];
+        self.by_node = vec![0; node_count as usize];
+        self.counts = vec![u64::from(node_count)];
     }
 
     /// The maximum number of units of `cores` cores each that fit.
@@ -80,32 +80,32 @@ impl Overlay {
         self.room.seen = None;
     }
 
-    pub fn at(&self, machine: &Machine, place: NodeIndex) -> NodeResources {
-        if self.written[place.index()] == self.round {
-            self.free[place.index()]
+    pub fn at(&self, machine: &Machine, node: NodeIndex) -> NodeResources {
+        if self.written[node.index()] == self.round {
+            self.free[node.index()]
         } else {
-            machine.free(place)
+            machine.free(node)
         }
     }
 
-    fn set(&mut self, place: NodeIndex, free: NodeResources) {
-        self.written[place.index()] = self.round;
-        self.free[place.index()] = free;
+    fn set(&mut self, node: NodeIndex, free: NodeResources) {
+        self.written[node.index()] = self.round;
+        self.free[node.index()] = free;
     }
 
     /// Adds a share that will be free. Returns how many more units of a shape the node provides.
     fn release(&mut self, machine: &Machine, shape: ShapeId, part: &NodeShare) -> u32 {
-        let place = part.node;
-        let before = self.at(machine, place);
+        let node = part.node;
+        let before = self.at(machine, node);
         let cores = before.cores + part.ncores();
         let gpus = before.gpus + part.ngpus();
         let after = NodeResources {
             cores,
             gpus,
-            whole: machine.is_whole_node(place, cores, gpus),
+            whole: machine.is_whole_node(node, cores, gpus),
         };
-        self.set(place, after);
-        machine.units(shape, place, after) - machine.units(shape, place, before)
+        self.set(node, after);
+        machine.units(shape, node, after) - machine.units(shape, node, before)
     }
 }
 
@@ -231,27 +231,27 @@ impl Shadow {
         &self,
         machine: &Machine,
         overlay: &Overlay,
-        place: NodeIndex,
+        node: NodeIndex,
         cores: u32,
         gpus: u32,
     ) -> u64 {
-        let before = overlay.at(machine, place);
+        let before = overlay.at(machine, node);
         let left = without(before, cores, gpus);
-        let units = machine.units(self.shape, place, before);
-        u64::from(units.saturating_sub(machine.units(self.shape, place, left)))
+        let units = machine.units(self.shape, node, before);
+        u64::from(units.saturating_sub(machine.units(self.shape, node, left)))
     }
 
     /// Cores that any job can take now without delaying the blocked head.
     pub fn room(&self, machine: &Machine, overlay: &mut Overlay) -> u64 {
         let mut room = std::mem::take(&mut overlay.room);
         if let Some(changed) = room.seen.and_then(|seen| machine.changed_since(seen)) {
-            for place in changed {
-                room.set(*place, self.harmless(machine, overlay, *place));
+            for node in changed {
+                room.set(*node, self.harmless(machine, overlay, *node));
             }
         } else {
             room.clear(machine.node_count());
-            for place in machine.node_indices() {
-                room.set(place, self.harmless(machine, overlay, place));
+            for node in machine.node_indices() {
+                room.set(node, self.harmless(machine, overlay, node));
             }
         }
         room.seen = Some(machine.change_count());
@@ -261,14 +261,14 @@ impl Shadow {
     }
 
     /// The most free cores of a node that can be taken at no cost.
-    fn harmless(&self, machine: &Machine, overlay: &Overlay, place: NodeIndex) -> u32 {
-        if !machine.is_up(place) {
+    fn harmless(&self, machine: &Machine, overlay: &Overlay, node: NodeIndex) -> u32 {
+        if !machine.is_up(node) {
             return 0;
         }
-        let (mut good, mut bad) = (0, machine.free(place).cores.saturating_add(1));
+        let (mut good, mut bad) = (0, machine.free(node).cores.saturating_add(1));
         let mut cores = bad - 1;
         while good + 1 < bad {
-            if self.harm(machine, overlay, place, cores, 0) == 0 {
+            if self.harm(machine, overlay, node, cores, 0) == 0 {
                 good = cores;
             } else {
                 bad = cores;
@@ -291,10 +291,10 @@ impl Shadow {
         if room.units(demand.cores, demand.kind) < machine.need(shape) {
             return None;
         }
-        let mut accept = |machine: &Machine, place: NodeIndex, units: u32| {
-            let NodeAmount { cores, gpus, .. } = amount(machine, shape, place, units);
-            room.by_node[place.index()] >= cores
-                && self.harm(machine, overlay, place, cores, gpus) == 0
+        let mut accept = |machine: &Machine, node: NodeIndex, units: u32| {
+            let NodeAmount { cores, gpus, .. } = amount(machine, shape, node, units);
+            room.by_node[node.index()] >= cores
+                && self.harm(machine, overlay, node, cores, gpus) == 0
         };
         machine.place_where(shape, &mut accept)
     }
@@ -311,13 +311,13 @@ impl Shadow {
             return;
         }
         for share in shares {
-            let place = share.node;
-            let free = overlay.at(machine, place);
+            let node = share.node;
+            let free = overlay.at(machine, node);
             let free = match then {
                 AtShadowTime::Released => free,
                 AtShadowTime::Allocated => without(free, share.ncores(), share.ngpus()),
             };
-            overlay.set(place, free);
+            overlay.set(node, free);
         }
     }
 }
