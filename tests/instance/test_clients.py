@@ -145,11 +145,11 @@ def test_output_is_not_sent_after_its_follower_has_left(start, tmp_path):
 
 
 def test_abandoned_waits_leave_nothing_in_the_instance(start):
-    nothing = {"followers": 0, "waits": 0, "waited": 0, "quiet": 0}
+    nothing = {"followers": 0, "waits": 0, "awaited": 0, "drains": 0}
 
     async def main(uri):
-        async def waiting():
-            return (await client.rpc("job-manager.stats-get"))["waiting"]
+        async def outstanding():
+            return (await client.rpc("job-manager.stats-get"))["outstanding"]
 
         async def wait_for(ids):
             async for _ in client.wait(ids):
@@ -163,11 +163,16 @@ def test_abandoned_waits_leave_nothing_in_the_instance(start):
                     nursery.start_soon(wait_for, ids)
                     nursery.start_soon(client.queue_drain)
                     nursery.start_soon(client.queue_drain)
-                    while sum((await waiting()).values()) < 6:
+                    while sum((await outstanding()).values()) < 6:
                         await trio.lowlevel.checkpoint()
-                    assert await waiting() == {"followers": 0, "waits": 1, "waited": 3, "quiet": 2}
+                    assert await outstanding() == {
+                        "followers": 0,
+                        "waits": 1,
+                        "awaited": 3,
+                        "drains": 2,
+                    }
                     nursery.cancel_scope.cancel()
-                assert await waiting() == nothing
+                assert await outstanding() == nothing
                 await client.cancel(ids)
                 await client.queue_drain()
 

@@ -53,7 +53,7 @@ pub struct ReadyRequest {
 /// The response to ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadyResponse {
-    /// Pending jobs that are waiting for an alloc request.
+    /// Pending jobs without an outstanding alloc request.
     pub count: u64,
 }
 

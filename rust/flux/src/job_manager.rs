@@ -233,21 +233,21 @@ pub struct ExecStats<'a> {
     /// Its name, if one is registered.
     #[serde(borrow)]
     pub service: Option<Text<'a>>,
-    /// Allocated jobs without an execution service.
-    pub waiting: u64,
+    /// Allocated jobs whose start request is due and not sent.
+    pub queued: u64,
 }
 
 /// The outstanding requests in the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WaitingStats {
+pub struct OutstandingStats {
     /// Streams of eventlogs.
     pub followers: u64,
     /// `job-list.wait` requests.
     pub waits: u64,
-    /// The jobs that they wait for.
-    pub waited: u64,
+    /// The jobs whose end they await.
+    pub awaited: u64,
     /// `drain` and `idle` requests.
-    pub quiet: u64,
+    pub drains: u64,
 }
 
 /// The response to `job-manager.stats-get`.
@@ -273,7 +273,7 @@ pub struct StatsResponse<'a> {
     pub exec: ExecStats<'a>,
     /// Outstanding requests.
     #[serde(deserialize_with = "object")]
-    pub waiting: WaitingStats,
+    pub outstanding: OutstandingStats,
 }
 
 impl Payload for RaiseRequest<'_> {}

@@ -173,8 +173,8 @@ fn payloads_of_the_job_services_round_trip() {
     round_trip::<job_manager::StatsResponse>(
         r#"{"active_jobs":3,"inactive_jobs":1,"pending":2,"running":1,"max_jobid":9,"commits":4,
             "sched":{"state":"ready","queued":1,"requested":1},
-            "exec":{"service":null,"waiting":0},
-            "waiting":{"followers":1,"waits":2,"waited":3,"quiet":4}}"#,
+            "exec":{"service":null,"queued":0},
+            "outstanding":{"followers":1,"waits":2,"awaited":3,"drains":4}}"#,
     );
     round_trip::<job_list::ListRequest>(
         r#"{"max_entries":5,"attrs":["name"],"since":1.5,"constraint":{"and":[]},"ids":[1]}"#,

@@ -151,7 +151,7 @@ pub enum Exec {
     Idle,
     /// To be started as soon as there is a service. `was_sent`: an earlier service may have started
     /// the job without having reported that.
-    Waiting { was_sent: bool },
+    Queued { was_sent: bool },
     /// `start` is outstanding and unanswered.
     Requested { reattach: bool },
     /// The service has answered `start` or `reattached`.
@@ -242,12 +242,12 @@ impl Exec {
         } else if !record.has_resources() {
             Self::Idle
         } else if has_tasks && record.has_started() {
-            Self::Waiting { was_sent: true }
+            Self::Queued { was_sent: true }
         } else if has_tasks && record.epilog() != HookStage::Idle {
             // An epilog begins when nothing runs.
             Self::Released
         } else if has_tasks && !is_before_start {
-            Self::Waiting { was_sent: true }
+            Self::Queued { was_sent: true }
         } else if is_running && record.r().is_some() {
             Self::Idle
         } else {
@@ -263,15 +263,15 @@ impl Exec {
     pub fn after(self, input: ExecInput) -> Result<Self, OrderFault> {
         use ExecInput as In;
         Ok(match (self, input) {
-            (Self::Idle, In::Enqueue) => Self::Waiting { was_sent: false },
+            (Self::Idle, In::Enqueue) => Self::Queued { was_sent: false },
             // If an earlier service may have started it, only a service can say that nothing runs.
-            (Self::Idle | Self::Waiting { was_sent: false }, In::Abandon) => Self::Abandoned,
-            (Self::Waiting { .. }, In::Send { reattach }) => Self::Requested { reattach },
-            (Self::Requested { reattach }, In::ServiceLost { was_delivered }) => Self::Waiting {
+            (Self::Idle | Self::Queued { was_sent: false }, In::Abandon) => Self::Abandoned,
+            (Self::Queued { .. }, In::Send { reattach }) => Self::Requested { reattach },
+            (Self::Requested { reattach }, In::ServiceLost { was_delivered }) => Self::Queued {
                 was_sent: reattach || was_delivered,
             },
             (Self::Started { .. } | Self::Finished { .. }, In::ServiceLost { .. }) => {
-                Self::Waiting { was_sent: true }
+                Self::Queued { was_sent: true }
             }
             (Self::Requested { reattach }, In::Start)
             | (
@@ -318,10 +318,10 @@ impl Exec {
     /// of the next one.
     pub fn may_be_running(self) -> bool {
         match self {
-            Self::Idle | Self::Waiting { was_sent: false } | Self::Released | Self::Abandoned => {
+            Self::Idle | Self::Queued { was_sent: false } | Self::Released | Self::Abandoned => {
                 false
             }
-            Self::Waiting { was_sent: true }
+            Self::Queued { was_sent: true }
             | Self::Requested { .. }
             | Self::Started { .. }
             | Self::Finished { .. } => true,
@@ -340,7 +340,7 @@ impl Exec {
     pub fn was_sent(self) -> bool {
         match self {
             Self::Idle | Self::Abandoned => false,
-            Self::Waiting { was_sent } => was_sent,
+            Self::Queued { was_sent } => was_sent,
             Self::Requested { .. }
             | Self::Started { .. }
             | Self::Finished { .. }
@@ -500,9 +500,14 @@ impl Dialogue {
         next.is_some()
     }
 
+    /// Whether the scheduler may still allocate resources to the job, or tasks of it may be running.
+    pub fn may_use_resources(&self) -> bool {
+        self.alloc.is_outstanding() || self.exec.may_be_running()
+    }
+
     /// Whether the next start request must ask for `reattach`.
     pub fn needs_reattach(&self) -> bool {
-        self.exec == (Exec::Waiting { was_sent: true })
+        self.exec == (Exec::Queued { was_sent: true })
     }
 
     /// The jobspec in the form sent to the scheduler.
@@ -561,12 +566,12 @@ impl Dialogue {
         self.stop_reason = reason;
     }
 
-    /// Whether the end of the job is reported to waiting requests.
+    /// Whether the end of the job is reported to the requests that follow it.
     pub fn is_reported(&self) -> bool {
         self.is_reported
     }
 
-    /// Marks the end of the job as reported to waiting requests.
+    /// Marks the end of the job as reported to the requests that follow it.
     pub fn set_reported(&mut self) {
         self.is_reported = true;
     }
@@ -630,8 +635,8 @@ mod tests {
         }
     }
 
-    const WAITING: Exec = Exec::Waiting { was_sent: true };
-    const FRESH: Exec = Exec::Waiting { was_sent: false };
+    const RESENT: Exec = Exec::Queued { was_sent: true };
+    const UNSENT: Exec = Exec::Queued { was_sent: false };
 
     fn outstanding(reattach: bool) -> [Exec; 3] {
         [
@@ -682,10 +687,10 @@ mod tests {
                 (ExecInput::Send { reattach: true },     [due,              due,           due]),
                 (ExecInput::Abandon,                     [due,              due,           due]),
                 (ExecInput::ServiceLost { was_delivered: true },
-                                                         [Ok(WAITING),      Ok(WAITING),   Ok(WAITING)]),
+                                                         [Ok(RESENT),      Ok(RESENT),   Ok(RESENT)]),
                 (ExecInput::ServiceLost { was_delivered: false },
-                                                         [Ok(Exec::Waiting { was_sent: reattach }),
-                                                                            Ok(WAITING),   Ok(WAITING)]),
+                                                         [Ok(Exec::Queued { was_sent: reattach }),
+                                                                            Ok(RESENT),   Ok(RESENT)]),
             ];
             for (input, expected) in table {
                 for (state, expected) in outstanding(reattach).into_iter().zip(expected) {
@@ -715,7 +720,7 @@ mod tests {
                 was_delivered: true,
             },
         ];
-        for state in [Exec::Idle, FRESH, WAITING, Exec::Released, Exec::Abandoned] {
+        for state in [Exec::Idle, UNSENT, RESENT, Exec::Released, Exec::Abandoned] {
             for input in inputs {
                 assert_eq!(
                     state.after(input),
@@ -724,21 +729,21 @@ mod tests {
                 );
             }
         }
-        assert_eq!(Exec::Idle.after(ExecInput::Enqueue), Ok(FRESH));
-        for (state, next) in [(Exec::Idle, Exec::Abandoned), (FRESH, Exec::Abandoned)] {
+        assert_eq!(Exec::Idle.after(ExecInput::Enqueue), Ok(UNSENT));
+        for (state, next) in [(Exec::Idle, Exec::Abandoned), (UNSENT, Exec::Abandoned)] {
             assert_eq!(state.after(ExecInput::Abandon), Ok(next));
         }
-        assert_eq!(WAITING.after(ExecInput::Abandon), Err(OrderFault::NotDue));
+        assert_eq!(RESENT.after(ExecInput::Abandon), Err(OrderFault::NotDue));
         for reattach in [false, true] {
             let send = ExecInput::Send { reattach };
-            for state in [FRESH, WAITING] {
+            for state in [UNSENT, RESENT] {
                 assert_eq!(state.after(send), Ok(Exec::Requested { reattach }));
             }
             for state in [Exec::Idle, Exec::Released, Exec::Abandoned] {
                 assert_eq!(state.after(send), Err(OrderFault::NotDue));
             }
         }
-        for state in [FRESH, WAITING, Exec::Released, Exec::Abandoned] {
+        for state in [UNSENT, RESENT, Exec::Released, Exec::Abandoned] {
             assert_eq!(state.after(ExecInput::Enqueue), Err(OrderFault::NotDue));
         }
         for state in [Exec::Released, Exec::Abandoned] {

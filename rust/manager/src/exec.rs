@@ -65,9 +65,9 @@ struct Loss<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct ExecPeer {
     service: Option<Service>,
-    /// Jobs to start as soon as there is a service, the oldest first.
-    waiting: BTreeSet<JobId>,
-    /// Jobs that have begun to wait since the last commit.
+    /// Jobs whose start is due as soon as there is a service, the oldest first.
+    queued: BTreeSet<JobId>,
+    /// Jobs queued since the last commit.
     unrecorded: Vec<JobId>,
     /// Jobs that the store has marked: their start was sent to no service.
     unsent: BTreeSet<JobId>,
@@ -114,7 +114,7 @@ impl ExecPeer {
             return;
         }
         let is_unanswered = |job: &Job| {
-            job.dialogue.exec() == Exec::Waiting { was_sent: true } && !job.record.has_started()
+            job.dialogue.exec() == Exec::Queued { was_sent: true } && !job.record.has_started()
         };
         let has_unanswered = cx.jobs.iter().any(is_unanswered);
         self.journal = journal.filter(|_| !has_unanswered).cloned();
@@ -163,18 +163,18 @@ impl ExecPeer {
     pub(crate) fn enqueue(&mut self, cx: &mut Context, id: JobId) {
         let dialogue = cx.jobs.dialogue(id);
         if dialogue.is_some_and(|dialogue| dialogue.advance_exec(ExecInput::Enqueue).is_ok()) {
-            self.wait(id);
+            self.queue_start(id);
         }
     }
 
-    fn wait(&mut self, id: JobId) {
-        self.waiting.insert(id);
+    fn queue_start(&mut self, id: JobId) {
+        self.queued.insert(id);
         self.unrecorded.push(id);
     }
 
     /// Queues a job from before a restart that may be running.
     pub(crate) fn resume(&mut self, id: JobId) {
-        self.waiting.insert(id);
+        self.queued.insert(id);
     }
 
     /// Restores from the store what is known of the starts that were not answered.
@@ -202,7 +202,7 @@ impl ExecPeer {
         for id in self.unrecorded.drain(..) {
             let job = cx.jobs.get(id);
             let exec = job.map(|job| job.dialogue.exec());
-            if exec == Some(Exec::Waiting { was_sent: false }) && self.unsent.insert(id) {
+            if exec == Some(Exec::Queued { was_sent: false }) && self.unsent.insert(id) {
                 cx.mark_unsent_start(id);
             }
         }
@@ -216,12 +216,12 @@ impl ExecPeer {
 
     /// Abandons the start of a job that has ended before it, if its start is due and was not sent.
     pub(crate) fn abandon(&mut self, cx: &mut Context, id: JobId) {
-        if !self.waiting.contains(&id) {
+        if !self.queued.contains(&id) {
             return;
         }
         let dialogue = cx.jobs.dialogue(id);
         if dialogue.is_some_and(|dialogue| dialogue.advance_exec(ExecInput::Abandon).is_ok()) {
-            self.waiting.remove(&id);
+            self.queued.remove(&id);
             self.forget_unsent(cx, id);
         }
     }
@@ -231,7 +231,7 @@ impl ExecPeer {
         let Some(topic) = self.topic(exec_method::START) else {
             return;
         };
-        while let Some(id) = self.waiting.pop_first() {
+        while let Some(id) = self.queued.pop_first() {
             self.forget_unsent(cx, id);
             send_start(cx, id, &topic, self.journal.as_ref());
             self.repeat_shrink(cx, id);
@@ -296,7 +296,7 @@ impl ExecPeer {
             }
         }
         for id in orphans {
-            self.wait(id);
+            self.queue_start(id);
             // A job that has ended and was not delivered can be cleaned up now.
             cx.revisit(id);
         }
@@ -360,7 +360,7 @@ impl ExecPeer {
         let service = self.service.as_ref();
         ExecStats {
             service: service.map(|service| service.name.as_str().into()),
-            waiting: self.waiting.len() as u64,
+            queued: self.queued.len() as u64,
         }
     }
 }

@@ -18,9 +18,9 @@ use crate::exec::ExecPeer;
 use crate::expiration;
 use crate::hooks::Hooks;
 use crate::log::Log;
-use crate::purge::{self, Purger};
+use crate::purge::Purger;
 use crate::queries::Queries;
-use crate::replay::Restart;
+use crate::replay::Restored;
 use crate::scheduler::SchedulerPeer;
 use crate::settings::Settings;
 use crate::state::State;
@@ -51,38 +51,33 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// A manager with the jobs in a store, whose steps are still to be performed.
-    pub(crate) fn restore(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
-        let mut cx = Context::open(store, settings, now)?;
-        purge::restore(&mut cx)?;
-        let mut exec = ExecPeer::restore(cx.store())?;
-        let mut elastic = Elastic::default();
-        let mut dependencies = Dependencies::default();
-        let mut census = Census::default();
-        let restart = Restart {
-            cx: &mut cx,
-            exec: &mut exec,
-            elastic: &mut elastic,
-            dependencies: &mut dependencies,
-            census: &mut census,
-        };
-        restart.restore_jobs()?;
-        Ok(Self {
-            cx,
+    /// Opens a manager over a store and restores the jobs in it. `now` is in seconds since the
+    /// epoch; the first start of an instance makes it the epoch of its job ids (RFC 19).
+    ///
+    /// # Errors
+    ///
+    /// The store fails, or has an invalid value of the manager's own. A job that cannot be read is left
+    /// out and named in the log.
+    pub fn open(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
+        let restored = Restored::from_store(store, settings, now)?;
+        let mut manager = Self {
+            cx: restored.cx,
             scheduler: SchedulerPeer::default(),
-            exec,
+            exec: restored.exec,
             hooks: Hooks::default(),
-            elastic,
+            elastic: restored.elastic,
             queries: Queries::default(),
-            dependencies,
-            census,
+            dependencies: restored.dependencies,
+            census: restored.census,
             purger: Purger::default(),
             due: VecDeque::new(),
             out: Vec::new(),
             log: Log::default(),
             #[cfg(debug_assertions)]
             check: crate::replay_check::ReplayCheck::default(),
-        })
+        };
+        manager.settle();
+        Ok(manager)
     }
 
     /// Begins a call at this time.
@@ -214,16 +209,11 @@ impl Manager {
         std::mem::take(&mut self.out)
     }
 
-    /// Asserts that replaying the eventlogs yields the facts of the jobs.
-    #[cfg(debug_assertions)]
+    /// Asserts, in debug builds, that replaying the eventlogs yields the facts of the jobs.
     pub(crate) fn assert_records(&mut self) {
-        let check = &mut self.check;
-        check.assert_records(&mut self.cx, &self.elastic);
+        #[cfg(debug_assertions)]
+        self.check.assert_records(&mut self.cx, &self.elastic);
     }
-
-    #[cfg(not(debug_assertions))]
-    #[expect(clippy::unused_self, reason = "a check of debug builds")]
-    pub(crate) fn assert_records(&self) {}
 
     /// Whether the next [`take_messages`](Self::take_messages) has messages without further input: there is an open
     /// listing, or a job to request resources for, and the send buffer of its peer is not full.
@@ -317,7 +307,7 @@ impl Manager {
             commits: self.cx.commits(),
             sched: self.scheduler.stats(),
             exec: self.exec.stats(),
-            waiting: self.queries.watchers.stats(),
+            outstanding: self.queries.watchers.stats(),
         }
     }
 }

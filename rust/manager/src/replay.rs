@@ -6,7 +6,7 @@ use std::sync::Arc;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
-use penstock_store::JobRecord;
+use penstock_store::{JobRecord, Store};
 
 use crate::census::Census;
 use crate::context::Context;
@@ -17,26 +17,43 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::exec::ExecPeer;
 use crate::policy;
+use crate::purge;
 use crate::record::Record;
+use crate::settings::Settings;
 use crate::spec::{Spec, Stored};
 use crate::state::State;
 
 /// Why one job in the store cannot be restored.
 type Fault = Box<dyn std::error::Error>;
 
-/// The parts of a manager that a restart restores jobs in.
-pub(crate) struct Restart<'a> {
-    pub(crate) cx: &'a mut Context,
-    pub(crate) exec: &'a mut ExecPeer,
-    pub(crate) elastic: &'a mut Elastic,
-    pub(crate) dependencies: &'a mut Dependencies,
-    pub(crate) census: &'a mut Census,
+/// The parts of a manager that have a state in the store.
+pub(crate) struct Restored {
+    pub(crate) cx: Context,
+    pub(crate) exec: ExecPeer,
+    pub(crate) elastic: Elastic,
+    pub(crate) dependencies: Dependencies,
+    pub(crate) census: Census,
 }
 
-impl Restart<'_> {
-    /// Restores the jobs in the store, and resumes those that were active. A job that cannot be read is
-    /// left out and named in the log.
-    pub(crate) fn restore_jobs(mut self) -> Result<(), Error> {
+impl Restored {
+    /// Restores what is in the store, and resumes the jobs that were active. A job that cannot be read
+    /// is left out and named in the log.
+    pub(crate) fn from_store(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
+        let mut cx = Context::open(store, settings, now)?;
+        purge::restore(&mut cx)?;
+        let exec = ExecPeer::restore(cx.store())?;
+        let mut restored = Self {
+            cx,
+            exec,
+            elastic: Elastic::default(),
+            dependencies: Dependencies::default(),
+            census: Census::default(),
+        };
+        restored.restore_jobs()?;
+        Ok(restored)
+    }
+
+    fn restore_jobs(&mut self) -> Result<(), Error> {
         let jobs = self.cx.store().jobs()?;
         let mut specs: BTreeMap<i64, Stored> = BTreeMap::new();
         let mut active = Vec::new();
@@ -92,7 +109,7 @@ impl Restart<'_> {
         });
         let r = r.map(Arc::new);
         let spec = Arc::clone(&stored.spec);
-        let elastic = &mut *self.elastic;
+        let elastic = &mut self.elastic;
         let observe = |event: &Event| elastic.replay(job.id, event);
         let record = Record::replay(job.id, job.userid, spec, r.as_ref(), &job.eventlog, observe)?;
         let state = record.state();
@@ -111,11 +128,11 @@ impl Restart<'_> {
 
     /// Resumes a job that was active before the restart.
     fn resume(&mut self, id: JobId) {
-        let cx = &mut *self.cx;
+        let cx = &mut self.cx;
         let Some(job) = cx.jobs.get(id) else {
             return;
         };
-        if matches!(job.dialogue.exec(), Exec::Waiting { .. }) {
+        if matches!(job.dialogue.exec(), Exec::Queued { .. }) {
             self.exec.resume(id);
         }
         let has_resources = job.record.has_resources();

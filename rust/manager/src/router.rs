@@ -181,20 +181,6 @@ const ROUTES: [Route; 38] = {
     ]
 };
 
-/// The methods that every service has, for every user.
-const COMMON: [(&str, Handler); 3] = [
-    (topic::DISCONNECT, |m, r| {
-        m.disconnect(r);
-        Ok(Reply::Deferred)
-    }),
-    (topic::PING, |_, r| {
-        Ok(Reply::from(r.payload::<serde_json::Value>()?))
-    }),
-    (topic::STATS_GET, |m, _| {
-        Ok(Reply::Payload(m.stats().to_payload()))
-    }),
-];
-
 /// Whether a request is for a service of the manager, whatever its method.
 fn is_served(request: &Message) -> bool {
     let (service, method) = (request.service(), request.method());
@@ -206,58 +192,6 @@ fn is_served(request: &Message) -> bool {
     rest.and_then(|rest| rest.strip_prefix('.')) == Some(method)
         && ROUTES.iter().any(|route| is_of(route.topic))
 }
-
-type ResponseHandler = fn(&mut Manager, &Message);
-
-/// A request of the manager whose responses a peer handles.
-struct Answered {
-    /// The topic; without a dot the method, of whatever service.
-    topic: &'static str,
-    handler: ResponseHandler,
-}
-
-const fn answered(topic: &'static str, handler: ResponseHandler) -> Answered {
-    Answered { topic, handler }
-}
-
-impl Answered {
-    fn matches(&self, topic: &str) -> bool {
-        if self.topic.contains('.') {
-            return self.topic == topic;
-        }
-        let service = topic.strip_suffix(self.topic);
-        service.is_some_and(|service| service.ends_with('.'))
-    }
-}
-
-/// Every request of the manager that expects a response. All of them go to services of the instance
-/// owner; those of other users are ignored.
-const RESPONSES: [Answered; 7] = {
-    use topic::{exec_method, hooks, sched};
-    [
-        answered(sched::ALLOC, |m, r| {
-            m.scheduler.handle_alloc_response(&mut m.cx, r);
-        }),
-        answered(sched::FREE, |m, r| {
-            m.scheduler.handle_free_response(&mut m.cx, r);
-        }),
-        answered(sched::EXPIRATION, |m, r| {
-            m.scheduler.handle_expiration_response(&mut m.cx, r);
-        }),
-        answered(sched::EXPLAIN, |m, r| {
-            m.elastic.handle_probe_response(&mut m.cx, r);
-        }),
-        answered(hooks::PROLOG, |m, r| {
-            m.hooks.handle_response(&mut m.cx, r);
-        }),
-        answered(hooks::EPILOG, |m, r| {
-            m.hooks.handle_response(&mut m.cx, r);
-        }),
-        answered(exec_method::START, |m, r| {
-            m.exec.handle_start_response(&mut m.cx, r);
-        }),
-    ]
-};
 
 fn find(topic: &str) -> Option<&'static Route> {
     let index = ROUTES.binary_search_by(|route| route.topic.cmp(topic));
@@ -314,15 +248,18 @@ impl Manager {
         }
     }
 
-    /// Calls a method that every service has.
+    /// Calls a method that every service has, for every user.
     fn call_common(&mut self, request: Request<'_>) -> Handled {
         let message = request.message;
-        let common = COMMON
-            .iter()
-            .find(|(method, _)| *method == message.method());
-        match common.filter(|_| is_served(message)) {
-            Some((_, handler)) => handler(self, request),
-            None => Err(RequestError::unknown_method(message.topic())),
+        match message.method() {
+            _ if !is_served(message) => Err(RequestError::unknown_method(message.topic())),
+            topic::DISCONNECT => {
+                self.disconnect(request);
+                Ok(Reply::Deferred)
+            }
+            topic::PING => Ok(Reply::from(request.payload::<serde_json::Value>()?)),
+            topic::STATS_GET => Ok(Reply::Payload(self.stats().to_payload())),
+            _ => Err(RequestError::unknown_method(message.topic())),
         }
     }
 
@@ -337,16 +274,28 @@ impl Manager {
         self.exec.disconnect(&mut self.cx, origin);
     }
 
+    /// Handles a response. All requests of the manager go to services of the instance owner; responses
+    /// of other users are ignored.
     fn handle_response(&mut self, response: &Message) {
+        use topic::{exec_method, hooks, sched};
         let topic = response.topic();
         if !authorize::is_owners_response(&self.cx.settings, response.userid) {
             let line = format!("response of another user to {topic}: ignored");
             return self.cx.complain(line);
         }
-        self.cx.release_matchtag(response.matchtag);
-        let answered = RESPONSES.iter().find(|answered| answered.matches(topic));
-        if let Some(answered) = answered {
-            (answered.handler)(self, response);
+        let cx = &mut self.cx;
+        cx.release_matchtag(response.matchtag);
+        match topic {
+            sched::ALLOC => self.scheduler.handle_alloc_response(cx, response),
+            sched::FREE => self.scheduler.handle_free_response(cx, response),
+            sched::EXPIRATION => self.scheduler.handle_expiration_response(cx, response),
+            sched::EXPLAIN => self.elastic.handle_probe_response(cx, response),
+            hooks::PROLOG | hooks::EPILOG => self.hooks.handle_response(cx, response),
+            // The execution service has chosen its name.
+            _ if response.method() == exec_method::START => {
+                self.exec.handle_start_response(cx, response);
+            }
+            _ => {}
         }
     }
 }

@@ -2,10 +2,8 @@
 
 use penstock_flux::eventlog;
 use penstock_jobspec::job_id::JobId;
-use penstock_store::Store;
 
 use crate::dialogue::{Exec, Hook};
-use crate::error::Error;
 use crate::event::Event;
 use crate::hooks;
 use crate::manager::Manager;
@@ -15,19 +13,6 @@ use crate::settings::Settings;
 use crate::state::State;
 
 impl Manager {
-    /// Opens a manager over a store and restores the jobs in it. `now` is in seconds since the
-    /// epoch; the first start of an instance makes it the epoch of its job ids (RFC 19).
-    ///
-    /// # Errors
-    ///
-    /// The store fails, or has an invalid value of the manager's own. A job that cannot be read is left
-    /// out and named in the log.
-    pub fn open(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
-        let mut manager = Self::restore(store, settings, now)?;
-        manager.settle();
-        Ok(manager)
-    }
-
     /// Applies changed settings. Limits and defaults hold for submissions from now on; resources for
     /// pending jobs of a queue whose constraint has changed are requested again.
     pub fn set_settings(&mut self, settings: Settings, now: f64) {
@@ -119,11 +104,10 @@ impl Manager {
         hooks::cancel_prolog(cx, id);
         self.scheduler.withdraw(cx, id);
         self.exec.abandon(cx, id);
-        let is_busy = cx.jobs.get(id).is_none_or(|job| {
-            let dialogue = &job.dialogue;
-            dialogue.alloc().is_outstanding() || dialogue.exec().may_be_running()
-        });
-        if is_busy || hooks::is_running(cx, id, Hook::Prolog) {
+        let job = cx.jobs.get(id);
+        if job.is_none_or(|job| job.dialogue.may_use_resources())
+            || hooks::is_running(cx, id, Hook::Prolog)
+        {
             return;
         }
         self.hooks.run(cx, id, Hook::Epilog);
@@ -135,7 +119,7 @@ impl Manager {
         cx.log(id, Event::new(cx.now, "clean"));
     }
 
-    /// Reports the end of a job to waiting requests.
+    /// Reports the end of a job to the requests that follow it.
     fn retire(&mut self, id: JobId) {
         let cx = &mut self.cx;
         let Some((record, dialogue)) = cx.jobs.split(id) else {

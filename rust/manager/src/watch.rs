@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_flux::errno::ECANCELED;
 use penstock_flux::job_info::EventlogWatchResponse;
 use penstock_flux::job_list::{ListResponse, Row, WaitRequest};
-use penstock_flux::job_manager::{QueueRequest, WaitingStats};
+use penstock_flux::job_manager::{OutstandingStats, QueueRequest};
 use penstock_flux::{RequestError, StreamCancelRequest};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
@@ -249,13 +249,13 @@ impl Watchers {
     }
 
     /// The statistics of `stats-get`.
-    pub(crate) fn stats(&self) -> WaitingStats {
+    pub(crate) fn stats(&self) -> OutstandingStats {
         let sum = |lists: usize| lists as u64;
-        WaitingStats {
+        OutstandingStats {
             followers: sum(self.eventlogs.values().map(Vec::len).sum()),
             waits: sum(self.waits.len()),
-            waited: sum(self.awaited.len()),
-            quiet: sum(self.drains.values().map(Vec::len).sum()),
+            awaited: sum(self.awaited.len()),
+            drains: sum(self.drains.values().map(Vec::len).sum()),
         }
     }
 }

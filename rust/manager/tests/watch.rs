@@ -1,4 +1,4 @@
-//! Abandoned waits: for the end of jobs, and for `drain` and `idle`.
+//! Abandoned requests: `wait`, `drain` and `idle`.
 
 mod common;
 
@@ -22,33 +22,33 @@ fn named<'a>(out: &'a [Message], topic: &str) -> Vec<&'a Message> {
         .collect()
 }
 
-fn waiting(bench: &mut Bench) -> Value {
+fn outstanding(bench: &mut Bench) -> Value {
     let out = bench.request("job-manager.stats-get", &Value::Null);
-    body(&out[0])["waiting"].clone()
+    body(&out[0])["outstanding"].clone()
 }
 
 #[test]
 fn a_wait_that_is_cancelled_leaves_nothing_behind() {
     let mut bench = Bench::new();
     let ids: Vec<u64> = (0..3).map(|_| bench.submit(&json!({})).0).collect();
-    let none = json!({"followers": 0, "waits": 0, "waited": 0, "quiet": 0});
-    assert_eq!(waiting(&mut bench), none);
+    let none = json!({"followers": 0, "waits": 0, "awaited": 0, "drains": 0});
+    assert_eq!(outstanding(&mut bench), none);
     let wait = json!({ "ids": ids });
     let first = send(&mut bench, "a", "job-list.wait", &wait, STREAMING);
     send(&mut bench, "b", "job-list.wait", &wait, STREAMING);
-    assert_eq!(waiting(&mut bench)["waited"], 6);
+    assert_eq!(outstanding(&mut bench)["awaited"], 6);
     let cancel = json!({ "matchtag": first });
     let out = bench.request_as("a", OWNER, "job-list.wait-cancel", &cancel, 0);
     assert_eq!((out[0].matchtag, out[0].errnum()), (first, 61));
-    assert_eq!(waiting(&mut bench)["waited"], 3);
+    assert_eq!(outstanding(&mut bench)["awaited"], 3);
     bench.request_as("b", OWNER, "job-list.disconnect", &Value::Null, 4);
-    assert_eq!(waiting(&mut bench), none);
+    assert_eq!(outstanding(&mut bench), none);
     // The stream of an eventlog ends in the same ways.
     let watch = json!({"id": ids[0]});
     bench.request_as("a", OWNER, "job-info.eventlog-watch", &watch, STREAMING);
     let cancel = json!({"matchtag": bench.tag()});
     bench.request_as("a", OWNER, "job-info.eventlog-watch-cancel", &cancel, 0);
-    assert_eq!(waiting(&mut bench), none);
+    assert_eq!(outstanding(&mut bench), none);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_wait_reports_each_job_and_its_end() {
         responses,
         [(both, 0), (both, 0), (both, 61), (one, 0), (one, 61)]
     );
-    assert_eq!(waiting(&mut bench)["waited"], 0);
+    assert_eq!(outstanding(&mut bench)["awaited"], 0);
 }
 
 #[test]
@@ -118,9 +118,9 @@ fn a_drain_or_idle_that_is_cancelled_ends_and_leaves_the_others() {
             assert_eq!((out.len(), out[1].errnum()), (2, 0));
         }
     }
-    assert_eq!(waiting(&mut bench)["quiet"], 2);
+    assert_eq!(outstanding(&mut bench)["drains"], 2);
     let out = bench.end(id, 0);
     assert_eq!(named(&out, "job-manager.drain").len(), 1);
     assert_eq!(named(&out, "job-manager.idle").len(), 1);
-    assert_eq!(waiting(&mut bench)["quiet"], 0);
+    assert_eq!(outstanding(&mut bench)["drains"], 0);
 }
