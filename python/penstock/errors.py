@@ -3,7 +3,10 @@
 Every one that reaches a caller derives from `Error`, and from the built-in exception that a caller
 would guess: `ValueError` for invalid input, `LookupError` for a missing item, `OSError` for an
 error with a number. `ProtocolError`, `RequestError` and `SpawnError` stay within a service.
+`PanicException` is a panic in the compiled core, a defect of Penstock; it is no `Exception`.
 """
+
+from penstock._core import PanicException
 
 # `typing` would be most of what `import penstock` costs.
 TYPE_CHECKING = False
@@ -33,6 +36,7 @@ __all__ = [
     "NoInstanceError",
     "NotFoundError",
     "OutputError",
+    "PanicException",
     "PmixError",
     "ProtocolError",
     "RequestError",

@@ -165,7 +165,7 @@ class LoanAttributes(TypedDict, total=False):
     required: bool
 
 
-KEYS = {
+ATTRIBUTE_KEYS = {
     "name": "pmix.alloc.reqid",
     "alloc": "pmix.alloc.id",
     "nodes": "pmix.alloc.nnodes",
@@ -192,12 +192,12 @@ def attributes(options: Attributes) -> list[dict[str, Any]]:
     """
     required = options.get("required", False)
     values: Mapping[str, Any] = options
-    found = {name: values[name] for name in KEYS if values.get(name) is not None}
+    found = {name: values[name] for name in ATTRIBUTE_KEYS if values.get(name) is not None}
     if required and not found.keys() - {"alloc"}:
         found["timeout"] = 0
     return [
         {
-            "key": KEYS[name],
+            "key": ATTRIBUTE_KEYS[name],
             "required": required or name == "alloc",
             "value": round(value) if name == "time" else value,
         }

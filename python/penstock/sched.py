@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.sched")
 
-READ_SIZE = 256 * 1024
+READ_BYTES = 256 * 1024
 
 
 def run(
@@ -60,7 +60,7 @@ def _converse(connection: socket.socket, scheduler: Scheduler, clock: Clock) -> 
                 if not _is_readable_within(connection, delay):
                     scheduler.annotate(clock.now())
                     continue
-            data = connection.recv(READ_SIZE)
+            data = connection.recv(READ_BYTES)
         except ConnectionResetError:
             return 0
         if not data:

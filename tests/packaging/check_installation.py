@@ -61,7 +61,7 @@ def run(*command: str | Path, cwd: str | None = None) -> str:
     return subprocess.run(command, cwd=cwd, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def expect(condition: bool, text: str) -> None:
+def expect(condition: object, text: str) -> None:
     if not condition:
         sys.exit(text)
 

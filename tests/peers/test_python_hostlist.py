@@ -33,22 +33,25 @@ def outcome(call, *args):
         return type(error).__name__, str(error).partition(":")[0]
 
 
-@given(TEXTS | HOSTLISTS, st.booleans(), st.booleans())
-@example("n[1-60000,1-60000]", True, False)
-@example("n[1-100000],m[1-100000]", False, True)
-@example("x[1-1000]y[1-100]", False, False)
-@example("x[1-1000]y[1-101]", False, False)
-@example("n[1-100002]", False, False)
-@example("n[1-99999999999999999999]", False, False)
-@example("n[99999999999999999999-99999999999999999999]", False, False)
-def test_expand(text, allow_duplicates, sort):
+@given(text=TEXTS | HOSTLISTS, allow_duplicates=st.booleans(), sort=st.booleans())
+@example(text="n[1-60000,1-60000]", allow_duplicates=True, sort=False)
+@example(text="n[1-100000],m[1-100000]", allow_duplicates=False, sort=True)
+@example(text="x[1-1000]y[1-100]", allow_duplicates=False, sort=False)
+@example(text="x[1-1000]y[1-101]", allow_duplicates=False, sort=False)
+@example(text="n[1-100002]", allow_duplicates=False, sort=False)
+@example(text="n[1-99999999999999999999]", allow_duplicates=False, sort=False)
+@example(text="n[99999999999999999999-99999999999999999999]", allow_duplicates=False, sort=False)
+def test_expand(text, *, allow_duplicates, sort):
     expected = outcome(theirs.expand_hostlist, text, allow_duplicates, sort)
     assert outcome(ours.expand_hostlist, text, allow_duplicates, sort) == expected
 
 
-@given(HOSTS | st.lists(TEXTS, max_size=4), st.booleans())
-@example(["n9", "n10", "n09", "n010", "n99999999999", "n100000000000"], False)
-def test_collect(hosts, silently_discard_bad):
+@given(hosts=HOSTS | st.lists(TEXTS, max_size=4), silently_discard_bad=st.booleans())
+@example(
+    hosts=["n9", "n10", "n09", "n010", "n99999999999", "n100000000000"],
+    silently_discard_bad=False,
+)
+def test_collect(hosts, *, silently_discard_bad):
     expected = outcome(theirs.collect_hostlist, hosts, silently_discard_bad)
     assert outcome(ours.collect_hostlist, hosts, silently_discard_bad) == expected
 

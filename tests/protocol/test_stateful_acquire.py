@@ -127,7 +127,7 @@ class Acquisition(RuleBasedStateMachine):
         self.probes: set[int] = set()
 
     @initialize(acquired=st.booleans(), chosen=places)
-    def some_have_a_property(self, acquired: bool, chosen: set[int]) -> None:
+    def some_have_a_property(self, *, acquired: bool, chosen: set[int]) -> None:
         """Starts with a scheduler, often."""
         self.change_a_property(chosen, "a", add=True)
         if acquired:
@@ -185,7 +185,7 @@ class Acquisition(RuleBasedStateMachine):
             self.there |= IDset(ranks)
 
     @rule(ranks=any_ranks, name=st.sampled_from(["a", "b"]), add=st.booleans())
-    def change_property(self, ranks: str, name: str, add: bool) -> None:
+    def change_property(self, ranks: str, name: str, *, add: bool) -> None:
         """Adds or removes a property of targets, of all or of none."""
         can = self.there if add else self.properties[name]
         topic = "resource.property-add" if add else "resource.property-remove"
@@ -197,10 +197,10 @@ class Acquisition(RuleBasedStateMachine):
             self.properties[name] -= IDset(ranks)
 
     @rule(chosen=places, name=st.sampled_from(["a", "b"]), add=st.booleans())
-    def change_a_property(self, chosen: set[int], name: str, add: bool) -> None:
+    def change_a_property(self, chosen: set[int], name: str, *, add: bool) -> None:
         can = self.there if add else self.properties[name]
         if can:
-            self.change_property(str(among(can, chosen)), name, add)
+            self.change_property(str(among(can, chosen)), name, add=add)
 
     @rule(expiration=st.sampled_from([0.0, 4e9, 5e9]))
     def expire(self, expiration: float) -> None:
@@ -290,7 +290,7 @@ class Acquisition(RuleBasedStateMachine):
         assert again.errnum == errno.EBUSY, "the rejected scheduler has freed the resources"
 
     @rule(streaming=st.booleans())
-    def stranger_acquires(self, streaming: bool) -> None:
+    def stranger_acquires(self, *, streaming: bool) -> None:
         response = self.stranger.ask("resource.acquire", None, STREAMING if streaming else 0)
         if self.delivered.acquired and self.scheduler is not None:
             # Either error may be checked first.

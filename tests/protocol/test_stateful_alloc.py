@@ -23,7 +23,7 @@ class Allocation(Jobs):
         self.scheduler: SlowScheduler | None = None
 
     @initialize(limit=limits, running=st.booleans(), waiting=st.integers(0, 3))
-    def some_run_and_some_wait(self, limit: int | None, running: bool, waiting: int) -> None:
+    def some_run_and_some_wait(self, limit: int | None, *, running: bool, waiting: int) -> None:
         self.scheduler_comes(limit)
         if running:
             self.submit(ALL_NODES_SPEC, 16)
@@ -231,8 +231,8 @@ def test_a_change_and_a_partial_release_of_a_running_job_reach_the_scheduler() -
     state.a_change_of_a_running_job_is_agreed_to(0, 60.0)
     state.scheduler_is_replaced_after_a_release(None)
     assert state.watch.partial == 1
-    state.queue_stops_or_starts(False)
+    state.queue_stops_or_starts(start=False)
     state.both_work()
-    state.queue_stops_or_starts(True)
+    state.queue_stops_or_starts(start=True)
     state.both_work()
     state.teardown()

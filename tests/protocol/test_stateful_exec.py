@@ -215,7 +215,7 @@ class Execution(RuleBasedStateMachine):
 
     @precondition(lambda self: self.simulated is None)
     @rule(without_r=st.booleans())
-    def simulation_comes(self, without_r: bool) -> None:
+    def simulation_comes(self, *, without_r: bool) -> None:
         self.simulated = Simulated(self.instance, "exec-sim", without_r=without_r)
         self.manager.slow.add(self.simulated.number)
         self.manager_works_it_all_off()
@@ -311,7 +311,7 @@ class Execution(RuleBasedStateMachine):
     @precondition(lambda self: self.requests())
     @rule(place=places, answer=unlawful, known=st.booleans(), times=st.integers(1, 2))
     def answer_against_the_rules(
-        self, place: int, answer: dict[str, Any], known: bool, times: int
+        self, place: int, answer: dict[str, Any], *, known: bool, times: int
     ) -> None:
         requests = self.requests()
         peer, request = requests[-1 - place % len(requests)]
@@ -423,7 +423,7 @@ TestRejectingExecution.settings = settings(max_examples=25, stateful_step_count=
 
 
 @pytest.mark.parametrize("without_r", [True, False])
-def test_every_request_reaches_its_service(without_r: bool) -> None:
+def test_every_request_reaches_its_service(*, without_r: bool) -> None:
     state = Execution()
     state.service_comes("exec-a")
     state.manager_works_it_all_off()
@@ -448,7 +448,7 @@ def test_every_request_reaches_its_service(without_r: bool) -> None:
         state.release_all(place)
         state.manager_works_it_all_off()
     state.submit(jobspec_of(duration=60.0))
-    state.simulation_comes(without_r)
+    state.simulation_comes(without_r=without_r)
     state.simulated_time_passes()
     state.manager_works_it_all_off()
     state.jobs_end_after_their_final_release()

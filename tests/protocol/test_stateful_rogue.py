@@ -85,7 +85,7 @@ class RuleBreaking(Jobs):
 
     @precondition(lambda self: self.rogue is None)
     @rule(proper=st.booleans())
-    def rogue_comes(self, proper: bool) -> None:
+    def rogue_comes(self, *, proper: bool) -> None:
         self.rogue = self.instance.connect()
         self.rogue.react = self.hear
         self.meet(self.rogue.number)
@@ -147,7 +147,7 @@ class RuleBreaking(Jobs):
 
     @precondition(lambda self: self.rogue is not None and self.requests)
     @rule(place=places, text=documents, twice=st.booleans())
-    def commit_and_answer(self, place: int, text: str, twice: bool) -> None:
+    def commit_and_answer(self, place: int, text: str, *, twice: bool) -> None:
         request = self.requests[-1 - place % len(self.requests)]
         job = request.object()["id"]
         success = request.respond({"id": job, "type": ALLOC_SUCCESS})

@@ -127,7 +127,7 @@ def units(machine: Machine, request: Request) -> int:
 
 def with_units(request: Request, count: int) -> Request:
     if request.nodes is None:
-        return Request(None, count, request.cores, request.gpus, False, request.property)
+        return Request(None, count, request.cores, request.gpus, property=request.property)
     return Request(
         count, request.slots, request.cores, request.gpus, request.exclusive, request.property
     )

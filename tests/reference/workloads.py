@@ -214,5 +214,5 @@ def random_request(rng: random.Random, machine: list[Node]) -> Request:
         nodes = rng.randint(1, rng.randint(1, len(machine)))
         return Request(nodes, slots, cores, gpus, rng.random() < 0.4, wanted)
     return Request(
-        None, rng.randint(1, rng.randint(1, 2 * len(machine))), cores, gpus, False, wanted
+        None, rng.randint(1, rng.randint(1, 2 * len(machine))), cores, gpus, property=wanted
     )

@@ -170,7 +170,7 @@ class Jobs(RuleBasedStateMachine):
         self.user.ask("resource.undrain", {"targets": str(self.drained.pop())})
 
     @rule(start=st.booleans())
-    def queue_stops_or_starts(self, start: bool) -> None:
+    def queue_stops_or_starts(self, *, start: bool) -> None:
         self.user.ask("job-manager.queue-start", {"start": start, "all": True})
         self.queue_runs = start
 
@@ -201,7 +201,7 @@ class Jobs(RuleBasedStateMachine):
         """With a correct scheduler and nothing drained or held, every job becomes inactive."""
         while self.drained:
             self.undrain()
-        self.queue_stops_or_starts(True)
+        self.queue_stops_or_starts(start=True)
         for _ in range(4 * MAX_JOBS):
             self.instance.settle()
             for job, account in audit(self.instance, self.user, set(self.jobs)).items():

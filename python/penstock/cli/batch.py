@@ -32,7 +32,7 @@ arguments, and in the line of --wrap; the script itself is not changed."""
 
 OUTPUT = "penstock-{{id}}.out"
 # A regular file that its owner may read, write and execute.
-MODE = 0o100700
+SCRIPT_FILE_MODE = 0o100700
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -158,4 +158,4 @@ def _file(script: bytes) -> dict[str, Any]:
         encoding, data = "utf-8", script.decode()
     except UnicodeDecodeError:
         encoding, data = "base64", base64.b64encode(script).decode()
-    return {"mode": MODE, "size": len(script), "encoding": encoding, "data": data}
+    return {"mode": SCRIPT_FILE_MODE, "size": len(script), "encoding": encoding, "data": data}

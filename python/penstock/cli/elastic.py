@@ -9,7 +9,7 @@ from penstock.cli.arguments import seconds, whole
 from penstock.cli.rows import job_id
 from penstock.cli.text import clock, json_text, safe
 from penstock.errors import DeniedError
-from penstock.pmix import KEYS, Answer, Job
+from penstock.pmix import ATTRIBUTE_KEYS, Answer, Job
 
 if TYPE_CHECKING:
     import argparse
@@ -28,7 +28,7 @@ VERBS = {
     "cancel": "cancel queued requests",
     "status": "show requests and loans",
 }
-ASKING = ("new", "extend", "reacquire")
+GROWING_VERBS = ("new", "extend", "reacquire")
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +61,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         if verb in ("new", "extend", "lend"):
             needed = verb == "lend"
             add("-t", "--time", type=seconds, metavar="FSD", required=needed, help="time (RFC 23)")
-        if verb in ASKING:
+        if verb in GROWING_VERBS:
             text = "accept a part after this time"
             add("--timeout", type=seconds, metavar="FSD", help=text)
             text = "return once the request is queued"
@@ -88,7 +88,7 @@ def _main(job: Job, args: argparse.Namespace) -> int:
     if args.verb == "status":
         _status(job, args)
         return 0
-    fields = [*KEYS, "required", "wait"]
+    fields = [*ATTRIBUTE_KEYS, "required", "wait"]
     attributes = {field: getattr(args, field) for field in fields if hasattr(args, field)}
     answer: Answer = getattr(job, args.verb)(**attributes)
     shown = dataclasses.asdict(answer)

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import seconds, userid, whole
-from penstock.cli.rows import ABBREVIATIONS, KEYS, RESULTS, STATES, job_id, job_row
+from penstock.cli.rows import ABBREVIATIONS, RESULTS, ROW_KEYS, STATES, job_id, job_row
 from penstock.cli.text import clock, json_text, safe
 from penstock.client import Client
 from penstock.errors import FormatError, NotFoundError
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 SUMMARY = "List jobs: by default the active ones of this user, newest first."
 
-DEFAULT = (
+DEFAULT_FORMAT = (
     "{id:>12} {username:<8.8} {name:<10.10} {status_abbrev:>2} {ntasks:>6} {nnodes:>6} "
     "{runtime:>9} {info}"
 )
-WITH_QUEUES = DEFAULT.replace("{username", "{queue:<8.8} {username", 1)
+FORMAT_WITH_QUEUES = DEFAULT_FORMAT.replace("{username", "{queue:<8.8} {username", 1)
 TITLES = {
     "id": "JOBID",
     "username": "USER",
@@ -58,7 +58,7 @@ FILTERS = {
 # The fields of a format: the keys of the result of `fields`.
 FIELDS = frozenset(
     (
-        *KEYS,
+        *ROW_KEYS,
         *("id.f58", "id.dec", "id.hex", "username", "status_abbrev", "state_single"),
         *("runtime", "info", "uri", "t_estimate"),
     )
@@ -147,7 +147,9 @@ def main(args: argparse.Namespace) -> int:
         if args.queue:
             _check_queues(client, args.queue.split(","))
         if args.stats:
-            counts = _stats(client.iter_jobs(ids=ids, constraint=constraint, attrs=STATS))
+            counts = _stats(
+                client.iter_jobs(ids=ids, constraint=constraint, attrs=STATS_ATTRIBUTES)
+            )
             text = ", ".join(f"{count} {kind}" for kind, count in counts.items())
             print(json_text(counts) if args.json else text)
             return 0
@@ -160,7 +162,7 @@ def main(args: argparse.Namespace) -> int:
             print(json_text(job_row(row)))
         return 0
     if formatter is None:
-        formatter = RowFormatter(WITH_QUEUES if queues else DEFAULT)
+        formatter = RowFormatter(FORMAT_WITH_QUEUES if queues else DEFAULT_FORMAT)
     if not args.no_header:
         print(formatter.header().rstrip())
     now = args.clock.now()
@@ -222,13 +224,13 @@ def _username(userid: int) -> str:
         return str(userid)
 
 
-STATS = ("state", "result")
+STATS_ATTRIBUTES = ("state", "result")
 # In the order of the output.
-KINDS = ("pending", "running", "completed", "failed", "canceled", "timeout")
+STATS_KEYS = ("pending", "running", "completed", "failed", "canceled", "timeout")
 
 
 def _stats(rows: Iterable[JobRow]) -> dict[str, int]:
-    counts = dict.fromkeys(KINDS, 0)
+    counts = dict.fromkeys(STATS_KEYS, 0)
     for row in rows:
         result = RESULTS.get(row.get("result", 0))
         state = STATES[row["state"]]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.client import Client
     from penstock.rows import Accuracy, JobRow
 
-SCHED = 8
+SCHED_STATE = 8
 
 MIN_BAND_STARTS = 10
 """The least number of past starts from which a band is shown; fewer are not significant."""
@@ -50,12 +50,12 @@ def by_states(
 def _by_state(row: JobRow) -> dict[str, Any]:
     state = STATES[row["state"]]
     answer: dict[str, Any] = {"id": row["id"], "kind": state.lower()}
-    if row["state"] == SCHED:
+    if row["state"] == SCHED_STATE:
         held = row.get("urgency") == 0 or row.get("priority") == 0
         pending = row.get("pending_reason")
         text = "held: `penstock urgency JOB default` releases it" if held else pending
         return answer | ({"kind": "held"} if held else {}) | {"reason": text or ""}
-    if row["state"] < SCHED:
+    if row["state"] < SCHED_STATE:
         return answer | {"reason": reason(row) or f"not yet scheduled: it is in state {state}"}
     if state in ("RUN", "CLEANUP"):
         where = row.get("nodelist") or row.get("ranks") or ""

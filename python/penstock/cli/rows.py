@@ -38,11 +38,11 @@ ABBREVIATIONS = {
     "TIMEOUT": "TO",
 }
 # In the order of the output; none is ever absent.
-PLAIN = (
+COPIED_KEYS = (
     "userid urgency priority queue state result status waitstatus returncode name ntasks nnodes "
     "ncores duration nodelist ranks t_submit t_run t_cleanup t_inactive annotations"
 ).split()
-KEYS = ("id", "id_int", *PLAIN, "exception", "reason")
+ROW_KEYS = ("id", "id_int", *COPIED_KEYS, "exception", "reason")
 
 
 def job_row(row: JobRow) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def job_row(row: JobRow) -> dict[str, Any]:
     result = RESULTS.get(row.get("result", 0))
     words = {"state": state, "result": result, "status": result or state}
     shown = {"id": fluid_f58(row["id"]), "id_int": row["id"]}
-    shown |= {key: words[key] if key in words else row.get(key) for key in PLAIN}
+    shown |= {key: words[key] if key in words else row.get(key) for key in COPIED_KEYS}
     shown["exception"] = _exception(row)
     shown["reason"] = reason(row)
     return shown

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Members: TypeAlias = IDset | Hostlist
 
 # The number of elements written at a time.
-CHUNK = 65536
+CHUNK_MEMBERS = 65536
 
 COMBINATIONS = {
     "union": "the elements of any of them",
@@ -201,8 +201,8 @@ def _combine(operation: str, texts: list[str], kind: SetType) -> Members:
 
 
 def _chunks(whole: Members) -> Iterator[list[int] | list[str]]:
-    for start in range(0, len(whole), CHUNK):
-        yield whole[start : start + CHUNK].expand()
+    for start in range(0, len(whole), CHUNK_MEMBERS):
+        yield whole[start : start + CHUNK_MEMBERS].expand()
 
 
 def _expand(whole: Members, args: argparse.Namespace, kind: SetType) -> None:

@@ -38,7 +38,7 @@ examples:
 DEFAULT_JOBS = 5000
 DEFAULT_LOAD = 0.8
 DEFAULT_SEED = 1
-MAX_NUMBER = (1 << 32) - 1
+MAX_COUNT = (1 << 32) - 1
 MAX_SYNTHETIC_JOBS = 100_000_000
 MAX_SHOWN_DENIALS = 5
 
@@ -442,7 +442,7 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
-def _positive(text: str, most: int = MAX_NUMBER) -> int:
+def _positive(text: str, most: int = MAX_COUNT) -> int:
     number = whole(text)
     if not 1 <= number <= most:
         raise argparse.ArgumentTypeError(f"expected 1 to {most}, found `{text}`")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-READ_SIZE = 256 * 1024
+READ_BYTES = 256 * 1024
 
 
 def connect(uri: str | None = None) -> socket.socket:
@@ -227,7 +227,7 @@ class Connection:
         """The next message for an inbox; messages for others go to theirs."""
         while not inbox:
             try:
-                data = self._socket.recv(READ_SIZE)
+                data = self._socket.recv(READ_BYTES)
             except TimeoutError:
                 raise
             except OSError as error:

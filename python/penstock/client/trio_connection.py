@@ -12,7 +12,7 @@ import trio
 from penstock._core import Batch, Decoder, Message
 from penstock._core import topic as topics
 from penstock.client.calls import void_call
-from penstock.client.connection import READ_SIZE, rejection, unreachable
+from penstock.client.connection import READ_BYTES, rejection, unreachable
 from penstock.client.outstanding import OpenStream, Outstanding, cancellation
 from penstock.errors import NoInstanceError, RpcError, WireError
 from penstock.paths import socket_of
@@ -272,7 +272,7 @@ class Connection:
     async def _read(self) -> None:
         decoder = Decoder()
         try:
-            while data := await self._stream_socket.receive_some(READ_SIZE):
+            while data := await self._stream_socket.receive_some(READ_BYTES):
                 batch = decoder.feed(data)
                 if batch.has_cbor():
                     batch.normalise()

@@ -151,10 +151,11 @@ class Access:
     """`access`: users that may connect, besides the owner."""
 
     allow_guest_user: bool = key(
-        False,
-        "whether other users may connect; their jobs are accepted only if execution is simulated",
+        default=False,
+        doc="whether other users may connect; their jobs are accepted only if execution is "
+        "simulated",
     )
-    allow_root_owner: bool = key(True, "whether root has the owner's rights")
+    allow_root_owner: bool = key(default=True, doc="whether root has the owner's rights")
 
 
 @dataclass(frozen=True)
@@ -287,8 +288,8 @@ class ExecSettings:
 
     kill_timeout: Seconds = key(Seconds(5.0), "the time between SIGTERM and SIGKILL", reload=True)
     oversubscribe: bool = key(
-        False,
-        "jobs run on this host, unbound, whatever nodes they were allocated; `--oversubscribe` "
+        default=False,
+        doc="jobs run on this host, unbound, whatever nodes they were allocated; `--oversubscribe` "
         "sets it",
     )
     output_limit: int = key(

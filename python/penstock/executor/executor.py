@@ -115,7 +115,8 @@ class JobExecutor(concurrent.futures.Executor):
 
         return codes()
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+    # `wait` is positional in the base class.
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
         """Takes no more jobs.
 
         Args:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._core import Decoder
 from penstock.client.calls import MAX_SUBMISSION_BYTES, submit_batch
-from penstock.client.connection import READ_SIZE, connect
+from penstock.client.connection import READ_BYTES, connect
 from penstock.client.methods import Methods
 from penstock.client.outstanding import Outstanding
 from penstock.errors import Error, NoInstanceError, RpcError
@@ -48,9 +48,9 @@ class Worker(threading.Thread):
         super().__init__(name="penstock-executor", daemon=True)
         self._uri = uri or default_uri()
         self._socket = connect(self._uri)
-        self._socket.setblocking(False)
+        self._socket.settimeout(0.0)
         self._alarm, self._bell = socket.socketpair()
-        self._bell.setblocking(False)
+        self._bell.settimeout(0.0)
         # Shared with other threads, under the lock.
         self._lock = threading.Lock()
         self._orders: deque[tuple[str, JobFuture, Any]] = deque()
@@ -143,16 +143,16 @@ class Worker(threading.Thread):
             selector.modify(self._socket, events)
             for key, ready in selector.select():
                 if key.fileobj is self._alarm:
-                    self._alarm.recv(READ_SIZE)
+                    self._alarm.recv(READ_BYTES)
                     continue
                 if ready & selectors.EVENT_WRITE:
-                    sent = self._socket.send(memoryview(self._unsent)[:READ_SIZE])
+                    sent = self._socket.send(memoryview(self._unsent)[:READ_BYTES])
                     del self._unsent[:sent]
                 if ready & selectors.EVENT_READ:
                     self._read()
 
     def _read(self) -> None:
-        data = self._socket.recv(READ_SIZE)
+        data = self._socket.recv(READ_BYTES)
         if not data:
             raise ConnectionResetError
         for message in self._decoder.feed(data):

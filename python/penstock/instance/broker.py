@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.broker")
 
-READ_SIZE = WRITE_SIZE = 256 * 1024
+READ_BYTES = WRITE_BYTES = 256 * 1024
 # Backpressure: producers of long responses pause while a client has more bytes than this unread.
 BACKPRESSURE_BYTES = 1024 * 1024
 # A client with more unread bytes is disconnected.
@@ -486,7 +486,7 @@ class Broker:
 
     async def _read(self, number: int, peer: _SocketPeer) -> None:
         decoder = Decoder()
-        while data := await peer.stream.receive_some(READ_SIZE):
+        while data := await peer.stream.receive_some(READ_BYTES):
             try:
                 batch = decoder.feed(data)
                 if batch.has_cbor():
@@ -558,8 +558,8 @@ class _SocketPeer:
     async def _send_all(self, data: memoryview) -> None:
         self._sending = len(data)
         while data:
-            await self.stream.send_all(data[:WRITE_SIZE])
-            data = data[WRITE_SIZE:]
+            await self.stream.send_all(data[:WRITE_BYTES])
+            data = data[WRITE_BYTES:]
             self._sending = len(data)
             if self.is_awaited and self.unsent <= BACKPRESSURE_BYTES:
                 self.is_awaited = False

@@ -49,7 +49,7 @@ log = logging.getLogger("penstock")
 
 EXEC_NAME = "job-exec"
 # The counts of jobs, by which a changed configuration is checked.
-STATS = raw_call(topic.job_list.JOB_STATS, {})
+JOB_STATS_CALL = raw_call(topic.job_list.JOB_STATS, {})
 # Added to twice the kill timeout of jobs, for their end at shutdown.
 SHUTDOWN_MARGIN_S = 5.0
 
@@ -190,7 +190,7 @@ class Instance:
         """
         old = self._options
         config, changed = merge(old.config, document)
-        check_queues(old.config, config, lambda: self._jobs.do(STATS))
+        check_queues(old.config, config, lambda: self._jobs.do(JOB_STATS_CALL))
         new = dataclasses.replace(old, config=config)
         self._set_manager(old, new)
         try:
@@ -248,7 +248,7 @@ class Instance:
             self._start_execution(nursery)
             await nursery.start(self._broker.listen, listener, network.credentials)
             log.info("%s: %s", self._uri, self._resources.summary())
-            stats = self._jobs.do(STATS)
+            stats = self._jobs.do(JOB_STATS_CALL)
             for problem in queues_lost(options.config, stats):
                 log.warning("%s", problem)
             if options.parent is not None:

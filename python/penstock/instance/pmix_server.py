@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.exec")
 
 PROGRAM = "penstock-pmix"
-CHUNK = 64 * 1024
+READ_BYTES = 64 * 1024
 START_TIMEOUT_S = 60.0
 # Seconds until a killed server counts as one that cannot be killed.
 KILL_TIMEOUT_S = 5.0
@@ -117,7 +117,7 @@ async def _serving(
         prefix="penstock-pmix-", ignore_cleanup_errors=True
     ) as directory:
         ours, theirs = socket.socketpair()
-        ours.setblocking(False)
+        ours.settimeout(0.0)
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         with theirs:
             async with (
@@ -290,7 +290,7 @@ class Link:
         decoder = Decoder(MAX_FRAME_BYTES)
         while True:
             try:
-                data = await self._stream.receive_some(CHUNK)
+                data = await self._stream.receive_some(READ_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return
             if not data:

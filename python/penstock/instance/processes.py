@@ -13,7 +13,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-READ_SIZE = 64 * 1024
+READ_BYTES = 64 * 1024
 
 
 class Child:
@@ -45,11 +45,11 @@ class Child:
             os.killpg(self.pid, signum)
 
     async def read(self) -> bytes:
-        return bytes(await self._output().receive_some(READ_SIZE))
+        return bytes(await self._output().receive_some(READ_BYTES))
 
     def drain(self) -> bytes:
         with suppress(BlockingIOError):
-            return os.read(self._output().fileno(), READ_SIZE)
+            return os.read(self._output().fileno(), READ_BYTES)
         return b""
 
     def _output(self) -> trio.lowlevel.FdStream:

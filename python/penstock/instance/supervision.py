@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from penstock._core import PanicException
+from penstock.errors import PanicException
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -52,7 +52,7 @@ PAGE_STYLE = (
     + "".join(f"i.k{n}{{background:var(--c{n})}}" for n in range(8))
 )
 
-TERMS = (
+TERM_TEXTS = (
     ("wait", "From submit to start."),
     (
         "bounded slowdown",
@@ -206,7 +206,7 @@ def _best(values: Sequence[float | None], key: str) -> set[int]:
 
 
 def _terms() -> str:
-    terms = "".join(f"<dt>{_text(term)}</dt><dd>{_text(said)}</dd>" for term, said in TERMS)
+    terms = "".join(f"<dt>{_text(term)}</dt><dd>{_text(said)}</dd>" for term, said in TERM_TEXTS)
     return (
         f'<details><summary>What the words mean</summary><dl class="terms">{terms}</dl></details>'
     )

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from penstock.cli import main
-from penstock.cli.rows import KEYS
+from penstock.cli.rows import ROW_KEYS
 
 PENSTOCK = [sys.executable, "-m", "penstock"]
 # The keys of a row in JSON, in their order.
@@ -49,7 +49,7 @@ def job(fake, answers):
 
 
 def test_keys_are_printed_in_the_requested_order(job, capsys):
-    assert list(KEYS) == EXPECTED_KEYS
+    assert list(ROW_KEYS) == EXPECTED_KEYS
     job(ROW | {"state": 8})
     assert main(["jobs", "-a", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
