@@ -33,6 +33,13 @@ def test_named_paths_exist(page: str) -> None:
     assert [path for path in paths if path != GENERATED and not any(ROOT.glob(path))] == []
 
 
+def test_the_picture_names_files_that_exist() -> None:
+    picture = (ROOT / "docs" / "architecture.svg").read_text()
+    paths = re.findall(r'<text class="f"[^>]*>([^<]+)</text>', picture)
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def test_paths_are_found() -> None:
     text = (
         "`rust/exec/tests/{core,formats}.rs`, `tests/*/test_a.py`, `docs`, `python -m x`, rust/no"

@@ -1,11 +1,14 @@
-"""Installs a wheel or an sdist into a clean environment, and checks what it has put on the PATH.
+"""Installs a wheel or an sdist into a clean environment, and runs what it has put on the PATH.
 
-`make test-packaging` runs it for both.
+The library is used before the packages of the extra `daemon` are there; then an instance runs a
+job. `make test-packaging` runs it for both.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,55 +18,136 @@ from pathlib import Path
 PROGRAMS = ["penstock-reaper", "penstock-exec"]
 
 
+class Installation:
+    """A clean environment with the distribution in it.
+
+    Args:
+        distribution: the wheel or sdist.
+        folder: an empty folder, which holds everything.
+    """
+
+    def __init__(self, distribution: Path, folder: Path) -> None:
+        self._distribution = distribution
+        self._folder = folder
+        self._scripts = folder / "environment" / "bin"
+        venv.create(self._scripts.parent, with_pip=True)
+        self._pip("install", distribution)
+
+    def check_library(self) -> None:
+        """The library needs no other package."""
+        count = self._run("penstock", "idset", "count", "0-2").strip()
+        expect(f"`penstock idset count 0-2` printed {count!r}", met=count == "3")
+        others = self._run(
+            "pip", "list", "--format=freeze", "--exclude=pip", "--exclude=setuptools"
+        )
+        names = [line.partition("==")[0] for line in others.split()]
+        expect(f"installed with the library: {names}", met=names == ["penstock"])
+
+    def check_c_library(self) -> None:
+        """The extension needs no later C library than the tag of the wheel names."""
+        code = "import penstock._core; print(penstock._core.__file__)"
+        extension = Path(self._run("python", "-c", code).strip())
+        needed = max(c_library_versions(extension))
+        promised = re.search(r"-manylinux_(\d+)_(\d+)_\w+\.whl$", self._distribution.name)
+        if self._distribution.suffix == ".whl":
+            expect(f"{self._distribution.name} has no manylinux tag", met=promised is not None)
+        if promised:
+            tag = (int(promised[1]), int(promised[2]))
+            expect(f"{extension.name} needs glibc {needed}, the tag says {tag}", met=needed <= tag)
+        for name in PROGRAMS:
+            program = self._scripts / name
+            # Neither an interpreter nor a library: any C library will do, and none.
+            headers = read_elf("--program-headers", program)
+            expect(f"{name} has an interpreter", met="INTERP" not in headers)
+            dynamic = read_elf("--dynamic", program)
+            expect(f"{name} needs a library", met="(NEEDED)" not in dynamic)
+            expect(f"{name} needs versions of glibc", met=not c_library_versions(program))
+
+    def check_programs(self) -> None:
+        """The programs have a version; the reaper listens, and ends when it is idle."""
+        for name in PROGRAMS:
+            printed = self._run(name, "--version").split()
+            expect(f"{name} --version printed {printed}", met=printed[:1] == [name])
+        directory = self._folder / "reaper"
+        directory.mkdir(mode=0o700)
+        printed = self._run("penstock-reaper", "--directory", directory, "--idle-timeout", "1")
+        expect(f"the reaper printed {printed!r}", met=printed == "listening\n")
+
+    def check_job(self) -> None:
+        """An instance, which needs the packages of the extra `daemon`, runs a job of two tasks."""
+        without = self._call("penstock", "start", "--", "true")
+        expect(
+            f"`penstock start` without trio: {without.stderr!r}",
+            met=without.returncode == 1 and "penstock[daemon]" in without.stderr,
+        )
+        self._pip("install", "penstock[daemon]")
+        start = ["penstock", "start", "--state", self._folder / "state", "--oversubscribe"]
+        job = ["penstock", "run", "-n2", "sh", "-c", "echo task $PENSTOCK_TASK_RANK; exit 3"]
+        done = self._call(*start, "--", *job)
+        printed = sorted(done.stdout.splitlines())
+        expect(
+            f"{job} returned {done.returncode}, printed {printed} and {done.stderr!r}",
+            met=done.returncode == 3 and printed == ["task 0", "task 1"],
+        )
+
+    def _pip(self, *words: str | Path) -> None:
+        self._run("pip", "--quiet", "--disable-pip-version-check", *words)
+
+    def _run(self, *command: str | Path) -> str:
+        done = self._call(*command)
+        expect(f"{command}: {done.returncode}\n{done.stderr}", met=done.returncode == 0)
+        return done.stdout
+
+    def _call(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
+        # The checkout is neither the working directory nor on a path, and no instance is known.
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PENSTOCK_", "FLUX_", "PYTHON", "XDG_"))
+        }
+        environment["PATH"] = f"{self._scripts}:{os.environ['PATH']}"
+        environment["XDG_RUNTIME_DIR"] = str(self._folder)
+        program = self._scripts / command[0]
+        return subprocess.run(
+            [program, *command[1:]],
+            cwd=self._folder,
+            env=environment,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+
+
+def c_library_versions(file: Path) -> set[tuple[int, int]]:
+    """The versions of glibc that have the symbols that an ELF file needs."""
+    versions = read_elf("--version-info", file)
+    return {(int(a), int(b)) for a, b in re.findall(r"\bGLIBC_(\d+)\.(\d+)", versions)}
+
+
+def read_elf(option: str, file: Path) -> str:
+    """The output of `readelf`."""
+    command = ["readelf", "--wide", option, file]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def expect(problem: str, *, met: bool) -> None:
+    """Exits with the problem unless a condition is met."""
+    if not met:
+        sys.exit(problem)
+
+
 def main() -> None:
+    """Checks the distribution that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("distribution", type=Path, help="the wheel or sdist")
     distribution = parser.parse_args().distribution.resolve(strict=True)
     with tempfile.TemporaryDirectory() as folder:
-        environment = Path(folder, "environment")
-        venv.create(environment, with_pip=True)
-        scripts = environment / "bin"
-        run(scripts / "python", "-m", "pip", "install", "--quiet", distribution)
-        for program in PROGRAMS:
-            check_static(scripts / program)
-            check_version(scripts / program)
-        check_reaper(scripts / "penstock-reaper", Path(folder, "reaper"))
-        # Outside the checkout, so that the installed package is imported.
-        count = run(scripts / "penstock", "idset", "count", "0-2", cwd=folder).strip()
-        expect(count == "3", f"`penstock idset count 0-2` printed {count!r}")
-    print(f"{distribution.name}: installed, {', '.join(PROGRAMS)} on the PATH, static")
-
-
-def check_static(program: Path) -> None:
-    """No interpreter, no library, no version of a symbol: any C library will do."""
-    headers = run("readelf", "--wide", "--program-headers", program)
-    expect("INTERP" not in headers, f"{program.name} has an interpreter")
-    dynamic = run("readelf", "--wide", "--dynamic", program)
-    expect("(NEEDED)" not in dynamic, f"{program.name} needs a library")
-    versions = run("readelf", "--wide", "--version-info", program)
-    expect("GLIBC_" not in versions, f"{program.name} needs a version of the C library")
-
-
-def check_version(program: Path) -> None:
-    printed = run(program, "--version").split()
-    expect(printed[:1] == [program.name], f"{program.name} --version printed {printed}")
-
-
-def check_reaper(program: Path, directory: Path) -> None:
-    """It listens, and ends when it is idle."""
-    directory.mkdir(mode=0o700)
-    printed = run(program, "--directory", directory, "--idle-timeout", "1")
-    expect(printed == "listening\n", f"the reaper printed {printed!r}")
-
-
-def run(*command: str | Path, cwd: str | None = None) -> str:
-    # The directory of this checkout is on no path of the environment that is tested.
-    return subprocess.run(command, cwd=cwd, check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
-def expect(condition: object, text: str) -> None:
-    if not condition:
-        sys.exit(text)
+        installation = Installation(distribution, Path(folder))
+        installation.check_library()
+        installation.check_c_library()
+        installation.check_programs()
+        installation.check_job()
+    print(f"{distribution.name}: installed; ran a job by {', '.join(PROGRAMS)}, which are static")
 
 
 if __name__ == "__main__":

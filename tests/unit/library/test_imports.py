@@ -43,6 +43,11 @@ def test_the_library_does_not_import_the_compat_modules():
     assert not {name for name in imported_by("import penstock") if "compat" in name}
 
 
+def test_the_simulator_does_not_import_the_instance():
+    names = imported_by("import penstock.sim.report, penstock.sim.runs, penstock.cli.sim")
+    assert not {name for name in names if name.startswith(("penstock.instance", "trio"))}
+
+
 def test_no_third_party_package_is_needed_by_library_or_client():
     for module in (
         "penstock",
