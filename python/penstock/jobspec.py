@@ -39,6 +39,7 @@ def from_command(
     name: str | None = None,
     cwd: str | os.PathLike[str] | None = None,
     environment: Mapping[str, str] | None = None,
+    input: str | None = None,  # noqa: A002 - the option's name
     output: str | None = None,
     error: str | None = None,
     setattr: Mapping[str, Any] | None = None,  # noqa: A002 - the option's name
@@ -66,6 +67,7 @@ def from_command(
         name: job name.
         cwd: working directory; by default the current one.
         environment: the tasks' environment; by default the current one, as far as it is UTF-8.
+        input: file for stdin of every task, relative to `cwd`; by default it is empty.
         output: template of the file for stdout; by default output is kept by the instance.
         error: template of the file for stderr; by default the file for stdout.
         setattr: further attributes by dotted path, below `attributes`.
@@ -91,6 +93,7 @@ def from_command(
         "queue": queue,
         "job name": name,
         "working directory": os.fspath(cwd) if cwd is not None else str(Path.cwd()),
+        "input": input,
         "output": output,
         "error": error,
     }
@@ -115,8 +118,11 @@ def from_command(
     options = {
         stream: {"type": "file", "path": path} for stream, path in files.items() if path is not None
     }
-    if options:
-        system["shell"] = {"options": {"output": options}}
+    shell: dict[str, Any] = {"output": options} if options else {}
+    if input is not None:
+        shell["input"] = {"stdin": {"type": "file", "path": input}}
+    if shell:
+        system["shell"] = {"options": shell}
     spec: dict[str, Any] = {
         "version": 1,
         "resources": [resources],

@@ -75,6 +75,14 @@ def signum(text: str) -> int:
         raise ArgumentTypeError(f"unknown signal `{text}`: expected {expected}") from None
 
 
+def warning(text: str) -> dict[str, float]:
+    """`SIGNAL@TIME`, either of which may be left out: the shell option `signal`."""
+    name, _, time = text.partition("@")
+    option: dict[str, float] = {"signum": signum(name) if name else int(signal.SIGUSR1)}
+    option["timeleft"] = seconds(time) if time else 60.0
+    return option
+
+
 def queue_policy(text: str) -> str:
     """A queue policy: fcfs, easy, conservative, or hybrid:N."""
     try:

@@ -12,6 +12,8 @@ from penstock.client import Client
 if TYPE_CHECKING:
     import argparse
 
+    from penstock.rows import JobRow
+
 SUMMARY = "Show a job: a summary, or one of its documents."
 
 
@@ -30,7 +32,7 @@ def main(args: argparse.Namespace) -> int:
             print(safe_json(client.lookup(job, args.document)[args.document].rstrip("\n")))
             return 0
         (row,) = client.jobs(ids=[job])
-    shown = job_row(row)
+        shown = job_row(row) | {"exit_codes": _exit_codes(client, row)}
     if args.json:
         print(json_text(shown))
         return 0
@@ -38,6 +40,21 @@ def main(args: argparse.Namespace) -> int:
         if value is not None:
             print(f"{key:<12} {_text(key, value)}")
     return 0
+
+
+def _exit_codes(client: Client, row: JobRow) -> dict[str, int] | None:
+    """The exit codes of the tasks by their ranks, if they differ; 128 + N if signal N ended one."""
+    if row.get("ntasks", 1) < 2 or "waitstatus" not in row:
+        return None
+    for event in client.eventlog(row["id"]):
+        if event["name"] == "finish" and (statuses := event["context"].get("statuses")):
+            return {ranks: _code(status) for ranks, status in statuses.items()}
+    return None
+
+
+def _code(status: int) -> int:
+    signal = status & 0x7F
+    return 128 + signal if signal else status >> 8
 
 
 def _text(key: str, value: Any) -> str:

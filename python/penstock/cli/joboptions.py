@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import Any
 
 from penstock._core import IDset, parse_count, parse_duration
-from penstock.cli.arguments import attribute, urgency
+from penstock.cli.arguments import attribute, urgency, warning
 from penstock.errors import Error, JobspecError
 from penstock.jobspec import environment_from_rules, from_command, set_attribute
+from penstock.rlimits import limits_from_rules
 
 
 def _amount(least: int) -> Any:
@@ -99,6 +101,21 @@ def register(parser: argparse.ArgumentParser) -> None:
         "default: the current environment",
     )
     add(
+        "--rlimit",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="NAME=VALUE sets a resource limit, -PATTERN removes, PATTERN copies the current one; "
+        "default: the current soft limits but memlock, msgqueue, nice, rtprio, rttime, sigpending",
+    )
+    add(
+        "--signal",
+        type=warning,
+        metavar="SIGNAL@TIME",
+        help="send SIGNAL (default USR1) to the tasks when TIME (FSD, default 60s) of the time "
+        "limit is left",
+    )
+    add(
         "--cc",
         type=_idset,
         metavar="IDSET",
@@ -120,6 +137,13 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("--job-name", metavar="NAME", help="job name (default: the command's)")
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND …", help="program and arguments")
     parser.set_defaults(prog=parser.prog)
+
+
+def register_streams(parser: argparse.ArgumentParser) -> None:
+    """Adds the options about the standard streams of the tasks."""
+    parser.add_argument(
+        "--input", metavar="FILE", help="file for stdin of every task; default: it is empty"
+    )
 
 
 def jobspecs(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -145,9 +169,14 @@ def _jobspec(args: argparse.Namespace, command: list[str], copy: int | None) -> 
         replace = copy is not None and isinstance(text, str)
         return text.replace("{cc}", str(copy)) if replace else text
 
-    attributes = {fill(key): fill(value) for key, value in args.setattr}
+    attributes: dict[str, Any] = {"shell.options.umask": f"{_umask():03o}"}
+    if limits := limits_from_rules(args.rlimit):
+        attributes["shell.options.rlimit"] = limits
+    if args.signal:
+        attributes["shell.options.signal"] = args.signal
     if args.pmix:
         attributes["shell.options.pmix"] = True
+    attributes |= {fill(key): fill(value) for key, value in args.setattr}
     return from_command(
         [fill(word) for word in command],
         ntasks=args.ntasks,
@@ -162,11 +191,18 @@ def _jobspec(args: argparse.Namespace, command: list[str], copy: int | None) -> 
         name=fill(args.job_name),
         cwd=args.cwd,
         environment=environment_from_rules([fill(rule) for rule in args.env]),
+        input=fill(getattr(args, "input", None)),
         output=fill(args.output),
         error=fill(args.error),
         setattr=attributes,
         clock=args.clock,
     )
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def instance_jobspecs(args: argparse.Namespace, start: list[str]) -> list[dict[str, Any]]:

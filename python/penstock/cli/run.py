@@ -39,6 +39,7 @@ another is killed, it is 1."""
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
+    joboptions.register_streams(parser)
     joboptions.register(parser)
 
 

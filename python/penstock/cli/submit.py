@@ -41,6 +41,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="FLAGS",
         help="`waitable`, which every job is here, for the record",
     )
+    joboptions.register_streams(parser)
     joboptions.register(parser)
 
 

@@ -136,6 +136,11 @@ def _remove_stale_socket(path: Path) -> None:
 
 
 def _stop_signals() -> AbstractContextManager[AsyncIterator[int]]:
+    # Users send these to the command, which is in the process group: `batch --signal` for example.
+    # A handler, unlike SIG_IGN, is not inherited by the command.
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda *_: None)
     numbers = [signal.SIGINT, signal.SIGTERM]
     # Under nohup the instance outlives its terminal.
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

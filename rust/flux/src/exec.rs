@@ -1,9 +1,11 @@
 //! RFC 32: the conversation of job manager and execution service.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::payload::{InvalidValue, Json, Payload, Text, object_document, parse_str};
@@ -241,7 +243,7 @@ pub fn exit_status(wait_status: i32) -> i32 {
 }
 
 /// The data of a `finish` response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finish {
     /// The greatest wait status of the job's tasks.
     pub status: i32,
@@ -249,17 +251,28 @@ pub struct Finish {
     /// another form is ignored.
     #[serde(
         default,
-        deserialize_with = "known_usage",
+        deserialize_with = "if_known",
         skip_serializing_if = "Option::is_none"
     )]
     pub usage: Option<ResourceUsage>,
+    /// The wait statuses of the tasks by their ranks, an idset, if they differ (Penstock's own). A value of another form
+    /// is ignored.
+    #[serde(
+        default,
+        deserialize_with = "if_known",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub statuses: Option<BTreeMap<String, i32>>,
 }
 
 impl Finish {
-    /// The data with this status and without resource usage.
+    /// The data with this status alone.
     pub const fn new(status: i32) -> Self {
-        let usage = None;
-        Self { status, usage }
+        Self {
+            status,
+            usage: None,
+            statuses: None,
+        }
     }
 }
 
@@ -274,9 +287,9 @@ pub struct ResourceUsage {
     pub system_us: u64,
 }
 
-fn known_usage<'de, D: Deserializer<'de>>(
+fn if_known<'de, T: DeserializeOwned, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Option<ResourceUsage>, D::Error> {
+) -> Result<Option<T>, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
     Ok(serde_json::from_value(value).ok())
 }

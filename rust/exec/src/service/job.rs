@@ -6,6 +6,7 @@ use penstock_flux::exec::{
     Exception, ExecEvent, Finish, Release, ReleasedRanks, ResourceUsage, exit_status,
 };
 use penstock_flux::{StartReport, TypedPayload, flags};
+use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_wire::Message;
 
@@ -335,6 +336,29 @@ impl Job {
         })
     }
 
+    /// The wait statuses of the tasks by their ranks, if they differ. Tasks without a status are left out.
+    fn statuses(&self) -> Option<BTreeMap<String, i32>> {
+        if self.tasks.len() < 2 {
+            return None;
+        }
+        let mut ranks = BTreeMap::<i32, IdSet>::new();
+        for (rank, task) in &self.tasks {
+            let has_status = match task.state {
+                TaskState::Ended(status) => status != WaitStatus::Unknown,
+                TaskState::Failed(failure) => failure.step == Step::Exec,
+                _ => false,
+            };
+            if has_status {
+                ranks
+                    .entry(wait_status(task.state))
+                    .or_default()
+                    .insert(rank.0);
+            }
+        }
+        let by_ranks = |(status, ranks): (i32, IdSet)| (ranks.to_string(), status);
+        (ranks.len() > 1).then(|| ranks.into_iter().map(by_ranks).collect())
+    }
+
     /// Raises a fatal exception, unless there is one. It is sent with the next answers.
     pub(super) fn fail(&mut self, kind: &'static str, note: impl Into<String>) {
         if self.exception.is_none() {
@@ -383,7 +407,7 @@ impl Job {
 
     /// Answers that all tasks have ended with this status, if it is time to.
     pub(super) fn answer_finish(&mut self, id: JobId, status: i32, out: &mut Vec<Message>) {
-        let usage = self.usage();
+        let (usage, statuses) = (self.usage(), self.statuses());
         let Some(claim) = &mut self.claim else {
             return;
         };
@@ -394,7 +418,11 @@ impl Job {
             // RFC 32: the wait status of the first fatal exception, as a shell's exit status.
             let set = claim.wait_status.map(|status| exit_status(status) << 8);
             let status = set.unwrap_or(status);
-            let finish = Finish { status, usage };
+            let finish = Finish {
+                status,
+                usage,
+                statuses,
+            };
             out.push(response(claim, id, ExecEvent::Finish(finish)));
         }
     }

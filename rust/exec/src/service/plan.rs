@@ -108,7 +108,7 @@ impl Plan {
                     Vec::new()
                 },
                 limits: limits.clone(),
-                umask: surroundings.umask,
+                umask: options.umask.unwrap_or(surroundings.umask),
                 group: Group::Session,
             });
         }

@@ -60,6 +60,8 @@ pub(super) struct ShellOptions {
     /// The file of standard input, relative to the working directory.
     input_file: Option<CString>,
     pub(super) warning: Option<Warning>,
+    /// The file mode creation mask, if the job has one of its own.
+    pub(super) umask: Option<u32>,
     pub(super) is_pmix_requested: bool,
 }
 
@@ -75,6 +77,7 @@ impl ShellOptions {
             soft_limits: requested("rlimit").map_or_else(|| Ok(BTreeMap::new()), soft_limits)?,
             input_file: requested("input").map_or(Ok(None), input_file)?,
             warning: options.get("signal").map_or(Ok(None), warning)?,
+            umask: options.get("umask").map_or(Ok(None), umask)?,
             is_pmix_requested: requested("pmix").is_some(),
         })
     }
@@ -183,6 +186,21 @@ fn input_file(value: &Value) -> Result<Option<CString>, Note> {
     CString::new(path)
         .map(Some)
         .map_err(|_| "shell option `input.stdin.path`: zero byte".into())
+}
+
+fn umask(value: &Value) -> Result<Option<u32>, Note> {
+    if value.is_null() {
+        return Ok(None);
+    }
+    let digits = value.as_str().filter(|text| !text.starts_with('+'));
+    let mask = digits.and_then(|text| u32::from_str_radix(text, 8).ok());
+    match mask.filter(|mask| *mask <= 0o777) {
+        Some(mask) => Ok(Some(mask)),
+        None => Err(format!(
+            "shell option `umask`: expected octal digits such as \"022\", found `{value}`"
+        )
+        .into()),
+    }
 }
 
 fn warning(value: &Value) -> Result<Option<Warning>, Note> {

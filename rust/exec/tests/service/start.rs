@@ -136,6 +136,14 @@ fn what_is_not_supported_is_rejected() {
             "does not support `input.stdout` yet",
         ),
         (
+            json!({"umask": 22}),
+            "shell option `umask`: expected octal digits such as \"022\", found `22`",
+        ),
+        (
+            json!({"umask": "01000"}),
+            "shell option `umask`: expected octal digits such as \"022\", found `\"01000\"`",
+        ),
+        (
             json!({"signal": true}),
             "shell option `signal`: expected an object or a number, found `true`",
         ),

@@ -1,0 +1,111 @@
+"""Options about tasks: input, limits, mask, warning signal; and the exit code of each task."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.instance.conftest import PENSTOCK
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def local(start):
+    with start("--nodes=1", "--cores=4", "--exec=local", "--oversubscribe") as instance:
+        yield instance
+
+
+def run_from_shell(instance, script: str, *args: str) -> str:
+    """The output of a shell script in which `$@` is the command of `penstock`."""
+    env = {**os.environ, "PENSTOCK_URI": instance.uri}
+    command = ["sh", "-c", script, "sh", *PENSTOCK, *args]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+
+def test_every_task_reads_the_file_of_its_input(local, tmp_path):
+    (tmp_path / "data").write_text("one\ntwo\n")
+    options = ["-n2", "--cwd", str(tmp_path), "--input=data"]
+    assert sorted(local.lines("run", *options, "cat")) == ["one", "one", "two", "two"]
+    (tmp_path / "data-1").write_text("of 1\n")
+    (job,) = local.lines("submit", "--cc=1", f"--input={tmp_path}/data-{{cc}}", "cat")
+    assert local.penstock("wait", job).returncode == 0
+    assert local.lines("logs", job) == ["of 1"]
+    done = local.penstock("run", "--input=/nosuch", "cat")
+    assert done.returncode == 1
+    assert "/nosuch" in done.stderr
+
+
+def test_tasks_have_the_soft_limits_of_the_submitter(local):
+    script = 'ulimit -S -n 123; ulimit -S -c 0; exec "$@"'
+    limits = ["run", "sh", "-c", "ulimit -S -n; ulimit -S -c"]
+    assert run_from_shell(local, script, *limits).split() == ["123", "0"]
+    options = ["--rlimit=-*,nofile=99", "--rlimit=core=unlimited"]
+    shown = run_from_shell(local, script, "submit", "--dry-run", *options, "true")
+    shell = json.loads(shown)["attributes"]["system"]["shell"]["options"]
+    assert shell["rlimit"] == {"nofile": 99, "core": -1}
+    assert local.lines("run", "--rlimit=nofile=99", "sh", "-c", "ulimit -S -n") == ["99"]
+    for rule in ("lunch", "lunch=1", "nofile=many"):
+        done = local.penstock("run", f"--rlimit={rule}", "true")
+        assert done.returncode == 2
+        assert f"resource limit `{rule}`: " in done.stderr
+
+
+def test_tasks_have_the_umask_of_the_submitter(local):
+    assert run_from_shell(local, 'umask 027; exec "$@"', "run", "sh", "-c", "umask") == "0027\n"
+    options = ["--setattr", "shell.options.umask=077"]
+    assert local.lines("run", *options, "sh", "-c", "umask") == ["0077"]
+    done = local.penstock("run", "--setattr", "shell.options.umask=9", "true")
+    assert "shell option `umask`: expected octal digits" in done.stderr
+
+
+def warn(local, job: str, ready: Path) -> None:
+    """Changes the time limit of a job once its task is ready, so that the signal is due."""
+    ready.read_text()
+    assert local.penstock("update", job, "duration=40s").returncode == 0
+
+
+def test_tasks_get_a_signal_before_their_time_limit(local, tmp_path):
+    os.mkfifo(tmp_path / "ready")
+    script = "trap 'echo warned; exit 0' USR2; echo > ready; while :; do sleep 0.01; done"
+    options = ["-t", "60s", "--signal=USR2@50s", "--cwd", str(tmp_path)]
+    (job,) = local.lines("submit", *options, "sh", "-c", script)
+    warn(local, job, tmp_path / "ready")
+    assert local.penstock("wait", job).returncode == 0
+    assert local.lines("logs", job) == ["warned"]
+    shown = json.loads(local.lines("submit", "--dry-run", "--signal=@2m", "true")[0])
+    option = shown["attributes"]["system"]["shell"]["options"]["signal"]
+    assert option == {"signum": 10, "timeleft": 120.0}
+    for text in ("LUNCH", "USR1@lunch"):
+        assert local.penstock("submit", f"--signal={text}", "true").returncode == 2
+
+
+def test_the_script_of_a_batch_job_gets_the_signal(local, tmp_path):
+    script = tmp_path / "script"
+    lines = ["#!/bin/sh", "#FLUX: --signal=USR1@50s", "trap 'echo warned; exit 3' USR1"]
+    lines += [f"echo > {tmp_path}/ready", "while :; do sleep 0.01; done"]
+    script.write_text("\n".join(lines) + "\n")
+    os.mkfifo(tmp_path / "ready")
+    output = tmp_path / "out"
+    (job,) = local.lines("batch", "-n1", "-t", "60s", "-o", str(output), str(script))
+    warn(local, job, tmp_path / "ready")
+    assert local.penstock("wait", job).returncode == 3
+    assert "warned" in output.read_text()
+
+
+def test_the_exit_code_of_each_task_is_shown(local):
+    script = "case $PENSTOCK_TASK_RANK in 1) exit 3;; 2) kill -TERM $$;; esac"
+    (job,) = local.lines("submit", "-n4", "sh", "-c", script)
+    assert local.penstock("wait", job).returncode == 3
+    events = map(json.loads, local.lines("eventlog", "--json", job))
+    (finish,) = (event["context"] for event in events if event["name"] == "finish")
+    assert finish["statuses"] == {"0,3": 0, "1": 768, "2": 15}
+    shown = json.loads(local.lines("info", "--json", job)[0])
+    assert shown["exit_codes"] == {"0,3": 0, "1": 3, "2": 143}
+    (job,) = local.lines("submit", "-n4", "sh", "-c", "exit 3")
+    assert local.penstock("wait", job).returncode == 3
+    assert json.loads(local.lines("info", "--json", job)[0])["exit_codes"] is None
