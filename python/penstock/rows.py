@@ -45,6 +45,10 @@ class JobRow(TypedDict, total=False):
     Times are seconds since the epoch. `state` is a bit (1 NEW, 2 DEPEND, 4 PRIORITY, 8 SCHED,
     16 RUN, 32 CLEANUP, 64 INACTIVE), so is `result` (1 COMPLETED, 2 FAILED, 4 CANCELED,
     8 TIMEOUT).
+
+    `max_rss_kib`, `user_cpu` and `system_cpu` are the resource usage of a job whose tasks have
+    ended: the greatest resident set of one process in KiB, and the CPU time of all tasks in user
+    mode and in the kernel in seconds.
     """
 
     id: Required[int]
@@ -71,6 +75,9 @@ class JobRow(TypedDict, total=False):
     expiration: float
     waitstatus: int
     returncode: int
+    max_rss_kib: int
+    user_cpu: float
+    system_cpu: float
     result: int
     success: bool
     exception_occurred: Required[bool]

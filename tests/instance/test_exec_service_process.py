@@ -246,7 +246,7 @@ def test_tasks_read_their_standard_input_from_a_file(instance, exec_process, tmp
         assert "cannot read `absent`: No such file" in reason(instance, job)
 
 
-def test_the_resource_usage_of_the_tasks_is_in_the_event_of_their_end(instance, exec_process):
+def test_the_resource_usage_of_the_tasks_is_known_when_they_have_ended(instance, exec_process):
     script = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     with exec_process(instance):
         (job,) = instance.lines("submit", sys.executable, "-c", script)
@@ -257,6 +257,11 @@ def test_the_resource_usage_of_the_tasks_is_in_the_event_of_their_end(instance, 
     assert context["status"] == 0
     assert context["usage"]["max_rss_kib"] >= int(max_rss_kib)
     assert context["usage"]["user_us"] + context["usage"]["system_us"] > 0
+    fields = "{max_rss_kib} {user_cpu:.6f} {system_cpu:.6f}"
+    usage = context["usage"]
+    expected = f"{usage['max_rss_kib']} {usage['user_us'] / 1e6:.6f} {usage['system_us'] / 1e6:.6f}"
+    assert instance.lines("jobs", "-no", fields, job) == [expected]
+    assert f"max_rss_kib  {usage['max_rss_kib']}" in instance.lines("info", job)
 
 
 def test_a_task_gets_a_signal_before_its_time_limit(instance, exec_process, tmp_path):

@@ -20,6 +20,10 @@ SUMMARY = "Show a job: a summary, or one of its documents."
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument("--json", action="store_true", help="the summary as one object")
+    parser.epilog = (
+        "max_rss_kib is in KiB: the greatest resident set of one process of the job. user_cpu and "
+        "system_cpu are in seconds: the CPU time of all tasks."
+    )
     parser.add_argument("id", type=job_id, metavar="ID")
     parser.add_argument("document", nargs="?", choices=["jobspec", "R", "eventlog"])
 

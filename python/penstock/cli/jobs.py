@@ -107,6 +107,9 @@ def register(parser: argparse.ArgumentParser) -> None:
                 ", ".join(sorted(FIELDS)), 98, initial_indent="  ", subsequent_indent="  "
             ),
             "",
+            "Resource usage of ended tasks: max_rss_kib is the greatest resident set of one",
+            "process in KiB; user_cpu and system_cpu are the CPU time of all tasks in seconds.",
+            "",
             "A field is laid out as in Python: `{name:<10.10}` takes exactly ten columns.",
         ]
     )

@@ -40,7 +40,8 @@ ABBREVIATIONS = {
 # In the order of the output; none is ever absent.
 COPIED_KEYS = (
     "userid urgency priority queue state result status waitstatus returncode name ntasks nnodes "
-    "ncores duration nodelist ranks t_submit t_run t_cleanup t_inactive annotations"
+    "ncores duration nodelist ranks t_submit t_run t_cleanup t_inactive max_rss_kib user_cpu "
+    "system_cpu annotations"
 ).split()
 ROW_KEYS = ("id", "id_int", *COPIED_KEYS, "exception", "reason")
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use penstock_flux::eventlog::{
     self, Alloc, Dependency, Priority, Release, ResourceUpdate, Submit, Urgency,
 };
-use penstock_flux::exec::{Finish, ReleasedRanks, exit_status};
+use penstock_flux::exec::{Finish, ReleasedRanks, ResourceUsage, exit_status};
 use penstock_flux::urgency;
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
@@ -88,6 +88,7 @@ pub struct Record {
     epilog: HookStage,
     has_started: bool,
     wait_status: Option<i32>,
+    usage: Option<ResourceUsage>,
     exception: Option<Exception>,
     flex: Option<Box<Flex>>,
 }
@@ -123,6 +124,7 @@ impl Record {
             epilog: HookStage::Idle,
             has_started: false,
             wait_status: None,
+            usage: None,
             exception: None,
             flex: None,
         }
@@ -205,7 +207,10 @@ impl Record {
             "resource-update" => self.apply_expiration(event),
             "start" => self.has_started = true,
             "finish" => {
-                self.wait_status = event.read().map(|finish: Finish| finish.status);
+                if let Some(finish) = event.read::<Finish>() {
+                    self.wait_status = Some(finish.status);
+                    self.usage = finish.usage;
+                }
             }
             "release" => self.apply_release(event),
             "free" => self.allocation = Allocation::Freed,
@@ -459,6 +464,11 @@ impl Record {
     /// Greatest wait status of the tasks, from the `finish` event.
     pub fn wait_status(&self) -> Option<i32> {
         self.wait_status
+    }
+
+    /// Resource usage of the tasks, from the `finish` event, if the execution service reported it.
+    pub fn usage(&self) -> Option<ResourceUsage> {
+        self.usage
     }
 
     /// The first fatal exception, else the first of any severity.

@@ -1,5 +1,7 @@
 //! A job as `job-list` shows it: a row of attributes (RFC 43, Job Attributes).
 
+use std::time::Duration;
+
 use penstock_flux::Text;
 use penstock_flux::job_list::{ListAttrsResponse, Row};
 use penstock_rset::ResourceSet;
@@ -13,7 +15,7 @@ use crate::state::{JobResult, State};
 type Attribute = fn(&Job) -> Value;
 
 /// Every attribute, in the order of a row's keys.
-const ATTRIBUTES: [(&str, Attribute); 33] = [
+const ATTRIBUTES: [(&str, Attribute); 36] = [
     ("id", |job| job.record.id().get().into()),
     ("userid", |job| job.record.userid().into()),
     ("urgency", |job| job.record.urgency().into()),
@@ -64,6 +66,19 @@ const ATTRIBUTES: [(&str, Attribute); 33] = [
     }),
     ("waitstatus", |job| job.record.wait_status().into()),
     ("returncode", |job| job.record.returncode().into()),
+    ("max_rss_kib", |job| {
+        job.record.usage().map(|usage| usage.max_rss_kib).into()
+    }),
+    ("user_cpu", |job| {
+        job.record
+            .usage()
+            .map(|usage| seconds(usage.user_us))
+            .into()
+    }),
+    ("system_cpu", |job| {
+        let usage = job.record.usage();
+        usage.map(|usage| seconds(usage.system_us)).into()
+    }),
     ("result", |job| {
         job.record.result().map(|result| result as u8).into()
     }),
@@ -117,6 +132,11 @@ const ATTRIBUTES: [(&str, Attribute); 33] = [
 
 fn time(t: f64) -> Value {
     if t > 0.0 { t.into() } else { Value::Null }
+}
+
+/// Microseconds in seconds, exact below 285 years.
+fn seconds(microseconds: u64) -> f64 {
+    Duration::from_micros(microseconds).as_secs_f64()
 }
 
 /// The job's resources, from its allocation on.

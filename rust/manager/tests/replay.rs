@@ -150,3 +150,24 @@ fn a_restart_restores_the_rows_of_every_job() {
         assert!(history.jobs.len() > 10, "the history is long enough");
     }
 }
+
+#[test]
+fn the_row_of_a_finished_job_has_its_resource_usage_also_after_a_restart() {
+    let directory = Directory::new("usage");
+    let mut bench = directory.open(settings(), 1000.0);
+    bench.scheduler(None);
+    bench.executor();
+    let id = bench.running(&json!({}));
+    assert_eq!(bench.row(id).get("max_rss_kib"), None);
+    let usage = json!({"max_rss_kib": 2048, "user_us": 1_250_000, "system_us": 3});
+    bench.exec(id, "finish", &json!({"status": 0, "usage": usage}));
+    bench.exec(id, "release", &json!({"ranks": "all", "final": true}));
+    let shown = |bench: &mut Bench| {
+        let row = bench.row(id);
+        ["state", "max_rss_kib", "user_cpu", "system_cpu"].map(|key| row[key].clone())
+    };
+    let expected = [json!(64), json!(2048), json!(1.25), json!(0.000_003)];
+    assert_eq!(shown(&mut bench), expected);
+    drop(bench);
+    assert_eq!(shown(&mut directory.open(settings(), 1000.0)), expected);
+}

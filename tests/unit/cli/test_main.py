@@ -19,8 +19,8 @@ PENSTOCK = [sys.executable, "-m", "penstock"]
 # The keys of a row in JSON, in their order.
 EXPECTED_KEYS = (
     "id id_int userid urgency priority queue state result status waitstatus returncode name ntasks "
-    "nnodes ncores duration nodelist ranks t_submit t_run t_cleanup t_inactive annotations "
-    "exception reason"
+    "nnodes ncores duration nodelist ranks t_submit t_run t_cleanup t_inactive max_rss_kib "
+    "user_cpu system_cpu annotations exception reason"
 ).split()
 ROW = {"id": 1, "userid": 0, "urgency": 16, "t_submit": 1.0, "state": 64, "name": "x", "ntasks": 1}
 
