@@ -124,8 +124,13 @@ def test_a_start_request_has_no_streaming_flag_and_its_responses_have():
     manager.exec_hello()
     (request,) = requests(manager.allocate(manager.submit()), "job-exec.start")
     assert not request.streaming
-    received = [response[1] for response in Simulated().start(7)]
-    assert received == ["start", "finish", "release"]
+    # They last as long as the job runs.
+    mock = Simulated()
+    assert [response[1] for response in mock.start(7, exec={"test": {"run_duration": "5s"}})] == [
+        "start"
+    ]
+    assert mock.advance(4) == []
+    assert [response[1] for response in mock.advance(2)] == ["finish", "release"]
     # The responses have the streaming flag (`parsed` checks it), unlike the request.
     assert parsed(StartStream(request, 7).start())[1] == "start"
 

@@ -199,6 +199,9 @@ def test_cpus_are_counted_altogether_or_for_each_host(world):
     numbers = attribute("ncpulist", "3,2", required=True)
     both = granted(world, job, EXTEND, hosts, numbers)
     assert (both.hosts, both.cpus) == ("node[4-5]", (3, 2))
+    granted(world, job, RELEASE, attribute("nlist", "node4,node5"))
+    numbers = attribute("ncpulist", "pmix[3,2]", required=True)
+    assert granted(world, job, EXTEND, hosts, numbers).cpus == (3, 2)
     # The same as an array under one key.
     granted(world, job, RELEASE, attribute("nlist", "node4,node5"))
     nested = granted(world, job, EXTEND, attribute("ncpus", [hosts, numbers], required=True))

@@ -287,6 +287,8 @@ def test_ready_names_a_mode_and_limited_a_limit():
         ({"mode": "unlimited"}, 0),
         ({"mode": "limited", "limit": 1}, 0),
         ({"mode": "limited", "limit": 2147483647}, 0),
+        ({"mode": "unlimited", "limit": 1}, 0),
+        ({"mode": "limited", "limit": "1"}, EPROTO),
         ({"mode": "limited", "limit": 0}, EINVAL),
         ({"mode": "limited", "limit": -1}, EINVAL),
         ({"mode": "limited", "limit": 2147483648}, EINVAL),
