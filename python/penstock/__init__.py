@@ -8,7 +8,7 @@ What this module exports needs no third-party package and no daemon:
 - `ResourceSet`: what R is made of (RFC 20), see `penstock.resource`;
 - the exceptions, all derived from `Error`, see `penstock.errors`.
 
-`Engine` (a machine, a queue and decisions, see `penstock.engine`) and `JobExecutor` (jobs of an
+`Engine` (an inventory, a queue and decisions, see `penstock.engine`) and `JobExecutor` (jobs of an
 instance as futures, see `penstock.executor`) are imported on first use.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):  # noqa: ANN001, ANN202 - for readers of the code, the import above
-        """Imports what a program has to ask for."""
+        """Imports a name on its first use."""
         if name == "Engine":
             from penstock.engine import Engine
 

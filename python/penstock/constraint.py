@@ -154,7 +154,7 @@ class _Parser:
 
 
 def parse_query(text: str, operators: Mapping[str, str], default: str) -> dict[str, Any]:
-    """The object that a query (RFC 35) stands for.
+    """Converts a query (RFC 35) to an object.
 
     Args:
         text: the query.
@@ -175,7 +175,7 @@ def parse_query(text: str, operators: Mapping[str, str], default: str) -> dict[s
 
 
 def parse_requires(text: str) -> dict[str, Any]:
-    """The RFC 31 object that a query stands for.
+    """Converts a query to the object of RFC 31.
 
     Raises:
         JobspecError: the text cannot be read; it says what was expected at which byte.

@@ -152,7 +152,7 @@ def _watch(uri: str, job: int, process: subprocess.Popen[bytes], ended: threadin
 
 
 def _end(client: Client, job: int, uri: str) -> None:
-    """Has the instance end, and with it the job."""
+    """Ends the instance, and with it the job."""
     try:
         with Client(uri) as nested:
             nested.shutdown()

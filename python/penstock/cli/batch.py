@@ -50,7 +50,7 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 
 def _take_defaults(parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """The options' defaults, taken from them: only what is said is among the arguments then."""
+    """Removes and returns the options' defaults: then the arguments have only the given options."""
     actions = [action for action in parser._actions if action.dest != "help"]
     defaults = {action.dest: action.default for action in actions}
     for action in actions:

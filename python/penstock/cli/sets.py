@@ -39,9 +39,9 @@ class SetType(NamedTuple):
     element: str
     """The word for one element."""
     join: Callable[[list[str]], Members]
-    """Makes one set of the texts of several."""
+    """Makes one set from the texts of several."""
     value: Callable[[str], int | str]
-    """Makes an element of its text."""
+    """Converts a text to an element."""
     find: Callable[[Any, Any], int | None]
     """The position of an element in a set."""
     read: Callable[[str], tuple[Members, list[str]]]
@@ -116,7 +116,7 @@ def register(parser: argparse.ArgumentParser, kind: SetType) -> None:
 
 
 def slice_of(text: str) -> slice:
-    """The slice that `START:STOP[:STEP]` stands for."""
+    """Converts `START:STOP[:STEP]` to a slice."""
     try:
         start, stop, *step = (int(part) if part else None for part in text.split(":"))
     except ValueError:

@@ -344,7 +344,7 @@ def _seed(args: argparse.Namespace) -> int:
 
 
 def _requested(args: argparse.Namespace) -> dict[str, Any]:
-    """The options for the summary: those given, and the seed that was used."""
+    """The given options and the seed in use, for the summary."""
     plain = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(args).items()
@@ -400,7 +400,7 @@ def _command(args: argparse.Namespace) -> list[str]:
 
 
 def _tell_of_window(window: tuple[float, float] | None, studies: list[Study]) -> None:
-    """Says of which workloads there is nothing to see there."""
+    """Reports the workloads that have no job in the window of the report."""
     if window is None:
         return
     from penstock.cli.text import safe
@@ -519,5 +519,5 @@ def _names(text: str) -> list[str]:
         raise argparse.ArgumentTypeError("expected at least one name")
     twice = next((name for n, name in enumerate(names) if name in names[:n]), None)
     if twice is not None:
-        raise argparse.ArgumentTypeError(f"`{twice}` is there twice")
+        raise argparse.ArgumentTypeError(f"`{twice}` is named twice")
     return names

@@ -64,7 +64,7 @@ Ids_co = TypeVar("Ids_co", covariant=True)
 if TYPE_CHECKING:
 
     class Blocking(Protocol):
-        """A client whose methods return when the result is there."""
+        """A client whose methods block until the result arrives."""
 
         def _first(self, call: Call[T], /) -> T: ...
 

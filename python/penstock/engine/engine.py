@@ -172,7 +172,7 @@ class Engine:
         if jobspec is not None:
             given = (nodes, slots, cores, gpus, exclusive, constraint)
             if given != (None, 1, 1, 0, False, None):
-                raise JobspecError("expected a jobspec or what a slot is made of, found both")
+                raise JobspecError("expected a jobspec or the cores and gpus of a slot, found both")
             return self._core.jobspec_shape(_text(jobspec))
         return self._core.shape(nodes, slots, cores, gpus, exclusive, constraint)
 
@@ -313,16 +313,15 @@ class Engine:
         return self._core.schedule(now, limit)
 
     def free(self, ids: Column, *, ranks: Ranks | None = None) -> None:
-        """Ends jobs, or takes what they hold on some ranks: it may be allocated again.
+        """Frees the resources of jobs, or only those on some ranks.
 
         Args:
             ids: The jobs, or one.
             ranks: Frees only the resources there; a job without resources left has ended.
 
         Raises:
-            EngineError: a job holds nothing, or is there twice, or a rank is neither in the
-                inventory nor was when one of the jobs got it; the text names it, and nothing has
-                changed.
+            EngineError: a job holds nothing or is named twice, or a rank is not in the inventory
+                and was not when the job got it; the text names it, and nothing has changed.
         """
         self._core.free(ids, ranks)
 
@@ -549,7 +548,7 @@ class Engine:
         self._core.add_property(name, ranks)
 
     def remove_property(self, name: str, ranks: Ranks) -> None:
-        """Removes a property from targets; it need not be there."""
+        """Removes a property from targets, if they have it."""
         self._core.remove_property(name, ranks)
 
     def set_expiration(self, expiration: float | None) -> None:

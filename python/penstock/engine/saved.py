@@ -97,7 +97,7 @@ def _rebuilt(document: Mapping[str, Any]) -> EngineCore:
     for place, request in enumerate(document["shapes"]):
         keys = ("nodes", "slots", "cores", "gpus", "exclusive", "constraint")
         if core.shape(*(request[key] for key in keys)) != place:
-            raise EngineError(f"shapes[{place}]: expected one that is not there yet")
+            raise EngineError(f"shapes[{place}]: the same as an earlier one")
     running, pending = document["running"], document["pending"]
     columns = (running[key] for key in ("ids", "rs", "outside"))
     for job, r, outside in zip(*columns, strict=True):

@@ -135,7 +135,7 @@ def _jobspec(job: Any, options: dict[str, Any]) -> Mapping[str, Any]:
     if isinstance(job, Mapping):
         if options:
             names = ", ".join(options)
-            raise TypeError(f"{names}: options are for commands, a jobspec says everything itself")
+            raise TypeError(f"{names}: options are for commands, not for a jobspec")
         return job
     if isinstance(job, (list, tuple)) and all(isinstance(word, str) for word in job):
         return from_command(job, **options)

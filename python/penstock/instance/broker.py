@@ -46,7 +46,7 @@ class Service(Protocol):
         """Takes messages in. Responses are posted to the broker, now or later."""
 
     def settle(self, now: float) -> None:
-        """Ends an exchange: posts what the messages that were delivered have led to."""
+        """Ends an exchange: posts the messages that follow from the delivered ones."""
 
 
 @dataclass
@@ -152,7 +152,7 @@ class Broker:
         return peer
 
     def set_store(self, peer: int, commit: Callable[[], None]) -> None:
-        """Sets how to make durable what messages tell.
+        """Sets the store, which makes changes durable before messages leave.
 
         Args:
             peer: the service that writes to the store. When it has failed, nothing is committed.
@@ -287,9 +287,10 @@ class Broker:
         return bool(self._rounds)
 
     def commit(self) -> None:
-        """Commits what the messages of this round tell.
+        """Commits the changes of this round.
 
-        If that fails, none of them is sent: the clients that were to get one are disconnected.
+        If that fails, no message of the round is sent, and the clients that were to get one are
+        disconnected.
         """
         try:
             self._store.commit()
@@ -525,7 +526,7 @@ class _SocketPeer:
         return len(self._unsent) + self._sending
 
     def discard(self) -> None:
-        """Disconnects the client; what is queued is not sent."""
+        """Disconnects the client; queued messages are not sent."""
         self._unsent.clear()
         self.scope.cancel()
 

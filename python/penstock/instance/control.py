@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ControlService:
-    """Serves what the broker itself offers.
+    """The services of the broker itself.
 
     Args:
         broker: the broker.

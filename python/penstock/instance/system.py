@@ -108,7 +108,7 @@ class ChildProcess(Protocol):
         """Reads captured output; `b""` when the last writer has closed it."""
 
     def drain(self) -> bytes:
-        """Reads the captured output that is there now; `b""` if there is none."""
+        """Reads the captured output without blocking; `b""` if there is none."""
 
 
 class ChildProcesses(Protocol):

@@ -1,1 +1,1 @@
-"""The protocols, sans-IO: messages go in, messages come out, and nothing here waits."""
+"""The protocols, sans-I/O: messages go in, messages come out, and nothing blocks."""

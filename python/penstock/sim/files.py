@@ -117,15 +117,15 @@ class Writer:
 
 
 def is_free(path: Path) -> bool:
-    """Whether a file may be put at a path: there is one, or nothing.
+    """Whether a file can be written at a path: it is a file already, or does not exist.
 
-    Directories, devices and pipes are not replaced: for all others they would be gone.
+    Directories, devices and pipes are not replaced, because other programs use them.
     """
     return path.is_file() or not path.exists()
 
 
 def directories(out: Path, names: Sequence[str]) -> Iterator[Path]:
-    """Where the files of each workload go: there, or with several a directory for each.
+    """The directory of each workload's files: with several workloads one below the given one.
 
     Args:
         out: The requested directory.
@@ -173,7 +173,7 @@ def overwritten(
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """Whether two paths lead to the same file, be it there or not."""
+    """Whether two paths lead to the same file, which need not exist."""
     with suppress(OSError):
         return one.samefile(other)
     return one.resolve() == other.resolve()

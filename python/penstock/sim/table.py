@@ -88,7 +88,7 @@ def text(study: Study, width: int | None = None) -> list[str]:
 def _parts(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], first: int, width: int | None
 ) -> list[list[int]]:
-    """Which columns stand beside each other; those of a group stay together."""
+    """The columns side by side in each block; a group of columns is not divided."""
     groups: list[list[int]] = []
     for n, column in enumerate(columns):
         if n and column[0] and column[0] == columns[n - 1][0]:

@@ -78,7 +78,7 @@ def load(path: Path, limit: int | None = None) -> Workload:
 
 
 def synthesize(how: Synthesis, cores: int | None, cores_per_node: int = 1) -> Workload:
-    """Makes up a workload.
+    """Generates a workload.
 
     Args:
         how: which.

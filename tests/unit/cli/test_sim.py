@@ -380,7 +380,7 @@ def test_errors_name_their_place(here, capsys, args, said):
     ("args", "said"),
     [
         (["--policy", "best"], "expected `fcfs`, `easy`, `conservative` or `hybrid:N`"),
-        (["--policy", "easy,easy"], "`easy` is there twice"),
+        (["--policy", "easy,easy"], "`easy` is named twice"),
         (["--selection", "best"], "expected first, pack, spread, thrifty, contiguous"),
         (["--user-estimates", "best"], "expected exact, modal or factor:F"),
         (["--load", "0"], "expected a number above 0"),

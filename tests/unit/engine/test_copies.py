@@ -183,7 +183,7 @@ def test_allocations_on_removed_ranks_are_saved(gone):
         (lambda document: document["running"]["rs"].__setitem__(0, {}), "invalid R"),
         (
             lambda document: document["shapes"].append(document["shapes"][0]),
-            r"shapes\[3\]: expected one that is not",
+            r"shapes\[3\]: the same as an earlier one",
         ),
         (lambda document: document["shapes"][0].update(cores=0), "cores: expected at least 1"),
         (lambda document: document["shapes"][0].pop("gpus"), "expected the key 'gpus'"),

@@ -183,7 +183,7 @@ class Hostlist:
 
         Args:
             hosts: The hosts, in the order of which the positions come.
-            ignore_nomatch: Pass over hosts that are not in the list.
+            ignore_nomatch: Skip hosts that are not in the list.
 
         Raises:
             FileNotFoundError: a host is not in the list.
