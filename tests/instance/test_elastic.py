@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 
 from tests.support.jobs import events, newest, row
@@ -71,6 +73,51 @@ def test_elastic_requests_from_outside_and_across_a_restart(start):
         assert "penstock.resource-add" in events(client, work)
         (line,) = instance.lines("elastic", "status", "--job", str(work), "waits")
         assert line.split()[2] == "cancelled"
+
+
+# The task on node1 and a process of it outside of its session outlive SIGTERM.
+STUBBORN = """
+if [ $PENSTOCK_TASK_RANK = 1 ]; then
+    trap '' TERM
+    setsid sh -c 'echo $$ >> pids; while :; do sleep 1; done' &
+    echo $$ >> pids
+    while [ $(wc -l < pids) -lt 2 ]; do sleep 0.01; done
+fi
+echo > ready$PENSTOCK_TASK_RANK
+while :; do sleep 1; done
+"""
+CHECK = "for pid in $(cat pids); do ! kill -0 $pid 2> /dev/null || exit 9; done"
+
+
+def test_a_released_node_is_given_to_the_next_job_when_nothing_of_the_first_runs_there(
+    start, tmp_path
+):
+    config = tmp_path / "penstock.toml"
+    config.write_text("[penstock.exec]\nkill-timeout = '0.2s'\n")
+    ready = [tmp_path / f"ready{rank}" for rank in range(2)]
+    for path in ready:
+        os.mkfifo(path)
+    at = ("--cwd", str(tmp_path))
+    with start(*LOCAL, "--config", str(config)) as instance, Client(instance.uri) as client:
+        first = parse(instance.lines("submit", "-N2", "-n2", *at, "sh", "-c", STUBBORN)[0])
+        for path in ready:
+            path.read_text()
+        next_job = ("submit", "-N1", *at, "--requires=host:node1", "sh", "-c", CHECK)
+        (second,) = instance.lines(*next_job)
+        with Job(first, uri=instance.uri) as elastic:
+            assert elastic.release(hosts="node1").hosts == "node1"
+        assert instance.penstock("wait", second).returncode == 0
+        assert len((tmp_path / "pids").read_text().split()) == 2
+        assert row(client, first)["nodelist"] == "node0"
+        (release,) = (
+            event["context"]
+            for event in map(json.loads, instance.lines("eventlog", "--json", str(first)))
+            if event["name"] == "release"
+        )
+        assert release == {"ranks": "1", "final": False}
+        assert row(client, first)["state"] == 16
+        instance.lines("cancel", str(first))
+        assert instance.penstock("wait", str(first)).returncode == 1
 
 
 NESTED = """

@@ -127,6 +127,7 @@ impl Service {
                         Event::Started { .. } => self.started += 1,
                         Event::Ended { .. } => self.ended += 1,
                         Event::Empty { .. } => self.empty += 1,
+                        Event::TaskEmpty { .. } => {}
                         Event::Failed { task, failure } => panic!("{task:?}: {failure:?}"),
                     }
                 }

@@ -1,6 +1,6 @@
-//! The marks by which descendants of a job's tasks are recognized after their parents have ended.
+//! The marks by which descendants of tasks are recognized after their parents have ended.
 
-/// The values of `RLIMIT_LOCKS` that one reaper assigns to its jobs.
+/// The values of `RLIMIT_LOCKS` that one reaper assigns to its tasks.
 ///
 /// An unprivileged process can lower the hard limit and cannot raise it, so a reaper that itself runs as a task of a
 /// job must divide the value that it has inherited. A mark has three fields of [`FIELD_BITS`] bits, one for each level
@@ -25,7 +25,7 @@ pub struct MarkSpace {
 /// The number of bits of one level.
 pub const FIELD_BITS: u32 = 21;
 
-/// The number of jobs that can be marked at a time. A field of all ones means an unmarked process, and zero a limit
+/// The number of tasks that can be marked at a time. A field of all ones means an unmarked process, and zero a limit
 /// that is not a mark.
 pub const MAX_SLOTS: u32 = (1 << FIELD_BITS) - 2;
 

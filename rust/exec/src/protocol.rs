@@ -14,7 +14,7 @@ use crate::codec::{Reader, Write};
 use crate::types::{BootId, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId};
 
 /// The version of the protocol.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The greatest length of a payload, in bytes.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
@@ -118,6 +118,8 @@ pub enum Request {
     /// Kills every process of some jobs, including those that they start meanwhile, and cancels their tasks that have
     /// not started. ESRCH if a job is unknown: the others are killed nevertheless.
     Kill(Vec<JobId>),
+    /// The same for some tasks. [`Event::TaskEmpty`] follows for each task of a known job.
+    KillTasks(Vec<TaskId>),
     /// Acknowledges all statuses of jobs, and forgets the jobs. EBUSY if a job still has a process: that job remains.
     Forget(Vec<JobId>),
     /// Requests the state of all tasks and jobs, as events to this connection. Earlier spawn requests, those of older
@@ -155,6 +157,11 @@ pub enum Event {
     Empty {
         /// The job.
         job: JobId,
+    },
+    /// No process of a killed task is left, its descendants included.
+    TaskEmpty {
+        /// The task.
+        task: TaskId,
     },
 }
 
@@ -227,6 +234,10 @@ impl Request {
                 }
                 Self::List => out.u8(5),
                 Self::Shutdown => out.u8(6),
+                Self::KillTasks(tasks) => {
+                    out.u8(7);
+                    out.list(tasks, |out, task| out.task(*task));
+                }
             }
         })
     }
@@ -257,6 +268,7 @@ impl Request {
             4 => Self::Forget(reader.list("a number of jobs", Reader::job)?),
             5 => Self::List,
             6 => Self::Shutdown,
+            7 => Self::KillTasks(reader.list("a number of tasks", Reader::task)?),
             _ => return Err(reader.error("a kind of request")),
         };
         reader.finish()?;
@@ -456,6 +468,10 @@ fn write_event(out: &mut Vec<u8>, event: &Event) {
             out.u8(3);
             out.u64(job.get());
         }
+        Event::TaskEmpty { task } => {
+            out.u8(4);
+            out.task(*task);
+        }
     }
 }
 
@@ -474,6 +490,9 @@ fn read_event(reader: &mut Reader<'_>) -> Result<Event, Error> {
             end: reader.end()?,
         },
         3 => Event::Empty { job: reader.job()? },
+        4 => Event::TaskEmpty {
+            task: reader.task()?,
+        },
         _ => return Err(reader.error("a kind of event")),
     })
 }

@@ -39,11 +39,11 @@ pub struct Reaper {
     hello: Hello,
     marks: Option<MarkSpace>,
     jobs: BTreeMap<JobId, Job>,
-    /// The jobs by the slot of their mark.
-    slots: BTreeMap<u32, JobId>,
+    /// The tasks by the slot of their mark.
+    slots: BTreeMap<u32, TaskId>,
     free_slots: Vec<u32>,
-    /// The jobs by the sessions of their tasks.
-    sessions: BTreeMap<Pid, JobId>,
+    /// The tasks by their sessions.
+    sessions: BTreeMap<Pid, TaskId>,
     children: BTreeMap<Pid, Child>,
     /// Tasks started by an earlier reaper of this directory.
     orphans: BTreeMap<Pid, TaskId>,
@@ -64,16 +64,26 @@ pub struct Reaper {
 #[derive(Debug, Default)]
 struct Job {
     tasks: BTreeMap<Rank, TaskState>,
-    slot: Option<u32>,
+    /// The slots of its tasks' marks.
+    slots: Vec<u32>,
     /// Tasks that have not been started.
     queued: usize,
-    /// Descendants of tasks that are children of the reaper.
-    adopted: BTreeSet<Pid>,
+    /// Descendants of tasks that are children of the reaper, and the tasks that they descend from.
+    adopted: BTreeMap<Pid, Rank>,
     /// The number of its running tasks and adopted descendants.
     processes: usize,
     is_killed: bool,
+    /// Tasks that have been killed one by one, and whether the event that none of their processes is left is due.
+    killed_tasks: BTreeMap<Rank, bool>,
     /// Whether it has no process and the event has been emitted.
     is_empty: bool,
+}
+
+impl Job {
+    /// Whether a task of this rank is not to be started.
+    fn cancels(&self, rank: Rank) -> bool {
+        self.is_killed || self.killed_tasks.contains_key(&rank)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -90,8 +100,8 @@ enum TaskState {
 enum Child {
     Task(TaskId),
     /// A descendant of a task, whose parent has ended.
-    Adopted(JobId),
-    /// A descendant of a task of an unknown job.
+    Adopted(TaskId),
+    /// A descendant of an unknown task.
     Stray,
 }
 
@@ -182,13 +192,9 @@ impl Reaper {
                 TaskState::Ended(process, unknown_end(kernel.now_ns()))
             }
         };
-        if !self.jobs.contains_key(&task.job) {
-            self.add_job(task.job);
-        }
-        if let Some(job) = self.jobs.get_mut(&task.job) {
-            job.processes += usize::from(matches!(state, TaskState::Orphan(_)));
-            job.tasks.insert(task.rank, state);
-        }
+        let job = self.jobs.entry(task.job).or_default();
+        job.processes += usize::from(matches!(state, TaskState::Orphan(_)));
+        job.tasks.insert(task.rank, state);
     }
 
     /// Handles a request of a connection.
@@ -217,7 +223,14 @@ impl Reaper {
             }
             Request::Signal { signal, .. } if signal > MAX_SIGNAL => libc::EINVAL,
             Request::Signal { target, signal } => self.signal(target, signal, kernel),
-            Request::Kill(jobs) => self.kill(&jobs, kernel),
+            Request::Kill(jobs) => {
+                let targets: Vec<_> = jobs.into_iter().map(Target::Job).collect();
+                self.kill(&targets, kernel)
+            }
+            Request::KillTasks(tasks) => {
+                let targets: Vec<_> = tasks.into_iter().map(Target::Task).collect();
+                self.kill(&targets, kernel)
+            }
             Request::Forget(jobs) => self.forget(&jobs),
             Request::List => {
                 self.queue.push_back(Queued::List(connection, id));
@@ -249,12 +262,12 @@ impl Reaper {
                     };
                     self.end_task(task, end);
                 }
-                Some(Child::Adopted(id)) => {
+                Some(Child::Adopted(task)) => {
                     self.is_scan_due = true;
-                    if let Some(job) = self.jobs.get_mut(&id) {
+                    if let Some(job) = self.jobs.get_mut(&task.job) {
                         job.adopted.remove(&exit.pid);
                     }
-                    self.remove_process(id);
+                    self.remove_process(task.job);
                 }
                 Some(Child::Stray) | None => self.is_scan_due = true,
             }
@@ -298,6 +311,7 @@ impl Reaper {
             self.discover(kernel);
         }
         for job in mem::take(&mut self.drained) {
+            self.report_empty_tasks(job);
             self.report_if_empty(job);
         }
         self.kill_strays(kernel);
@@ -368,23 +382,17 @@ impl Reaper {
         let mut batch = VecDeque::with_capacity(tasks.len());
         for spec in tasks {
             let task = spec.task;
-            let known = self.jobs.get(&task.job);
-            if let Some(state) = known.and_then(|job| job.tasks.get(&task.rank)) {
+            let job = self.jobs.entry(task.job).or_default();
+            if let Some(state) = job.tasks.get(&task.rank) {
                 let events = task_events(task, *state);
                 self.outgoing
                     .extend(events.map(|event| Outgoing::Event(connection, event)));
                 continue;
             }
-            if known.is_none() {
-                self.add_job(task.job);
-            }
-            let Some(job) = self.jobs.get_mut(&task.job) else {
-                continue;
-            };
             job.tasks.insert(task.rank, TaskState::Queued);
             job.queued += 1;
             job.is_empty = false;
-            if job.is_killed {
+            if job.cancels(task.rank) {
                 self.fail(task, CANCELLED);
             } else {
                 batch.push_back(spec);
@@ -397,32 +405,25 @@ impl Reaper {
         }));
     }
 
-    fn add_job(&mut self, id: JobId) {
-        let slot = self.marks.and_then(|_| {
-            let unused = u32::try_from(self.slots.len()).unwrap_or(MAX_SLOTS);
-            self.free_slots
-                .pop()
-                .or_else(|| (unused < MAX_SLOTS).then_some(unused))
-        });
-        if let Some(slot) = slot {
-            self.slots.insert(slot, id);
-        }
-        let job = Job {
-            slot,
-            ..Job::default()
-        };
-        self.jobs.insert(id, job);
+    /// Assigns a mark to the descendants of a task, if one is free.
+    fn assign_mark(&mut self, task: TaskId) -> Option<u64> {
+        let marks = self.marks?;
+        let unused = u32::try_from(self.slots.len()).unwrap_or(MAX_SLOTS);
+        let slot = self
+            .free_slots
+            .pop()
+            .or_else(|| (unused < MAX_SLOTS).then_some(unused))?;
+        self.slots.insert(slot, task);
+        self.jobs.get_mut(&task.job)?.slots.push(slot);
+        Some(marks.mark(slot))
     }
 
     fn spawn<K: Kernel>(&mut self, spec: &TaskSpec, kernel: &mut K) {
         let task = spec.task;
+        let mark = self.assign_mark(task);
         let Some(job) = self.jobs.get_mut(&task.job) else {
             return;
         };
-        let mark = self
-            .marks
-            .zip(job.slot)
-            .map(|(marks, slot)| marks.mark(slot));
         match kernel.spawn(spec, mark) {
             Ok(process) => {
                 job.tasks.insert(task.rank, TaskState::Running(process));
@@ -430,7 +431,7 @@ impl Reaper {
                 job.processes += 1;
                 self.log_len += log::STARTED_RECORD_BYTES;
                 self.children.insert(process.pid, Child::Task(task));
-                self.sessions.insert(process.pid, task.job);
+                self.sessions.insert(process.pid, task);
                 self.broadcast(Event::Started { task, process });
             }
             Err(failure) => {
@@ -463,7 +464,8 @@ impl Reaper {
             *state = TaskState::Ended(process, end);
         }
         // The job is not empty while other tasks of it run, whether or not this one left descendants.
-        self.is_scan_due |= job.processes == 1 || job.is_killed;
+        self.is_scan_due |=
+            job.processes == 1 || job.is_killed || job.killed_tasks.contains_key(&task.rank);
         Record::Ended(task, end).encode(&mut self.records);
         self.broadcast(Event::Ended { task, end });
         self.remove_process(task.job);
@@ -475,6 +477,33 @@ impl Reaper {
         if let Some(state) = self.jobs.get_mut(&job) {
             state.processes -= 1;
             self.drained.insert(job);
+        }
+    }
+
+    /// Reports the killed tasks of a job of which no process is left.
+    fn report_empty_tasks(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let mut empty = Vec::new();
+        for (rank, is_due) in job.killed_tasks.iter_mut().filter(|(_, is_due)| **is_due) {
+            let state = job.tasks.get(rank);
+            let is_running = state.is_some_and(|state| {
+                matches!(
+                    state,
+                    TaskState::Queued | TaskState::Running(_) | TaskState::Orphan(_)
+                )
+            });
+            if !is_running && !job.adopted.values().any(|of| of == rank) {
+                *is_due = false;
+                empty.push(TaskId {
+                    job: id,
+                    rank: *rank,
+                });
+            }
+        }
+        for task in empty {
+            self.broadcast(Event::TaskEmpty { task });
         }
     }
 
@@ -498,23 +527,24 @@ impl Reaper {
             if self.children.contains_key(&pid) {
                 continue;
             }
-            let job = kernel.inspect(pid).and_then(|info| self.attribute(info));
-            let Some((id, job)) = job.and_then(|id| Some((id, self.jobs.get_mut(&id)?))) else {
+            let task = kernel.inspect(pid).and_then(|info| self.attribute(info));
+            let job = task.and_then(|task| Some((task, self.jobs.get_mut(&task.job)?)));
+            let Some((task, job)) = job else {
                 self.children.insert(pid, Child::Stray);
                 continue;
             };
             job.processes += 1;
-            job.adopted.insert(pid);
+            job.adopted.insert(pid, task.rank);
             job.is_empty = false;
-            self.children.insert(pid, Child::Adopted(id));
-            if job.is_killed {
+            self.children.insert(pid, Child::Adopted(task));
+            if job.is_killed || job.killed_tasks.contains_key(&task.rank) {
                 kernel.signal(pid, Identity::Child, SIGKILL);
             }
         }
         self.children.len() > known
     }
 
-    fn attribute(&self, info: ProcessInfo) -> Option<JobId> {
+    fn attribute(&self, info: ProcessInfo) -> Option<TaskId> {
         let slot = self.marks.and_then(|marks| marks.slot(info.mark));
         slot.and_then(|slot| self.slots.get(&slot))
             .or_else(|| self.sessions.get(&info.session))
@@ -539,33 +569,46 @@ impl Reaper {
         self.jobs.values().any(has_process)
     }
 
-    /// The job's processes that are not descendants of other processes of the job.
-    fn roots(&self, id: JobId) -> Vec<(Pid, Identity)> {
+    /// The target's processes that are not descendants of other processes of the target.
+    fn roots(&self, target: Target) -> Vec<(Pid, Identity)> {
+        let id = match target {
+            Target::Job(id) => id,
+            Target::Task(task) => task.job,
+        };
         let Some(job) = self.jobs.get(&id) else {
             return Vec::new();
         };
-        let tasks = job.tasks.values().filter_map(|state| match state {
+        let is_meant = |rank: &Rank| match target {
+            Target::Job(_) => true,
+            Target::Task(task) => task.rank == *rank,
+        };
+        let tasks = job.tasks.iter().filter(|(rank, _)| is_meant(rank));
+        let tasks = tasks.filter_map(|(_, state)| match state {
             TaskState::Running(process) => Some((process.pid, Identity::Child)),
             TaskState::Orphan(process) => {
                 Some((process.pid, Identity::StartTime(process.start_time)))
             }
             _ => None,
         });
-        let adopted = job.adopted.iter().map(|pid| (*pid, Identity::Child));
+        let adopted = job.adopted.iter().filter(|(_, rank)| is_meant(rank));
+        let adopted = adopted.map(|(pid, _)| (*pid, Identity::Child));
         tasks.chain(adopted).collect()
     }
 
-    /// Walks over the jobs' processes, parents first, and signals those that are not in `members`. Returns whether it
+    /// Walks over the targets' processes, parents first, and signals those that are not in `members`. Returns whether it
     /// found any.
     fn signal_new_members<K: Kernel>(
         &self,
-        jobs: &[JobId],
+        targets: &[Target],
         signal: u32,
         members: &mut Members,
         kernel: &mut K,
     ) -> bool {
         let mut is_new = false;
-        let mut unvisited: Vec<_> = jobs.iter().flat_map(|job| self.roots(*job)).collect();
+        let mut unvisited: Vec<_> = targets
+            .iter()
+            .flat_map(|target| self.roots(*target))
+            .collect();
         while let Some((pid, identity)) = unvisited.pop() {
             if !members.pids.contains(&pid) {
                 if !kernel.signal(pid, identity, signal) {
@@ -583,9 +626,9 @@ impl Reaper {
 
     fn signal<K: Kernel>(&mut self, target: Target, signal: u32, kernel: &mut K) -> i32 {
         let is_sent = match target {
-            Target::Job(job) => {
+            Target::Job(_) => {
                 self.discover(kernel);
-                self.signal_new_members(&[job], signal, &mut Members::default(), kernel)
+                self.signal_new_members(&[target], signal, &mut Members::default(), kernel)
             }
             Target::Task(task) => {
                 let job = self.jobs.get(&task.job);
@@ -604,12 +647,20 @@ impl Reaper {
         if is_sent { 0 } else { libc::ESRCH }
     }
 
-    fn kill<K: Kernel>(&mut self, jobs: &[JobId], kernel: &mut K) -> i32 {
+    fn kill<K: Kernel>(&mut self, targets: &[Target], kernel: &mut K) -> i32 {
         let mut errno = 0;
-        for id in jobs {
-            match self.jobs.get_mut(id) {
-                Some(job) => job.is_killed = true,
-                None => errno = libc::ESRCH,
+        for target in targets {
+            let (Target::Job(id) | Target::Task(TaskId { job: id, .. })) = *target;
+            let Some(job) = self.jobs.get_mut(&id) else {
+                errno = libc::ESRCH;
+                continue;
+            };
+            match target {
+                Target::Job(_) => job.is_killed = true,
+                Target::Task(task) => {
+                    job.killed_tasks.insert(task.rank, true);
+                    self.drained.insert(id);
+                }
             }
         }
         self.cancel_killed();
@@ -619,7 +670,7 @@ impl Reaper {
         let mut members = Members::default();
         let mut quiet_passes = 0;
         for _ in 0..MAX_STOP_PASSES {
-            let is_new = self.signal_new_members(jobs, SIGSTOP, &mut members, kernel)
+            let is_new = self.signal_new_members(targets, SIGSTOP, &mut members, kernel)
                 || (quiet_passes + 1 == REQUIRED_QUIET_PASSES && self.discover(kernel));
             quiet_passes = if is_new { 0 } else { quiet_passes + 1 };
             if quiet_passes == REQUIRED_QUIET_PASSES {
@@ -633,7 +684,7 @@ impl Reaper {
         errno
     }
 
-    /// Cancels the queued tasks of killed jobs.
+    /// Cancels the queued tasks that have been killed, or whose jobs have.
     fn cancel_killed(&mut self) {
         let mut cancelled = Vec::new();
         for queued in &mut self.queue {
@@ -642,7 +693,7 @@ impl Reaper {
             };
             batch.tasks.retain(|spec| {
                 let job = self.jobs.get(&spec.task.job);
-                let is_cancelled = job.is_some_and(|job| job.is_killed);
+                let is_cancelled = job.is_some_and(|job| job.cancels(spec.task.rank));
                 cancelled.extend(is_cancelled.then_some(spec.task));
                 !is_cancelled
             });
@@ -668,13 +719,13 @@ impl Reaper {
             let Some(job) = self.jobs.remove(id) else {
                 continue;
             };
-            if let Some(slot) = job.slot {
-                self.slots.remove(&slot);
-                self.free_slots.push(slot);
+            for slot in &job.slots {
+                self.slots.remove(slot);
             }
+            self.free_slots.extend(job.slots);
             for state in job.tasks.values() {
                 if let TaskState::Ended(process, _) = state
-                    && self.sessions.get(&process.pid) == Some(id)
+                    && self.sessions.get(&process.pid).map(|task| task.job) == Some(*id)
                 {
                     self.sessions.remove(&process.pid);
                 }
@@ -716,7 +767,7 @@ impl Reaper {
                         Event::Started { task, process } => Record::Started(task, process),
                         Event::Failed { task, failure } => Record::Failed(task, failure),
                         Event::Ended { task, end } => Record::Ended(task, end),
-                        Event::Empty { .. } => continue,
+                        Event::Empty { .. } | Event::TaskEmpty { .. } => continue,
                     }
                     .encode(&mut bytes);
                 }

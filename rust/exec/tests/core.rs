@@ -220,6 +220,53 @@ fn one_request_kills_several_jobs() {
 }
 
 #[test]
+fn a_killed_task_leaves_nothing_and_other_tasks_of_the_job_continue() {
+    let mut world = World::new();
+    let (first, second) = (world.start(1, 0), world.start(1, 1));
+    // Processes of both tasks have left their parents and sessions.
+    for leader in [first, second] {
+        let child = world.kernel.fork(leader);
+        let grandchild = world.kernel.fork(child);
+        world.kernel.leave_session(grandchild);
+        world.kernel.end(child, EXITED);
+    }
+    world.events();
+    assert_eq!(world.kernel.processes.len(), 4);
+    world.kernel.end(second, EXITED);
+    world.events();
+    let tasks = vec![task(1, 1), task(1, 2)];
+    let (events, errno) = world.request(Request::KillTasks(tasks));
+    assert_eq!(errno, 0);
+    let gone = |rank| Event::TaskEmpty {
+        task: task(1, rank),
+    };
+    assert_eq!(events, [gone(1), gone(2)]);
+    assert_eq!(world.kernel.processes.len(), 2);
+    assert!(world.kernel.processes.contains_key(&first));
+    // A task that has been killed does not start.
+    let (events, _) = world.request(Request::Spawn(vec![spec(1, 2)]));
+    assert!(matches!(events.as_slice(), [Event::Failed { .. }]));
+    let (_, errno) = world.request(Request::KillTasks(vec![task(9, 0)]));
+    assert_eq!(errno, libc::ESRCH);
+}
+
+#[test]
+fn a_killed_task_is_empty_when_its_last_process_has_ended() {
+    let mut world = World::new();
+    let pid = world.start(1, 0);
+    let child = world.kernel.fork(pid);
+    world.kernel.leave_session(child);
+    // The process is in the kernel, and SIGKILL takes effect later.
+    world.kernel.is_uninterruptible.insert(child);
+    let killed = Request::KillTasks(vec![task(1, 0)]);
+    let (events, _) = world.request(killed);
+    assert!(matches!(events.as_slice(), [Event::Ended { .. }]));
+    world.kernel.end(child, EXITED);
+    let gone = Event::TaskEmpty { task: task(1, 0) };
+    assert_eq!(world.events(), [gone, empty(1)]);
+}
+
+#[test]
 fn a_killed_job_gets_no_new_task() {
     let mut world = World::new();
     world.start(1, 0);

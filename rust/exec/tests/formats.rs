@@ -120,6 +120,7 @@ fn request() -> impl Strategy<Value = Request> {
         vec(spec(), 0..4).prop_map(Request::Spawn),
         (target, any::<u32>()).prop_map(|(target, signal)| Request::Signal { target, signal }),
         vec(any::<u64>().prop_map(JobId::new), 0..4).prop_map(Request::Kill),
+        vec(task(), 0..4).prop_map(Request::KillTasks),
         vec(any::<u64>().prop_map(JobId::new), 0..4).prop_map(Request::Forget),
         Just(Request::List),
         Just(Request::Shutdown),
@@ -134,6 +135,7 @@ fn message() -> impl Strategy<Value = Message> {
         any::<u64>().prop_map(|job| Event::Empty {
             job: JobId::new(job)
         }),
+        task().prop_map(|task| Event::TaskEmpty { task }),
     ];
     let hello = (any::<u32>(), any::<u128>(), process()).prop_map(|(version, boot, process)| {
         Message::Hello(Hello {

@@ -407,6 +407,23 @@ fn a_killed_job_leaves_nothing() {
 }
 
 #[test]
+fn a_killed_task_leaves_nothing_of_itself_and_everything_of_others() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    service.spawn(spec(task(1, 7), &["sleep", "1000"]));
+    let other = service.wait_for_start(task(1, 7));
+    let members = start_escape(&reaper, &mut service, 1);
+    assert!(members.iter().all(|pid| exists(*pid)));
+    let killed = task(1, 0);
+    assert_eq!(service.request(&Request::KillTasks(vec![killed])), 0);
+    service.wait(|event| (*event == Event::TaskEmpty { task: killed }).then_some(()));
+    assert!(!members.iter().any(|pid| exists(*pid)));
+    assert!(runs(other));
+    assert_eq!(service.request(&Request::Kill(vec![JobId::new(1)])), 0);
+    service.wait_for_empty(1);
+}
+
+#[test]
 fn what_an_ended_task_leaves_belongs_to_its_job() {
     let reaper = Reaper::start();
     let mut service = reaper.connect();

@@ -528,11 +528,15 @@ fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fa
         Some(flex) => named.difference(&flex.released),
         None => named,
     };
+    if !is_final && named.is_empty() {
+        // A new service repeats what an earlier one has released.
+        if !shrunk.is_empty() {
+            free_shrunk(cx, id, shrunk, &left);
+        }
+        return Ok(());
+    }
     if !is_final && !shrunk.is_empty() {
         free_shrunk(cx, id, shrunk, &left);
-        if named.is_empty() {
-            return Ok(());
-        }
         let rest = Release {
             ranks: ReleasedRanks::Ranks(named),
             is_final,

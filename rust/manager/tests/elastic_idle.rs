@@ -79,6 +79,13 @@ fn released_ranks_are_free_when_the_service_has_released_them() {
         freed(&idle(&mut bench, job, "1-3")),
         [(job, "1,3".to_owned(), false)]
     );
+    let log = bench.log(job).into_iter();
+    let logged: Vec<_> = log.filter(|event| event["name"] == "release").collect();
+    let ranks: Vec<_> = logged
+        .iter()
+        .map(|event| &event["context"]["ranks"])
+        .collect();
+    assert_eq!(ranks, ["2", "1,3"]);
     bench.exec(job, "finish", &json!({"status": 0}));
     let out = bench.exec(job, "release", &json!({"ranks": "all", "final": true}));
     assert_eq!(freed(&out), [(job, "0".to_owned(), true)]);

@@ -1,22 +1,17 @@
 //! Signals, and the end of jobs and tasks: SIGTERM, then SIGKILL.
 
-use std::collections::BTreeSet;
-
 use penstock_flux::RequestError;
-use penstock_flux::exec::{JobExceptionEvent, KillRequest, ReplacedRequest, ShrinkRequest};
+use penstock_flux::exec::{JobExceptionEvent, KillRequest, ReplacedRequest};
 use penstock_wire::Message;
 
 use super::effect::Effect;
 use super::job::{Ending, Task};
-use super::journal::Record;
-use super::journal_writer::NextStep;
 use super::state::Service;
 use crate::protocol::{Request, Target};
 use crate::types::{JobId, MAX_SIGNAL, TaskId};
 
 /// Time after which a process that SIGKILL has not ended is killed again, in seconds.
-const KILL_RETRY_INTERVAL_S: f64 = 5.0;
-const SIGKILL: u32 = libc::SIGKILL as u32;
+pub(super) const KILL_RETRY_INTERVAL_S: f64 = 5.0;
 const SIGTERM: u32 = libc::SIGTERM as u32;
 const SIGCONT: u32 = libc::SIGCONT as u32;
 
@@ -49,32 +44,6 @@ impl Service {
             return Err(RequestError::invalid(text));
         };
         self.signal_tasks(id, signal, |_| true);
-        Ok(())
-    }
-
-    /// Ends the tasks of a job on execution targets that it has released.
-    pub(super) fn shrink(&mut self, request: &Message) -> Result<(), RequestError> {
-        let ShrinkRequest { id, ranks } = request.read_request()?;
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return Ok(());
-        };
-        let Some(intent) = &mut job.intent else {
-            return Ok(());
-        };
-        let mut targets = Vec::new();
-        for (target, task) in intent.targets.iter().zip(job.tasks.values_mut()) {
-            if ranks.contains(*target) && !task.is_shrunk {
-                task.is_shrunk = true;
-                targets.push(*target);
-            }
-        }
-        targets.dedup();
-        if !targets.is_empty() {
-            intent.shrunk.extend(&targets);
-            // Their statuses do not count: that must be known before they end.
-            let record = Record::Shrunk(id, targets);
-            self.writer.add(record, NextStep::EndShrunkTasks(id));
-        }
         Ok(())
     }
 
@@ -157,28 +126,6 @@ impl Service {
                 let text = format!("job {id}: a process has not ended by SIGKILL: trying again");
                 self.effects.push(Effect::Log(text));
                 self.kill_job(id, now);
-            }
-            _ => {}
-        }
-    }
-
-    /// Ends the tasks on released execution targets: by SIGTERM, and by SIGKILL when the time after it has expired.
-    pub(super) fn advance_shrink(&mut self, id: JobId, now: f64) {
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        match job.shrink_kill_at {
-            Some(at) if at == f64::NEG_INFINITY => {
-                let at = now + self.settings.kill_timeout_s;
-                job.shrink_kill_at = Some(at);
-                let shrunk = job.tasks.iter().filter(|(_, task)| task.is_shrunk);
-                let shrunk: BTreeSet<_> = shrunk.map(|(rank, _)| *rank).collect();
-                self.terminate_tasks(id, |task| shrunk.contains(&task.rank));
-                self.timers.add(at, id);
-            }
-            Some(at) if now >= at => {
-                job.shrink_kill_at = None;
-                self.signal_tasks(id, SIGKILL, |task| task.is_shrunk);
             }
             _ => {}
         }

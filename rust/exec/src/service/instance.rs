@@ -19,7 +19,7 @@ impl Service {
         let hello = HelloRequest {
             service: service(),
             journal: Some(self.journal_identity().into()),
-            ..HelloRequest::default()
+            releases_shrunk: true,
         };
         let requests = [
             Message::request(topic::service::ADD, "").with_payload(&add),

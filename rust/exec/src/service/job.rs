@@ -68,6 +68,8 @@ pub(super) struct Claim {
     pub(super) is_failed: bool,
     /// The wait status that the first fatal exception of others has set.
     pub(super) wait_status: Option<i32>,
+    /// The execution targets that the job has released and this request has not got the release of.
+    pub(super) shrunk: IdSet,
     is_exception_sent: bool,
 }
 
@@ -81,6 +83,7 @@ impl Claim {
             answered: Answered::Nothing,
             is_failed: false,
             wait_status: None,
+            shrunk: IdSet::new(),
             is_exception_sent: false,
         }
     }
@@ -100,14 +103,31 @@ pub(super) enum TaskState {
     Ended(WaitStatus),
 }
 
+/// The end of a task whose execution target the job has released.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Shrink {
+    /// The job has its execution target.
+    No,
+    /// The journal is to record it.
+    Recording,
+    /// The journal has a record: the task is to end.
+    Due,
+    /// SIGTERM has been sent; every process of the task is killed when it has ended, or at this time.
+    Terminating(f64),
+    /// Every process has been killed; a process that is left is killed again at this time.
+    Killed(f64),
+    /// No process of the task is left.
+    Gone,
+}
+
 /// A task.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) state: TaskState,
     /// Its resource usage, once it has ended.
     pub(super) usage: Option<Usage>,
-    /// Whether the job has released its execution target: its status does not count.
-    pub(super) is_shrunk: bool,
+    /// Its end, if the job has released its execution target.
+    pub(super) shrink: Shrink,
     /// Whether the connected reaper has reported it.
     pub(super) is_seen: bool,
 }
@@ -117,9 +137,14 @@ impl Task {
         Self {
             state,
             usage: None,
-            is_shrunk: false,
+            shrink: Shrink::No,
             is_seen: false,
         }
+    }
+
+    /// Whether the job has released its execution target: its status does not count.
+    pub(super) fn is_shrunk(&self) -> bool {
+        self.shrink != Shrink::No
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -172,8 +197,6 @@ pub(super) struct Job {
     pub(super) exception: Option<(&'static str, String)>,
     /// The end of the allocation; 0 for none.
     pub(super) expiration: f64,
-    /// When tasks on released execution targets are killed.
-    pub(super) shrink_kill_at: Option<f64>,
     /// When the size of its retained output is checked next.
     pub(super) measure_at: Option<f64>,
     /// Whether another service runs the jobs now.
@@ -186,7 +209,9 @@ impl Job {
         if let Some(intent) = &intent {
             for (rank, target) in (0..).zip(&intent.targets) {
                 let mut task = Task::new(TaskState::Missing);
-                task.is_shrunk = intent.shrunk.contains(target);
+                if intent.shrunk.contains(target) {
+                    task.shrink = Shrink::Due;
+                }
                 tasks.insert(Rank(rank), task);
             }
         }
@@ -205,7 +230,6 @@ impl Job {
             ending: Ending::None,
             exception: None,
             expiration: 0.0,
-            shrink_kill_at: None,
             measure_at: None,
             is_replaced: false,
         }
@@ -292,7 +316,7 @@ impl Job {
         let unknown = TaskState::Ended(WaitStatus::Unknown);
         let mut tasks = self.tasks.iter();
         tasks
-            .find(|(_, task)| task.state == unknown && !task.is_shrunk)
+            .find(|(_, task)| task.state == unknown && !task.is_shrunk())
             .map(|(rank, _)| *rank)
     }
 
@@ -306,7 +330,7 @@ impl Job {
         };
         let mut ended = self.tasks.values().filter(is_ended).peekable();
         ended.peek()?;
-        let counted = ended.filter(|task| !task.is_shrunk);
+        let counted = ended.filter(|task| !task.is_shrunk());
         counted
             .map(|task| wait_status(task.state))
             .max()
@@ -402,6 +426,33 @@ impl Job {
                 _ => ExecEvent::Start,
             };
             out.push(response(claim, id, event));
+        }
+    }
+
+    /// Answers which released execution targets no process of the job is left on, if the start has been answered.
+    pub(super) fn answer_shrink(&mut self, id: JobId, out: &mut Vec<Message>) {
+        let Some(claim) = &mut self.claim else {
+            return;
+        };
+        let is_due = matches!(claim.answered, Answered::Started | Answered::Finished);
+        if !is_due || claim.shrunk.is_empty() {
+            return;
+        }
+        let mut idle = claim.shrunk.clone();
+        if let Some(intent) = &self.intent {
+            for (target, task) in intent.targets.iter().zip(self.tasks.values()) {
+                if task.shrink != Shrink::Gone {
+                    idle.remove(*target);
+                }
+            }
+        }
+        if !idle.is_empty() {
+            claim.shrunk = claim.shrunk.difference(&idle);
+            let release = Release {
+                ranks: ReleasedRanks::Ranks(idle),
+                is_final: false,
+            };
+            out.push(response(claim, id, ExecEvent::Release(release)));
         }
     }
 

@@ -44,7 +44,8 @@
 //! | PMIx servers of jobs | `pmix`, `pmix_server` |
 //! | requests to the reaper and its events | `reapers` |
 //! | time limits and the signal before them | `time_limit` |
-//! | signals, exceptions, shrinking, the end of tasks | `ending` |
+//! | signals, exceptions, the end of tasks | `ending` |
+//! | the end of tasks on released execution targets | `shrink` |
 //! | reports of start and end, release, forgetting | `release`, `job` |
 //! | the journal, also on a full disk | `journal`, `journal_writer` |
 //! | retained output and its limit | `output`, `followers` |
@@ -67,6 +68,7 @@ mod pmix_server;
 mod reapers;
 mod release;
 mod shell_options;
+mod shrink;
 mod start;
 mod start_failure;
 mod state;
@@ -299,12 +301,7 @@ impl Service {
         for step in result.steps {
             match step {
                 NextStep::Start(id) => self.hand_over(id),
-                NextStep::EndShrunkTasks(id) => {
-                    if let Some(job) = self.jobs.get_mut(&id) {
-                        job.shrink_kill_at = Some(f64::NEG_INFINITY);
-                        self.changed.insert(id);
-                    }
-                }
+                NextStep::EndShrunkTasks(id) => self.end_shrunk_tasks(id),
                 NextStep::Warn(id, signal) => self.signal_tasks(id, signal, |_| true),
                 NextStep::Forget(id) if self.reaper == ReaperState::Ready => {
                     self.forgotten.push(id);
@@ -320,7 +317,6 @@ impl Service {
         self.check_expiration(id, now);
         self.warn_if_due(id, now);
         self.advance_kill(id, now);
-        self.advance_shrink(id, now);
         self.measure_output_if_due(id, now);
     }
 
@@ -346,7 +342,9 @@ impl Service {
             job.fail("exec", "the machine was rebooted while the job ran");
             job.send_exception(id, &mut self.messages);
         }
-        if job.has(TaskState::Missing) && !self.start_missing(id) {
+        self.advance_shrink(id, now);
+        let job = self.jobs.get(&id);
+        if job.is_some_and(|job| job.has(TaskState::Missing)) && !self.start_missing(id) {
             return;
         }
         self.report(id, now);

@@ -3,10 +3,10 @@
 use std::mem;
 
 use super::effect::Effect;
-use super::job::{Ending, Job, Presence, Task, TaskState};
+use super::job::{Ending, Job, Presence, Shrink, Task, TaskState};
 use super::state::{OwnEnd, ReaperState, Service};
 use crate::protocol::{Event, Hello, Message as ReaperMessage, Request, TaskSpec};
-use crate::types::{Step, WaitStatus};
+use crate::types::{Step, TaskId, WaitStatus};
 
 /// Bytes of tasks in one spawn request: less than [`MAX_FRAME_BYTES`](crate::protocol::MAX_FRAME_BYTES) even with another
 /// task.
@@ -23,6 +23,10 @@ impl Service {
             job.presence = Presence::Absent;
             for task in job.tasks.values_mut() {
                 task.is_seen = false;
+                if matches!(task.shrink, Shrink::Killed(_)) {
+                    // The request may not have reached this reaper.
+                    task.shrink = Shrink::Terminating(f64::NEG_INFINITY);
+                }
             }
         }
         self.spawns.clear();
@@ -81,6 +85,7 @@ impl Service {
             Event::Started { task, .. }
             | Event::Failed { task, .. }
             | Event::Ended { task, .. } => (task.job, Some(task)),
+            Event::TaskEmpty { task } => return self.note_empty_task(task),
             Event::Empty { job } => (job, None),
         };
         // After the list, an unknown job is one that the reaper could not forget.
@@ -104,7 +109,7 @@ impl Service {
             Event::Started { process, .. } => TaskState::Running(process),
             Event::Failed { failure, .. } => TaskState::Failed(failure),
             Event::Ended { end, .. } => TaskState::Ended(end.status),
-            Event::Empty { .. } => return,
+            Event::Empty { .. } | Event::TaskEmpty { .. } => return,
         };
         let is_first_failure = !job.has_exec_failure();
         let entry = job.tasks.entry(rank).or_insert_with(|| Task::new(state));
@@ -128,6 +133,15 @@ impl Service {
                 self.report_end_to_pmix(id, rank);
             }
             _ => {}
+        }
+    }
+
+    fn note_empty_task(&mut self, task: TaskId) {
+        let job = self.jobs.get_mut(&task.job);
+        let entry = job.and_then(|job| job.tasks.get_mut(&task.rank));
+        if let Some(entry) = entry.filter(|entry| entry.is_shrunk()) {
+            entry.shrink = Shrink::Gone;
+            self.changed.insert(task.job);
         }
     }
 

@@ -36,6 +36,7 @@ impl Service {
         if job.exception.is_none() && job.has_started() {
             job.answer_start(id, &mut self.messages);
         }
+        job.answer_shrink(id, &mut self.messages);
         let must_end = job.is_failing() || job.has_exec_failure();
         let is_running = job.has_running_task();
         let (expiration, warning_time) = (job.expiration, job.warning_time());

@@ -202,13 +202,20 @@ impl Service {
         if plan.is_output_retained {
             self.directories.push(id);
         }
-        for (rank, _) in (0..).zip(&plan.specs) {
-            let task = Task::new(TaskState::Requested);
-            job.tasks.insert(Rank(rank), task);
+        let shrunk = job.claim.as_ref().map(|claim| &claim.shrunk);
+        let is_shrunk = |target| shrunk.is_some_and(|shrunk| shrunk.contains(target));
+        for ((rank, spec), target) in (0..).zip(&plan.specs).zip(&plan.targets) {
+            let state = if is_shrunk(*target) {
+                TaskState::Abandoned
+            } else {
+                self.spawns.push(spec.clone());
+                TaskState::Requested
+            };
+            job.tasks.insert(Rank(rank), Task::new(state));
         }
-        self.spawns.extend_from_slice(&plan.specs);
         job.intent = Some(Intent::new(self.settings.boot, plan.targets.clone()));
         job.presence = Presence::Busy;
+        self.record_shrink(id);
         self.changed.insert(id);
     }
 

@@ -25,6 +25,8 @@ pub struct ManagedJob {
     pub conversation: Conversation,
     pub is_cancelled: bool,
     pub is_released: bool,
+    /// The ranks of its releases before the final one, in order.
+    pub released_ranks: Vec<String>,
     pub statuses: Vec<i64>,
     pub usages: Vec<Value>,
     /// The types of its exceptions.
@@ -72,6 +74,7 @@ impl World {
             conversation: Conversation::Idle,
             is_cancelled: false,
             is_released: false,
+            released_ranks: Vec::new(),
             statuses: Vec::new(),
             usages: Vec::new(),
             exceptions: Vec::new(),
@@ -248,6 +251,14 @@ impl World {
                     .push(answer["data"]["status"].as_i64().expect("a status"));
                 job.usages.push(answer["data"]["usage"].clone());
                 Conversation::Finished
+            }
+            (conversation, "release") if answer["data"]["final"] == false => {
+                let is_in_order =
+                    matches!(conversation, Conversation::Started | Conversation::Finished);
+                assert!(is_in_order, "{conversation:?}");
+                let ranks = answer["data"]["ranks"].as_str().expect("an idset");
+                job.released_ranks.push(ranks.to_owned());
+                conversation
             }
             (conversation, "release") => {
                 assert!(

@@ -45,6 +45,9 @@ pub struct VirtualKernel {
     pub signals: Vec<(Pid, u32)>,
     /// The resource usage of processes that end.
     pub usage: Usage,
+    /// Processes that no signal ends.
+    pub is_uninterruptible: BTreeSet<Pid>,
+    pub ignores_sigterm: BTreeSet<Pid>,
 }
 
 impl VirtualKernel {
@@ -136,6 +139,8 @@ impl Kernel for VirtualKernel {
         match signal {
             _ if !is_right => {}
             19 => process.is_stopped = true,
+            15 if self.ignores_sigterm.contains(&pid) => {}
+            9 if self.is_uninterruptible.contains(&pid) => {}
             9 | 15 => {
                 let signal = u8::try_from(signal).expect("small");
                 let core = false;
