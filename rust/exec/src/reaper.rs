@@ -50,6 +50,8 @@ pub struct Reaper {
     queue: VecDeque<Queued>,
     connections: BTreeSet<ConnectionId>,
     outgoing: Vec<Outgoing>,
+    /// Whether a message other than those of a start is to be sent.
+    is_send_urgent: bool,
     /// Records that are not in the log yet. Messages are held until the log is written.
     records: Vec<u8>,
     log_len: usize,
@@ -153,6 +155,7 @@ impl Reaper {
             queue: VecDeque::new(),
             connections: BTreeSet::new(),
             outgoing: Vec::new(),
+            is_send_urgent: false,
             records: Vec::new(),
             log_len: 0,
             compact_at: MIN_COMPACTED_BYTES,
@@ -274,6 +277,12 @@ impl Reaper {
         }
     }
 
+    /// Notes that the kernel has found no child of the reaper after the last exit. A process that a task has left has an
+    /// ancestor that is a child of the reaper, so none is left, and the next [`settle`](Self::settle) need not look.
+    pub fn note_childless(&mut self) {
+        self.is_scan_due = false;
+    }
+
     /// Handles the end of a process that [`Kernel::watch`] watches.
     pub fn note_orphan_end(&mut self, pid: Pid, time_ns: u64) {
         if let Some(task) = self.orphans.remove(&pid) {
@@ -296,11 +305,13 @@ impl Reaper {
                 Some(Queued::List(connection, id)) => {
                     let (connection, id) = (*connection, *id);
                     self.list(connection);
+                    self.is_send_urgent = true;
                     (connection, id)
                 }
             };
             self.queue.pop_front();
-            self.reply(connection, Message::Done { id, errno: 0 });
+            let done = Message::Done { id, errno: 0 };
+            self.outgoing.push(Outgoing::Reply(connection, done));
         }
     }
 
@@ -333,11 +344,23 @@ impl Reaper {
         !self.records.is_empty()
     }
 
+    /// Whether messages are to be sent at once. The others tell that tasks have started: the event loop holds them for a
+    /// moment, because the end of a short task can then travel with its start.
+    pub fn has_urgent_messages(&self) -> bool {
+        self.is_send_urgent && self.records.is_empty()
+    }
+
+    /// Whether there are messages to send.
+    pub fn has_messages(&self) -> bool {
+        !self.outgoing.is_empty() && self.records.is_empty()
+    }
+
     /// Removes and returns the messages to send, in order for each connection.
     pub fn drain(&mut self) -> Vec<(ConnectionId, Message)> {
         if !self.records.is_empty() {
             return Vec::new();
         }
+        self.is_send_urgent = false;
         let mut outbox = BTreeMap::<ConnectionId, Vec<Message>>::new();
         for outgoing in mem::take(&mut self.outgoing) {
             match outgoing {
@@ -387,6 +410,7 @@ impl Reaper {
                 let events = task_events(task, *state);
                 self.outgoing
                     .extend(events.map(|event| Outgoing::Event(connection, event)));
+                self.is_send_urgent = true;
                 continue;
             }
             job.tasks.insert(task.rank, TaskState::Queued);
@@ -783,12 +807,14 @@ impl Reaper {
 
     /// Sends an event to every service. One that says hello later requests what is known.
     fn broadcast(&mut self, event: Event) {
+        self.is_send_urgent |= !matches!(event, Event::Started { .. });
         let connections = self.connections.iter();
         let events = connections.map(|connection| Outgoing::Event(*connection, event));
         self.outgoing.extend(events);
     }
 
     fn reply(&mut self, connection: ConnectionId, message: Message) {
+        self.is_send_urgent = true;
         self.outgoing.push(Outgoing::Reply(connection, message));
     }
 }

@@ -73,6 +73,9 @@ impl World {
         loop {
             let exits = std::mem::take(&mut self.kernel.ended);
             self.reaper.reap(&exits, 2_000);
+            if self.kernel.is_childless() {
+                self.reaper.note_childless();
+            }
             self.reaper.step(&mut self.kernel);
             self.reaper.settle(&mut self.kernel);
             let drained = self.reaper.drain().into_iter();
@@ -529,4 +532,55 @@ fn a_list_has_all_tasks_that_were_requested_before_it() {
     }
     // Each task is broadcast when it starts, and listed.
     assert_eq!(started, 200);
+}
+
+#[test]
+fn only_the_messages_of_starts_may_wait() {
+    let mut world = World::new();
+    let is_urgent = |world: &mut World, request| {
+        world.reaper.handle(SERVICE, 1, request, &mut world.kernel);
+        world.reaper.step(&mut world.kernel);
+        world.reaper.settle(&mut world.kernel);
+        assert!(world.reaper.has_messages());
+        world.reaper.has_urgent_messages()
+    };
+    let start = || Request::Spawn(vec![spec(1, 0)]);
+    assert!(!is_urgent(&mut world, start()));
+    let pid = world.kernel.spawned[0].1;
+    world.kernel.end(pid, EXITED);
+    let exits = std::mem::take(&mut world.kernel.ended);
+    world.reaper.reap(&exits, 0);
+    world.reaper.settle(&mut world.kernel);
+    assert!(world.reaper.has_urgent_messages());
+    let [first, rest @ ..] = &world.turn()[..] else {
+        unreachable!("messages")
+    };
+    assert!(
+        matches!(first, Message::Events(events) if matches!(events[..], [Event::Started { .. }]))
+    );
+    assert_eq!(
+        rest.len(),
+        2,
+        "the end of the request, and the end of the job"
+    );
+    assert!(!world.reaper.has_messages());
+    // A known task is reported at once, as are a list and the end of other requests.
+    assert!(is_urgent(&mut world, start()));
+    world.turn();
+    assert!(is_urgent(&mut world, Request::List));
+    world.turn();
+    assert!(is_urgent(&mut world, Request::Forget(Vec::new())));
+}
+
+#[test]
+fn a_reaper_without_children_does_not_look_for_processes() {
+    let mut world = World::new();
+    let pid = world.start(1, 0);
+    let lists = world.kernel.lists;
+    world.kernel.end(pid, EXITED);
+    let exits = std::mem::take(&mut world.kernel.ended);
+    world.reaper.reap(&exits, 0);
+    world.reaper.note_childless();
+    assert!(world.events().contains(&empty(1)));
+    assert_eq!(world.kernel.lists, lists);
 }

@@ -649,6 +649,23 @@ fn after_a_crash_the_log_tells_which_tasks_run() {
 }
 
 #[test]
+fn recorded_start_times_are_those_of_the_kernel() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    // Enough that some starts are at the edge of a clock tick.
+    let tasks: Vec<_> = (0..300).map(|rank| task(1, rank)).collect();
+    for id in &tasks {
+        service.spawn(spec(*id, &["sleep", "1000"]));
+    }
+    let processes: Vec<_> = tasks.iter().map(|id| service.wait_for_start(*id)).collect();
+    assert!(processes.into_iter().all(runs));
+    assert_eq!(service.request(&Request::Kill(vec![JobId::new(1)])), 0);
+    service.wait_for_empty(1);
+    service.request(&Request::Forget(vec![JobId::new(1)]));
+    service.shut_down(reaper);
+}
+
+#[test]
 fn a_torn_tail_of_the_log_is_cut_off() {
     let mut reaper = Reaper::start();
     let mut service = reaper.connect();

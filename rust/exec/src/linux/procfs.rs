@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Error, ErrorKind};
 use std::os::unix::fs::FileExt;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::kernel::ProcessInfo;
 use crate::types::{BootId, Pid, ProcessId};
 
@@ -57,6 +59,21 @@ pub(super) fn current_process() -> io::Result<ProcessId> {
     let invalid = || Error::new(ErrorKind::InvalidData, "/proc/self/stat is not readable");
     let start_time = stat(pid).ok_or_else(invalid)?.start_time;
     Ok(ProcessId { pid, start_time })
+}
+
+/// The unit of start times in `/proc/PID/stat`, in nanoseconds, where the kernel's `USER_HZ` is 100.
+const TICK_NS: u64 = 10_000_000;
+
+/// The time since boot in the unit of start times, rounded as they are; `None` where the unit is another one.
+pub(super) fn ticks_since_boot() -> Option<u64> {
+    // A constant of the process, which reads no file.
+    if rustix::param::clock_ticks_per_second() != 100 {
+        return None;
+    }
+    let time = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).ok()?;
+    let nanoseconds = u64::try_from(time.tv_nsec).ok()?;
+    Some(seconds * (1_000_000_000 / TICK_NS) + nanoseconds / TICK_NS)
 }
 
 pub(super) fn boot_id() -> io::Result<BootId> {

@@ -13,6 +13,7 @@ use rustix::process::{Resource, chdir, geteuid, getpid, getrlimit, set_child_sub
 
 use super::directory::{self, Directory, IfLocked};
 use super::kernel::{LinuxKernel, WATCHED_BIT};
+use super::syscalls::Reaped;
 use super::{procfs, syscalls};
 use crate::kernel::Kernel;
 use crate::log::LogContents;
@@ -32,6 +33,8 @@ const MAX_UNSENT_BYTES: usize = 64 << 20;
 const READ_BUFFER_BYTES: usize = 64 << 10;
 /// Delay before a failed write of the log is retried.
 const LOG_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Time for which the message that a task has started is held: the end of a shorter task travels with it.
+const START_HOLD: Duration = Duration::from_millis(4);
 
 /// The settings of a reaper.
 #[derive(Debug, Clone)]
@@ -121,6 +124,7 @@ fn start(
         next_connection: FIRST_CONNECTION_TOKEN,
         idle_timeout,
         idle_since: None,
+        held_since: None,
     })
 }
 
@@ -141,6 +145,8 @@ struct EventLoop {
     next_connection: u64,
     idle_timeout: Option<Duration>,
     idle_since: Option<Instant>,
+    /// Since when messages of starts are held.
+    held_since: Option<Instant>,
 }
 
 struct Connection {
@@ -166,7 +172,9 @@ impl EventLoop {
             }
             self.reaper.step(&mut self.kernel);
             self.reaper.settle(&mut self.kernel);
-            self.send();
+            if self.is_send_due() {
+                self.send();
+            }
             let is_sent = |connection: &Connection| connection.unsent.is_empty();
             if self.reaper.is_finished()
                 && !self.reaper.has_unwritten_records()
@@ -186,6 +194,8 @@ impl EventLoop {
         }
         if self.reaper.has_queued_requests() {
             Some(Duration::ZERO)
+        } else if let Some(since) = self.held_since {
+            Some(START_HOLD.saturating_sub(since.elapsed()))
         } else if self.reaper.has_unwritten_records() {
             Some(LOG_RETRY_INTERVAL)
         } else if is_idle {
@@ -242,8 +252,18 @@ impl EventLoop {
         // Signals of one number are merged: only `wait4` shows how many children have ended.
         let mut signal = [0; size_of::<libc::signalfd_siginfo>()];
         let _ = rustix::io::read(&self.child_signal, &mut signal);
-        let exits: Vec<_> = std::iter::from_fn(|| syscalls::reap(None)).collect();
+        let mut exits = Vec::new();
+        let has_children = loop {
+            match syscalls::reap_any() {
+                Reaped::Exit(exit) => exits.push(exit),
+                Reaped::Running => break true,
+                Reaped::Childless => break false,
+            }
+        };
         self.reaper.reap(&exits, self.kernel.now_ns());
+        if !has_children {
+            self.reaper.note_childless();
+        }
     }
 
     fn accept(&mut self) {
@@ -339,7 +359,17 @@ impl EventLoop {
         }
     }
 
+    /// Whether messages are sent now: at once, unless they tell of starts only.
+    fn is_send_due(&mut self) -> bool {
+        if !self.reaper.has_messages() || self.reaper.has_urgent_messages() {
+            return true;
+        }
+        let since = *self.held_since.get_or_insert_with(Instant::now);
+        since.elapsed() >= START_HOLD
+    }
+
     fn send(&mut self) {
+        self.held_since = None;
         let mut failed = Vec::new();
         for (id, message) in self.reaper.drain() {
             if let Some(connection) = self.connections.get_mut(&id)

@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, chdir, getpid, setpgid, setrlimit, setsi
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::procfs::Stat;
+use super::procfs::{self, Stat};
 use super::syscalls::{self, ChildStack, ChildWork, StringArray};
 use crate::log::{self, STARTED_RECORD_BYTES};
 use crate::protocol::{Group, Input, Output, TaskSpec};
@@ -45,6 +45,8 @@ struct Plan<'a> {
     limits: Vec<(Resource, Rlimit)>,
     log: BorrowedFd<'a>,
     null: BorrowedFd<'a>,
+    /// When it is created, in clock ticks since boot.
+    created_at: Option<u64>,
     progress: ChildProgress,
 }
 
@@ -74,6 +76,7 @@ pub(super) fn spawn(
         limits: limits(spec, mark)?,
         log,
         null,
+        created_at: procfs::ticks_since_boot(),
         progress: ChildProgress::Created,
     };
     let failure = match syscalls::spawn(stack, &mut plan) {
@@ -86,12 +89,12 @@ pub(super) fn spawn(
         Ok(pid) => match plan.progress {
             ChildProgress::Recorded(process) => return Ok(process),
             ChildProgress::Failed(failure) => {
-                syscalls::reap(Some(pid));
+                syscalls::reap(pid);
                 failure
             }
             ChildProgress::Created => {
                 // The child was killed before it could record its start.
-                syscalls::reap(Some(pid));
+                syscalls::reap(pid);
                 SpawnFailure {
                     step: Step::Clone,
                     errno: libc::EINTR,
@@ -222,6 +225,26 @@ impl Plan<'_> {
 
     /// Writes the record of the start to the log, in one piece.
     fn record(&self) -> Result<ProcessId, Errno> {
+        let process = ProcessId {
+            pid: Pid(getpid().as_raw_nonzero().get().cast_unsigned()),
+            start_time: self.start_time()?,
+        };
+        let written = rustix::io::write(self.log, &log::started(self.spec.task, process))?;
+        if written == STARTED_RECORD_BYTES {
+            Ok(process)
+        } else {
+            Err(Errno::NOSPC)
+        }
+    }
+
+    /// The start time of this process, as in `/proc/self/stat`: the time of its creation if that is known to the tick,
+    /// else what the file says, which costs more.
+    fn start_time(&self) -> Result<u64, Errno> {
+        if self.created_at == procfs::ticks_since_boot()
+            && let Some(ticks) = self.created_at
+        {
+            return Ok(ticks);
+        }
         let stat = open(
             c"/proc/self/stat",
             OFlags::RDONLY | OFlags::CLOEXEC,
@@ -230,16 +253,7 @@ impl Plan<'_> {
         let mut line = [0; 1024];
         let length = rustix::io::read(&stat, &mut line)?;
         let stat = line.get(..length).and_then(Stat::parse).ok_or(Errno::IO)?;
-        let process = ProcessId {
-            pid: Pid(getpid().as_raw_nonzero().get().cast_unsigned()),
-            start_time: stat.start_time,
-        };
-        let written = rustix::io::write(self.log, &log::started(self.spec.task, process))?;
-        if written == STARTED_RECORD_BYTES {
-            Ok(process)
-        } else {
-            Err(Errno::NOSPC)
-        }
+        Ok(stat.start_time)
     }
 
     fn execute(&self) -> i32 {

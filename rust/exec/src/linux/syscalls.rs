@@ -204,28 +204,54 @@ pub(super) fn peer_uid(socket: impl AsFd) -> io::Result<Uid> {
     Ok(Uid::from_raw(unsafe { peer.assume_init() }.uid))
 }
 
-/// Reaps an ended child: any, or this one, for which it waits.
-pub(super) fn reap(child: Option<Pid>) -> Option<Exit> {
-    let (target, options) = match child {
-        Some(pid) => (i32::try_from(pid.0).ok()?, 0),
-        None => (-1, libc::WNOHANG),
-    };
+/// The result of a look for an ended child.
+pub(super) enum Reaped {
+    /// It has been reaped.
+    Exit(Exit),
+    /// There are children, none of which has ended.
+    Running,
+    /// There is no child.
+    Childless,
+}
+
+/// Reaps an ended child, if there is one. Children of every kind count, those of `clone` without a signal included.
+pub(super) fn reap_any() -> Reaped {
+    match wait(-1, libc::WNOHANG | libc::__WALL) {
+        Ok(Some(exit)) => Reaped::Exit(exit),
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Reaped::Childless,
+        Ok(None) | Err(_) => Reaped::Running,
+    }
+}
+
+/// Waits for the end of a child, and reaps it.
+pub(super) fn reap(child: Pid) {
+    if let Ok(pid) = i32::try_from(child.0) {
+        let _ = wait(pid, 0);
+    }
+}
+
+fn wait(target: i32, options: c_int) -> io::Result<Option<Exit>> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: both pointers refer to local variables that outlive the call.
     let pid = unsafe { libc::wait4(target, &raw mut status, options, usage.as_mut_ptr()) };
-    let pid = Pid(u32::try_from(pid).ok().filter(|pid| *pid > 0)?);
+    let Ok(pid) = u32::try_from(pid) else {
+        return Err(io::Error::last_os_error());
+    };
+    if pid == 0 {
+        return Ok(None);
+    }
     // SAFETY: all-zero bytes are a valid `rusage`, and `wait4` has written one over them.
     let usage = unsafe { usage.assume_init() };
-    Some(Exit {
-        pid,
+    Ok(Some(Exit {
+        pid: Pid(pid),
         status: wait_status(status),
         usage: Usage {
             max_rss_kib: u64::try_from(usage.ru_maxrss).unwrap_or(0),
             user_us: microseconds(usage.ru_utime),
             system_us: microseconds(usage.ru_stime),
         },
-    })
+    }))
 }
 
 fn wait_status(status: c_int) -> WaitStatus {

@@ -48,9 +48,20 @@ pub struct VirtualKernel {
     /// Processes that no signal ends.
     pub is_uninterruptible: BTreeSet<Pid>,
     pub ignores_sigterm: BTreeSet<Pid>,
+    /// How often children were listed.
+    pub lists: usize,
 }
 
 impl VirtualKernel {
+    /// Whether `wait` finds no child of the reaper.
+    pub fn is_childless(&self) -> bool {
+        self.ended.is_empty()
+            && !self
+                .processes
+                .values()
+                .any(|process| process.parent == REAPER)
+    }
+
     pub fn fork(&mut self, parent: Pid) -> Pid {
         self.last_pid += 1;
         let pid = Pid(100 + self.last_pid);
@@ -152,6 +163,7 @@ impl Kernel for VirtualKernel {
     }
 
     fn children(&mut self, parent: Option<Pid>) -> Vec<Pid> {
+        self.lists += 1;
         let parent = parent.unwrap_or(REAPER);
         let children = |kernel: &Self| {
             let is_child =
