@@ -398,7 +398,7 @@ def test_the_instance_is_killed_with_a_pending_request(start, alloc):
         for end in ends:
             assert select.select([end], [], [], PATIENCE)[0]
             os.close(end)
-    output = instance.state / "exec" / "output" / str(number) / "stdout"
+    output = instance.state / "exec" / "output" / f"{number}.stdout"
     assert "rank 0: new: status -25" in codes(output.read_text().splitlines())
     # Nothing is left of either when the instance is back.
     with start("--nodes=4", "--cores=4", "--oversubscribe") as instance:

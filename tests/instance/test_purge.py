@@ -25,7 +25,8 @@ def wait_for(client, inactive):
 
 
 def output(instance):
-    return sorted(int(path.name) for path in (instance.state / "exec" / "output").iterdir())
+    names = {path.stem for path in (instance.state / "exec" / "output").iterdir()}
+    return sorted(int(name) for name in names)
 
 
 def test_purged_jobs_and_their_output_stay_removed(start):
@@ -47,7 +48,7 @@ def test_purged_jobs_and_their_output_stay_removed(start):
             assert left == [(jobs[2],)]
         assert store.execute("SELECT count(*) FROM jobspecs").fetchone() == (1,)
     # A crash may leave output of a job that is no longer known.
-    (instance.state / "exec" / "output" / str(jobs[0])).mkdir()
+    (instance.state / "exec" / "output" / f"{jobs[0]}.stdout").touch()
     with start() as instance, Client(instance.uri) as client:
         assert client.rpc("job-manager.history.get", {"slice": "[:]"})["jobs"] == jobs[2:]
         assert client.rpc("job-manager.stats-get")["max_jobid"] == jobs[2]

@@ -18,7 +18,7 @@ from penstock.clock import SystemClock
 from penstock.errors import StartError
 from penstock.instance.pmix_server import PmixServers
 from penstock.instance.processes import Children
-from penstock.instance.retained_output import OutputDirectories
+from penstock.instance.retained_output import OutputFiles
 from penstock.instance.sockets import UnixSockets
 from penstock.instance.startup import MAX_SOCKET_PATH_BYTES
 from penstock.instance.system import System
@@ -52,7 +52,7 @@ def host_system(options: StartOptions) -> System:
         network=UnixSockets(),
         open_manager=open_manager,
         children=children,
-        output=OutputDirectories(options.exec_directory / "output"),
+        output=OutputFiles(options.exec_directory / "output"),
         pmix_servers=PmixServers(children, os.urandom),
         stop_signals=_stop_signals,
         in_thread=_in_thread,

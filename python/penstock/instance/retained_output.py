@@ -1,16 +1,18 @@
-"""The retained output of jobs on disk, in directories that the execution service makes."""
+"""The retained output of jobs on disk, in files of their tasks."""
 
 from __future__ import annotations
 
-import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+STREAMS = ("stdout", "stderr")
 
-class OutputDirectories:
-    """The `RetainedOutput` on disk: a subdirectory for each job.
+
+class OutputFiles:
+    """The `RetainedOutput` on disk: files `ID.stdout` and `ID.stderr`.
 
     Args:
         directory: where they are; it may not exist yet.
@@ -21,9 +23,12 @@ class OutputDirectories:
 
     def jobs(self) -> list[int]:
         paths = self._directory.iterdir() if self._directory.is_dir() else ()
-        return [int(path.name) for path in paths if path.name.isdecimal()]
+        names = {path.stem for path in paths if path.suffix[1:] in STREAMS}
+        return [int(name) for name in names if name.isdecimal()]
 
     def remove(self, jobs: list[int]) -> None:
         for job in jobs:
-            # Most jobs have none.
-            shutil.rmtree(self._directory / str(job), ignore_errors=True)
+            for stream in STREAMS:
+                # Redirected output has none. Another file is found at the next start.
+                with suppress(OSError):
+                    (self._directory / f"{job}.{stream}").unlink()

@@ -25,7 +25,9 @@ use super::spawn::RESOURCES;
 use super::{procfs, syscalls};
 use crate::protocol::Hello;
 use crate::service::journal::{JournalContents, JournalId};
-use crate::service::{Chunk, Effect, ReaderId, Service, Settings, Stream, Surroundings};
+use crate::service::{
+    Chunk, Effect, ReaderId, Service, Settings, Stream, Surroundings, retained_file,
+};
 use crate::types::JobId;
 use crate::{Client, Error};
 
@@ -106,6 +108,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     service.register();
     let mut event_loop = EventLoop {
         path,
+        output: options.directory.join(OUTPUT_DIRECTORY),
         log: directory.open_log().map_err(failed)?,
         log_len: 0,
         is_torn: false,
@@ -312,6 +315,8 @@ struct EventLoop {
     options: ServiceOptions,
     /// The instance's socket.
     path: PathBuf,
+    /// The directory of retained output.
+    output: PathBuf,
     directory: Directory,
     log: File,
     log_len: u64,
@@ -555,11 +560,6 @@ impl EventLoop {
                 let result = self.rewrite(&contents);
                 service.finish_write(result, now());
             }
-            Effect::CreateOutput(job) => {
-                let path = self.output_directory(job);
-                // If this fails, the task cannot open its output, which is reported.
-                let _ = create_private(&path);
-            }
             Effect::Request(id, request) => {
                 // A lost request is sent again after the next list.
                 if let Some(reaper) = &mut self.reaper
@@ -575,10 +575,11 @@ impl EventLoop {
             }
             Effect::WriteLine(path, line) => write_line(&path, &line),
             Effect::MeasureOutput(job) => {
-                let directory = self.output_directory(job);
-                let size =
-                    |name: &str| fs::metadata(directory.join(name)).map_or(0, |file| file.len());
-                service.take_output_size(job, size("stdout") + size("stderr"));
+                let size = |stream| {
+                    let path = retained_file(&self.output, job, stream);
+                    fs::metadata(path).map_or(0, |file| file.len())
+                };
+                service.take_output_size(job, Stream::ALL.into_iter().map(size).sum());
             }
             Effect::ReadOutput {
                 reader,
@@ -616,11 +617,6 @@ impl EventLoop {
 
     // --- output
 
-    fn output_directory(&self, job: JobId) -> PathBuf {
-        let output = self.options.directory.join(OUTPUT_DIRECTORY);
-        output.join(job.get().to_string())
-    }
-
     fn can_read_output(&self) -> bool {
         let unsent = self.broker.as_ref().map(|broker| broker.unsent.len());
         !self.reads.is_empty() && unsent.is_some_and(|unsent| unsent <= MAX_UNSENT_OUTPUT_BYTES)
@@ -633,7 +629,7 @@ impl EventLoop {
                 return;
             }
             if let Some((reader, job, stream, offset)) = self.reads.pop_front() {
-                let path = self.output_directory(job).join(stream.name());
+                let path = retained_file(&self.output, job, stream);
                 service.take_output_chunk(reader, read_chunk(&path, offset));
             }
         }

@@ -15,8 +15,6 @@ pub enum Effect {
     Append(Vec<u8>),
     /// Replace the journal, atomically, and report the result likewise.
     Rewrite(Vec<u8>),
-    /// Create the directory of the job's retained output.
-    CreateOutput(JobId),
     /// Send a request to the reaper, under this id.
     Request(u32, Request),
     /// Send a message to the broker.
@@ -54,7 +52,8 @@ pub enum Stream {
 }
 
 impl Stream {
-    pub(super) const ALL: [Self; 2] = [Self::Stdout, Self::Stderr];
+    /// Both streams.
+    pub const ALL: [Self; 2] = [Self::Stdout, Self::Stderr];
 
     /// The name on the wire, and of the file.
     pub fn name(self) -> &'static str {

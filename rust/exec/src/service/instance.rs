@@ -6,7 +6,7 @@ use penstock_flux::exec::HelloRequest;
 use penstock_flux::{Matchtags, topic};
 use penstock_wire::Message;
 
-use super::state::{Failure, InstanceState, Outstanding, Service, barrier};
+use super::state::{Acknowledgement, Failure, InstanceState, Outstanding, Service, barrier};
 
 impl Service {
     /// Registers the service on a new connection.
@@ -44,7 +44,7 @@ impl Service {
         self.outstanding.clear();
         self.messages.clear();
         self.released.clear();
-        self.is_acknowledgement_due = false;
+        self.acknowledgement = Acknowledgement::None;
         self.followers.clear();
         for (id, job) in &mut self.jobs {
             job.claim = None;

@@ -26,7 +26,7 @@
 //!
 //! # When a job is forgotten
 //!
-//! After the final release the service sends `job-manager.ping`. A job manager responds to it after it has committed the
+//! After the final release the service sends `job-manager.ping`, one for all releases of 100 ms. A job manager responds to it after it has committed the
 //! release, and never asks for the job again. Only then do journal and reaper forget it. Until then the job can be
 //! claimed again: its end is reported again.
 //!
@@ -88,11 +88,11 @@ use job::{Job, TaskState};
 use journal::{Intent, Record};
 use journal_writer::NextStep;
 use reapers::in_frames;
-use state::{InstanceState, Outstanding, ReaperState};
+use state::{Acknowledgement, InstanceState, Outstanding, ReaperState};
 use timers::WakeTarget;
 
 pub use effect::{Chunk, Effect, ReaderId, Stream};
-pub use plan::Surroundings;
+pub use plan::{Surroundings, retained_file};
 pub use state::{Service, Settings};
 
 impl Service {
@@ -149,7 +149,7 @@ impl Service {
                 self.sweep();
             }
             Outstanding::Acknowledgement(jobs) => {
-                self.is_acknowledgement_due = false;
+                self.acknowledgement = Acknowledgement::None;
                 self.forget(jobs);
             }
             Outstanding::Lookup(id) => self.handle_lookup(id, response),
@@ -246,6 +246,8 @@ impl Service {
                 WakeTarget::Job(id) => {
                     self.changed.insert(id);
                 }
+                // `settle` looks whether it is due.
+                WakeTarget::Acknowledgement => {}
                 WakeTarget::Followers => self.followers.poll(&mut self.effects),
             }
         }
@@ -259,7 +261,7 @@ impl Service {
                 self.progress(id, now);
             }
         }
-        self.request_acknowledgement();
+        self.request_acknowledgement(now);
         if let Some(at) = self.followers.take_poll_time(now) {
             self.timers.add_poll(at);
         }
@@ -272,8 +274,6 @@ impl Service {
         let header = || journal::header(&self.settings.surroundings.uri, self.journal);
         let jobs = &self.jobs;
         effects.extend(self.writer.begin(|| journal_of(header(), jobs)));
-        let directories = mem::take(&mut self.directories);
-        effects.extend(directories.into_iter().map(Effect::CreateOutput));
         for tasks in in_frames(mem::take(&mut self.spawns)) {
             self.last_reaper_request = self.last_reaper_request.wrapping_add(1);
             let request = Request::Spawn(tasks);

@@ -9,6 +9,7 @@ use penstock_idset::IdSet;
 use penstock_jobspec::{Jobspec, Layout, TaskPlacement};
 use penstock_rset::ResourceSet;
 
+use super::effect::Stream;
 use super::note::Note;
 use super::pmix_server::{Placement, TaskVariables};
 use super::shell_options::{ShellOptions, Warning};
@@ -50,7 +51,7 @@ pub(super) struct Plan {
     pub(super) targets: Vec<u32>,
     /// The template that standard output is redirected to.
     pub(super) redirected_to: Option<String>,
-    /// Whether the directory of retained output is needed.
+    /// Whether output is retained.
     pub(super) is_output_retained: bool,
     pub(super) warning: Option<Warning>,
     /// The placement of each task, if the tasks need a PMIx server.
@@ -276,11 +277,12 @@ struct Outputs<'a> {
     stdout: Option<String>,
     stderr: Option<String>,
     cwd: &'a Path,
-    retained: PathBuf,
+    /// The directory of retained output.
+    retained: &'a Path,
 }
 
 impl<'a> Outputs<'a> {
-    fn new(id: JobId, jobspec: &'a Jobspec, surroundings: &Surroundings) -> Self {
+    fn new(id: JobId, jobspec: &'a Jobspec, surroundings: &'a Surroundings) -> Self {
         let options = jobspec.attribute("system.shell.options.output");
         let template = |stream: &str| {
             let path = options?.get(stream)?.get("path")?.as_str()?;
@@ -300,7 +302,7 @@ impl<'a> Outputs<'a> {
             stderr: template("stderr").or_else(|| stdout.clone()),
             stdout,
             cwd: Path::new(jobspec.cwd().unwrap_or("/")),
-            retained: retained_directory(&surroundings.output, id),
+            retained: &surroundings.output,
         }
     }
 
@@ -310,8 +312,8 @@ impl<'a> Outputs<'a> {
         placement: &TaskPlacement,
         truncated: &mut BTreeSet<PathBuf>,
     ) -> Result<(Output, Output), Note> {
-        let stdout = self.path("stdout", self.stdout.as_deref(), placement)?;
-        let stderr = self.path("stderr", self.stderr.as_deref(), placement)?;
+        let stdout = self.path(Stream::Stdout, self.stdout.as_deref(), placement)?;
+        let stderr = self.path(Stream::Stderr, self.stderr.as_deref(), placement)?;
         let mut output = |path: PathBuf| {
             let name = CString::new(path.as_os_str().as_bytes())
                 .map_err(|_| format!("cannot write `{}`: zero byte", path.display()))?;
@@ -333,12 +335,12 @@ impl<'a> Outputs<'a> {
 
     fn path(
         &self,
-        stream: &str,
+        stream: Stream,
         template: Option<&str>,
         placement: &TaskPlacement,
     ) -> Result<PathBuf, Note> {
         match template {
-            None => Ok(self.retained.join(stream)),
+            None => Ok(retained_file(self.retained, self.id, stream)),
             Some(template) => Ok(self.cwd.join(self.fill_in(template, placement)?)),
         }
     }
@@ -385,7 +387,7 @@ impl<'a> Outputs<'a> {
     }
 }
 
-/// The directory of the retained output of a job.
-pub(super) fn retained_directory(output: &Path, id: JobId) -> PathBuf {
-    output.join(id.get().to_string())
+/// The file of the retained output of a job, in their directory.
+pub fn retained_file(directory: &Path, job: JobId, stream: Stream) -> PathBuf {
+    directory.join(format!("{}.{}", job.get(), stream.name()))
 }

@@ -8,8 +8,11 @@ use super::journal::Record;
 use super::journal_writer::NextStep;
 use super::output::OUTPUT_CHECK_INTERVAL_S;
 use super::start_failure::setup_note;
-use super::state::{InstanceState, Outstanding, ReaperState, Service, barrier};
+use super::state::{Acknowledgement, InstanceState, Outstanding, ReaperState, Service, barrier};
 use crate::types::JobId;
+
+/// Time between a final release and the barrier that acknowledges it, in seconds.
+const ACKNOWLEDGEMENT_INTERVAL_S: f64 = 0.1;
 
 impl Service {
     /// Reports the start and the end of a job's tasks, and ends the job where that is due.
@@ -111,15 +114,23 @@ impl Service {
         }
     }
 
-    /// Sends a barrier after the final releases of jobs, unless one is outstanding.
-    pub(super) fn request_acknowledgement(&mut self) {
-        if !self.released.is_empty()
-            && !self.is_acknowledgement_due
-            && self.instance == InstanceState::Synchronized
-        {
-            self.is_acknowledgement_due = true;
-            let jobs = mem::take(&mut self.released);
-            self.send(barrier(), Outstanding::Acknowledgement(jobs));
+    /// Sends a barrier after the final releases of jobs: one for all jobs that are released in an interval.
+    pub(super) fn request_acknowledgement(&mut self, now: f64) {
+        if self.released.is_empty() || self.instance != InstanceState::Synchronized {
+            return;
+        }
+        match self.acknowledgement {
+            Acknowledgement::None => {
+                let at = now + ACKNOWLEDGEMENT_INTERVAL_S;
+                self.acknowledgement = Acknowledgement::Scheduled(at);
+                self.timers.add_acknowledgement(at);
+            }
+            Acknowledgement::Scheduled(at) if now >= at => {
+                self.acknowledgement = Acknowledgement::Outstanding;
+                let jobs = mem::take(&mut self.released);
+                self.send(barrier(), Outstanding::Acknowledgement(jobs));
+            }
+            Acknowledgement::Scheduled(_) | Acknowledgement::Outstanding => {}
         }
     }
 

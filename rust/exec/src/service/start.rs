@@ -199,9 +199,6 @@ impl Service {
             self.writer.add(Record::Forgotten(id), NextStep::None);
             return;
         };
-        if plan.is_output_retained {
-            self.directories.push(id);
-        }
         let shrunk = job.claim.as_ref().map(|claim| &claim.shrunk);
         let is_shrunk = |target| shrunk.is_some_and(|shrunk| shrunk.contains(target));
         for ((rank, spec), target) in (0..).zip(&plan.specs).zip(&plan.targets) {
@@ -253,9 +250,6 @@ impl Service {
         let Some(plan) = job.plan.as_ref().filter(|_| is_synchronized) else {
             return false;
         };
-        if plan.is_output_retained {
-            self.directories.push(id);
-        }
         let is_fresh = job
             .tasks
             .values()

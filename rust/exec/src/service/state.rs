@@ -73,6 +73,15 @@ pub(super) enum Outstanding {
     PmixServer(JobId),
 }
 
+/// The progress of the barrier after final releases.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Acknowledgement {
+    None,
+    /// It is requested at this time.
+    Scheduled(f64),
+    Outstanding,
+}
+
 /// The state machine of a service.
 #[derive(Debug)]
 pub struct Service {
@@ -90,7 +99,7 @@ pub struct Service {
     pub(super) followers: Followers,
     /// Released jobs whose release is not acknowledged, and for which no barrier has been sent.
     pub(super) released: Vec<JobId>,
-    pub(super) is_acknowledgement_due: bool,
+    pub(super) acknowledgement: Acknowledgement,
     pub(super) writer: JournalWriter,
     /// Tasks to request from the reaper: the journal has a record of their jobs.
     pub(super) spawns: Vec<TaskSpec>,
@@ -98,7 +107,6 @@ pub struct Service {
     pub(super) forgotten: Vec<JobId>,
     /// The jobs of outstanding forget requests.
     pub(super) forgetting: BTreeMap<u32, Vec<JobId>>,
-    pub(super) directories: Vec<JobId>,
     pub(super) messages: Vec<Message>,
     pub(super) effects: Vec<Effect>,
     pub(super) failure: Option<Failure>,
@@ -142,12 +150,11 @@ impl Service {
             changed: BTreeSet::new(),
             followers: Followers::default(),
             released: Vec::new(),
-            is_acknowledgement_due: false,
+            acknowledgement: Acknowledgement::None,
             writer: JournalWriter::new(),
             spawns: Vec::new(),
             forgotten: Vec::new(),
             forgetting: BTreeMap::new(),
-            directories: Vec::new(),
             messages: Vec::new(),
             effects: Vec::new(),
             failure: None,

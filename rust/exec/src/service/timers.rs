@@ -8,6 +8,7 @@ use crate::types::JobId;
 /// The part of the service that a timer wakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WakeTarget {
+    Acknowledgement,
     Followers,
     Job(JobId),
 }
@@ -45,6 +46,11 @@ impl Timers {
     /// Wakes the followers of output at a time.
     pub(super) fn add_poll(&mut self, at: f64) {
         self.0.push(Reverse(Timer(at, WakeTarget::Followers)));
+    }
+
+    /// Wakes the service at the time of a barrier.
+    pub(super) fn add_acknowledgement(&mut self, at: f64) {
+        self.0.push(Reverse(Timer(at, WakeTarget::Acknowledgement)));
     }
 
     /// The time of the next timer.

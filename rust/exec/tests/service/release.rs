@@ -62,9 +62,12 @@ fn a_job_that_the_reaper_cannot_forget_is_killed_and_forgotten() {
     let mut world = World::with_running_job();
     world.end_process(0, exited(0));
     while world.to_reaper.is_empty() {
-        assert!(
-            world.deliver_from_reaper() || world.deliver_to_manager() || world.deliver_to_service()
-        );
+        if !(world.deliver_from_reaper()
+            || world.deliver_to_manager()
+            || world.deliver_to_service())
+        {
+            world.await_barrier();
+        }
     }
     let jobs = vec![JobId::new(1)];
     let (to, id, request) = world.to_reaper.pop_front().expect("one");
@@ -84,4 +87,33 @@ fn a_job_that_the_reaper_cannot_forget_is_killed_and_forgotten() {
     world.deliver_from_reaper();
     let (_, _, request) = world.to_reaper.pop_front().expect("one");
     assert_eq!(request, Request::Forget(jobs));
+}
+
+#[test]
+fn one_barrier_acknowledges_all_jobs_of_an_interval() {
+    let mut world = World::new();
+    for id in 1..=3 {
+        submit(&mut world, id, 1);
+    }
+    world.run();
+    let release = |world: &mut World| {
+        world.end_process(0, exited(0));
+        while world.deliver_from_reaper() || world.deliver_to_service() {}
+    };
+    let barriers = |world: &World| {
+        let messages = world.to_manager.iter();
+        let barriers = messages.filter(|message| message.topic() == "job-manager.ping");
+        barriers.count()
+    };
+    release(&mut world);
+    world.advance(0.05);
+    release(&mut world);
+    assert_eq!(barriers(&world), 0);
+    world.advance(0.06);
+    assert_eq!(barriers(&world), 1);
+    release(&mut world);
+    world.advance(1.0);
+    assert_eq!(barriers(&world), 1, "one is outstanding");
+    world.run();
+    assert_eq!(world.service().jobs(), 0);
 }

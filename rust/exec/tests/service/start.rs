@@ -73,7 +73,7 @@ fn a_task_that_cannot_be_set_up_fails_the_job() {
         (
             Step::Stdout,
             13,
-            "cannot write `/state/output/1/stdout`: Permission denied",
+            "cannot write `/state/output/1.stdout`: Permission denied",
         ),
         (
             Step::Limit,
@@ -229,7 +229,7 @@ fn tasks_have_the_environment_output_and_cores_of_their_job() {
     assert_eq!(first.cpus, [0]);
     assert_eq!(second.cpus, [1]);
     assert_eq!(first.directory.as_c_str(), c"/work");
-    let retained = |name: &str| CString::new(format!("/state/output/1/{name}")).expect("text");
+    let retained = |name: &str| CString::new(format!("/state/output/1.{name}")).expect("text");
     assert_eq!(first.stdout, Output::Truncate(retained("stdout")));
     assert_eq!(first.stderr, Output::Truncate(retained("stderr")));
     assert_eq!(second.stdout, Output::Append(retained("stdout")));

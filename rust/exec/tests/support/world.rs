@@ -24,6 +24,8 @@ pub const URI: &str = "local:///run/penstock.sock";
 /// `RLIMIT_CPU` and `RLIMIT_NOFILE` in Linux.
 pub const CPU: u32 = 0;
 pub const NOFILE: u32 = 7;
+/// The longest time until the service sends a barrier after a release, in seconds.
+pub const BARRIER_INTERVAL_S: f64 = 0.101;
 /// Longer than every timeout of the service, in seconds.
 pub const BEYOND_ALL_TIMEOUTS_S: f64 = 60.0;
 
@@ -351,7 +353,7 @@ impl World {
             }
             Effect::WriteLine(_, line) => self.lines.push(line),
             Effect::Log(text) => self.logged.push(text),
-            Effect::CreateOutput(_) | Effect::MeasureOutput(_) => {}
+            Effect::MeasureOutput(_) => {}
             Effect::ReadOutput {
                 reader,
                 job,
@@ -426,6 +428,26 @@ impl World {
         true
     }
 
+    /// Delivers a message. Returns whether there was one.
+    pub fn deliver_one(&mut self) -> bool {
+        self.deliver_to_service()
+            || self.deliver_to_manager()
+            || self.deliver_to_reaper()
+            || self.deliver_from_reaper()
+    }
+
+    /// Advances the clock to the next barrier, if a released job is not forgotten.
+    pub fn await_barrier(&mut self) {
+        let Some(service) = &self.service else {
+            return;
+        };
+        let open = self.jobs.values().filter(|job| !job.is_released).count();
+        let next = self.now + BARRIER_INTERVAL_S;
+        if service.jobs() > open && service.deadline().is_some_and(|at| at <= next) {
+            self.advance(BARRIER_INTERVAL_S);
+        }
+    }
+
     pub fn turn_reaper(&mut self) {
         let Some(reaper) = &mut self.reaper else {
             return;
@@ -433,6 +455,9 @@ impl World {
         loop {
             let exits = std::mem::take(&mut self.kernel.ended);
             reaper.reap(&exits, 0);
+            if self.kernel.is_childless() {
+                reaper.note_childless();
+            }
             let watched = self.kernel.watched.iter().copied();
             let ended = watched.filter(|pid| !self.kernel.processes.contains_key(pid));
             for pid in ended.collect::<Vec<_>>() {
@@ -490,11 +515,13 @@ impl World {
         if self.service.is_some() && self.reaper.is_none() {
             self.connect_reaper();
         }
-        while self.deliver_to_service()
-            || self.deliver_to_manager()
-            || self.deliver_to_reaper()
-            || self.deliver_from_reaper()
-        {}
+        loop {
+            while self.deliver_one() {}
+            self.await_barrier();
+            if !self.deliver_one() {
+                break;
+            }
+        }
     }
 
     /// Brings everything up again.
