@@ -67,7 +67,7 @@ impl Service {
                 "exec",
                 format!(
                     "more than {limit} bytes of output: send it to a file with `--output`, or raise \
-                     the execution service's `--output-limit`"
+                     `penstock.exec.output-limit` (of `penstock exec`: `--output-limit`)"
                 ),
             );
             self.changed.insert(id);
