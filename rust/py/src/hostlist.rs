@@ -12,7 +12,7 @@ use pyo3::types::{PyList, PySlice, PyString, PyTuple, PyType};
 
 use crate::errors::{HostlistError, raised};
 use crate::idset::PyIdSet;
-use crate::shared::{self, Stride, check_parts, detached, position};
+use crate::shared::{self, Stride, check_parts, detach_if, position};
 
 mod iterator;
 mod lenient;
@@ -37,7 +37,7 @@ impl Hostlist {
 
     fn text(&self, py: Python<'_>) -> String {
         let list = self.snapshot();
-        detached(py, list.len() > MIN_DETACHED_SIZE, || list.to_string())
+        detach_if(py, list.len() > MIN_DETACHED_SIZE, || list.to_string())
     }
 
     /// The result of an operation with the other operand on the right.
@@ -79,7 +79,7 @@ impl Hostlist {
         change: impl FnOnce(&mut hostlist::Hostlist) -> Result<R, hostlist::Error> + Send,
     ) -> PyResult<R> {
         let long = self.len() > MIN_DETACHED_SIZE;
-        let changed = detached(py, long, || self.0.change(change));
+        let changed = detach_if(py, long, || self.0.change(change));
         changed.map_err(raised)
     }
 
@@ -107,7 +107,7 @@ impl Hostlist {
                 "hostlist too long: expected a slice of at most {MAX_UNFOLDED_HOSTS} hosts that are not neighbours"
             )));
         }
-        let picked = detached(py, stride.count > MIN_DETACHED_SIZE, || {
+        let picked = detach_if(py, stride.count > MIN_DETACHED_SIZE, || {
             if stride.is_descending() {
                 list.select(range.step_by(step).rev())
             } else {
@@ -235,7 +235,7 @@ impl Hostlist {
             return Ok(py.NotImplemented());
         };
         let (left, right) = (self.snapshot(), other.get().snapshot());
-        let equal = || detached(py, left.len() > MIN_DETACHED_SIZE, || left == right);
+        let equal = || detach_if(py, left.len() > MIN_DETACHED_SIZE, || left == right);
         let result = match op {
             CompareOp::Eq => equal(),
             CompareOp::Ne => !equal(),
@@ -578,7 +578,7 @@ impl Hostlist {
             return self.text(py);
         }
         let list = self.snapshot();
-        detached(py, list.len() > MIN_DETACHED_SIZE, || list.fold_nd())
+        detach_if(py, list.len() > MIN_DETACHED_SIZE, || list.fold_nd())
     }
 }
 

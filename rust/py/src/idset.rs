@@ -19,7 +19,7 @@ mod operation;
 mod reading;
 
 pub(crate) use classes::{Ids, PyFrozenIdSet, PyIdSet};
-use operand::{Numbers, constructed, required, valid_id};
+use operand::{Numbers, construct, construct_lenient, required, valid_id};
 use operation::{
     MAX_ATTACHED_BYTES, apply, bracketed_text, compared, operate, operate_all, sliced, text,
 };
@@ -71,7 +71,11 @@ impl PyIdSet {
     #[new]
     #[pyo3(signature = (ids = None, /, *, lenient = false))]
     fn py_new(ids: Option<&Bound<'_, PyAny>>, lenient: bool) -> PyResult<Self> {
-        constructed(ids, lenient).map(Self::new)
+        match ids {
+            Some(ids) if lenient => construct_lenient(ids).map(Self::new),
+            Some(ids) => construct(ids).map(Self::new),
+            None => Ok(Self::new(IdSet::new())),
+        }
     }
 
     fn __ior__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -228,7 +232,7 @@ impl PyIdSet {
     ///     IdsetError: Some of them are free already; nothing has changed.
     #[pyo3(signature = (ids, /))]
     fn release(&self, ids: &Bound<'_, PyAny>) -> PyResult<()> {
-        let given = constructed(Some(ids), false)?;
+        let given = construct(ids)?;
         let twice = self.0.with(ids.py(), |set| {
             let twice = set.intersection(&given);
             if twice.is_empty() {

@@ -20,14 +20,16 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use self::convert::{extract, hosts, ids, object, parsed, problems, raise_all};
+use self::convert::{
+    extract, hosts, ids, object, parsed, problems, problems_with_graph, raise_all,
+};
 use self::nodes::{NodeIterator, make_node};
 use self::set::MIN_DETACHED_SIZE;
 pub(crate) use self::set::PyResourceSet;
 use crate::errors::{NotFoundError, ResourceSetError, raised};
 use crate::hostlist::Hostlist as PyHostlist;
 use crate::idset::PyIdSet;
-use crate::shared::detached;
+use crate::shared::detach_if;
 
 /// Characters of the summary that `repr` shows.
 const MAX_REPR_CHARACTERS: usize = 200;
@@ -100,7 +102,11 @@ impl PyResourceSet {
     #[staticmethod]
     #[pyo3(signature = (source, /, *, jgf = false))]
     fn verify(source: &Bound<'_, PyAny>, jgf: bool) -> PyResult<Vec<String>> {
-        problems(source, jgf)
+        if jgf {
+            problems_with_graph(source)
+        } else {
+            problems(source)
+        }
     }
 
     /// Checks the resource graph in `scheduling` (JSON Graph Format, RFC 20); no other method reads it.
@@ -114,7 +120,7 @@ impl PyResourceSet {
     ///         `scheduling.graph.nodes[3].metadata.size`; the notes of the exception name the others.
     fn validate_scheduling(&self, py: Python<'_>) -> PyResult<()> {
         let set = self.snapshot();
-        let problems = detached(py, true, || set.graph_problems());
+        let problems = py.detach(|| set.graph_problems());
         raise_all(py, &problems)
     }
 
@@ -339,7 +345,7 @@ impl PyResourceSet {
     /// set are 0.0.
     fn to_json(&self, py: Python<'_>) -> String {
         let set = self.snapshot();
-        detached(py, set.nnodes() > MIN_DETACHED_SIZE, || set.to_json())
+        detach_if(py, set.nnodes() > MIN_DETACHED_SIZE, || set.to_json())
     }
 
     /// Writes R as `to_json` does, under the name of the method in flux.
@@ -389,7 +395,7 @@ impl PyResourceSet {
             return Ok(py.NotImplemented().into_bound(py));
         };
         let (left, right) = (self.snapshot(), other.get().snapshot());
-        let equal = || detached(py, left.nnodes() > MIN_DETACHED_SIZE, || left == right);
+        let equal = || detach_if(py, left.nnodes() > MIN_DETACHED_SIZE, || left == right);
         let answer = match op {
             CompareOp::Eq => equal(),
             CompareOp::Ne => !equal(),

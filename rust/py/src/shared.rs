@@ -58,9 +58,13 @@ impl<T: Clone> Shared<T> {
     }
 }
 
-/// Runs work, without the GIL if it is long.
-pub(crate) fn detached<R: Send>(py: Python<'_>, long: bool, work: impl FnOnce() -> R + Send) -> R {
-    if long { py.detach(work) } else { work() }
+/// Runs work, without the GIL if `is_long`: less work is faster with it.
+pub(crate) fn detach_if<R: Send>(
+    py: Python<'_>,
+    is_long: bool,
+    work: impl FnOnce() -> R + Send,
+) -> R {
+    if is_long { py.detach(work) } else { work() }
 }
 
 /// The name of an object's type, for messages.

@@ -63,18 +63,29 @@ fn between(kept: &[Option<u32>]) -> Option<Vec<u32>> {
 /// Priorities that fall along an order of so many jobs, as far apart as they can be.
 fn apart(count: usize) -> Vec<u32> {
     let step = MAX_ORDER_PRIORITY / u32::try_from(count).unwrap_or(MAX_ORDER_PRIORITY).max(1);
-    let places = 0..u32::try_from(count).unwrap_or(MAX_ORDER_PRIORITY);
-    places
-        .map(|place| MAX_ORDER_PRIORITY - place * step.max(1))
+    let positions = 0..u32::try_from(count).unwrap_or(MAX_ORDER_PRIORITY);
+    positions
+        .map(|position| MAX_ORDER_PRIORITY - position * step.max(1))
         .collect()
 }
 
 impl CoreState {
-    /// Orders all queues by priority, or by their own orders.
-    fn order_by_priority(&mut self, by_priority: bool) {
-        if std::mem::replace(&mut self.by_priority, by_priority) == by_priority {
-            return;
+    /// Orders all queues by priority.
+    fn order_by_priority(&mut self) {
+        if !std::mem::replace(&mut self.by_priority, true) {
+            self.apply_orders();
         }
+    }
+
+    /// Orders all queues by their own orders again.
+    fn restore_orders(&mut self) {
+        if std::mem::take(&mut self.by_priority) {
+            self.apply_orders();
+        }
+    }
+
+    /// Gives the engine the order of each queue that has an order of its own.
+    fn apply_orders(&mut self) {
         for (name, options) in &self.queues {
             if options.order != Order::Priority {
                 let effective = self.effective(options);
@@ -109,7 +120,7 @@ impl CoreState {
 
     /// Puts jobs of the queue in this order, and all others behind, held.
     fn arrange(&mut self, order: &[JobId], others: &[JobId]) -> PyResult<()> {
-        self.order_by_priority(true);
+        self.order_by_priority();
         let mut kept = Vec::with_capacity(order.len());
         for id in order.iter().chain(others) {
             let Some(priority) = self.engine.priority(*id) else {
@@ -208,7 +219,7 @@ impl EngineCore {
         let mut state = self.lock()?;
         let changes: Vec<_> = state.arranged.drain().collect();
         state.engine.prioritize(&changes);
-        state.order_by_priority(false);
+        state.restore_orders();
         Ok(())
     }
 }

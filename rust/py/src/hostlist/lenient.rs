@@ -6,14 +6,14 @@ use pyo3::types::PyString;
 use super::list::{Hostlist, MIN_DETACHED_SIZE};
 use super::operand::{required, text};
 use crate::errors::{raised, warn_mended};
-use crate::shared::detached;
+use crate::shared::detach_if;
 
 /// Parses a text leniently; returns the list and the corrections.
 pub(super) fn read(text: &Bound<'_, PyString>) -> PyResult<(hostlist::Hostlist, Vec<String>)> {
     let py = text.py();
     let text = text.to_string_lossy();
     let long = text.len() > MIN_DETACHED_SIZE;
-    let read = detached(py, long, || hostlist::Hostlist::parse_lenient(&text));
+    let read = detach_if(py, long, || hostlist::Hostlist::parse_lenient(&text));
     let (list, mended) = read.map_err(raised)?;
     Ok((list, mended.iter().map(ToString::to_string).collect()))
 }

@@ -8,7 +8,7 @@ use pyo3::types::{PyList, PyString};
 
 use super::list::{Hostlist, MIN_DETACHED_SIZE};
 use crate::errors::raised;
-use crate::shared::{detached, type_name};
+use crate::shared::{detach_if, type_name};
 
 /// The object as a string: a name or a text.
 pub(super) fn text<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyString>> {
@@ -118,7 +118,7 @@ pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<Arc<hostlist:
     }
     let list = if let Ok(text) = other.cast::<PyString>() {
         let text = text.to_string_lossy();
-        let read = detached(py, text.len() > MIN_DETACHED_SIZE, || text.parse());
+        let read = detach_if(py, text.len() > MIN_DETACHED_SIZE, || text.parse());
         read.map_err(raised)?
     } else if let Ok(list) = other.cast_exact::<PyList>() {
         Hosts::read(list.iter().map(Ok))?

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::list::MIN_DETACHED_SIZE;
 use crate::errors::raised;
-use crate::shared::detached;
+use crate::shared::detach_if;
 
 pub(super) type Operation = fn(&Hostlist, &Hostlist) -> Result<Hostlist, Error>;
 
@@ -25,7 +25,7 @@ pub(super) fn apply(
     right: &Hostlist,
 ) -> PyResult<Hostlist> {
     let long = left.len().max(right.len()) > MIN_DETACHED_SIZE;
-    detached(py, long, || operation(left, right)).map_err(raised)
+    detach_if(py, long, || operation(left, right)).map_err(raised)
 }
 
 /// A list that is put together from parts of another one and others.

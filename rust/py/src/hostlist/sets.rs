@@ -7,7 +7,7 @@ use pyo3::types::PyTuple;
 use super::list::{Hostlist, MIN_DETACHED_SIZE};
 use super::operand::required;
 use super::operations::{DIFFERENCE, INTERSECTION, apply};
-use crate::shared::detached;
+use crate::shared::detach_if;
 
 #[pymethods]
 impl Hostlist {
@@ -105,7 +105,9 @@ impl Hostlist {
     fn has_intersection(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         let (left, right) = (self.snapshot(), required(other)?);
         let long = left.len().max(right.len()) > MIN_DETACHED_SIZE;
-        Ok(detached(other.py(), long, || left.has_intersection(&right)))
+        Ok(detach_if(other.py(), long, || {
+            left.has_intersection(&right)
+        }))
     }
 
     /// Return whether no host is in both lists.
@@ -125,7 +127,7 @@ impl Hostlist {
     fn issubset(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         let (left, right) = (self.snapshot(), required(other)?);
         let long = left.len().max(right.len()) > MIN_DETACHED_SIZE;
-        Ok(detached(other.py(), long, || left.is_subset(&right)))
+        Ok(detach_if(other.py(), long, || left.is_subset(&right)))
     }
 
     /// Return whether every host of the other list is in this one, however often in either.
@@ -136,6 +138,6 @@ impl Hostlist {
     fn issuperset(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         let (left, right) = (self.snapshot(), required(other)?);
         let long = left.len().max(right.len()) > MIN_DETACHED_SIZE;
-        Ok(detached(other.py(), long, || right.is_subset(&left)))
+        Ok(detach_if(other.py(), long, || right.is_subset(&left)))
     }
 }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyRange, PySlice, PyString, PyTuple, PyType};
 
 use super::classes::{Ids, PyFrozenIdSet};
-use super::operand::{self, constructed, required, valid_id};
+use super::operand::{self, construct, construct_lenient, required, valid_id};
 use super::operation::{apply, bracketed_text, compared, operate, operate_all, sliced, text};
 use super::reading::reading_methods;
 use super::{buffer, iterator};
@@ -36,7 +36,11 @@ impl PyFrozenIdSet {
     #[new]
     #[pyo3(signature = (ids = None, /, *, lenient = false))]
     fn py_new(ids: Option<&Bound<'_, PyAny>>, lenient: bool) -> PyResult<Self> {
-        constructed(ids, lenient).map(Self::of)
+        match ids {
+            Some(ids) if lenient => construct_lenient(ids).map(Self::of),
+            Some(ids) => construct(ids).map(Self::of),
+            None => Ok(Self::of(IdSet::new())),
+        }
     }
 
     /// Counts through all ids, once.

@@ -11,12 +11,19 @@ const MAX_CHUNK_IDS: usize = 1024;
 /// A run of at least this many ids is yielded as a `range`.
 const MIN_RUN_IDS: u32 = 64;
 
+/// The order in which ids are yielded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Ascending,
+    Descending,
+}
+
 /// Iterator over the ids of a snapshot: lists of ids, and ranges for long runs.
 #[pyclass(module = "penstock.idset", name = "IDsetChunks")]
 #[derive(Debug)]
 pub(super) struct Chunks {
     set: IdSet,
-    reverse: bool,
+    direction: Direction,
     /// The remaining ids lie in this range; `None` at the end.
     left: Option<(u32, u32)>,
     size: usize,
@@ -35,12 +42,9 @@ impl Chunks {
         let set = self.set.clone();
         let mut ids = Vec::with_capacity(self.size);
         let mut ranges = set.ranges_within(lo..=hi);
-        let mut turn = || {
-            if self.reverse {
-                ranges.next_back()
-            } else {
-                ranges.next()
-            }
+        let mut turn = || match self.direction {
+            Direction::Ascending => ranges.next(),
+            Direction::Descending => ranges.next_back(),
         };
         let mut end = None;
         while ids.len() < self.size {
@@ -51,17 +55,11 @@ impl Chunks {
             if last - first >= MIN_RUN_IDS {
                 // It comes as a range of its own, next time if there is something before it.
                 if ids.is_empty() {
-                    self.left = rest(
-                        (lo, hi),
-                        self.reverse,
-                        if self.reverse { first } else { last },
-                    );
-                    let (first, last) = (i64::from(first), i64::from(last));
-                    let (from, to, step) = if self.reverse {
-                        (last, first - 1, -1)
-                    } else {
-                        (first, last + 1, 1)
+                    let (from, to, step, end) = match self.direction {
+                        Direction::Ascending => (i64::from(first), i64::from(last) + 1, 1, last),
+                        Direction::Descending => (i64::from(last), i64::from(first) - 1, -1, first),
                     };
+                    self.left = rest((lo, hi), self.direction, end);
                     let range = PyRange::new_with_step(
                         py,
                         isize::try_from(from)?,
@@ -72,15 +70,18 @@ impl Chunks {
                 }
                 break;
             }
-            if self.reverse {
-                ids.extend((first..=last).rev());
-                end = Some(first);
-            } else {
-                ids.extend(first..=last);
-                end = Some(last);
+            match self.direction {
+                Direction::Ascending => {
+                    ids.extend(first..=last);
+                    end = Some(last);
+                }
+                Direction::Descending => {
+                    ids.extend((first..=last).rev());
+                    end = Some(first);
+                }
             }
         }
-        self.left = end.and_then(|end| rest((lo, hi), self.reverse, end));
+        self.left = end.and_then(|end| rest((lo, hi), self.direction, end));
         self.size = (self.size * 2).min(MAX_CHUNK_IDS);
         if ids.is_empty() {
             return Ok(None);
@@ -90,16 +91,15 @@ impl Chunks {
 }
 
 /// The part of a range that follows an id, in the direction of the iteration.
-fn rest((lo, hi): (u32, u32), reverse: bool, end: u32) -> Option<(u32, u32)> {
-    let left = if reverse {
-        (lo, end.checked_sub(1)?)
-    } else {
-        (end.checked_add(1)?, hi)
+fn rest((lo, hi): (u32, u32), direction: Direction, end: u32) -> Option<(u32, u32)> {
+    let left = match direction {
+        Direction::Ascending => (end.checked_add(1)?, hi),
+        Direction::Descending => (lo, end.checked_sub(1)?),
     };
     (left.0 <= left.1).then_some(left)
 }
 
-fn chained(py: Python<'_>, set: IdSet, reverse: bool) -> PyResult<Bound<'_, PyAny>> {
+fn chained(py: Python<'_>, set: IdSet, direction: Direction) -> PyResult<Bound<'_, PyAny>> {
     static CHAIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let from_iterable = CHAIN.get_or_try_init(py, || {
         let chain = py.import("itertools")?.getattr("chain")?;
@@ -107,7 +107,7 @@ fn chained(py: Python<'_>, set: IdSet, reverse: bool) -> PyResult<Bound<'_, PyAn
     })?;
     let chunks = Chunks {
         set,
-        reverse,
+        direction,
         left: Some((0, IdSet::MAX_ID)),
         size: FIRST_CHUNK_IDS,
     };
@@ -116,10 +116,10 @@ fn chained(py: Python<'_>, set: IdSet, reverse: bool) -> PyResult<Bound<'_, PyAn
 
 /// Iterates over the ids as they are now, in ascending order.
 pub(super) fn forwards(py: Python<'_>, set: IdSet) -> PyResult<Bound<'_, PyAny>> {
-    chained(py, set, false)
+    chained(py, set, Direction::Ascending)
 }
 
 /// Iterates over the ids as they are now, in descending order.
 pub(super) fn backwards(py: Python<'_>, set: IdSet) -> PyResult<Bound<'_, PyAny>> {
-    chained(py, set, true)
+    chained(py, set, Direction::Descending)
 }

@@ -8,13 +8,13 @@ use pyo3::types::{PyByteArray, PyBytes, PyFrozenSet, PyInt, PyRange, PySet, PySt
 use super::buffer;
 use super::classes::{Ids as _, MAX_ATTACHED_TEXT_BYTES, PyFrozenIdSet, PyIdSet, invalid};
 use crate::errors::{raised, warn_mended};
-use crate::shared::{detached, type_name};
+use crate::shared::{detach_if, type_name};
 
 fn parse(text: &Bound<'_, PyString>) -> PyResult<IdSet> {
     let py = text.py();
     // A lone surrogate is shown by its replacement character, and rejected like any other.
     let text = text.to_string_lossy();
-    let parsed = detached(py, text.len() > MAX_ATTACHED_TEXT_BYTES, || {
+    let parsed = detach_if(py, text.len() > MAX_ATTACHED_TEXT_BYTES, || {
         text.parse::<IdSet>()
     });
     parsed.map_err(raised)
@@ -24,23 +24,26 @@ fn parse(text: &Bound<'_, PyString>) -> PyResult<IdSet> {
 pub(super) fn parse_lenient(text: &Bound<'_, PyString>) -> PyResult<(IdSet, Vec<String>)> {
     let py = text.py();
     let text = text.to_string_lossy();
-    let parsed = detached(py, text.len() > MAX_ATTACHED_TEXT_BYTES, || {
+    let parsed = detach_if(py, text.len() > MAX_ATTACHED_TEXT_BYTES, || {
         IdSet::parse_lenient(&text)
     });
     let (set, mended) = parsed.map_err(raised)?;
     Ok((set, mended.iter().map(ToString::to_string).collect()))
 }
 
-/// Builds the set of a constructor from its arguments.
-pub(super) fn constructed(ids: Option<&Bound<'_, PyAny>>, lenient: bool) -> PyResult<IdSet> {
-    let Some(ids) = ids else {
-        return Ok(IdSet::new());
+/// Builds a set from the argument of a constructor. A text that does not quite follow RFC 22 is
+/// corrected, with a warning.
+pub(super) fn construct_lenient(ids: &Bound<'_, PyAny>) -> PyResult<IdSet> {
+    let Ok(text) = ids.cast::<PyString>() else {
+        return construct(ids);
     };
-    if lenient && let Ok(text) = ids.cast::<PyString>() {
-        let (set, mended) = parse_lenient(text)?;
-        warn_mended(text, &mended)?;
-        return Ok(set);
-    }
+    let (set, mended) = parse_lenient(text)?;
+    warn_mended(text, &mended)?;
+    Ok(set)
+}
+
+/// Builds a set from the argument of a constructor.
+pub(super) fn construct(ids: &Bound<'_, PyAny>) -> PyResult<IdSet> {
     if ids.is_instance_of::<PyInt>() {
         let id = valid_id(ids)?;
         return Ok(IdSet::with_range(id..=id));

@@ -8,7 +8,7 @@ use pyo3::types::{PySlice, PyTuple};
 
 use super::classes::{Ids, MAX_ATTACHED_TEXT_BYTES};
 use super::operand::{operand, required, set_of_ids};
-use crate::shared::{Stride, detached};
+use crate::shared::{Stride, detach_if};
 
 /// Operations on sets of more bytes release the GIL.
 pub(super) const MAX_ATTACHED_BYTES: usize = 512 * 1024;
@@ -23,7 +23,7 @@ fn is_long(left: &IdSet, right: &IdSet) -> bool {
 }
 
 pub(super) fn apply(py: Python<'_>, operation: Operation, left: &IdSet, right: &IdSet) -> IdSet {
-    detached(py, is_long(left, right), || operation(left, right))
+    detach_if(py, is_long(left, right), || operation(left, right))
 }
 
 pub(super) fn operate<C>(
@@ -86,19 +86,23 @@ fn written(py: Python<'_>, set: &IdSet, write: fn(&IdSet) -> String) -> PyResult
 pub(super) fn sliced(py: Python<'_>, set: &IdSet, slice: &Bound<'_, PySlice>) -> PyResult<IdSet> {
     let stride = Stride::new(slice, usize::try_from(set.len())?)?;
     let (range, step) = stride.ascending();
-    Ok(detached(py, stride.count > MAX_ATTACHED_TEXT_BYTES, || {
-        let part = set.slice(range.start as u64..range.end as u64);
-        if step == 1 {
-            part
-        } else if step > MIN_LOOKUP_STEP {
-            let positions = (0..part.len()).step_by(step);
-            positions
-                .filter_map(|position| part.nth(position))
-                .collect()
-        } else {
-            part.iter().step_by(step).collect()
-        }
-    }))
+    Ok(detach_if(
+        py,
+        stride.count > MAX_ATTACHED_TEXT_BYTES,
+        || {
+            let part = set.slice(range.start as u64..range.end as u64);
+            if step == 1 {
+                part
+            } else if step > MIN_LOOKUP_STEP {
+                let positions = (0..part.len()).step_by(step);
+                positions
+                    .filter_map(|position| part.nth(position))
+                    .collect()
+            } else {
+                part.iter().step_by(step).collect()
+            }
+        },
+    ))
 }
 
 pub(super) fn compared(
@@ -111,7 +115,7 @@ pub(super) fn compared(
         return Ok(py.NotImplemented());
     };
     let equal = || !others && *left == right;
-    let result = detached(py, is_long(left, &right), || match op {
+    let result = detach_if(py, is_long(left, &right), || match op {
         CompareOp::Eq => equal(),
         CompareOp::Ne => !equal(),
         CompareOp::Le => left.is_subset(&right),

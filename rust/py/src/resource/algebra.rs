@@ -8,7 +8,7 @@ use super::constraint;
 use super::convert::{self, ids, scheduling};
 use super::set::{MIN_DETACHED_SIZE, PyResourceSet};
 use crate::errors::raised;
-use crate::shared::detached;
+use crate::shared::detach_if;
 
 impl PyResourceSet {
     fn combine(
@@ -21,7 +21,7 @@ impl PyResourceSet {
         let scheduling = scheduling(kept)?;
         let (left, right) = (self.snapshot(), other.get().snapshot());
         let long = left.nnodes() > MIN_DETACHED_SIZE || right.nnodes() > MIN_DETACHED_SIZE;
-        let result = detached(py, long, || left.combine(operation, &right, scheduling));
+        let result = detach_if(py, long, || left.combine(operation, &right, scheduling));
         result.map(Self::new).map_err(raised)
     }
 
@@ -191,7 +191,7 @@ impl PyResourceSet {
             let wanted = wanted.reduce(|wanted, more| wanted.intersection(&more));
             Ok::<_, Error>(set.restrict(&wanted.unwrap_or_default()))
         };
-        let part = detached(py, set.nnodes() > MIN_DETACHED_SIZE, restrict);
+        let part = detach_if(py, set.nnodes() > MIN_DETACHED_SIZE, restrict);
         part.map(Self::new).map_err(raised)
     }
 

@@ -15,7 +15,7 @@ use crate::errors::{ResourceSetError, raised, with_attribute};
 use crate::hostlist::Hostlist as PyHostlist;
 use crate::idset::PyIdSet;
 use crate::json::{self, JsonError};
-use crate::shared::{detached, type_name};
+use crate::shared::{detach_if, type_name};
 
 pub(super) fn parsed<'py>(
     py: Python<'py>,
@@ -44,7 +44,7 @@ pub(crate) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Arc<ResourceSet>> {
         return Ok(set.get().snapshot());
     }
     with_text(source, |text| {
-        let parsed = detached(py, text.len() > MIN_DETACHED_SIZE, || {
+        let parsed = detach_if(py, text.len() > MIN_DETACHED_SIZE, || {
             ResourceSet::from_json(text)
         });
         parsed.map(Arc::new).map_err(raised)
@@ -52,32 +52,34 @@ pub(crate) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Arc<ResourceSet>> {
 }
 
 /// The problems of an argument that should be a resource set.
-pub(super) fn problems(source: &Bound<'_, PyAny>, with_graph: bool) -> PyResult<Vec<String>> {
-    let py = source.py();
-    let texts = |problems: Vec<Error>| problems.iter().map(Error::to_string).collect();
+pub(super) fn problems(source: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    if source.cast::<PyResourceSet>().is_ok() {
+        return Ok(Vec::new());
+    }
+    document_problems(source, ResourceSet::problems)
+}
+
+/// The problems of an argument that should be a resource set, and of its resource graph.
+pub(super) fn problems_with_graph(source: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     if let Ok(set) = source.cast::<PyResourceSet>() {
         let set = set.get().snapshot();
-        return Ok(detached(py, with_graph, || {
-            if with_graph {
-                texts(set.graph_problems())
-            } else {
-                Vec::new()
-            }
-        }));
+        return Ok(texts(&source.py().detach(|| set.graph_problems())));
     }
+    document_problems(source, ResourceSet::problems_with_graph)
+}
+
+fn texts(problems: &[Error]) -> Vec<String> {
+    problems.iter().map(Error::to_string).collect()
+}
+
+fn document_problems(
+    source: &Bound<'_, PyAny>,
+    find: fn(&str) -> Vec<Error>,
+) -> PyResult<Vec<String>> {
+    let py = source.py();
     let found = with_text(source, |text| {
-        let problems = || {
-            if with_graph {
-                ResourceSet::problems_with_graph(text)
-            } else {
-                ResourceSet::problems(text)
-            }
-        };
-        Ok(texts(detached(
-            py,
-            text.len() > MIN_DETACHED_SIZE,
-            problems,
-        )))
+        let problems = detach_if(py, text.len() > MIN_DETACHED_SIZE, || find(text));
+        Ok(texts(&problems))
     });
     match found {
         Err(error) if error.is_instance_of::<ResourceSetError>(py) => {
