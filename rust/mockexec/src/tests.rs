@@ -15,17 +15,27 @@ fn start(id: u64, system: &Value) -> Message {
 
 /// A start request of a job whose R has this start and expiration.
 fn start_within(times: Range<f64>, id: u64, system: &Value) -> Message {
-    let execution = json!({"starttime": times.start, "expiration": times.end});
-    start_on(&execution, id, system)
+    let times = json!({"starttime": times.start, "expiration": times.end});
+    start_on(&times, id, system)
 }
 
-fn start_on(execution: &Value, id: u64, system: &Value) -> Message {
+/// An R with these times.
+fn r(times: &Value) -> Value {
+    let mut r = json!({"version": 1, "execution": {
+        "R_lite": [{"rank": "0", "children": {"core": "0"}}], "nodelist": ["node0"]}});
+    for (key, time) in times.as_object().unwrap() {
+        r["execution"][key] = time.clone();
+    }
+    r
+}
+
+fn start_on(times: &Value, id: u64, system: &Value) -> Message {
     let payload = json!({
         "id": id,
         "userid": 0,
         "reattach": false,
         "jobspec": {"attributes": {"system": system}},
-        "R": {"execution": execution},
+        "R": r(times),
     });
     owners(&payload.to_string())
 }
@@ -37,7 +47,7 @@ fn reattach(id: u64, system: &Value, starttime: f64) -> Message {
         "userid": 0,
         "reattach": true,
         "jobspec": {"attributes": {"system": system}},
-        "R": {"execution": {"starttime": starttime}},
+        "R": r(&json!({"starttime": starttime})),
     });
     owners(&payload.to_string())
 }
@@ -290,7 +300,7 @@ fn a_reattached_job_ends_when_its_resources_expire() {
     let payload = json!({
         "id": 1, "userid": 0, "reattach": true,
         "jobspec": {"attributes": {"system": {"duration": 5.0, "exec": {"test": {"run_duration": 100}}}}},
-        "R": {"execution": {"starttime": 10.0, "expiration": 40.0}},
+        "R": r(&json!({"starttime": 10.0, "expiration": 40.0})),
     });
     exec.handle(&owners(&payload.to_string()), 20.0, &mut out);
     assert_eq!(exec.deadline(), Some(40.0));
@@ -368,7 +378,7 @@ fn a_job_without_a_time_limit_takes_no_time_although_the_resources_expire() {
     let payload = json!({
         "id": 1, "userid": 0, "reattach": false,
         "jobspec": {"attributes": {"system": {"duration": 0.0}}},
-        "R": {"execution": {"starttime": 10.0, "expiration": 1000.0}},
+        "R": r(&json!({"starttime": 10.0, "expiration": 1000.0})),
     });
     exec.handle(&owners(&payload.to_string()), 10.0, &mut out);
     assert_eq!(shown(&mut out), ["1 start", "1 finish 0", "1 release"]);

@@ -3,30 +3,15 @@
 use std::fmt;
 
 use penstock_flux::exec::StartRequest;
-use penstock_flux::{Simulation, StartingJob, object, read};
+use penstock_flux::{Simulation, StartingJob};
 use penstock_jobspec::duration;
-use serde::Deserialize;
+use penstock_rset::ResourceSet;
 use serde_json::Value;
 
-/// The part of R that limits the job.
-#[derive(Deserialize)]
-struct R {
-    #[serde(deserialize_with = "object")]
-    execution: Execution,
-}
-
-/// Seconds since the epoch; 0 if a time is not set.
-#[derive(Default, Deserialize)]
-struct Execution {
-    #[serde(default)]
-    starttime: f64,
-    #[serde(default)]
-    expiration: f64,
-}
-
-/// How a job begins.
+/// How a job begins. Times are seconds since the epoch; those of R are 0 if they are not set.
 struct Beginning {
-    execution: Execution,
+    starttime: f64,
+    expiration: f64,
     /// Whether the job has begun before `now`.
     reattach: bool,
     now: f64,
@@ -35,8 +20,10 @@ struct Beginning {
 /// The reason why a start request has no timing.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// A document is malformed: its name and the error.
-    Malformed(&'static str, penstock_flux::Error),
+    /// The jobspec is malformed.
+    Jobspec(penstock_flux::Error),
+    /// R is invalid.
+    R(penstock_rset::Error),
     /// `run_duration` is not a duration.
     RunDuration(String),
 }
@@ -44,14 +31,15 @@ pub(crate) enum Error {
 impl Error {
     /// Whether a document of the request is malformed; otherwise the test's `run_duration` is invalid.
     pub fn is_malformed(&self) -> bool {
-        matches!(self, Self::Malformed(..))
+        matches!(self, Self::Jobspec(_) | Self::R(_))
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Malformed(document, error) => write!(f, "{document}: {error}"),
+            Self::Jobspec(error) => write!(f, "jobspec: {error}"),
+            Self::R(error) => write!(f, "{error}"),
             Self::RunDuration(text) => f.write_str(text),
         }
     }
@@ -68,14 +56,18 @@ pub(crate) struct Timing {
 impl Timing {
     /// The timing of a job that is started, or reattached, at `now`, by a request as JSON.
     pub fn of(start: &StartRequest, now: f64) -> Result<Self, Error> {
-        let simulation = Simulation::from_json(start.jobspec.as_str())
-            .map_err(|error| Error::Malformed("jobspec", error))?;
-        let r = start.r.map(|r| read::<R>(Some(r.as_str().as_bytes())));
-        let r = r
-            .transpose()
-            .map_err(|error| Error::Malformed("R", error))?;
+        let simulation = Simulation::from_json(start.jobspec.as_str()).map_err(Error::Jobspec)?;
+        let r = start.r.map(|r| ResourceSet::from_json(r.as_str()));
+        let r = r.transpose().map_err(Error::R)?;
         let beginning = Beginning {
-            execution: r.map(|r| r.execution).unwrap_or_default(),
+            starttime: r
+                .as_ref()
+                .and_then(ResourceSet::starttime)
+                .unwrap_or_default(),
+            expiration: r
+                .as_ref()
+                .and_then(ResourceSet::expiration)
+                .unwrap_or_default(),
             reattach: start.reattach,
             now,
         };
@@ -85,12 +77,10 @@ impl Timing {
     /// The same by a request as a value.
     pub fn of_job(job: &StartingJob, now: f64) -> Result<Self, Error> {
         let simulation = job.jobspec.simulation();
-        let simulation = simulation.map_err(|error| Error::Malformed("jobspec", error.clone()))?;
+        let simulation = simulation.map_err(|error| Error::Jobspec(error.clone()))?;
         let beginning = Beginning {
-            execution: Execution {
-                starttime: job.r.starttime().unwrap_or_default(),
-                expiration: job.r.expiration().unwrap_or_default(),
-            },
+            starttime: job.r.starttime().unwrap_or_default(),
+            expiration: job.r.expiration().unwrap_or_default(),
             reattach: job.reattach,
             now,
         };
@@ -98,11 +88,12 @@ impl Timing {
     }
 
     fn new(simulation: &Simulation, beginning: &Beginning) -> Result<Self, Error> {
-        let &Beginning { reattach, now, .. } = beginning;
-        let Execution {
+        let &Beginning {
             starttime,
             expiration,
-        } = beginning.execution;
+            reattach,
+            now,
+        } = beginning;
         let duration = simulation.duration;
         let run_duration = run_duration(simulation.run_duration.as_ref())?;
         // A reattached job began at its R's start, and its end may have been moved.
