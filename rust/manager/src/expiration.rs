@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause, ExpirationChange};
 use crate::event::Event;
 use crate::jobspecs;
+use crate::policy;
 use crate::record::Record;
 use crate::scheduler::SchedulerPeer;
 use crate::spec::Checked;
@@ -58,6 +59,7 @@ fn check(
     id: JobId,
     duration: f64,
 ) -> Result<(f64, Option<Box<Checked>>), RequestError> {
+    policy::check_run_time(duration)?;
     let (record, r) = running(cx, id)?;
     let began = record.began();
     let expiration = if duration > 0.0 {
@@ -65,11 +67,6 @@ fn check(
     } else {
         0.0
     };
-    if duration > 0.0 && expiration <= began {
-        let text =
-            format!("a duration of {duration} s is too short: the job would end at its begin");
-        return Err(RequestError::invalid(text));
-    }
     r.clone()
         .set_expiration(Some(expiration))
         .map_err(|error| RequestError::invalid(error.to_string()))?;

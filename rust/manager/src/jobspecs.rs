@@ -12,6 +12,7 @@ use crate::depend;
 use crate::event::{Document, Event};
 use crate::policy;
 use crate::scheduler;
+use crate::settings::Settings;
 use crate::spec::{Checked, Spec, Stored};
 
 /// Which limits of the site hold for a jobspec.
@@ -25,6 +26,12 @@ pub(crate) enum Limited {
 
 fn invalid(error: impl std::fmt::Display) -> RequestError {
     RequestError::invalid(error.to_string())
+}
+
+/// A valid jobspec with a time limit that a job can have.
+fn checked(jobspec: &Jobspec, text: &str, settings: &Settings) -> Result<Checked, RequestError> {
+    policy::check_run_time(jobspec.duration())?;
+    Checked::new(jobspec, text, settings).map_err(invalid)
 }
 
 /// Puts a submitted jobspec into the store, with the site's defaults, if it is valid and within the site's limits.
@@ -63,7 +70,7 @@ pub(crate) fn check(
         }
     }
     cx.queues.check_enabled(jobspec.queue())?;
-    let checked = Checked::new(&jobspec, &text, settings).map_err(invalid)?;
+    let checked = checked(&jobspec, &text, settings)?;
     depend::check(cx, &checked.spec().dependencies, userid)?;
     Ok(checked)
 }
@@ -80,13 +87,13 @@ pub(crate) fn with_duration(
     let document = document.ok_or_else(|| invalid("the jobspec is not in the store"))?;
     let mut jobspec = Jobspec::from_json(document.text()).map_err(invalid)?;
     jobspec.set_duration(duration);
-    Checked::new(&jobspec, &jobspec.to_text(), &cx.settings).map_err(invalid)
+    checked(&jobspec, &jobspec.to_text(), &cx.settings)
 }
 
 /// Parses another jobspec for a job.
 pub(crate) fn parse(cx: &Context, text: &str) -> Result<Checked, RequestError> {
     let jobspec = Jobspec::from_json(text).map_err(invalid)?;
-    Checked::new(&jobspec, text, &cx.settings).map_err(invalid)
+    checked(&jobspec, text, &cx.settings)
 }
 
 /// Puts a jobspec into the store.

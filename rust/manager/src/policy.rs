@@ -69,6 +69,21 @@ pub(crate) fn longest(queue: Option<&str>, settings: &Settings) -> Option<f64> {
     limit.filter(|limit| *limit > 0.0)
 }
 
+/// The shortest time limit, in seconds. The end of a job is a time since the epoch: after a shorter
+/// time limit it may be the same number as the begin.
+const MIN_DURATION_S: f64 = 1e-6;
+
+/// Checks that a job can have a time limit: none (0), or one after which its end differs from its begin.
+pub(crate) fn check_run_time(duration: f64) -> Result<(), RequestError> {
+    if duration > 0.0 && duration < MIN_DURATION_S {
+        let text = format!(
+            "a time limit of {duration} s is too short: expected 0 (none) or at least {MIN_DURATION_S} s"
+        );
+        return Err(RequestError::invalid(text));
+    }
+    Ok(())
+}
+
 /// Checks a time limit against the site's.
 pub(crate) fn check_duration(
     duration: f64,

@@ -117,6 +117,25 @@ fn a_scheduler_without_the_method_agrees_and_any_other_error_does_not() {
     assert_eq!(bench.row(id)["duration"], 600.0);
 }
 
+const TOO_SHORT: &str =
+    "a time limit of 0.00000001 s is too short: expected 0 (none) or at least 0.000001 s";
+
+#[test]
+fn a_time_limit_that_would_end_a_job_at_its_begin_is_rejected_before_it_runs() {
+    let mut bench = Bench::new();
+    let (id, _) = bench.submit(&json!({"duration": 60}));
+    let out = update(&mut bench, id, 1e-8);
+    assert_eq!(rejection(&out), (22, TOO_SHORT.to_owned()));
+    assert!(
+        update(&mut bench, id, 1e-6)
+            .iter()
+            .all(|message| message.errnum() == 0)
+    );
+    let submission = json!({"jobspec": common::jobspec(&json!({"duration": 1e-8}))});
+    let out = bench.request("job-ingest.submit", &submission);
+    assert_eq!(rejection(&out), (22, TOO_SHORT.to_owned()));
+}
+
 #[test]
 fn a_time_limit_that_ends_a_job_at_its_begin_is_not_requested() {
     let with_start = common::R.replace(r#""starttime":0.0"#, r#""starttime":1800000000.0"#);
@@ -132,8 +151,7 @@ fn a_time_limit_that_ends_a_job_at_its_begin_is_not_requested() {
         let (row, events) = (bench.row(id), bench.events(id));
         let out = update(&mut bench, id, 1e-8);
         assert!(topics(&out).is_empty(), "{:?}", topics(&out));
-        let text = "a duration of 0.00000001 s is too short: the job would end at its begin";
-        assert_eq!(rejection(&out), (22, text.to_owned()));
+        assert_eq!(rejection(&out), (22, TOO_SHORT.to_owned()));
         assert_eq!((bench.row(id), bench.events(id)), (row, events));
         // It does not block the next update.
         let out = update(&mut bench, id, 600.0);
