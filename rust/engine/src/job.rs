@@ -55,16 +55,16 @@ pub(crate) struct Jobs {
     entries: ChunkedVec<JobEntry, 1024>,
     unused: JobHandle,
     /// Handles by id, in shards by hash, so that a snapshot copies only the shards that change.
-    ids: Box<[CopyOnWrite<HashTable<JobHandle>>; SHARDS]>,
+    ids: Box<[CopyOnWrite<HashTable<JobHandle>>; ID_TABLE_SHARDS]>,
 }
 
 /// Shards of the table of ids.
-const SHARDS: usize = 64;
+const ID_TABLE_SHARDS: usize = 64;
 
 /// The shard of a hash, by bits that the table itself does not use.
 #[inline]
 fn shard_of(hash: u64) -> usize {
-    (hash >> 48) as usize % SHARDS
+    (hash >> 48) as usize % ID_TABLE_SHARDS
 }
 
 /// Hashes an id. Ids are FLUIDs or consecutive: a product spreads them over the upper bits, which
@@ -81,7 +81,7 @@ impl Default for Jobs {
         Self {
             entries: ChunkedVec::default(),
             unused: JobHandle::NONE,
-            ids: Box::new([(); SHARDS].map(|()| CopyOnWrite::Owned(HashTable::new()))),
+            ids: Box::new([(); ID_TABLE_SHARDS].map(|()| CopyOnWrite::Owned(HashTable::new()))),
         }
     }
 }

@@ -264,9 +264,9 @@ impl Quotas {
         }
     }
 
-    /// Whether the minimum of a class is left by a reserved start, or as soon as the overdue jobs
-    /// end.
-    pub fn leaves_by(&mut self, state: &mut EngineState, class: ClassId, time: f64) -> bool {
+    /// Returns whether the minimum of a class is left by a reserved start, or as soon as the overdue
+    /// jobs end.
+    pub fn check_left_by(&mut self, state: &mut EngineState, class: ClassId, time: f64) -> bool {
         let start = self.earliest(state, class, self.now, f64::INFINITY);
         start.is_finite() && start <= time.max(self.now + 1.0)
     }

@@ -122,8 +122,8 @@ impl EngineState {
         running.map_or(0, |running| cores_up(&self.machine, &running.shares))
     }
 
-    /// Whether a unit of a shape is any idle node.
-    pub fn takes_any_node(&mut self, shape: ShapeId) -> bool {
+    /// Returns whether a unit of a shape is any idle node; computed once.
+    pub fn check_any_node(&mut self, shape: ShapeId) -> bool {
         let index = shape.0 as usize;
         if index >= self.any_node.len() {
             self.any_node.resize(index + 1, None);
@@ -132,8 +132,9 @@ impl EngineState {
         *self.any_node[index].get_or_insert_with(|| takes_any_node(machine, shape))
     }
 
-    /// Whether a shape could start if all running jobs had ended, on the nodes that are up.
-    pub fn is_reachable(&mut self, shape: ShapeId) -> bool {
+    /// Returns whether a shape could start if all running jobs had ended, on the nodes that are up;
+    /// computed once until nodes change.
+    pub fn check_reachable(&mut self, shape: ShapeId) -> bool {
         let known = &mut self.reachable;
         let index = shape.0 as usize;
         if index >= known.len() {

@@ -1,15 +1,13 @@
 //! Reasons: why a job is pending, as data and as a sentence.
 
-mod field;
 mod lookup;
 mod shortage;
 
-pub use field::Field;
-pub use shortage::{Lack, Nearest, RequestUnit, Shortage};
+pub use shortage::{Field, Lack, Nearest, RequestUnit, Shortage};
 
 use penstock_jobspec::job_id::JobId;
 
-use self::field::amount;
+use self::shortage::amount;
 use crate::QueueId;
 use crate::verdict::Interference;
 

@@ -119,7 +119,7 @@ impl PlanKind {
         let mut classes = pending.iter();
         let unit = if by_cores {
             AggregateUnit::Core
-        } else if nodes_are_whole && classes.all(|(shape, ..)| state.takes_any_node(*shape)) {
+        } else if nodes_are_whole && classes.all(|(shape, ..)| state.check_any_node(*shape)) {
             AggregateUnit::Node
         } else {
             return Self::PerNode;
@@ -429,11 +429,11 @@ impl Plan {
         }
     }
 
-    /// Whether more is planned than exists.
-    pub fn is_overfull(&mut self) -> bool {
+    /// Returns whether more is planned than exists.
+    pub fn check_overfull(&mut self) -> bool {
         match self {
             Self::Aggregate(AggregatePlan { profile, .. }) => profile.least() < 0,
-            Self::PerNode(plans) => plans.is_overfull(),
+            Self::PerNode(plans) => plans.check_overfull(),
         }
     }
 

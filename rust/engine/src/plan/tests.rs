@@ -126,7 +126,7 @@ fn a_reservation_excludes_others_until_it_is_released() {
     assert!(plan.has_room(machine, &footprint, Interval::new(10.0, 15.0)));
     plan.reserve(&footprint, Interval::new(10.0, 15.0));
     assert!(!plan.has_room(machine, &footprint, Interval::new(10.0, 15.0)));
-    assert!(!plan.is_overfull());
+    assert!(!plan.check_overfull());
 
     // Before it, beside the running job, and after it.
     let before = earliest(&mut engine, &mut plan, &nodes(1, 4, 10.0));
@@ -135,7 +135,7 @@ fn a_reservation_excludes_others_until_it_is_released() {
     assert_eq!(after, start(15.0, on_nodes(&[(0, 4)])));
 
     plan.reserve(&footprint, Interval::new(12.0, 13.0));
-    assert!(plan.is_overfull());
+    assert!(plan.check_overfull());
     plan.release(&footprint, Interval::new(12.0, 13.0));
     plan.release(&footprint, Interval::new(10.0, 15.0));
     let free = earliest(&mut engine, &mut plan, &nodes(1, 4, 11.0));

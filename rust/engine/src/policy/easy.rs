@@ -123,9 +123,9 @@ impl Easy {
                 .is_none_or(|shadow| !shadow.sees_end(self.now, limit))
     }
 
-    /// Whether a class may cost no more units than are spare on some nodes: each spare unit admits
-    /// as many cores as the largest node has.
-    fn may_spare(
+    /// Estimates whether a class costs no more units than are spare on some nodes: each spare unit
+    /// admits as many cores as the largest node has.
+    fn estimate_spare(
         &mut self,
         state: &EngineState,
         group: GroupId,
@@ -144,9 +144,9 @@ impl Easy {
         machine.request(shape).total_cores() <= room
     }
 
-    /// Whether as many cores as a class needs can be taken at no cost, or are spare if any core is
-    /// a unit. Otherwise it costs at least one unit of the shadow, or more than are spare.
-    fn has_room(
+    /// Returns whether as many cores as a class needs can be taken at no cost, or are spare if any
+    /// core is a unit. Otherwise it costs at least one unit of the shadow, or more than are spare.
+    fn check_room(
         &mut self,
         state: &EngineState,
         group: GroupId,
@@ -165,7 +165,7 @@ impl Easy {
 }
 
 impl Backfill for Easy {
-    fn keeps(
+    fn judge_reservation(
         &mut self,
         state: &mut EngineState,
         GroupedClass { group, class }: GroupedClass,
@@ -173,7 +173,7 @@ impl Backfill for Easy {
     ) -> bool {
         self.former_heads[group.index()]
             .filter(|head| head.job == key.id() && head.start.is_finite())
-            .is_some_and(|head| Quotas::new(self.now).leaves_by(state, class, head.start))
+            .is_some_and(|head| Quotas::new(self.now).check_left_by(state, class, head.start))
     }
 
     fn block(
@@ -306,7 +306,7 @@ impl Easy {
     ) -> Verdict {
         if let Some(shadow) = self.firsts[group.index()].shadow
             && !shadow.sees_end(self.now, limit)
-            && !self.may_spare(state, group, shadow, class)
+            && !self.estimate_spare(state, group, shadow, class)
         {
             return Verdict::Pending(Cause::Delays {
                 by: shadow.bound(),
@@ -324,7 +324,7 @@ impl Easy {
         if shadow.sees_end(self.now, limit) {
             return Verdict::Start(shares);
         }
-        let has_room = self.has_room(state, group, shadow, class);
+        let has_room = self.check_room(state, group, shadow, class);
         let overlay = &mut self.overlays[group.index()];
         let (machine, shape) = (&mut state.machine, state.queue.classes[class.index()].shape);
         let interference = shadow.interference(machine, overlay, &shares);

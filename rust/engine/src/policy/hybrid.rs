@@ -270,7 +270,7 @@ impl Backfill for Hybrid {
         Some(beside.unwrap_or(shares))
     }
 
-    fn keeps(
+    fn judge_reservation(
         &mut self,
         state: &mut EngineState,
         GroupedClass { group, class }: GroupedClass,
@@ -283,7 +283,7 @@ impl Backfill for Hybrid {
         };
         let quotas = &mut ahead.quotas;
         let quotas = quotas.get_or_insert_with(|| Quotas::new(self.now));
-        quotas.leaves_by(state, class, former.start)
+        quotas.check_left_by(state, class, former.start)
     }
 
     fn block(

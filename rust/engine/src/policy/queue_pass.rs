@@ -38,9 +38,9 @@ pub(crate) trait Backfill {
         state.place(class)
     }
 
-    /// Whether a job keeps its reservation although the limits of its queue exclude it now, because
-    /// they admit it by then.
-    fn keeps(&mut self, _: &mut EngineState, _: GroupedClass, _: Key) -> bool {
+    /// Decides whether a job keeps its reservation although the limits of its queue exclude it now,
+    /// because they admit it by then.
+    fn judge_reservation(&mut self, _: &mut EngineState, _: GroupedClass, _: Key) -> bool {
         false
     }
 
@@ -403,7 +403,7 @@ impl QueuePass {
         {
             self.leave_pending(class, Cause::QueueFull(reached));
             if behind != Some(Later::Fitting)
-                && policy.keeps(state, GroupedClass { group, class }, key)
+                && policy.judge_reservation(state, GroupedClass { group, class }, key)
             {
                 self.block(state, policy, Offer { key, class }, limit);
             } else {
@@ -427,7 +427,7 @@ impl QueuePass {
                     Cause::DelaysByLimit { by } => (by, false),
                     _ => {
                         let passes = P::PASSES_UNREACHABLE && behind != Some(Later::Fitting);
-                        if passes && !state.is_reachable(shape) {
+                        if passes && !state.check_reachable(shape) {
                             return self.pass_over(state, group, class);
                         }
                         self.leave_pending(class, cause);
@@ -594,7 +594,7 @@ impl<P: Backfill> LastPass for PassOf<'_, P> {
         // The pass does not visit a job that cannot fit, so it may not have found out why.
         let shape = state.queue.classes[of.class.index()].shape;
         let passes = P::PASSES_UNREACHABLE && cause == Cause::Unfit;
-        Some(if passes && !state.is_reachable(shape) {
+        Some(if passes && !state.check_reachable(shape) {
             Cause::Unreachable
         } else {
             cause

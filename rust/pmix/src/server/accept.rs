@@ -13,7 +13,7 @@ use penstock_pmix::peer;
 use super::{ffi, library};
 
 /// The time for which libpmix waits for each part of a task's handshake.
-const HANDSHAKE: Duration = Duration::from_secs(3);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Replaces the C library's `accept` for libpmix: closes connections of other users at once and
 /// reports no connection (`EAGAIN`), because after any other error libpmix 5.0 stops listening.
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn accept(socket: c_int, address: *mut c_void, length: *mu
     // libpmix removes the timeout once it knows the task; 5.0 ignores it.
     if is_own_user(&stream)
         && sends_first(&stream)
-        && stream.set_read_timeout(Some(HANDSHAKE)).is_ok()
+        && stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT)).is_ok()
     {
         return stream.into_raw_fd();
     }
@@ -49,7 +49,7 @@ fn sends_first(stream: &TcpStream) -> bool {
         events: ffi::POLLIN,
         revents: 0,
     };
-    let limit = c_int::try_from(HANDSHAKE.as_millis()).unwrap_or(c_int::MAX);
+    let limit = c_int::try_from(HANDSHAKE_TIMEOUT.as_millis()).unwrap_or(c_int::MAX);
     // SAFETY: one entry.
     unsafe { ffi::poll(&raw mut entry, 1, limit) > 0 }
 }

@@ -19,7 +19,7 @@ use super::callbacks::{Callback, callbacks};
 use super::{clients, ffi};
 
 /// The time for which tasks may stay connected after the instance has gone: to read the last responses and finalize.
-const LINGER: Duration = Duration::from_secs(5);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest request that the instance accepts, in bytes.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
@@ -242,7 +242,7 @@ impl Server {
             let response = Response::of_status(status::UNREACHABLE);
             callbacks().enqueue(request.into_callback(), response);
         }
-        clients::wait_for_disconnects(LINGER);
+        clients::wait_for_disconnects(DISCONNECT_TIMEOUT);
         // An instance that is still there removes it, too.
         let _ = fs::remove_dir_all(&self.directory);
     }

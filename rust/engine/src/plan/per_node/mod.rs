@@ -328,8 +328,9 @@ impl NodePlans {
         self.steps.iter().map(next).fold(f64::INFINITY, f64::min)
     }
 
-    /// Whether more is planned on some node, from now on, than exists there.
-    pub fn is_overfull(&mut self) -> bool {
+    /// Returns whether more is planned on some node, from now on, than exists there; computed only if it
+    /// may have become so.
+    pub fn check_overfull(&mut self) -> bool {
         if self.may_be_overfull {
             let now = self.now;
             let is_overfull = |steps: &Steps| {

@@ -94,7 +94,7 @@ impl Conservative {
                 .map(|known| known.start);
             // It keeps its reservation if the limits of its queue admit it by then.
             if state.may_run(known.shape, known.queue).is_ok()
-                || reserved.is_some_and(|start| quotas.leaves_by(state, class, start))
+                || reserved.is_some_and(|start| quotas.check_left_by(state, class, start))
             {
                 let limit = length(limit);
                 lines[group].push(PendingJob {
@@ -140,7 +140,7 @@ impl Conservative {
                         };
                         self.next = self.next.min(start);
                         let shape = state.queue.classes[job.class.index()].shape;
-                        if reserved.head.is_none() && state.is_reachable(shape) {
+                        if reserved.head.is_none() && state.check_reachable(shape) {
                             reserved.head = Some(job.key);
                         }
                     }
@@ -198,7 +198,7 @@ impl LastPass for &Conservative {
         };
         let cause = completed(state, class, cause, |_, _| None);
         let shape = state.queue.classes[class.index()].shape;
-        Some(if cause == Cause::Unfit && !state.is_reachable(shape) {
+        Some(if cause == Cause::Unfit && !state.check_reachable(shape) {
             Cause::Unreachable
         } else {
             cause

@@ -231,7 +231,7 @@ impl GroupReservations {
             pass.quotas
                 .reserve(state, job.class, &known.footprint, during);
         }
-        if pass.kept.plan.is_overfull() || pass.quotas.is_overfull() {
+        if pass.kept.plan.check_overfull() || pass.quotas.is_overfull() {
             ReservationFit::Conflicting
         } else {
             ReservationFit::Fitting

@@ -319,7 +319,7 @@ impl History {
                 // Jobs of another group have started since, or the last job of a kind has.
                 continue;
             }
-            prop_assert!(!other.is_overfull());
+            prop_assert!(!other.check_overfull());
             let mut plan = kept.plan.clone();
             let ends = reserved.by_id.values().map(Reservation::interval);
             let times = ends
