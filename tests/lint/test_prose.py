@@ -231,6 +231,8 @@ EXAMPLES = [
     ("it-variable", "loop-variable-it", "for it in jobs"),
     ("bare-name", "declares:Kind", "declares:ErrorKind"),
     ("past-participle", "changes-self:job_ended", "changes-self:forget_submitted"),
+    ("predicate-acts", "changes-self:is_reachable", "changes-self:check_reachable"),
+    ("canceled", "the request is canceled", "the result 'canceled' of a cancelled job"),
 ]
 
 

@@ -26,7 +26,7 @@ pub enum Alloc {
     /// `sched.alloc` is outstanding.
     Requested(Outstanding),
     /// `sched.alloc` is outstanding and `sched.cancel` was sent, or will be.
-    Canceling(Outstanding),
+    Cancelling(Outstanding),
     /// The time limit has changed since the resources were allocated: the expiration is to be
     /// requested.
     Outdated,
@@ -52,7 +52,7 @@ pub enum AllocInput {
     Dequeue,
     /// `sched.alloc` is sent.
     Request,
-    /// The request is to be canceled.
+    /// The request is to be cancelled.
     Cancel,
     /// SUCCESS for a job in SCHED.
     Success,
@@ -61,7 +61,7 @@ pub enum AllocInput {
     /// DENY.
     Deny,
     /// CANCEL.
-    Canceled,
+    Cancelled,
     /// The scheduler has disconnected or was suspended.
     SchedulerLost,
     /// `sched.free` was sent for a late SUCCESS.
@@ -85,43 +85,43 @@ impl Alloc {
             (Self::Idle, In::Enqueue) => Self::Queued,
             (Self::Queued, In::Dequeue) => Self::Idle,
             (Self::Queued, In::Request) => Self::Requested(Outstanding::default()),
-            (Self::Requested(request), In::Cancel) => Self::Canceling(request),
+            (Self::Requested(request), In::Cancel) => Self::Cancelling(request),
             (Self::Requested(request), In::Commit) => Self::Requested(request.committed()),
-            (Self::Canceling(request), In::Commit) => Self::Canceling(request.committed()),
+            (Self::Cancelling(request), In::Commit) => Self::Cancelling(request.committed()),
             (Self::Requested(request), In::Outdate) => Self::Requested(request.outdated()),
-            (Self::Canceling(request), In::Outdate) => Self::Canceling(request.outdated()),
+            (Self::Cancelling(request), In::Outdate) => Self::Cancelling(request.outdated()),
             (state @ (Self::Idle | Self::Queued | Self::Surplus), In::Outdate) => state,
             (
                 Self::Requested(Outstanding {
                     is_outdated: true, ..
                 })
-                | Self::Canceling(Outstanding {
+                | Self::Cancelling(Outstanding {
                     is_outdated: true, ..
                 }),
                 In::Success,
             ) => Self::Outdated,
             (
-                Self::Requested(_) | Self::Canceling(_),
+                Self::Requested(_) | Self::Cancelling(_),
                 In::Success | In::Deny | In::SchedulerLost,
             )
-            // CANCEL ends a canceled request and no other: a request after an unsolicited one
+            // CANCEL ends a cancelled request and no other: a request after an unsolicited one
             // would only be answered by the next.
-            | (Self::Canceling(_), In::Canceled)
+            | (Self::Cancelling(_), In::Cancelled)
             | (Self::Surplus, In::Free)
             | (Self::Outdated, In::Outdate | In::Check) => Self::Idle,
-            (Self::Requested(_) | Self::Canceling(_), In::LateSuccess) => Self::Surplus,
+            (Self::Requested(_) | Self::Cancelling(_), In::LateSuccess) => Self::Surplus,
             _ => return None,
         })
     }
 
     /// Whether `sched.alloc` is outstanding.
     pub fn is_outstanding(self) -> bool {
-        matches!(self, Self::Requested(_) | Self::Canceling(_))
+        matches!(self, Self::Requested(_) | Self::Cancelling(_))
     }
 
     /// Whether `sched.alloc` is outstanding and R is committed for it.
     pub fn is_committed(self) -> bool {
-        matches!(self, Self::Requested(request) | Self::Canceling(request) if request.is_committed)
+        matches!(self, Self::Requested(request) | Self::Cancelling(request) if request.is_committed)
     }
 }
 
@@ -358,7 +358,7 @@ pub enum HookCall {
     /// Outstanding.
     Requested,
     /// Outstanding, and `hooks.cancel` was sent.
-    Canceling,
+    Cancelling,
 }
 
 /// An input to the state machine of a request to the `hooks` service.
@@ -378,8 +378,8 @@ impl HookCall {
     pub fn after(self, input: HookInput) -> Option<Self> {
         Some(match (self, input) {
             (Self::Idle, HookInput::Request) => Self::Requested,
-            (Self::Requested, HookInput::Cancel) => Self::Canceling,
-            (Self::Requested | Self::Canceling, HookInput::Response) => Self::Idle,
+            (Self::Requested, HookInput::Cancel) => Self::Cancelling,
+            (Self::Requested | Self::Cancelling, HookInput::Response) => Self::Idle,
             _ => return None,
         })
     }
@@ -470,7 +470,7 @@ impl Dialogue {
             // void.
             self.committed = None;
         }
-        if matches!(input, AllocInput::Canceled | AllocInput::SchedulerLost) {
+        if matches!(input, AllocInput::Cancelled | AllocInput::SchedulerLost) {
             self.annotations = None;
         }
         true
@@ -583,7 +583,7 @@ mod tests {
 
     #[test]
     fn the_alloc_table_is_this_one() {
-        use Alloc::{Canceling, Idle, Outdated, Queued, Requested, Surplus};
+        use Alloc::{Cancelling, Idle, Outdated, Queued, Requested, Surplus};
         use AllocInput as In;
         let fresh = Outstanding::default();
         let late = Outstanding {
@@ -594,14 +594,14 @@ mod tests {
             Idle,
             Queued,
             Requested(fresh),
-            Canceling(fresh),
+            Cancelling(fresh),
             Requested(late),
             Outdated,
             Surplus,
         ];
         let (sent, ending, old, idle) = (
             Some(Requested(fresh)),
-            Some(Canceling(fresh)),
+            Some(Cancelling(fresh)),
             Some(Requested(late)),
             Some(Idle),
         );
@@ -613,19 +613,19 @@ mod tests {
         };
         #[rustfmt::skip]
         let table = [
-            //                   Idle          Queued        Requested                     Canceling                     Requested, old               Outdated  Surplus
+            //                   Idle          Queued        Requested                     Cancelling                     Requested, old               Outdated  Surplus
             (In::Enqueue,       [Some(Queued), None,         None,                         None,                         None,                        None,     None]),
             (In::Dequeue,       [None,         idle,         None,                         None,                         None,                        None,     None]),
             (In::Request,       [None,         sent,         None,                         None,                         None,                        None,     None]),
-            (In::Cancel,        [None,         None,         ending,                       None,                         Some(Canceling(late)),       None,     None]),
+            (In::Cancel,        [None,         None,         ending,                       None,                         Some(Cancelling(late)),       None,     None]),
             (In::Success,       [None,         None,         idle,                         idle,                         Some(Outdated),              None,     None]),
             (In::LateSuccess,   [None,         None,         Some(Surplus),                Some(Surplus),                Some(Surplus),               None,     None]),
             (In::Deny,          [None,         None,         idle,                         idle,                         idle,                        None,     None]),
-            (In::Canceled,      [None,         None,         None,                         idle,                         None,                        None,     None]),
+            (In::Cancelled,      [None,         None,         None,                         idle,                         None,                        None,     None]),
             (In::SchedulerLost, [None,         None,         idle,                         idle,                         idle,                        None,     None]),
             (In::Free,          [None,         None,         None,                         None,                         None,                        None,     idle]),
-            (In::Commit,        [None,         None,         committed(Requested, fresh),  committed(Canceling, fresh),  committed(Requested, late),  None,     None]),
-            (In::Outdate,       [idle,         Some(Queued), old,                          Some(Canceling(late)),        old,                         idle,     Some(Surplus)]),
+            (In::Commit,        [None,         None,         committed(Requested, fresh),  committed(Cancelling, fresh),  committed(Requested, late),  None,     None]),
+            (In::Outdate,       [idle,         Some(Queued), old,                          Some(Cancelling(late)),        old,                         idle,     Some(Surplus)]),
             (In::Check,         [None,         None,         None,                         None,                         None,                        idle,     None]),
         ];
         for (input, expected) in table {
@@ -753,16 +753,16 @@ mod tests {
 
     #[test]
     fn the_hook_table_is_this_one() {
-        use HookCall::{Canceling, Idle, Requested};
+        use HookCall::{Cancelling, Idle, Requested};
         #[rustfmt::skip]
         let table = [
-            //                      Idle             Requested        Canceling
+            //                      Idle             Requested        Cancelling
             (HookInput::Request,  [Some(Requested), None,            None]),
-            (HookInput::Cancel,   [None,            Some(Canceling), None]),
+            (HookInput::Cancel,   [None,            Some(Cancelling), None]),
             (HookInput::Response, [None,            Some(Idle),      Some(Idle)]),
         ];
         for (input, expected) in table {
-            for (state, expected) in [Idle, Requested, Canceling].into_iter().zip(expected) {
+            for (state, expected) in [Idle, Requested, Cancelling].into_iter().zip(expected) {
                 assert_eq!(state.after(input), expected, "{state:?} {input:?}");
             }
         }

@@ -11,7 +11,6 @@
 //! Methods of `Elastic` in different modules never call each other in a cycle: `tests/lint/test_cycles.py`
 //! checks that.
 
-mod call;
 mod calls;
 mod grant;
 mod limits;

@@ -212,7 +212,7 @@ pub(crate) fn cancel_prolog(cx: &mut Context, id: JobId) {
             dialogue.advance_hook(Hook::Prolog, HookInput::Cancel);
             cx.notify(topic::hooks::CANCEL, &CancelRequest { id });
         }
-        HookCall::Canceling => {}
+        HookCall::Cancelling => {}
     }
 }
 
@@ -334,7 +334,7 @@ mod tests {
         assert!(effects(&mut cx).is_empty());
         assert!(is_running(&cx, id, Hook::Prolog));
         let job = cx.jobs.get(id).unwrap();
-        assert_eq!(job.dialogue.hook(Hook::Prolog), HookCall::Canceling);
+        assert_eq!(job.dialogue.hook(Hook::Prolog), HookCall::Cancelling);
     }
 
     #[test]

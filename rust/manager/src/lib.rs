@@ -25,19 +25,14 @@ mod error;
 mod event;
 mod exec;
 mod expiration;
-mod filter;
 #[cfg(test)]
 mod fixture;
 mod flex;
-mod history;
 mod hooks;
-mod info;
 mod ingest;
-mod job_list;
 mod jobs;
 mod jobspec_cache;
 mod jobspecs;
-mod kvs;
 mod log;
 mod manager;
 mod policy;
@@ -52,7 +47,6 @@ mod replay;
 #[cfg(debug_assertions)]
 mod replay_check;
 mod router;
-mod row;
 mod rpc;
 mod scheduler;
 mod settings;
@@ -62,7 +56,6 @@ mod state;
 mod steps;
 mod storage;
 mod update;
-mod watch;
 
 pub use error::Error;
 pub use manager::Manager;

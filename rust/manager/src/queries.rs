@@ -1,10 +1,19 @@
-//! `Queries`: requests about jobs that get several or later responses: lists, streams and waits.
+//! `Queries`: requests about jobs, answered at once or by several or later responses: listings, streams
+//! and waits.
 //!
-//! Requests that are answered at once are handled by functions in [`info`](crate::info),
-//! [`history`](crate::history), [`job_list`](crate::job_list) and [`kvs`](crate::kvs).
+//! `job_list` lists the rows of jobs (`row`) that pass a `filter`, `watch` has the streams and waits,
+//! `info`, `history` and `kvs` answer at once.
 
-use crate::job_list::Listings;
-use crate::watch::Watchers;
+mod filter;
+pub(crate) mod history;
+pub(crate) mod info;
+pub(crate) mod job_list;
+pub(crate) mod kvs;
+pub(crate) mod row;
+pub(crate) mod watch;
+
+use self::job_list::Listings;
+use self::watch::Watchers;
 
 /// The open listings, streams and waits.
 #[derive(Debug, Default)]

@@ -81,7 +81,7 @@ pub(crate) fn queue_enable(cx: &mut Context, request: Request<'_>) -> Handled {
 }
 
 /// `job-manager.queue-start`: whether jobs are scheduled. For a stopped queue no resources are
-/// requested, and outstanding requests are canceled.
+/// requested, and outstanding requests are cancelled.
 pub(crate) fn queue_start(cx: &mut Context, request: Request<'_>) -> Handled {
     let change: QueueStartRequest<'_> = request.payload()?;
     let reason = change.reason.map(Text::into_string);

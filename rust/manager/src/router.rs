@@ -5,18 +5,18 @@ use penstock_wire::{Message, MessageType};
 
 use crate::authorize::{self, Caller, Decided, JobKey};
 use crate::control;
-use crate::history;
-use crate::info;
 use crate::ingest;
-use crate::job_list;
-use crate::kvs;
 use crate::manager::Manager;
 use crate::priority;
+use crate::queries::history;
+use crate::queries::info;
+use crate::queries::job_list;
+use crate::queries::kvs;
+use crate::queries::row;
+use crate::queries::watch::Drained;
 use crate::queue_admin;
-use crate::row;
 use crate::rpc::{Handled, Reply, Request};
 use crate::update;
-use crate::watch::Drained;
 
 /// How a method is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

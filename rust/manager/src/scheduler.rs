@@ -4,7 +4,6 @@
 //! Which message moves a job's request on is the table of
 //! [`Alloc::after`](crate::dialogue::Alloc::after).
 
-mod commit;
 mod expiration;
 mod handshake;
 mod peer;
@@ -12,7 +11,6 @@ mod request;
 mod response;
 mod state;
 
-pub(crate) use commit::commit_allocation;
 pub(crate) use peer::SchedulerPeer;
-pub(crate) use request::{outdate_request, replace_request};
+pub(crate) use request::{commit_allocation, outdate_request, replace_request};
 pub(crate) use state::SchedulerState;

@@ -400,7 +400,7 @@ fn a_stream_reports_that_its_request_is_queued() {
     let out = give(&mut bench, request_job(&out), "4");
     assert_eq!(answer(&out).0, 0);
     assert_eq!(out.last().unwrap().errnum(), 61);
-    // A canceled stream ends, and its request stays open.
+    // A cancelled stream ends, and its request stays open.
     let out = bench.stream(
         "pmix.alloc",
         &call(job, "new", &json!([named("b"), nodes(1)])),

@@ -155,7 +155,7 @@ fn a_cancel_ends_the_prolog_and_waits_for_its_end() {
         .unwrap();
     assert_eq!(body(request), json!({ "id": id }));
     assert!(request.is_noresponse());
-    // The cancellation is sent once, even if the job is canceled repeatedly.
+    // The cancellation is sent once, even if the job is cancelled repeatedly.
     assert_eq!(
         topics(&bench.request("job-manager.raise", &cancel)),
         ["job-exception"]

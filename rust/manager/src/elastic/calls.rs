@@ -7,10 +7,10 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::Value;
 
-use super::call::{Call, Requester};
 use super::naming::find;
 use super::peer::Elastic;
 use super::request_job::time_left;
+use super::requests::{Call, Requester};
 use super::requests::{End, end_response, respond_finally};
 use super::tables::Amount;
 use super::target::{Target, own_allocation};
@@ -135,7 +135,7 @@ impl Elastic {
             Ok(cancel) if directive == Directive::Cancel => {
                 let id = cancel.id.or(cancel.alloc);
                 let done = self.cancel_requests(cx, requester, id.as_deref());
-                respond_finally(cx, message, &canceled(done));
+                respond_finally(cx, message, &cancelled(done));
             }
             Ok(read) => self.begin(cx, message, requester, read, None),
             // The names in a cancel are those of another request.
@@ -251,7 +251,7 @@ impl Elastic {
         let (seen, decided) = visible(cx, request, call.job).split();
         let seen = seen.map(|_| ());
         let done = seen.and_then(|()| self.cancel_requests(cx, &requester, call.id.as_deref()));
-        Ok(decided.with(Reply::of(&canceled(done))))
+        Ok(decided.with(Reply::of(&cancelled(done))))
     }
 
     fn cancel_requests(
@@ -294,7 +294,7 @@ fn respond_denial(cx: &mut Context, message: &Message, denial: &Denial) {
     respond_finally(cx, message, &response);
 }
 
-fn canceled(done: Result<Vec<String>, Denial>) -> pmix::FinalResponse {
+fn cancelled(done: Result<Vec<String>, Denial>) -> pmix::FinalResponse {
     let (status, reason, names) = match done {
         Ok(names) => (0, String::new(), names),
         Err(denial) => (denial.status.0, denial.reason, Vec::new()),

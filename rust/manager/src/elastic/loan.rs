@@ -11,11 +11,11 @@ use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
-use super::call::{Call, Requester};
 use super::naming::name_of;
 use super::peer::Elastic;
 use super::request_job::{request_of, time_left};
 use super::requests::End;
+use super::requests::{Call, Requester};
 use super::tables::LoanKey;
 use crate::context::Context;
 use crate::effect::RequestKey;

@@ -11,12 +11,12 @@ use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
-use super::call::{Call, Requester};
 use super::loan::{lends_of, own_ranks};
 use super::naming::name_of;
 use super::peer::Elastic;
 use super::request_job::grants_of;
 use super::requests::End;
+use super::requests::{Call, Requester};
 use super::result::{add_dropped, resources, to_json};
 use super::target::{Target, own_allocation, own_node};
 use crate::context::Context;

@@ -1,12 +1,13 @@
-//! The begin and the end of a request, in the log of its job.
+//! The requester of a PMIx request; the begin and the end of a request, in the log of its job.
 
-use penstock_elastic::{Account, Denial, Entry, Flagged, Loan, RequestEnd, Return, Status};
+use penstock_elastic::{
+    Account, Denial, Entry, Flagged, Loan, Request, RequestEnd, Return, Status,
+};
 use penstock_flux::pmix::FinalResponse;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::Value;
 
-use super::call::Call;
 use super::peer::Elastic;
 use super::tables::LoanKey;
 use crate::context::Context;
@@ -52,6 +53,24 @@ pub(super) fn respond_finally(cx: &mut Context, caller: &Message, response: &Fin
     if caller.is_streaming() {
         cx.end_stream(caller);
     }
+}
+
+/// The job that makes a request and, if known, its task.
+#[derive(Clone, Debug)]
+pub(super) struct Requester {
+    pub(super) job: JobId,
+    /// The rank of the task; `None` for the job as a whole.
+    pub(super) rank: Option<u32>,
+    /// The host of the task.
+    pub(super) host: Option<String>,
+}
+
+/// A request that has just begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<'a> {
+    pub(super) key: RequestKey,
+    pub(super) requester: &'a Requester,
+    pub(super) request: &'a Request,
 }
 
 impl Elastic {

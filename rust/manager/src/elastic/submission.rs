@@ -3,11 +3,11 @@
 use penstock_elastic::{Attempt, Demand, Denial, Entry, Return, Status};
 use penstock_jobspec::job_id::JobId;
 
-use super::call::Call;
 use super::limits::Satisfiable;
 use super::parts::FirstPart;
 use super::peer::Elastic;
 use super::request_job::{check_jobspec, first_ask, time_left};
+use super::requests::Call;
 use super::requests::End;
 use crate::context::Context;
 use crate::effect::{Effect, RequestKey};

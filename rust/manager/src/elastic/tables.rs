@@ -17,7 +17,7 @@ pub(super) const DECISION_TIMEOUT_S: f64 = 2.0;
 /// Seconds after which a scheduler that does not answer a probe counts as having none. A busy one may be slow.
 pub(super) const PROBE_TIMEOUT_S: f64 = 30.0;
 
-/// Seconds until a denied or canceled return is requested again. The interval doubles each time.
+/// Seconds until a denied or cancelled return is requested again. The interval doubles each time.
 const RETRY_INTERVAL_S: f64 = 60.0;
 /// The longest interval.
 const MAX_RETRY_INTERVAL_S: f64 = 3600.0;
@@ -31,7 +31,7 @@ pub(super) struct LoanKey {
     pub(super) loan: u32,
 }
 
-/// A loan whose return was denied or canceled.
+/// A loan whose return was denied or cancelled.
 #[derive(Clone, Debug)]
 pub(super) struct PostponedReturn {
     /// When it is requested again, seconds since the epoch.

@@ -5,8 +5,8 @@ use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Jobspec, Layout};
 
-use super::call::Requester;
 use super::peer::Elastic;
+use super::requests::Requester;
 use crate::context::Context;
 use crate::state::State;
 

@@ -5,8 +5,8 @@ use penstock_flux::errno::{EAGAIN, EBUSY};
 use penstock_flux::{Payload, RequestError};
 use penstock_wire::Message;
 
-use super::commit::undo_commit;
 use super::peer::{Handshake, SchedulerPeer};
+use super::request::undo_commit;
 use crate::context::Context;
 use crate::dialogue::AllocInput;
 use crate::effect::Effect;

@@ -41,14 +41,14 @@ pub(crate) struct SchedulerPeer {
     pub(super) belated: Vec<Message>,
     /// Jobs with outstanding requests whose priority has changed since it was last sent to the scheduler.
     pub(super) reprioritized: BTreeSet<JobId>,
-    /// The jobs in `reprioritized` whose requests are to be canceled and sent again.
+    /// The jobs in `reprioritized` whose requests are to be cancelled and sent again.
     pub(super) displaced: Vec<JobId>,
     /// Jobs to request resources for.
     pub(super) queued: BTreeSet<Position>,
-    /// Jobs whose requests are outstanding and not canceled.
+    /// Jobs whose requests are outstanding and not cancelled.
     pub(super) requested: BTreeSet<Position>,
-    /// Number of canceled requests; they count against the limit until the scheduler answers.
-    pub(super) canceling: usize,
+    /// Number of cancelled requests; they count against the limit until the scheduler answers.
+    pub(super) cancelling: usize,
     /// Bytes of the alloc requests of this turn.
     pub(super) bytes_this_turn: usize,
     /// Whether the instance is about to end: nothing is requested, and no allocation accepted.
@@ -94,7 +94,7 @@ impl SchedulerPeer {
 
     /// The number of outstanding alloc requests.
     pub(super) fn outstanding(&self) -> usize {
-        self.requested.len() + self.canceling
+        self.requested.len() + self.cancelling
     }
 
     /// The statistics of `stats-get`.
@@ -123,7 +123,7 @@ mod tests {
         OWNER, R, add_pending_job, allocate, context, described, effects, message, ranks, request,
         response,
     };
-    use crate::kvs;
+    use crate::queries::kvs;
     use crate::rpc::Request;
     use crate::settings::Settings;
     use base64::Engine as _;

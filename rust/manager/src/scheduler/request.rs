@@ -1,10 +1,11 @@
-//! Requests to the scheduler: alloc, cancel, prioritize, free.
+//! Requests to the scheduler: alloc, cancel, prioritize, free; the commit of R for an outstanding one, and its
+//! undoing. No other module stores or clears R.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 use penstock_flux::alloc::{CancelRequest, PrioritizeRequest};
-use penstock_flux::{FreedResources, PendingJob, RedactedJobspec, TypedPayload, topic};
+use penstock_flux::{Allocation, FreedResources, PendingJob, RedactedJobspec, TypedPayload, topic};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
@@ -59,10 +60,10 @@ impl SchedulerPeer {
             Alloc::Requested(_) => {
                 dialogue.advance_alloc(AllocInput::Cancel);
                 self.requested.remove(&position);
-                self.canceling += 1;
+                self.cancelling += 1;
                 send_cancel(cx, id);
             }
-            Alloc::Idle | Alloc::Canceling(_) | Alloc::Outdated | Alloc::Surplus => {}
+            Alloc::Idle | Alloc::Cancelling(_) | Alloc::Outdated | Alloc::Surplus => {}
         }
     }
 
@@ -122,14 +123,14 @@ impl SchedulerPeer {
         has_room && !self.is_stopped && !self.queued.is_empty() && !self.is_backlogged(cx)
     }
 
-    /// In limited mode, cancels the last request if a queued job comes before it. The canceled job
+    /// In limited mode, cancels the last request if a queued job comes before it. The cancelled job
     /// is requested again later.
     fn displace_last(&mut self, cx: &mut Context) {
         let (Some(first), Some(last)) = (self.queued.first(), self.requested.last().copied())
         else {
             return;
         };
-        if *first >= last || self.canceling > 0 {
+        if *first >= last || self.cancelling > 0 {
             return;
         }
         let id = last.1;
@@ -137,7 +138,7 @@ impl SchedulerPeer {
             && dialogue.advance_alloc(AllocInput::Cancel)
         {
             self.requested.remove(&last);
-            self.canceling += 1;
+            self.cancelling += 1;
             send_cancel(cx, id);
         }
     }
@@ -169,7 +170,7 @@ impl SchedulerPeer {
                     }
                 }
                 dialogue.advance_alloc(AllocInput::Cancel);
-                self.canceling += 1;
+                self.cancelling += 1;
                 if new > 0 {
                     // In limited mode the job is requested again at its new position in the queue.
                     self.displaced.push(id);
@@ -179,7 +180,7 @@ impl SchedulerPeer {
                 }
             }
             Alloc::Idle => cx.revisit(id),
-            Alloc::Canceling(_) | Alloc::Outdated | Alloc::Surplus => {}
+            Alloc::Cancelling(_) | Alloc::Outdated | Alloc::Surplus => {}
         }
     }
 
@@ -293,6 +294,25 @@ pub(crate) fn outdate_request(cx: &mut Context, id: JobId, request: Arc<Redacted
     if let Some(dialogue) = cx.jobs.dialogue(id) {
         dialogue.set_request(request);
         dialogue.advance_alloc(AllocInput::Outdate);
+    }
+}
+
+/// Stores a commit of R for an outstanding request; the claims have it already.
+pub(crate) fn commit_allocation(cx: &mut Context, allocation: Allocation) {
+    let Allocation { id, r, text } = allocation;
+    cx.store_r(id, &text);
+    if let Some(dialogue) = cx.jobs.dialogue(id) {
+        let is_outstanding = dialogue.commit(r);
+        debug_assert!(is_outstanding, "checked before the commit");
+    }
+}
+
+/// Undoes the commit of R for a request that ends without an allocation. `request` is the request
+/// before its end.
+pub(super) fn undo_commit(cx: &mut Context, id: JobId, request: Alloc) {
+    cx.claims.drop(id);
+    if request.is_committed() {
+        cx.clear_r(id);
     }
 }
 

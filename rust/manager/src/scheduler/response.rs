@@ -8,8 +8,8 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Map, Value};
 
-use super::commit::undo_commit;
 use super::peer::SchedulerPeer;
+use super::request::undo_commit;
 use crate::annotations;
 use crate::context::Context;
 use crate::dialogue::{Alloc, AllocInput};
@@ -83,9 +83,9 @@ impl SchedulerPeer {
                 }
                 cx.revisit(id);
             }
-            AllocResponseType::Cancel if matches!(request, Alloc::Canceling(_)) => {
+            AllocResponseType::Cancel if matches!(request, Alloc::Cancelling(_)) => {
                 check_cancel(cx, response, id);
-                self.end_request(cx, id, AllocInput::Canceled);
+                self.end_request(cx, id, AllocInput::Cancelled);
                 cx.revisit(id);
             }
             AllocResponseType::Cancel => {
@@ -113,7 +113,7 @@ impl SchedulerPeer {
             return;
         }
         match before {
-            Alloc::Canceling(_) => self.canceling -= 1,
+            Alloc::Cancelling(_) => self.cancelling -= 1,
             Alloc::Requested(_) => {
                 self.requested.remove(&(Reverse(record.priority()), id));
             }

@@ -12,9 +12,9 @@ use penstock_flux::{Allocation, RequestError, TypedPayload};
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
+use super::info;
 use crate::authorize::{self, Decided};
 use crate::context::Context;
-use crate::info;
 use crate::rpc::{Handled, Reply, Request};
 use crate::scheduler;
 

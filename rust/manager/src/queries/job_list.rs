@@ -12,10 +12,10 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
+use super::filter::Filter;
+use super::row::{Attrs, row};
 use crate::context::Context;
-use crate::filter::Filter;
 use crate::jobs::{Job, Jobs};
-use crate::row::{Attrs, row};
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 

@@ -7,10 +7,10 @@ use penstock_flux::job_info::{
 use penstock_jobspec::job_id::JobId;
 use serde_json::Map;
 
+use super::watch::Watchers;
 use crate::context::Context;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
-use crate::watch::Watchers;
 
 /// One of the documents of a job that RFC 16 stores, as text; `None` if the job has none yet.
 pub(crate) fn document(

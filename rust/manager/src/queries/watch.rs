@@ -10,10 +10,10 @@ use penstock_flux::{RequestError, StreamCancelRequest};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
+use super::row::{self, Attrs};
 use crate::census::Census;
 use crate::context::Context;
 use crate::event::Event;
-use crate::row::{self, Attrs};
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
