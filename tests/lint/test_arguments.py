@@ -9,7 +9,7 @@ RUST = Path(__file__).parents[2] / "rust"
 # Up to the parenthesis that closes the parameters; types of parameters have no deeper nesting.
 FUNCTION = re.compile(r"\bfn (\w+)(?:<[^(]*>)?\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)")
 BOOL = re.compile(r"\b(\w+): (?:bool|Option<bool>)")
-# What Python calls: blocks of methods, and functions by their attribute.
+# Blocks of methods that Python calls, and the attributes of its functions.
 METHODS = re.compile(r"^ *#\[pymethods\]\n( *)impl .*?^\1}$", re.MULTILINE | re.DOTALL)
 FOR_PYTHON = re.compile(r"#\[(pyfunction|pyo3)\b")
 ALLOWED = {

@@ -172,7 +172,7 @@ impl EventLoop {
             }
             self.reaper.step(&mut self.kernel);
             self.reaper.settle(&mut self.kernel);
-            if self.is_send_due() {
+            if self.check_send_due() {
                 self.send();
             }
             let is_sent = |connection: &Connection| connection.unsent.is_empty();
@@ -359,8 +359,8 @@ impl EventLoop {
         }
     }
 
-    /// Whether messages are sent now: at once, unless they tell of starts only.
-    fn is_send_due(&mut self) -> bool {
+    /// Decides whether messages are sent now: at once, unless they tell of starts only.
+    fn check_send_due(&mut self) -> bool {
         if !self.reaper.has_messages() || self.reaper.has_urgent_messages() {
             return true;
         }
