@@ -67,9 +67,8 @@ def event_errors(names: list[str]) -> list[str]:
         errors.append("`reattached` after `free`")
     if "alloc" in known and "free" not in known:
         errors.append("`alloc` without `free`")
-    # The scheduler may have allocated resources when the job had an exception already.
-    if "free" in known and "alloc" not in known and "exception" not in names:
-        errors.append("`free` without `alloc` or `exception`")
+    if "free" in known and "alloc" not in known:
+        errors.append("`free` without `alloc`")
     return errors
 
 

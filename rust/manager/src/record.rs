@@ -150,7 +150,7 @@ impl Record {
                 line: line.to_owned(),
                 source,
             })?;
-            if matches!(&*event.name, "alloc" | "free") {
+            if &*event.name == "alloc" {
                 event.document = r.map(|r| Document::R(Arc::clone(r)));
             }
             observe(&event);

@@ -137,7 +137,9 @@ fn an_allocation_that_crosses_a_cancel_is_freed() {
     let out = bench.allocate(id);
     assert_eq!(topics(&out), ["sched.free"]);
     assert_eq!(bench.row(id)["result"], 4);
-    assert!(!bench.events(id).contains(&"alloc".to_owned()));
+    let events = bench.events(id);
+    let end = events.split_last_chunk::<3>().map(|(_, end)| end).unwrap();
+    assert_eq!(end, &["priority", "exception", "clean"]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::peer::{Handshake, SchedulerPeer};
 use crate::context::Context;
 use crate::dialogue::{Alloc, AllocInput};
 use crate::effect::{Effect, FreeRanks};
-use crate::event::{Document, Event};
+use crate::event::Event;
 use crate::rpc;
 
 /// Bytes of alloc requests in one turn: some thousand jobs of the usual size.
@@ -205,7 +205,7 @@ impl SchedulerPeer {
     }
 
     /// Ends the allocation of a job, if it has one: frees the ranks that are left, drops the claim, and
-    /// logs `free`.
+    /// logs `free` if `alloc` was logged.
     pub(crate) fn end_allocation(&mut self, cx: &mut Context, id: JobId) {
         let job = cx
             .jobs
@@ -214,8 +214,8 @@ impl SchedulerPeer {
         let Some(job) = job else {
             return;
         };
-        let r = job.r().cloned();
-        let ranks = r.as_ref().map_or_else(IdSet::new, |r| r.ranks());
+        let has_alloc_event = job.record.has_resources();
+        let ranks = job.r().map_or_else(IdSet::new, |r| r.ranks());
         let left = ranks.difference(job.record.freed());
         if !left.is_empty() {
             let free = FreeRanks {
@@ -229,9 +229,9 @@ impl SchedulerPeer {
         if let Some(dialogue) = cx.jobs.dialogue(id) {
             dialogue.advance_alloc(AllocInput::Free);
         }
-        let mut event = Event::new(cx.now, "free");
-        event.document = r.map(Document::R);
-        cx.log(id, event);
+        if has_alloc_event {
+            cx.log(id, Event::new(cx.now, "free"));
+        }
     }
 
     /// Frees ranks of a job (`sched.free`).
