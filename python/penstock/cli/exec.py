@@ -61,6 +61,12 @@ def register(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="end when the instance has gone and no job has a process",
     )
+    add(
+        "--simulate",
+        action="store_true",
+        help="run nothing: each job succeeds after the time that its jobspec says; only with --uri "
+        "and --name",
+    )
 
 
 def main(args: argparse.Namespace) -> NoReturn:
@@ -70,7 +76,7 @@ def main(args: argparse.Namespace) -> NoReturn:
         value = getattr(args, option.replace("-", "_"))
         if value is not None:
             command += [f"--{option}", str(value)]
-    for flag in ("oversubscribe", "sync", "take-over", "end-when-idle"):
+    for flag in ("oversubscribe", "sync", "take-over", "end-when-idle", "simulate"):
         if getattr(args, flag.replace("-", "_")):
             command.append(f"--{flag}")
     os.execv(find_program(), command)

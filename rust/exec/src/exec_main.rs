@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use arguments::UsageError;
-use penstock_exec::linux::{IfLocked, ServiceOptions, run_service};
+use penstock_exec::linux::{
+    IfLocked, ServiceOptions, SimulationOptions, run_service, run_simulation,
+};
 use serde::Deserialize;
 
 const USAGE: &str = "\
 usage: penstock-exec [--uri URI] [--directory DIR] [--name NAME] [--kill-timeout SECONDS]
                      [--output-limit BYTES] [--oversubscribe] [--sync] [--reaper PROGRAM]
                      [--take-over] [--end-when-idle]
+       penstock-exec --simulate [--uri URI] [--name NAME]
 
 Runs the jobs of an instance on this machine. Tasks outlive it: when it is started again, it reports what has ended.
 
@@ -29,9 +32,16 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
   --reaper PROGRAM        the program penstock-reaper (default: beside this program)
   --take-over             end a service that uses the directory, and continue with its journal
   --end-when-idle         end when the instance has gone and no job has a process
+  --simulate              run nothing: each job succeeds after the time that its jobspec says
 ";
 
 const NO_INSTANCE_EXIT_CODE: u8 = 69;
+
+/// What the command line requests.
+enum Mode {
+    Service(ServiceOptions),
+    Simulation(SimulationOptions),
+}
 
 /// The defaults of the configuration's section `exec`, as the Python package declares them.
 #[derive(Deserialize)]
@@ -75,14 +85,18 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
-    let options = match parse(arguments) {
-        Ok(options) => options,
+    let mode = match parse(arguments) {
+        Ok(mode) => mode,
         Err(error) => {
             eprint!("penstock-exec: {error}\n\n{}", usage());
             return ExitCode::from(2);
         }
     };
-    match run_service(options) {
+    let result = match mode {
+        Mode::Service(options) => run_service(options),
+        Mode::Simulation(options) => run_simulation(&options),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("penstock-exec: {error}");
@@ -95,7 +109,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, UsageError> {
+fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
     let (mut uri, mut directory, mut reaper) = (None, None, None);
     let mut name = "job-exec".to_owned();
     let defaults = Defaults::declared()?;
@@ -103,9 +117,18 @@ fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, UsageError> {
     let mut output_limit = defaults.output_limit;
     let (mut bind, mut sync) = (true, false);
     let (mut if_locked, mut end_when_idle) = (IfLocked::Fail, false);
+    let (mut is_simulated, mut option_of_processes) = (false, None);
     let mut arguments = arguments.into_iter();
     while let Some(option) = arguments.next() {
         let option = option.to_string_lossy().into_owned();
+        match option.as_str() {
+            "--uri" | "--name" => {}
+            "--simulate" => {
+                is_simulated = true;
+                continue;
+            }
+            _ => option_of_processes = Some(option.clone()),
+        }
         match option.as_str() {
             "--oversubscribe" => {
                 bind = false;
@@ -146,6 +169,12 @@ fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, UsageError> {
         }
     }
     let uri = absolute_uri(uri.or_else(|| env::var("PENSTOCK_URI").ok()))?;
+    if is_simulated {
+        if let Some(option) = option_of_processes {
+            return Err(format!("`{option}` has no effect with `--simulate`").into());
+        }
+        return Ok(Mode::Simulation(SimulationOptions { uri, name }));
+    }
     let directory = match directory {
         Some(directory) => absolute(&directory)?,
         None => default_directory(&uri)?,
@@ -156,7 +185,7 @@ fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, UsageError> {
             .map_err(|error| format!("cannot find `penstock-reaper`: {error}"))?
             .with_file_name("penstock-reaper"),
     };
-    Ok(ServiceOptions {
+    Ok(Mode::Service(ServiceOptions {
         uri,
         directory,
         name,
@@ -167,7 +196,7 @@ fn parse(arguments: Vec<OsString>) -> Result<ServiceOptions, UsageError> {
         sync,
         if_locked,
         end_when_idle,
-    })
+    }))
 }
 
 /// The address with its scheme and an absolute path; by default the default socket.

@@ -124,7 +124,9 @@ impl MockExec {
                 let (topic, errnum) = (message.topic(), message.errnum());
                 let text = message.error_text().filter(|text| !text.is_empty());
                 let text = text.map_or_else(String::new, |text| format!(": {text}"));
-                self.failure = Some(format!("{topic} failed with errnum {errnum}{text}"));
+                // The first error is the cause of the others.
+                self.failure
+                    .get_or_insert_with(|| format!("{topic} failed with errnum {errnum}{text}"));
             }
             MessageType::Event if message.topic() == topic::JOB_EXCEPTION => {
                 self.handle_exception(message, out);

@@ -1,11 +1,13 @@
-//! The Linux implementation: the reaper's kernel (processes, the log file, the socket), and the event loops of reaper and
-//! service.
+//! The Linux implementation: the reaper's kernel (processes, the log file, the socket), and the event loops of reaper,
+//! service and simulated execution.
 
+mod broker;
 mod directory;
 mod kernel;
 mod procfs;
 mod serve;
 mod service;
+mod simulate;
 mod spawn;
 mod syscalls;
 
@@ -18,6 +20,7 @@ use crate::types::{BootId, ProcessId};
 pub use directory::IfLocked;
 pub use serve::{Options, serve};
 pub use service::{ServiceOptions, run_service};
+pub use simulate::{SimulationOptions, run_simulation};
 
 pub(crate) use directory::connect;
 

@@ -7,19 +7,18 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use std::{env, mem};
 
 use penstock_idset::IdSet;
-use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::process::{Pid, PidfdFlags, geteuid, getrlimit, pidfd_open, umask};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use super::broker::{Backoff, Broker, is_temporary, log, now, socket_path};
 use super::directory::{self, Directory, IfLocked};
 use super::spawn::RESOURCES;
 use super::{procfs, syscalls};
@@ -31,16 +30,10 @@ use crate::service::{
 use crate::types::JobId;
 use crate::{Client, Error};
 
-const READ_BUFFER_BYTES: usize = 256 << 10;
 /// Bytes of output in one message.
 const MAX_CHUNK_BYTES: usize = 64 << 10;
 /// Unsent bytes above which no more output is read.
 const MAX_UNSENT_OUTPUT_BYTES: usize = 1 << 20;
-/// Time after which an instance that accepts a connection and says nothing counts as none.
-const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
-/// Delays before an attempt to reconnect: the first, and the longest.
-const MIN_BACKOFF: Duration = Duration::from_millis(20);
-const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// Time after its start in which a service that takes over tries to register although its name is taken: the instance
 /// may not have noticed yet that the service before has ended.
 const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -90,13 +83,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     let mut directory = Directory::open(&options.directory, directory::JOURNAL_FILE)?;
     // Another service is ended only if this one can replace it.
     read_journal(&directory, &options)?;
-    let stream = connect(&path).map_err(|error| {
-        let text = format!(
-            "no instance at `{}`: {error}\nhint: start one with `penstock start`, or set PENSTOCK_URI",
-            options.uri
-        );
-        Error::no_instance(text)
-    })?;
+    let broker = Broker::find(&path, &options.uri)?;
     directory.lock("execution service", options.if_locked)?;
     let journal = read_journal(&directory, &options)?;
     for name in [REAPER_DIRECTORY, OUTPUT_DIRECTORY] {
@@ -113,7 +100,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
         log_len: 0,
         is_torn: false,
         directory,
-        broker: Some(Broker::new(stream)),
+        broker: Some(broker),
         reaper: None,
         reapers: Vec::new(),
         broker_backoff: Backoff::default(),
@@ -148,15 +135,6 @@ fn read_journal(directory: &Directory, options: &ServiceOptions) -> Result<Journ
         journal.instance,
         options.uri
     )))
-}
-
-fn socket_path(uri: &str) -> Result<PathBuf, Error> {
-    match uri.strip_prefix("local://") {
-        Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
-        _ => Err(Error::directory(format!(
-            "unsupported address `{uri}`: expected local:///path/to/socket"
-        ))),
-    }
 }
 
 fn create_private(path: &Path) -> Result<(), Error> {
@@ -206,103 +184,6 @@ fn settings(options: &ServiceOptions) -> io::Result<Settings> {
         output_limit: options.output_limit,
         end_when_idle: options.end_when_idle,
     })
-}
-
-/// Connects to an instance and reads its greeting: a status byte.
-fn connect(path: &Path) -> io::Result<UnixStream> {
-    let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(GREETING_TIMEOUT))?;
-    let mut status = [0];
-    stream.read_exact(&mut status)?;
-    let [errno] = status;
-    if errno != 0 {
-        return Err(io::Error::from_raw_os_error(errno.into()));
-    }
-    stream.set_read_timeout(None)?;
-    stream.set_nonblocking(true)?;
-    Ok(stream)
-}
-
-/// The connection to the instance.
-struct Broker {
-    stream: UnixStream,
-    decoder: Decoder,
-    unsent: Vec<u8>,
-    /// Holds the bytes of one read.
-    buffer: Vec<u8>,
-}
-
-impl Broker {
-    fn new(stream: UnixStream) -> Self {
-        Self {
-            stream,
-            decoder: Decoder::new(DEFAULT_MAX_FRAME),
-            unsent: Vec::new(),
-            buffer: vec![0; READ_BUFFER_BYTES],
-        }
-    }
-
-    fn receive(&mut self, messages: &mut Vec<Message>) -> io::Result<()> {
-        let length = match self.stream.read(&mut self.buffer) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(length) => length,
-            Err(error) if is_temporary(&error) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        let start = messages.len();
-        self.decoder
-            .feed(self.buffer.get(..length).unwrap_or_default(), messages)
-            .map_err(io::Error::other)?;
-        for message in messages.iter_mut().skip(start) {
-            message.normalise().map_err(io::Error::other)?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let mut sent = 0;
-        while let Some(rest) = self.unsent.get(sent..).filter(|rest| !rest.is_empty()) {
-            match self.stream.write(rest) {
-                Ok(length) => sent += length,
-                Err(error) if is_temporary(&error) => break,
-                Err(error) => return Err(error),
-            }
-        }
-        self.unsent.drain(..sent);
-        Ok(())
-    }
-}
-
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
-}
-
-/// When to try again, with exponential backoff.
-#[derive(Debug, Default)]
-struct Backoff {
-    delay: Option<Duration>,
-    retry_at: Option<Instant>,
-}
-
-impl Backoff {
-    fn note_failure(&mut self) {
-        let delay = self
-            .delay
-            .map_or(MIN_BACKOFF, |delay| (2 * delay).min(MAX_BACKOFF));
-        self.delay = Some(delay);
-        self.retry_at = Some(Instant::now() + delay);
-    }
-
-    fn is_due(&self) -> bool {
-        self.retry_at.is_none_or(|at| at <= Instant::now())
-    }
-
-    fn remaining(&self) -> Duration {
-        let at = self
-            .retry_at
-            .map(|at| at.saturating_duration_since(Instant::now()));
-        at.unwrap_or_default()
-    }
 }
 
 /// A reaper that this process has started.
@@ -365,9 +246,9 @@ impl EventLoop {
         if self.broker.is_some() || !self.broker_backoff.is_due() {
             return;
         }
-        match connect(&self.path) {
-            Ok(stream) => {
-                self.broker = Some(Broker::new(stream));
+        match Broker::connect(&self.path) {
+            Ok(broker) => {
+                self.broker = Some(broker);
                 service.register();
             }
             Err(_) => self.broker_backoff.note_failure(),
@@ -385,7 +266,7 @@ impl EventLoop {
                 service.handle_reaper_connection(hello);
             }
             Err(error) => {
-                if self.reaper_backoff.delay.is_none() {
+                if self.reaper_backoff.is_fresh() {
                     log(&format!("cannot start a reaper: {error}"));
                 }
                 self.reaper_backoff.note_failure();
@@ -421,9 +302,7 @@ impl EventLoop {
         });
         let mut fds = Vec::with_capacity(2 + self.reapers.len());
         if let Some(broker) = &self.broker {
-            let mut flags = PollFlags::IN;
-            flags.set(PollFlags::OUT, !broker.unsent.is_empty());
-            fds.push(PollFd::new(&broker.stream, flags));
+            fds.push(broker.poll_fd());
         }
         if let Some(reaper) = &self.reaper {
             fds.push(PollFd::new(reaper.stream(), PollFlags::IN));
@@ -570,7 +449,7 @@ impl EventLoop {
             }
             Effect::Send(message) => {
                 if let Some(broker) = &mut self.broker {
-                    message.encode(&mut broker.unsent);
+                    broker.send(&message);
                 }
             }
             Effect::WriteLine(path, line) => write_line(&path, &line),
@@ -618,7 +497,7 @@ impl EventLoop {
     // --- output
 
     fn can_read_output(&self) -> bool {
-        let unsent = self.broker.as_ref().map(|broker| broker.unsent.len());
+        let unsent = self.broker.as_ref().map(Broker::unsent_bytes);
         !self.reads.is_empty() && unsent.is_some_and(|unsent| unsent <= MAX_UNSENT_OUTPUT_BYTES)
     }
 
@@ -679,14 +558,4 @@ fn write_line(path: &CString, line: &str) {
     {
         let _ = file.write_all(line.as_bytes());
     }
-}
-
-/// Writes a line to the log, standard error. A reader that has gone is no reason to end.
-fn log(text: &str) {
-    let _ = writeln!(io::stderr(), "penstock-exec: {text}");
-}
-
-fn now() -> f64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
-    elapsed.map_or(0.0, |elapsed| elapsed.as_secs_f64())
 }
