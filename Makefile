@@ -13,7 +13,7 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 
 .PHONY: run test test-rust test-python test-optional test-peers fuzz lint bench bench-lib bench-load docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
-	bench-exec bench-explain compare kills pmix test-pmix test-pmix-asan
+	bench-exec bench-explain bench-running compare kills pmix test-pmix test-pmix-asan
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
 	$(BIN)/python examples/run.py
@@ -129,6 +129,9 @@ bench-throughput: $(VENV)/.built  ## The cost of a simulated job from submit to 
 bench-exec: $(VENV)/.built  ## Real jobs: jobs/s, latency and memory, next to posix_spawn and HyperQueue
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt hyperqueue
 	$(BIN)/python bench/exec.py
+
+bench-running: $(VENV)/.built  ## 10,000 running tasks at once: times, memory for each, and that nothing is left of them
+	$(BIN)/python bench/running_tasks.py
 
 bench-explain: $(VENV)/.built  ## The time to explain a pending job behind 1,000 and 1,000,000 others: a table
 	$(BIN)/python bench/explain.py

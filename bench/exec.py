@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from running_tasks import measure
+
 from instance import running
 from penstock.jobspec import from_command
 
@@ -33,7 +35,6 @@ PROGRAM = "/bin/true"
 WARM_UP_JOBS = 20
 # HyperQueue's client looks once per second whether the tasks have ended: it gets more of them.
 HYPERQUEUE_FACTOR = 3
-SERVICE_PROGRAMS = {"penstock-exec", "penstock-reaper"}
 
 
 def spawn_rate(count: int, at_a_time: int) -> float:
@@ -114,58 +115,6 @@ def latencies_s(count: int) -> list[float]:
         return sorted(run_jobs(client, 1) for _ in range(count))
 
 
-def service_processes(state: str) -> list[int]:
-    """The execution service and its reapers of the instance with this state directory."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            arguments = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        program = Path(os.fsdecode(arguments[0])).name
-        if program in SERVICE_PROGRAMS and any(state.encode() in each for each in arguments):
-            found.append(int(folder.name))
-    return found
-
-
-def memory_kib(pids: list[int]) -> tuple[int, int]:
-    """Private memory and page tables of processes."""
-    private = tables = 0
-    for pid in pids:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith(("Private_Clean:", "Private_Dirty:")):
-                private += int(line.split()[1])
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmPTE:"):
-                tables += int(line.split()[1])
-    return private, tables
-
-
-def wait_for_start(client: Client, job: int) -> None:
-    """Returns when the job's tasks have started."""
-    for event in client.eventlog(job, follow=True):
-        if event["name"] == "start":
-            return
-
-
-def memory_per_job_kib(count: int) -> tuple[float, float]:
-    """Growth of private memory and page tables for each of `count` running one-task jobs."""
-    spec = from_command(["/bin/sleep", "600"], environment=dict(os.environ), cwd="/")
-    with running("--nodes", "1", "--cores", str(count), "--oversubscribe") as (client, _):
-        run_jobs(client, WARM_UP_JOBS)
-        state = client.rpc("attr.get", {"name": "statedir"})["value"]
-        processes = service_processes(state)
-        before = memory_kib(processes)
-        ids = client.submit(spec, count=count)
-        for job in ids:
-            wait_for_start(client, job)
-        after = memory_kib(processes)
-        client.cancel(ids)
-        client.rpc("job-manager.drain", {})
-    private, tables = ((late - early) / count for late, early in zip(after, before, strict=True))
-    return private, tables
-
-
 def main() -> None:
     """Measures, and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -191,10 +140,10 @@ def main() -> None:
         f"\nOne job on an idle instance: {statistics.median(times) * 1e3:.2f} ms, 99 % in "
         f"{times[len(times) * 99 // 100] * 1e3:.2f} ms ({args.latencies} jobs)"
     )
-    private, tables = memory_per_job_kib(args.running)
+    memory = measure(args.running)
     print(
-        f"{args.running:,} running jobs: {private:.1f} KiB private memory and {tables:.2f} KiB "
-        "page tables for each, service and reapers together"
+        f"{args.running:,} running jobs: {memory.private:.1f} KiB private memory and "
+        f"{memory.page_tables:.2f} KiB page tables for each, service and reapers together"
     )
 
 

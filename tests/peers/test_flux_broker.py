@@ -91,15 +91,15 @@ def broker(tmp_path):
         os.kill(pid, signal.SIGKILL)
 
 
-WHOLE = ["start", "finish", "release", "free", "clean"]
+LAST_EVENTS = ["start", "finish", "release", "free", "clean"]
 
 
 def test_jobs_run_and_their_wait_status_is_in_the_eventlog(broker):
     with broker.service():
         job = broker.submit("sh", "-c", "exit 3")
-        assert broker.end(job) == (3 << 8, WHOLE)
+        assert broker.end(job) == (3 << 8, LAST_EVENTS)
         jobs = broker.flux("submit", "--cc=1-20", "true").split()
-        assert [broker.end(job) for job in jobs] == [(0, WHOLE)] * 20
+        assert [broker.end(job) for job in jobs] == [(0, LAST_EVENTS)] * 20
 
 
 def test_a_job_continues_while_the_service_is_killed_and_started_again(broker, tmp_path):
@@ -110,7 +110,7 @@ def test_a_job_continues_while_the_service_is_killed_and_started_again(broker, t
         service.wait()
     with broker.service():
         (tmp_path / "gate").write_text("")
-        assert broker.end(job) == (4 << 8, WHOLE)
+        assert broker.end(job) == (4 << 8, LAST_EVENTS)
     assert len((tmp_path / "starts").read_text().split()) == 1
 
 
@@ -123,14 +123,14 @@ def test_a_job_that_ends_while_no_service_runs_is_reported_by_the_next(broker, t
     with (tmp_path / "gate").open("w"):
         pass
     with broker.service():
-        assert broker.end(job) == (5 << 8, WHOLE)
+        assert broker.end(job) == (5 << 8, LAST_EVENTS)
 
 
 def test_cancelled_jobs_and_expired_jobs_end(broker):
     with broker.service():
         job = broker.submit("sleep", "1000")
         broker.flux("cancel", job)
-        assert broker.end(job) == (signal.SIGTERM, [WHOLE[0], "exception", *WHOLE[1:]])
+        assert broker.end(job) == (signal.SIGTERM, [LAST_EVENTS[0], "exception", *LAST_EVENTS[1:]])
         job = broker.submit("-t", "0.2s", "sleep", "1000")
         events = broker.events(job)
         (exception,) = (event["context"] for event in events if event["name"] == "exception")
@@ -145,7 +145,7 @@ def test_cancelled_jobs_and_expired_jobs_end(broker):
 def test_simulated_jobs_last_as_long_as_they_say(broker):
     with broker.simulation():
         job = broker.submit("-t", "1h", "--setattr=exec.test.run_duration=0.1s", "false")
-        assert broker.end(job) == (0, WHOLE)
+        assert broker.end(job) == (0, LAST_EVENTS)
         job = broker.submit("-t", "1h", "false")
         broker.flux("cancel", job)
         assert broker.end(job)[0] == signal.SIGTERM

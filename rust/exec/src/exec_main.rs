@@ -37,7 +37,7 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
 
 const NO_INSTANCE_EXIT_CODE: u8 = 69;
 
-/// What the command line requests.
+/// The kinds of execution that the command line selects.
 enum Mode {
     Service(ServiceOptions),
     Simulation(SimulationOptions),
