@@ -31,7 +31,7 @@ the job. Exits with the command's exit code. Ctrl-C while waiting cancels the jo
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    joboptions.register(parser)
+    joboptions.register(parser, words_help="program and arguments; default: $SHELL")
     parser.set_defaults(cc=None)
 
 

@@ -45,7 +45,9 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print the jobspecs (RFC 25), submit nothing"
     )
-    joboptions.register(parser)
+    joboptions.register(
+        parser, words="SCRIPT …", words_help="a file and its arguments; default: standard input"
+    )
     parser.set_defaults(defaults=_take_defaults(parser))
 
 

@@ -49,8 +49,19 @@ def _idset(text: str) -> IDset:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def register(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that describe a job."""
+def register(
+    parser: argparse.ArgumentParser,
+    *,
+    words: str = "COMMAND …",
+    words_help: str = "program and arguments",
+) -> None:
+    """Adds the options that describe a job.
+
+    Args:
+        parser: gets them.
+        words: the name of the arguments that follow the options.
+        words_help: their meaning.
+    """
     add = parser.add_argument
     add(
         "-n",
@@ -135,7 +146,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="start a PMIx server, by which tasks can request resources",
     )
     add("--job-name", metavar="NAME", help="job name (default: the command's)")
-    add("command", nargs=argparse.REMAINDER, metavar="COMMAND …", help="program and arguments")
+    add("command", nargs=argparse.REMAINDER, metavar=words, help=words_help)
     parser.set_defaults(prog=parser.prog)
 
 

@@ -39,7 +39,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         type=flags,
         default=0,
         metavar="FLAGS",
-        help="`waitable`, which every job is here, for the record",
+        help="`waitable`: recorded as in Flux; every job is waitable",
     )
     joboptions.register_streams(parser)
     joboptions.register(parser)

@@ -34,7 +34,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         dest="verb", required=True, metavar="submit|change|fit|cancel|down|up"
     )
     submit = verbs.add_parser("submit", help="when a new job would start")
-    joboptions.register(submit)
+    joboptions.register(submit, words_help="program and arguments, which may be omitted")
     change = verbs.add_parser("change", help="a pending job with another node count or time limit")
     change.add_argument("id", type=job_id, metavar="ID")
     wanted = change.add_mutually_exclusive_group(required=True)
