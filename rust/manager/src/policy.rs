@@ -94,7 +94,7 @@ pub(crate) fn check_duration(
     let limit = own.duration.or(settings.limits.duration);
     match limit.filter(|limit| *limit > 0.0) {
         Some(limit) if duration <= 0.0 => {
-            let text = format!("no time limit exceeds the policy's {limit} s");
+            let text = format!("a time limit is required: the policy's maximum is {limit} s");
             Err(RequestError::invalid(text))
         }
         Some(limit) if duration > limit => {

@@ -299,7 +299,7 @@ fn every_limit_holds_and_a_queues_limit_before_the_general_one() {
             "plain",
             0.0,
             (1, 4, 0),
-            "no time limit exceeds the policy's 60 s",
+            "a time limit is required: the policy's maximum is 60 s",
         ),
         (
             "plain",
