@@ -11,7 +11,7 @@ RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
-.PHONY: run test test-rust test-python test-optional test-peers fuzz lint bench bench-lib bench-load docs fmt clean wheel \
+.PHONY: run test test-rust test-python test-optional test-peers fuzz lint bench bench-lib bench-lib-compare bench-load docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-explain bench-running compare kills pmix test-pmix test-pmix-asan
 
@@ -145,6 +145,11 @@ bench-curves: $(VENV)/.built  ## The growth of the engine's cost: bench/curves/*
 bench-lib: $(VENV)/.built  ## The set libraries next to others: a table of targets, figures and verdicts
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist
 	$(BIN)/python -m pytest bench/library --override-ini pythonpath=bench/library --benchmark-only --benchmark-quiet -q
+
+# BEFORE is the folder of another clone, in which `make bench-lib` has run.
+bench-lib-compare: $(VENV)/.built  ## The time of each row of bench-lib, in turn with that of the build in BEFORE
+	@test -d "$(BEFORE)" || { echo "BEFORE: expected the folder of another clone" >&2; exit 1; }
+	$(BIN)/python bench/library/compare.py $(BEFORE) .
 
 docs: $(VENV)/.tools  ## The documentation as a web site, in site/
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt mkdocs-material

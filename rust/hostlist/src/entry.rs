@@ -104,15 +104,20 @@ impl Entry {
 
     /// Appends the hosts of an entry that continues this one. Returns false, and changes nothing, if it does not
     /// continue it.
+    #[inline]
     pub(crate) fn join(&mut self, next: &Self) -> bool {
-        if self.same_stem(next) {
-            let joined = self.stem.is_numbered() && self.precedes(next.first());
-            if joined {
-                self.hi = next.hi;
-            }
-            return joined;
+        if !self.same_stem(next) {
+            return self.join_in_another_number(next);
         }
-        // Names with several numbers may count up in another number than the one at which they are split.
+        let joined = self.stem.is_numbered() && self.precedes(next.first());
+        if joined {
+            self.hi = next.hi;
+        }
+        joined
+    }
+
+    /// Appends one host, whose name may count up in another number than the one at which the names here are split.
+    fn join_in_another_number(&mut self, next: &Self) -> bool {
         if next.lo < next.hi || !self.may_step(next) {
             return false;
         }
@@ -142,6 +147,7 @@ impl Entry {
     }
 
     /// The number of a name that has this stem.
+    #[inline]
     pub(crate) fn number_in(&self, name: &str) -> Option<Number> {
         if !self.stem.is_numbered() {
             return None;

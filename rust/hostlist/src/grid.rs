@@ -135,7 +135,7 @@ struct Grid {
 /// Puts rows into the grids of their classes.
 struct Sorter {
     classes: Numbers<Class>,
-    /// The class of the first occurrences, by form, where it shows no zeroes: there is one only.
+    /// The class of the first occurrences without leading zeroes, by form.
     plain: Vec<Option<u32>>,
     grids: Vec<Grid>,
 }
@@ -200,7 +200,7 @@ impl Folder {
         }
     }
 
-    /// Takes stems apart; notes where there are zeroes.
+    /// Splits stems into numbers and text; records which numbers have leading zeroes.
     fn lines(&mut self, stems: &[impl AsRef<Stem>], pieces: &[(Key, Piece<'_>)]) -> Vec<Line> {
         let mut form = String::new();
         let line = |stem: &_| {

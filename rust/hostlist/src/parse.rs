@@ -77,7 +77,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// How many of some bytes there are from here on, where they may be put right.
+    /// The number of bytes of a kind from here on; 0 if they may not be corrected.
     fn count(&self, of: impl Fn(u8) -> bool) -> usize {
         if self.mended.is_none() {
             return 0;

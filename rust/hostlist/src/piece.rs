@@ -179,7 +179,7 @@ fn last_alike(number: Number) -> u64 {
 }
 
 impl<'a> Piece<'a> {
-    /// The piece of an entry of one host, where it is its only one and the stem is the entry's.
+    /// The piece of an entry of one host, if it is the only piece and has the stem of the entry.
     #[inline]
     fn of_one(entry: &'a Entry, index: usize) -> Option<Self> {
         let number = entry.first();

@@ -33,9 +33,9 @@ impl Run {
 pub(crate) enum Body {
     /// All of them.
     Full,
-    /// Ascending ids: where they are few.
+    /// Ascending ids, if they are few.
     Ids(Vec<u16>),
-    /// Ascending runs with gaps between them: where they are few.
+    /// Ascending runs with gaps between them, if they are few.
     Runs(Vec<Run>),
     /// The bitmap, up to its last word that is not zero.
     Bits(Vec<u64>),
@@ -66,7 +66,7 @@ fn runs_of(ids: &[u16]) -> Vec<Run> {
 
 impl Body {
     /// The smallest form for ascending runs with gaps between them, of which there is at least one; a bitmap is
-    /// preferred where it is not much greater, because most operations are faster on it.
+    /// preferred if it is not much larger, because most operations are faster on it.
     pub(crate) fn from_runs(runs: &[Run], count: u32) -> Self {
         if count == CHUNK_IDS {
             return Self::Full;
@@ -375,7 +375,7 @@ impl Body {
         self.reconsider();
     }
 
-    /// Takes up another form where the list has grown beyond what that would take.
+    /// Converts to another form if that is smaller than the list.
     fn reconsider(&mut self) {
         let bitmap = 8 * words_up_to(self.last());
         match self {
@@ -391,7 +391,7 @@ impl Body {
         }
     }
 
-    /// Takes out the ids of a run, which are not all.
+    /// Removes the ids of a run; at least one id must remain.
     pub(crate) fn remove_run(&mut self, run: Run) {
         match self {
             Self::Full => {

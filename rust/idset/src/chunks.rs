@@ -80,7 +80,7 @@ impl Chunk {
         matches!(self.body, Body::Full)
     }
 
-    /// The span of a run of the body; of all chunks where they are full.
+    /// The span of a run of the body; of all chunks of the entry if they are full.
     pub(crate) fn span(&self, run: Run) -> Span {
         Span {
             lo: id(self.key, run.lo),
@@ -329,12 +329,15 @@ impl Chunks {
     }
 
     fn remove_run(&mut self, key: u32, run: Run) {
-        if self.get(key).is_none() {
+        let mut index = self.at(key);
+        let Some(chunk) = self.chunks.get(index).filter(|chunk| chunk.key <= key) else {
             return;
+        };
+        if chunk.key < key || key < chunk.last {
+            self.cut_before(key);
+            self.cut_before(key + 1);
+            index = self.at(key);
         }
-        self.cut_before(key);
-        self.cut_before(key + 1);
-        let index = self.at(key);
         let chunk = &mut self.chunks[index];
         let gone = chunk.body.count_in(run);
         self.count -= u64::from(gone);
@@ -364,7 +367,7 @@ impl Chunks {
         }
     }
 
-    /// The chunks of the ids `lo..=hi`, the first and the last cut where they go beyond.
+    /// The chunks of the ids `lo..=hi`, with the first and the last cut to these ids.
     pub(crate) fn within(&self, span: Span) -> Self {
         let ((key, lo), (last, hi)) = (place(span.lo), place(span.hi));
         let (from, to) = (
@@ -495,7 +498,7 @@ impl<'a> Pairs<'a> {
 
 /// Passes over what ends below `from`.
 fn skip(chunks: &mut &[Chunk], from: u32) {
-    // Mostly the next one is meant; where it is far away, it is looked up.
+    // Mostly it is the next one; one that is far away is searched for.
     for _ in 0..4 {
         match chunks.split_first() {
             Some((first, rest)) if first.last < from => *chunks = rest,

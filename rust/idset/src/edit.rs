@@ -10,7 +10,7 @@ use crate::set::{Form, INLINE_IDS, IdSet, clipped};
 use crate::words::{self, WORD_BITS};
 
 impl IdSet {
-    /// The ids of a range; what lies above [`Self::MAX_ID`] is left out.
+    /// The ids of a range; ids above [`Self::MAX_ID`] are ignored.
     pub fn with_range(range: RangeInclusive<u32>) -> Self {
         Builder::build(clipped(&range).into_iter())
     }
@@ -50,7 +50,7 @@ impl IdSet {
         }
     }
 
-    /// Adds the ids of a range; what lies above [`Self::MAX_ID`] is left out.
+    /// Adds the ids of a range; ids above [`Self::MAX_ID`] are ignored.
     pub fn insert_range(&mut self, range: RangeInclusive<u32>) {
         if let Some(span) = clipped(&range) {
             self.insert_span(span);
@@ -107,7 +107,7 @@ impl IdSet {
         *self = Self::new();
     }
 
-    /// Takes out the `n` lowest ids and returns them; none, and nothing changed, where there are fewer.
+    /// Removes and returns the `n` lowest ids. Returns `None` and changes nothing if there are fewer.
     pub fn take_first(&mut self, n: u64) -> Option<Self> {
         let len = self.len();
         if n >= len {
@@ -152,7 +152,7 @@ impl IdSet {
         }
     }
 
-    /// The ids at the positions `range`, counted from 0 in ascending order; positions past the end count for nothing.
+    /// Returns the ids at the positions `range`, from 0 in ascending order; positions past the end are ignored.
     #[must_use]
     pub fn slice(&self, range: std::ops::Range<u64>) -> Self {
         let end = range.end.min(self.len());
@@ -165,8 +165,8 @@ impl IdSet {
         }
     }
 
-    /// Splits the set into `parts` parts, lower ids first, whose sizes differ by one at most, the greater ones first.
-    /// Fewer parts where there are fewer ids: none is empty.
+    /// Splits the set into `parts` parts, lower ids first, whose sizes differ by at most one, the larger ones first.
+    /// Returns fewer parts if there are fewer ids, so that no part is empty.
     pub fn split(&self, parts: u64) -> Vec<Self> {
         let len = self.len();
         let parts = parts.min(len);

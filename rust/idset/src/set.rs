@@ -69,7 +69,7 @@ impl IdSet {
         set
     }
 
-    /// Takes up the small form where no id needs more.
+    /// Converts to the small form if all ids fit it.
     pub(crate) fn settle(&mut self) {
         let Form::Large(chunks) = &self.form else {
             return;
@@ -89,7 +89,7 @@ impl IdSet {
         }
     }
 
-    /// The chunks of the set, made for the occasion where it is small.
+    /// The chunks of the set, created for this call if the set is small.
     pub(crate) fn chunks(&self) -> Cow<'_, Chunks> {
         match &self.form {
             Form::Large(chunks) => Cow::Borrowed(chunks),

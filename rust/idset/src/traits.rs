@@ -10,6 +10,7 @@ use crate::chunks::Span;
 use crate::{Form, IdSet, Iter};
 
 impl PartialEq for IdSet {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         match (&self.form, &other.form) {
             (Form::Small(a), Form::Small(b)) => a == b,
@@ -171,7 +172,7 @@ impl BitXorAssign<&Self> for IdSet {
 }
 
 impl Extend<RangeInclusive<u32>> for IdSet {
-    /// Adds ranges in any order; what lies above [`Self::MAX_ID`] is left out.
+    /// Adds ranges in any order; ids above [`Self::MAX_ID`] are ignored.
     fn extend<T: IntoIterator<Item = RangeInclusive<u32>>>(&mut self, ranges: T) {
         let ranges: Self = ranges.into_iter().collect();
         self.union_with(&ranges);
@@ -179,7 +180,7 @@ impl Extend<RangeInclusive<u32>> for IdSet {
 }
 
 impl FromIterator<RangeInclusive<u32>> for IdSet {
-    /// Collects ranges in any order; what lies above [`Self::MAX_ID`] is left out.
+    /// Collects ranges in any order; ids above [`Self::MAX_ID`] are ignored.
     fn from_iter<T: IntoIterator<Item = RangeInclusive<u32>>>(ranges: T) -> Self {
         let mut spans: Vec<Span> = ranges
             .into_iter()

@@ -27,6 +27,8 @@ impl Default for Recent<'_> {
 }
 
 impl<'a> Recent<'a> {
+    // Called for each run of ranks.
+    #[inline]
     pub(crate) fn get_or_make(
         &mut self,
         left: Option<&'a Arc<Children>>,
