@@ -115,7 +115,7 @@ impl Bench {
 fn load(criterion: &mut Criterion) {
     for nodes in SIZES {
         let set = resources(nodes);
-        let bytes = engine(nodes, Selection::First).machine_bytes();
+        let bytes = engine(nodes, Selection::First).node_table_bytes();
         println!("{nodes} nodes: {} bytes per node", bytes / nodes as usize);
         criterion.bench_function(&format!("load/{nodes}"), |bench| {
             bench.iter(|| Engine::new(&set).expect("an engine"));

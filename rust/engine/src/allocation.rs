@@ -8,7 +8,7 @@ use penstock_rset::ResourceSet;
 
 use crate::ids::{QueueId, RunId};
 use crate::job::JobState;
-use crate::machine::Allocation;
+use crate::node_table::Allocation;
 use crate::running_jobs::{OutsideResources, RunningJob};
 use crate::state::is_whole;
 use crate::timeline::Ending;
@@ -45,11 +45,11 @@ impl Engine {
         if state.jobs.find(id).is_some() {
             return Err(Error::known_job(id));
         }
-        let shares = state.machine.allocation_of(r)?;
+        let shares = state.node_table.allocation_of(r)?;
         let Some(handle) = state.jobs.insert(id, 0) else {
             return Err(Error::new(format!("job {}: too many jobs", id.get())));
         };
-        state.machine.allocate(&shares);
+        state.node_table.allocate(&shares);
         state.changes += 1;
         state.logged_changes += 1;
         let run = state.add_running(RunningJob {
@@ -138,7 +138,9 @@ impl Engine {
         let Some(running) = state.running_jobs.at_mut(run) else {
             return Ok(());
         };
-        let split = state.machine.split_by_ranks(running.shares.clone(), ranks);
+        let split = state
+            .node_table
+            .split_by_ranks(running.shares.clone(), ranks);
         if let Some(outside) = &mut running.outside {
             outside.retain(|rank, _| !ranks.contains(*rank));
             if outside.is_empty() {
@@ -174,7 +176,7 @@ impl Engine {
         let state = &mut self.state;
         if let Some(running) = state.remove_running(run) {
             match resources {
-                AfterEnd::Free => state.machine.release(&running.shares),
+                AfterEnd::Free => state.node_table.release(&running.shares),
                 AfterEnd::SetAside => state.changes += 1,
             }
             state.jobs.remove(running.handle);
@@ -189,11 +191,11 @@ impl Engine {
         };
         let allocation_log = &mut state.allocation_log;
         allocation_log.record_part(running.handle, freed, running.end, f64::NEG_INFINITY);
-        state.partial -= usize::from(!is_whole(&state.machine, &running.shares));
-        state.partial += usize::from(!is_whole(&state.machine, &kept));
+        state.partial -= usize::from(!is_whole(&state.node_table, &running.shares));
+        state.partial += usize::from(!is_whole(&state.node_table, &kept));
         let nothing = kept.is_empty() && running.outside.is_none();
         running.shares = kept;
-        state.machine.release(freed);
+        state.node_table.release(freed);
         if nothing {
             self.end(run, AfterEnd::Free);
         } else {
@@ -228,7 +230,7 @@ impl Engine {
     pub fn set_expiration(&mut self, id: JobId, expiration: f64) -> Result<(), Error> {
         let run = self.state.run_index(id)?;
         let expiration = Some(expiration).filter(|expiration| *expiration > 0.0);
-        if let Some(end) = self.state.machine.expiration()
+        if let Some(end) = self.state.node_table.expiration()
             && expiration.is_none_or(|expiration| expiration > end)
         {
             let found =

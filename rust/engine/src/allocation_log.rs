@@ -2,7 +2,7 @@
 //! pass to pass.
 
 use crate::ids::JobHandle;
-use crate::machine::Allocation;
+use crate::node_table::Allocation;
 
 /// A change of the planned end of an allocation or of a part of one. Negative infinity stands for
 /// not allocated.
@@ -107,13 +107,13 @@ mod tests {
 
     use super::{AllocationLog, Extent, MAX_SHARES};
     use crate::ids::{JobHandle, NodeIndex};
-    use crate::machine::{Allocation, Machine};
+    use crate::node_table::{Allocation, NodeTable};
 
     /// An allocation of `count` shares.
     fn shares(count: usize) -> Allocation {
         let mut r = ResourceSet::new();
         r.insert(0, "n0", (0..2).collect(), IdSet::new()).unwrap();
-        let share = Machine::new(&r)
+        let share = NodeTable::new(&r)
             .unwrap()
             .lowest_free(NodeIndex::new(0), 1, 0);
         std::iter::repeat_n(share, count).collect()

@@ -9,7 +9,7 @@ use crate::Error;
 use crate::allocation_log::AllocationLog;
 use crate::ids::{ClassId, JobHandle, LaneId, QueueId};
 use crate::job::{Job, JobState, Jobs};
-use crate::machine::{Allocation, Infeasible, Machine, Selection, ShapeId};
+use crate::node_table::{Allocation, Infeasible, NodeTable, Selection, ShapeId};
 use crate::policy::{Policy, PolicyState};
 use crate::queue::{ClassKey, Key, Queue};
 use crate::queues::{QueueOptions, Queues};
@@ -45,7 +45,7 @@ pub struct Engine {
 }
 
 /// The counts of changes at the end of the last pass after which nothing was left to decide. The
-/// count of a machine's changes restarts in a copy, so a copy is not settled.
+/// count of a node table's changes restarts in a copy, so a copy is not settled.
 #[derive(Debug, Default)]
 struct Settled(Option<[u64; 4]>);
 
@@ -90,10 +90,10 @@ impl Engine {
     /// The R has no `execution`, or its nodes have more cores and gpus than the engine can hold, on
     /// one node or together.
     pub fn with_options(inventory: &ResourceSet, options: Options) -> Result<Self, Error> {
-        let mut machine = Machine::new(inventory)?;
-        machine.set_selection(options.selection);
+        let mut node_table = NodeTable::new(inventory)?;
+        node_table.set_selection(options.selection);
         let state = EngineState {
-            machine,
+            node_table,
             jobs: Jobs::default(),
             queue: Queue::default(),
             queues: Queues::default(),
@@ -130,7 +130,7 @@ impl Engine {
     /// The current options.
     pub fn options(&self) -> Options {
         Options {
-            selection: self.state.machine.selection(),
+            selection: self.state.node_table.selection(),
             policy: self.policy,
             overlong: self.state.overlong,
         }
@@ -139,7 +139,7 @@ impl Engine {
     /// Changes the options, from the next decision on.
     pub fn set_options(&mut self, options: Options) {
         self.settled = Settled(None);
-        self.state.machine.set_selection(options.selection);
+        self.state.node_table.set_selection(options.selection);
         self.state.overlong = options.overlong;
         if options.policy != self.policy {
             // Reservations of another policy mean nothing to this one.
@@ -190,7 +190,7 @@ impl Engine {
     /// The shape of a request, for [`submit_shape`](Self::submit_shape). Requests that differ only
     /// in duration have the same shape.
     pub fn shape(&mut self, request: &Request) -> ShapeId {
-        self.state.machine.shape(request)
+        self.state.node_table.shape(request)
     }
 
     /// Queues a job.
@@ -252,7 +252,7 @@ impl Engine {
             }
             JobState::Unused(_) => return None,
         };
-        let mut request = self.state.machine.request(shape).clone();
+        let mut request = self.state.node_table.request(shape).clone();
         request.duration = if limit.is_finite() { limit } else { 0.0 };
         Some(Job {
             id,
@@ -310,7 +310,7 @@ impl Engine {
     fn progress(&self) -> [u64; 4] {
         let state = &self.state;
         let (queue, runs) = (state.queue.changes(), state.running_jobs.changes());
-        [queue, runs, state.machine.change_count(), state.changes]
+        [queue, runs, state.node_table.change_count(), state.changes]
     }
 
     /// Whether nothing has changed since a pass left nothing to decide.
@@ -453,7 +453,7 @@ impl Engine {
     /// It could not; the text of the error is the note of a denial.
     pub fn feasible(&mut self, request: &Request) -> Result<(), Infeasible> {
         let shape = self.shape(request);
-        self.state.machine.feasible(shape).map_err(Clone::clone)
+        self.state.node_table.feasible(shape).map_err(Clone::clone)
     }
 
     /// The R of a running job, with start time and expiration.
@@ -464,7 +464,7 @@ impl Engine {
     pub fn r(&self, id: JobId) -> Result<ResourceSet, Error> {
         let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
         let running = self.state.running_job(id)?;
-        let mut r = self.state.machine.r(&running.shares)?;
+        let mut r = self.state.node_table.r(&running.shares)?;
         r.set_starttime(Some(running.start).filter(|start| *start > 0.0))
             .map_err(wrap)?;
         r.set_expiration(running.expiration()).map_err(wrap)?;
@@ -481,7 +481,7 @@ impl Engine {
     pub fn write_r(&self, id: JobId, text: &mut String) -> Result<(), Error> {
         let running = self.state.running_job(id)?;
         let slots = running.shares.slots();
-        self.state.machine.write_r(
+        self.state.node_table.write_r(
             &running.shares,
             Some(running.start),
             running.expiration(),
@@ -493,8 +493,8 @@ impl Engine {
 
     /// Bytes on the heap for nodes and the views over them; shapes, queues and jobs are not
     /// counted.
-    pub fn machine_bytes(&self) -> usize {
-        self.state.machine.heap_bytes()
+    pub fn node_table_bytes(&self) -> usize {
+        self.state.node_table.heap_bytes()
     }
 
     /// The R of all allocated resources.
@@ -510,16 +510,16 @@ impl Engine {
             .flat_map(|(_, running)| running.shares.iter());
         let mut all = Allocation::default();
         all.merge(shares.cloned().collect());
-        self.state.machine.r(&all)
+        self.state.node_table.r(&all)
     }
 
     /// The ranks of the inventory, up or down.
     pub fn ranks(&self) -> &IdSet {
-        self.state.machine.ranks()
+        self.state.node_table.ranks()
     }
 
     /// The ranks that are up.
     pub fn up(&self) -> IdSet {
-        self.state.machine.up()
+        self.state.node_table.up()
     }
 }

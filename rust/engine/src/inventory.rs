@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 
-use crate::machine::{Relocated, Relocation};
+use crate::node_table::{Relocated, Relocation};
 use crate::running_jobs::OutsideResources;
 use crate::state::is_whole;
 use crate::{Engine, Error};
@@ -19,7 +19,7 @@ impl Engine {
     /// A rank is in the inventory already, the R has no `execution`, or there are more cores and
     /// gpus than the engine can hold; the engine is unchanged.
     pub fn grow(&mut self, more: &ResourceSet) -> Result<(), Error> {
-        let relocation = self.state.machine.grow(more)?;
+        let relocation = self.state.node_table.grow(more)?;
         self.relocate(&relocation);
         Ok(())
     }
@@ -28,7 +28,7 @@ impl Engine {
     /// resources that they release there are not reused. Pending jobs that have become impossible
     /// are denied at the next call of [`schedule`](Self::schedule).
     pub fn shrink(&mut self, ranks: &IdSet) {
-        let relocation = self.state.machine.shrink(ranks);
+        let relocation = self.state.node_table.shrink(ranks);
         self.relocate(&relocation);
         self.reconsider();
     }
@@ -45,17 +45,18 @@ impl Engine {
             let Relocated {
                 allocation: mut shares,
                 lost,
-            } = state.machine.relocate(&running.shares, relocation);
+            } = state.node_table.relocate(&running.shares, relocation);
             let mut outside = running
                 .outside
                 .take()
                 .map_or_else(BTreeMap::new, |boxed| *boxed);
             // Ranks that were outside the inventory before may be in it now.
             outside.retain(|rank, held| {
-                let Some(share) = state.machine.free_share(*rank, &held.cores, &held.gpus) else {
+                let Some(share) = state.node_table.free_share(*rank, &held.cores, &held.gpus)
+                else {
                     return true;
                 };
-                state.machine.allocate(std::slice::from_ref(&share));
+                state.node_table.allocate(std::slice::from_ref(&share));
                 shares.push(share);
                 false
             });
@@ -64,7 +65,7 @@ impl Engine {
                 let (cores, gpus) = (share.cores, share.gpus);
                 (share.rank, OutsideResources { cores, gpus })
             }));
-            state.partial += usize::from(!is_whole(&state.machine, &shares));
+            state.partial += usize::from(!is_whole(&state.node_table, &shares));
             running.shares = shares;
             running.outside = (!outside.is_empty()).then(|| Box::new(outside));
         }
@@ -73,13 +74,13 @@ impl Engine {
 
     /// Marks ranks up: they may be allocated from now on.
     pub fn mark_up(&mut self, ranks: &IdSet) {
-        self.state.machine.mark_up(ranks);
+        self.state.node_table.mark_up(ranks);
         self.invalidate_up_nodes();
     }
 
     /// Marks ranks down: they may no longer be allocated. Jobs on them keep running.
     pub fn mark_down(&mut self, ranks: &IdSet) {
-        self.state.machine.mark_down(ranks);
+        self.state.node_table.mark_down(ranks);
         self.invalidate_up_nodes();
     }
 
@@ -98,25 +99,25 @@ impl Engine {
     ///
     /// The name is not a property name (RFC 20), or a rank is not in the inventory.
     pub fn add_property(&mut self, name: &str, ranks: &IdSet) -> Result<(), Error> {
-        self.state.machine.add_property(name, ranks)?;
+        self.state.node_table.add_property(name, ranks)?;
         self.reconsider();
         Ok(())
     }
 
     /// Removes a property from ranks.
     pub fn remove_property(&mut self, name: &str, ranks: &IdSet) {
-        self.state.machine.remove_property(name, ranks);
+        self.state.node_table.remove_property(name, ranks);
         self.reconsider();
     }
 
     /// Sets when the inventory expires, in seconds since the epoch; `None` for never.
     pub fn set_inventory_expiration(&mut self, expiration: Option<f64>) {
-        self.state.machine.set_expiration(expiration);
+        self.state.node_table.set_expiration(expiration);
         self.state.changes += 1;
     }
 
     /// When the inventory expires.
     pub fn inventory_expiration(&self) -> Option<f64> {
-        self.state.machine.expiration()
+        self.state.node_table.expiration()
     }
 }

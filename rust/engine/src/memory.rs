@@ -61,7 +61,7 @@ mod tests {
         let mut engine = engine(nodes);
         submit(&mut engine, 1, 1, 1);
         assert_eq!(engine.schedule(1.0, 1).len(), 1);
-        let bytes = engine.machine_bytes();
+        let bytes = engine.node_table_bytes();
         assert!((1..=64 * nodes as usize).contains(&bytes), "{bytes}");
     }
 

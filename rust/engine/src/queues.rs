@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use crate::ids::{GroupId, QueueId};
-use crate::machine::Size;
+use crate::node_table::Size;
 use crate::queue::Order;
 
 /// The configuration of a queue.

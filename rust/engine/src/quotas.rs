@@ -5,7 +5,7 @@ use std::ops::Neg;
 
 use crate::availability_profile::{AvailabilityProfile, Interval};
 use crate::ids::{ClassId, QueueId};
-use crate::machine::{Allocation, Size};
+use crate::node_table::{Allocation, Size};
 use crate::plan::{Footprint, Plan, PlannedStart, Unplaced, planned_end};
 use crate::state::EngineState;
 use crate::verdict::Cause;
@@ -52,13 +52,13 @@ impl Usage {
     fn most(state: &mut EngineState, class: ClassId) -> Self {
         let class = &state.queue.classes[class.index()];
         let limit = state.queues.most(class.queue);
-        Self::of_job(state.machine.max_size(class.shape).min(limit))
+        Self::of_job(state.node_table.max_size(class.shape).min(limit))
     }
 
     /// A job of a class with its minimum size.
     pub fn least(state: &mut EngineState, class: ClassId) -> Self {
         let shape = state.queue.classes[class.index()].shape;
-        Self::of_job(state.machine.min_size(shape))
+        Self::of_job(state.node_table.min_size(shape))
     }
 }
 
@@ -373,16 +373,16 @@ impl Quotas {
         let pending = &state.queue.classes[class.index()];
         let (shape, queue) = (pending.shape, pending.queue);
         // No job starts after the resources expire; once they have, jobs are denied.
-        let expiration = state.machine.expiration();
+        let expiration = state.node_table.expiration();
         let expiration = expiration.filter(|expiration| *expiration > self.now);
         let before = starts.end.min(expiration.unwrap_or(f64::INFINITY));
         let mut from = starts.start;
         if self.of(state, queue).is_none() {
-            return plan.earliest(&state.machine, shape, Interval::new(from, before), limit);
+            return plan.earliest(&state.node_table, shape, Interval::new(from, before), limit);
         }
         for _ in 0..MAX_STARTS_TRIED {
             let mut found =
-                plan.earliest(&state.machine, shape, Interval::new(from, before), limit);
+                plan.earliest(&state.node_table, shape, Interval::new(from, before), limit);
             if !found.time.is_finite() {
                 return found;
             }
@@ -391,7 +391,7 @@ impl Quotas {
                 return found;
             }
             // It may fit on fewer nodes.
-            let sparing = plan.sparing_footprint(&state.machine, shape, found.time, limit);
+            let sparing = plan.sparing_footprint(&state.node_table, shape, found.time, limit);
             found.footprint = sparing.unwrap_or(found.footprint);
             let usage = Usage::of_footprint(state, class, &found.footprint);
             let allowed = self.earliest_of(state, queue, usage, found.time, limit);

@@ -9,7 +9,7 @@ use penstock_rset::ResourceSet;
 use crate::allocation::AfterEnd;
 use crate::explain::Shortage;
 use crate::ids::NodeIndex;
-use crate::machine::{Allocation, Size};
+use crate::node_table::{Allocation, Size};
 use crate::state::is_whole;
 use crate::{Engine, Error};
 
@@ -33,12 +33,12 @@ impl Engine {
     pub fn extend(&mut self, id: JobId, request: &Request, now: f64) -> Result<ResourceSet, Error> {
         self.state.running_job(id)?;
         let shape = self.shape(request);
-        let machine = &mut self.state.machine;
-        machine
+        let node_table = &mut self.state.node_table;
+        node_table
             .feasible(shape)
             .map_err(|reason| Error::impossible(no_more(id, &reason)))?;
-        let Some(shares) = machine.place(shape) else {
-            let shortage = Shortage::now(machine, shape);
+        let Some(shares) = node_table.place(shape) else {
+            let shortage = Shortage::now(node_table, shape);
             return Err(Error::unavailable(no_more(id, &shortage)));
         };
         self.add(id, shares, now)
@@ -57,10 +57,10 @@ impl Engine {
         now: f64,
     ) -> Result<ResourceSet, Error> {
         self.state.running_job(id)?;
-        let machine = &self.state.machine;
-        let shares = machine.allocation_of(r)?;
-        if let Some(share) = shares.iter().find(|share| !machine.is_up(share.node)) {
-            let rank = machine.rank(share.node);
+        let node_table = &self.state.node_table;
+        let shares = node_table.allocation_of(r)?;
+        if let Some(share) = shares.iter().find(|share| !node_table.is_up(share.node)) {
+            let rank = node_table.rank(share.node);
             let reason = format_args!("rank {rank} is down");
             return Err(Error::unavailable(no_more(id, &reason)));
         }
@@ -93,7 +93,7 @@ impl Engine {
             let note = self.state.queues.note(running.queue, limit);
             Error::unavailable(no_more(id, &note))
         })?;
-        let mut added = self.state.machine.r(&shares)?;
+        let mut added = self.state.node_table.r(&shares)?;
         let start = Some(now).filter(|now| *now > 0.0);
         added.set_starttime(start).map_err(wrap)?;
         let end = Some(end).filter(|end| end.is_finite());
@@ -101,13 +101,13 @@ impl Engine {
         added.set_nslots(Some(shares.slots()).filter(|slots| *slots > 0));
 
         let state = &mut self.state;
-        state.machine.allocate(&shares);
+        state.node_table.allocate(&shares);
         if let Some(running) = state.running_jobs.at_mut(run) {
             let allocation_log = &mut state.allocation_log;
             allocation_log.record_part(running.handle, &shares, f64::NEG_INFINITY, running.end);
-            state.partial -= usize::from(!is_whole(&state.machine, &running.shares));
+            state.partial -= usize::from(!is_whole(&state.node_table, &running.shares));
             running.shares.merge(shares);
-            state.partial += usize::from(!is_whole(&state.machine, &running.shares));
+            state.partial += usize::from(!is_whole(&state.node_table, &running.shares));
         }
         self.record_resize(run);
         Ok(added)
@@ -143,8 +143,10 @@ impl Engine {
             outside.retain(|_, held| !held.cores.is_empty() || !held.gpus.is_empty());
         }
         let here = r.restrict(self.ranks());
-        let machine = &self.state.machine;
-        let split = machine.split_by_r(&running.shares, &here).map_err(wrap)?;
+        let node_table = &self.state.node_table;
+        let split = node_table
+            .split_by_r(&running.shares, &here)
+            .map_err(wrap)?;
         let state = &mut self.state;
         if let Some(running) = state.running_jobs.at_mut(run) {
             running.outside = outside.filter(|outside| !outside.is_empty());

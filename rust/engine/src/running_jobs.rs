@@ -6,7 +6,7 @@ use penstock_idset::IdSet;
 
 use crate::chunked_vec::ChunkedVec;
 use crate::ids::{JobHandle, QueueId, RunId};
-use crate::machine::{Allocation, ShapeId, Size};
+use crate::node_table::{Allocation, ShapeId, Size};
 
 /// The request of a running job, used if it is queued again.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,4 +1,4 @@
-//! The state of the engine: the machine, the pending jobs, the running jobs and their planned ends.
+//! The state of the engine: the node table, the pending jobs, the running jobs and their planned ends.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::allocation_log::AllocationLog;
 use crate::error::Error;
 use crate::ids::{ClassId, JobHandle, NodeIndex, QueueId, RunId};
 use crate::job::{JobState, Jobs};
-use crate::machine::{Allocation, Machine, NodeAmount, ShapeId, Size};
+use crate::node_table::{Allocation, NodeAmount, NodeTable, ShapeId, Size};
 use crate::queue::{ClassKey, ClassProperties, Key, Queue};
 use crate::queues::{Queues, ReachedLimit};
 use crate::running_jobs::{RunningJob, RunningJobs, RunningRequest};
@@ -44,7 +44,7 @@ pub(crate) struct Unhindered {
 /// The state of the engine that queue policies read and change: nodes, pending jobs, running jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineState {
-    pub machine: Machine,
+    pub node_table: NodeTable,
     pub jobs: Jobs,
     pub queue: Queue,
     pub queues: Queues,
@@ -93,12 +93,12 @@ impl EngineState {
 
     /// Running jobs by planned end.
     pub fn timeline(&mut self) -> &mut Timeline {
-        let (machine, runs) = (&self.machine, &self.running_jobs);
+        let (node_table, runs) = (&self.node_table, &self.running_jobs);
         self.timeline.get_or_insert_with(|| {
             let ending = |(run, running): (RunId, &RunningJob)| Ending {
                 end: running.end,
                 run,
-                cores: cores_up(machine, &running.shares),
+                cores: cores_up(node_table, &running.shares),
             };
             Timeline::new(runs.iter().map(ending).collect())
         })
@@ -119,7 +119,7 @@ impl EngineState {
     /// The cores that a running job releases on nodes that are up.
     pub fn cores_up(&self, run: RunId) -> u32 {
         let running = self.running_jobs.at(run);
-        running.map_or(0, |running| cores_up(&self.machine, &running.shares))
+        running.map_or(0, |running| cores_up(&self.node_table, &running.shares))
     }
 
     /// Returns whether a unit of a shape is any idle node; computed once.
@@ -128,8 +128,8 @@ impl EngineState {
         if index >= self.any_node.len() {
             self.any_node.resize(index + 1, None);
         }
-        let machine = &self.machine;
-        *self.any_node[index].get_or_insert_with(|| takes_any_node(machine, shape))
+        let node_table = &self.node_table;
+        *self.any_node[index].get_or_insert_with(|| takes_any_node(node_table, shape))
     }
 
     /// Returns whether a shape could start if all running jobs had ended, on the nodes that are up;
@@ -140,8 +140,8 @@ impl EngineState {
         if index >= known.len() {
             known.resize(index + 1, None);
         }
-        let machine = &self.machine;
-        *known[index].get_or_insert_with(|| machine.is_reachable(shape))
+        let node_table = &self.node_table;
+        *known[index].get_or_insert_with(|| node_table.is_reachable(shape))
     }
 
     /// The running job of a handle.
@@ -180,18 +180,18 @@ impl EngineState {
         }
     }
 
-    /// Checks whether the whole machine and the limits of the queue allow a class at all. The error
+    /// Checks whether the whole inventory and the limits of the queue allow a class at all. The error
     /// is boxed: passes check every class, and seldom fail.
     pub fn possible(&mut self, class: ClassId) -> Result<(), Box<Impossible>> {
         let class = &mut self.queue.classes[class.index()];
         if class.possible {
             return Ok(());
         }
-        self.machine
+        self.node_table
             .feasible(class.shape)
             .map_err(Impossible::from)?;
         if self.queues.is_limited(class.queue) {
-            let least = self.machine.min_size(class.shape);
+            let least = self.node_table.min_size(class.shape);
             self.queues
                 .may_ever(class.queue, least)
                 .map_err(Impossible::from)?;
@@ -203,13 +203,13 @@ impl EngineState {
     /// Finds an allocation for a class now: of a count range as much as the limits of its queue
     /// admit. If they admit no allocation that fits, the returned one exceeds them.
     pub fn place(&mut self, class: ClassId) -> Option<Allocation> {
-        let generation = self.machine.generation();
+        let generation = self.node_table.generation();
         let class = &mut self.queue.classes[class.index()];
         if class.failed == Some(generation) {
             return None;
         }
         let (shape, queue) = (class.shape, class.queue);
-        let Some(allocation) = self.machine.place(shape) else {
+        let Some(allocation) = self.node_table.place(shape) else {
             class.failed = Some(generation);
             return None;
         };
@@ -217,7 +217,7 @@ impl EngineState {
         if room == Size::UNLIMITED || room.admits(&allocation) {
             return Some(allocation);
         }
-        let within = self.machine.place_within(shape, room);
+        let within = self.node_table.place_within(shape, room);
         within.or(Some(allocation))
     }
 
@@ -225,7 +225,7 @@ impl EngineState {
     pub fn place_within(&mut self, class: ClassId, limit: Size) -> Option<Allocation> {
         let class = &self.queue.classes[class.index()];
         let room = self.queues.room(class.queue);
-        self.machine.place_within(class.shape, limit.min(room))
+        self.node_table.place_within(class.shape, limit.min(room))
     }
 
     /// The end of a pending job if it started now.
@@ -236,7 +236,7 @@ impl EngineState {
     /// The end of a job with this time limit if it started now.
     #[inline]
     pub fn end_after(&self, limit: f64, now: f64) -> Result<f64, PastExpiration> {
-        let expiration = self.machine.expiration().unwrap_or(f64::INFINITY);
+        let expiration = self.node_table.expiration().unwrap_or(f64::INFINITY);
         let end = if limit < SHORTEST_LIMIT_S {
             now
         } else {
@@ -260,7 +260,7 @@ impl EngineState {
     /// The longest possible run time of a job that starts now; infinite if the resources do not
     /// expire.
     pub fn longest(&self, now: f64) -> f64 {
-        let expiration = self.machine.expiration().filter(|end| *end > now);
+        let expiration = self.node_table.expiration().filter(|end| *end > now);
         let Some(end) = expiration.filter(|_| self.overlong == Overlong::Shorten) else {
             return f64::INFINITY;
         };
@@ -274,7 +274,7 @@ impl EngineState {
     /// Checks whether the limits of a queue admit one more job of a shape, as far as its request
     /// tells.
     pub fn may_run(&self, shape: ShapeId, queue: QueueId) -> Result<(), ReachedLimit> {
-        let request = self.machine.request(shape);
+        let request = self.node_table.request(shape);
         let least = Size {
             nodes: u64::from(request.least_nodes().unwrap_or(1)),
             cores: request.total_cores(),
@@ -307,7 +307,7 @@ impl EngineState {
         let limit = self.queue.limit_of(lane);
         self.starts += 1;
         self.queue.remove(&mut self.jobs, handle, lane);
-        self.machine.allocate(&shares);
+        self.node_table.allocate(&shares);
         let running = RunningJob {
             handle,
             queue,
@@ -326,12 +326,12 @@ impl EngineState {
     #[inline]
     pub fn add_running(&mut self, running: RunningJob) -> RunId {
         self.queues.count_start(running.queue, running.counted);
-        self.partial += usize::from(!is_whole(&self.machine, &running.shares));
+        self.partial += usize::from(!is_whole(&self.node_table, &running.shares));
         let end = running.end;
         let up = self
             .timeline
             .is_some()
-            .then(|| cores_up(&self.machine, &running.shares));
+            .then(|| cores_up(&self.node_table, &running.shares));
         let allocation_log = &mut self.allocation_log;
         allocation_log.record(running.handle, &running.shares, f64::NEG_INFINITY, end);
         let run = self.running_jobs.insert(running);
@@ -345,7 +345,7 @@ impl EngineState {
     pub fn remove_running(&mut self, run: RunId) -> Option<RunningJob> {
         let running = self.running_jobs.remove(run)?;
         self.queues.count_end(running.queue, running.counted);
-        self.partial -= usize::from(!is_whole(&self.machine, &running.shares));
+        self.partial -= usize::from(!is_whole(&self.node_table, &running.shares));
         let end = running.end;
         let allocation_log = &mut self.allocation_log;
         allocation_log.record(running.handle, &running.shares, end, f64::NEG_INFINITY);
@@ -369,7 +369,7 @@ impl EngineState {
         }
         while let Some(ending) = self.timeline().first().filter(|ending| ending.end <= time) {
             let running = self.remove_running(ending.run)?;
-            self.machine.release(&running.shares);
+            self.node_table.release(&running.shares);
             self.jobs.remove(running.handle);
         }
         Some(time)
@@ -396,8 +396,8 @@ impl EngineState {
 
     /// Queues a job whose state is not set yet.
     pub fn enqueue(&mut self, handle: JobHandle, key: ClassKey, limit: f64) {
-        let (machine, queues) = (&self.machine, &self.queues);
-        let properties = || class_properties(machine, queues, key);
+        let (node_table, queues) = (&self.node_table, &self.queues);
+        let properties = || class_properties(node_table, queues, key);
         self.queue
             .push(&mut self.jobs, handle, key, limit, properties);
     }
@@ -414,7 +414,7 @@ impl EngineState {
 
 /// The properties of the class of a shape in a queue.
 fn class_properties(
-    machine: &Machine,
+    node_table: &NodeTable,
     queues: &Queues,
     ClassKey { shape, queue }: ClassKey,
 ) -> ClassProperties {
@@ -422,20 +422,25 @@ fn class_properties(
         shape,
         queue,
         group: queues.group(queue),
-        unit: machine.unit(shape),
-        need: machine.need(shape),
-        fungible: machine.is_fungible(shape),
-        cores: machine.request(shape).total_cores(),
+        unit: node_table.unit(shape),
+        need: node_table.need(shape),
+        fungible: node_table.is_fungible(shape),
+        cores: node_table.request(shape).total_cores(),
         order: queues.order(queue),
     }
 }
 
 /// The cores and gpus that `units` units of a shape take on a node, which has them free.
 #[inline]
-pub(crate) fn amount(machine: &Machine, shape: ShapeId, node: NodeIndex, units: u32) -> NodeAmount {
-    let request = machine.request(shape);
+pub(crate) fn amount(
+    node_table: &NodeTable,
+    shape: ShapeId,
+    node: NodeIndex,
+    units: u32,
+) -> NodeAmount {
+    let request = node_table.request(shape);
     if request.exclusive {
-        let total = machine.total(node);
+        let total = node_table.total(node);
         return NodeAmount {
             node,
             cores: total.cores,
@@ -453,15 +458,15 @@ pub(crate) fn amount(machine: &Machine, shape: ShapeId, node: NodeIndex, units: 
     }
 }
 
-/// Whether any node of the machine, if idle, is a unit of a shape.
-fn takes_any_node(machine: &Machine, shape: ShapeId) -> bool {
-    let request = machine.request(shape);
+/// Whether any node of the inventory, if idle, is a unit of a shape.
+fn takes_any_node(node_table: &NodeTable, shape: ShapeId) -> bool {
+    let request = node_table.request(shape);
     request.exclusive
         && request.nnodes.is_some()
         && request.is_exact()
         && request.constraint.is_none()
-        && machine.node_indices().all(|node| {
-            let total = machine.total(node);
+        && node_table.node_indices().all(|node| {
+            let total = node_table.total(node);
             let slots = request.slots.min();
             let cores = request.cores_per_slot.min().saturating_mul(slots);
             let gpus = request.gpus_per_slot.min().saturating_mul(slots);
@@ -471,13 +476,13 @@ fn takes_any_node(machine: &Machine, shape: ShapeId) -> bool {
 
 /// Whether every share is a whole node.
 #[inline]
-pub(crate) fn is_whole(machine: &Machine, shares: &Allocation) -> bool {
+pub(crate) fn is_whole(node_table: &NodeTable, shares: &Allocation) -> bool {
     let mut shares = shares.iter();
-    shares.all(|share| machine.is_whole_node(share.node, share.ncores(), share.ngpus()))
+    shares.all(|share| node_table.is_whole_node(share.node, share.ncores(), share.ngpus()))
 }
 
 /// The cores of an allocation on nodes that are up.
-fn cores_up(machine: &Machine, shares: &Allocation) -> u32 {
-    let up = shares.iter().filter(|share| machine.is_up(share.node));
+fn cores_up(node_table: &NodeTable, shares: &Allocation) -> u32 {
+    let up = shares.iter().filter(|share| node_table.is_up(share.node));
     up.fold(0, |sum, share| sum.saturating_add(share.ncores()))
 }

@@ -5,7 +5,7 @@ use penstock_jobspec::job_id::JobId;
 use crate::Engine;
 use crate::ids::QueueId;
 use crate::job::JobState;
-use crate::machine::ShapeId;
+use crate::node_table::ShapeId;
 use crate::queue::Key;
 use crate::running_jobs::RunningJob;
 
@@ -115,7 +115,7 @@ impl Engine {
             .running_job(id)
             .map(|running| running.shares.iter());
         shares.into_iter().flatten().map(|share| NodeAllocation {
-            rank: self.state.machine.rank(share.node),
+            rank: self.state.node_table.rank(share.node),
             cores: share.ncores(),
             gpus: share.ngpus(),
         })

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use penstock_jobspec::job_id::JobId;
 
 use crate::Error;
-use crate::machine::{Allocation, Infeasible};
+use crate::node_table::{Allocation, Infeasible};
 use crate::queues::{LimitExceeded, ReachedLimit};
 
 /// The decision of a policy about a job.
@@ -124,7 +124,7 @@ impl FromStr for Overlong {
 /// The reason why a job can never run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Impossible {
-    /// The whole machine cannot run it.
+    /// The whole inventory cannot run it.
     Infeasible(Infeasible),
     /// A limit of its queue is less than it needs.
     QueueLimit(LimitExceeded),

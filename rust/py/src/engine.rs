@@ -5,8 +5,8 @@ mod arrangement;
 mod columns;
 mod core_state;
 mod decisions;
+mod inventory;
 mod jobs;
-mod machine;
 mod parts;
 mod shapes;
 

@@ -284,7 +284,7 @@ fn matching(table: &Table) {
                 let shape = engine.shape(&slots(1, 1));
                 submit(&mut engine, 1, shape, 0);
                 engine.schedule(1.0, 1);
-                engine.machine_bytes()
+                engine.node_table_bytes()
             },
         );
     }

@@ -10,7 +10,7 @@ use super::shortage::Census;
 use super::{QueueLimit, Reason, Shortage};
 use crate::Engine;
 use crate::ids::{ClassId, GroupedClass};
-use crate::machine::ShapeId;
+use crate::node_table::ShapeId;
 use crate::policy::{LastPass, ReservationTime, ReservedStart};
 use crate::queue::Key;
 use crate::queues::ReachedLimit;
@@ -151,7 +151,7 @@ impl<'a> Lookup<'a> {
         if self.state.end_after(limit, self.now).is_err() {
             return Reason::Outlives {
                 end: self.now + limit,
-                resources: self.state.machine.expiration().unwrap_or(f64::INFINITY),
+                resources: self.state.node_table.expiration().unwrap_or(f64::INFINITY),
             };
         }
         let group = self.state.queue.classes[class.index()].group;
@@ -213,7 +213,7 @@ impl<'a> Lookup<'a> {
     /// The reason of a class all of whose eligible nodes are down.
     fn down(&self, class: ClassId, nodes: u32) -> Reason {
         let shape = self.state.queue.classes[class.index()].shape;
-        let constraint = self.state.machine.request(shape).constraint.as_ref();
+        let constraint = self.state.node_table.request(shape).constraint.as_ref();
         Reason::Down {
             constraint: constraint.map(ToString::to_string),
             nodes,
@@ -278,11 +278,11 @@ impl<'a> Lookup<'a> {
         if let Some(shortage) = self.shortages.get(&shape) {
             return shortage.clone();
         }
-        let machine = &mut self.state.machine;
-        let constraint = machine.request(shape).constraint.clone();
+        let node_table = &mut self.state.node_table;
+        let constraint = node_table.request(shape).constraint.clone();
         let census = self.censuses.entry(constraint);
-        let census = census.or_insert_with(|| Census::of(machine, shape));
-        let shortage = Shortage::of(machine, shape, census);
+        let census = census.or_insert_with(|| Census::of(node_table, shape));
+        let shortage = Shortage::of(node_table, shape, census);
         self.shortages.insert(shape, shortage.clone());
         shortage
     }

@@ -11,7 +11,7 @@ use penstock_jobspec::job_id::JobId;
 
 use crate::QueueId;
 use crate::ids::NodeIndex;
-use crate::machine::{Machine, NodeResources, ShapeId};
+use crate::node_table::{NodeResources, NodeTable, ShapeId};
 
 /// One unit of a request: a node or a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,16 +183,20 @@ pub(super) struct Census(Vec<Alike>);
 
 impl Census {
     /// Groups the nodes that a shape may run on. The cost is proportional to the number of nodes.
-    pub fn of(machine: &mut Machine, shape: ShapeId) -> Self {
-        // Updates the machine's cache of the shape.
-        machine.units_now(shape);
+    pub fn of(node_table: &mut NodeTable, shape: ShapeId) -> Self {
+        // Updates the node table's cache of the shape.
+        node_table.units_now(shape);
         let mut alike: Vec<Alike> = Vec::new();
         let mut known: HashMap<_, usize, FxBuildHasher> = HashMap::default();
-        for node in machine.node_indices() {
-            if !machine.is_eligible(shape, node) {
+        for node in node_table.node_indices() {
+            if !node_table.is_eligible(shape, node) {
                 continue;
             }
-            let (size, free, up) = (machine.total(node), machine.free(node), machine.is_up(node));
+            let (size, free, up) = (
+                node_table.total(node),
+                node_table.free(node),
+                node_table.is_up(node),
+            );
             let key = (size.cores, size.gpus, free.cores, free.gpus, up);
             let at = *known.entry(key).or_insert(alike.len());
             match alike.get_mut(at) {
@@ -212,17 +216,17 @@ impl Census {
 
 impl Shortage {
     /// The shortage of a shape now. The cost is proportional to the number of nodes.
-    pub(crate) fn now(machine: &mut Machine, shape: ShapeId) -> Self {
-        let census = Census::of(machine, shape);
-        Self::of(machine, shape, &census)
+    pub(crate) fn now(node_table: &mut NodeTable, shape: ShapeId) -> Self {
+        let census = Census::of(node_table, shape);
+        Self::of(node_table, shape, &census)
     }
 
     /// The shortage of a shape, given the nodes that it may run on.
-    pub(super) fn of(machine: &Machine, shape: ShapeId, census: &Census) -> Self {
-        let unit = RequestUnit::of(machine.request(shape));
+    pub(super) fn of(node_table: &NodeTable, shape: ShapeId, census: &Census) -> Self {
+        let unit = RequestUnit::of(node_table.request(shape));
         let mut found = Self {
             unit,
-            need: machine.need(shape),
+            need: node_table.need(shape),
             free: 0,
             used: 0,
             down: 0,
@@ -281,8 +285,8 @@ impl Shortage {
             let lacks_gpus = gpus.missing() > 0 && (unit.gpus > 0 || cores.missing() == 0);
             let Spare { has, wants } = if lacks_gpus { gpus } else { cores };
             Nearest {
-                rank: machine.rank(node),
-                host: machine.host(node),
+                rank: node_table.rank(node),
+                host: node_table.host(node),
                 gpus: lacks_gpus,
                 has,
                 wants,

@@ -1,8 +1,8 @@
-//! Aggregate plans: free units of the whole machine over time, on any nodes.
+//! Aggregate plans: free units of the whole inventory over time, on any nodes.
 
 use super::start_bounds::StartBounds;
 use crate::availability_profile::{AvailabilityProfile, Interval};
-use crate::machine::Demand;
+use crate::node_table::Demand;
 
 /// The unit that an aggregate plan counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub(crate) enum AggregateUnit {
     Node,
 }
 
-/// The number of free units of the machine over time.
+/// The number of free units of the inventory over time.
 #[derive(Clone, Debug)]
 pub(crate) struct AggregatePlan {
     pub unit: AggregateUnit,

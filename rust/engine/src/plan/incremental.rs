@@ -67,12 +67,12 @@ impl IncrementalPlan {
         if self.unlogged != unlogged_changes(state) || !self.plan.suits(state, group) {
             return false;
         }
-        self.plan.advance(&state.machine, now);
+        self.plan.advance(&state.node_table, now);
         let Some(changes) = state.allocation_log.since(self.next_change) else {
             return false;
         };
         for change in changes {
-            if !self.plan.has_units_of(&state.machine, &change.shares) {
+            if !self.plan.has_units_of(&state.node_table, &change.shares) {
                 return false;
             }
             let until = self.until.get(&change.handle).copied();
@@ -91,7 +91,7 @@ impl IncrementalPlan {
             let (before, after) = (before.max(now), after.max(now));
             let footprint = self
                 .plan
-                .footprint_of_running(&state.machine, &change.shares);
+                .footprint_of_running(&state.node_table, &change.shares);
             if after > before {
                 self.plan.reserve(&footprint, Interval::new(before, after));
             } else if after < before {
@@ -128,7 +128,7 @@ impl IncrementalPlan {
                 if until.max(now) < after {
                     let footprint = self
                         .plan
-                        .footprint_of_running(&state.machine, &running.shares);
+                        .footprint_of_running(&state.node_table, &running.shares);
                     self.plan
                         .reserve(&footprint, Interval::new(until.max(now), after));
                 }

@@ -17,13 +17,13 @@ use self::per_node::{NodePlans, Units};
 use self::start_bounds::StartBounds;
 use crate::availability_profile::Interval;
 use crate::ids::{ClassId, GroupId, QueueId};
-use crate::machine::{Allocation, Machine, NodeAmount, NodeShare, Relocation, ShapeId, Size};
+use crate::node_table::{Allocation, NodeAmount, NodeShare, NodeTable, Relocation, ShapeId, Size};
 use crate::state::{EngineState, SHORTEST_LIMIT_S, is_whole};
 
 /// The free resources from now on.
 #[derive(Clone, Debug)]
 pub(crate) enum Plan {
-    /// The number of free units of the whole machine.
+    /// The number of free units of the whole inventory.
     Aggregate(AggregatePlan),
     /// The free cores and gpus of each node.
     PerNode(NodePlans),
@@ -32,7 +32,7 @@ pub(crate) enum Plan {
 /// The resources of a reservation, in the terms of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Footprint {
-    /// A number of units of the machine.
+    /// A number of units of the inventory.
     Units(i64),
     /// Cores and gpus of these nodes.
     Nodes(Vec<NodeAmount>),
@@ -135,7 +135,10 @@ fn limit_depends_on_nodes(state: &mut EngineState, shape: ShapeId, queue: QueueI
     if limit == Size::UNLIMITED {
         return false;
     }
-    let (least, most) = (state.machine.min_size(shape), state.machine.max_size(shape));
+    let (least, most) = (
+        state.node_table.min_size(shape),
+        state.node_table.max_size(shape),
+    );
     (limit.nodes < u64::MAX && least.nodes < most.nodes)
         || (limit.cores < u64::MAX && least.cores < most.cores)
 }
@@ -150,10 +153,10 @@ fn units_of<'a>(unit: AggregateUnit, shares: impl Iterator<Item = &'a NodeShare>
 
 /// The allocation of the lowest free cores and gpus of nodes, which have at least these amounts
 /// free.
-pub(crate) fn allocation_of(machine: &Machine, amounts: &[NodeAmount]) -> Allocation {
+pub(crate) fn allocation_of(node_table: &NodeTable, amounts: &[NodeAmount]) -> Allocation {
     amounts
         .iter()
-        .map(|amount| machine.lowest_free(amount.node, amount.cores, amount.gpus))
+        .map(|amount| node_table.lowest_free(amount.node, amount.cores, amount.gpus))
         .collect()
 }
 
@@ -171,19 +174,19 @@ impl Plan {
     /// The plan of the running jobs, of the kind that the pending jobs of a group need.
     pub fn of(state: &mut EngineState, group: GroupId, now: f64) -> Self {
         if let PlanKind::Aggregate { unit, shape } = PlanKind::of(state, group) {
-            let free = state.machine.units_now(shape);
+            let free = state.node_table.units_now(shape);
             let mut plan = AggregatePlan::new(now, signed(free), unit);
             for (_, running) in state.running_jobs.iter() {
                 let up = running
                     .shares
                     .iter()
-                    .filter(|share| state.machine.is_up(share.node));
+                    .filter(|share| state.node_table.is_up(share.node));
                 let after_end = Interval::from(planned_end(running.end, now));
                 plan.add(after_end, units_of(unit, up));
             }
             return Self::Aggregate(plan);
         }
-        let mut plans = NodePlans::new(&state.machine, now);
+        let mut plans = NodePlans::new(&state.node_table, now);
         for (_, running) in state.running_jobs.iter() {
             let end = planned_end(running.end, now);
             for share in &running.shares {
@@ -208,10 +211,10 @@ impl Plan {
     }
 
     /// Moves the plan's present to `now`.
-    fn advance(&mut self, machine: &Machine, now: f64) {
+    fn advance(&mut self, node_table: &NodeTable, now: f64) {
         match self {
             Self::Aggregate(plan) => plan.advance(now),
-            Self::PerNode(plans) => plans.advance(machine, now),
+            Self::PerNode(plans) => plans.advance(node_table, now),
         }
     }
 
@@ -254,22 +257,22 @@ impl Plan {
                     shape: pending.shape,
                     need: pending.need,
                 };
-                let machine = &state.machine;
-                if plans.admits(machine, &allocation, during) {
+                let node_table = &state.node_table;
+                if plans.admits(node_table, &allocation, during) {
                     return Ok(allocation);
                 }
                 let room = state.queues.room(pending.queue);
-                let Some(amounts) = plans.choose(machine, wanted, during) else {
-                    let until = plans.fits_until(machine, wanted, now);
+                let Some(amounts) = plans.choose(node_table, wanted, during) else {
+                    let until = plans.fits_until(node_table, wanted, now);
                     return Err(Unplaced::FitsUntil(until));
                 };
-                let allocation = allocation_of(machine, &amounts);
+                let allocation = allocation_of(node_table, &amounts);
                 if room.admits(&allocation) {
                     return Ok(allocation);
                 }
                 let sparing = plans
-                    .choose_sparingly(machine, wanted, during)
-                    .map(|amounts| allocation_of(machine, &amounts))
+                    .choose_sparingly(node_table, wanted, during)
+                    .map(|amounts| allocation_of(node_table, &amounts))
                     .filter(|sparing| room.admits(sparing));
                 Ok(sparing.unwrap_or(allocation))
             }
@@ -279,18 +282,20 @@ impl Plan {
     /// The earliest start within `starts` from which a shape fits for `limit` seconds.
     pub fn earliest(
         &mut self,
-        machine: &Machine,
+        node_table: &NodeTable,
         shape: ShapeId,
         starts: Interval,
         limit: f64,
     ) -> PlannedStart {
-        let need = machine.need(shape);
+        let need = node_table.need(shape);
         match self {
             Self::Aggregate(plan) => PlannedStart {
-                time: plan.earliest(machine.demand(shape), need, starts, limit),
+                time: plan.earliest(node_table.demand(shape), need, starts, limit),
                 footprint: Footprint::Units(signed(need)),
             },
-            Self::PerNode(plans) => plans.earliest(machine, Units { shape, need }, starts, limit),
+            Self::PerNode(plans) => {
+                plans.earliest(node_table, Units { shape, need }, starts, limit)
+            }
         }
     }
 
@@ -347,12 +352,12 @@ impl Plan {
     /// The footprint of a shape from `start` on for `limit` seconds, if it fits.
     pub fn footprint_at(
         &self,
-        machine: &Machine,
+        node_table: &NodeTable,
         shape: ShapeId,
         start: f64,
         limit: f64,
     ) -> Option<Footprint> {
-        let need = machine.need(shape);
+        let need = node_table.need(shape);
         let during = Interval::lasting(start, limit);
         match self {
             Self::Aggregate(AggregatePlan { profile, .. }) => {
@@ -360,7 +365,7 @@ impl Plan {
                 (during.end <= profile.until(start, units)).then_some(Footprint::Units(units))
             }
             Self::PerNode(plans) => plans
-                .choose(machine, Units { shape, need }, during)
+                .choose(node_table, Units { shape, need }, during)
                 .map(Footprint::Nodes),
         }
     }
@@ -369,7 +374,7 @@ impl Plan {
     /// aggregate plan, in which nodes do not matter.
     pub fn sparing_footprint(
         &self,
-        machine: &Machine,
+        node_table: &NodeTable,
         shape: ShapeId,
         start: f64,
         limit: f64,
@@ -377,10 +382,10 @@ impl Plan {
         let Self::PerNode(plans) = self else {
             return None;
         };
-        let need = machine.need(shape);
+        let need = node_table.need(shape);
         plans
             .choose_sparingly(
-                machine,
+                node_table,
                 Units { shape, need },
                 Interval::lasting(start, limit),
             )
@@ -396,14 +401,21 @@ impl Plan {
     }
 
     /// Whether a footprint is free during an interval.
-    pub fn has_room(&self, machine: &Machine, footprint: &Footprint, during: Interval) -> bool {
+    pub fn has_room(
+        &self,
+        node_table: &NodeTable,
+        footprint: &Footprint,
+        during: Interval,
+    ) -> bool {
         match (self, footprint) {
             (Self::Aggregate(AggregatePlan { profile, .. }), Footprint::Units(units)) => {
                 during.end <= profile.until(during.start, *units)
             }
             (Self::PerNode(plans), Footprint::Nodes(amounts)) => amounts.iter().all(|amount| {
-                let free = plans.window(machine, amount.node, during);
-                free.cores >= amount.cores && free.gpus >= amount.gpus && machine.is_up(amount.node)
+                let free = plans.window(node_table, amount.node, during);
+                free.cores >= amount.cores
+                    && free.gpus >= amount.gpus
+                    && node_table.is_up(amount.node)
             }),
             _ => false,
         }
@@ -419,8 +431,8 @@ impl Plan {
 
     /// Whether a job of a shape can use a reservation: it is in the terms of this plan, and its
     /// nodes are up and eligible.
-    pub fn can_use(&self, machine: &Machine, footprint: &Footprint, shape: ShapeId) -> bool {
-        let is_usable = |node| machine.is_up(node) && machine.is_eligible(shape, node);
+    pub fn can_use(&self, node_table: &NodeTable, footprint: &Footprint, shape: ShapeId) -> bool {
+        let is_usable = |node| node_table.is_up(node) && node_table.is_eligible(shape, node);
         match footprint {
             Footprint::Units(_) => self.is_aggregate(),
             Footprint::Nodes(amounts) => {
@@ -439,10 +451,10 @@ impl Plan {
 
     /// Whether a running job's allocation can be expressed in units of this plan: a part of a node
     /// is not a node.
-    fn has_units_of(&self, machine: &Machine, allocation: &Allocation) -> bool {
+    fn has_units_of(&self, node_table: &NodeTable, allocation: &Allocation) -> bool {
         match self {
             Self::Aggregate(plan) => {
-                plan.unit == AggregateUnit::Core || is_whole(machine, allocation)
+                plan.unit == AggregateUnit::Core || is_whole(node_table, allocation)
             }
             Self::PerNode(_) => true,
         }
@@ -450,10 +462,10 @@ impl Plan {
 
     /// The footprint of a running job's shares in this plan: an aggregate plan does not count nodes
     /// that are down.
-    fn footprint_of_running(&self, machine: &Machine, shares: &[NodeShare]) -> Footprint {
+    fn footprint_of_running(&self, node_table: &NodeTable, shares: &[NodeShare]) -> Footprint {
         match self {
             Self::Aggregate(plan) => {
-                let up = shares.iter().filter(|share| machine.is_up(share.node));
+                let up = shares.iter().filter(|share| node_table.is_up(share.node));
                 Footprint::Units(units_of(plan.unit, up))
             }
             Self::PerNode(_) => self.footprint_of(shares),

@@ -1,6 +1,6 @@
 //! Lower bounds of start times, learned from earlier searches for jobs that need no more.
 
-use crate::machine::Demand;
+use crate::node_table::Demand;
 
 /// A lower bound: no job that needs at least as much for at least as long can start before a time.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use penstock_rset::ResourceSet;
 
 use super::{Footprint, Plan, PlannedStart};
 use crate::ids::NodeIndex;
-use crate::machine::NodeAmount;
+use crate::node_table::NodeAmount;
 use crate::{Engine, Job, QueueId};
 
 fn nodes(nnodes: u32, cores: u32, duration: f64) -> Request {
@@ -86,7 +86,7 @@ fn start(time: f64, footprint: Footprint) -> PlannedStart {
 fn earliest(engine: &mut Engine, plan: &mut Plan, request: &Request) -> PlannedStart {
     let shape = engine.shape(request);
     plan.earliest(
-        &engine.state.machine,
+        &engine.state.node_table,
         shape,
         Interval::from(0.0),
         request.duration,
@@ -122,10 +122,10 @@ fn a_reservation_excludes_others_until_it_is_released() {
     let found = earliest(&mut engine, &mut plan, &first);
     assert_eq!(found, start(10.0, on_nodes(&[(0, 4), (1, 4)])));
     let footprint = found.footprint;
-    let machine = &engine.state.machine;
-    assert!(plan.has_room(machine, &footprint, Interval::new(10.0, 15.0)));
+    let node_table = &engine.state.node_table;
+    assert!(plan.has_room(node_table, &footprint, Interval::new(10.0, 15.0)));
     plan.reserve(&footprint, Interval::new(10.0, 15.0));
-    assert!(!plan.has_room(machine, &footprint, Interval::new(10.0, 15.0)));
+    assert!(!plan.has_room(node_table, &footprint, Interval::new(10.0, 15.0)));
     assert!(!plan.check_overfull());
 
     // Before it, beside the running job, and after it.
@@ -159,6 +159,6 @@ fn an_overdue_job_is_planned_to_end_in_a_second() {
     let group = engine.state.queues.group(QueueId::default());
     let mut plan = Plan::of(&mut engine.state, group, 20.0);
     let shape = engine.shape(&cores(8, 5.0));
-    let found = plan.earliest(&engine.state.machine, shape, Interval::from(20.0), 5.0);
+    let found = plan.earliest(&engine.state.node_table, shape, Interval::from(20.0), 5.0);
     assert_eq!(found, start(21.0, Footprint::Units(8)));
 }

@@ -8,7 +8,7 @@ use super::queue_pass::{Backfill, Later};
 use super::shadow::{AtShadowTime, Overlay, Shadow};
 use crate::availability_profile::Interval;
 use crate::ids::{ClassId, GroupId, GroupedClass, QueueId};
-use crate::machine::{Allocation, ShapeId, Size};
+use crate::node_table::{Allocation, ShapeId, Size};
 use crate::plan::length;
 use crate::queue::Key;
 use crate::quotas::Quotas;
@@ -132,16 +132,16 @@ impl Easy {
         shadow: Shadow,
         class: ClassId,
     ) -> bool {
-        let machine = &state.machine;
+        let node_table = &state.node_table;
         let shape = state.queue.classes[class.index()].shape;
         let room = if shadow.fungible {
             shadow.spare
         } else {
-            let harmless = shadow.room(machine, &mut self.overlays[group.index()]);
-            let most = shadow.spare.saturating_mul(machine.max_cores_per_node());
+            let harmless = shadow.room(node_table, &mut self.overlays[group.index()]);
+            let most = shadow.spare.saturating_mul(node_table.max_cores_per_node());
             harmless.saturating_add(most)
         };
-        machine.request(shape).total_cores() <= room
+        node_table.request(shape).total_cores() <= room
     }
 
     /// Returns whether as many cores as a class needs can be taken at no cost, or are spare if any
@@ -153,14 +153,14 @@ impl Easy {
         shadow: Shadow,
         class: ClassId,
     ) -> bool {
-        let machine = &state.machine;
+        let node_table = &state.node_table;
         let shape = state.queue.classes[class.index()].shape;
         let room = if shadow.fungible {
             shadow.spare
         } else {
-            shadow.room(machine, &mut self.overlays[group.index()])
+            shadow.room(node_table, &mut self.overlays[group.index()])
         };
-        machine.request(shape).total_cores() <= room
+        node_table.request(shape).total_cores() <= room
     }
 }
 
@@ -262,7 +262,7 @@ impl Backfill for Easy {
     ) -> Option<Interference> {
         let shadow = self.firsts.get(group.index())?.shadow?;
         let overlay = self.overlays.get(group.index())?;
-        shadow.interference(&state.machine, overlay, shares)
+        shadow.interference(&state.node_table, overlay, shares)
     }
 
     fn admit(
@@ -288,11 +288,11 @@ impl Backfill for Easy {
         let then = if shadow.sees_end(self.now, limit) {
             AtShadowTime::Released
         } else {
-            let cost = shadow.cost(&state.machine, overlay, shares);
+            let cost = shadow.cost(&state.node_table, overlay, shares);
             shadow.spare = shadow.spare.saturating_sub(cost);
             AtShadowTime::Allocated
         };
-        shadow.settle(&state.machine, overlay, shares, then);
+        shadow.settle(&state.node_table, overlay, shares, then);
     }
 }
 
@@ -326,14 +326,17 @@ impl Easy {
         }
         let has_room = self.check_room(state, group, shadow, class);
         let overlay = &mut self.overlays[group.index()];
-        let (machine, shape) = (&mut state.machine, state.queue.classes[class.index()].shape);
-        let interference = shadow.interference(machine, overlay, &shares);
+        let (node_table, shape) = (
+            &mut state.node_table,
+            state.queue.classes[class.index()].shape,
+        );
+        let interference = shadow.interference(node_table, overlay, &shares);
         if interference.is_none() {
             return Verdict::Start(shares);
         }
         if shadow.fungible {
             // The cost is the same on any nodes, unless the amount depends on the nodes.
-            let request = machine.request(shape);
+            let request = node_table.request(shape);
             let transient = request.exclusive || !request.is_exact();
             if !request.is_exact() {
                 let cores = shadow.spare;
@@ -352,7 +355,7 @@ impl Easy {
                 interference,
             });
         }
-        let beside = has_room.then(|| shadow.place_beside(machine, overlay, shape));
+        let beside = has_room.then(|| shadow.place_beside(node_table, overlay, shape));
         match beside.flatten() {
             Some(shares) => Verdict::Start(shares),
             None => Verdict::Pending(Cause::Delays {

@@ -11,7 +11,7 @@ use super::queue_pass::{Backfill, Later};
 use crate::availability_profile::Interval;
 use crate::ids::{GroupId, GroupedClass, QueueId};
 use crate::job::JobState;
-use crate::machine::Allocation;
+use crate::node_table::Allocation;
 use crate::plan::{Footprint, Plan, PlannedStart, length};
 use crate::queue::Key;
 use crate::quotas::Quotas;
@@ -150,7 +150,7 @@ impl Ahead {
                     let footprint = class.and_then(|PendingClass { class, .. }| {
                         let shape = state.queue.classes[class.index()].shape;
                         plan.footprint_at(
-                            &state.machine,
+                            &state.node_table,
                             shape,
                             during.start,
                             during.end - during.start,
@@ -188,7 +188,7 @@ impl Ahead {
     ) -> Option<Allocation> {
         let known = &state.queue.classes[class.index()];
         let in_units = matches!(self.before.first()?.footprint, Footprint::Units(_));
-        if in_units && state.machine.request(known.shape).is_exact() {
+        if in_units && state.node_table.request(known.shape).is_exact() {
             // It takes the same amount on any nodes.
             return None;
         }
@@ -231,7 +231,7 @@ impl Ahead {
             .take()
             .filter(|reservation| reservation.start <= found.time)
             && plan.has_room(
-                &state.machine,
+                &state.node_table,
                 &own.footprint,
                 Interval::lasting(found.time, limit),
             )
@@ -242,7 +242,7 @@ impl Ahead {
         let undisturbed = self
             .with_before(state, group, now)
             .filter(|_| found.time.is_finite())
-            .and_then(|plan| plan.footprint_at(&state.machine, shape, found.time, limit));
+            .and_then(|plan| plan.footprint_at(&state.node_table, shape, found.time, limit));
         found.footprint = undisturbed.unwrap_or(found.footprint);
         found
     }

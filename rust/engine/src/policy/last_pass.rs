@@ -3,7 +3,7 @@
 use penstock_jobspec::job_id::JobId;
 
 use crate::ids::{ClassId, GroupId, GroupedClass, QueueId};
-use crate::machine::Allocation;
+use crate::node_table::Allocation;
 use crate::queue::Key;
 use crate::state::{EngineState, Unhindered};
 use crate::verdict::{Cause, Interference};

@@ -14,7 +14,7 @@ use std::str::FromStr;
 pub(crate) use self::last_pass::{LastPass, ReservationTime, ReservedStart};
 use self::queue_pass::{Fcfs, PassOf};
 use crate::Error;
-use crate::machine::Relocation;
+use crate::node_table::Relocation;
 use crate::state::EngineState;
 use crate::verdict::Decision;
 

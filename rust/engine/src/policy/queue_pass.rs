@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 use super::last_pass::{LastPass, ReservationTime, ReservedStart, completed};
 use crate::ids::{ClassId, GroupId, GroupedClass};
-use crate::machine::Allocation;
+use crate::node_table::Allocation;
 use crate::queue::Key;
 use crate::state::EngineState;
 use crate::verdict::{Cause, Decision, Interference, Verdict};
@@ -312,15 +312,15 @@ impl QueuePass {
             self.offer(*class, key);
             true
         });
-        let generation = state.machine.generation();
+        let generation = state.node_table.generation();
         let of_group = &mut state.queue.groups[group.index()];
         of_group.unchecked = unknown;
         for alike in of_group.classes_by_unit.iter() {
             let least = alike.least();
-            if least.is_none_or(|need| !state.machine.may_have(alike.shape, need)) {
+            if least.is_none_or(|need| !state.node_table.may_have(alike.shape, need)) {
                 continue;
             }
-            for slot in alike.within(state.machine.units_now(alike.shape)) {
+            for slot in alike.within(state.node_table.units_now(alike.shape)) {
                 let (key, class) = (of_group.heads.get(slot), of_group.classes[slot as usize]);
                 let known = &state.queue.classes[class.index()];
                 if !key.is_absent() && known.failed != Some(generation) {

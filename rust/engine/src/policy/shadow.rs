@@ -4,8 +4,8 @@
 mod tests;
 
 use crate::ids::{ClassId, NodeIndex, RunId};
-use crate::machine::{
-    Allocation, Machine, NodeAmount, NodeResources, NodeShare, ShapeId, UnitKind,
+use crate::node_table::{
+    Allocation, NodeAmount, NodeResources, NodeShare, NodeTable, ShapeId, UnitKind,
 };
 use crate::quotas::Quotas;
 use crate::state::{EngineState, amount};
@@ -24,7 +24,7 @@ pub(crate) struct Overlay {
 /// Cores that can be taken now without delaying the blocked head; updated on use.
 #[derive(Debug, Default)]
 struct Room {
-    /// The changes of the machine that it reflects; `None` if it has to be rebuilt.
+    /// The changes of the node table that it reflects; `None` if it has to be rebuilt.
     seen: Option<u64>,
     by_node: Vec<u32>,
     /// By number of cores, the number of nodes with that many.
@@ -62,7 +62,7 @@ impl Room {
 }
 
 impl Clone for Room {
-    /// An empty copy, to be rebuilt: the copy of a machine counts its changes from 0.
+    /// An empty copy, to be rebuilt: the copy of a node table counts its changes from 0.
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -80,11 +80,11 @@ impl Overlay {
         self.room.seen = None;
     }
 
-    pub fn at(&self, machine: &Machine, node: NodeIndex) -> NodeResources {
+    pub fn at(&self, node_table: &NodeTable, node: NodeIndex) -> NodeResources {
         if self.written[node.index()] == self.round {
             self.free[node.index()]
         } else {
-            machine.free(node)
+            node_table.free(node)
         }
     }
 
@@ -94,18 +94,18 @@ impl Overlay {
     }
 
     /// Adds a share that will be free. Returns how many more units of a shape the node provides.
-    fn release(&mut self, machine: &Machine, shape: ShapeId, part: &NodeShare) -> u32 {
+    fn release(&mut self, node_table: &NodeTable, shape: ShapeId, part: &NodeShare) -> u32 {
         let node = part.node;
-        let before = self.at(machine, node);
+        let before = self.at(node_table, node);
         let cores = before.cores + part.ncores();
         let gpus = before.gpus + part.ngpus();
         let after = NodeResources {
             cores,
             gpus,
-            whole: machine.is_whole_node(node, cores, gpus),
+            whole: node_table.is_whole_node(node, cores, gpus),
         };
         self.set(node, after);
-        machine.units(shape, node, after) - machine.units(shape, node, before)
+        node_table.units(shape, node, after) - node_table.units(shape, node, before)
     }
 }
 
@@ -149,9 +149,9 @@ impl Shadow {
     /// The shadow of a job with this shape, which does not fit now. For a shape that is not
     /// fungible, the overlay is set to the free resources at that time.
     pub fn of(state: &mut EngineState, shape: ShapeId, now: f64, overlay: &mut Overlay) -> Self {
-        let need = state.machine.need(shape);
-        let fungible = state.machine.is_fungible(shape);
-        let free = state.machine.units_now(shape);
+        let need = state.node_table.need(shape);
+        let fungible = state.node_table.is_fungible(shape);
+        let free = state.node_table.units_now(shape);
         let reached = if fungible {
             let lacking = need.saturating_sub(free);
             let timeline = state.timeline();
@@ -168,7 +168,7 @@ impl Shadow {
                 .filter(|free| free.units >= need),
             }
         } else {
-            overlay.clear(state.machine.node_count());
+            overlay.clear(state.node_table.node_count());
             walk(state, shape, need, free, now, overlay)
         };
         let FreeUnits { time, units } = reached.unwrap_or(FreeUnits {
@@ -204,13 +204,13 @@ impl Shadow {
     }
 
     /// The units of the shadow's shape that an allocation takes at the shadow time.
-    pub fn cost(&self, machine: &Machine, overlay: &Overlay, shares: &[NodeShare]) -> u64 {
+    pub fn cost(&self, node_table: &NodeTable, overlay: &Overlay, shares: &[NodeShare]) -> u64 {
         if self.fungible {
             return shares.iter().map(|share| u64::from(share.ncores())).sum();
         }
         let cost = |share: &NodeShare| {
             let (cores, gpus) = (share.ncores(), share.ngpus());
-            self.harm(machine, overlay, share.node, cores, gpus)
+            self.harm(node_table, overlay, share.node, cores, gpus)
         };
         shares.iter().map(cost).sum()
     }
@@ -218,57 +218,57 @@ impl Shadow {
     /// The units that an allocation takes at the shadow time, if they are more than are spare.
     pub fn interference(
         &self,
-        machine: &Machine,
+        node_table: &NodeTable,
         overlay: &Overlay,
         shares: &[NodeShare],
     ) -> Option<Interference> {
-        let (takes, spare) = (self.cost(machine, overlay, shares), self.spare);
+        let (takes, spare) = (self.cost(node_table, overlay, shares), self.spare);
         (takes > spare).then_some(Interference { takes, spare })
     }
 
     /// As [`cost`](Self::cost), for these cores and gpus of one node.
     pub fn harm(
         &self,
-        machine: &Machine,
+        node_table: &NodeTable,
         overlay: &Overlay,
         node: NodeIndex,
         cores: u32,
         gpus: u32,
     ) -> u64 {
-        let before = overlay.at(machine, node);
+        let before = overlay.at(node_table, node);
         let left = without(before, cores, gpus);
-        let units = machine.units(self.shape, node, before);
-        u64::from(units.saturating_sub(machine.units(self.shape, node, left)))
+        let units = node_table.units(self.shape, node, before);
+        u64::from(units.saturating_sub(node_table.units(self.shape, node, left)))
     }
 
     /// Cores that any job can take now without delaying the blocked head.
-    pub fn room(&self, machine: &Machine, overlay: &mut Overlay) -> u64 {
+    pub fn room(&self, node_table: &NodeTable, overlay: &mut Overlay) -> u64 {
         let mut room = std::mem::take(&mut overlay.room);
-        if let Some(changed) = room.seen.and_then(|seen| machine.changed_since(seen)) {
+        if let Some(changed) = room.seen.and_then(|seen| node_table.changed_since(seen)) {
             for node in changed {
-                room.set(*node, self.harmless(machine, overlay, *node));
+                room.set(*node, self.harmless(node_table, overlay, *node));
             }
         } else {
-            room.clear(machine.node_count());
-            for node in machine.node_indices() {
-                room.set(node, self.harmless(machine, overlay, node));
+            room.clear(node_table.node_count());
+            for node in node_table.node_indices() {
+                room.set(node, self.harmless(node_table, overlay, node));
             }
         }
-        room.seen = Some(machine.change_count());
+        room.seen = Some(node_table.change_count());
         let cores = room.cores;
         overlay.room = room;
         cores
     }
 
     /// The most free cores of a node that can be taken at no cost.
-    fn harmless(&self, machine: &Machine, overlay: &Overlay, node: NodeIndex) -> u32 {
-        if !machine.is_up(node) {
+    fn harmless(&self, node_table: &NodeTable, overlay: &Overlay, node: NodeIndex) -> u32 {
+        if !node_table.is_up(node) {
             return 0;
         }
-        let (mut good, mut bad) = (0, machine.free(node).cores.saturating_add(1));
+        let (mut good, mut bad) = (0, node_table.free(node).cores.saturating_add(1));
         let mut cores = bad - 1;
         while good + 1 < bad {
-            if self.harm(machine, overlay, node, cores, 0) == 0 {
+            if self.harm(node_table, overlay, node, cores, 0) == 0 {
                 good = cores;
             } else {
                 bad = cores;
@@ -281,28 +281,28 @@ impl Shadow {
     /// Places a shape on nodes that lose none of the blocked head's units.
     pub fn place_beside(
         &self,
-        machine: &mut Machine,
+        node_table: &mut NodeTable,
         overlay: &mut Overlay,
         shape: ShapeId,
     ) -> Option<Allocation> {
-        self.room(machine, overlay);
-        let demand = machine.demand(shape);
+        self.room(node_table, overlay);
+        let demand = node_table.demand(shape);
         let room = &overlay.room;
-        if room.units(demand.cores, demand.kind) < machine.need(shape) {
+        if room.units(demand.cores, demand.kind) < node_table.need(shape) {
             return None;
         }
-        let mut accept = |machine: &Machine, node: NodeIndex, units: u32| {
-            let NodeAmount { cores, gpus, .. } = amount(machine, shape, node, units);
+        let mut accept = |node_table: &NodeTable, node: NodeIndex, units: u32| {
+            let NodeAmount { cores, gpus, .. } = amount(node_table, shape, node, units);
             room.by_node[node.index()] >= cores
-                && self.harm(machine, overlay, node, cores, gpus) == 0
+                && self.harm(node_table, overlay, node, cores, gpus) == 0
         };
-        machine.place_where(shape, &mut accept)
+        node_table.place_where(shape, &mut accept)
     }
 
     /// Updates the overlay before an allocation.
     pub fn settle(
         &self,
-        machine: &Machine,
+        node_table: &NodeTable,
         overlay: &mut Overlay,
         shares: &[NodeShare],
         then: AtShadowTime,
@@ -312,7 +312,7 @@ impl Shadow {
         }
         for share in shares {
             let node = share.node;
-            let free = overlay.at(machine, node);
+            let free = overlay.at(node_table, node);
             let free = match then {
                 AtShadowTime::Released => free,
                 AtShadowTime::Allocated => without(free, share.ncores(), share.ngpus()),
@@ -332,11 +332,11 @@ fn walk(
     overlay: &mut Overlay,
 ) -> Option<FreeUnits> {
     state.timeline();
-    let (machine, runs) = (&state.machine, &state.running_jobs);
+    let (node_table, runs) = (&state.node_table, &state.running_jobs);
     let timeline = state.timeline.as_ref()?;
     let mut end = |run: RunId, units: &mut u64| {
         for share in runs.at(run).map_or(&[][..], |running| &running.shares) {
-            *units += u64::from(overlay.release(machine, shape, share));
+            *units += u64::from(overlay.release(node_table, shape, share));
         }
     };
     let mut overdue = timeline

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::machine::{ShapeId, Unit};
+use crate::node_table::{ShapeId, Unit};
 
 /// A class of a group; ordered by need, then slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,7 +81,7 @@ mod tests {
     use penstock_rset::ResourceSet;
 
     use super::{ClassesByUnit, Member};
-    use crate::machine::Machine;
+    use crate::node_table::NodeTable;
 
     fn request(slots: u32, cores: u32) -> Request {
         Request {
@@ -97,17 +97,17 @@ mod tests {
 
     #[test]
     fn classes_are_grouped_by_unit_and_found_by_need() {
-        let mut machine = Machine::new(&ResourceSet::new()).unwrap();
+        let mut node_table = NodeTable::new(&ResourceSet::new()).unwrap();
         let mut alikes = ClassesByUnit::default();
         for (slot, (slots, cores)) in (0..).zip([(3, 1), (1, 1), (8, 1), (2, 4)]) {
-            let shape = machine.shape(&request(slots, cores));
+            let shape = node_table.shape(&request(slots, cores));
             let member = Member {
                 need: u64::from(slots),
                 slot,
             };
-            alikes.insert(machine.unit(shape), shape, member);
+            alikes.insert(node_table.unit(shape), shape, member);
             // A second insertion changes nothing.
-            alikes.insert(machine.unit(shape), shape, member);
+            alikes.insert(node_table.unit(shape), shape, member);
         }
         let within = |alikes: &ClassesByUnit, units: u64| -> Vec<Vec<u32>> {
             let all = alikes.iter();
@@ -117,10 +117,10 @@ mod tests {
         assert_eq!(within(&alikes, 3), [vec![1, 0], vec![3]]);
         assert_eq!(within(&alikes, 8), [vec![1, 0, 2], vec![3]]);
 
-        let shape = machine.shape(&request(2, 4));
-        alikes.remove(machine.unit(shape), Member { need: 2, slot: 3 });
-        let shape = machine.shape(&request(1, 1));
-        alikes.remove(machine.unit(shape), Member { need: 1, slot: 1 });
+        let shape = node_table.shape(&request(2, 4));
+        alikes.remove(node_table.unit(shape), Member { need: 2, slot: 3 });
+        let shape = node_table.shape(&request(1, 1));
+        alikes.remove(node_table.unit(shape), Member { need: 1, slot: 1 });
         assert_eq!(within(&alikes, 8), [vec![0, 2], vec![]]);
     }
 }

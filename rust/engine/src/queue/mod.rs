@@ -21,7 +21,7 @@ pub use order::Order;
 use crate::chunked_vec::ChunkedVec;
 use crate::ids::{ClassId, GroupId, JobHandle, LaneId, QueueId};
 use crate::job::{JobState, Jobs};
-use crate::machine::{ShapeId, Unit};
+use crate::node_table::{ShapeId, Unit};
 
 /// The shape and queue that all jobs of a class have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,9 +47,9 @@ pub(crate) struct Class {
     order: Order,
     /// The properties of unit.
     unit: Unit,
-    /// The generation of the machine in which it last did not fit.
+    /// The generation of the node table in which it last did not fit.
     pub failed: Option<u64>,
-    /// Whether it is known to be possible on this machine, within its queue's limits.
+    /// Whether it is known to be possible on this inventory, within its queue's limits.
     pub possible: bool,
     lanes: LanesByLimit,
     jobs: u32,

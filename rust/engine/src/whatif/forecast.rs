@@ -78,11 +78,11 @@ pub(super) fn run(
 impl Engine {
     /// The ranks on which a job is running.
     fn run_ranks(&self, id: JobId) -> Result<IdSet, Error> {
-        let machine = &self.state.machine;
+        let node_table = &self.state.node_table;
         let shares = &self.state.running_job(id)?.shares;
         Ok(shares
             .iter()
-            .map(|share| machine.rank(share.node))
+            .map(|share| node_table.rank(share.node))
             .collect())
     }
 }

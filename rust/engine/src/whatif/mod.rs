@@ -232,7 +232,7 @@ impl Engine {
         let requested = request.nnodes.as_ref().unwrap_or(&request.slots).min();
         let mut snapshot = self.clone();
         let one = snapshot.shape(&self.with_units(id, 1)?);
-        let free = snapshot.state.machine.units_now(one);
+        let free = snapshot.state.node_table.units_now(one);
         let free = u32::try_from(free).unwrap_or(u32::MAX);
         let starts = |units: u32| -> Result<bool, Error> {
             let request = self.with_units(id, units)?;

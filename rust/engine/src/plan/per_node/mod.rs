@@ -12,7 +12,7 @@ use super::free_intervals::{
 use super::start_bounds::StartBounds;
 use crate::availability_profile::Interval;
 use crate::ids::NodeIndex;
-use crate::machine::{Machine, NodeAmount, NodeResources, NodeShare, ShapeId};
+use crate::node_table::{NodeAmount, NodeResources, NodeShare, NodeTable, ShapeId};
 use crate::state::amount;
 
 /// The free resources of a node from a time until the next step; negative if more is planned than
@@ -113,8 +113,8 @@ pub(crate) struct NodePlans {
     may_be_overfull: bool,
 }
 
-fn free_now(machine: &Machine, node: NodeIndex, now: f64) -> Step {
-    let free = machine.free(node);
+fn free_now(node_table: &NodeTable, node: NodeIndex, now: f64) -> Step {
+    let free = node_table.free(node);
     Step {
         time: now,
         cores: i64::from(free.cores),
@@ -122,34 +122,34 @@ fn free_now(machine: &Machine, node: NodeIndex, now: f64) -> Step {
     }
 }
 
-fn idle_nodes(machine: &Machine) -> Vec<NodeIndex> {
-    machine
+fn idle_nodes(node_table: &NodeTable) -> Vec<NodeIndex> {
+    node_table
         .node_indices()
-        .filter(|node| machine.free(*node).cores > 0)
+        .filter(|node| node_table.free(*node).cores > 0)
         .collect()
 }
 
-fn resources(machine: &Machine, node: NodeIndex, cores: i64, gpus: i64) -> NodeResources {
+fn resources(node_table: &NodeTable, node: NodeIndex, cores: i64, gpus: i64) -> NodeResources {
     let cores = u32::try_from(cores.max(0)).unwrap_or(u32::MAX);
     let gpus = u32::try_from(gpus.max(0)).unwrap_or(u32::MAX);
     NodeResources {
         cores,
         gpus,
-        whole: machine.is_whole_node(node, cores, gpus),
+        whole: node_table.is_whole_node(node, cores, gpus),
     }
 }
 
 impl NodePlans {
     /// A plan in which the resources that are free now stay free.
-    pub fn new(machine: &Machine, now: f64) -> Self {
-        let first_steps = machine
+    pub fn new(node_table: &NodeTable, now: f64) -> Self {
+        let first_steps = node_table
             .node_indices()
-            .map(|node| free_now(machine, node, now));
+            .map(|node| free_now(node_table, node, now));
         Self {
             now,
             begun: now,
             steps: first_steps.map(|step| smallvec![step]).collect(),
-            idle: idle_nodes(machine),
+            idle: idle_nodes(node_table),
             events: Vec::new(),
             sorted: 0,
             visited: 0,
@@ -160,9 +160,9 @@ impl NodePlans {
     }
 
     /// Moves the plan's present to `now`.
-    pub fn advance(&mut self, machine: &Machine, now: f64) {
+    pub fn advance(&mut self, node_table: &NodeTable, now: f64) {
         self.now = now;
-        self.idle = idle_nodes(machine);
+        self.idle = idle_nodes(node_table);
     }
 
     /// Plans the end of a running job's share, before anything is reserved.
@@ -272,7 +272,12 @@ impl NodePlans {
     /// The resources of a node that are free throughout an interval. If the interval begins now,
     /// they are limited to the resources that are actually free: jobs of other groups may have
     /// started since the plan was computed.
-    pub fn window(&self, machine: &Machine, node: NodeIndex, during: Interval) -> NodeResources {
+    pub fn window(
+        &self,
+        node_table: &NodeTable,
+        node: NodeIndex,
+        during: Interval,
+    ) -> NodeResources {
         let Interval { start, end } = during;
         let steps = &self.steps[node.index()];
         let first = steps
@@ -282,17 +287,23 @@ impl NodePlans {
             .iter()
             .skip(first)
             .take_while(|step| step.time < end || step.time <= start);
-        let actual = (start <= self.now).then(|| free_now(machine, node, self.now));
+        let actual = (start <= self.now).then(|| free_now(node_table, node, self.now));
         let (cores, gpus) = within
             .chain(&actual)
             .map(|step| (step.cores, step.gpus))
             .reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)))
             .unwrap_or_default();
-        resources(machine, node, cores, gpus)
+        resources(node_table, node, cores, gpus)
     }
 
-    fn units(&self, machine: &Machine, shape: ShapeId, node: NodeIndex, during: Interval) -> u32 {
-        machine.units(shape, node, self.window(machine, node, during))
+    fn units(
+        &self,
+        node_table: &NodeTable,
+        shape: ShapeId,
+        node: NodeIndex,
+        during: Interval,
+    ) -> u32 {
+        node_table.units(shape, node, self.window(node_table, node, during))
     }
 
     /// Nodes that may provide units to a job that starts at a time; the list may include other
@@ -308,11 +319,16 @@ impl NodePlans {
     }
 
     /// The units of a shape that each node can provide during an interval.
-    fn units_by_node(&self, machine: &Machine, shape: ShapeId, during: Interval) -> UnitsByNode {
+    fn units_by_node(
+        &self,
+        node_table: &NodeTable,
+        shape: ShapeId,
+        during: Interval,
+    ) -> UnitsByNode {
         let mut units = vec![0; self.steps.len()];
         let mut total = 0;
         for node in self.candidates(during.start) {
-            let provided = self.units(machine, shape, node, during);
+            let provided = self.units(node_table, shape, node, during);
             units[node.index()] = provided;
             total += u64::from(provided);
         }
@@ -344,9 +360,9 @@ impl NodePlans {
     }
 
     /// Whether the plan leaves these shares free during an interval.
-    pub fn admits(&self, machine: &Machine, shares: &[NodeShare], during: Interval) -> bool {
+    pub fn admits(&self, node_table: &NodeTable, shares: &[NodeShare], during: Interval) -> bool {
         shares.iter().all(|share| {
-            let free = self.window(machine, share.node, during);
+            let free = self.window(node_table, share.node, during);
             free.cores >= share.ncores() && free.gpus >= share.ngpus()
         })
     }
@@ -354,11 +370,11 @@ impl NodePlans {
     /// The search for units by an index, if there is one.
     fn interval_search(
         &self,
-        machine: &Machine,
+        node_table: &NodeTable,
         wanted: Units,
         limit: f64,
     ) -> Option<IntervalSearch<'_>> {
-        let demand = machine.demand(wanted.shape);
+        let demand = node_table.demand(wanted.shape);
         let (resource, least) = if demand.gpus > 0 {
             (Resource::Gpus, demand.gpus)
         } else {
@@ -376,7 +392,7 @@ impl NodePlans {
     /// Chooses the lowest nodes that can provide units during an interval.
     pub fn choose(
         &self,
-        machine: &Machine,
+        node_table: &NodeTable,
         wanted: Units,
         during: Interval,
     ) -> Option<Vec<NodeAmount>> {
@@ -384,22 +400,22 @@ impl NodePlans {
         if !start.is_finite() {
             return None;
         }
-        let search = self.interval_search(machine, wanted, during.end - start);
+        let search = self.interval_search(node_table, wanted, during.end - start);
         let Some(IntervalSearch { intervals, query }) = search else {
-            return self.choose_of(machine, wanted, during, self.candidates(start));
+            return self.choose_of(node_table, wanted, during, self.candidates(start));
         };
         if start <= self.begun {
             let nodes = intervals.nodes_at_begin(self.begun, query);
-            return self.choose_of(machine, wanted, during, nodes);
+            return self.choose_of(node_table, wanted, during, nodes);
         }
         let nodes = intervals.nodes(start, query);
-        self.choose_of(machine, wanted, during, nodes)
+        self.choose_of(node_table, wanted, during, nodes)
     }
 
     /// As [`choose`](Self::choose), from the given nodes, in their order.
     fn choose_of(
         &self,
-        machine: &Machine,
+        node_table: &NodeTable,
         wanted: Units,
         during: Interval,
         nodes: impl IntoIterator<Item = NodeIndex>,
@@ -407,10 +423,10 @@ impl NodePlans {
         let mut left = wanted.need;
         let mut chosen = Vec::new();
         for node in nodes {
-            let units = u64::from(self.units(machine, wanted.shape, node, during)).min(left);
+            let units = u64::from(self.units(node_table, wanted.shape, node, during)).min(left);
             if units > 0 {
                 let units = u32::try_from(units).unwrap_or(u32::MAX);
-                chosen.push(amount(machine, wanted.shape, node, units));
+                chosen.push(amount(node_table, wanted.shape, node, units));
                 left -= u64::from(units);
                 if left == 0 {
                     return Some(chosen);
@@ -424,7 +440,7 @@ impl NodePlans {
     /// smallest.
     pub fn choose_sparingly(
         &self,
-        machine: &Machine,
+        node_table: &NodeTable,
         wanted: Units,
         during: Interval,
     ) -> Option<Vec<NodeAmount>> {
@@ -432,12 +448,12 @@ impl NodePlans {
         let mut candidates: Vec<(NodeAmount, u32)> = self
             .candidates(during.start)
             .map(|node| {
-                let units = self.units(machine, shape, node, during);
-                (amount(machine, shape, node, units), units)
+                let units = self.units(node_table, shape, node, during);
+                (amount(node_table, shape, node, units), units)
             })
             .filter(|(_, units)| *units > 0)
             .collect();
-        if machine.request(shape).nnodes.is_some() {
+        if node_table.request(shape).nnodes.is_some() {
             candidates.sort_by_key(|(all, _)| all.cores);
         } else {
             candidates.sort_by_key(|(_, units)| Reverse(*units));
@@ -446,7 +462,12 @@ impl NodePlans {
         let mut chosen = Vec::new();
         for (all, units) in candidates {
             let units = u64::from(units).min(left);
-            chosen.push(amount(machine, shape, all.node, u32::try_from(units).ok()?));
+            chosen.push(amount(
+                node_table,
+                shape,
+                all.node,
+                u32::try_from(units).ok()?,
+            ));
             left -= units;
             if left == 0 {
                 chosen.sort_unstable();
@@ -457,12 +478,12 @@ impl NodePlans {
     }
 
     /// The first time at which units that fit now no longer fit.
-    pub fn fits_until(&self, machine: &Machine, wanted: Units, now: f64) -> f64 {
+    pub fn fits_until(&self, node_table: &NodeTable, wanted: Units, now: f64) -> f64 {
         let instant = Interval::new(now, now);
         let UnitsByNode {
             mut units,
             mut total,
-        } = self.units_by_node(machine, wanted.shape, instant);
+        } = self.units_by_node(node_table, wanted.shape, instant);
         if total < wanted.need {
             return now;
         }
@@ -482,7 +503,7 @@ impl NodePlans {
         events.sort_unstable_by(Event::order);
         for Event { time, node } in events {
             let until_then = Interval::new(now, time.next_up());
-            let after = self.units(machine, wanted.shape, node, until_then);
+            let after = self.units(node_table, wanted.shape, node, until_then);
             let before = std::mem::replace(&mut units[node.index()], after);
             total = total - u64::from(before) + u64::from(after);
             if total < wanted.need {

@@ -11,7 +11,7 @@ mod tests;
 use super::{Event, NodePlans, Resource, Units, UnitsByNode, resources};
 use crate::availability_profile::Interval;
 use crate::ids::NodeIndex;
-use crate::machine::Machine;
+use crate::node_table::NodeTable;
 use crate::plan::free_intervals::{
     FreeInterval, FreeIntervals, IntervalQuery, IntervalSearch, intervals_around,
 };
@@ -25,16 +25,16 @@ impl NodePlans {
     /// nodes that can provide them then.
     pub fn earliest(
         &mut self,
-        machine: &Machine,
+        node_table: &NodeTable,
         wanted: Units,
         starts: Interval,
         limit: f64,
     ) -> PlannedStart {
-        let demand = machine.demand(wanted.shape);
+        let demand = node_table.demand(wanted.shape);
         let bound = self.start_bounds.of(&demand, wanted.need, limit);
         let open = Interval::new(starts.start.max(bound), starts.end);
         let found = if open.start < open.end {
-            self.search(machine, wanted, open, limit)
+            self.search(node_table, wanted, open, limit)
         } else {
             None
         };
@@ -50,13 +50,13 @@ impl NodePlans {
 
     fn search(
         &mut self,
-        machine: &Machine,
+        node_table: &NodeTable,
         wanted: Units,
         starts: Interval,
         limit: f64,
     ) -> Option<PlannedStart> {
         let shape = wanted.shape;
-        let demand = machine.demand(shape);
+        let demand = node_table.demand(shape);
         let scarce = if demand.gpus > 0 {
             Resource::Gpus
         } else {
@@ -65,14 +65,14 @@ impl NodePlans {
         if self.intervals.iter().all(Option::is_none) {
             let index_cost = INDEX_COST * (self.steps.len() + self.events.len());
             if self.visited <= index_cost {
-                let time = self.sweep(machine, wanted, starts, limit);
-                let chosen = self.choose(machine, wanted, Interval::lasting(time, limit))?;
+                let time = self.sweep(node_table, wanted, starts, limit);
+                let chosen = self.choose(node_table, wanted, Interval::lasting(time, limit))?;
                 let footprint = Footprint::Nodes(chosen);
                 return Some(PlannedStart { time, footprint });
             }
         }
         // A job may wait for cores as well as gpus if it needs both, or idle nodes.
-        let needs_both = scarce == Resource::Gpus || machine.request(shape).exclusive;
+        let needs_both = scarce == Resource::Gpus || node_table.request(shape).exclusive;
         for resource in Resource::ALL {
             if (resource == scarce || needs_both) && self.intervals[resource.index()].is_none() {
                 self.index_intervals(resource);
@@ -80,12 +80,13 @@ impl NodePlans {
         }
         if starts.start <= self.now {
             let time = starts.start;
-            let chosen = self.choose(machine, wanted, Interval::lasting(time, limit));
+            let chosen = self.choose(node_table, wanted, Interval::lasting(time, limit));
             if let Some(footprint) = chosen.map(Footprint::Nodes) {
                 return Some(PlannedStart { time, footprint });
             }
         }
-        let IntervalSearch { intervals, query } = self.interval_search(machine, wanted, limit)?;
+        let IntervalSearch { intervals, query } =
+            self.interval_search(node_table, wanted, limit)?;
         let other = self.intervals[scarce.other().index()]
             .as_ref()
             .filter(|_| needs_both)
@@ -100,13 +101,13 @@ impl NodePlans {
         // The units that an interval adds to those of the longer intervals that enclose it.
         let units = |interval: &FreeInterval| {
             let units = |amount: u32| {
-                let total = machine.total(interval.node);
+                let total = node_table.total(interval.node);
                 let (cores, gpus) = match scarce {
                     Resource::Gpus => (total.cores, amount),
                     Resource::Cores => (amount, total.gpus),
                 };
-                let free = resources(machine, interval.node, cores.into(), gpus.into());
-                machine.units(shape, interval.node, free)
+                let free = resources(node_table, interval.node, cores.into(), gpus.into());
+                node_table.units(shape, interval.node, free)
             };
             let enclosing = if interval.low == 0 {
                 0
@@ -117,7 +118,7 @@ impl NodePlans {
         };
         intervals.earliest(starts, query, other, units, |time, nodes| {
             let during = Interval::lasting(time, limit);
-            let footprint = Footprint::Nodes(self.choose_of(machine, wanted, during, nodes)?);
+            let footprint = Footprint::Nodes(self.choose_of(node_table, wanted, during, nodes)?);
             Some(PlannedStart { time, footprint })
         })
     }
@@ -165,17 +166,28 @@ impl NodePlans {
 
     /// The earliest time within `starts` from which units fit for `limit` seconds, found by
     /// visiting all events; infinite for none.
-    fn sweep(&mut self, machine: &Machine, wanted: Units, starts: Interval, limit: f64) -> f64 {
+    fn sweep(
+        &mut self,
+        node_table: &NodeTable,
+        wanted: Units,
+        starts: Interval,
+        limit: f64,
+    ) -> f64 {
         self.sort_events();
         let mut start = starts.start;
         let units_at = |node: NodeIndex, start: f64| {
-            self.units(machine, wanted.shape, node, Interval::lasting(start, limit))
+            self.units(
+                node_table,
+                wanted.shape,
+                node,
+                Interval::lasting(start, limit),
+            )
         };
         let during = Interval::lasting(start, limit);
         let UnitsByNode {
             mut units,
             mut total,
-        } = self.units_by_node(machine, wanted.shape, during);
+        } = self.units_by_node(node_table, wanted.shape, during);
         // The window moves from event to event: those before `begins` are past its start, those
         // before `ends` begin before its end.
         let mut begins = self.events.partition_point(|event| event.time <= start);

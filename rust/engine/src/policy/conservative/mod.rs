@@ -24,7 +24,7 @@ use std::sync::Arc;
 use self::pass::{JobDecision, PendingJob};
 use self::reservations::GroupReservations;
 use crate::ids::{GroupId, GroupedClass};
-use crate::machine::Relocation;
+use crate::node_table::Relocation;
 use crate::plan::{IncrementalPlan, Unplaced, length};
 use crate::policy::last_pass::{LastPass, ReservationTime, ReservedStart, completed};
 use crate::queue::Key;

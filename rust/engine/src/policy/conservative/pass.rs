@@ -3,7 +3,7 @@
 use super::freed_intervals::FreedIntervals;
 use crate::availability_profile::Interval;
 use crate::ids::ClassId;
-use crate::machine::Allocation;
+use crate::node_table::Allocation;
 use crate::plan::{Footprint, IncrementalPlan, PlannedStart, planned_end};
 use crate::queue::{ClassKey, Key};
 use crate::quotas::Quotas;

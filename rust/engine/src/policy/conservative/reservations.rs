@@ -9,7 +9,7 @@ use super::freed_intervals::FreedIntervals;
 use super::pass::{JobDecision, Pass, PendingJob, Reservation};
 use crate::availability_profile::Interval;
 use crate::ids::{ClassId, GroupId};
-use crate::machine::{Allocation, Machine, NodeAmount, Relocation};
+use crate::node_table::{Allocation, NodeAmount, NodeTable, Relocation};
 use crate::plan::{Footprint, IncrementalPlan, PlannedStart, allocation_of};
 use crate::queue::Key;
 use crate::quotas::Quotas;
@@ -55,7 +55,7 @@ pub(super) struct GroupReservations {
     pub by_id: HashMap<JobId, Reservation, rustc_hash::FxBuildHasher>,
     /// The plan of the running jobs and these reservations, as of the last pass.
     pub kept: Option<IncrementalPlan>,
-    /// Whether reservations are units of the whole machine, or amounts of nodes.
+    /// Whether reservations are units of the whole inventory, or amounts of nodes.
     pub in_units: Option<bool>,
     /// Whether the resources had expired at the last pass.
     expired: bool,
@@ -117,7 +117,7 @@ impl GroupReservations {
             left: 0,
         };
         let expired = state
-            .machine
+            .node_table
             .expiration()
             .is_some_and(|expiration| expiration <= now);
         if std::mem::replace(&mut self.expired, expired) != expired {
@@ -200,7 +200,7 @@ impl GroupReservations {
     ) -> ReservationFit {
         let limited = state.queues.any_limited();
         let end = state
-            .machine
+            .node_table
             .expiration()
             .filter(|expiration| *expiration > pass.now);
         let end = end.unwrap_or(f64::INFINITY);
@@ -222,7 +222,8 @@ impl GroupReservations {
             };
             if is_recomputed {
                 let plan = &pass.kept.plan;
-                let is_usable = plan.can_use(&state.machine, &known.footprint, known.class.shape);
+                let is_usable =
+                    plan.can_use(&state.node_table, &known.footprint, known.class.shape);
                 if start.is_finite() && (!is_usable || start >= end) {
                     return ReservationFit::Conflicting;
                 }
@@ -372,7 +373,7 @@ impl GroupReservations {
                 let shares = plan.place(state, job.class, now, limit).ok();
                 let room = state.queues.room(state.queue.key_of(job.class).queue);
                 let shares = shares.filter(|allocation| room.admits(allocation));
-                shares.or_else(|| picked(&state.machine, &footprint))
+                shares.or_else(|| picked(&state.node_table, &footprint))
             });
             let Some(Ok(shares)) = shares else {
                 pass.reserve(state, job, &footprint, during.start);
@@ -441,16 +442,16 @@ impl GroupReservations {
 }
 
 /// The allocation of a reservation, if it is free now.
-fn picked(machine: &Machine, footprint: &Footprint) -> Option<Allocation> {
+fn picked(node_table: &NodeTable, footprint: &Footprint) -> Option<Allocation> {
     let Footprint::Nodes(parts) = footprint else {
         return None;
     };
     let is_free = |part: &NodeAmount| {
-        let free = machine.free(part.node);
-        free.cores >= part.cores && free.gpus >= part.gpus && machine.is_up(part.node)
+        let free = node_table.free(part.node);
+        free.cores >= part.cores && free.gpus >= part.gpus && node_table.is_up(part.node)
     };
     parts
         .iter()
         .all(is_free)
-        .then(|| allocation_of(machine, parts))
+        .then(|| allocation_of(node_table, parts))
 }

@@ -278,12 +278,16 @@ impl History {
 
     /// The free cores of each node at a time in a plan; a single sum in an aggregate plan.
     fn free(&self, plan: &mut Plan, time: f64) -> Vec<i64> {
-        let machine = &self.engine.state.machine;
+        let node_table = &self.engine.state.node_table;
         match plan {
             Plan::Aggregate(sums) => vec![sums.profile.least_during(Interval::lasting(time, 0.0))],
             Plan::PerNode(places) => {
                 let free = (0..NODES).map(|node| {
-                    places.window(machine, NodeIndex::new(node), Interval::lasting(time, 0.0))
+                    places.window(
+                        node_table,
+                        NodeIndex::new(node),
+                        Interval::lasting(time, 0.0),
+                    )
                 });
                 free.map(|amount| amount.cores.into()).collect()
             }
@@ -347,7 +351,7 @@ impl History {
                 let PendingClass { class, limit } = state.pending_class(handle).unwrap();
                 let shape = state.queue.classes[class.index()].shape;
                 let now = Interval::new(self.now, self.now.next_up());
-                let found = without.earliest(&state.machine, shape, now, length(limit));
+                let found = without.earliest(&state.node_table, shape, now, length(limit));
                 prop_assert!(found.time.is_infinite(), "job {} can start now", id.get());
             }
         }

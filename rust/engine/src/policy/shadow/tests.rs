@@ -4,7 +4,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 use super::{AtShadowTime, Overlay, Shadow};
-use crate::machine::UnitKind;
+use crate::node_table::UnitKind;
 use crate::{Engine, Job, QueueId};
 
 fn request(nnodes: Option<u32>, slots: u32, cores: u32, duration: f64) -> Request {
@@ -45,7 +45,7 @@ fn engine() -> Engine {
 }
 
 #[test]
-fn room_is_what_can_go_without_harm_and_follows_the_machine() {
+fn room_is_what_can_go_without_harm_and_follows_the_node_table() {
     let mut engine = engine();
     // Of three nodes with four cores each, one is spare then; none can be taken now at no cost.
     let first = engine.shape(&request(Some(3), 1, 4, 5.0));
@@ -53,15 +53,15 @@ fn room_is_what_can_go_without_harm_and_follows_the_machine() {
     let shadow = Shadow::of(&mut engine.state, first, 0.0, &mut overlay);
     assert_eq!((shadow.time, shadow.spare), (10.0, 1));
     // n2 has one core more than needed, n3 none; the other nodes have no free core now.
-    assert_eq!(shadow.room(&engine.state.machine, &mut overlay), 1);
+    assert_eq!(shadow.room(&engine.state.node_table, &mut overlay), 1);
     assert_eq!(overlay.room.units(1, UnitKind::Slot), 1);
     assert_eq!(overlay.room.units(1, UnitKind::Node), 1);
     assert_eq!(overlay.room.units(2, UnitKind::Slot), 0);
 
     // That core is allocated, and not released by then.
     let one = engine.shape(&request(None, 1, 1, 100.0));
-    let machine = &mut engine.state.machine;
-    let shares = shadow.place_beside(machine, &mut overlay, one).unwrap();
+    let node_table = &mut engine.state.node_table;
+    let shares = shadow.place_beside(node_table, &mut overlay, one).unwrap();
     assert_eq!(
         shares
             .iter()
@@ -69,10 +69,10 @@ fn room_is_what_can_go_without_harm_and_follows_the_machine() {
             .collect::<Vec<_>>(),
         [2]
     );
-    shadow.settle(machine, &mut overlay, &shares, AtShadowTime::Allocated);
-    machine.allocate(&shares);
-    assert_eq!(shadow.room(machine, &mut overlay), 0);
-    assert_eq!(shadow.place_beside(machine, &mut overlay, one), None);
+    shadow.settle(node_table, &mut overlay, &shares, AtShadowTime::Allocated);
+    node_table.allocate(&shares);
+    assert_eq!(shadow.room(node_table, &mut overlay), 0);
+    assert_eq!(shadow.place_beside(node_table, &mut overlay, one), None);
 
     // Nodes that are down have no room; on nodes that are up, the result is unchanged.
     let mut other = self::engine();
@@ -85,7 +85,8 @@ fn room_is_what_can_go_without_harm_and_follows_the_machine() {
         spare: 0,
     };
     overlay.clear(4);
-    let room = |engine: &Engine, overlay: &mut Overlay| shadow.room(&engine.state.machine, overlay);
+    let room =
+        |engine: &Engine, overlay: &mut Overlay| shadow.room(&engine.state.node_table, overlay);
     assert_eq!(room(&other, &mut overlay), 3 + 2);
     other.mark_down(&IdSet::from_iter([2]));
     assert_eq!(room(&other, &mut overlay), 2);

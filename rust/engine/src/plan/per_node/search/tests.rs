@@ -6,7 +6,7 @@ use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
 use crate::availability_profile::Interval;
-use crate::machine::{Machine, NodeAmount};
+use crate::node_table::{NodeAmount, NodeTable};
 use crate::plan::free_intervals::FreeIntervals;
 use crate::plan::per_node::{NodePlans, Resource, Units};
 use crate::plan::{Footprint, PlannedStart};
@@ -14,7 +14,7 @@ use crate::plan::{Footprint, PlannedStart};
 const NODES: u32 = 6;
 
 /// Nodes of 4 to 6 cores, every other one with two gpus; the last is down.
-fn machine() -> Machine {
+fn node_table() -> NodeTable {
     let mut r = ResourceSet::new();
     for rank in 0..NODES {
         let gpus = if rank % 2 == 0 { 0..2 } else { 0..0 };
@@ -22,9 +22,9 @@ fn machine() -> Machine {
         r.insert(rank, &format!("n{rank}"), cores, gpus.collect())
             .unwrap();
     }
-    let mut machine = Machine::new(&r).unwrap();
-    machine.mark_up(&IdSet::from(0..=NODES - 2));
-    machine
+    let mut node_table = NodeTable::new(&r).unwrap();
+    node_table.mark_up(&IdSet::from(0..=NODES - 2));
+    node_table
 }
 
 fn request() -> impl Strategy<Value = Request> {
@@ -64,13 +64,13 @@ fn step() -> impl Strategy<Value = Step> {
 /// Searches by a sweep, without an index and without start bounds.
 fn sweep(
     plans: &mut NodePlans,
-    machine: &Machine,
+    node_table: &NodeTable,
     wanted: Units,
     from: f64,
     limit: f64,
 ) -> PlannedStart {
-    let time = plans.sweep(machine, wanted, Interval::from(from), limit);
-    let chosen = plans.choose(machine, wanted, Interval::lasting(time, limit));
+    let time = plans.sweep(node_table, wanted, Interval::from(from), limit);
+    let chosen = plans.choose(node_table, wanted, Interval::lasting(time, limit));
     PlannedStart {
         time,
         footprint: Footprint::Nodes(chosen.unwrap_or_default()),
@@ -103,8 +103,8 @@ proptest! {
     fn an_indexed_search_finds_what_a_sweep_finds(
         steps in proptest::collection::vec(step(), 1..60),
     ) {
-        let mut machine = machine();
-        let mut swept = NodePlans::new(&machine, 0.0);
+        let mut node_table = node_table();
+        let mut swept = NodePlans::new(&node_table, 0.0);
         let mut indexed = swept.clone();
         for resource in Resource::ALL {
             indexed.index_intervals(resource);
@@ -117,18 +117,18 @@ proptest! {
                 reserved.release_in(&mut indexed);
                 continue;
             }
-            let shape = machine.shape(&request);
-            let wanted = Units { shape, need: machine.need(shape) };
+            let shape = node_table.shape(&request);
+            let wanted = Units { shape, need: node_table.need(shape) };
             let from = f64::from(from.saturating_sub(3));
             let limit = if limit == 19 { f64::INFINITY } else { f64::from(limit) };
-            let expected = sweep(&mut swept, &machine, wanted, from, limit);
-            let found = indexed.earliest(&machine, wanted, Interval::from(from), limit);
+            let expected = sweep(&mut swept, &node_table, wanted, from, limit);
+            let found = indexed.earliest(&node_table, wanted, Interval::from(from), limit);
             prop_assert_eq!(&found, &expected);
             let start = expected.time;
             if let Footprint::Nodes(amounts) = expected.footprint && start.is_finite() {
                 let later = Interval::new(start + 2.0, start + 2.0 + limit);
-                let chosen = indexed.choose(&machine, wanted, later);
-                prop_assert_eq!(chosen, swept.choose(&machine, wanted, later));
+                let chosen = indexed.choose(&node_table, wanted, later);
+                prop_assert_eq!(chosen, swept.choose(&node_table, wanted, later));
                 let during = Interval::lasting(start, limit);
                 let reserved = Reserved { amounts, during };
                 reserved.reserve_in(&mut swept);

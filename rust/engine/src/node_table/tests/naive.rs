@@ -1,11 +1,11 @@
-//! The model: a machine that scans every node.
+//! The model: a node table that scans every node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_idset::IdSet;
 use penstock_jobspec::{Constraint, Count, Request};
 
-use crate::machine::{NodeResources, Selection};
+use crate::node_table::{NodeResources, Selection};
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
@@ -63,7 +63,7 @@ pub(super) type Part = (IdSet, IdSet);
 /// An allocation, by rank.
 pub(super) type Allocated = BTreeMap<u32, Part>;
 
-/// The naive machine.
+/// The naive node table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Naive {
     pub(super) nodes: BTreeMap<u32, Node>,

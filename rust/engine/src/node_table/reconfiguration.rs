@@ -1,4 +1,4 @@
-//! Changes of the machine at run time: nodes are added and removed, go up and down, gain and lose
+//! Changes of the node table at run time: nodes are added and removed, go up and down, gain and lose
 //! properties.
 
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::allocation::{Allocation, NodeShare};
 use super::directory::NodeDirectory;
 use super::journal::Journal;
 use super::nodes::Nodes;
-use super::{Machine, Selection, ShapeCache, ShapeId};
+use super::{NodeTable, Selection, ShapeCache, ShapeId};
 use crate::Error;
 use crate::ids::{NodeClassId, NodeIndex};
 
-/// A node before the machine has grown or shrunk.
+/// A node before the node table has grown or shrunk.
 #[derive(Clone, Copy, Debug)]
 struct FormerNode {
     rank: u32,
@@ -24,7 +24,7 @@ struct FormerNode {
     now: Option<NodeIndex>,
 }
 
-/// How the nodes are renumbered when the machine grows or shrinks.
+/// How the nodes are renumbered when the node table grows or shrinks.
 #[derive(Clone, Debug)]
 pub(crate) struct Relocation(Vec<FormerNode>);
 
@@ -68,7 +68,7 @@ fn depends_on(constraint: &Constraint, property: &str) -> bool {
     }
 }
 
-impl Machine {
+impl NodeTable {
     /// Marks ranks up; unknown ones are ignored.
     pub fn mark_up(&mut self, ranks: &IdSet) {
         self.mark(ranks, Nodes::mark_up);
@@ -179,7 +179,7 @@ impl Machine {
         Relocation(former_nodes.collect())
     }
 
-    /// Renumbers the nodes of an allocation after the machine has grown or shrunk.
+    /// Renumbers the nodes of an allocation after the node table has grown or shrunk.
     pub fn relocate(&self, allocation: &Allocation, relocation: &Relocation) -> Relocated {
         let mut lost = Vec::new();
         let still = allocation.iter().filter_map(|share| {

@@ -4,10 +4,10 @@
 use penstock_jobspec::Constraint;
 
 use crate::ids::NodeIndex;
-use crate::machine::directory::NodeDirectory;
-use crate::machine::nodes::Nodes;
-use crate::machine::shape::Shape;
-use crate::machine::view::Waste;
+use crate::node_table::directory::NodeDirectory;
+use crate::node_table::nodes::Nodes;
+use crate::node_table::shape::Shape;
+use crate::node_table::view::Waste;
 
 /// The waste of a shape on a node: gpus, if it requests none, and properties that it does not name.
 pub(in super::super) fn waste<'a>(

@@ -1,4 +1,4 @@
-//! The machine: the inventory, and the state of its nodes.
+//! The inventory, and the state of its nodes.
 
 use std::collections::BTreeMap;
 

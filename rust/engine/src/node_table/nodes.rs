@@ -13,7 +13,7 @@ use super::node_class::{NodeClass, NodeClasses};
 use crate::Error;
 use crate::ids::{NodeClassId, NodeIndex};
 
-/// Maximum number of words of free cores and gpus of a machine: 2 GiB.
+/// Maximum number of words of free cores and gpus of a node table: 2 GiB.
 const MAX_WORDS: u32 = 1 << 28;
 
 /// Numbers of cores and gpus of one node: free now, free at a future time, or in total.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::allocation::Allocation;
 use super::matching::Search;
 use super::view::{self, ViewKey, ViewRef};
-use super::{Machine, Selection, ShapeId, Size, feasibility, select};
+use super::{NodeTable, Selection, ShapeId, Size, feasibility, select};
 use crate::ids::NodeIndex;
 
-impl Machine {
+impl NodeTable {
     /// Finds the view of a shape, or builds it.
     fn find_view(&mut self, id: ShapeId) -> ViewRef {
         let constraint = self.shapes.get(id).constraint;
@@ -50,7 +50,7 @@ impl Machine {
         }
     }
 
-    /// Whether the machine has at least the free cores that `units` units need, on any nodes.
+    /// Whether the node table has at least the free cores that `units` units need, on any nodes.
     #[inline]
     pub fn may_have(&self, id: ShapeId, units: u64) -> bool {
         let min_cores = u64::from(self.shapes.get(id).cores.max(1));

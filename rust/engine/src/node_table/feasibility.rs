@@ -1,4 +1,4 @@
-//! Feasibility: whether the whole machine, idle and up, could run a request, and if not, why.
+//! Feasibility: whether the whole inventory, idle and up, could run a request, and if not, why.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -301,7 +301,7 @@ impl fmt::Display for Shortfall {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Infeasible {
     shortfall: Shortfall,
-    /// Shared, as the machine caches the error and returns copies.
+    /// Shared, as the node table caches the error and returns copies.
     constraint: Option<Arc<Constraint>>,
 }
 

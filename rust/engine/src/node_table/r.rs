@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use penstock_idset::IdSet;
 use penstock_rset::{ResourceSet, Writer};
 
-use super::Machine;
+use super::NodeTable;
 use super::allocation::{Allocation, NodeShare, Split};
 use crate::Error;
 use crate::ids::NodeIndex;
@@ -35,7 +35,7 @@ struct PropertyNodes {
     nodes: Vec<NodeIndex>,
 }
 
-impl Machine {
+impl NodeTable {
     /// The R of node shares, in rank order, with hosts and the properties that a job may see (RFC
     /// 20, properties: those that begin with `+` are private to the instance).
     pub fn r(&self, shares: &[NodeShare]) -> Result<ResourceSet, Error> {

@@ -1,6 +1,6 @@
 //! Walks over the nodes that fit: first fit, best fit, worst fit.
 
-use crate::machine::index::{Query, Tree};
+use crate::node_table::index::{Query, Tree};
 
 /// Visits the leaves that fit, each once.
 pub(in super::super) trait Walk {

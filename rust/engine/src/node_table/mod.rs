@@ -1,4 +1,4 @@
-//! The machine: its nodes, their free resources, and the nodes on which a shape fits.
+//! The node table: the nodes of the inventory, their free resources, and the nodes on which a shape fits.
 //!
 //! A shape is a request without its duration. It needs a number of units, and each node provides a
 //! number of units that depends on that node alone: slots, or one for a node that holds all slots
@@ -75,7 +75,7 @@ struct EligibleNodes {
 
 /// The nodes of the inventory with their free resources, and the indices that find them.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub(crate) struct NodeTable {
     nodes: Nodes,
     directory: NodeDirectory,
     expiration: Option<f64>,
@@ -97,7 +97,7 @@ pub(crate) struct Machine {
 /// Maximum number of cached node sets; above that, all are dropped.
 const MAX_CACHED_NODE_SETS: usize = 4096;
 
-impl Clone for Machine {
+impl Clone for NodeTable {
     /// A copy that builds its own views when they are first needed.
     fn clone(&self) -> Self {
         Self {
@@ -124,8 +124,8 @@ impl Clone for Machine {
     }
 }
 
-impl Machine {
-    /// The machine of a resource set. Every node is down until it is marked up.
+impl NodeTable {
+    /// The node table of a resource set. Every node is down until it is marked up.
     pub fn new(resources: &ResourceSet) -> Result<Self, Error> {
         resources
             .require_execution()
@@ -387,7 +387,7 @@ impl Machine {
         self.shapes.get(id).units_of(free)
     }
 
-    /// Checks whether the whole machine, idle and up, could run the shape. Computed once.
+    /// Checks whether the whole inventory, idle and up, could run the shape. Computed once.
     pub fn feasible(&mut self, id: ShapeId) -> Result<(), &Infeasible> {
         let at = id.0 as usize;
         if self.shape_cache[at].feasible.is_none() {

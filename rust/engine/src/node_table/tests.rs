@@ -1,4 +1,4 @@
-//! The machine compared with a naive model: plain sets, and a scan of every node.
+//! The node table compared with a naive model: plain sets, and a scan of every node.
 
 mod naive;
 mod pair;
@@ -146,7 +146,7 @@ proptest! {
         down in ranks(),
     ) {
         let mut pair = Pair::new(&nodes, selection);
-        let all = pair.machine.ranks().difference(&down);
+        let all = pair.node_table.ranks().difference(&down);
         pair.mark(&all, true);
         for step in steps {
             match step {
@@ -157,14 +157,14 @@ proptest! {
                 Step::Property(name, ranks, add) => pair.set_property(name, &ranks, add),
                 Step::Grow(nodes) => pair.grow(&nodes),
                 Step::Shrink(ranks) => pair.shrink(&ranks),
-                Step::Copy => pair.machine = pair.machine.clone(),
+                Step::Copy => pair.node_table = pair.node_table.clone(),
             }
         }
         for (allocation, _) in std::mem::take(&mut pair.held) {
-            pair.machine.release(&allocation);
+            pair.node_table.release(&allocation);
         }
-        for node in pair.machine.node_indices() {
-            prop_assert!(pair.machine.free(node).whole);
+        for node in pair.node_table.node_indices() {
+            prop_assert!(pair.node_table.free(node).whole);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::machine::index::Tree;
+use crate::node_table::index::Tree;
 
 /// Number of fitting leaves that are examined, per requested unit and at least: a span beyond them
 /// is not found.

@@ -1,4 +1,4 @@
-//! A machine and its naive model, to which the same operations are applied.
+//! A node table and its naive model, to which the same operations are applied.
 
 use penstock_idset::IdSet;
 use penstock_jobspec::Request;
@@ -8,13 +8,13 @@ use proptest::sample::Index;
 
 use super::naive::{Allocated, Naive, Node, size};
 use crate::ids::NodeIndex;
-use crate::machine::{
-    Allocation, Machine, NodeResources, NodeShare, Relocated, Relocation, Selection, ShapeId,
+use crate::node_table::{
+    Allocation, NodeResources, NodeShare, NodeTable, Relocated, Relocation, Selection, ShapeId,
 };
 
-/// A machine and its model, with the allocations on both.
+/// A node table and its model, with the allocations on both.
 pub(super) struct Pair {
-    pub(super) machine: Machine,
+    pub(super) node_table: NodeTable,
     pub(super) naive: Naive,
     pub(super) held: Vec<(Allocation, Allocated)>,
     pub(super) selection: Selection,
@@ -23,11 +23,11 @@ pub(super) struct Pair {
 impl Pair {
     pub(super) fn new(nodes: &[(u32, Node)], selection: Selection) -> Self {
         let set = resources(nodes);
-        let mut machine = Machine::new(&set).unwrap();
-        machine.set_selection(selection);
+        let mut node_table = NodeTable::new(&set).unwrap();
+        node_table.set_selection(selection);
         let nodes = nodes.iter().cloned().collect();
         Self {
-            machine,
+            node_table,
             naive: Naive { nodes },
             held: Vec::new(),
             selection,
@@ -35,7 +35,7 @@ impl Pair {
     }
 
     pub(super) fn allocated(&self, shares: &[NodeShare]) -> Allocated {
-        let r = self.machine.r(shares).unwrap();
+        let r = self.node_table.r(shares).unwrap();
         let nodes = r.nodes();
         nodes
             .map(|node| (node.rank, (node.cores.clone(), node.gpus.clone())))
@@ -44,9 +44,9 @@ impl Pair {
 
     pub(super) fn mark(&mut self, ranks: &IdSet, up: bool) {
         if up {
-            self.machine.mark_up(ranks);
+            self.node_table.mark_up(ranks);
         } else {
-            self.machine.mark_down(ranks);
+            self.node_table.mark_down(ranks);
         }
         for rank in ranks {
             if let Some(node) = self.naive.nodes.get_mut(&rank) {
@@ -56,10 +56,10 @@ impl Pair {
     }
 
     pub(super) fn submit(&mut self, request: &Request, keep: bool) -> Result<(), TestCaseError> {
-        let shape = self.machine.shape(request);
+        let shape = self.node_table.shape(request);
         self.check_units(shape, request)?;
         let expected = self.naive.place(request, self.selection);
-        let found = self.machine.place(shape);
+        let found = self.node_table.place(shape);
         let allocated = found.as_ref().map(|allocation| {
             let slots = u32::try_from(allocation.slots()).unwrap();
             (self.allocated(allocation), slots)
@@ -69,7 +69,7 @@ impl Pair {
         if let (true, Some(shares), Some((allocated, slots))) = (keep, found, expected) {
             prop_assert!(shares.iter().is_sorted_by_key(|share| share.node));
             self.check_text(&shares, slots);
-            self.machine.allocate(&shares);
+            self.node_table.allocate(&shares);
             self.naive.allocate(&allocated);
             self.held.push((shares, allocated));
         }
@@ -78,13 +78,14 @@ impl Pair {
 
     pub(super) fn check_text(&self, shares: &Allocation, slots: u32) {
         for (start, end) in [(Some(1000.0), Some(1060.25)), (None, None)] {
-            let mut r = self.machine.r(shares).unwrap();
+            let mut r = self.node_table.r(shares).unwrap();
             r.set_starttime(start).unwrap();
             r.set_expiration(end).unwrap();
             r.set_nslots(Some(slots.into()));
             let mut text = String::from("before ");
             let slots = Some(slots.into());
-            self.machine.write_r(shares, start, end, slots, &mut text);
+            self.node_table
+                .write_r(shares, start, end, slots, &mut text);
             assert_eq!(text, format!("before {}", r.to_json()));
         }
     }
@@ -96,19 +97,19 @@ impl Pair {
     ) -> Result<(), TestCaseError> {
         let ranks: Vec<u32> = self.naive.nodes.keys().copied().collect();
         let mut sum = 0;
-        for (rank, node) in ranks.into_iter().zip(self.machine.node_indices()) {
+        for (rank, node) in ranks.into_iter().zip(self.node_table.node_indices()) {
             let model = &self.naive.nodes[&rank];
-            let free = self.machine.free(node);
+            let free = self.node_table.free(node);
             prop_assert_eq!(free, model.free());
-            prop_assert_eq!(self.machine.rank(node), rank);
-            prop_assert_eq!(self.machine.node_of(rank), Some(node));
-            let units = self.machine.units(shape, node, free);
+            prop_assert_eq!(self.node_table.rank(node), rank);
+            prop_assert_eq!(self.node_table.node_of(rank), Some(node));
+            let units = self.node_table.units(shape, node, free);
             prop_assert_eq!(units, self.naive.units(rank, request, model.free()));
             sum += u64::from(units);
         }
-        prop_assert_eq!(self.machine.units_now(shape), sum);
+        prop_assert_eq!(self.node_table.units_now(shape), sum);
         prop_assert_eq!(
-            self.machine.need(shape),
+            self.node_table.need(shape),
             u64::from(request.nnodes.as_ref().unwrap_or(&request.slots).min())
         );
         let everything: u64 = self
@@ -129,8 +130,8 @@ impl Pair {
                 u64::from(naive.units(*rank, request, free))
             })
             .sum();
-        let feasible = self.machine.feasible(shape).is_ok();
-        prop_assert_eq!(feasible, everything >= self.machine.need(shape));
+        let feasible = self.node_table.feasible(shape).is_ok();
+        prop_assert_eq!(feasible, everything >= self.node_table.need(shape));
         Ok(())
     }
 
@@ -141,31 +142,31 @@ impl Pair {
         shape: ShapeId,
         request: &Request,
     ) -> Result<(), TestCaseError> {
-        let odd = |machine: &Machine, node: NodeIndex| machine.rank(node) % 2 == 1;
+        let odd = |node_table: &NodeTable, node: NodeIndex| node_table.rank(node) % 2 == 1;
         let mut seen: u64 = 0;
         let found = self
-            .machine
-            .place_where(shape, &mut |machine, node, units| {
-                let accepted = odd(machine, node);
+            .node_table
+            .place_where(shape, &mut |node_table, node, units| {
+                let accepted = odd(node_table, node);
                 if accepted {
                     seen += u64::from(units);
                 }
                 accepted
             });
         let there: u64 = self
-            .machine
+            .node_table
             .node_indices()
-            .filter(|node| odd(&self.machine, *node))
+            .filter(|node| odd(&self.node_table, *node))
             .map(|node| {
-                let free = self.machine.free(node);
-                u64::from(self.machine.units(shape, node, free))
+                let free = self.node_table.free(node);
+                u64::from(self.node_table.units(shape, node, free))
             })
             .sum();
-        let need = self.machine.need(shape);
+        let need = self.node_table.need(shape);
         prop_assert_eq!(found.is_some(), there >= need, "{:?}", request);
         if let Some(shares) = found {
             prop_assert_eq!(seen, need);
-            prop_assert!(shares.iter().all(|share| odd(&self.machine, share.node)));
+            prop_assert!(shares.iter().all(|share| odd(&self.node_table, share.node)));
             let mut naive = self.naive.clone();
             naive.allocate(&self.allocated(&shares));
         }
@@ -177,7 +178,7 @@ impl Pair {
             return;
         }
         let (shares, allocated) = self.held.swap_remove(which.index(self.held.len()));
-        self.machine.release(&shares);
+        self.node_table.release(&shares);
         self.naive.release(&allocated);
     }
 
@@ -187,19 +188,19 @@ impl Pair {
             return Ok(());
         }
         let (shares, mut allocated) = self.held.swap_remove(which.index(self.held.len()));
-        let r = self.machine.r(&shares).unwrap();
+        let r = self.node_table.r(&shares).unwrap();
         prop_assert!(
-            self.machine.allocation_of(&r).is_err(),
+            self.node_table.allocation_of(&r).is_err(),
             "all of it is allocated"
         );
         let part = r.restrict(ranks);
-        let by_r = self.machine.split_by_r(&shares, &part).unwrap();
-        let by_ranks = self.machine.split_by_ranks(shares, ranks);
+        let by_r = self.node_table.split_by_r(&shares, &part).unwrap();
+        let by_ranks = self.node_table.split_by_ranks(shares, ranks);
         prop_assert_eq!(&*by_r.part, &*by_ranks.part);
         prop_assert_eq!(&*by_r.rest, &*by_ranks.rest);
         let (given, kept) = (by_ranks.part, by_ranks.rest);
-        self.machine.release(&given);
-        let again = self.machine.allocation_of(&part).unwrap();
+        self.node_table.release(&given);
+        let again = self.node_table.allocation_of(&part).unwrap();
         prop_assert_eq!(&*again, &*given);
         let mut off = allocated.clone();
         off.retain(|rank, _| ranks.contains(*rank));
@@ -217,7 +218,7 @@ impl Pair {
             let Relocated {
                 allocation: still,
                 lost,
-            } = self.machine.relocate(&shares, relocation);
+            } = self.node_table.relocate(&shares, relocation);
             for lost in lost {
                 assert_eq!(allocated.remove(&lost.rank), Some((lost.cores, lost.gpus)));
             }
@@ -229,7 +230,7 @@ impl Pair {
     }
 
     pub(super) fn shrink(&mut self, ranks: &IdSet) {
-        let relocation = self.machine.shrink(ranks);
+        let relocation = self.node_table.shrink(ranks);
         self.naive.nodes.retain(|rank, _| !ranks.contains(*rank));
         self.relocate(&relocation);
     }
@@ -238,20 +239,20 @@ impl Pair {
         let known: Vec<u32> = nodes.iter().map(|(rank, _)| *rank).collect();
         let set = resources(nodes);
         if known.iter().any(|rank| self.naive.nodes.contains_key(rank)) {
-            assert!(self.machine.grow(&set).is_err());
+            assert!(self.node_table.grow(&set).is_err());
             return;
         }
-        let relocation = self.machine.grow(&set).unwrap();
+        let relocation = self.node_table.grow(&set).unwrap();
         self.naive.nodes.extend(nodes.iter().cloned());
         self.relocate(&relocation);
     }
 
     pub(super) fn set_property(&mut self, name: &str, ranks: &IdSet, add: bool) {
-        let ranks = ranks.intersection(self.machine.ranks());
+        let ranks = ranks.intersection(self.node_table.ranks());
         if add {
-            self.machine.add_property(name, &ranks).unwrap();
+            self.node_table.add_property(name, &ranks).unwrap();
         } else {
-            self.machine.remove_property(name, &ranks);
+            self.node_table.remove_property(name, &ranks);
         }
         for rank in &ranks {
             let node = self.naive.nodes.get_mut(&rank).unwrap();

@@ -16,7 +16,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// An empty journal for a machine with `node_count` nodes.
+    /// An empty journal for a node table with `node_count` nodes.
     pub fn new(node_count: u32) -> Self {
         Self {
             changed: Vec::new(),
