@@ -49,6 +49,12 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="bytes of output stored for a job; a job that exceeds them is killed; 0 is no limit "
         f"(default {ExecSettings.output_limit})",
     )
+    add(
+        "--cgroup",
+        metavar="PLACE",
+        help="where cgroups of jobs are made: a cgroup's path, `none`, or `auto`, the service's "
+        f"own (default {ExecSettings.cgroup})",
+    )
     add("--oversubscribe", action="store_true", help="do not bind tasks to their cores")
     add("--sync", action="store_true", help="flush the journal to disk before tasks start")
     add(
@@ -72,7 +78,7 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> NoReturn:
     """Runs the verb: executes the program in place of this process."""
     command = [PROGRAM, "--uri", default_uri() if args.uri is None else args.uri]
-    for option in ("directory", "name", "kill-timeout", "output-limit"):
+    for option in ("directory", "name", "kill-timeout", "output-limit", "cgroup"):
         value = getattr(args, option.replace("-", "_"))
         if value is not None:
             command += [f"--{option}", str(value)]

@@ -40,6 +40,12 @@ def required_properties(names: tuple[str, ...]) -> None:
     validate_constraint(json.dumps({"properties": names}))
 
 
+def cgroup_place(text: str) -> None:
+    """Where cgroups are made: `auto`, `none`, or a path."""
+    if text not in ("auto", "none") and not text.startswith("/"):
+        raise Error(f"expected auto, none or an absolute path, found `{text}`")
+
+
 def at_most(largest: int) -> Callable[[int], None]:
     """A check of a number's upper bound."""
 

@@ -297,6 +297,12 @@ class ExecSettings:
         "bytes of output stored for a job; a job that exceeds them is killed; 0 is no limit",
         reload=True,
     )
+    cgroup: str = key(
+        "auto",
+        "where [cgroups of jobs](execution.md#cgroups) are made: the path of a cgroup, `none`, or "
+        "`auto`, the service's own",
+        check=checks.cgroup_place,
+    )
 
 
 _MAX_REQUESTS: dict[str, Any] = {

@@ -64,7 +64,7 @@ class ExecProcess:
         system: System,
     ) -> None:
         self._command = [str(program), "--uri", uri, "--directory", str(directory), "--name", NAME]
-        self._command += ["--take-over", "--end-when-idle"]
+        self._command += ["--take-over", "--end-when-idle", "--cgroup", settings.cgroup]
         if oversubscribe:
             self._command.append("--oversubscribe")
         self._settings = settings

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use penstock_exec::protocol::{Event, Group, Input, Message, Output, Request, TaskSpec};
@@ -15,19 +15,13 @@ use penstock_exec::{Client, JobId, Rank, TaskId};
 
 const BATCH: usize = 100;
 
-fn main() {
-    // Cargo adds `--bench`.
-    let numbers = std::env::args().filter_map(|argument| argument.parse().ok());
-    let numbers: Vec<usize> = numbers.collect();
-    let tasks = numbers.first().copied().unwrap_or(5_000);
-    let running = numbers.get(1).copied().unwrap_or(10_000);
-
-    let folder = tempfile::tempdir().expect("a temporary directory");
+fn start_reaper(directory: &Path, cgroup: &str) -> Child {
     let owner_only = fs::Permissions::from_mode(0o700);
-    fs::set_permissions(folder.path(), owner_only).expect("it is new");
+    fs::set_permissions(directory, owner_only).expect("it is new");
     let mut reaper = Command::new(env!("CARGO_BIN_EXE_penstock-reaper"))
         .arg("--directory")
-        .arg(folder.path())
+        .arg(directory)
+        .args(["--cgroup", cgroup])
         .stdout(Stdio::piped())
         .spawn()
         .expect("the reaper starts");
@@ -36,7 +30,22 @@ fn main() {
     BufReader::new(output)
         .read_line(&mut line)
         .expect("it listens");
-    let mut service = Service::connect(folder.path());
+    reaper
+}
+
+fn main() {
+    // Cargo adds `--bench`.
+    let numbers = std::env::args().filter_map(|argument| argument.parse().ok());
+    let numbers: Vec<usize> = numbers.collect();
+    let tasks = numbers.first().copied().unwrap_or(5_000);
+    let running = numbers.get(1).copied().unwrap_or(10_000);
+
+    let folders = [(); 2].map(|()| tempfile::tempdir().expect("a temporary directory"));
+    let [plain, own] = &folders;
+    let mut unconfined = start_reaper(plain.path(), "none");
+    let mut without_cgroups = Service::connect(plain.path());
+    let mut reaper = start_reaper(own.path(), "auto");
+    let mut service = Service::connect(own.path());
 
     for round in 1..=3 {
         let bare = rate(tasks, || bare_spawns(tasks));
@@ -44,9 +53,11 @@ fn main() {
         service.forget_all();
         let one_job = rate(tasks, || service.run_to_the_end(tasks, tasks));
         service.forget_all();
+        let no_cgroups = rate(tasks, || without_cgroups.run_to_the_end(tasks, 1));
+        without_cgroups.forget_all();
         println!(
             "round {round}: bare posix_spawn {bare:.0}/s; reaper: one-task jobs {many_jobs:.0}/s ({:.2} of bare), \
-             tasks of one job {one_job:.0}/s ({:.2} of bare)",
+             tasks of one job {one_job:.0}/s ({:.2} of bare), one-task jobs without cgroups {no_cgroups:.0}/s",
             many_jobs / bare,
             one_job / bare
         );
@@ -66,6 +77,8 @@ fn main() {
     println!("killed and reaped at {killed:.0} jobs/s");
     service.forget_all();
     service.request(&Request::Shutdown);
+    without_cgroups.request(&Request::Shutdown);
+    unconfined.wait().expect("it ends");
     reaper.wait().expect("it ends");
 }
 
@@ -127,7 +140,7 @@ impl Service {
                         Event::Started { .. } => self.started += 1,
                         Event::Ended { .. } => self.ended += 1,
                         Event::Empty { .. } => self.empty += 1,
-                        Event::TaskEmpty { .. } => {}
+                        Event::TaskEmpty { .. } | Event::OomKilled { .. } => {}
                         Event::Failed { task, failure } => panic!("{task:?}: {failure:?}"),
                     }
                 }
@@ -153,6 +166,7 @@ impl Service {
             stderr: Output::Null,
             cpus: Vec::new(),
             limits: Vec::new(),
+            cgroup_limits: penstock_exec::CgroupLimits::default(),
             umask: 0o022,
             group: Group::Session,
         };

@@ -62,6 +62,14 @@ impl<'a> Reader<'a> {
         self.array(expected).map(u128::from_le_bytes)
     }
 
+    pub(crate) fn optional(&mut self, expected: &str) -> Result<Option<u64>, Error> {
+        match self.u8(expected)? {
+            0 => Ok(None),
+            1 => self.u64(expected).map(Some),
+            _ => Err(self.error(expected)),
+        }
+    }
+
     pub(crate) fn string(&mut self, expected: &str) -> Result<CString, Error> {
         let length = self.u32(expected)? as usize;
         let bytes = self.take(length, expected)?;
@@ -157,6 +165,13 @@ pub(crate) trait Write {
 
     fn u128(&mut self, value: u128) {
         self.bytes(&value.to_le_bytes());
+    }
+
+    fn optional(&mut self, value: Option<u64>) {
+        self.u8(u8::from(value.is_some()));
+        if let Some(value) = value {
+            self.u64(value);
+        }
     }
 
     fn length(&mut self, length: usize) {

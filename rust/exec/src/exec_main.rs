@@ -9,14 +9,14 @@ use std::process::ExitCode;
 
 use arguments::UsageError;
 use penstock_exec::linux::{
-    IfLocked, ServiceOptions, SimulationOptions, run_service, run_simulation,
+    CgroupPlace, IfLocked, ServiceOptions, SimulationOptions, run_service, run_simulation,
 };
 use serde::Deserialize;
 
 const USAGE: &str = "\
 usage: penstock-exec [--uri URI] [--directory DIR] [--name NAME] [--kill-timeout SECONDS]
                      [--output-limit BYTES] [--oversubscribe] [--sync] [--reaper PROGRAM]
-                     [--take-over] [--end-when-idle]
+                     [--cgroup PLACE] [--take-over] [--end-when-idle]
        penstock-exec --simulate [--uri URI] [--name NAME]
 
 Runs the jobs of an instance on this machine. Tasks outlive it: when it is started again, it reports what has ended.
@@ -30,6 +30,8 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
   --oversubscribe         do not bind tasks to their cores
   --sync                  flush the journal to disk before tasks start
   --reaper PROGRAM        the program penstock-reaper (default: beside this program)
+  --cgroup PLACE          where cgroups of jobs are made: a cgroup's path, `none`, or `auto`, the service's own
+                          (default {cgroup}); it applies to reapers that are started from now on
   --take-over             end a service that uses the directory, and continue with its journal
   --end-when-idle         end when the instance has gone and no job has a process
   --simulate              run nothing: each job succeeds after the time that its jobspec says
@@ -49,6 +51,7 @@ enum Mode {
 struct Defaults {
     kill_timeout: f64,
     output_limit: u64,
+    cgroup: String,
 }
 
 impl Defaults {
@@ -70,6 +73,7 @@ fn usage() -> String {
     USAGE
         .replace("{kill-timeout}", &defaults.kill_timeout.to_string())
         .replace("{output-limit}", &defaults.output_limit.to_string())
+        .replace("{cgroup}", &defaults.cgroup)
 }
 
 fn main() -> ExitCode {
@@ -115,6 +119,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
     let defaults = Defaults::declared()?;
     let mut kill_timeout_s = defaults.kill_timeout;
     let mut output_limit = defaults.output_limit;
+    let mut cgroup = defaults.cgroup;
     let (mut bind, mut sync) = (true, false);
     let (mut if_locked, mut end_when_idle) = (IfLocked::Fail, false);
     let (mut is_simulated, mut option_of_processes) = (false, None);
@@ -147,7 +152,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
                 continue;
             }
             "--uri" | "--directory" | "--name" | "--kill-timeout" | "--output-limit"
-            | "--reaper" => {}
+            | "--reaper" | "--cgroup" => {}
             _ => return Err(format!("unknown argument `{option}`").into()),
         }
         let value = arguments.next();
@@ -160,6 +165,10 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
             "--directory" => directory = Some(PathBuf::from(value)),
             "--reaper" => reaper = Some(PathBuf::from(value)),
             "--name" => name = text,
+            "--cgroup" if !CgroupPlace::from(text.as_str()).is_valid() => {
+                return Err(invalid("auto, none or an absolute path").into());
+            }
+            "--cgroup" => cgroup = text,
             "--kill-timeout" => {
                 let seconds = text.parse::<f64>().ok();
                 let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
@@ -190,6 +199,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
         directory,
         name,
         reaper,
+        cgroup,
         kill_timeout_s,
         output_limit,
         bind,

@@ -1,7 +1,8 @@
+use std::collections::BTreeSet;
 use std::io;
 
 use crate::protocol::TaskSpec;
-use crate::types::{Pid, ProcessId, SpawnFailure, Usage, WaitStatus};
+use crate::types::{CgroupId, CgroupLimits, Pid, ProcessId, SpawnFailure, Usage, WaitStatus};
 
 /// The end of a child process, as `wait4` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +45,32 @@ pub trait Kernel {
     ///
     /// Returns the step that failed, and why. No process is left. If the step is [`Step::Limit`](crate::Step::Limit) or
     /// [`Step::Exec`](crate::Step::Exec), the log has a record of the start.
-    fn spawn(&mut self, task: &TaskSpec, mark: Option<u64>) -> Result<ProcessId, SpawnFailure>;
+    fn spawn(
+        &mut self,
+        task: &TaskSpec,
+        mark: Option<u64>,
+        cgroup: Option<CgroupId>,
+    ) -> Result<ProcessId, SpawnFailure>;
+
+    /// Opens the cgroups of an earlier reaper's jobs, and kills what is in others. Returns those that exist.
+    fn restore_cgroups(&mut self, known: &BTreeSet<CgroupId>) -> BTreeSet<CgroupId>;
+
+    /// Takes a cgroup for a job; `None` if this reaper makes none and the job has no limits.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a limit cannot be enforced.
+    fn take_cgroup(&mut self, limits: &CgroupLimits) -> Result<Option<CgroupId>, SpawnFailure>;
+
+    /// Kills every process of a cgroup, including those that they start meanwhile.
+    fn kill_cgroup(&mut self, cgroup: CgroupId);
+
+    /// Gives a cgroup back if it has no process. Returns whether that is so; if not, its emptiness is reported to
+    /// [`Reaper::note_cgroup_change`](crate::Reaper::note_cgroup_change).
+    fn release_cgroup(&mut self, cgroup: CgroupId) -> bool;
+
+    /// How many processes of a cgroup the memory limit has ended.
+    fn oom_kills(&mut self, cgroup: CgroupId) -> u64;
 
     /// Appends records to the log atomically: all or none.
     ///

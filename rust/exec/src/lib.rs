@@ -28,6 +28,7 @@
 //! system that does not respond blocks it. A FIFO does not. The maximum RSS of a task is at least the reaper's own
 //! RSS, because the kernel counts the address space that the task had before `execve`.
 
+pub mod cgroup;
 mod client;
 mod codec;
 mod error;
@@ -47,5 +48,6 @@ pub use kernel::{Exit, Identity, Kernel, ProcessInfo};
 pub use linux::{is_running, read_log};
 pub use reaper::{ConnectionId, Reaper};
 pub use types::{
-    BootId, JobId, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd, TaskId, Usage, WaitStatus,
+    BootId, CgroupId, CgroupLimits, JobId, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd,
+    TaskId, Usage, WaitStatus,
 };

@@ -9,24 +9,24 @@ use std::collections::BTreeMap;
 use crate::Error;
 use crate::codec::{Reader, Write};
 use crate::framing::{crc32, split_record, write_record};
-use crate::types::{BootId, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId};
+use crate::types::{BootId, CgroupId, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId};
 
-const MAGIC: &[u8; 8] = b"PnstkRp1";
+const MAGIC: &[u8; 8] = b"PnstkRp2";
 
 /// The length of the header: the magic number, the boot id, the reaper's process.
 pub const HEADER_BYTES: usize = 8 + 16 + 12;
 
 /// The length of the record of a start.
 pub const STARTED_RECORD_BYTES: usize = 8 + STARTED_PAYLOAD_BYTES;
-const STARTED_PAYLOAD_BYTES: usize = 1 + 12 + 12;
+const STARTED_PAYLOAD_BYTES: usize = 1 + 12 + 12 + 4;
 
 const MAX_PAYLOAD_BYTES: usize = 64;
 
 /// The fact that a record states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
-    /// The task's process was about to execute its program.
-    Started(TaskId, ProcessId),
+    /// The task's process was about to execute its program, in this cgroup.
+    Started(TaskId, ProcessId, Option<CgroupId>),
     /// The task could not be started.
     Failed(TaskId, SpawnFailure),
     /// The task ended.
@@ -40,8 +40,8 @@ impl Record {
     pub fn encode(&self, into: &mut Vec<u8>) {
         let mut payload = Vec::with_capacity(MAX_PAYLOAD_BYTES);
         match self {
-            Self::Started(task, process) => {
-                into.extend_from_slice(&started(*task, *process));
+            Self::Started(task, process, cgroup) => {
+                into.extend_from_slice(&started(*task, *process, *cgroup));
                 return;
             }
             Self::Failed(task, failure) => {
@@ -65,7 +65,11 @@ impl Record {
     fn decode(payload: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(payload);
         let record = match reader.u8("a kind of record")? {
-            0 => Self::Started(reader.task()?, reader.process()?),
+            0 => {
+                let (task, process) = (reader.task()?, reader.process()?);
+                let cgroup = reader.u32("a cgroup")?.checked_sub(1);
+                Self::Started(task, process, cgroup.map(CgroupId))
+            }
             1 => Self::Failed(reader.task()?, reader.failure()?),
             2 => Self::Ended(reader.task()?, reader.end()?),
             3 => Self::Forgotten(reader.job()?),
@@ -77,20 +81,27 @@ impl Record {
 }
 
 /// The record of a start. It allocates nothing, since it is made between `clone` and `execve`.
-pub(crate) fn started(task: TaskId, process: ProcessId) -> [u8; STARTED_RECORD_BYTES] {
+pub(crate) fn started(
+    task: TaskId,
+    process: ProcessId,
+    cgroup: Option<CgroupId>,
+) -> [u8; STARTED_RECORD_BYTES] {
     let mut record = [0; STARTED_RECORD_BYTES];
     let mut payload = [0; STARTED_PAYLOAD_BYTES];
     let (_, fields) = payload.split_at_mut(1);
     let (job, fields) = fields.split_at_mut(8);
     let (rank, fields) = fields.split_at_mut(4);
-    let (pid, start_time) = fields.split_at_mut(4);
+    let (pid, fields) = fields.split_at_mut(4);
+    let (start_time, cgroup_number) = fields.split_at_mut(8);
     job.copy_from_slice(&task.job.get().to_le_bytes());
     rank.copy_from_slice(&task.rank.0.to_le_bytes());
     pid.copy_from_slice(&process.pid.0.to_le_bytes());
     start_time.copy_from_slice(&process.start_time.to_le_bytes());
+    let number = cgroup.map_or(0, |cgroup| cgroup.0.saturating_add(1));
+    cgroup_number.copy_from_slice(&number.to_le_bytes());
     let (prefix, rest) = record.split_at_mut(8);
     let (length, checksum) = prefix.split_at_mut(4);
-    #[expect(clippy::cast_possible_truncation, reason = "25 bytes")]
+    #[expect(clippy::cast_possible_truncation, reason = "29 bytes")]
     length.copy_from_slice(&(STARTED_PAYLOAD_BYTES as u32).to_le_bytes());
     checksum.copy_from_slice(&crc32(&payload).to_le_bytes());
     rest.copy_from_slice(&payload);
@@ -126,6 +137,8 @@ pub struct LogContents {
     pub reaper: ProcessId,
     /// The tasks of all jobs that were not forgotten.
     pub jobs: BTreeMap<JobId, BTreeMap<TaskId, TaskState>>,
+    /// The last known job of each cgroup.
+    pub cgroups: BTreeMap<CgroupId, JobId>,
     /// The length of the valid part, in bytes.
     pub valid_len: usize,
     /// Whether a torn tail follows it.
@@ -151,6 +164,7 @@ impl LogContents {
             boot,
             reaper: process,
             jobs: BTreeMap::new(),
+            cgroups: BTreeMap::new(),
             valid_len: HEADER_BYTES,
             is_torn: false,
         };
@@ -161,12 +175,19 @@ impl LogContents {
             rest = after;
         }
         contents.is_torn = !rest.is_empty();
+        let jobs = &contents.jobs;
+        contents.cgroups.retain(|_, job| jobs.contains_key(job));
         Ok(contents)
     }
 
     fn apply(&mut self, record: Record) {
         match record {
-            Record::Started(task, process) => self.set(task, TaskState::Started(process)),
+            Record::Started(task, process, cgroup) => {
+                self.set(task, TaskState::Started(process));
+                if let Some(cgroup) = cgroup {
+                    self.cgroups.insert(cgroup, task.job);
+                }
+            }
             Record::Failed(task, failure) => self.set(task, TaskState::Failed(failure)),
             Record::Ended(task, end) => {
                 if let Some(TaskState::Started(process)) =

@@ -8,14 +8,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use arguments::UsageError;
-use penstock_exec::linux::{Options, serve};
+use penstock_exec::linux::{CgroupPlace, Options, serve};
 
 const USAGE: &str = "\
-usage: penstock-reaper --directory DIR [--idle-timeout SECONDS]
+usage: penstock-reaper --directory DIR [--idle-timeout SECONDS] [--cgroup PLACE]
 
 Runs tasks for a service that connects to DIR/socket, and outlives it. DIR must belong to the user and have mode 700.
 Without processes and connections it ends after SECONDS (60; 0 for never). The next reaper of DIR reports the statuses
 that were not acknowledged.
+
+PLACE is where the cgroups of jobs are made: the path of a cgroup, or `auto` for the reaper's own, or `none`.
 ";
 
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
 fn parse(arguments: Vec<OsString>) -> Result<Options, UsageError> {
     let mut directory = None;
     let mut idle_timeout = Some(DEFAULT_IDLE_TIMEOUT);
+    let mut cgroup = CgroupPlace::Auto;
     let mut arguments = arguments.into_iter();
     while let Some(option) = arguments.next() {
         let name = option.to_string_lossy();
@@ -65,7 +68,15 @@ fn parse(arguments: Vec<OsString>) -> Result<Options, UsageError> {
                 })?;
                 idle_timeout = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
             }
-            ("--directory" | "--idle-timeout", None) => {
+            ("--cgroup", Some(value)) => {
+                let text = value.to_string_lossy();
+                cgroup = CgroupPlace::from(text.as_ref());
+                if !cgroup.is_valid() {
+                    let expected = "auto, none or an absolute path";
+                    return Err(format!("invalid --cgroup `{text}`: expected {expected}").into());
+                }
+            }
+            ("--directory" | "--idle-timeout" | "--cgroup", None) => {
                 return Err(format!("`{name}` needs a value").into());
             }
             _ => return Err(format!("unknown argument `{name}`").into()),
@@ -74,5 +85,6 @@ fn parse(arguments: Vec<OsString>) -> Result<Options, UsageError> {
     Ok(Options {
         directory: directory.ok_or("`--directory` is missing")?,
         idle_timeout,
+        cgroup,
     })
 }

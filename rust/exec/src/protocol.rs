@@ -11,7 +11,7 @@ use std::ffi::CString;
 
 use crate::Error;
 use crate::codec::{Reader, Write};
-use crate::types::{BootId, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId};
+use crate::types::{BootId, CgroupLimits, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId};
 
 /// The version of the protocol.
 pub const VERSION: u32 = 2;
@@ -83,6 +83,8 @@ pub struct TaskSpec {
     pub cpus: Vec<u32>,
     /// Resource limits; others are those of the reaper.
     pub limits: Vec<Limit>,
+    /// Limits of all processes of the job together; those of the task that is started first hold.
+    pub cgroup_limits: CgroupLimits,
     /// The file mode creation mask, for the output files too.
     pub umask: u32,
     /// Its session or process group.
@@ -162,6 +164,13 @@ pub enum Event {
     TaskEmpty {
         /// The task.
         task: TaskId,
+    },
+    /// The job has exceeded its memory limit.
+    OomKilled {
+        /// The job.
+        job: JobId,
+        /// How many of its processes the kernel has killed so far.
+        count: u64,
     },
 }
 
@@ -379,6 +388,10 @@ fn write_spec(out: &mut Vec<u8>, spec: &TaskSpec) {
         out.u64(limit.soft);
         out.u64(limit.hard);
     });
+    for limit in [spec.cgroup_limits.memory, spec.cgroup_limits.pids] {
+        out.optional(limit);
+    }
+    out.optional(spec.cgroup_limits.cpu_millis.map(u64::from));
     out.u32(spec.umask);
     out.u8(match spec.group {
         Group::Session => 0,
@@ -416,6 +429,16 @@ fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
             hard: reader.u64("a hard limit")?,
         })
     })?;
+    let cgroup_limits = CgroupLimits {
+        memory: reader.optional("a memory limit")?,
+        pids: reader.optional("a limit on processes")?,
+        cpu_millis: match reader.optional("a limit on cpus")? {
+            None => None,
+            Some(millis) => Some(
+                u32::try_from(millis).map_err(|_| reader.error("fewer cpus before this byte"))?,
+            ),
+        },
+    };
     let umask = reader.u32("a umask")?;
     let group = match reader.u8("a kind of process group")? {
         0 => Group::Session,
@@ -432,6 +455,7 @@ fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
         stderr,
         cpus,
         limits,
+        cgroup_limits,
         umask,
         group,
     })
@@ -472,6 +496,11 @@ fn write_event(out: &mut Vec<u8>, event: &Event) {
             out.u8(4);
             out.task(*task);
         }
+        Event::OomKilled { job, count } => {
+            out.u8(5);
+            out.u64(job.get());
+            out.u64(*count);
+        }
     }
 }
 
@@ -492,6 +521,10 @@ fn read_event(reader: &mut Reader<'_>) -> Result<Event, Error> {
         3 => Event::Empty { job: reader.job()? },
         4 => Event::TaskEmpty {
             task: reader.task()?,
+        },
+        5 => Event::OomKilled {
+            job: reader.job()?,
+            count: reader.u64("a number of processes")?,
         },
         _ => return Err(reader.error("a kind of event")),
     })

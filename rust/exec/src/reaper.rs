@@ -7,8 +7,8 @@ use crate::log::{self, LogContents, Record};
 use crate::mark::{MAX_SLOTS, MarkSpace};
 use crate::protocol::{Event, Hello, Message, Request, Target, TaskSpec, VERSION};
 use crate::types::{
-    BootId, JobId, MAX_SIGNAL, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd, TaskId, Usage,
-    WaitStatus,
+    BootId, CgroupId, JobId, MAX_SIGNAL, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd, TaskId,
+    Usage, WaitStatus,
 };
 
 /// Tasks started in one step, before exits and requests are handled again.
@@ -44,7 +44,11 @@ pub struct Reaper {
     free_slots: Vec<u32>,
     /// The tasks by their sessions.
     sessions: BTreeMap<Pid, TaskId>,
+    /// The jobs by their cgroups.
+    cgroups: BTreeMap<CgroupId, JobId>,
     children: BTreeMap<Pid, Child>,
+    /// The tasks of processes that have been killed and whose parents may end first: a mark can be lost.
+    killed: BTreeMap<Pid, TaskId>,
     /// Tasks started by an earlier reaper of this directory.
     orphans: BTreeMap<Pid, TaskId>,
     queue: VecDeque<Queued>,
@@ -77,6 +81,10 @@ struct Job {
     is_killed: bool,
     /// Tasks that have been killed one by one, and whether the event that none of their processes is left is due.
     killed_tasks: BTreeMap<Rank, bool>,
+    /// Its cgroup, until no process is in it.
+    cgroup: Option<CgroupId>,
+    /// The processes that the memory limit has ended.
+    oom_kills: u64,
     /// Whether it has no process and the event has been emitted.
     is_empty: bool,
 }
@@ -150,7 +158,9 @@ impl Reaper {
             slots: BTreeMap::new(),
             free_slots: Vec::new(),
             sessions: BTreeMap::new(),
+            cgroups: BTreeMap::new(),
             children: BTreeMap::new(),
+            killed: BTreeMap::new(),
             orphans: BTreeMap::new(),
             queue: VecDeque::new(),
             connections: BTreeSet::new(),
@@ -164,15 +174,31 @@ impl Reaper {
             is_finished: false,
         };
         if let Some(recorded) = recorded {
+            reaper.restore_cgroups(&recorded, kernel);
             for (job, tasks) in recorded.jobs {
                 for (task, state) in tasks {
                     reaper.restore_task(task, state, recorded.boot, kernel);
                 }
                 reaper.drained.insert(job);
             }
+        } else {
+            kernel.restore_cgroups(&BTreeSet::new());
         }
         reaper.compact(kernel)?;
         Ok(reaper)
+    }
+
+    fn restore_cgroups<K: Kernel>(&mut self, recorded: &LogContents, kernel: &mut K) {
+        let mut cgroups = recorded.cgroups.clone();
+        if recorded.boot != self.hello.boot {
+            cgroups.clear();
+        }
+        let existing = kernel.restore_cgroups(&cgroups.keys().copied().collect());
+        cgroups.retain(|cgroup, _| existing.contains(cgroup));
+        for (cgroup, id) in &cgroups {
+            self.jobs.entry(*id).or_default().cgroup = Some(*cgroup);
+        }
+        self.cgroups = cgroups;
     }
 
     fn restore_task<K: Kernel>(
@@ -290,6 +316,11 @@ impl Reaper {
         }
     }
 
+    /// Handles a change of a cgroup that was not empty when it was to be released.
+    pub fn note_cgroup_change(&mut self, cgroup: CgroupId) {
+        self.drained.extend(self.cgroups.get(&cgroup));
+    }
+
     /// Starts some of the requested tasks, and answers the list requests between them.
     pub fn step<K: Kernel>(&mut self, kernel: &mut K) {
         for _ in 0..MAX_SPAWNS_PER_STEP {
@@ -322,8 +353,9 @@ impl Reaper {
             self.discover(kernel);
         }
         for job in mem::take(&mut self.drained) {
+            self.report_oom_kills(job, kernel);
             self.report_empty_tasks(job);
-            self.report_if_empty(job);
+            self.report_if_empty(job, kernel);
         }
         self.kill_strays(kernel);
         if !self.records.is_empty() {
@@ -390,6 +422,7 @@ impl Reaper {
         self.queue.is_empty()
             && self.children.is_empty()
             && self.orphans.is_empty()
+            && self.cgroups.is_empty()
             && self.connections.is_empty()
             && self.records.is_empty()
     }
@@ -448,7 +481,15 @@ impl Reaper {
         let Some(job) = self.jobs.get_mut(&task.job) else {
             return;
         };
-        match kernel.spawn(spec, mark) {
+        if job.cgroup.is_none() {
+            match kernel.take_cgroup(&spec.cgroup_limits) {
+                Ok(cgroup) => job.cgroup = cgroup,
+                Err(failure) => return self.fail(task, failure),
+            }
+            self.cgroups
+                .extend(job.cgroup.map(|cgroup| (cgroup, task.job)));
+        }
+        match kernel.spawn(spec, mark, job.cgroup) {
             Ok(process) => {
                 job.tasks.insert(task.rank, TaskState::Running(process));
                 job.queued -= 1;
@@ -531,14 +572,37 @@ impl Reaper {
         }
     }
 
-    fn report_if_empty(&mut self, id: JobId) {
+    fn report_if_empty<K: Kernel>(&mut self, id: JobId, kernel: &mut K) {
         if let Some(job) = self.jobs.get_mut(&id)
             && job.queued == 0
             && job.processes == 0
             && !job.is_empty
         {
+            if let Some(cgroup) = job.cgroup {
+                // Processes are left that an earlier reaper was the ancestor of.
+                if !kernel.release_cgroup(cgroup) {
+                    return;
+                }
+                job.cgroup = None;
+                self.cgroups.remove(&cgroup);
+            }
+            if job.is_killed {
+                self.killed.retain(|_, task| task.job != id);
+            }
             job.is_empty = true;
             self.broadcast(Event::Empty { job: id });
+        }
+    }
+
+    fn report_oom_kills<K: Kernel>(&mut self, id: JobId, kernel: &mut K) {
+        if let Some(job) = self.jobs.get_mut(&id)
+            && let Some(cgroup) = job.cgroup
+        {
+            let count = kernel.oom_kills(cgroup);
+            if count > job.oom_kills {
+                job.oom_kills = count;
+                self.broadcast(Event::OomKilled { job: id, count });
+            }
         }
     }
 
@@ -552,6 +616,7 @@ impl Reaper {
                 continue;
             }
             let task = kernel.inspect(pid).and_then(|info| self.attribute(info));
+            let task = task.or_else(|| self.killed.remove(&pid));
             let job = task.and_then(|task| Some((task, self.jobs.get_mut(&task.job)?)));
             let Some((task, job)) = job else {
                 self.children.insert(pid, Child::Stray);
@@ -589,12 +654,12 @@ impl Reaper {
     }
 
     fn has_process(&self) -> bool {
-        let has_process = |job: &Job| job.processes > 0 || job.queued > 0;
+        let has_process = |job: &Job| job.processes > 0 || job.queued > 0 || job.cgroup.is_some();
         self.jobs.values().any(has_process)
     }
 
     /// The target's processes that are not descendants of other processes of the target.
-    fn roots(&self, target: Target) -> Vec<(Pid, Identity)> {
+    fn roots(&self, target: Target) -> Vec<(Pid, Identity, TaskId)> {
         let id = match target {
             Target::Job(id) => id,
             Target::Task(task) => task.job,
@@ -607,15 +672,20 @@ impl Reaper {
             Target::Task(task) => task.rank == *rank,
         };
         let tasks = job.tasks.iter().filter(|(rank, _)| is_meant(rank));
-        let tasks = tasks.filter_map(|(_, state)| match state {
-            TaskState::Running(process) => Some((process.pid, Identity::Child)),
+        let of = |rank: &Rank| TaskId {
+            job: id,
+            rank: *rank,
+        };
+        let tasks = tasks.filter_map(|(rank, state)| match state {
+            TaskState::Running(process) => Some((process.pid, Identity::Child, of(rank))),
             TaskState::Orphan(process) => {
-                Some((process.pid, Identity::StartTime(process.start_time)))
+                let identity = Identity::StartTime(process.start_time);
+                Some((process.pid, identity, of(rank)))
             }
             _ => None,
         });
         let adopted = job.adopted.iter().filter(|(_, rank)| is_meant(rank));
-        let adopted = adopted.map(|(pid, _)| (*pid, Identity::Child));
+        let adopted = adopted.map(|(pid, rank)| (*pid, Identity::Child, of(rank)));
         tasks.chain(adopted).collect()
     }
 
@@ -633,17 +703,17 @@ impl Reaper {
             .iter()
             .flat_map(|target| self.roots(*target))
             .collect();
-        while let Some((pid, identity)) = unvisited.pop() {
+        while let Some((pid, identity, task)) = unvisited.pop() {
             if !members.pids.contains(&pid) {
                 if !kernel.signal(pid, identity, signal) {
                     continue;
                 }
                 is_new = true;
                 members.pids.insert(pid);
-                members.parents_first.push((pid, identity));
+                members.parents_first.push((pid, identity, task));
             }
             let children = kernel.children(Some(pid)).into_iter();
-            unvisited.extend(children.map(|child| (child, Identity::ChildOf(pid))));
+            unvisited.extend(children.map(|child| (child, Identity::ChildOf(pid), task)));
         }
         is_new
     }
@@ -688,6 +758,14 @@ impl Reaper {
             }
         }
         self.cancel_killed();
+        for target in targets {
+            if let Target::Job(id) = target
+                && let Some(cgroup) = self.jobs.get(id).and_then(|job| job.cgroup)
+            {
+                kernel.kill_cgroup(cgroup);
+            }
+        }
+        // Processes outside it: there is none, or a process of root has left it.
         self.discover(kernel);
         // A stopped process cannot fork: when passes find no running process, all are stopped, except those whose
         // parent has ended meanwhile.
@@ -702,8 +780,11 @@ impl Reaper {
             }
         }
         // Children first: a child whose parent has ended is no longer recognized by its parent.
-        for (pid, identity) in members.parents_first.into_iter().rev() {
+        for (pid, identity, task) in members.parents_first.into_iter().rev() {
             kernel.signal(pid, identity, SIGKILL);
+            if !self.children.contains_key(&pid) {
+                self.killed.insert(pid, task);
+            }
         }
         errno
     }
@@ -770,6 +851,11 @@ impl Reaper {
                 self.outgoing
                     .extend(events.map(|event| Outgoing::Event(connection, event)));
             }
+            if job.oom_kills > 0 {
+                let count = job.oom_kills;
+                let event = Event::OomKilled { job: *id, count };
+                self.outgoing.push(Outgoing::Event(connection, event));
+            }
             if job.is_empty {
                 let event = Event::Empty { job: *id };
                 self.outgoing.push(Outgoing::Event(connection, event));
@@ -788,10 +874,14 @@ impl Reaper {
                 };
                 for event in task_events(task, *state) {
                     match event {
-                        Event::Started { task, process } => Record::Started(task, process),
+                        Event::Started { task, process } => {
+                            Record::Started(task, process, job.cgroup)
+                        }
                         Event::Failed { task, failure } => Record::Failed(task, failure),
                         Event::Ended { task, end } => Record::Ended(task, end),
-                        Event::Empty { .. } | Event::TaskEmpty { .. } => continue,
+                        Event::Empty { .. } | Event::TaskEmpty { .. } | Event::OomKilled { .. } => {
+                            continue;
+                        }
                     }
                     .encode(&mut bytes);
                 }
@@ -823,7 +913,7 @@ impl Reaper {
 #[derive(Default)]
 struct Members {
     pids: BTreeSet<Pid>,
-    parents_first: Vec<(Pid, Identity)>,
+    parents_first: Vec<(Pid, Identity, TaskId)>,
 }
 
 const CANCELLED: SpawnFailure = SpawnFailure {

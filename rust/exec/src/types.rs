@@ -91,6 +91,28 @@ pub struct TaskEnd {
     pub time_ns: u64,
 }
 
+/// A cgroup of a job: its number among those of its reaper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CgroupId(pub u32);
+
+/// Limits of all processes of a job together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CgroupLimits {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+    /// CPU time in each second, in thousandths of a cpu.
+    pub cpu_millis: Option<u32>,
+}
+
+impl CgroupLimits {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// The greatest number of a signal.
 pub(crate) const MAX_SIGNAL: u32 = 64;
 
@@ -119,10 +141,18 @@ pub enum Step {
     Limit,
     /// Executing the program.
     Exec,
+    /// Making the job's cgroup.
+    Cgroup,
+    /// The memory limit of the job's cgroup.
+    MemoryLimit,
+    /// The limit on processes of the job's cgroup.
+    PidsLimit,
+    /// The limit on CPU time of the job's cgroup.
+    CpuLimit,
 }
 
 impl Step {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Cancelled,
         Self::Clone,
         Self::Group,
@@ -134,6 +164,10 @@ impl Step {
         Self::Record,
         Self::Limit,
         Self::Exec,
+        Self::Cgroup,
+        Self::MemoryLimit,
+        Self::PidsLimit,
+        Self::CpuLimit,
     ];
 }
 

@@ -12,8 +12,8 @@ use penstock_exec::protocol::{
     Event, Group, Hello, Input, Message, Output, Request, Target, TaskSpec, VERSION,
 };
 use penstock_exec::{
-    BootId, ConnectionId, JobId, Pid, ProcessId, Rank, Reaper, SpawnFailure, Step, TaskId,
-    WaitStatus,
+    BootId, CgroupLimits, ConnectionId, JobId, Pid, ProcessId, Rank, Reaper, SpawnFailure, Step,
+    TaskId, WaitStatus,
 };
 use virtual_kernel::{REAPER, VirtualKernel};
 
@@ -122,6 +122,7 @@ fn spec(job: u64, rank: u32) -> TaskSpec {
         stderr: Output::Null,
         cpus: Vec::new(),
         limits: Vec::new(),
+        cgroup_limits: CgroupLimits::default(),
         umask: 0,
         group: Group::Session,
     }

@@ -10,9 +10,11 @@ use penstock_exec::protocol::{
 };
 use penstock_exec::service::journal::{self, JournalContents, JournalId};
 use penstock_exec::{
-    BootId, JobId, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd, TaskId, Usage, WaitStatus,
+    BootId, CgroupId, CgroupLimits, JobId, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd,
+    TaskId, Usage, WaitStatus,
 };
 use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
 
 const JOURNAL: JournalId = JournalId(5);
@@ -87,13 +89,14 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
     let rest = (
         vec(any::<u32>(), 0..4),
         vec(limit, 0..4),
+        any::<(Option<u64>, Option<u64>, Option<u32>)>(),
         any::<u32>(),
         group,
     );
     (task(), texts, streams, rest).prop_map(|(task, texts, streams, rest)| {
         let (arguments, environment, directory) = texts;
         let (stdin, stdout, stderr) = streams;
-        let (cpus, limits, umask, group) = rest;
+        let (cpus, limits, (memory, pids, cpu_millis), umask, group) = rest;
         TaskSpec {
             task,
             arguments,
@@ -104,6 +107,11 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
             stderr,
             cpus,
             limits,
+            cgroup_limits: CgroupLimits {
+                memory,
+                pids,
+                cpu_millis,
+            },
             umask,
             group,
         }
@@ -136,6 +144,10 @@ fn message() -> impl Strategy<Value = Message> {
             job: JobId::new(job)
         }),
         task().prop_map(|task| Event::TaskEmpty { task }),
+        any::<(u64, u64)>().prop_map(|(job, count)| Event::OomKilled {
+            job: JobId::new(job),
+            count
+        }),
     ];
     let hello = (any::<u32>(), any::<u128>(), process()).prop_map(|(version, boot, process)| {
         Message::Hello(Hello {
@@ -158,8 +170,10 @@ fn record() -> impl Strategy<Value = Record> {
         rank: Rank(rank),
     });
     let id = || id.clone();
+    let cgroup = option::of((0..3u32).prop_map(CgroupId));
     prop_oneof![
-        (id(), process()).prop_map(|(task, process)| Record::Started(task, process)),
+        (id(), process(), cgroup)
+            .prop_map(|(task, process, cgroup)| Record::Started(task, process, cgroup)),
         (id(), failure()).prop_map(|(task, failure)| Record::Failed(task, failure)),
         (id(), end()).prop_map(|(task, end)| Record::Ended(task, end)),
         (0u64..3).prop_map(|job| Record::Forgotten(JobId::new(job))),
@@ -339,7 +353,10 @@ fn the_last_record_of_a_task_counts() {
         step: Step::Exec,
         errno: 2,
     };
-    let bytes = log(&[Record::Started(id, process), Record::Failed(id, failure)]);
+    let bytes = log(&[
+        Record::Started(id, process, None),
+        Record::Failed(id, failure),
+    ]);
     let contents = LogContents::decode(&bytes).expect("valid");
     assert_eq!(contents.boot, BootId(7));
     assert_eq!(contents.reaper.pid, Pid(5));
@@ -353,7 +370,7 @@ fn the_last_record_of_a_task_counts() {
 fn a_file_that_is_no_log_is_an_error() {
     for bytes in [
         &b""[..],
-        b"PnstkRp1",
+        b"PnstkRp2",
         b"something else, longer than a header is",
     ] {
         let error = LogContents::decode(bytes).expect_err("no header");
@@ -386,7 +403,7 @@ fn the_journal_has_the_jobs_that_were_not_forgotten() {
     for bytes in [
         &b""[..],
         b"PnstkSv2",
-        b"PnstkRp1 and more than a header has",
+        b"PnstkRp2 and more than a header has",
     ] {
         let error = JournalContents::decode(bytes).expect_err("no header");
         assert!(error.is_format(), "{error}");

@@ -10,7 +10,9 @@ use std::process::{Command, Stdio};
 use penstock_exec::log::TaskState;
 use penstock_exec::protocol::{Event, Group, Input, Limit, Output, Request, Target};
 use penstock_exec::{BootId, JobId, ProcessId, Step, WaitStatus, is_running, read_log};
-use support::{PROGRAM, Reaper, command, fifo, file, read_fifo, shell, spec, task, text};
+use support::{
+    PROGRAM, Reaper, command, exists, fifo, file, pids, read_fifo, shell, spec, task, text,
+};
 
 const SIGKILL: WaitStatus = WaitStatus::Signaled {
     signal: 9,
@@ -24,16 +26,6 @@ fn boot() -> BootId {
 
 fn runs(process: ProcessId) -> bool {
     is_running(process, boot())
-}
-
-/// The pids that tasks have written to a file, a line each.
-fn pids(text: &str) -> Vec<u32> {
-    let parse = |line: &str| line.trim().parse().expect("a pid");
-    text.lines().map(parse).collect()
-}
-
-fn exists(pid: u32) -> bool {
-    fs::exists(format!("/proc/{pid}")).expect("/proc is readable")
 }
 
 #[test]
@@ -455,34 +447,6 @@ fn what_an_ended_task_leaves_belongs_to_its_job() {
     assert_eq!(service.request(&request), 0);
     service.request(&Request::Kill(vec![JobId::new(2)]));
     service.wait_for_empty(2);
-}
-
-#[test]
-fn a_fork_bomb_is_killed() {
-    let reaper = Reaper::start();
-    let mut service = reaper.connect();
-    let path = reaper.path("forked");
-    fifo(&path);
-    // A tree of 256 leaves, each of which forks without end. The script itself limits the tree: RLIMIT_NPROC does not
-    // hold for root.
-    let script = format!(
-        "exec 3>{}; \
-         bomb() {{ [ $1 -gt 7 ] && {{ echo x >&3; exec 3>&-; while :; do sh -c : & wait; done; }}; \
-         bomb $(($1+1)) & bomb $(($1+1)) & wait; }}; \
-         bomb 0 & exec 3>&-; wait",
-        path.display()
-    );
-    service.spawn(shell(task(1, 0), &script));
-    // With the first line the tree has begun to fork without end.
-    let mut lines = std::io::BufReader::new(fs::File::open(&path).expect("a FIFO"));
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut lines, &mut line).expect("readable");
-    assert_eq!(service.request(&Request::Kill(vec![JobId::new(1)])), 0);
-    service.wait_for_empty(1);
-    let children = format!("/proc/{0}/task/{0}/children", reaper.process.id());
-    assert_eq!(fs::read_to_string(children).unwrap_or_default(), "");
-    service.request(&Request::Forget(vec![JobId::new(1)]));
-    service.shut_down(reaper);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,12 +8,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::event::epoll;
 use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open};
 
+use super::cgroup::{CgroupPlace, LinuxCgroups};
 use super::directory::Directory;
 use super::syscalls::ChildStack;
 use super::{procfs, spawn, syscalls};
 use crate::kernel::{Identity, Kernel, ProcessInfo};
 use crate::protocol::TaskSpec;
-use crate::types::{Pid, ProcessId, SpawnFailure, Step};
+use crate::types::{CgroupId, CgroupLimits, Pid, ProcessId, SpawnFailure, Step};
 
 /// The bit that tells a watched process's event from others; the rest is its pid.
 pub(super) const WATCHED_BIT: u64 = 1 << 63;
@@ -33,11 +34,17 @@ pub(super) struct LinuxKernel {
     epoll: Rc<OwnedFd>,
     /// The descriptors of watched processes.
     watched: BTreeMap<Pid, OwnedFd>,
+    cgroups: LinuxCgroups,
 }
 
 impl LinuxKernel {
-    pub(super) fn new(directory: Directory, epoll: Rc<OwnedFd>) -> io::Result<Self> {
+    pub(super) fn new(
+        directory: Directory,
+        place: &CgroupPlace,
+        epoll: Rc<OwnedFd>,
+    ) -> io::Result<Self> {
         Ok(Self {
+            cgroups: LinuxCgroups::new(place, &directory, Rc::clone(&epoll))?,
             log: directory.open_log()?,
             log_len: 0,
             is_torn: false,
@@ -58,6 +65,11 @@ impl LinuxKernel {
         &self.null
     }
 
+    /// Removes the cgroups that no job is in.
+    pub(super) fn close_cgroups(&mut self) {
+        self.cgroups.close();
+    }
+
     /// Ends watching a process that has ended.
     pub(super) fn unwatch(&mut self, pid: Pid) {
         self.watched.remove(&pid);
@@ -74,13 +86,20 @@ impl LinuxKernel {
 }
 
 impl Kernel for LinuxKernel {
-    fn spawn(&mut self, task: &TaskSpec, mark: Option<u64>) -> Result<ProcessId, SpawnFailure> {
+    fn spawn(
+        &mut self,
+        task: &TaskSpec,
+        mark: Option<u64>,
+        cgroup: Option<CgroupId>,
+    ) -> Result<ProcessId, SpawnFailure> {
         self.cut_off_log().map_err(|error| SpawnFailure {
             step: Step::Record,
             errno: error.raw_os_error().unwrap_or(libc::EIO),
         })?;
         let (log, null) = (self.log.as_fd(), self.null.as_fd());
-        let result = spawn::spawn(task, mark, log, null, &mut self.stack);
+        let folder = cgroup.map(|cgroup| self.cgroups.open(cgroup)).transpose()?;
+        let cgroup = cgroup.zip(folder.as_ref().map(AsFd::as_fd));
+        let result = spawn::spawn(task, mark, log, null, cgroup, &mut self.stack);
         match result.map_err(|failure| failure.step) {
             Ok(_) | Err(Step::Limit | Step::Exec) => {
                 self.log_len += crate::log::STARTED_RECORD_BYTES as u64;
@@ -89,6 +108,26 @@ impl Kernel for LinuxKernel {
             Err(_) => self.is_torn = true,
         }
         result
+    }
+
+    fn restore_cgroups(&mut self, known: &BTreeSet<CgroupId>) -> BTreeSet<CgroupId> {
+        self.cgroups.restore(known)
+    }
+
+    fn take_cgroup(&mut self, limits: &CgroupLimits) -> Result<Option<CgroupId>, SpawnFailure> {
+        self.cgroups.take(limits)
+    }
+
+    fn kill_cgroup(&mut self, cgroup: CgroupId) {
+        self.cgroups.kill(cgroup);
+    }
+
+    fn release_cgroup(&mut self, cgroup: CgroupId) -> bool {
+        self.cgroups.release(cgroup)
+    }
+
+    fn oom_kills(&mut self, cgroup: CgroupId) -> u64 {
+        self.cgroups.oom_kills(cgroup)
     }
 
     fn append(&mut self, records: &[u8]) -> io::Result<()> {

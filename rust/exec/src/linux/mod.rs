@@ -2,6 +2,7 @@
 //! service and simulated execution.
 
 mod broker;
+mod cgroup;
 mod directory;
 mod kernel;
 mod procfs;
@@ -17,6 +18,7 @@ use crate::Error;
 use crate::log::LogContents;
 use crate::types::{BootId, ProcessId};
 
+pub use cgroup::CgroupPlace;
 pub use directory::IfLocked;
 pub use serve::{Options, serve};
 pub use service::{ServiceOptions, run_service};

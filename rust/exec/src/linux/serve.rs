@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use rustix::process::{Resource, chdir, geteuid, getpid, getrlimit, set_child_subreaper, setsid};
 
+use super::cgroup::{CGROUP_BIT, CgroupPlace};
 use super::directory::{self, Directory, IfLocked};
 use super::kernel::{LinuxKernel, WATCHED_BIT};
 use super::syscalls::Reaped;
@@ -19,7 +20,7 @@ use crate::kernel::Kernel;
 use crate::log::LogContents;
 use crate::mark::MarkSpace;
 use crate::protocol::{FrameDecoder, Hello, Message, Request, VERSION};
-use crate::types::Pid;
+use crate::types::{CgroupId, Pid};
 use crate::{ConnectionId, Error, Reaper};
 
 const LISTENER_TOKEN: u64 = 0;
@@ -44,6 +45,8 @@ pub struct Options {
     /// Time after which a reaper without processes and connections exits; never if `None`. Statuses that no service has
     /// acknowledged are in its log, from which the next reaper of the directory reports them.
     pub idle_timeout: Option<Duration>,
+    /// Where the cgroups of jobs are made.
+    pub cgroup: CgroupPlace,
 }
 
 /// Runs a reaper in this process until it has been idle for the configured time, or a service requests its end.
@@ -66,7 +69,7 @@ pub fn serve(options: &Options) -> Result<(), Error> {
     let recorded = directory.read_log()?;
     let recorded = recorded.map(|bytes| LogContents::decode(&bytes));
     let recorded = recorded.transpose()?;
-    start(directory, recorded, options.idle_timeout)
+    start(directory, recorded, options)
         .and_then(|mut event_loop| event_loop.run())
         .map_err(|error| Error::system("the reaper failed", &error))
 }
@@ -87,7 +90,7 @@ fn lead_session() -> Result<(), Error> {
 fn start(
     directory: Directory,
     recorded: Option<LogContents>,
-    idle_timeout: Option<Duration>,
+    options: &Options,
 ) -> io::Result<EventLoop> {
     // The starter's working directory may be removed or unmounted.
     chdir("/")?;
@@ -96,7 +99,7 @@ fn start(
     let child_signal = syscalls::child_signal_fd()?;
     add(&epoll, &child_signal, CHILD_SIGNAL_TOKEN)?;
     let errors = directory.open_errors()?;
-    let mut kernel = LinuxKernel::new(directory, Rc::clone(&epoll))?;
+    let mut kernel = LinuxKernel::new(directory, &options.cgroup, Rc::clone(&epoll))?;
     let hello = Hello {
         version: VERSION,
         boot: procfs::boot_id()?,
@@ -122,7 +125,7 @@ fn start(
         connections: BTreeMap::new(),
         buffer: vec![0; READ_BUFFER_BYTES],
         next_connection: FIRST_CONNECTION_TOKEN,
-        idle_timeout,
+        idle_timeout: options.idle_timeout,
         idle_since: None,
         held_since: None,
     })
@@ -183,6 +186,7 @@ impl EventLoop {
                 break;
             }
         }
+        self.kernel.close_cgroups();
         self.kernel.directory().remove_socket()
     }
 
@@ -235,6 +239,11 @@ impl EventLoop {
                 };
                 self.kernel.unwatch(Pid(pid));
                 self.reaper.note_orphan_end(Pid(pid), self.kernel.now_ns());
+            }
+            token if token & CGROUP_BIT != 0 => {
+                if let Ok(number) = u32::try_from(token & !CGROUP_BIT) {
+                    self.reaper.note_cgroup_change(CgroupId(number));
+                }
             }
             token => {
                 let id = ConnectionId(token);

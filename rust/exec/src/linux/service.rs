@@ -52,6 +52,8 @@ pub struct ServiceOptions {
     pub name: String,
     /// The program `penstock-reaper`.
     pub reaper: PathBuf,
+    /// Where the reaper makes the cgroups of jobs: `auto`, `none` or a path.
+    pub cgroup: String,
     /// Time between SIGTERM and SIGKILL, in seconds.
     pub kill_timeout_s: f64,
     /// Bytes of retained output at which a job is killed; 0 for no limit.
@@ -284,7 +286,7 @@ impl EventLoop {
                     ErrorKind::NotFound | ErrorKind::ConnectionRefused
                 ) =>
             {
-                let reaper = start_reaper(&self.options.reaper, &directory)?;
+                let reaper = start_reaper(&self.options, &directory)?;
                 self.reapers.push(reaper);
                 Client::connect(&directory)?
             }
@@ -515,9 +517,11 @@ impl EventLoop {
     }
 }
 
-fn start_reaper(program: &Path, directory: &Path) -> io::Result<StartedReaper> {
+fn start_reaper(options: &ServiceOptions, directory: &Path) -> io::Result<StartedReaper> {
+    let program = &options.reaper;
     let mut command = Command::new(program);
     command.arg("--directory").arg(directory);
+    command.arg("--cgroup").arg(&options.cgroup);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| {
         io::Error::new(error.kind(), format!("`{}`: {error}", program.display()))

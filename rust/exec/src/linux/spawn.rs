@@ -13,7 +13,7 @@ use super::procfs::{self, Stat};
 use super::syscalls::{self, ChildStack, ChildWork, StringArray};
 use crate::log::{self, STARTED_RECORD_BYTES};
 use crate::protocol::{Group, Input, Output, TaskSpec};
-use crate::types::{Pid, ProcessId, SpawnFailure, Step};
+use crate::types::{CgroupId, Pid, ProcessId, SpawnFailure, Step};
 
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
 pub(super) const RESOURCES: [Resource; 16] = [
@@ -47,6 +47,7 @@ struct Plan<'a> {
     null: BorrowedFd<'a>,
     /// When it is created, in clock ticks since boot.
     created_at: Option<u64>,
+    cgroup: Option<CgroupId>,
     progress: ChildProgress,
 }
 
@@ -64,6 +65,7 @@ pub(super) fn spawn(
     mark: Option<u64>,
     log: BorrowedFd<'_>,
     null: BorrowedFd<'_>,
+    cgroup: Option<(CgroupId, BorrowedFd<'_>)>,
     stack: &mut ChildStack,
 ) -> Result<ProcessId, SpawnFailure> {
     let programs = candidates(spec);
@@ -77,9 +79,10 @@ pub(super) fn spawn(
         log,
         null,
         created_at: procfs::ticks_since_boot(),
+        cgroup: cgroup.map(|(id, _)| id),
         progress: ChildProgress::Created,
     };
-    let failure = match syscalls::spawn(stack, &mut plan) {
+    let failure = match syscalls::spawn(stack, cgroup.map(|(_, fd)| fd), &mut plan) {
         Err(error) => {
             return Err(SpawnFailure {
                 step: Step::Clone,
@@ -229,7 +232,10 @@ impl Plan<'_> {
             pid: Pid(getpid().as_raw_nonzero().get().cast_unsigned()),
             start_time: self.start_time()?,
         };
-        let written = rustix::io::write(self.log, &log::started(self.spec.task, process))?;
+        let written = rustix::io::write(
+            self.log,
+            &log::started(self.spec.task, process, self.cgroup),
+        )?;
         if written == STARTED_RECORD_BYTES {
             Ok(process)
         } else {

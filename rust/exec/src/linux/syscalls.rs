@@ -49,10 +49,15 @@ pub(super) trait ChildWork {
 }
 
 /// Starts a child that shares this process's memory until it executes a program or exits; until then this process is
-/// suspended. The child has its own descriptors, working directory, umask and signal mask.
+/// suspended. The child has its own descriptors, working directory, umask and signal mask, and is in the cgroup of the
+/// open directory from its beginning.
 ///
 /// Every signal must be blocked, so that no handler runs in the child.
-pub(super) fn spawn<W: ChildWork>(stack: &mut ChildStack, work: &mut W) -> io::Result<Pid> {
+pub(super) fn spawn<W: ChildWork>(
+    stack: &mut ChildStack,
+    cgroup: Option<BorrowedFd<'_>>,
+    work: &mut W,
+) -> io::Result<Pid> {
     extern "C" fn child<W: ChildWork>(work: *mut c_void) -> c_int {
         // SAFETY: `work` is the exclusive reference passed to `clone` below, which outlives the child's use of it: the
         // parent is suspended until the child has executed a program or exited.
@@ -62,8 +67,12 @@ pub(super) fn spawn<W: ChildWork>(stack: &mut ChildStack, work: &mut W) -> io::R
         unsafe { libc::_exit(127) }
     }
 
-    let top = stack.0.as_mut_ptr_range().end;
     let work = ptr::from_mut(work).cast::<c_void>();
+    if let Some(cgroup) = cgroup {
+        // SAFETY: `child` is passed what it expects, which outlives its use of it: see there.
+        return unsafe { spawn_into(stack, cgroup, child::<W>, work) };
+    }
+    let top = stack.0.as_mut_ptr_range().end;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     // SAFETY: the stack is writable memory that grows down from `top`, aligned to 16 bytes, used by no other child,
     // since this process is suspended while the child uses it. The child allocates nothing and takes no lock
@@ -73,6 +82,121 @@ pub(super) fn spawn<W: ChildWork>(stack: &mut ChildStack, work: &mut W) -> io::R
         Ok(pid) => Ok(Pid(pid)),
         Err(_) => Err(io::Error::last_os_error()),
     }
+}
+
+/// The arguments of `clone3`.
+#[repr(C)]
+#[derive(Default)]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// As [`spawn`], by `clone3`, for which the C library has no function: only it puts a child into a cgroup without moving
+/// it there, which suspends all processes of the machine that fork.
+///
+/// # Safety
+///
+/// `child` does not return, and may be called once with `work`.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+unsafe fn spawn_into(
+    stack: &mut ChildStack,
+    cgroup: BorrowedFd<'_>,
+    child: extern "C" fn(*mut c_void) -> c_int,
+    work: *mut c_void,
+) -> io::Result<Pid> {
+    #[expect(clippy::cast_sign_loss)]
+    let arguments = CloneArguments {
+        flags: (libc::CLONE_VM | libc::CLONE_VFORK) as u64 | CLONE_INTO_CGROUP,
+        exit_signal: libc::SIGCHLD as u64,
+        stack: stack.0.as_mut_ptr() as u64,
+        stack_size: size_of_val(&*stack.0) as u64,
+        cgroup: cgroup.as_raw_fd() as u64,
+        ..CloneArguments::default()
+    };
+    let result: i64;
+    // SAFETY: the kernel reads `arguments`, which live until the call returns. In the parent, the call changes the
+    // registers that are named, and nothing else: the child runs on its own stack, whose top is aligned to 16 bytes, and
+    // calls `child`, which does not return. As for `clone`, the parent is suspended meanwhile.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r13",
+            "call r12",
+            "ud2",
+            "2:",
+            inlateout("rax") libc::SYS_clone3 => result,
+            in("rdi") &raw const arguments,
+            in("rsi") size_of::<CloneArguments>(),
+            in("r12") child,
+            in("r13") work,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            "cbnz x0, 2f",
+            "mov x29, xzr",
+            "mov x0, x21",
+            "blr x20",
+            "brk 1",
+            "2:",
+            inlateout("x0") &raw const arguments as i64 => result,
+            in("x1") size_of::<CloneArguments>(),
+            in("x8") libc::SYS_clone3,
+            in("x20") child,
+            in("x21") work,
+        );
+    }
+    match u32::try_from(result) {
+        Ok(pid) => Ok(Pid(pid)),
+        Err(_) => Err(io::Error::from_raw_os_error(
+            i32::try_from(result.wrapping_neg()).unwrap_or(libc::EIO),
+        )),
+    }
+}
+
+/// No cgroup is made on other architectures: see [`can_spawn_into_cgroup`].
+///
+/// # Safety
+///
+/// There is nothing to observe.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+unsafe fn spawn_into(
+    _stack: &mut ChildStack,
+    _cgroup: BorrowedFd<'_>,
+    _child: extern "C" fn(*mut c_void) -> c_int,
+    _work: *mut c_void,
+) -> io::Result<Pid> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Whether [`spawn`] supports cgroups here: sandboxes may forbid `clone3`.
+pub(super) fn can_spawn_into_cgroup() -> bool {
+    let nothing = ptr::null::<CloneArguments>();
+    // SAFETY: without arguments the call fails before it does anything.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, nothing, 0) };
+    let is_known = result == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
+    is_known && cfg!(any(target_arch = "x86_64", target_arch = "aarch64"))
 }
 
 /// Executes a program. Returns only if that fails.

@@ -15,6 +15,9 @@ pub(super) const KILL_RETRY_INTERVAL_S: f64 = 5.0;
 const SIGTERM: u32 = libc::SIGTERM as u32;
 const SIGCONT: u32 = libc::SIGCONT as u32;
 
+/// The severity of an exception that does not end the job.
+const WARNING: i64 = 1;
+
 impl Service {
     pub(super) fn handle_exception(&mut self, event: &Message) {
         // Any client can publish an event; only the job manager's are well-formed for sure.
@@ -128,6 +131,19 @@ impl Service {
                 self.kill_job(id, now);
             }
             _ => {}
+        }
+    }
+
+    /// Handles processes of a job that were killed because of its memory limit. What it means for the job, its tasks'
+    /// statuses tell.
+    pub(super) fn note_oom_kills(&mut self, id: JobId, count: u64) {
+        if let Some(job) = self.jobs.get_mut(&id)
+            && count > job.oom_kills
+        {
+            job.oom_kills = count;
+            let processes = if count == 1 { "process" } else { "processes" };
+            let note = format!("out of memory: the memory limit has ended {count} {processes}");
+            job.warn(id, "oom", note, WARNING, &mut self.messages);
         }
     }
 }

@@ -199,6 +199,8 @@ pub(super) struct Job {
     pub(super) expiration: f64,
     /// When the size of its retained output is checked next.
     pub(super) measure_at: Option<f64>,
+    /// The processes that the memory limit has ended.
+    pub(super) oom_kills: u64,
     /// Whether another service runs the jobs now.
     pub(super) is_replaced: bool,
 }
@@ -231,6 +233,7 @@ impl Job {
             exception: None,
             expiration: 0.0,
             measure_at: None,
+            oom_kills: 0,
             is_replaced: false,
         }
     }
@@ -410,6 +413,27 @@ impl Job {
             wait_status: None,
         };
         out.push(response(claim, id, ExecEvent::Exception(exception)));
+    }
+
+    /// Sends an exception that does not end the job, if a start request for the job is being answered.
+    pub(super) fn warn(
+        &mut self,
+        id: JobId,
+        kind: &'static str,
+        note: String,
+        severity: i64,
+        out: &mut Vec<Message>,
+    ) {
+        let claim = self.claim.as_ref();
+        if let Some(claim) = claim.filter(|claim| claim.answered != Answered::Released) {
+            let exception = Exception {
+                severity,
+                kind: kind.into(),
+                note: note.into(),
+                wait_status: None,
+            };
+            out.push(response(claim, id, ExecEvent::Exception(exception)));
+        }
     }
 
     /// Answers that the tasks have started, or had been running, unless that has been answered.

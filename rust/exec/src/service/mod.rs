@@ -43,6 +43,7 @@
 //! | start requests, plans, the record before the tasks start | `start`, `plan`, `shell_options` |
 //! | PMIx servers of jobs | `pmix`, `pmix_server` |
 //! | requests to the reaper and its events | `reapers` |
+//! | limits of memory, processes and CPU time | `resource_limits` |
 //! | time limits and the signal before them | `time_limit` |
 //! | signals, exceptions, the end of tasks | `ending` |
 //! | the end of tasks on released execution targets | `shrink` |
@@ -67,6 +68,7 @@ mod pmix;
 mod pmix_server;
 mod reapers;
 mod release;
+mod resource_limits;
 mod shell_options;
 mod shrink;
 mod start;

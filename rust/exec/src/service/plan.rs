@@ -12,6 +12,7 @@ use penstock_rset::ResourceSet;
 use super::effect::Stream;
 use super::note::Note;
 use super::pmix_server::{Placement, TaskVariables};
+use super::resource_limits;
 use super::shell_options::{ShellOptions, Warning};
 use crate::protocol::{Group, Output, TaskSpec};
 use crate::types::{JobId, Rank, TaskId};
@@ -67,6 +68,7 @@ impl Plan {
         surroundings: &Surroundings,
     ) -> Result<Self, Note> {
         let options = ShellOptions::new(jobspec)?;
+        let cgroup_limits = resource_limits::read(jobspec)?;
         let layout = Layout::new(jobspec, r).map_err(|error| error.to_string())?;
         let placements: Vec<_> = layout.tasks().collect();
         let outputs = Outputs::new(id, jobspec, surroundings);
@@ -109,6 +111,7 @@ impl Plan {
                     Vec::new()
                 },
                 limits: limits.clone(),
+                cgroup_limits,
                 umask: options.umask.unwrap_or(surroundings.umask),
                 group: Group::Session,
             });

@@ -87,6 +87,7 @@ impl Service {
             | Event::Ended { task, .. } => (task.job, Some(task)),
             Event::TaskEmpty { task } => return self.note_empty_task(task),
             Event::Empty { job } => (job, None),
+            Event::OomKilled { job, count } => return self.note_oom_kills(job, count),
         };
         // After the list, an unknown job is one that the reaper could not forget.
         if self.reaper == ReaperState::Ready && !self.jobs.contains_key(&id) {
@@ -109,7 +110,7 @@ impl Service {
             Event::Started { process, .. } => TaskState::Running(process),
             Event::Failed { failure, .. } => TaskState::Failed(failure),
             Event::Ended { end, .. } => TaskState::Ended(end.status),
-            Event::Empty { .. } | Event::TaskEmpty { .. } => return,
+            Event::Empty { .. } | Event::TaskEmpty { .. } | Event::OomKilled { .. } => return,
         };
         let is_first_failure = !job.has_exec_failure();
         let entry = job.tasks.entry(rank).or_insert_with(|| Task::new(state));

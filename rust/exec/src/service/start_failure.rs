@@ -73,9 +73,25 @@ pub(super) fn setup_note(failure: SpawnFailure, plan: Option<&Plan>, job: &Job) 
         Step::Stderr => write(spec.and_then(plan::error_file)),
         Step::Bind => format!("cannot bind a task to its cores: {reason}"),
         Step::Limit => format!("cannot set the resource limits: {reason}"),
+        Step::Cgroup if failure.errno == libc::EOPNOTSUPP => {
+            "cannot enforce the job's limits: the execution service may not make cgroups".into()
+        }
+        Step::Cgroup => format!("cannot make the job's cgroup: {reason}"),
+        Step::MemoryLimit => unenforceable("memory", failure.errno),
+        Step::PidsLimit => unenforceable("pids", failure.errno),
+        Step::CpuLimit => unenforceable("cpu", failure.errno),
         Step::Record => format!("cannot record the start of a task: {reason}"),
         _ => format!("cannot start a task: {reason}"),
     }
+}
+
+fn unenforceable(limit: &str, errno: i32) -> String {
+    let reason = if errno == libc::EOPNOTSUPP {
+        format!("the cgroup controller `{limit}` is not available")
+    } else {
+        strerror(errno)
+    };
+    format!("cannot enforce the limit `{limit}`: {reason}")
 }
 
 /// The text of an error number, without the number.

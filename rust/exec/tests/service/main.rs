@@ -11,6 +11,7 @@ mod crashes;
 mod idle_end;
 mod input;
 mod journal;
+mod limits;
 mod output;
 mod pmix;
 mod registration;

@@ -32,6 +32,8 @@ pub struct ManagedJob {
     /// The types of its exceptions.
     pub exceptions: Vec<String>,
     pub notes: Vec<String>,
+    /// The types and notes of exceptions that did not end it.
+    pub warnings: Vec<(String, String)>,
     pub answers: Vec<String>,
 }
 
@@ -79,6 +81,7 @@ impl World {
             usages: Vec::new(),
             exceptions: Vec::new(),
             notes: Vec::new(),
+            warnings: Vec::new(),
             answers: Vec::new(),
         };
         self.jobs.insert(id, job);
@@ -236,8 +239,11 @@ impl World {
             | (Conversation::Requested { reattach: true }, "reattached") => Conversation::Started,
             (conversation, "exception") => {
                 let data = &answer["data"];
-                assert_eq!(data["severity"], 0);
                 let text = |key: &str| data[key].as_str().expect("text").to_owned();
+                if data["severity"] != 0 {
+                    job.warnings.push((text("type"), text("note")));
+                    return;
+                }
                 job.exceptions.push(text("type"));
                 job.notes.push(text("note"));
                 conversation

@@ -9,7 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use penstock_exec::protocol::{Event, Group, Input, Message, Output, Request, TaskSpec};
-use penstock_exec::{Client, JobId, ProcessId, Rank, SpawnFailure, TaskEnd, TaskId, WaitStatus};
+use penstock_exec::{
+    CgroupLimits, Client, JobId, ProcessId, Rank, SpawnFailure, TaskEnd, TaskId, WaitStatus,
+};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock-reaper");
 
@@ -26,10 +28,14 @@ pub struct Reaper {
 
 impl Reaper {
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    pub fn start_with(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let permissions = std::fs::Permissions::from_mode(0o700);
         std::fs::set_permissions(folder.path(), permissions).expect("the test owns it");
-        let mut reaper = Self::start_in(folder.path(), &[]);
+        let mut reaper = Self::start_in(folder.path(), arguments);
         reaper.folder = Some(folder);
         reaper
     }
@@ -82,7 +88,49 @@ impl Drop for Reaper {
             let _ = self.process.kill();
             let _ = self.process.wait();
         }
+        if self.folder.is_some()
+            && let Some(base) = cgroup_base(&self.directory)
+        {
+            remove_cgroups(&base);
+        }
     }
+}
+
+/// The directory in which a reaper makes the cgroups of its jobs, if it does.
+pub fn cgroup_base(directory: &Path) -> Option<PathBuf> {
+    let base = std::fs::read_to_string(directory.join("cgroup")).ok()?;
+    let path = cgroup_mount()?.join(base.trim_start_matches('/'));
+    path.exists().then_some(path)
+}
+
+/// Where the cgroup v2 hierarchy is mounted.
+pub fn cgroup_mount() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let path = fields.next()?;
+        (fields.next() == Some("cgroup2")).then(|| PathBuf::from(path))
+    })
+}
+
+/// Removes cgroups that a killed reaper has left. The test has ended: a failed one may leave processes, too.
+fn remove_cgroups(path: &Path) {
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_cgroups(&entry.path());
+        }
+    }
+    let _ = std::fs::remove_dir(path);
+}
+
+/// The pids that tasks have written to a file, a line each.
+pub fn pids(text: &str) -> Vec<u32> {
+    let parse = |line: &str| line.trim().parse().expect("a pid");
+    text.lines().map(parse).collect()
+}
+
+pub fn exists(pid: u32) -> bool {
+    std::fs::exists(format!("/proc/{pid}")).expect("/proc is readable")
 }
 
 pub fn command(directory: &Path) -> Command {
@@ -234,6 +282,7 @@ pub fn spec(id: TaskId, arguments: &[&str]) -> TaskSpec {
         stderr: Output::Null,
         cpus: Vec::new(),
         limits: Vec::new(),
+        cgroup_limits: CgroupLimits::default(),
         umask: 0o022,
         group: Group::Session,
     }

@@ -7,8 +7,8 @@ use std::io;
 use penstock_exec::log::{LogContents, Record};
 use penstock_exec::protocol::TaskSpec;
 use penstock_exec::{
-    Exit, Identity, Kernel, Pid, ProcessId, ProcessInfo, Rank, SpawnFailure, TaskId, Usage,
-    WaitStatus,
+    CgroupId, CgroupLimits, Exit, Identity, Kernel, Pid, ProcessId, ProcessInfo, Rank,
+    SpawnFailure, Step, TaskId, Usage, WaitStatus,
 };
 
 /// The process of the reaper.
@@ -24,7 +24,13 @@ pub struct Process {
     pub is_stopped: bool,
     /// Processes that it forks, one each time that the reaper lists its children, until it is stopped.
     pub forks: u32,
+    pub cgroup: Option<CgroupId>,
 }
+
+const KILLED: WaitStatus = WaitStatus::Signaled {
+    signal: 9,
+    core: false,
+};
 
 /// Processes in a table, the log in a buffer.
 #[derive(Debug, Default)]
@@ -35,6 +41,15 @@ pub struct VirtualKernel {
     pub ended: Vec<Exit>,
     pub watched: BTreeSet<Pid>,
     pub is_full: bool,
+    /// Whether cgroups can be made.
+    pub has_cgroups: bool,
+    pub cgroups: BTreeSet<CgroupId>,
+    /// Cgroups whose emptiness is awaited.
+    pub watched_cgroups: BTreeSet<CgroupId>,
+    pub limits: BTreeMap<CgroupId, CgroupLimits>,
+    /// The step that fails because there is no such controller.
+    pub missing_controller: Option<Step>,
+    pub oom_kills: BTreeMap<CgroupId, u64>,
     pub fails: BTreeMap<Rank, SpawnFailure>,
     pub rewrites: usize,
     /// Every task that was ever started, and its process.
@@ -73,6 +88,7 @@ impl VirtualKernel {
             start_time: u64::from(self.last_pid),
             is_stopped: false,
             forks: 0,
+            cgroup: template.and_then(|parent| parent.cgroup),
         };
         self.processes.insert(pid, process);
         pid
@@ -108,7 +124,12 @@ impl VirtualKernel {
 }
 
 impl Kernel for VirtualKernel {
-    fn spawn(&mut self, task: &TaskSpec, mark: Option<u64>) -> Result<ProcessId, SpawnFailure> {
+    fn spawn(
+        &mut self,
+        task: &TaskSpec,
+        mark: Option<u64>,
+        cgroup: Option<CgroupId>,
+    ) -> Result<ProcessId, SpawnFailure> {
         if let Some(failure) = self.fails.get(&task.task.rank) {
             return Err(*failure);
         }
@@ -116,12 +137,67 @@ impl Kernel for VirtualKernel {
         self.spawned.push((task.task, pid));
         let process = self.processes.get_mut(&pid).expect("new");
         process.mark = mark.unwrap_or(u64::MAX);
+        process.cgroup = cgroup;
         let id = ProcessId {
             pid,
             start_time: process.start_time,
         };
-        Record::Started(task.task, id).encode(&mut self.log);
+        Record::Started(task.task, id, cgroup).encode(&mut self.log);
         Ok(id)
+    }
+
+    fn restore_cgroups(&mut self, known: &BTreeSet<CgroupId>) -> BTreeSet<CgroupId> {
+        let unknown = self.cgroups.difference(known).copied();
+        for cgroup in unknown.collect::<Vec<_>>() {
+            self.kill_cgroup(cgroup);
+            self.cgroups.remove(&cgroup);
+        }
+        self.cgroups.clone()
+    }
+
+    fn take_cgroup(&mut self, limits: &CgroupLimits) -> Result<Option<CgroupId>, SpawnFailure> {
+        if let Some(step) = self.missing_controller {
+            let errno = libc::EOPNOTSUPP;
+            return Err(SpawnFailure { step, errno });
+        }
+        if !self.has_cgroups {
+            return Ok(None);
+        }
+        let unused = (0..1000)
+            .map(CgroupId)
+            .find(|id| !self.cgroups.contains(id));
+        self.cgroups.extend(unused);
+        self.limits.extend(unused.map(|id| (id, *limits)));
+        Ok(unused)
+    }
+
+    fn kill_cgroup(&mut self, cgroup: CgroupId) {
+        let members = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.cgroup == Some(cgroup));
+        let members: Vec<_> = members.map(|(pid, _)| *pid).collect();
+        for pid in members {
+            self.end(pid, KILLED);
+        }
+    }
+
+    fn release_cgroup(&mut self, cgroup: CgroupId) -> bool {
+        let is_empty = self
+            .processes
+            .values()
+            .all(|process| process.cgroup != Some(cgroup));
+        if is_empty {
+            self.cgroups.remove(&cgroup);
+            self.watched_cgroups.remove(&cgroup);
+        } else {
+            self.watched_cgroups.insert(cgroup);
+        }
+        is_empty
+    }
+
+    fn oom_kills(&mut self, cgroup: CgroupId) -> u64 {
+        self.oom_kills.get(&cgroup).copied().unwrap_or(0)
     }
 
     fn append(&mut self, records: &[u8]) -> io::Result<()> {

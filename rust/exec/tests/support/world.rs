@@ -464,6 +464,9 @@ impl World {
                 self.kernel.watched.remove(&pid);
                 reaper.note_orphan_end(pid, 0);
             }
+            for cgroup in &self.kernel.watched_cgroups {
+                reaper.note_cgroup_change(*cgroup);
+            }
             reaper.step(&mut self.kernel);
             reaper.settle(&mut self.kernel);
             assert!(!reaper.has_unwritten_records());

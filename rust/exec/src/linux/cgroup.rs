@@ -1,0 +1,309 @@
+//! The cgroups of a reaper in the mounted cgroup v2 hierarchy.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::event::epoll;
+use rustix::fs::{Access, Mode, OFlags, access, getxattr, open};
+
+use super::directory::Directory;
+use super::syscalls;
+use crate::Error;
+use crate::cgroup::{CgroupFs, Cgroups, Place};
+use crate::types::{CgroupId, CgroupLimits, SpawnFailure, Step};
+
+/// The bit that tells a watched cgroup's event from others; the rest is its number.
+pub(super) const CGROUP_BIT: u64 = 1 << 62;
+
+/// The file of the reaper's directory that names its base.
+const BASE_FILE: &str = "cgroup";
+
+/// Where a reaper makes the cgroups of jobs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum CgroupPlace {
+    /// Below its own, if it may.
+    #[default]
+    Auto,
+    /// Nowhere.
+    None,
+    /// Below this directory.
+    Below(PathBuf),
+}
+
+impl From<&str> for CgroupPlace {
+    fn from(text: &str) -> Self {
+        match text {
+            "auto" => Self::Auto,
+            "none" => Self::None,
+            path => Self::Below(PathBuf::from(path)),
+        }
+    }
+}
+
+impl CgroupPlace {
+    /// Whether it can be a place: a path must be absolute.
+    pub fn is_valid(&self) -> bool {
+        match self {
+            Self::Auto | Self::None => true,
+            Self::Below(path) => path.is_absolute(),
+        }
+    }
+}
+
+/// The hierarchy where it is mounted.
+#[derive(Debug)]
+struct Hierarchy {
+    mount: PathBuf,
+    /// The cgroup that is mounted there: in a container, it may not be the root.
+    root: String,
+}
+
+impl Hierarchy {
+    /// Finds a mounted cgroup v2 hierarchy.
+    fn find() -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        mounts.lines().find_map(|line| {
+            let (mount, kind) = line.split_once(" - ")?;
+            let mut fields = mount.split(' ').skip(3);
+            let root = fields.next()?;
+            let point = fields.next()?;
+            kind.starts_with("cgroup2 ").then(|| Self {
+                mount: PathBuf::from(unescape(point)),
+                root: unescape(root),
+            })
+        })
+    }
+
+    /// The cgroup of this process.
+    fn own(&self) -> Option<String> {
+        let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let path = path.strip_prefix(self.root.trim_end_matches('/'))?;
+        // A cgroup that was removed or is outside this cgroup namespace has no usable path.
+        (!path.ends_with(" (deleted)") && !path.starts_with("/..")).then(|| path.to_owned())
+    }
+
+    /// The cgroup of a directory.
+    fn cgroup_of(&self, directory: &Path) -> Option<String> {
+        let path = directory.strip_prefix(&self.mount).ok()?.to_str()?;
+        Some(format!("/{path}"))
+    }
+
+    fn path(&self, cgroup: &str) -> PathBuf {
+        self.mount.join(cgroup.trim_start_matches('/'))
+    }
+}
+
+/// Replaces the octal escapes of `/proc/self/mountinfo`.
+fn unescape(field: &str) -> String {
+    [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n")]
+        .into_iter()
+        .fold(field.to_owned(), |text, (escape, character)| {
+            text.replace(escape, character)
+        })
+        .replace(r"\134", r"\")
+}
+
+impl CgroupFs for Hierarchy {
+    fn read(&mut self, path: &str) -> io::Result<String> {
+        fs::read_to_string(self.path(path))
+    }
+
+    fn write(&mut self, path: &str, text: &str) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).open(self.path(path))?;
+        file.write_all(text.as_bytes())
+    }
+
+    fn make(&mut self, path: &str) -> io::Result<()> {
+        // No task of another user may write to it.
+        fs::DirBuilder::new().mode(0o755).create(self.path(path))
+    }
+
+    fn remove(&mut self, path: &str) -> io::Result<()> {
+        fs::remove_dir(self.path(path))
+    }
+
+    fn children(&mut self, path: &str) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.path(path)) else {
+            return Vec::new();
+        };
+        let is_cgroup = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let cgroups = entries.flatten().filter(is_cgroup);
+        cgroups
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect()
+    }
+
+    fn is_writable(&self, path: &str) -> bool {
+        access(self.path(path), Access::WRITE_OK).is_ok()
+    }
+
+    fn is_delegated(&self, path: &str) -> bool {
+        let mut value = [0; 1];
+        let mut is_set = |name| {
+            getxattr(self.path(path), name, &mut value).is_ok_and(|length| length == 1)
+                && value == *b"1"
+        };
+        is_set("user.delegate") || is_set("trusted.delegate")
+    }
+}
+
+/// The cgroups of a reaper, or none.
+#[derive(Debug)]
+pub(super) struct LinuxCgroups {
+    cgroups: Option<Cgroups<Hierarchy>>,
+    epoll: Rc<OwnedFd>,
+    /// `cgroup.events` of the cgroups whose emptiness is awaited.
+    watched: BTreeMap<CgroupId, File>,
+}
+
+impl LinuxCgroups {
+    /// Makes the base, or opens that of an earlier reaper of the directory.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a place is named and no cgroup can be made there.
+    pub(super) fn new(
+        place: &CgroupPlace,
+        directory: &Directory,
+        epoll: Rc<OwnedFd>,
+    ) -> io::Result<Self> {
+        let cgroups = match (open_base(place, directory), place) {
+            (Ok(cgroups), _) => Some(cgroups),
+            (Err(error), CgroupPlace::Below(path)) => {
+                let text = format!("cannot make cgroups below `{}`: {error}", path.display());
+                return Err(io::Error::new(error.kind(), text));
+            }
+            (Err(_), CgroupPlace::Auto | CgroupPlace::None) => None,
+        };
+        Ok(Self {
+            cgroups,
+            epoll,
+            watched: BTreeMap::new(),
+        })
+    }
+
+    pub(super) fn restore(&mut self, known: &BTreeSet<CgroupId>) -> BTreeSet<CgroupId> {
+        let cgroups = self.cgroups.as_mut();
+        cgroups.map_or_else(BTreeSet::new, |cgroups| cgroups.restore(known))
+    }
+
+    pub(super) fn take(&mut self, limits: &CgroupLimits) -> Result<Option<CgroupId>, SpawnFailure> {
+        match &mut self.cgroups {
+            Some(cgroups) => match cgroups.take(limits) {
+                Ok(cgroup) => Ok(Some(cgroup)),
+                // Without limits, it is the reaper that finds all processes of the job.
+                Err(_) if limits.is_empty() => Ok(None),
+                Err(failure) => Err(failure),
+            },
+            None if limits.is_empty() => Ok(None),
+            None => Err(SpawnFailure {
+                step: Step::Cgroup,
+                errno: libc::EOPNOTSUPP,
+            }),
+        }
+    }
+
+    /// Opens the directory of a cgroup.
+    pub(super) fn open(&self, cgroup: CgroupId) -> Result<OwnedFd, SpawnFailure> {
+        let path = self
+            .cgroups
+            .as_ref()
+            .map(|cgroups| cgroups.fs().path(&cgroups.path(cgroup)));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        open(path.unwrap_or_default(), flags, Mode::empty()).map_err(|errno| SpawnFailure {
+            step: Step::Cgroup,
+            errno: errno.raw_os_error(),
+        })
+    }
+
+    pub(super) fn kill(&mut self, cgroup: CgroupId) {
+        if let Some(cgroups) = &mut self.cgroups {
+            cgroups.kill(cgroup);
+        }
+    }
+
+    /// Gives a cgroup back. If it has a process, it is watched.
+    pub(super) fn release(&mut self, cgroup: CgroupId) -> bool {
+        let Some(cgroups) = &mut self.cgroups else {
+            return true;
+        };
+        // The state that this read returns is the last one that is not reported by an event.
+        if let Some(events) = self.watched.get(&cgroup) {
+            let _ = events.read_at(&mut [0; 64], 0);
+        }
+        if cgroups.release(cgroup) {
+            self.watched.remove(&cgroup);
+            return true;
+        }
+        if self.watched.contains_key(&cgroup) {
+            return false;
+        }
+        let path = cgroups.fs().path(&cgroups.path(cgroup));
+        let watch = || {
+            let mut events = File::open(path.join("cgroup.events"))?;
+            events.read_exact(&mut [0; 1])?;
+            let data = epoll::EventData::new_u64(CGROUP_BIT | u64::from(cgroup.0));
+            epoll::add(&*self.epoll, &events, data, epoll::EventFlags::PRI)?;
+            Ok::<_, io::Error>(events)
+        };
+        match watch() {
+            Ok(events) => {
+                self.watched.insert(cgroup, events);
+                // It may have become empty before it was watched.
+                cgroups.release(cgroup) && self.watched.remove(&cgroup).is_some()
+            }
+            Err(_) => cgroups.release(cgroup),
+        }
+    }
+
+    pub(super) fn oom_kills(&mut self, cgroup: CgroupId) -> u64 {
+        let cgroups = self.cgroups.as_mut();
+        cgroups.map_or(0, |cgroups| cgroups.oom_kills(cgroup))
+    }
+
+    /// Removes the base: the reaper ends.
+    pub(super) fn close(&mut self) {
+        if let Some(mut cgroups) = self.cgroups.take() {
+            cgroups.close();
+        }
+    }
+}
+
+fn open_base(place: &CgroupPlace, directory: &Directory) -> io::Result<Cgroups<Hierarchy>> {
+    let hierarchy = Hierarchy::find().ok_or(ErrorKind::NotFound)?;
+    let parent = match place {
+        CgroupPlace::None => return Err(ErrorKind::Unsupported.into()),
+        CgroupPlace::Auto => None,
+        CgroupPlace::Below(path) => Some(
+            hierarchy
+                .cgroup_of(path)
+                .ok_or_else(|| {
+                    let text = format!("expected a path in `{}`", hierarchy.mount.display());
+                    Error::directory(text)
+                })
+                .map_err(io::Error::other)?,
+        ),
+    };
+    if !syscalls::can_spawn_into_cgroup() {
+        return Err(ErrorKind::Unsupported.into());
+    }
+    let record = directory.path(BASE_FILE);
+    let (device, inode) = directory.identity()?;
+    let place = Place {
+        own: hierarchy.own().ok_or(ErrorKind::NotFound)?,
+        parent,
+        name: format!("penstock-{device:x}-{inode:x}"),
+        earlier: fs::read_to_string(&record).ok(),
+    };
+    let cgroups = Cgroups::open(hierarchy, &place)?;
+    if place.earlier.as_deref() != Some(cgroups.base()) {
+        fs::write(&record, cgroups.base())?;
+    }
+    Ok(cgroups)
+}
