@@ -411,11 +411,15 @@ class topic:  # noqa: N801
         SHRINK: Final[str]
         OUTPUT: Final[str]
         OUTPUT_CANCEL: Final[str]
+        INPUT: Final[str]
+        RESIZE: Final[str]
         CONFIG_RELOAD: Final[str]
 
     class job_exec:  # noqa: N801
         OUTPUT: Final[str]
         OUTPUT_CANCEL: Final[str]
+        INPUT: Final[str]
+        RESIZE: Final[str]
 
     class hooks:  # noqa: N801
         PROLOG: Final[str]

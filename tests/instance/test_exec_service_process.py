@@ -278,9 +278,10 @@ def test_a_task_gets_a_signal_before_its_time_limit(instance, exec_process, tmp_
 
 def test_what_is_not_supported_is_rejected(instance, exec_process):
     with exec_process(instance):
-        (job,) = instance.lines("submit", "--setattr", "shell.options.pty=1", "true")
+        option = "shell.options.input.stdout.type=file"
+        (job,) = instance.lines("submit", "--setattr", option, "true")
         assert instance.penstock("wait", job).returncode != 0
-        assert "does not support a pseudo-terminal" in reason(instance, job)
+        assert "does not support `input.stdout`" in reason(instance, job)
 
 
 def test_an_empty_address_is_rejected(tmp_path):

@@ -82,7 +82,19 @@ EXEC_METHODS: list[Method] = [
         "job-exec.output",
         {"id": 1},
         {"id"},
-        {"id": ID, "streams": "an array", "follow": "a boolean"},
+        {"id": ID, "streams": "an array", "follow": "a boolean", "unbuffered": "a boolean"},
+    ),
+    (
+        "job-exec.input",
+        {"id": 1, "writer": 1, "offset": 0},
+        {"id", "writer", "offset"},
+        {"id": ID, "data": "a string", "end": "a boolean"},
+    ),
+    (
+        "job-exec.resize",
+        {"id": 1, "rows": 1, "columns": 1},
+        {"id", "rows", "columns"},
+        {"id": ID},
     ),
     ("job-exec.output-cancel", {"matchtag": 1}, {"matchtag"}, {"matchtag": U32}),
 ]

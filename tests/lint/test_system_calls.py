@@ -21,12 +21,12 @@ RESOURCES = {
         {
             "cli/ping.py": "the interval between pings",
             "cli/restart.py": "backoff until the new daemon answers",
-            "cli/run.py": "backoff until the execution service answers",
+            "cli/attach.py": "backoff until the execution service answers",
         },
     ),
     "randomness: use `System.random_bytes`": Resource(
         r"(random|secrets)\..*|uuid\.uuid[14]|os\.(urandom|getrandom)",
-        {HOST: "the real system"},
+        {HOST: "the real system", "cli/attach.py": "the number of a writer of input"},
     ),
     "a socket: use `System.network`, or a client": Resource(
         r"(trio\.)?socket\.(socket|socketpair|create_\w+|from\w+)|trio\.open_(unix|tcp)\w+",
@@ -45,6 +45,8 @@ RESOURCES = {
         {
             "instance/processes.py": "the real children",
             "cli/alloc.py": "the command of `penstock alloc`",
+            "cli/attach.py": "stops and interrupts itself",
+            "cli/terminal.py": "the process that restores the terminal",
             "cli/exec.py": "executes `penstock-exec`",
             "cli/start.py": "executes the daemon again",
         },
@@ -58,6 +60,7 @@ RESOURCES = {
         {
             HOST: "the real threads",
             "cli/alloc.py": "waits for the job's end beside the command",
+            "cli/attach.py": "reads standard input beside the output",
             "executor/worker.py": "the thread of an executor",
         },
     ),

@@ -30,6 +30,7 @@ VERBS = {
     "alloc": ("alloc", "get an instance in a job, and run a command with it"),
     "uri": ("uri", "print the address of the instance in a job"),
     "jobs": ("jobs", "list jobs"),
+    "attach": ("attach", "show a job's output, write to its tasks, signal them"),
     "logs": ("logs", "show a job's output"),
     "cancel": ("cancel", "cancel jobs"),
     "kill": ("kill", "send a signal to running jobs"),

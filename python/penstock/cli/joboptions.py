@@ -152,8 +152,16 @@ def register(
 
 def register_streams(parser: argparse.ArgumentParser) -> None:
     """Adds the options about the standard streams of the tasks."""
-    parser.add_argument(
-        "--input", metavar="FILE", help="file for stdin of every task; default: it is empty"
+    add = parser.add_argument
+    add("--input", metavar="FILE", help="file for stdin of every task; default: it is empty")
+    add(
+        "-l", "--label-io", action="store_true", help="begin each line of output with the task rank"
+    )
+    add(
+        "-u",
+        "--unbuffered",
+        action="store_true",
+        help="show output at once; with --label-io also lines that have not ended",
     )
 
 
@@ -187,6 +195,12 @@ def _jobspec(args: argparse.Namespace, command: list[str], copy: int | None) -> 
         attributes["shell.options.signal"] = args.signal
     if args.pmix:
         attributes["shell.options.pmix"] = True
+    for stream in ("stdout", "stderr"):
+        if getattr(args, "label_io", False):
+            attributes[f"shell.options.output.{stream}.label"] = True
+        if getattr(args, "unbuffered", False):
+            attributes[f"shell.options.output.{stream}.buffer.type"] = "none"
+    attributes |= getattr(args, "stream_attributes", {})
     attributes |= {fill(key): fill(value) for key, value in args.setattr}
     return from_command(
         [fill(word) for word in command],

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use penstock_exec::protocol::{Event, Group, Input, Message, Output, Request, TaskSpec};
+use penstock_exec::protocol::{Event, Group, Input, Message, Output, Relay, Request, TaskSpec};
 use penstock_exec::{Client, JobId, Rank, TaskId};
 
 const BATCH: usize = 100;
@@ -164,6 +164,7 @@ impl Service {
             stdin: Input::Null,
             stdout: Output::Null,
             stderr: Output::Null,
+            relay: Relay::None,
             cpus: Vec::new(),
             limits: Vec::new(),
             cgroup_limits: penstock_exec::CgroupLimits::default(),

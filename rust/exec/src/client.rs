@@ -130,7 +130,11 @@ fn receive(
         if let Some(payload) = decoder.next_payload().map_err(io::Error::other)? {
             return decode(payload);
         }
-        let length = stream.read(buffer)?;
+        let length = match stream.read(buffer) {
+            // The process was stopped and continued.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            result => result?,
+        };
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

@@ -76,6 +76,11 @@ impl<'a> Reader<'a> {
         CString::new(bytes).map_err(|_| self.error(&format!("{expected} without a zero byte")))
     }
 
+    pub(crate) fn blob(&mut self, expected: &str) -> Result<Vec<u8>, Error> {
+        let length = self.u32(expected)? as usize;
+        self.take(length, expected).map(<[u8]>::to_vec)
+    }
+
     /// Reads a list. Its length is not trusted: memory grows with the items that are read.
     pub(crate) fn list<T>(
         &mut self,
@@ -182,6 +187,11 @@ pub(crate) trait Write {
     fn string(&mut self, value: &CString) {
         self.length(value.as_bytes().len());
         self.bytes(value.as_bytes());
+    }
+
+    fn blob(&mut self, value: &[u8]) {
+        self.length(value.len());
+        self.bytes(value);
     }
 
     fn list<T>(&mut self, items: &[T], mut item: impl FnMut(&mut Self, &T)) {

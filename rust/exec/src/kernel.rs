@@ -1,8 +1,10 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use crate::protocol::TaskSpec;
-use crate::types::{CgroupId, CgroupLimits, Pid, ProcessId, SpawnFailure, Usage, WaitStatus};
+use crate::protocol::{TaskSpec, WindowSize};
+use crate::types::{
+    CgroupId, CgroupLimits, JobId, Pid, ProcessId, SpawnFailure, TaskId, Usage, WaitStatus,
+};
 
 /// The end of a child process, as `wait4` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +100,24 @@ pub trait Kernel {
     /// Begins to watch a process that is not a child. Returns whether it is running. Its end is reported to
     /// [`Reaper::note_orphan_end`](crate::Reaper::note_orphan_end).
     fn watch(&mut self, process: ProcessId) -> bool;
+
+    /// Writes to the pipe or terminal that is the standard input of a task, and returns the number of bytes. If there is
+    /// no room, [`Reaper::write_input`](crate::Reaper::write_input) is called when there is.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is no room; another error if no process reads any longer.
+    fn write_input(&mut self, task: TaskId, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Ends the standard input of a task.
+    fn end_input(&mut self, task: TaskId);
+
+    /// Sets the window size of the terminal of a task.
+    fn resize(&mut self, task: TaskId, size: WindowSize);
+
+    /// Reads the rest of the output that passes through the reaper, and closes all pipes and terminals of the job: no
+    /// process of it is left.
+    fn close_streams(&mut self, job: JobId);
 
     /// The time, in nanoseconds since the epoch.
     fn now_ns(&self) -> u64;

@@ -33,6 +33,7 @@ mod client;
 mod codec;
 mod error;
 mod framing;
+mod input;
 mod kernel;
 pub mod linux;
 pub mod log;
@@ -46,8 +47,8 @@ pub use client::Client;
 pub use error::Error;
 pub use kernel::{Exit, Identity, Kernel, ProcessInfo};
 pub use linux::{is_running, read_log};
-pub use reaper::{ConnectionId, Reaper};
+pub use reaper::Reaper;
 pub use types::{
-    BootId, CgroupId, CgroupLimits, JobId, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd,
-    TaskId, Usage, WaitStatus,
+    BootId, CgroupId, CgroupLimits, ConnectionId, JobId, Pid, ProcessId, Rank, SpawnFailure, Step,
+    TaskEnd, TaskId, Usage, WaitStatus,
 };

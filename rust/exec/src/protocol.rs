@@ -26,6 +26,36 @@ pub enum Input {
     Null,
     /// A file, relative to the working directory.
     File(CString),
+    /// A pipe whose other end the reaper has: [`Request::Write`].
+    Pipe,
+}
+
+/// The size of a terminal's window, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters of a line.
+    pub columns: u16,
+}
+
+/// Output that passes through the reaper on its way to the task's files, which must be regular files or `/dev/null`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Relay {
+    /// None: the task writes to its files.
+    None,
+    /// Each line gets the task's rank in front: `3: text`.
+    Labels {
+        /// Whether this holds for standard output.
+        stdout: bool,
+        /// Whether this holds for standard error. It does where standard error is that of standard output.
+        stderr: bool,
+        /// Whether lines are written when they are complete, else as they come.
+        is_line_buffered: bool,
+    },
+    /// The three standard streams are a pseudo-terminal, which controls the task's session. Its output goes to the file
+    /// of standard output; its input is written by [`Request::Write`].
+    Terminal(WindowSize),
 }
 
 /// A task's standard output or error.
@@ -79,6 +109,8 @@ pub struct TaskSpec {
     pub stdout: Output,
     /// Standard error.
     pub stderr: Output,
+    /// The way of the output through the reaper.
+    pub relay: Relay,
     /// The cpus to run on; empty for those of the reaper.
     pub cpus: Vec<u32>,
     /// Resource limits; others are those of the reaper.
@@ -124,6 +156,29 @@ pub enum Request {
     KillTasks(Vec<TaskId>),
     /// Acknowledges all statuses of jobs, and forgets the jobs. EBUSY if a job still has a process: that job remains.
     Forget(Vec<JobId>),
+    /// Writes to the pipes and terminals that are the standard input of a job's tasks, the same to all. Done when all of
+    /// it is in the pipes. A repeated request writes what is missing, also if the first one was sent by another
+    /// connection. EPIPE if no task reads any longer, ENOENT if no task has such an input, EAGAIN if tasks are to be
+    /// started or too much is waiting to be written, EINVAL if bytes are missing before the offset.
+    Write {
+        /// The job.
+        job: JobId,
+        /// The writer: a random number.
+        writer: u64,
+        /// The position of the first byte among those of the writer.
+        offset: u64,
+        /// The bytes.
+        data: Vec<u8>,
+        /// Whether the input ends here: pipes are closed, terminals get the character for the end of a file.
+        is_end: bool,
+    },
+    /// Sets the size of the windows of a job's terminals. ENOENT if it has none.
+    Resize {
+        /// The job.
+        job: JobId,
+        /// The size.
+        size: WindowSize,
+    },
     /// Requests the state of all tasks and jobs, as events to this connection. Earlier spawn requests, those of older
     /// connections included, are carried out first.
     List,
@@ -247,6 +302,25 @@ impl Request {
                     out.u8(7);
                     out.list(tasks, |out, task| out.task(*task));
                 }
+                Self::Write {
+                    job,
+                    writer,
+                    offset,
+                    data,
+                    is_end,
+                } => {
+                    out.u8(8);
+                    out.u64(job.get());
+                    out.u64(*writer);
+                    out.u64(*offset);
+                    out.blob(data);
+                    out.u8(u8::from(*is_end));
+                }
+                Self::Resize { job, size } => {
+                    out.u8(9);
+                    out.u64(job.get());
+                    write_size(out, *size);
+                }
             }
         })
     }
@@ -278,6 +352,17 @@ impl Request {
             5 => Self::List,
             6 => Self::Shutdown,
             7 => Self::KillTasks(reader.list("a number of tasks", Reader::task)?),
+            8 => Self::Write {
+                job: reader.job()?,
+                writer: reader.u64("a writer")?,
+                offset: reader.u64("an offset")?,
+                data: reader.blob("input")?,
+                is_end: reader.u8("whether the input ends")? != 0,
+            },
+            9 => Self::Resize {
+                job: reader.job()?,
+                size: read_size(&mut reader)?,
+            },
             _ => return Err(reader.error("a kind of request")),
         };
         reader.finish()?;
@@ -367,6 +452,7 @@ fn write_spec(out: &mut Vec<u8>, spec: &TaskSpec) {
             out.u8(1);
             out.string(path);
         }
+        Input::Pipe => out.u8(2),
     }
     for output in [&spec.stdout, &spec.stderr] {
         match output {
@@ -380,6 +466,23 @@ fn write_spec(out: &mut Vec<u8>, spec: &TaskSpec) {
                 out.string(path);
             }
             Output::SameAsStdout => out.u8(3),
+        }
+    }
+    match spec.relay {
+        Relay::None => out.u8(0),
+        Relay::Labels {
+            stdout,
+            stderr,
+            is_line_buffered,
+        } => {
+            out.u8(1);
+            for flag in [stdout, stderr, is_line_buffered] {
+                out.u8(u8::from(flag));
+            }
+        }
+        Relay::Terminal(size) => {
+            out.u8(2);
+            write_size(out, size);
         }
     }
     out.list(&spec.cpus, |out, cpu| out.u32(*cpu));
@@ -414,6 +517,7 @@ fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
     let stdin = match reader.u8("a kind of input")? {
         0 => Input::Null,
         1 => Input::File(reader.string("an input file")?),
+        2 => Input::Pipe,
         _ => return Err(reader.error("a kind of input")),
     };
     let stdout = read_output(reader)?;
@@ -421,6 +525,7 @@ fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
         return Err(reader.error("a kind of standard output before this byte"));
     }
     let stderr = read_output(reader)?;
+    let relay = read_relay(reader)?;
     let cpus = reader.list("a number of cpus", |reader| reader.u32("a cpu"))?;
     let limits = reader.list("a number of limits", |reader| {
         Ok(Limit {
@@ -453,11 +558,44 @@ fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
         stdin,
         stdout,
         stderr,
+        relay,
         cpus,
         limits,
         cgroup_limits,
         umask,
         group,
+    })
+}
+
+fn read_relay(reader: &mut Reader<'_>) -> Result<Relay, Error> {
+    Ok(match reader.u8("a kind of relay")? {
+        0 => Relay::None,
+        1 => {
+            let mut flag = || Ok(reader.u8("a flag of the relay")? != 0);
+            Relay::Labels {
+                stdout: flag()?,
+                stderr: flag()?,
+                is_line_buffered: flag()?,
+            }
+        }
+        2 => Relay::Terminal(read_size(reader)?),
+        _ => return Err(reader.error("a kind of relay")),
+    })
+}
+
+fn write_size(out: &mut Vec<u8>, size: WindowSize) {
+    out.u32(size.rows.into());
+    out.u32(size.columns.into());
+}
+
+fn read_size(reader: &mut Reader<'_>) -> Result<WindowSize, Error> {
+    let mut length = |expected| {
+        let value = reader.u32(expected)?;
+        u16::try_from(value).map_err(|_| reader.error(expected))
+    };
+    Ok(WindowSize {
+        rows: length("a number of rows")?,
+        columns: length("a number of columns")?,
     })
 }
 

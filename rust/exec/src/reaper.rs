@@ -2,13 +2,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::mem;
 
+use crate::input::{Inputs, WriteRequest, WriteResponse};
 use crate::kernel::{Exit, Identity, Kernel, ProcessInfo};
 use crate::log::{self, LogContents, Record};
 use crate::mark::{MAX_SLOTS, MarkSpace};
 use crate::protocol::{Event, Hello, Message, Request, Target, TaskSpec, VERSION};
 use crate::types::{
-    BootId, CgroupId, JobId, MAX_SIGNAL, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd, TaskId,
-    Usage, WaitStatus,
+    BootId, CgroupId, ConnectionId, JobId, MAX_SIGNAL, Pid, ProcessId, Rank, SpawnFailure, Step,
+    TaskEnd, TaskId, Usage, WaitStatus,
 };
 
 /// Tasks started in one step, before exits and requests are handled again.
@@ -24,10 +25,6 @@ const MAX_EVENTS_PER_MESSAGE: usize = 1 << 16;
 const MIN_COMPACTED_BYTES: usize = 256 << 10;
 const SIGKILL: u32 = libc::SIGKILL as u32;
 const SIGSTOP: u32 = libc::SIGSTOP as u32;
-
-/// A connection of a service, numbered by the event loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(pub u64);
 
 /// The state machine of a reaper.
 ///
@@ -51,6 +48,7 @@ pub struct Reaper {
     killed: BTreeMap<Pid, TaskId>,
     /// Tasks started by an earlier reaper of this directory.
     orphans: BTreeMap<Pid, TaskId>,
+    inputs: Inputs,
     queue: VecDeque<Queued>,
     connections: BTreeSet<ConnectionId>,
     outgoing: Vec<Outgoing>,
@@ -162,6 +160,7 @@ impl Reaper {
             children: BTreeMap::new(),
             killed: BTreeMap::new(),
             orphans: BTreeMap::new(),
+            inputs: Inputs::default(),
             queue: VecDeque::new(),
             connections: BTreeSet::new(),
             outgoing: Vec::new(),
@@ -261,6 +260,34 @@ impl Reaper {
                 self.kill(&targets, kernel)
             }
             Request::Forget(jobs) => self.forget(&jobs),
+            Request::Write { job, .. } if self.has_queued_task(job) => libc::EAGAIN,
+            Request::Write {
+                job,
+                writer,
+                offset,
+                data,
+                is_end,
+            } => {
+                let request = WriteRequest {
+                    connection,
+                    id,
+                    writer,
+                    offset,
+                    data,
+                    is_end,
+                };
+                let Some(errno) = self.inputs.accept(job, request) else {
+                    return self.write_input(job, kernel);
+                };
+                errno
+            }
+            Request::Resize { job, size } => {
+                if self.inputs.resize(job, size, kernel) {
+                    0
+                } else {
+                    libc::ENOENT
+                }
+            }
             Request::List => {
                 self.queue.push_back(Queued::List(connection, id));
                 return;
@@ -272,6 +299,22 @@ impl Reaper {
             }
         };
         self.reply(connection, Message::Done { id, errno });
+    }
+
+    /// Writes pending input of a job: there may be room for it.
+    pub fn write_input<K: Kernel>(&mut self, job: JobId, kernel: &mut K) {
+        let responses = self.inputs.write(job, kernel);
+        self.respond_to_writes(responses);
+    }
+
+    fn respond_to_writes(&mut self, responses: Vec<WriteResponse>) {
+        for (connection, id, errno) in responses {
+            self.reply(connection, Message::Done { id, errno });
+        }
+    }
+
+    fn has_queued_task(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|job| job.queued > 0)
     }
 
     /// Removes a lost connection. Its requests are still carried out.
@@ -491,6 +534,7 @@ impl Reaper {
         }
         match kernel.spawn(spec, mark, job.cgroup) {
             Ok(process) => {
+                self.inputs.add(spec);
                 job.tasks.insert(task.rank, TaskState::Running(process));
                 job.queued -= 1;
                 job.processes += 1;
@@ -590,6 +634,9 @@ impl Reaper {
                 self.killed.retain(|_, task| task.job != id);
             }
             job.is_empty = true;
+            kernel.close_streams(id);
+            let responses = self.inputs.remove(id);
+            self.respond_to_writes(responses);
             self.broadcast(Event::Empty { job: id });
         }
     }

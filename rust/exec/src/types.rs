@@ -15,6 +15,10 @@ pub struct TaskId {
     pub rank: Rank,
 }
 
+/// A connection of a service to a reaper, numbered by the event loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
 /// A process id. It does not identify a process by itself because the kernel reuses it: see [`ProcessId`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pid(pub u32);

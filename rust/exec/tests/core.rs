@@ -9,7 +9,7 @@ use std::ffi::CString;
 use penstock_exec::log::TaskState;
 use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{
-    Event, Group, Hello, Input, Message, Output, Request, Target, TaskSpec, VERSION,
+    Event, Group, Hello, Input, Message, Output, Relay, Request, Target, TaskSpec, VERSION,
 };
 use penstock_exec::{
     BootId, CgroupLimits, ConnectionId, JobId, Pid, ProcessId, Rank, Reaper, SpawnFailure, Step,
@@ -120,6 +120,7 @@ fn spec(job: u64, rank: u32) -> TaskSpec {
         stdin: Input::Null,
         stdout: Output::Null,
         stderr: Output::Null,
+        relay: Relay::None,
         cpus: Vec::new(),
         limits: Vec::new(),
         cgroup_limits: CgroupLimits::default(),

@@ -5,8 +5,8 @@ use std::ffi::CString;
 use penstock_exec::log::{HEADER_BYTES, LogContents, Record, TaskState, header};
 use penstock_exec::mark::{MAX_SLOTS, MarkSpace};
 use penstock_exec::protocol::{
-    Event, FrameDecoder, Group, Hello, Input, Limit, MAX_FRAME_BYTES, Message, Output, Request,
-    Target, TaskSpec,
+    Event, FrameDecoder, Group, Hello, Input, Limit, MAX_FRAME_BYTES, Message, Output, Relay,
+    Request, Target, TaskSpec, WindowSize,
 };
 use penstock_exec::service::journal::{self, JournalContents, JournalId};
 use penstock_exec::{
@@ -72,13 +72,32 @@ fn output() -> impl Strategy<Value = Output> {
     ]
 }
 
+fn window() -> impl Strategy<Value = WindowSize> {
+    any::<(u16, u16)>().prop_map(|(rows, columns)| WindowSize { rows, columns })
+}
+
 fn spec() -> impl Strategy<Value = TaskSpec> {
     let texts = (vec(string(), 1..4), vec(string(), 0..4), string());
-    let stdin = prop_oneof![Just(Input::Null), string().prop_map(Input::File)];
+    let stdin = prop_oneof![
+        Just(Input::Null),
+        Just(Input::Pipe),
+        string().prop_map(Input::File)
+    ];
+    let labels = any::<[bool; 3]>().prop_map(|[stdout, stderr, is_line_buffered]| Relay::Labels {
+        stdout,
+        stderr,
+        is_line_buffered,
+    });
+    let relay = prop_oneof![
+        Just(Relay::None),
+        labels,
+        window().prop_map(Relay::Terminal)
+    ];
     let streams = (
         stdin,
         output(),
         prop_oneof![output(), Just(Output::SameAsStdout)],
+        relay,
     );
     let limit = any::<(u32, u64, u64)>().prop_map(|(resource, soft, hard)| Limit {
         resource,
@@ -95,7 +114,7 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
     );
     (task(), texts, streams, rest).prop_map(|(task, texts, streams, rest)| {
         let (arguments, environment, directory) = texts;
-        let (stdin, stdout, stderr) = streams;
+        let (stdin, stdout, stderr, relay) = streams;
         let (cpus, limits, (memory, pids, cpu_millis), umask, group) = rest;
         TaskSpec {
             task,
@@ -105,6 +124,7 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
             stdin,
             stdout,
             stderr,
+            relay,
             cpus,
             limits,
             cgroup_limits: CgroupLimits {
@@ -132,6 +152,19 @@ fn request() -> impl Strategy<Value = Request> {
         vec(any::<u64>().prop_map(JobId::new), 0..4).prop_map(Request::Forget),
         Just(Request::List),
         Just(Request::Shutdown),
+        (any::<[u64; 3]>(), vec(any::<u8>(), 0..20), any::<bool>()).prop_map(
+            |([job, writer, offset], data, is_end)| Request::Write {
+                job: JobId::new(job),
+                writer,
+                offset,
+                data,
+                is_end,
+            }
+        ),
+        (any::<u64>(), window()).prop_map(|(job, size)| Request::Resize {
+            job: JobId::new(job),
+            size,
+        }),
     ]
 }
 

@@ -345,6 +345,9 @@ pub struct OutputRequest<'a> {
     /// Whether later output is sent too, up to the job's end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub follow: Option<bool>,
+    /// Whether later output is sent with the least delay, which costs more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unbuffered: Option<bool>,
 }
 
 /// A streamed response to `<service>.output`: a part of the output of one stream.
@@ -356,6 +359,35 @@ pub struct OutputResponse<'a> {
     /// The bytes in base64.
     #[serde(borrow)]
     pub data: Text<'a>,
+}
+
+/// `<service>.input`: writes to the standard input of the tasks of a job (Penstock's own). The response comes when the
+/// pipes of all these tasks have the data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputRequest<'a> {
+    /// The job.
+    pub id: JobId,
+    /// A random number of the sender. A request that is repeated does not write twice.
+    pub writer: u64,
+    /// The position of the data in what this sender writes.
+    pub offset: u64,
+    /// The bytes in base64.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Text<'a>>,
+    /// Whether the input ends after the data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<bool>,
+}
+
+/// `<service>.resize`: sets the window size of the terminals of a job (Penstock's own).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResizeRequest {
+    /// The job.
+    pub id: JobId,
+    /// Lines.
+    pub rows: u16,
+    /// Characters of a line.
+    pub columns: u16,
 }
 
 /// The event `job-exception`.
@@ -405,6 +437,8 @@ impl Payload for ReplacedRequest<'_> {}
 impl Payload for ConfigReloadRequest {}
 impl Payload for OutputRequest<'_> {}
 impl Payload for OutputResponse<'_> {}
+impl Payload for InputRequest<'_> {}
+impl Payload for ResizeRequest {}
 impl Payload for JobExceptionEvent<'_> {}
 impl Payload for StatsResponse {}
 impl Payload for SimulatedStatsResponse {}

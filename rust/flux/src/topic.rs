@@ -159,6 +159,8 @@ topics! {
     SHRINK = "shrink",
     OUTPUT = "output",
     OUTPUT_CANCEL = "output-cancel",
+    INPUT = "input",
+    RESIZE = "resize",
     CONFIG_RELOAD = "config-reload",
 }
 
@@ -167,6 +169,8 @@ topics! {
     job_exec:
     OUTPUT = "job-exec.output",
     OUTPUT_CANCEL = "job-exec.output-cancel",
+    INPUT = "job-exec.input",
+    RESIZE = "job-exec.resize",
 }
 
 topics! {

@@ -10,11 +10,12 @@ use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open};
 
 use super::cgroup::{CgroupPlace, LinuxCgroups};
 use super::directory::Directory;
+use super::streams::{self, Streams};
 use super::syscalls::ChildStack;
 use super::{procfs, spawn, syscalls};
 use crate::kernel::{Identity, Kernel, ProcessInfo};
-use crate::protocol::TaskSpec;
-use crate::types::{CgroupId, CgroupLimits, Pid, ProcessId, SpawnFailure, Step};
+use crate::protocol::{TaskSpec, WindowSize};
+use crate::types::{CgroupId, CgroupLimits, JobId, Pid, ProcessId, SpawnFailure, Step, TaskId};
 
 /// The bit that tells a watched process's event from others; the rest is its pid.
 pub(super) const WATCHED_BIT: u64 = 1 << 63;
@@ -35,6 +36,7 @@ pub(super) struct LinuxKernel {
     /// The descriptors of watched processes.
     watched: BTreeMap<Pid, OwnedFd>,
     cgroups: LinuxCgroups,
+    streams: Streams,
 }
 
 impl LinuxKernel {
@@ -52,6 +54,7 @@ impl LinuxKernel {
             null: File::options().read(true).write(true).open("/dev/null")?,
             stack: ChildStack::new(),
             own_children: procfs::open_own_children(),
+            streams: Streams::new(Rc::clone(&epoll)),
             epoll,
             watched: BTreeMap::new(),
         })
@@ -75,6 +78,11 @@ impl LinuxKernel {
         self.watched.remove(&pid);
     }
 
+    /// Handles an event of a stream. Returns the task whose input has room.
+    pub(super) fn handle_stream(&mut self, token: u64) -> Option<TaskId> {
+        self.streams.handle(token)
+    }
+
     /// Removes the partial record of a failed write: records after it could not be read.
     fn cut_off_log(&mut self) -> io::Result<()> {
         if self.is_torn {
@@ -96,16 +104,21 @@ impl Kernel for LinuxKernel {
             step: Step::Record,
             errno: error.raw_os_error().unwrap_or(libc::EIO),
         })?;
+        let (ends, streams) = streams::open(task)?.unzip();
         let (log, null) = (self.log.as_fd(), self.null.as_fd());
         let folder = cgroup.map(|cgroup| self.cgroups.open(cgroup)).transpose()?;
         let cgroup = cgroup.zip(folder.as_ref().map(AsFd::as_fd));
-        let result = spawn::spawn(task, mark, log, null, cgroup, &mut self.stack);
+        let ends = ends.unwrap_or_default();
+        let result = spawn::spawn(task, mark, log, null, cgroup, &ends, &mut self.stack);
         match result.map_err(|failure| failure.step) {
             Ok(_) | Err(Step::Limit | Step::Exec) => {
                 self.log_len += crate::log::STARTED_RECORD_BYTES as u64;
             }
             // A killed child may have left a partial record, too.
             Err(_) => self.is_torn = true,
+        }
+        if let (Ok(_), Some(streams)) = (&result, streams) {
+            self.streams.insert(task.task, streams);
         }
         result
     }
@@ -195,6 +208,22 @@ impl Kernel for LinuxKernel {
             self.watched.insert(process.pid, fd);
         }
         is_watched
+    }
+
+    fn write_input(&mut self, task: TaskId, bytes: &[u8]) -> io::Result<usize> {
+        self.streams.write_input(task, bytes)
+    }
+
+    fn end_input(&mut self, task: TaskId) {
+        self.streams.end_input(task);
+    }
+
+    fn resize(&mut self, task: TaskId, size: WindowSize) {
+        self.streams.resize(task, size);
+    }
+
+    fn close_streams(&mut self, job: JobId) {
+        self.streams.close(job);
     }
 
     fn now_ns(&self) -> u64 {

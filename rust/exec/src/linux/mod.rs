@@ -10,6 +10,7 @@ mod serve;
 mod service;
 mod simulate;
 mod spawn;
+mod streams;
 mod syscalls;
 
 use std::path::Path;

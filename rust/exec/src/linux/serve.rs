@@ -14,6 +14,7 @@ use rustix::process::{Resource, chdir, geteuid, getpid, getrlimit, set_child_sub
 use super::cgroup::{CGROUP_BIT, CgroupPlace};
 use super::directory::{self, Directory, IfLocked};
 use super::kernel::{LinuxKernel, WATCHED_BIT};
+use super::streams::STREAM_BIT;
 use super::syscalls::Reaped;
 use super::{procfs, syscalls};
 use crate::kernel::Kernel;
@@ -243,6 +244,11 @@ impl EventLoop {
             token if token & CGROUP_BIT != 0 => {
                 if let Ok(number) = u32::try_from(token & !CGROUP_BIT) {
                     self.reaper.note_cgroup_change(CgroupId(number));
+                }
+            }
+            token if token & STREAM_BIT != 0 => {
+                if let Some(task) = self.kernel.handle_stream(token) {
+                    self.reaper.write_input(task.job, &mut self.kernel);
                 }
             }
             token => {

@@ -5,11 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, chdir, getpid, setpgid, setrlimit, setsid, umask};
+use rustix::process::{
+    Resource, Rlimit, chdir, getpid, ioctl_tiocsctty, setpgid, setrlimit, setsid, umask,
+};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::procfs::{self, Stat};
+use super::streams::TaskEnds;
 use super::syscalls::{self, ChildStack, ChildWork, StringArray};
 use crate::log::{self, STARTED_RECORD_BYTES};
 use crate::protocol::{Group, Input, Output, TaskSpec};
@@ -48,6 +51,7 @@ struct Plan<'a> {
     /// When it is created, in clock ticks since boot.
     created_at: Option<u64>,
     cgroup: Option<CgroupId>,
+    ends: &'a TaskEnds,
     progress: ChildProgress,
 }
 
@@ -66,6 +70,7 @@ pub(super) fn spawn(
     log: BorrowedFd<'_>,
     null: BorrowedFd<'_>,
     cgroup: Option<(CgroupId, BorrowedFd<'_>)>,
+    ends: &TaskEnds,
     stack: &mut ChildStack,
 ) -> Result<ProcessId, SpawnFailure> {
     let programs = candidates(spec);
@@ -80,6 +85,7 @@ pub(super) fn spawn(
         null,
         created_at: procfs::ticks_since_boot(),
         cgroup: cgroup.map(|(id, _)| id),
+        ends,
         progress: ChildProgress::Created,
     };
     let failure = match syscalls::spawn(stack, cgroup.map(|(_, fd)| fd), &mut plan) {
@@ -206,22 +212,34 @@ impl Plan<'_> {
     }
 
     fn open_streams(&self) -> Result<(), SpawnFailure> {
-        match &self.spec.stdin {
-            Input::Null => dup2_stdin(self.null),
-            Input::File(path) => open_stream(path, OFlags::RDONLY).and_then(dup2_stdin),
+        if let Some(terminal) = &self.ends.terminal {
+            let take = || {
+                dup2_stdin(terminal)?;
+                dup2_stdout(terminal)?;
+                dup2_stderr(terminal)?;
+                ioctl_tiocsctty(terminal)
+            };
+            return take().map_err(at(Step::Stdin));
+        }
+        match (&self.spec.stdin, &self.ends.stdin) {
+            (_, Some(pipe)) => dup2_stdin(pipe),
+            (Input::Null | Input::Pipe, None) => dup2_stdin(self.null),
+            (Input::File(path), None) => open_stream(path, OFlags::RDONLY).and_then(dup2_stdin),
         }
         .map_err(at(Step::Stdin))?;
-        match &self.spec.stdout {
-            Output::Null | Output::SameAsStdout => dup2_stdout(self.null),
-            Output::Append(path) => open_stream(path, APPEND).and_then(dup2_stdout),
-            Output::Truncate(path) => open_stream(path, TRUNCATE).and_then(dup2_stdout),
+        match (&self.spec.stdout, &self.ends.stdout) {
+            (_, Some(pipe)) => dup2_stdout(pipe),
+            (Output::Null | Output::SameAsStdout, None) => dup2_stdout(self.null),
+            (Output::Append(path), None) => open_stream(path, APPEND).and_then(dup2_stdout),
+            (Output::Truncate(path), None) => open_stream(path, TRUNCATE).and_then(dup2_stdout),
         }
         .map_err(at(Step::Stdout))?;
-        match &self.spec.stderr {
-            Output::Null => dup2_stderr(self.null),
-            Output::Append(path) => open_stream(path, APPEND).and_then(dup2_stderr),
-            Output::Truncate(path) => open_stream(path, TRUNCATE).and_then(dup2_stderr),
-            Output::SameAsStdout => dup2_stderr(rustix::stdio::stdout()),
+        match (&self.spec.stderr, &self.ends.stderr) {
+            (_, Some(pipe)) => dup2_stderr(pipe),
+            (Output::Null, None) => dup2_stderr(self.null),
+            (Output::Append(path), None) => open_stream(path, APPEND).and_then(dup2_stderr),
+            (Output::Truncate(path), None) => open_stream(path, TRUNCATE).and_then(dup2_stderr),
+            (Output::SameAsStdout, None) => dup2_stderr(rustix::stdio::stdout()),
         }
         .map_err(at(Step::Stderr))
     }

@@ -15,6 +15,8 @@ use crate::types::JobId;
 
 /// Time between two looks at a file that is followed, in seconds.
 const POLL_INTERVAL_S: f64 = 0.05;
+/// The same for requests that want the least delay.
+const UNBUFFERED_POLL_INTERVAL_S: f64 = 0.005;
 
 /// The event that a request awaits before it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +61,7 @@ struct Follower {
     job: JobId,
     streams: Vec<Stream>,
     is_following: bool,
+    is_unbuffered: bool,
     wait: Wait,
     /// Whether any file was there.
     has_output: bool,
@@ -114,6 +117,7 @@ impl Followers {
             job: output.id,
             streams: Stream::ALL.into_iter().filter(is_meant).collect(),
             is_following,
+            is_unbuffered: output.unbuffered.unwrap_or(false),
             wait,
             has_output: false,
             readers: Vec::new(),
@@ -204,9 +208,21 @@ impl Followers {
 
     /// When the idle readers look again.
     pub(super) fn take_poll_time(&mut self, now: f64) -> Option<f64> {
-        let is_due = !self.is_poll_scheduled && self.readers.values().any(|reader| reader.is_idle);
-        self.is_poll_scheduled |= is_due;
-        is_due.then_some(now + POLL_INTERVAL_S)
+        if self.is_poll_scheduled {
+            return None;
+        }
+        let idle = self.readers.values().filter(|reader| reader.is_idle);
+        let idle = idle.filter_map(|reader| self.requests.get(&reader.follower));
+        let interval = |follower: &Follower| {
+            if follower.is_unbuffered {
+                UNBUFFERED_POLL_INTERVAL_S
+            } else {
+                POLL_INTERVAL_S
+            }
+        };
+        let interval = idle.map(interval).min_by(f64::total_cmp)?;
+        self.is_poll_scheduled = true;
+        Some(now + interval)
     }
 
     /// Lets the idle readers look again.

@@ -43,6 +43,7 @@ impl Service {
         self.matchtags = Matchtags::default();
         self.outstanding.clear();
         self.messages.clear();
+        self.forwarded.clear();
         self.released.clear();
         self.acknowledgement = Acknowledgement::None;
         self.followers.clear();

@@ -50,6 +50,7 @@
 //! | reports of start and end, release, forgetting | `release`, `job` |
 //! | the journal, also on a full disk | `journal`, `journal_writer` |
 //! | retained output and its limit | `output`, `followers` |
+//! | standard input and terminal windows | `input` |
 //! | texts about tasks that could not start | `start_failure`, `note` |
 //! | the end of a service of no use | `idle_end` |
 
@@ -57,6 +58,7 @@ mod effect;
 mod ending;
 mod followers;
 mod idle_end;
+mod input;
 mod instance;
 mod job;
 pub mod journal;
@@ -183,6 +185,14 @@ impl Service {
                         self.reload_settings(request).map(|()| None)
                     }
                     topic::exec_method::OUTPUT => match self.follow(request) {
+                        Ok(()) => return,
+                        Err(error) => Err(error),
+                    },
+                    topic::exec_method::INPUT => match self.write_input(request) {
+                        Ok(()) => return,
+                        Err(error) => Err(error),
+                    },
+                    topic::exec_method::RESIZE => match self.resize(request) {
                         Ok(()) => return,
                         Err(error) => Err(error),
                     },

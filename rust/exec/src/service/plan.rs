@@ -102,7 +102,8 @@ impl Plan {
                 arguments: arguments.clone(),
                 environment,
                 directory: directory.clone(),
-                stdin: options.stdin(),
+                stdin: options.stdin(rank),
+                relay: options.relay(rank),
                 stdout,
                 stderr,
                 cpus: if is_bound {

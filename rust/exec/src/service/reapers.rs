@@ -32,6 +32,7 @@ impl Service {
         self.spawns.clear();
         self.forgotten.clear();
         self.forgetting.clear();
+        self.give_up_forwarded();
         self.effects
             .retain(|effect| !matches!(effect, Effect::Request(..)));
         self.own_end = OwnEnd::None;
@@ -42,6 +43,7 @@ impl Service {
     /// Handles the loss of the connection to the reaper.
     pub fn handle_reaper_loss(&mut self) {
         self.reaper = ReaperState::Disconnected;
+        self.give_up_forwarded();
     }
 
     /// Handles a message of the reaper.
@@ -70,6 +72,7 @@ impl Service {
                 };
             }
             ReaperMessage::Done { id, errno } => {
+                self.answer_forwarded(id, errno);
                 let jobs = self.forgetting.remove(&id).unwrap_or_default();
                 if errno == libc::EBUSY && !jobs.is_empty() {
                     // A process was found after the job had been reported empty. Its end is reported again.

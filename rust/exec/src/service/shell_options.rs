@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 
+use penstock_idset::IdSet;
 use penstock_jobspec::{Jobspec, duration};
 use rustix::process::Resource;
 use serde_json::Value;
 
 use super::note::Note;
-use crate::protocol::{Input, Limit};
+use crate::protocol::{Input, Limit, Relay, WindowSize};
 use crate::types::MAX_SIGNAL;
-
-/// Shell options that ask for what this service does not have yet.
-const UNSUPPORTED: [(&str, &str); 1] = [("pty", "a pseudo-terminal")];
 
 /// The resources of `rlimit`. `RLIMIT_LOCKS`, which marks jobs, is not one of them in Flux either.
 const RESOURCES: [(&str, u32); 16] = [
@@ -33,6 +31,12 @@ const RESOURCES: [(&str, u32); 16] = [
     ("rttime", Resource::Rttime as u32),
     ("sigpending", Resource::Sigpending as u32),
 ];
+
+/// The window of a terminal whose size is not given.
+const DEFAULT_WINDOW: WindowSize = WindowSize {
+    rows: 24,
+    columns: 80,
+};
 
 /// A signal to the tasks before the end of the allocation.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,12 +61,88 @@ impl Default for Warning {
 pub(super) struct ShellOptions {
     /// The soft limits of the tasks, by the resource's number; `u64::MAX` for no limit.
     soft_limits: BTreeMap<u32, u64>,
-    /// The file of standard input, relative to the working directory.
-    input_file: Option<CString>,
+    input: StandardInput,
+    labels: Labels,
+    /// The tasks that have a terminal, and the size of its window.
+    terminal: Option<(Ranks, WindowSize)>,
     pub(super) warning: Option<Warning>,
     /// The file mode creation mask, if the job has one of its own.
     pub(super) umask: Option<u32>,
     pub(super) is_pmix_requested: bool,
+}
+
+/// The standard input of a job.
+#[derive(Debug, Clone, Default, PartialEq)]
+enum StandardInput {
+    #[default]
+    Empty,
+    /// A file, relative to the working directory.
+    File(CString),
+    /// Written by requests, to these tasks.
+    Written(Ranks),
+}
+
+/// Tasks of a job.
+#[derive(Debug, Clone, PartialEq)]
+enum Ranks {
+    All,
+    Some(IdSet),
+}
+
+impl Ranks {
+    fn contains(&self, rank: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::Some(ranks) => ranks.contains(rank),
+        }
+    }
+
+    /// Reads `"all"`, an idset or a rank.
+    fn read(option: &str, value: &Value) -> Result<Self, Note> {
+        let ranks = match value {
+            Value::String(text) if text == "all" => return Ok(Self::All),
+            Value::String(text) => text.parse().ok(),
+            value => value
+                .as_u64()
+                .and_then(|rank| rank.to_string().parse().ok()),
+        };
+        ranks.map(Self::Some).ok_or_else(|| {
+            format!("shell option `{option}`: expected `all` or an idset, found `{value}`").into()
+        })
+    }
+}
+
+/// The streams whose lines get the rank of the task in front.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Labels {
+    stdout: bool,
+    stderr: bool,
+    is_line_buffered: bool,
+}
+
+impl Labels {
+    fn new(options: &Value) -> Self {
+        let member = |stream: &str, name: &str| options.get("output")?.get(stream)?.get(name);
+        let is_labelled = |stream| member(stream, "label").is_some_and(is_requested);
+        let buffer = member("stdout", "buffer").and_then(|buffer| buffer.get("type"));
+        Self {
+            stdout: is_labelled("stdout"),
+            stderr: is_labelled("stderr"),
+            is_line_buffered: buffer.and_then(Value::as_str) != Some("none"),
+        }
+    }
+
+    fn relay(self) -> Relay {
+        if self.stdout || self.stderr {
+            Relay::Labels {
+                stdout: self.stdout,
+                stderr: self.stderr,
+                is_line_buffered: self.is_line_buffered,
+            }
+        } else {
+            Relay::None
+        }
+    }
 }
 
 impl ShellOptions {
@@ -71,21 +151,33 @@ impl ShellOptions {
         let Some(options) = jobspec.attribute("system.shell.options") else {
             return Ok(Self::default());
         };
-        reject_unsupported(options)?;
         let requested = |name| options.get(name).filter(|value| is_requested(value));
         Ok(Self {
             soft_limits: requested("rlimit").map_or_else(|| Ok(BTreeMap::new()), soft_limits)?,
-            input_file: requested("input").map_or(Ok(None), input_file)?,
+            input: requested("input").map_or(Ok(StandardInput::Empty), standard_input)?,
+            labels: Labels::new(options),
+            terminal: requested("pty").map_or(Ok(None), terminal)?,
             warning: options.get("signal").map_or(Ok(None), warning)?,
             umask: options.get("umask").map_or(Ok(None), umask)?,
             is_pmix_requested: requested("pmix").is_some(),
         })
     }
 
-    /// The standard input of each task.
-    pub(super) fn stdin(&self) -> Input {
-        let file = self.input_file.clone();
-        file.map_or(Input::Null, Input::File)
+    /// The standard input of a task.
+    pub(super) fn stdin(&self, rank: u32) -> Input {
+        match &self.input {
+            StandardInput::File(file) => Input::File(file.clone()),
+            StandardInput::Written(ranks) if ranks.contains(rank) => Input::Pipe,
+            StandardInput::Empty | StandardInput::Written(_) => Input::Null,
+        }
+    }
+
+    /// The way of a task's output through the reaper.
+    pub(super) fn relay(&self, rank: u32) -> Relay {
+        match &self.terminal {
+            Some((ranks, size)) if ranks.contains(rank) => Relay::Terminal(*size),
+            _ => self.labels.relay(),
+        }
     }
 
     /// The resource limits of each task, below these hard limits; a resource without one has no hard limit.
@@ -102,24 +194,6 @@ impl ShellOptions {
         };
         self.soft_limits.iter().map(limit).collect()
     }
-}
-
-fn reject_unsupported(options: &Value) -> Result<(), Note> {
-    for (option, meaning) in UNSUPPORTED {
-        if options.get(option).is_some_and(is_requested) {
-            let text = format!("the execution service does not support {meaning} (`{option}`) yet");
-            return Err(text.into());
-        }
-    }
-    for stream in ["stdout", "stderr"] {
-        let output = options.get("output").and_then(|output| output.get(stream));
-        let label = output.and_then(|output| output.get("label"));
-        if label.is_some_and(is_requested) {
-            let text = "the execution service does not support labelled output (`label`) yet";
-            return Err(text.into());
-        }
-    }
-    Ok(())
 }
 
 fn is_requested(value: &Value) -> bool {
@@ -157,35 +231,60 @@ fn soft_limits(value: &Value) -> Result<BTreeMap<u32, u64>, Note> {
     limits.iter().map(limit).collect()
 }
 
-fn input_file(value: &Value) -> Result<Option<CString>, Note> {
+fn standard_input(value: &Value) -> Result<StandardInput, Note> {
     let members = value
         .as_object()
         .ok_or_else(|| format!("shell option `input`: expected an object, found `{value}`"))?;
     let mut requested = members.iter().filter(|(_, value)| is_requested(value));
     if let Some((name, _)) = requested.find(|(name, _)| name.as_str() != "stdin") {
         let shown = name.escape_debug();
-        let text = format!("the execution service does not support `input.{shown}` yet");
+        let text = format!("the execution service does not support `input.{shown}`");
         return Err(text.into());
     }
     let Some(stdin) = value.get("stdin").filter(|value| is_requested(value)) else {
-        return Ok(None);
+        return Ok(StandardInput::Empty);
     };
-    let is_plain = |(name, value): (&String, &Value)| {
-        matches!(name.as_str(), "type" | "path") || !is_requested(value)
-    };
-    let is_plain = stdin
-        .as_object()
-        .is_some_and(|stdin| stdin.iter().all(is_plain));
-    if !is_plain || stdin.get("type").and_then(Value::as_str) != Some("file") {
-        let text = "the execution service does not support standard input (`input`) yet, except from a file";
-        return Err(text.into());
+    let member = |name| stdin.get(name).filter(|value| is_requested(value));
+    match member("type").and_then(Value::as_str) {
+        Some("service") => Ok(StandardInput::Written(match member("ranks") {
+            None => Ranks::All,
+            Some(ranks) => Ranks::read("input.stdin.ranks", ranks)?,
+        })),
+        Some("file") if member("ranks").is_none() => {
+            let path = member("path").and_then(Value::as_str);
+            let path = path.filter(|path| !path.is_empty());
+            let path = path.ok_or("shell option `input.stdin.path`: expected a path")?;
+            CString::new(path)
+                .map(StandardInput::File)
+                .map_err(|_| "shell option `input.stdin.path`: zero byte".into())
+        }
+        Some("file") => Err("shell option `input.stdin.ranks`: expected type `service`".into()),
+        _ => Err("shell option `input.stdin.type`: expected `service` or `file`".into()),
     }
-    let path = stdin.get("path").and_then(Value::as_str);
-    let path = path.filter(|path| !path.is_empty());
-    let path = path.ok_or("shell option `input.stdin.path`: expected a path")?;
-    CString::new(path)
-        .map(Some)
-        .map_err(|_| "shell option `input.stdin.path`: zero byte".into())
+}
+
+/// The tasks with a terminal: all of them, the first one if it is interactive, or `ranks`.
+fn terminal(value: &Value) -> Result<Option<(Ranks, WindowSize)>, Note> {
+    let member = |name| value.get(name).filter(|value| is_requested(value));
+    let ranks = match member("ranks") {
+        Some(ranks) => Ranks::read("pty.ranks", ranks)?,
+        None if member("interactive").is_some() => Ranks::Some(IdSet::from_iter([0])),
+        None => Ranks::All,
+    };
+    let length = |name, default| match value.get(name) {
+        None => Ok(default),
+        Some(value) => {
+            let length = value.as_u64().and_then(|length| u16::try_from(length).ok());
+            length.ok_or_else(|| {
+                format!("shell option `pty.{name}`: expected 0 to 65535, found `{value}`")
+            })
+        }
+    };
+    let size = WindowSize {
+        rows: length("rows", DEFAULT_WINDOW.rows)?,
+        columns: length("columns", DEFAULT_WINDOW.columns)?,
+    };
+    Ok(Some((ranks, size)))
 }
 
 fn umask(value: &Value) -> Result<Option<u32>, Note> {

@@ -39,6 +39,8 @@ pub(super) fn setup_note(failure: SpawnFailure, plan: Option<&Plan>, job: &Job) 
     let write = |path: Option<&CString>| {
         let reason = if failure.errno == libc::ENXIO {
             "a FIFO without a reader"
+        } else if failure.errno == libc::EOPNOTSUPP {
+            "expected a regular file"
         } else {
             reason.as_str()
         };
@@ -53,7 +55,7 @@ pub(super) fn setup_note(failure: SpawnFailure, plan: Option<&Plan>, job: &Job) 
     };
     let stdin = |spec: &TaskSpec| match &spec.stdin {
         Input::File(path) => Some(path.clone()),
-        Input::Null => None,
+        Input::Null | Input::Pipe => None,
     };
     match failure.step {
         Step::Stdin => match spec.and_then(stdin) {

@@ -107,6 +107,8 @@ pub struct Service {
     pub(super) forgotten: Vec<JobId>,
     /// The jobs of outstanding forget requests.
     pub(super) forgetting: BTreeMap<u32, Vec<JobId>>,
+    /// The requests of clients, without their payloads, that the reaper carries out, by its request, with their jobs.
+    pub(super) forwarded: BTreeMap<u32, (Message, JobId)>,
     pub(super) messages: Vec<Message>,
     pub(super) effects: Vec<Effect>,
     pub(super) failure: Option<Failure>,
@@ -155,6 +157,7 @@ impl Service {
             spawns: Vec::new(),
             forgotten: Vec::new(),
             forgetting: BTreeMap::new(),
+            forwarded: BTreeMap::new(),
             messages: Vec::new(),
             effects: Vec::new(),
             failure: None,

@@ -104,8 +104,12 @@ fn a_task_that_cannot_be_set_up_fails_the_job() {
 fn what_is_not_supported_is_rejected() {
     let options = [
         (
-            json!({"pty": {"interactive": 1}}),
-            "does not support a pseudo-terminal (`pty`) yet",
+            json!({"pty": {"ranks": "some"}}),
+            "shell option `pty.ranks`: expected `all` or an idset, found `\"some\"`",
+        ),
+        (
+            json!({"pty": {"rows": 70000}}),
+            "shell option `pty.rows`: expected 0 to 65535, found `70000`",
         ),
         (
             json!({"rlimit": {"locks": 5}}),
@@ -121,11 +125,11 @@ fn what_is_not_supported_is_rejected() {
         ),
         (
             json!({"input": {"stdin": {"path": "x"}}}),
-            "does not support standard input (`input`) yet, except from a file",
+            "shell option `input.stdin.type`: expected `service` or `file`",
         ),
         (
             json!({"input": {"stdin": {"type": "file", "path": "x", "ranks": "0"}}}),
-            "does not support standard input (`input`) yet, except from a file",
+            "shell option `input.stdin.ranks`: expected type `service`",
         ),
         (
             json!({"input": {"stdin": {"type": "file", "path": 5}}}),
@@ -133,7 +137,7 @@ fn what_is_not_supported_is_rejected() {
         ),
         (
             json!({"input": {"stdout": {"type": "file"}}}),
-            "does not support `input.stdout` yet",
+            "does not support `input.stdout`",
         ),
         (
             json!({"umask": 22}),
@@ -158,10 +162,6 @@ fn what_is_not_supported_is_rejected() {
         (
             json!({"input": true}),
             "shell option `input`: expected an object, found `true`",
-        ),
-        (
-            json!({"output": {"stdout": {"label": true}}}),
-            "does not support labelled output (`label`) yet",
         ),
         (
             json!({"output": {"stdout": {"path": "{{x}}"}}}),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use penstock_exec::protocol::{Event, Group, Input, Message, Output, Request, TaskSpec};
+use penstock_exec::protocol::{Event, Group, Input, Message, Output, Relay, Request, TaskSpec};
 use penstock_exec::{
     CgroupLimits, Client, JobId, ProcessId, Rank, SpawnFailure, TaskEnd, TaskId, WaitStatus,
 };
@@ -280,6 +280,7 @@ pub fn spec(id: TaskId, arguments: &[&str]) -> TaskSpec {
         stdin: Input::Null,
         stdout: Output::Null,
         stderr: Output::Null,
+        relay: Relay::None,
         cpus: Vec::new(),
         limits: Vec::new(),
         cgroup_limits: CgroupLimits::default(),

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use penstock_exec::log::{LogContents, Record};
-use penstock_exec::protocol::TaskSpec;
+use penstock_exec::protocol::{TaskSpec, WindowSize};
 use penstock_exec::{
-    CgroupId, CgroupLimits, Exit, Identity, Kernel, Pid, ProcessId, ProcessInfo, Rank,
+    CgroupId, CgroupLimits, Exit, Identity, JobId, Kernel, Pid, ProcessId, ProcessInfo, Rank,
     SpawnFailure, Step, TaskId, Usage, WaitStatus,
 };
 
@@ -65,6 +65,20 @@ pub struct VirtualKernel {
     pub ignores_sigterm: BTreeSet<Pid>,
     /// How often children were listed.
     pub lists: usize,
+    /// Standard input: of each task what it got, and how much room there is.
+    pub inputs: BTreeMap<TaskId, VirtualInput>,
+    /// The last size of a window.
+    pub window: Option<WindowSize>,
+}
+
+/// A pipe or terminal.
+#[derive(Debug, Default)]
+pub struct VirtualInput {
+    pub got: Vec<u8>,
+    pub room: usize,
+    /// Whether the task has closed its end.
+    pub is_broken: bool,
+    pub is_ended: bool,
 }
 
 impl VirtualKernel {
@@ -277,6 +291,32 @@ impl Kernel for VirtualKernel {
             self.watched.insert(process.pid);
         }
         is_same
+    }
+
+    fn write_input(&mut self, task: TaskId, bytes: &[u8]) -> io::Result<usize> {
+        let input = self.inputs.entry(task).or_default();
+        if input.is_broken {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let length = bytes.len().min(input.room);
+        if length == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        input.room -= length;
+        input.got.extend_from_slice(&bytes[..length]);
+        Ok(length)
+    }
+
+    fn end_input(&mut self, task: TaskId) {
+        self.inputs.entry(task).or_default().is_ended = true;
+    }
+
+    fn resize(&mut self, _task: TaskId, size: WindowSize) {
+        self.window = Some(size);
+    }
+
+    fn close_streams(&mut self, job: JobId) {
+        self.inputs.retain(|task, _| task.job != job);
     }
 
     fn now_ns(&self) -> u64 {

@@ -1,0 +1,385 @@
+"""`penstock attach`: show a job's output, write to its tasks and signal them, as `run` does."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import select
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack, contextmanager, suppress
+from errno import EAGAIN, EHOSTUNREACH, ENOSYS
+from typing import TYPE_CHECKING, Any
+
+from penstock._core import fluid_f58, topic
+from penstock.cli import terminal
+from penstock.cli.rows import exit_code, job_id, reason
+from penstock.cli.text import safe
+from penstock.client import Client
+from penstock.errors import Error, RpcError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from penstock.clock import Clock
+    from penstock.rows import JobRow
+
+SUMMARY = """Show the output of a job, from its beginning to its end, and exit as `penstock run`.
+
+Standard input goes to the tasks, if the job was submitted by `penstock run`. SIGTERM, SIGHUP,
+SIGALRM, SIGUSR1 and SIGUSR2 are forwarded to the tasks. In a terminal, Ctrl-C twice within 2
+seconds cancels the job, and Ctrl-C Ctrl-Z detaches: the job continues. If the job has a terminal
+(`run --pty`), keys go to its program, and Ctrl-\\ detaches."""
+
+# Attempts to read the output of a job whose execution service has ended.
+MAX_ATTEMPTS, RETRY_PAUSE_S = 50, 0.1
+INTERRUPT_S = 2.0
+READ_BYTES = 64 * 1024
+DETACH_KEY = b"\x1c"
+FORWARDED = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGALRM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+RUNNING, INACTIVE = 16, 64
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    parser.add_argument(
+        "--read-only", action="store_true", help="do not read standard input, forward no signal"
+    )
+    parser.add_argument("-u", "--unbuffered", action="store_true", help="show output at once")
+    parser.add_argument("id", type=job_id, metavar="ID")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    with Client() as client:
+        document = json.loads(client.lookup(args.id, "jobspec")["jobspec"])
+        options = document["attributes"]["system"].get("shell", {}).get("options", {})
+        attachment = Attachment(client, "attach", args.clock, unbuffered=args.unbuffered)
+        attachment.begin([args.id])
+        if args.read_only:
+            return attachment.follow()
+        has_terminal = bool(options.get("pty"))
+        stdin = options.get("input", {}).get("stdin", {})
+        attachment.reads_input = has_terminal or stdin.get("type") == "service"
+        attachment.has_terminal = has_terminal
+        with attachment.handling_signals():
+            return attachment.run()
+
+
+class _DetachedError(Exception):
+    """The user has left the jobs alone."""
+
+
+class Attachment:
+    """Jobs that are shown, and that get the input and the signals of this process.
+
+    Args:
+        client: of the instance.
+        verb: the command, for messages.
+        clock: the time.
+        unbuffered: show output with the least delay.
+    """
+
+    def __init__(self, client: Client, verb: str, clock: Clock, *, unbuffered: bool) -> None:
+        self._client = client
+        self._verb = verb
+        self._clock = clock
+        self._ids: list[int] = []
+        self._unbuffered = unbuffered
+        # Bytes that were written, by job and stream.
+        self._written: Counter[tuple[int, str]] = Counter()
+        self._interrupted_at = -INTERRUPT_S
+        self._is_cancelled = False
+        # A signal that came before there were jobs.
+        self._early: int | None = None
+        self._is_detached = False
+        self.reads_input = False
+        self.has_terminal = False
+        self.cancels_at_once = False
+
+    def begin(self, ids: list[int]) -> None:
+        """Takes the jobs, which get a signal that has come before."""
+        self._ids = ids
+        if self._early is not None:
+            self._handle(self._early, None)
+
+    def run(self) -> int:
+        """Shows the output while input is passed on; returns the exit code."""
+        try:
+            with ExitStack() as stack:
+                if self.has_terminal and terminal.is_terminal():
+                    self._unbuffered = True
+                    stack.enter_context(terminal.raw_mode())
+                if self.reads_input and terminal.has_input():
+                    stack.enter_context(self._passing_input_on())
+                rows = self._show()
+        except _DetachedError:
+            names = " ".join(fluid_f58(job) for job in self._ids)
+            self._say(f"detached: `penstock attach {names}` shows the rest")
+            return 0
+        return self._code(rows)
+
+    def follow(self) -> int:
+        """Shows the output; returns the exit code."""
+        return self._code(self._show())
+
+    def _code(self, rows: list[JobRow]) -> int:
+        for row in rows:
+            text = reason(row)
+            if row.get("exception_occurred") and text:
+                self._say(f"{fluid_f58(row['id'])}: {safe(text)}")
+        return max(map(exit_code, rows), default=0)
+
+    def _say(self, text: str) -> None:
+        # Not by print: a signal may have come in the middle of one.
+        with suppress(OSError):
+            os.write(2, f"penstock {self._verb}: {text}\n".encode())
+
+    # --- output
+
+    def _show(self) -> list[JobRow]:
+        """Shows the jobs' output until they have ended; returns their rows."""
+        following = set(self._ids)
+        rows: dict[int, JobRow] = {}
+        # The errors of streams that have lost the execution service, by job.
+        lost: dict[int, int] = {}
+        while True:
+            requests: dict[int | None, tuple[str, dict[str, Any]]] = {
+                job: (topic.job_exec.OUTPUT, self._request(job)) for job in following
+            }
+            requests[None] = (topic.job_list.WAIT, {"ids": self._ids})
+            read: Counter[tuple[int, str]] = Counter()
+            with self._client.merge(requests) as parts:
+                for job, part in parts:
+                    if job is None:
+                        if isinstance(part, RpcError):
+                            raise part
+                        rows |= {row["id"]: row for row in part["jobs"]}
+                    elif not isinstance(part, RpcError):
+                        self._write(job, part, read)
+                    elif part.errno == EHOSTUNREACH or (part.errno == ENOSYS and job in lost):
+                        lost[job] = EHOSTUNREACH
+                        break
+                    elif part.errno == ENOSYS:
+                        # Simulated execution, or the service is being started.
+                        lost[job] = ENOSYS
+                        following.discard(job)
+                    # Another error: nothing is retained, because the output went to a file.
+                else:
+                    lost = {job: errnum for job, errnum in lost.items() if job not in following}
+                    break
+            time.sleep(RETRY_PAUSE_S)
+            if all(row["state"] == INACTIVE for row in self._client.jobs(ids=self._ids)):
+                following.clear()
+        for job, errnum in lost.items():
+            self._show_rest(job, MAX_ATTEMPTS if errnum == EHOSTUNREACH else 1)
+        return list(rows.values())
+
+    def _request(self, job: int, *, follow: bool = True) -> dict[str, Any]:
+        streams = ["stdout", "stderr"]
+        return {"id": job, "follow": follow, "streams": streams, "unbuffered": self._unbuffered}
+
+    def _show_rest(self, job: int, attempts: int) -> None:
+        """Shows the output of an ended job whose execution service was lost."""
+        for attempt in range(attempts):
+            time.sleep(RETRY_PAUSE_S if attempt else 0.0)
+            read: Counter[tuple[int, str]] = Counter()
+            call = (topic.job_exec.OUTPUT, self._request(job, follow=False))
+            errnum = 0
+            for _, part in self._client.merge({job: call}):
+                if isinstance(part, RpcError):
+                    errnum = part.errno or 0
+                else:
+                    self._write(job, part, read)
+            if errnum not in (EHOSTUNREACH, ENOSYS):
+                return
+
+    def _write(self, job: int, part: dict[str, Any], read: Counter[tuple[int, str]]) -> None:
+        """Writes what is new of a part of the output, after `read` bytes."""
+        key = (job, part["stream"])
+        data = base64.b64decode(part["data"])
+        new = data[max(self._written[key] - read[key], 0) :]
+        read[key] += len(data)
+        self._written[key] += len(new)
+        file = (sys.stdout if part["stream"] == "stdout" else sys.stderr).buffer
+        try:
+            file.write(new)
+            file.flush()
+        except BrokenPipeError:
+            if self._verb == "run":
+                # The reader of the output has closed it: the jobs end as a pipeline would.
+                self._cancel("the reader of the output has gone")
+            raise
+
+    # --- signals
+
+    @contextmanager
+    def handling_signals(self) -> Iterator[None]:
+        """Has signals cancel the jobs, or passes them on, instead of ending this process."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        # Ignored ones stay so, as under nohup.
+        numbers = [number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
+        numbers.append(signal.SIGINT)
+        if terminal.is_terminal():
+            numbers.append(signal.SIGTSTP)
+        if self.has_terminal:
+            numbers.append(signal.SIGWINCH)
+        before = {number: signal.signal(number, self._handle) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: object) -> None:
+        if not self._ids and number != signal.SIGWINCH:
+            if self._early is not None:
+                raise SystemExit(128 + number)
+            self._early = number
+        elif number == signal.SIGINT:
+            self._interrupt(number)
+        elif number == signal.SIGTSTP:
+            self._stop()
+        elif number == signal.SIGWINCH:
+            self._resize()
+        else:
+            self._forward(number)
+
+    def _interrupt(self, number: int) -> None:
+        if self._is_detached:
+            raise _DetachedError
+        if not terminal.is_terminal() and not self.cancels_at_once:
+            self._forward(number)
+            return
+        now = self._clock.monotonic()
+        is_second = now - self._interrupted_at <= INTERRUPT_S
+        self._interrupted_at = now
+        if self._is_cancelled:
+            raise KeyboardInterrupt
+        if not is_second and not self.cancels_at_once:
+            self._say("Ctrl-C again within 2 seconds to cancel, Ctrl-Z to detach")
+            return
+        self._is_cancelled = True
+        self._say("interrupted: cancelling (again to give up)")
+        self._cancel("interrupted")
+
+    def _stop(self) -> None:
+        if self._clock.monotonic() - self._interrupted_at <= INTERRUPT_S:
+            raise _DetachedError
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _forward(self, number: int) -> None:
+        with suppress(Error, OSError), Client(self._client.uri) as client:
+            errors = client.kill(self._ids, number).errors
+            pending = [row["id"] for row in client.jobs(ids=list(errors)) if row["state"] < RUNNING]
+            # A job without tasks ends as its tasks would.
+            if pending and number in (signal.SIGTERM, signal.SIGHUP):
+                client.cancel(pending, note=f"signal {number}")
+
+    def _resize(self) -> None:
+        with suppress(Error, OSError), Client(self._client.uri) as client:
+            self._send_window(client)
+
+    def _send_window(self, client: Client) -> None:
+        if self.has_terminal and (size := terminal.window()):
+            for job in self._ids:
+                client.rpc(topic.job_exec.RESIZE, {"id": job, **size._asdict()})
+
+    def _cancel(self, note: str) -> None:
+        """Cancels the jobs over a connection of its own: the other one is in use."""
+        with Client(self._client.uri) as client:
+            client.cancel(self._ids, note=note)
+
+    # --- input
+
+    @contextmanager
+    def _passing_input_on(self) -> Iterator[None]:
+        (job,) = self._ids
+        ended = threading.Event()
+        reader, writer = os.pipe()
+        thread = threading.Thread(target=self._pass_input_on, args=[job, ended, reader])
+        thread.daemon = True
+        # Signals are handled by the main thread, which must be the one that they interrupt.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        thread.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        try:
+            yield
+        finally:
+            ended.set()
+            os.close(writer)
+
+    def _pass_input_on(self, job: int, ended: threading.Event, wake: int) -> None:
+        with suppress(Error, OSError), Client(self._client.uri) as client:
+            if not _wait_for_start(client, job):
+                return
+            with suppress(RpcError):
+                self._send_window(client)
+            number, offset = secrets.randbits(48), 0
+            while True:
+                data = _read(ended, wake)
+                if data is None:
+                    return
+                if self.has_terminal and terminal.is_terminal() and DETACH_KEY in data:
+                    self._is_detached = True
+                    os.kill(os.getpid(), signal.SIGINT)
+                    return
+                request = {
+                    "id": job,
+                    "writer": number,
+                    "offset": offset,
+                    "data": base64.b64encode(data).decode(),
+                    "end": not data,
+                }
+                if not _send(client, request, ended) or not data:
+                    return
+                offset += len(data)
+
+
+def _wait_for_start(client: Client, job: int) -> bool:
+    """Waits for the start of a job; returns whether it has started."""
+    with client.eventlog(job, follow=True) as events:
+        return any(event["name"] in ("start", "reattached") for event in events)
+
+
+def _read(ended: threading.Event, wake: int) -> bytes | None:
+    """The next bytes of standard input, none at its end; None when the jobs have ended."""
+    while not ended.is_set():
+        if terminal.is_terminal() and not terminal.is_in_foreground():
+            # A read would stop this process.
+            ended.wait(INTERRUPT_S)
+            continue
+        readable, _, _ = select.select([terminal.STDIN, wake], [], [])
+        if wake in readable:
+            break
+        return os.read(terminal.STDIN, READ_BYTES)
+    return None
+
+
+def _send(client: Client, request: dict[str, Any], ended: threading.Event) -> bool:
+    """Sends input until the tasks have it; returns whether they can get more."""
+    while not ended.is_set():
+        try:
+            client.rpc(topic.job_exec.INPUT, request)
+        except RpcError as error:
+            # The request can be repeated when the execution service is back.
+            if error.errno not in (EAGAIN, EHOSTUNREACH, ENOSYS):
+                return False
+            ended.wait(RETRY_PAUSE_S)
+        else:
+            return True
+    return False

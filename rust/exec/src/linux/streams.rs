@@ -1,0 +1,446 @@
+//! Pipes and pseudo-terminals between the reaper and tasks: input that is written to them, output that is copied to files.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use rustix::event::epoll;
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::umask;
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{SpecialCodeIndex, Winsize, tcgetattr, tcsetwinsize};
+
+use crate::protocol::{Input, Output, Relay, TaskSpec, WindowSize};
+use crate::types::{JobId, Rank, SpawnFailure, Step, TaskId};
+
+/// The bit that tells the events of streams from others.
+pub(super) const STREAM_BIT: u64 = 1 << 61;
+
+const READ_BUFFER_BYTES: usize = 64 << 10;
+/// Reads of one stream for one event: others are to have their turn.
+const MAX_READS: usize = 16;
+/// Bytes at which a line is written although its end has not come.
+const MAX_LINE_BYTES: usize = 64 << 10;
+/// The character for the end of a file on a terminal that has none.
+const DEFAULT_END_OF_FILE: u8 = 4;
+
+/// The task's ends of its pipes and terminal.
+#[derive(Debug, Default)]
+pub(super) struct TaskEnds {
+    pub(super) stdin: Option<OwnedFd>,
+    pub(super) stdout: Option<OwnedFd>,
+    pub(super) stderr: Option<OwnedFd>,
+    /// Its controlling terminal: its three standard streams.
+    pub(super) terminal: Option<OwnedFd>,
+}
+
+/// The reaper's ends of a task's pipes and terminal.
+#[derive(Debug, Default)]
+pub(super) struct TaskStreams {
+    input: Option<InputEnd>,
+    /// The other end of the terminal. As long as it is open, the terminal can be opened again.
+    terminal: Option<OwnedFd>,
+    copies: Vec<(u64, OutputCopy)>,
+}
+
+#[derive(Debug)]
+struct InputEnd {
+    fd: OwnedFd,
+    /// The token of the event that there is room, while that is awaited.
+    token: Option<u64>,
+    /// Whether the last byte that was written ended a line.
+    is_at_line_start: bool,
+}
+
+/// Output on its way to a file.
+#[derive(Debug)]
+struct OutputCopy {
+    source: OwnedFd,
+    target: Rc<OwnedFd>,
+    label: Option<Label>,
+}
+
+#[derive(Debug)]
+struct Label {
+    prefix: Vec<u8>,
+    is_line_buffered: bool,
+    /// The begin of a line that has not ended.
+    line: Vec<u8>,
+    /// Whether the next byte begins a line of the file.
+    is_at_line_start: bool,
+}
+
+/// The streams of all tasks that have some.
+#[derive(Debug)]
+pub(super) struct Streams {
+    epoll: Rc<OwnedFd>,
+    tasks: BTreeMap<TaskId, TaskStreams>,
+    tokens: BTreeMap<u64, TaskId>,
+    last_token: u64,
+    buffer: Vec<u8>,
+}
+
+impl Streams {
+    pub(super) fn new(epoll: Rc<OwnedFd>) -> Self {
+        Self {
+            epoll,
+            tasks: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            last_token: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Keeps the streams of a task that has started.
+    pub(super) fn insert(&mut self, task: TaskId, mut streams: TaskStreams) {
+        streams.copies.retain_mut(|(token, copy)| {
+            self.last_token += 1;
+            *token = STREAM_BIT | self.last_token;
+            let data = epoll::EventData::new_u64(*token);
+            self.tokens.insert(*token, task);
+            // Out of memory: the task finds its output closed.
+            epoll::add(&*self.epoll, &copy.source, data, epoll::EventFlags::IN).is_ok()
+        });
+        self.tasks.insert(task, streams);
+    }
+
+    /// Handles an event. Returns the task whose input has room.
+    pub(super) fn handle(&mut self, token: u64) -> Option<TaskId> {
+        let task = *self.tokens.get(&token)?;
+        let streams = self.tasks.get_mut(&task)?;
+        let input = streams.input.as_mut();
+        if let Some(input) = input.filter(|input| input.token == Some(token)) {
+            input.token = None;
+            self.tokens.remove(&token);
+            let _ = epoll::delete(&*self.epoll, &input.fd);
+            return Some(task);
+        }
+        let copies = &mut streams.copies;
+        let position = copies.iter().position(|(other, _)| *other == token)?;
+        let (_, copy) = copies.get_mut(position)?;
+        self.buffer.resize(READ_BUFFER_BYTES, 0);
+        if copy.run(&mut self.buffer, MAX_READS) == Progress::Ended {
+            copies.remove(position);
+            self.tokens.remove(&token);
+        }
+        None
+    }
+
+    pub(super) fn write_input(&mut self, task: TaskId, bytes: &[u8]) -> io::Result<usize> {
+        let input = self.tasks.get_mut(&task);
+        let input = input.and_then(|streams| streams.input.as_mut());
+        let input = input.ok_or(ErrorKind::BrokenPipe)?;
+        loop {
+            match rustix::io::write(&input.fd, bytes) {
+                Ok(length) => {
+                    let last = length.checked_sub(1).and_then(|last| bytes.get(last));
+                    input.is_at_line_start = last == Some(&b'\n');
+                    return Ok(length);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        if input.token.is_none() {
+            self.last_token += 1;
+            let token = STREAM_BIT | self.last_token;
+            let data = epoll::EventData::new_u64(token);
+            epoll::add(&*self.epoll, &input.fd, data, epoll::EventFlags::OUT)?;
+            input.token = Some(token);
+            self.tokens.insert(token, task);
+        }
+        Err(ErrorKind::WouldBlock.into())
+    }
+
+    pub(super) fn end_input(&mut self, task: TaskId) {
+        let Some(streams) = self.tasks.get_mut(&task) else {
+            return;
+        };
+        let Some(input) = &streams.input else {
+            return;
+        };
+        if streams.terminal.is_some() {
+            let end = end_of_file(&input.fd);
+            // The first one ends a line that has begun.
+            let count = if input.is_at_line_start { 1 } else { 2 };
+            let _ = rustix::io::write(&input.fd, &[end; 2][..count]);
+            return;
+        }
+        if let Some(token) = input.token {
+            self.tokens.remove(&token);
+        }
+        streams.input = None;
+    }
+
+    pub(super) fn resize(&mut self, task: TaskId, size: WindowSize) {
+        let streams = self.tasks.get(&task);
+        if let Some(terminal) = streams.and_then(|streams| streams.terminal.as_ref()) {
+            let _ = tcsetwinsize(terminal, window(size));
+        }
+    }
+
+    /// Reads the rest of the output of a job's tasks, of which no process is left, and closes their streams.
+    pub(super) fn close(&mut self, job: JobId) {
+        if self.tasks.is_empty() {
+            return;
+        }
+        let task = |rank| TaskId { job, rank };
+        let tasks = self.tasks.range(task(Rank(0))..=task(Rank(u32::MAX)));
+        let tasks: Vec<_> = tasks.map(|(task, _)| *task).collect();
+        for task in tasks {
+            let Some(mut streams) = self.tasks.remove(&task) else {
+                continue;
+            };
+            streams.terminal = None;
+            self.buffer.resize(READ_BUFFER_BYTES, 0);
+            for (token, mut copy) in streams.copies {
+                self.tokens.remove(&token);
+                if copy.run(&mut self.buffer, usize::MAX) == Progress::Open {
+                    copy.finish();
+                }
+            }
+            if let Some(token) = streams.input.and_then(|input| input.token) {
+                self.tokens.remove(&token);
+            }
+        }
+    }
+}
+
+/// Opens the streams of a task that pass through the reaper; `None` if there are none.
+pub(super) fn open(spec: &TaskSpec) -> Result<Option<(TaskEnds, TaskStreams)>, SpawnFailure> {
+    let mut ends = TaskEnds::default();
+    let mut streams = TaskStreams::default();
+    match spec.relay {
+        Relay::None if spec.stdin != Input::Pipe => return Ok(None),
+        Relay::None => {}
+        Relay::Terminal(size) => {
+            let target = Rc::new(open_output(spec, &spec.stdout, Step::Stdout)?);
+            let (master, slave) = open_terminal(size).map_err(at(Step::Stdin))?;
+            let source = master.try_clone().map_err(|_| failed(Step::Stdin))?;
+            ends.terminal = Some(slave.try_clone().map_err(|_| failed(Step::Stdin))?);
+            streams.terminal = Some(slave);
+            streams.input = Some(InputEnd::new(master));
+            streams
+                .copies
+                .push((0, OutputCopy::new(source, target, None)));
+            return Ok(Some((ends, streams)));
+        }
+        Relay::Labels {
+            stdout,
+            stderr,
+            is_line_buffered,
+        } => {
+            let label = || Label {
+                prefix: format!("{}: ", spec.task.rank.0).into_bytes(),
+                is_line_buffered,
+                line: Vec::new(),
+                is_at_line_start: true,
+            };
+            let mut relay = |output: &Output, step| {
+                let target = Rc::new(open_output(spec, output, step)?);
+                let (source, end) = open_pipe(OFlags::empty()).map_err(at(step))?;
+                streams
+                    .copies
+                    .push((0, OutputCopy::new(source, target, Some(label()))));
+                Ok(Some(end))
+            };
+            if stdout {
+                ends.stdout = relay(&spec.stdout, Step::Stdout)?;
+            }
+            if stderr && spec.stderr != Output::SameAsStdout {
+                ends.stderr = relay(&spec.stderr, Step::Stderr)?;
+            }
+        }
+    }
+    if spec.stdin == Input::Pipe {
+        let (end, input) = open_pipe(OFlags::NONBLOCK).map_err(at(Step::Stdin))?;
+        ends.stdin = Some(end);
+        streams.input = Some(InputEnd::new(input));
+    }
+    Ok(Some((ends, streams)))
+}
+
+/// A pipe: its reading and its writing end, of which the reaper's does not block.
+fn open_pipe(writer: OFlags) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (source, target) = pipe_with(PipeFlags::CLOEXEC)?;
+    let own = if writer.contains(OFlags::NONBLOCK) {
+        &target
+    } else {
+        &source
+    };
+    rustix::fs::fcntl_setfl(own, OFlags::NONBLOCK)?;
+    Ok((source, target))
+}
+
+/// A pseudo-terminal: the reaper's end and the task's.
+fn open_terminal(size: WindowSize) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = openpt(flags)?;
+    unlockpt(&master)?;
+    let slave = ioctl_tiocgptpeer(&master, flags)?;
+    tcsetwinsize(&slave, window(size))?;
+    rustix::fs::fcntl_setfl(&master, OFlags::NONBLOCK)?;
+    Ok((master, slave))
+}
+
+fn window(size: WindowSize) -> Winsize {
+    Winsize {
+        ws_row: size.rows,
+        ws_col: size.columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    }
+}
+
+fn end_of_file(terminal: impl AsFd) -> u8 {
+    let character = tcgetattr(terminal).map(|modes| modes.special_codes[SpecialCodeIndex::VEOF]);
+    character.unwrap_or(DEFAULT_END_OF_FILE)
+}
+
+/// Opens a file of output as the task would.
+fn open_output(spec: &TaskSpec, output: &Output, step: Step) -> Result<OwnedFd, SpawnFailure> {
+    let (path, truncate) = match output {
+        Output::Null | Output::SameAsStdout => (c"/dev/null", OFlags::empty()),
+        Output::Append(path) => (path.as_c_str(), OFlags::empty()),
+        Output::Truncate(path) => (path.as_c_str(), OFlags::TRUNC),
+    };
+    let directory = if path.to_bytes().starts_with(b"/") {
+        None
+    } else {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, spec.directory.as_c_str(), flags, Mode::empty());
+        Some(directory.map_err(at(Step::Chdir))?)
+    };
+    let directory = directory.as_ref().map_or(CWD, AsFd::as_fd);
+    open_file(directory, path, truncate, spec.umask).map_err(at(step))
+}
+
+fn open_file(
+    directory: BorrowedFd<'_>,
+    path: &std::ffi::CStr,
+    truncate: OFlags,
+    mask: u32,
+) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC;
+    let flags = flags | truncate | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let before = umask(Mode::from_raw_mode(mask & 0o777));
+    let file = openat(directory, path, flags, Mode::from_raw_mode(0o666));
+    umask(before);
+    let file = file?;
+    // A write to other kinds of files can block.
+    let stat = fstat(&file)?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if kind == FileType::RegularFile || path == c"/dev/null" {
+        Ok(file)
+    } else {
+        Err(Errno::OPNOTSUPP)
+    }
+}
+
+fn at(step: Step) -> impl Fn(Errno) -> SpawnFailure {
+    move |errno| SpawnFailure {
+        step,
+        errno: errno.raw_os_error(),
+    }
+}
+
+fn failed(step: Step) -> SpawnFailure {
+    at(step)(Errno::MFILE)
+}
+
+impl InputEnd {
+    fn new(fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            token: None,
+            is_at_line_start: true,
+        }
+    }
+}
+
+impl Label {
+    /// Adds labels to output, and returns what is to be written of it.
+    fn add_to(&mut self, bytes: &[u8]) -> Vec<u8> {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.is_at_line_start {
+                self.line.extend_from_slice(&self.prefix);
+            }
+            self.line.extend_from_slice(piece);
+            self.is_at_line_start = piece.ends_with(b"\n");
+        }
+        let complete = self.line.iter().rposition(|byte| *byte == b'\n');
+        let length = if self.is_line_buffered && self.line.len() <= MAX_LINE_BYTES {
+            complete.map_or(0, |end| end + 1)
+        } else {
+            self.line.len()
+        };
+        self.line.drain(..length).collect()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Open,
+    Ended,
+}
+
+impl OutputCopy {
+    fn new(source: OwnedFd, target: Rc<OwnedFd>, label: Option<Label>) -> Self {
+        Self {
+            source,
+            target,
+            label,
+        }
+    }
+
+    /// Copies the available output. If it cannot be written, the task finds its output closed.
+    fn run(&mut self, buffer: &mut [u8], max_reads: usize) -> Progress {
+        for _ in 0..max_reads {
+            match rustix::io::read(&self.source, &mut *buffer) {
+                // EIO: no process has the terminal open.
+                Ok(0) | Err(Errno::IO) => {
+                    self.finish();
+                    return Progress::Ended;
+                }
+                Ok(length) => {
+                    let bytes = buffer.get(..length).unwrap_or_default();
+                    let is_written = match &mut self.label {
+                        None => write_all(&self.target, bytes),
+                        Some(label) => write_all(&self.target, &label.add_to(bytes)),
+                    };
+                    if is_written.is_err() {
+                        return Progress::Ended;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => return Progress::Open,
+            }
+        }
+        Progress::Open
+    }
+
+    /// Writes a line that has not ended.
+    fn finish(&mut self) {
+        if let Some(label) = &mut self.label
+            && !label.line.is_empty()
+        {
+            label.line.push(b'\n');
+            let _ = write_all(&self.target, &label.line);
+        }
+    }
+}
+
+fn write_all(target: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::write(target, bytes) {
+            Ok(length) => bytes = bytes.get(length..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}

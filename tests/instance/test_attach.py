@@ -1,0 +1,307 @@
+"""Standard input, terminals and signals of jobs: `run`, `attach` and the execution service."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.instance.conftest import PENSTOCK
+
+# After this long without an expected text a test fails instead of hanging, in seconds.
+HANG_S = 120
+
+
+@pytest.fixture
+def local(start):
+    with start("--nodes=1", "--cores=4", "--exec=local", "--oversubscribe") as instance:
+        yield instance
+
+
+class Screen:
+    """A terminal with a command of `penstock` in it, at the user's end."""
+
+    def __init__(self, master: int, slave: int, process: subprocess.Popen) -> None:
+        self.master, self.slave, self.process = master, slave, process
+        self.text = ""
+
+    def wait_for(self, text: str) -> None:
+        """Reads until the text has come, after what was awaited before."""
+        while text not in self.text:
+            readable, _, _ = select.select([self.master], [], [], HANG_S)
+            assert readable, f"no `{text}` in {self.text!r}"
+            self.text += os.read(self.master, 65536).decode()
+        self.text = self.text.partition(text)[2]
+
+    def press(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def is_raw(self) -> bool:
+        return not termios.tcgetattr(self.slave)[3] & termios.ICANON
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+
+
+@contextmanager
+def screen(instance, *args: str):
+    """Runs a command in a terminal of 30 rows and 100 columns."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 30, 100, 0, 0))
+    process = subprocess.Popen(
+        [*PENSTOCK, *args],
+        env={**os.environ, "PENSTOCK_URI": instance.uri},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    try:
+        yield Screen(master, slave, process)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+        os.close(slave)
+
+
+@contextmanager
+def piped(instance, *args: str):
+    """Runs a command whose standard streams are pipes."""
+    env = {**os.environ, "PENSTOCK_URI": instance.uri}
+    pipe = subprocess.PIPE
+    command = [*PENSTOCK, *args]
+    with subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def write(process: subprocess.Popen, data: bytes) -> None:
+    process.stdin.write(data)
+    process.stdin.flush()
+
+
+def active(instance) -> list[str]:
+    return instance.lines("jobs", "-n", "-o", "{id}")
+
+
+# --- input
+
+
+def test_tasks_read_what_is_piped_into_run(local):
+    text = "".join(f"{number}\n" for number in range(100_000))
+    done = local.penstock("run", "sh", "-c", "cat; echo end", stdin=text)
+    assert (done.returncode, done.stdout) == (0, f"{text}end\n")
+    done = local.penstock("run", "-n3", "-l", "sh", "-c", "wc -c", stdin=text)
+    assert sorted(done.stdout.splitlines()) == [f"{rank}: {len(text)}" for rank in range(3)]
+    done = local.penstock("run", "-n3", "-l", "--input=0,2", "wc", "-c", stdin="abc")
+    assert sorted(done.stdout.splitlines()) == ["0: 3", "1: 0", "2: 3"]
+
+
+def test_a_task_that_does_not_read_does_not_keep_run(local):
+    done = local.penstock("run", "sh", "-c", "exec 0<&-; echo closed", stdin="x" * 1_000_000)
+    assert (done.returncode, done.stdout) == (0, "closed\n")
+
+
+def test_attach_writes_to_a_job_whose_run_was_killed(local):
+    with piped(local, "run", "sh", "-c", "read a; echo $a; read b; echo $b") as run:
+        write(run, b"one\n")
+        assert run.stdout.readline() == b"one\n"
+        (job,) = active(local)
+        run.kill()
+    done = local.penstock("attach", job, stdin="two\n")
+    assert (done.returncode, done.stdout) == (0, "one\ntwo\n")
+
+
+# --- labels
+
+
+def test_lines_have_the_rank_in_front(local, tmp_path):
+    script = "echo out; printf 'no end' >&2"
+    done = local.penstock("run", "-n2", "--label-io", "sh", "-c", script)
+    assert sorted(done.stdout.splitlines()) == ["0: out", "1: out"]
+    assert sorted(done.stderr.splitlines()) == ["0: no end", "1: no end"]
+    options = ["-n2", "-l", "--cwd", str(tmp_path), "-o", "file"]
+    (job,) = local.lines("submit", *options, "sh", "-c", "echo out; echo err >&2")
+    assert local.penstock("wait", job).returncode == 0
+    lines = (tmp_path / "file").read_text().splitlines()
+    assert sorted(lines) == ["0: err", "0: out", "1: err", "1: out"]
+    (job,) = local.lines("submit", "-l", "echo", "one")
+    assert local.penstock("wait", job).returncode == 0
+    assert local.lines("logs", job) == local.lines("attach", job) == ["0: one"]
+
+
+def test_parts_of_lines_are_shown_unbuffered(local):
+    with piped(local, "run", "-lu", "sh", "-c", "printf part; read _; echo more") as run:
+        assert run.stdout.read(7) == b"0: part"
+        write(run, b"\n")
+        assert run.stdout.readline() == b"more\n"
+
+
+# --- terminals
+
+
+def test_run_gives_the_first_task_a_terminal(local):
+    resized = "while [ \"$(stty size)\" != '40 120' ]; do sleep 0.01; done; echo resized"
+    script = f"stty size; tty -s && echo all; read line; echo got $line; {resized}; exec cat"
+    with screen(local, "run", "--pty", "sh", "-c", script) as terminal:
+        terminal.wait_for("30 100\r\nall\r\n")
+        assert terminal.is_raw()
+        terminal.press("hello\r")
+        terminal.wait_for("got hello\r\n")
+        terminal.resize(40, 120)
+        terminal.wait_for("resized")
+        terminal.press("line\r")
+        terminal.wait_for("line\r\nline\r\n")
+        # The program gets the signal, and not `run`.
+        terminal.press("\x03")
+        assert terminal.process.wait(HANG_S) == 130
+        assert not terminal.is_raw()
+    (row,) = map(json.loads, local.lines("jobs", "-a", "--json"))
+    assert row["waitstatus"] == 2
+    assert "got hello" in "\n".join(local.lines("logs", row["id"]))
+
+
+def test_the_terminal_is_restored_when_run_is_killed(local):
+    with screen(local, "run", "--pty", "sh", "-c", "echo ready; exec cat") as terminal:
+        terminal.wait_for("ready")
+        assert terminal.is_raw()
+        terminal.process.kill()
+        terminal.process.wait()
+        while terminal.is_raw():
+            pass
+    (job,) = active(local)
+    assert local.penstock("cancel", job).returncode == 0
+
+
+def test_a_terminal_is_left_and_attached_again(local):
+    with screen(local, "run", "--pty", "sh", "-c", "echo ready; read a; echo got $a") as terminal:
+        terminal.wait_for("ready")
+        terminal.press("\x1c")
+        terminal.wait_for("penstock run: detached: `penstock attach ")
+        assert terminal.process.wait(HANG_S) == 0
+        assert not terminal.is_raw()
+    (job,) = active(local)
+    with screen(local, "attach", job) as terminal:
+        terminal.wait_for("ready")
+        terminal.press("keys\r")
+        terminal.wait_for("got keys")
+        assert terminal.process.wait(HANG_S) == 0
+
+
+def test_run_without_a_terminal_gives_the_task_one(local):
+    done = local.penstock("run", "--pty", "sh", "-c", "test -t 0 && cat", stdin="text")
+    assert done.returncode == 0
+    assert done.stdout.startswith("texttext")
+
+
+# --- signals
+
+
+READY = "trap 'echo got it' USR1; trap 'echo asked; exit 5' TERM; echo ready; "
+LOOP = "while :; do sleep 0.01; done"
+
+
+def test_attach_shows_a_running_job_and_forwards_signals(local):
+    (job,) = local.lines("submit", "sh", "-c", READY + LOOP)
+    with piped(local, "attach", job) as attach:
+        assert attach.stdout.readline() == b"ready\n"
+        attach.send_signal(signal.SIGUSR1)
+        assert attach.stdout.readline() == b"got it\n"
+        attach.send_signal(signal.SIGTERM)
+        assert attach.stdout.read() == b"asked\n"
+        assert attach.wait(HANG_S) == 5
+    done = local.penstock("attach", job)
+    assert (done.returncode, done.stdout) == (5, "ready\ngot it\nasked\n")
+
+
+def test_ctrl_c_and_ctrl_z_leave_the_job_alone(local):
+    with screen(local, "run", "sh", "-c", READY + LOOP) as terminal:
+        terminal.wait_for("ready")
+        terminal.press("\x03")
+        terminal.wait_for("Ctrl-Z to detach")
+        terminal.press("\x1a")
+        terminal.wait_for("detached")
+        assert terminal.process.wait(HANG_S) == 0
+    (job,) = active(local)
+    with screen(local, "attach", job) as terminal:
+        terminal.wait_for("ready")
+        terminal.press("\x03")
+        terminal.wait_for("Ctrl-C again within 2 seconds to cancel")
+        terminal.press("\x03")
+        terminal.wait_for("cancelling")
+        assert terminal.process.wait(HANG_S) == 1
+    assert active(local) == []
+
+
+def test_a_pending_job_that_is_terminated_is_cancelled(local):
+    (blocker,) = local.lines("submit", "-n4", "sleep", "1000")
+    (job,) = local.lines("submit", "-n4", "true")
+    with piped(local, "attach", job) as attach:
+        while not _handles_term(attach):
+            pass
+        attach.send_signal(signal.SIGTERM)
+        assert attach.wait(HANG_S) == 1
+    assert local.penstock("cancel", blocker).returncode == 0
+
+
+def _handles_term(process: subprocess.Popen) -> bool:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    (caught,) = [line for line in status.splitlines() if line.startswith("SigCgt:")]
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+# --- survival
+
+
+def test_streams_survive_the_death_of_the_service(start, exec_process):
+    def kill(process) -> None:
+        process.kill()
+        process.wait()
+
+    writing = "i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); sleep 0.01; done"
+    reading = "while read line; do echo read $line; done; echo end"
+    typing = "while read line; do echo typed $line; done"
+    with start("--exec", "none", "--nodes=1", "--cores=4", "--oversubscribe") as instance:
+        options = ["run", "sh", "-c"]
+        with exec_process(instance, "--oversubscribe") as service:
+            (writer,) = instance.lines("submit", "sh", "-c", writing)
+            with (
+                piped(instance, *options, reading) as reader,
+                screen(instance, "run", "--pty", "sh", "-c", typing) as terminal,
+            ):
+                write(reader, b"one\n")
+                assert reader.stdout.readline() == b"read one\n"
+                terminal.press("one\r")
+                terminal.wait_for("typed one")
+                kill(service)
+                write(reader, b"two\n")
+                terminal.press("two\r")
+                with exec_process(instance, "--oversubscribe") as service:
+                    assert reader.stdout.readline() == b"read two\n"
+                    terminal.wait_for("typed two")
+                    kill(service)
+                with exec_process(instance, "--oversubscribe"):
+                    terminal.press("three\r")
+                    terminal.wait_for("typed three")
+                    terminal.press("\x04")
+                    assert terminal.process.wait(HANG_S) == 0
+                    write(reader, b"three\n")
+                    reader.stdin.close()
+                    assert reader.stdout.read() == b"read three\nend\n"
+                    assert reader.wait(HANG_S) == 0
+                    assert instance.penstock("wait", writer).returncode == 0
+                    lines = instance.lines("logs", writer)
+                    assert lines == [f"line {number}" for number in range(300)]
