@@ -315,7 +315,7 @@ impl Service {
                 NextStep::Start(id) => self.hand_over(id),
                 NextStep::EndShrunkTasks(id) => self.end_shrunk_tasks(id),
                 NextStep::Warn(id, signal) => self.signal_tasks(id, signal, |_| true),
-                NextStep::Forget(id) if self.reaper == ReaperState::Ready => {
+                NextStep::Forget(id) if self.reaper != ReaperState::Disconnected => {
                     self.forgotten.push(id);
                 }
                 // A job that the reaper is to forget is in its next list, too.

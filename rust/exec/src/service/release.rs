@@ -140,7 +140,9 @@ impl Service {
             let Some(job) = self.jobs.remove(&id) else {
                 continue;
             };
-            let is_known = job.presence != Presence::Absent && self.reaper == ReaperState::Ready;
+            // A reaper that is still listing may have listed the job already.
+            let is_known =
+                job.presence != Presence::Absent && self.reaper != ReaperState::Disconnected;
             if job.intent.is_some() {
                 let step = if is_known {
                     NextStep::Forget(id)

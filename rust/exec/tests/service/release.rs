@@ -4,7 +4,7 @@ use penstock_exec::JobId;
 use penstock_exec::protocol::{Message as ReaperMessage, Request};
 use penstock_exec::service::journal::JournalContents;
 
-use crate::world::{World, exited, submit};
+use crate::world::{BEYOND_ALL_TIMEOUTS_S, World, exited, submit};
 
 #[test]
 fn a_release_that_was_lost_is_repeated() {
@@ -116,4 +116,25 @@ fn one_barrier_acknowledges_all_jobs_of_an_interval() {
     assert_eq!(barriers(&world), 1, "one is outstanding");
     world.run();
     assert_eq!(world.service().jobs(), 0);
+}
+
+#[test]
+fn a_job_that_is_acknowledged_while_the_reaper_lists_is_forgotten() {
+    let mut world = World::with_running_job();
+    world.end_process(0, exited(0));
+    while world.deliver_from_reaper() {}
+    while world.deliver_to_manager() {}
+    // The service has the final release under way to be acknowledged, and gets another reaper.
+    world.advance(BEYOND_ALL_TIMEOUTS_S);
+    while world.deliver_to_manager() {}
+    world.crash_reaper();
+    world.connect_reaper();
+    while world.deliver_to_reaper() {}
+    // The list's events have arrived, its end has not.
+    while world.from_reaper.len() > 1 {
+        world.deliver_from_reaper();
+    }
+    while world.deliver_to_service() {}
+    world.run();
+    assert!(world.kernel.log().jobs.is_empty());
 }
