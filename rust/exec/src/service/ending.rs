@@ -114,7 +114,7 @@ impl Service {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.ending = Ending::Killed(at);
         }
-        self.request(Request::Kill(vec![id]));
+        self.kills.push(id);
         self.timers.add(at, id);
     }
 

@@ -99,6 +99,10 @@ pub use effect::{Chunk, Effect, ReaderId, Stream};
 pub use plan::{Surroundings, retained_file};
 pub use state::{Service, Settings};
 
+/// The greatest number of jobs in one kill request: the reaper searches all of its children once for each request, and
+/// walks over the processes of all of its jobs as long as one of them forks.
+const MAX_KILLS_PER_REQUEST: usize = 64;
+
 impl Service {
     /// Why the service has failed: its registration was rejected. Another connection is another attempt.
     pub fn failure(&self) -> Option<&str> {
@@ -289,6 +293,11 @@ impl Service {
         for tasks in in_frames(mem::take(&mut self.spawns)) {
             self.last_reaper_request = self.last_reaper_request.wrapping_add(1);
             let request = Request::Spawn(tasks);
+            effects.push(Effect::Request(self.last_reaper_request, request));
+        }
+        for jobs in mem::take(&mut self.kills).chunks(MAX_KILLS_PER_REQUEST) {
+            self.last_reaper_request = self.last_reaper_request.wrapping_add(1);
+            let request = Request::Kill(jobs.to_vec());
             effects.push(Effect::Request(self.last_reaper_request, request));
         }
         let forgotten = mem::take(&mut self.forgotten);

@@ -30,6 +30,7 @@ impl Service {
             }
         }
         self.spawns.clear();
+        self.kills.clear();
         self.forgotten.clear();
         self.forgetting.clear();
         self.give_up_forwarded();
@@ -152,7 +153,6 @@ impl Service {
     /// Handles the end of the reaper's list: what it does not know has not been started, or is lost.
     fn finish_listing(&mut self) {
         self.reaper = ReaperState::Ready;
-        let mut to_kill = Vec::new();
         for (id, job) in &mut self.jobs {
             for task in job.tasks.values_mut().filter(|task| !task.is_seen) {
                 task.state = match task.state {
@@ -162,12 +162,9 @@ impl Service {
                 };
             }
             if matches!(job.ending, Ending::Killed(_)) && !job.is_idle() {
-                to_kill.push(*id);
+                self.kills.push(*id);
             }
             self.changed.insert(*id);
-        }
-        if !to_kill.is_empty() {
-            self.request(Request::Kill(to_kill));
         }
         self.sweep();
     }

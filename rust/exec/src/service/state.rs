@@ -103,6 +103,8 @@ pub struct Service {
     pub(super) writer: JournalWriter,
     /// Tasks to request from the reaper: the journal has a record of their jobs.
     pub(super) spawns: Vec<TaskSpec>,
+    /// Jobs to request the reaper to kill.
+    pub(super) kills: Vec<JobId>,
     /// Jobs to request the reaper to forget.
     pub(super) forgotten: Vec<JobId>,
     /// The jobs of outstanding forget requests.
@@ -155,6 +157,7 @@ impl Service {
             acknowledgement: Acknowledgement::None,
             writer: JournalWriter::new(),
             spawns: Vec::new(),
+            kills: Vec::new(),
             forgotten: Vec::new(),
             forgetting: BTreeMap::new(),
             forwarded: BTreeMap::new(),
