@@ -9,9 +9,12 @@ import select
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from tests.instance.conftest import PENSTOCK, reaper_of
+
+from penstock.client import Client
 
 # After this long without an expected event a test fails instead of hanging, in seconds.
 HANG_S = 120
@@ -282,6 +285,22 @@ def test_what_is_not_supported_is_rejected(instance, exec_process):
         (job,) = instance.lines("submit", "--setattr", option, "true")
         assert instance.penstock("wait", job).returncode != 0
         assert "does not support `input.stdout`" in reason(instance, job)
+
+
+def test_jobs_run_while_the_log_is_not_read(instance, exec_process):
+    with exec_process(instance) as process, Client(instance.uri) as client:
+        # Each of these requests is a line of the log. Together they do not fit the pipe.
+        for _ in range(200):
+            client.rpc("job-exec.replaced", {"service": "x" * 1000})
+        assert instance.lines("run", "echo", "ran") == ["ran"]
+        os.set_blocking(process.stderr.fileno(), False)
+        with suppress(BlockingIOError):
+            while os.read(process.stderr.fileno(), 1 << 16):
+                pass
+        client.rpc("job-exec.replaced", {"service": "y"})
+        os.set_blocking(process.stderr.fileno(), True)
+        assert "lines were dropped" in process.stderr.readline()
+        assert "`y` runs the jobs now" in process.stderr.readline()
 
 
 def test_an_empty_address_is_rejected(tmp_path):

@@ -3,14 +3,17 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Error;
 
 const READ_BUFFER_BYTES: usize = 256 << 10;
+/// The longest line of the log: with its end it is written to a pipe at once or not at all.
+const MAX_LINE_BYTES: usize = 4095;
 /// Time after which an instance that accepts a connection and says nothing counts as none.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Delays before an attempt to reconnect: the first, and the longest.
@@ -161,9 +164,28 @@ impl Backoff {
     }
 }
 
-/// Writes a line to the log, standard error. A reader that has gone is no reason to end.
+/// Writes a line to the log, standard error. A reader that has gone is no reason to end. While a reader does not read, lines
+/// are dropped: jobs do not wait for it.
 pub(super) fn log(text: &str) {
-    let _ = writeln!(io::stderr(), "penstock-exec: {text}");
+    static DROPPED_LINES: AtomicU64 = AtomicU64::new(0);
+    let mut stderr = io::stderr().lock();
+    // A pipe that can be written has room for a line.
+    let is_ready = {
+        let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    };
+    if !is_ready {
+        DROPPED_LINES.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    let line = match DROPPED_LINES.swap(0, Ordering::Relaxed) {
+        0 => format!("penstock-exec: {text}"),
+        count => format!("penstock-exec: {count} lines were dropped\npenstock-exec: {text}"),
+    };
+    let mut line = line.into_bytes();
+    line.truncate(MAX_LINE_BYTES);
+    line.push(b'\n');
+    let _ = stderr.write_all(&line);
 }
 
 pub(super) fn now() -> f64 {
