@@ -207,6 +207,11 @@ impl Hostlist {
         }
     }
 
+    /// The number of runs.
+    pub(crate) fn runs(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Reserves capacity for this many more runs.
     pub(crate) fn reserve(&mut self, runs: usize) {
         self.entries.reserve(runs);

@@ -31,6 +31,9 @@ impl fmt::Display for Mended {
     }
 }
 
+/// The number of runs in a text from which the number of all its runs is estimated.
+const ESTIMATE_RUNS: usize = 1024;
+
 struct Parser<'a> {
     text: &'a str,
     at: usize,
@@ -184,8 +187,18 @@ impl<'a> Parser<'a> {
         if alone {
             self.at += len;
             self.append(entry, start)?;
+            if self.list.runs() == ESTIMATE_RUNS {
+                self.reserve_rest();
+            }
         }
         Ok(alone)
+    }
+
+    /// Reserves capacity for the runs of the whole text, if it continues as it began.
+    fn reserve_rest(&mut self) {
+        let runs = self.list.runs();
+        let all = runs.saturating_mul(self.text.len()) / self.at.max(1);
+        self.list.reserve(all.saturating_sub(runs));
     }
 
     /// Reads a name, possibly with brackets.
