@@ -3,6 +3,7 @@
 use penstock_exec::WaitStatus;
 use proptest::prelude::*;
 
+use crate::job_manager::{SECOND_TARGET, jobspec, two_targets};
 use crate::world::{BEYOND_ALL_TIMEOUTS_S, World, submit};
 
 #[derive(Debug, Clone, Copy)]
@@ -12,6 +13,9 @@ enum Action {
     EndProcess(usize, WaitStatus),
     Fork(usize),
     Cancel(u64),
+    SubmitOnTwoTargets,
+    /// A job releases its second target.
+    Shrink(u64),
     CrashService(usize, usize),
     CrashReaper,
     LoseConnection,
@@ -38,6 +42,8 @@ fn action() -> impl Strategy<Value = Action> {
         6 => (any::<usize>(), status).prop_map(|(index, status)| Action::EndProcess(index, status)),
         2 => any::<usize>().prop_map(Action::Fork),
         1 => (1..12u64).prop_map(Action::Cancel),
+        2 => Just(Action::SubmitOnTwoTargets),
+        3 => (1..12u64).prop_map(Action::Shrink),
         2 => (0..6usize, any::<usize>()).prop_map(|(effects, torn)| Action::CrashService(effects, torn)),
         1 => Just(Action::CrashReaper),
         1 => Just(Action::LoseConnection),
@@ -68,6 +74,16 @@ impl World {
             Action::EndProcess(index, status) => self.end_process(index, status),
             Action::Fork(index) => self.fork(index),
             Action::Cancel(id) => self.cancel(id),
+            Action::SubmitOnTwoTargets => {
+                let id = self.jobs.len() as u64 + 1;
+                self.submit(id, jobspec(2, &["true"]), Some(two_targets()));
+            }
+            Action::Shrink(id) => {
+                let job = self.jobs.get(&id);
+                if job.is_some_and(|job| job.r == Some(two_targets())) {
+                    self.shrink(id, SECOND_TARGET);
+                }
+            }
             Action::CrashService(effects, torn) => self.crash_service(effects, torn),
             Action::CrashReaper => self.crash_reaper(),
             Action::LoseConnection => self.lose_connection(),

@@ -1,29 +1,17 @@
 //! Jobs that have released execution targets.
 
 use penstock_exec::Pid;
-use penstock_flux::flags;
-use serde_json::json;
 
-use crate::job_manager::jobspec;
+use crate::job_manager::{jobspec, two_targets};
 use crate::world::{BEYOND_ALL_TIMEOUTS_S, World, exited};
 
 /// Submits job 1, with a task on each of the execution targets 3 and 4.
 fn submit(world: &mut World) {
-    let r = json!({"version": 1, "execution": {
-        "R_lite": [{"rank": "3-4", "children": {"core": "0"}}], "nodelist": ["n[3-4]"],
-    }});
-    world.submit(1, jobspec(2, &["sleep"]), Some(r));
-}
-
-/// Sends the request to end the tasks of job 1 on these ranks.
-fn send_shrink(world: &mut World, ranks: &str) {
-    let shrink = World::request("job-exec.shrink", &json!({"id": 1, "ranks": ranks}));
-    let flags = shrink.flags | flags::NORESPONSE;
-    world.to_service.push_back(shrink.with_flags(flags));
+    world.submit(1, jobspec(2, &["sleep"]), Some(two_targets()));
 }
 
 fn shrink(world: &mut World, ranks: &str) {
-    send_shrink(world, ranks);
+    world.send_shrink(1, ranks);
     world.run();
 }
 
@@ -201,7 +189,7 @@ fn tasks_that_a_killed_service_has_not_handed_over_do_not_start_on_released_targ
     world.connect_reaper();
     world.connect();
     while world.deliver_to_manager() {}
-    send_shrink(&mut world, "4");
+    world.send_shrink(1, "4");
     world.run();
     assert_eq!(world.spawned(1).len(), 1);
     assert_eq!(released(&world), ["4"]);

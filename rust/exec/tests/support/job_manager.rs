@@ -1,11 +1,21 @@
 //! The job manager of a test: RFC 32 from its side, and the service `pmix-exec`.
 
-use penstock_exec::Pid;
+use penstock_exec::{Pid, Rank};
 use penstock_flux::{flags, role};
 use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
 use crate::world::{OWNER, World};
+
+/// The second of the execution targets of [`two_targets`].
+pub const SECOND_TARGET: &str = "4";
+
+/// R of a job with a task on each of the execution targets 3 and 4.
+pub fn two_targets() -> Value {
+    json!({"version": 1, "execution": {
+        "R_lite": [{"rank": "3-4", "children": {"core": "0"}}], "nodelist": ["n[3-4]"],
+    }})
+}
 
 /// The state of the job manager's conversation about a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +34,8 @@ pub struct ManagedJob {
     pub was_sent: bool,
     pub conversation: Conversation,
     pub is_cancelled: bool,
+    /// The execution targets that the job has released.
+    pub shrunk: Option<&'static str>,
     pub is_released: bool,
     /// The ranks of its releases before the final one, in order.
     pub released_ranks: Vec<String>,
@@ -75,6 +87,7 @@ impl World {
             was_sent: false,
             conversation: Conversation::Idle,
             is_cancelled: false,
+            shrunk: None,
             is_released: false,
             released_ranks: Vec::new(),
             statuses: Vec::new(),
@@ -117,10 +130,32 @@ impl World {
             payload["journal"] = json!(sent);
         }
         let is_cancelled = job.is_cancelled;
+        let shrunk = job.shrunk;
         self.to_service
             .push_back(Self::request("job-exec.start", &payload));
+        if let Some(ranks) = shrunk {
+            self.send_shrink(id, ranks);
+        }
         if is_cancelled {
             self.send_exception(id);
+        }
+    }
+
+    /// Sends the request to end the tasks of a job on these ranks.
+    pub fn send_shrink(&mut self, id: u64, ranks: &str) {
+        let shrink = Self::request("job-exec.shrink", &json!({"id": id, "ranks": ranks}));
+        let flags = shrink.flags | flags::NORESPONSE;
+        self.to_service.push_back(shrink.with_flags(flags));
+    }
+
+    /// Releases an execution target of a running job. The request is repeated to each service.
+    pub fn shrink(&mut self, id: u64, ranks: &'static str) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.is_released) else {
+            return;
+        };
+        job.shrunk = Some(ranks);
+        if self.is_registered {
+            self.send_shrink(id, ranks);
         }
     }
 
@@ -264,7 +299,11 @@ impl World {
                 assert!(is_in_order, "{conversation:?}");
                 let ranks = answer["data"]["ranks"].as_str().expect("an idset");
                 job.released_ranks.push(ranks.to_owned());
-                conversation
+                if ranks == SECOND_TARGET && !self.orphaned.contains(&id) {
+                    let left = self.processes_on_second_target(id);
+                    assert!(left.is_empty(), "released while {left:?} run");
+                }
+                return;
             }
             (conversation, "release") => {
                 assert!(
@@ -281,6 +320,20 @@ impl World {
             }
             (conversation, kind) => panic!("{kind} in {conversation:?}"),
         };
+    }
+
+    /// The processes of the second task of a job and of its descendants.
+    fn processes_on_second_target(&self, id: u64) -> Vec<Pid> {
+        let of_task = |pid: &Pid| {
+            let task = self.tasks.get(pid);
+            task.is_some_and(|task| (task.job.get(), task.rank) == (id, Rank(1)))
+        };
+        self.kernel
+            .processes
+            .keys()
+            .copied()
+            .filter(of_task)
+            .collect()
     }
 
     pub fn processes_of(&self, id: u64) -> Vec<Pid> {
