@@ -25,7 +25,9 @@ def running(*options: str) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
         command += ["--socket", f"{name}/socket", *options]
         command += ["--", "sh", "-c", "echo accepting; cat > /dev/null"]
         pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        with subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
+        ) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             process.stdout.readline()
