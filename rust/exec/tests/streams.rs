@@ -3,11 +3,13 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use penstock_exec::protocol::{Input, Message, Output, Relay, Request, TaskSpec, WindowSize};
 use penstock_exec::{JobId, WaitStatus};
 
-use support::{Reaper, Service, fifo, file, read_fifo, shell, task};
+use support::{PROGRAM, Reaper, Service, fifo, file, read_fifo, shell, task};
 
 const WRITER: u64 = 7;
 
@@ -93,6 +95,26 @@ fn a_write_is_complete_when_the_slowest_task_has_room_for_it() {
     assert_eq!(service.request(&write(300_000, "", true)), 0);
     service.wait_for_empty(1);
     assert_eq!(output(&reaper).trim(), "300000");
+    reaper_ends(service, reaper);
+}
+
+#[test]
+fn many_tasks_have_pipes_and_their_own_limit_of_descriptors() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("owned");
+    let script = "ulimit -S -n 150; exec \"$0\" --directory \"$1\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, PROGRAM]).arg(folder.path());
+    let reaper = Reaper::start_by(command, folder.path());
+    let mut service = reaper.connect();
+    let mut specs: Vec<_> = (0..150)
+        .map(|rank| reading(&reaper, rank, "ulimit -S -n; cat"))
+        .collect();
+    specs[149].stdin = Input::Null;
+    start(&mut service, &specs);
+    assert_eq!(service.request(&write(0, "150\n", true)), 0);
+    service.wait_for_empty(1);
+    assert_eq!(output(&reaper), "150\n".repeat(150 + 149));
     reaper_ends(service, reaper);
 }
 

@@ -10,7 +10,7 @@ use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open};
 
 use super::cgroup::{CgroupPlace, LinuxCgroups};
 use super::directory::Directory;
-use super::streams::{self, Streams};
+use super::streams::Streams;
 use super::syscalls::ChildStack;
 use super::{procfs, spawn, syscalls};
 use crate::kernel::{Identity, Kernel, ProcessInfo};
@@ -104,11 +104,10 @@ impl Kernel for LinuxKernel {
             step: Step::Record,
             errno: error.raw_os_error().unwrap_or(libc::EIO),
         })?;
-        let (ends, streams) = streams::open(task)?.unzip();
+        let (ends, streams) = self.streams.open(task)?;
         let (log, null) = (self.log.as_fd(), self.null.as_fd());
         let folder = cgroup.map(|cgroup| self.cgroups.open(cgroup)).transpose()?;
         let cgroup = cgroup.zip(folder.as_ref().map(AsFd::as_fd));
-        let ends = ends.unwrap_or_default();
         let result = spawn::spawn(task, mark, log, null, cgroup, &ends, &mut self.stack);
         match result.map_err(|failure| failure.step) {
             Ok(_) | Err(Step::Limit | Step::Exec) => {

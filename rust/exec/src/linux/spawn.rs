@@ -80,7 +80,7 @@ pub(super) fn spawn(
         arguments: StringArray::new(&spec.arguments),
         environment: StringArray::new(&spec.environment),
         cpus: cpu_set(&spec.cpus)?,
-        limits: limits(spec, mark)?,
+        limits: limits(spec, mark, ends.descriptors)?,
         log,
         null,
         created_at: procfs::ticks_since_boot(),
@@ -152,13 +152,18 @@ fn cpu_set(cpus: &[u32]) -> Result<Option<CpuSet>, SpawnFailure> {
     Ok(Some(set))
 }
 
-fn limits(spec: &TaskSpec, mark: Option<u64>) -> Result<Vec<(Resource, Rlimit)>, SpawnFailure> {
+fn limits(
+    spec: &TaskSpec,
+    mark: Option<u64>,
+    descriptors: Option<Rlimit>,
+) -> Result<Vec<(Resource, Rlimit)>, SpawnFailure> {
     let finite = |value: u64| (value != u64::MAX).then_some(value);
     let limit = |soft, hard| Rlimit {
         current: finite(soft),
         maximum: finite(hard),
     };
-    let mut limits = Vec::with_capacity(spec.limits.len() + 1);
+    let mut limits = Vec::with_capacity(spec.limits.len() + 2);
+    limits.extend(descriptors.map(|limit| (Resource::Nofile, limit)));
     for wanted in &spec.limits {
         let is_wanted = |resource: &&Resource| **resource as u32 == wanted.resource;
         let resource = RESOURCES.iter().find(is_wanted);

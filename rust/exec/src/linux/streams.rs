@@ -9,7 +9,7 @@ use rustix::event::epoll;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::umask;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{SpecialCodeIndex, Winsize, tcgetattr, tcsetwinsize};
 
@@ -24,6 +24,9 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 const MAX_READS: usize = 16;
 /// Bytes at which a line is written although its end has not come.
 const MAX_LINE_BYTES: usize = 64 << 10;
+/// Descriptors that the reaper has for one task at most, and those that it has in any case.
+const MAX_TASK_DESCRIPTORS: u64 = 4;
+const OTHER_DESCRIPTORS: u64 = 128;
 /// The character for the end of a file on a terminal that has none.
 const DEFAULT_END_OF_FILE: u8 = 4;
 
@@ -35,6 +38,8 @@ pub(super) struct TaskEnds {
     pub(super) stderr: Option<OwnedFd>,
     /// Its controlling terminal: its three standard streams.
     pub(super) terminal: Option<OwnedFd>,
+    /// The limit of its descriptors, if the reaper has raised its own.
+    pub(super) descriptors: Option<Rlimit>,
 }
 
 /// The reaper's ends of a task's pipes and terminal.
@@ -81,16 +86,52 @@ pub(super) struct Streams {
     tokens: BTreeMap<u64, TaskId>,
     last_token: u64,
     buffer: Vec<u8>,
+    /// The limit of descriptors with which the reaper was started.
+    limit: Rlimit,
+    is_limit_raised: bool,
 }
 
 impl Streams {
     pub(super) fn new(epoll: Rc<OwnedFd>) -> Self {
         Self {
+            limit: getrlimit(Resource::Nofile),
+            is_limit_raised: false,
             epoll,
             tasks: BTreeMap::new(),
             tokens: BTreeMap::new(),
             last_token: 0,
             buffer: Vec::new(),
+        }
+    }
+
+    /// Opens the streams of a task: its ends, and those of the reaper if there are any.
+    pub(super) fn open(
+        &mut self,
+        spec: &TaskSpec,
+    ) -> Result<(TaskEnds, Option<TaskStreams>), SpawnFailure> {
+        let opened = open(spec)?;
+        if opened.is_some() {
+            self.raise_limit();
+        }
+        let (ends, streams) = opened.unzip();
+        let descriptors = self.is_limit_raised.then_some(self.limit);
+        let ends = TaskEnds {
+            descriptors,
+            ..ends.unwrap_or_default()
+        };
+        Ok((ends, streams))
+    }
+
+    /// Raises the limit of descriptors before it is reached. Tasks get the old one.
+    fn raise_limit(&mut self) {
+        let needed = MAX_TASK_DESCRIPTORS * (self.tasks.len() as u64 + 2) + OTHER_DESCRIPTORS;
+        let is_near = self.limit.current.is_some_and(|current| current < needed);
+        if is_near && !self.is_limit_raised && self.limit.current != self.limit.maximum {
+            let raised = Rlimit {
+                current: self.limit.maximum,
+                maximum: self.limit.maximum,
+            };
+            self.is_limit_raised = setrlimit(Resource::Nofile, raised).is_ok();
         }
     }
 
@@ -211,7 +252,7 @@ impl Streams {
 }
 
 /// Opens the streams of a task that pass through the reaper; `None` if there are none.
-pub(super) fn open(spec: &TaskSpec) -> Result<Option<(TaskEnds, TaskStreams)>, SpawnFailure> {
+fn open(spec: &TaskSpec) -> Result<Option<(TaskEnds, TaskStreams)>, SpawnFailure> {
     let mut ends = TaskEnds::default();
     let mut streams = TaskStreams::default();
     match spec.relay {
