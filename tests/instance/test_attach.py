@@ -206,6 +206,7 @@ def test_run_without_a_terminal_gives_the_task_one(local):
     done = local.penstock("run", "--pty", "sh", "-c", "test -t 0 && cat", stdin="text")
     assert done.returncode == 0
     assert done.stdout.startswith("texttext")
+    assert local.penstock("run", "--pty", "--input=0", "cat").returncode == 2
 
 
 # --- signals

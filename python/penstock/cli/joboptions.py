@@ -150,10 +150,20 @@ def register(
     parser.set_defaults(prog=parser.prog)
 
 
-def register_streams(parser: argparse.ArgumentParser) -> None:
-    """Adds the options about the standard streams of the tasks."""
+def register_streams(
+    parser: argparse.ArgumentParser,
+    source: str = "FILE",
+    source_help: str = "file for stdin of every task; default: it is empty",
+) -> None:
+    """Adds the options about the standard streams of the tasks.
+
+    Args:
+        parser: the verb's parser.
+        source: the kinds of arguments of `--input`.
+        source_help: what they mean.
+    """
     add = parser.add_argument
-    add("--input", metavar="FILE", help="file for stdin of every task; default: it is empty")
+    add("--input", metavar=source, help=source_help)
     add(
         "-l", "--label-io", action="store_true", help="begin each line of output with the task rank"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import IDset
@@ -27,7 +28,12 @@ another is killed, it is 1."""
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    joboptions.register_streams(parser)
+    joboptions.register_streams(
+        parser,
+        "FILE|RANKS",
+        "file for stdin of every task, or the ranks of the tasks that get this command's stdin; "
+        "default: all get it",
+    )
     parser.add_argument(
         "--pty",
         action="store_true",
@@ -38,6 +44,11 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
+    if args.pty and args.input is not None:
+        print(
+            "penstock run: --input: the standard input of a terminal is its keys", file=sys.stderr
+        )
+        return 2
     args.stream_attributes = _streams(args)
     specs = joboptions.jobspecs(args)
     with Client() as client:
