@@ -126,6 +126,20 @@ def test_attach_writes_to_a_job_whose_run_was_killed(local):
     assert (done.returncode, done.stdout) == (0, "one\ntwo\n")
 
 
+def test_output_is_shown_live_by_a_service_that_connects_later(start, exec_process):
+    with (
+        start("--exec", "none") as instance,
+        piped(instance, "run", "sh", "-c", "echo ready; read line; echo $line") as run,
+    ):
+        while not active(instance):
+            pass
+        with exec_process(instance):
+            assert run.stdout.readline() == b"ready\n"
+            write(run, b"go\n")
+            assert run.stdout.read() == b"go\n"
+            assert run.wait(HANG_S) == 0
+
+
 # --- labels
 
 

@@ -155,7 +155,11 @@ class Attachment:
         rows: dict[int, JobRow] = {}
         # The errors of streams that have lost the execution service, by job.
         lost: dict[int, int] = {}
+        # A service that is being started has connected when the job starts. For many jobs, this
+        # would be a request for each.
+        can_await_start = len(self._ids) == 1
         while True:
+            awaited = None
             requests: dict[int | None, tuple[str, dict[str, Any]]] = {
                 job: (topic.job_exec.OUTPUT, self._request(job)) for job in following
             }
@@ -172,14 +176,20 @@ class Attachment:
                     elif part.errno == EHOSTUNREACH or (part.errno == ENOSYS and job in lost):
                         lost[job] = EHOSTUNREACH
                         break
+                    elif part.errno == ENOSYS and can_await_start:
+                        can_await_start, awaited = False, job
+                        break
                     elif part.errno == ENOSYS:
-                        # Simulated execution, or the service is being started.
+                        # Simulated execution, for example.
                         lost[job] = ENOSYS
                         following.discard(job)
                     # Another error: nothing is retained, because the output went to a file.
                 else:
                     lost = {job: errnum for job, errnum in lost.items() if job not in following}
                     break
+            if awaited is not None:
+                _wait_for_start(self._client, awaited)
+                continue
             time.sleep(RETRY_PAUSE_S)
             if all(row["state"] == INACTIVE for row in self._client.jobs(ids=self._ids)):
                 following.clear()
