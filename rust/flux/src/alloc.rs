@@ -4,7 +4,9 @@ use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::payload::{InvalidValue, Json, Member, Payload, Text, object, parse_u64, write_value};
+use crate::payload::{
+    InvalidValue, Json, Member, Payload, Text, object, optional_object, parse_u64, write_value,
+};
 
 /// `job-manager.sched-hello`: a scheduler requests the jobs that hold resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,7 +128,11 @@ pub struct AllocResponse<'a, A = Map<String, Value>> {
     #[serde(borrow, rename = "R", skip_serializing_if = "Option::is_none")]
     pub r: Option<Json<'a>>,
     /// Annotations, to be merged into those that the job has.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "optional_object",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub annotations: Option<A>,
 }
 

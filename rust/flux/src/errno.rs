@@ -37,10 +37,10 @@ numbers! {
     EEXIST = 17, "File exists";
     /// The request is well-formed but its content is invalid.
     EINVAL = 22, "Invalid argument";
-    /// The written data has no reader.
-    EPIPE = 32, "Broken pipe";
     /// A limit on outstanding requests is reached.
     ENOSPC = 28, "No space left on device";
+    /// The written data has no reader.
+    EPIPE = 32, "Broken pipe";
     /// Unknown service or method.
     ENOSYS = 38, "Function not implemented";
     /// The regular end of a stream.

@@ -8,7 +8,7 @@ use penstock_jobspec::job_id::JobId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::payload::{InvalidValue, Json, Payload, Text, object_document, parse_str};
+use crate::payload::{InvalidValue, Json, Payload, Text, object, object_document, parse_str};
 
 pub use crate::alloc::ExpirationRequest;
 
@@ -251,7 +251,7 @@ pub struct Finish {
     /// another form is ignored.
     #[serde(
         default,
-        deserialize_with = "if_known",
+        deserialize_with = "object_if_known",
         skip_serializing_if = "Option::is_none"
     )]
     pub usage: Option<ResourceUsage>,
@@ -259,7 +259,7 @@ pub struct Finish {
     /// is ignored.
     #[serde(
         default,
-        deserialize_with = "if_known",
+        deserialize_with = "object_if_known",
         skip_serializing_if = "Option::is_none"
     )]
     pub statuses: Option<BTreeMap<String, i32>>,
@@ -287,11 +287,11 @@ pub struct ResourceUsage {
     pub system_us: u64,
 }
 
-fn if_known<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+fn object_if_known<'de, T: DeserializeOwned, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
-    Ok(serde_json::from_value(value).ok())
+    Ok(object(value).ok())
 }
 
 /// `<service>.kill`: sends a signal to the job's tasks. It has no response.

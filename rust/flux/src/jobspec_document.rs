@@ -6,7 +6,7 @@ use penstock_jobspec::Jobspec;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::payload::{object, read};
+use crate::payload::{object, optional_object, read};
 
 /// A jobspec as its JSON text. What simulated execution needs of it is parsed at most once.
 #[derive(Clone, Debug)]
@@ -75,11 +75,13 @@ struct Attributes {
 struct System {
     #[serde(default)]
     duration: f64,
+    #[serde(default, deserialize_with = "optional_object")]
     exec: Option<Exec>,
 }
 
 #[derive(Deserialize)]
 struct Exec {
+    #[serde(default, deserialize_with = "optional_object")]
     test: Option<Test>,
 }
 
@@ -102,7 +104,7 @@ impl Simulation {
 
     fn of(jobspec: &Jobspec) -> Result<Self, serde_json::Error> {
         let exec = jobspec.attribute("system.exec");
-        let exec = exec.map(Option::<Exec>::deserialize).transpose()?;
+        let exec = exec.map(optional_object).transpose()?;
         Ok(Self::new(jobspec.duration(), exec.flatten()))
     }
 
@@ -130,7 +132,6 @@ mod tests {
             json!({"test": null}),
             json!({"test": {"run_duration": "2s"}}),
             json!({"test": {"run_duration": 2.5, "mock_exception": "init"}}),
-            json!({"test": [3]}),
             json!({"test": 5}),
             json!("exec"),
         ] {
@@ -146,6 +147,21 @@ mod tests {
             let document = JobspecDocument::parsed(text.as_str().into(), &jobspec);
             let parsed = Simulation::from_json(&text);
             assert_eq!(document.simulation(), parsed.as_ref(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_array_is_no_object_of_a_simulation() {
+        for (exec, place) in [
+            (json!({"test": [3]}), "exec.test"),
+            (json!([[3]]), "exec"),
+            (json!([{"run_duration": 3}]), "exec"),
+        ] {
+            let text = json!({"attributes": {"system": {"exec": exec}}}).to_string();
+            assert_eq!(
+                Simulation::from_json(&text).unwrap_err().to_string(),
+                format!("`attributes.system.{place}`: expected an object, found an array")
+            );
         }
     }
 }

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotations};
 use penstock_flux::{
-    JobId, Json, Member, Payload, StreamCancelRequest, Text, acquire, alloc, broker, document,
-    exec, hooks, job_info, job_ingest, job_list, job_manager, kvs, log, pmix, pmix_exec,
+    AnyRequest, JobId, Json, Member, Payload, StreamCancelRequest, Text, acquire, alloc, broker,
+    document, exec, hooks, job_info, job_ingest, job_list, job_manager, kvs, log, pmix, pmix_exec,
     pmix_server, read, resource, sched,
 };
 use serde::Deserialize;
@@ -41,6 +41,39 @@ fn round_trip<'a, T: Deserialize<'a> + Payload + Debug + PartialEq>(text: &'a st
         "expected an object, found an array",
         "{name}"
     );
+    for listed in with_an_object_as_array(&written) {
+        let listed = Box::leak(listed.to_string().into_boxed_str());
+        let found = read::<T>(Some(listed.as_bytes()));
+        assert_ne!(found.as_ref(), Ok(&value), "{name}: {listed}");
+    }
+}
+
+/// Returns a copy of `value` for each object within it, with the array of that object's values in its place. Derived
+/// implementations of [`Deserialize`] accept such an array as the object.
+fn with_an_object_as_array(value: &Value) -> Vec<Value> {
+    fn pointers(value: &Value, pointer: &str, found: &mut Vec<String>) {
+        if value.is_object() {
+            found.push(pointer.to_owned());
+        }
+        let members = value.as_object().into_iter().flatten();
+        for (key, member) in members {
+            let key = key.replace('~', "~0").replace('/', "~1");
+            pointers(member, &format!("{pointer}/{key}"), found);
+        }
+        for (index, element) in value.as_array().into_iter().flatten().enumerate() {
+            pointers(element, &format!("{pointer}/{index}"), found);
+        }
+    }
+
+    let mut found = Vec::new();
+    pointers(value, "", &mut found);
+    let listed = found.iter().map(|pointer| {
+        let mut listed = value.clone();
+        let object = listed.pointer_mut(pointer).unwrap();
+        *object = object.as_object().unwrap().values().cloned().collect();
+        listed
+    });
+    listed.collect()
 }
 
 /// Whether a structure takes any key, as the name of something.
@@ -111,6 +144,8 @@ fn rfc_32_payloads_round_trip() {
     round_trip::<exec::Release>(r#"{"ranks":"all","final":true}"#);
     round_trip::<exec::Release>(r#"{"ranks":"1-2","final":false}"#);
     round_trip::<exec::Exception>(r#"{"severity":0,"type":"exec","note":"n","wait_status":9}"#);
+    round_trip::<exec::InputRequest>(r#"{"id":1,"writer":7,"offset":3,"data":"aGk=","end":true}"#);
+    round_trip::<exec::ResizeRequest>(r#"{"id":1,"rows":24,"columns":80}"#);
     round_trip::<exec::Finish>(r#"{"status":256}"#);
     round_trip::<exec::Finish>(
         r#"{"status":0,"usage":{"max_rss_kib":512,"user_us":7,"system_us":8}}"#,
@@ -235,6 +270,7 @@ fn a_document_that_must_be_an_object_is_rejected_by_its_type() {
 
 #[test]
 fn payloads_of_broker_store_and_resources_round_trip() {
+    round_trip::<AnyRequest>("{}");
     round_trip::<broker::ServiceRequest>(r#"{"service":"sched"}"#);
     round_trip::<broker::SubscriptionRequest>(r#"{"topic":"job-"}"#);
     round_trip::<broker::NameRequest>(r#"{"name":"size"}"#);
@@ -262,6 +298,10 @@ fn payloads_of_broker_store_and_resources_round_trip() {
     round_trip::<resource::PropertyRequest>(r#"{"targets":"0-3","name":"gpu"}"#);
     round_trip::<resource::ExpirationRequest>(r#"{"expiration":0.0}"#);
     round_trip::<resource::MonitorRequest>(r#"{"ranks":"0-3"}"#);
+    round_trip::<resource::MonitorResponse>(r#"{"ranks":"0-3"}"#);
+    round_trip::<resource::StatsResponse>(
+        r#"{"ranks":"0-3","up":"0","drained":1,"acquired":true,"monitors":1,"events":5}"#,
+    );
     round_trip::<resource::HistoryRequest>(r#"{"targets":"node[0-3]"}"#);
     round_trip::<resource::HistoryResponse>(r#"{"events":[{"name":"drain"}]}"#);
     round_trip::<resource::StatusResponse>(
@@ -561,4 +601,29 @@ fn a_document_of_a_payload_is_found_by_its_key() {
     let listed = document(Some(b"[1]"), "R").unwrap_err();
     assert_eq!(listed.to_string(), "expected an object, found an array");
     assert!(document(Some(b"{\"R\":1"), "R").unwrap_err().is_syntax());
+}
+
+#[test]
+fn every_payload_makes_the_round_trip() {
+    let samples = include_str!("payloads.rs");
+    let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut missing = Vec::new();
+    for source in std::fs::read_dir(sources).unwrap() {
+        let path = source.unwrap().path();
+        let module = path.file_stem().unwrap().to_str().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let payloads = text.split("Payload for ").skip(1).map(|rest| {
+            let name = rest.split(|letter: char| !letter.is_alphanumeric()).next();
+            name.unwrap()
+        });
+        let paths = payloads.map(|name| match module {
+            "lib" => format!("round_trip::<{name}"),
+            _ => format!("round_trip::<{module}::{name}"),
+        });
+        missing.extend(paths.filter(|path| {
+            let bare = path.replace(&format!("{module}::"), "");
+            !samples.contains(path) && !samples.contains(&bare)
+        }));
+    }
+    assert_eq!(missing, [""; 0]);
 }
