@@ -25,7 +25,7 @@ use crate::record::Record;
 use crate::rpc;
 use crate::scheduler::SchedulerState;
 use crate::settings::Settings;
-use crate::spec::Stored;
+use crate::spec::{Checked, Stored};
 use crate::storage::Storage;
 
 /// Where the store keeps the instance's epoch of job ids (RFC 19).
@@ -314,7 +314,13 @@ impl Context {
         self.storage.run(|store| store.clear_r(id));
     }
 
+    /// Puts a jobspec into the store, unless an equal one is there.
+    pub(crate) fn intern_jobspec(&mut self, checked: Checked) -> Stored {
+        self.jobspecs.intern(&mut self.storage, checked)
+    }
+
     /// Adds a jobspec to the store. Returns its key.
+    #[cfg(test)]
     pub(crate) fn add_jobspec(&mut self, document: JobspecDocument) -> i64 {
         self.jobspecs.add(&mut self.storage, document)
     }

@@ -1,11 +1,13 @@
-//! Jobspecs that are in the store: their texts, cached, and the submitted texts that they came from.
+//! Jobspecs that are in the store: interned by their text, their texts cached, and the submitted texts that they
+//! came from.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Weak};
 
 use penstock_flux::{JobspecDocument, RedactedJobspec};
 
-use crate::spec::{Spec, Stored};
+use crate::spec::{Checked, Spec, Stored};
 use crate::storage::Storage;
 
 /// The greatest size of all cached texts, in bytes.
@@ -14,26 +16,87 @@ const MAX_CACHED_BYTES: usize = 16 * 1024 * 1024;
 /// The greatest size of all remembered submissions, in bytes.
 const MAX_SUBMITTED_BYTES: usize = 16 * 1024 * 1024;
 
+/// The size of the index at which entries without jobs are first dropped.
+const MIN_SWEEP_SIZE: usize = 1024;
+
 /// A jobspec in the store, while a job refers to it.
 #[derive(Debug)]
-struct Submitted {
+struct Shared {
     spec: Weak<Spec>,
     request: Weak<RedactedJobspec>,
 }
 
-/// The jobspecs in the store, by key and by submitted text.
+impl Shared {
+    fn new(stored: &Stored) -> Self {
+        Self {
+            spec: Arc::downgrade(&stored.spec),
+            request: Arc::downgrade(&stored.request),
+        }
+    }
+
+    fn is_used(&self) -> bool {
+        self.spec.strong_count() > 0
+    }
+}
+
+/// The jobspecs in the store, by key, by stored text and by submitted text.
 ///
-/// Jobs start with the text that was added or read last. A submission whose text equals an earlier one shares its
-/// jobspec with it, in memory and in the store, and is not parsed.
+/// Jobs with equal stored texts share the jobspec, in memory and in the store. A submission whose text equals an
+/// earlier one is not parsed. Jobs start with the text that was added or read last.
 #[derive(Debug, Default)]
 pub(crate) struct JobspecCache {
     documents: HashMap<i64, Arc<JobspecDocument>>,
     document_bytes: usize,
-    submitted: HashMap<Arc<str>, Submitted>,
+    /// By the hash of the stored text. Of two texts with the same hash, only the later is interned.
+    interned: HashMap<u64, Shared>,
+    /// The size of `interned` at which entries without jobs are dropped next.
+    sweep_size: usize,
+    submitted: HashMap<Arc<str>, Shared>,
     submitted_bytes: usize,
 }
 
 impl JobspecCache {
+    /// Puts a jobspec into the store, unless one with the same text is there and a job refers to it.
+    pub(crate) fn intern(&mut self, storage: &mut Storage, checked: Checked) -> Stored {
+        let (document, spec, request) = checked.into_parts();
+        let text = Arc::clone(document.text());
+        let stored = if let Some((spec, shared)) = self.find_interned(storage, &text) {
+            // The constraint of its queue may have changed since.
+            let shared = shared.filter(|shared| **shared == request);
+            let request = shared.unwrap_or_else(|| Arc::new(request));
+            Stored { spec, request }
+        } else {
+            let key = self.add(storage, document);
+            Stored {
+                spec: Arc::new(Spec { key, ..spec }),
+                request: Arc::new(request),
+            }
+        };
+        self.index(&text, &stored);
+        stored
+    }
+
+    /// The jobspec with this text, if a job refers to it, and its form for the scheduler, if in use.
+    fn find_interned(
+        &mut self,
+        storage: &mut Storage,
+        text: &str,
+    ) -> Option<(Arc<Spec>, Option<Arc<RedactedJobspec>>)> {
+        let shared = self.interned.get(&hash(text))?;
+        let (spec, request) = (shared.spec.upgrade()?, shared.request.upgrade());
+        let document = self.document(storage, spec.key)?;
+        (**document.text() == *text).then_some((spec, request))
+    }
+
+    /// Enters a jobspec that is in the store into the index by its text.
+    pub(crate) fn index(&mut self, text: &str, stored: &Stored) {
+        if self.interned.len() >= self.sweep_size.max(MIN_SWEEP_SIZE) {
+            self.interned.retain(|_, shared| shared.is_used());
+            self.sweep_size = 2 * self.interned.len();
+        }
+        self.interned.insert(hash(text), Shared::new(stored));
+    }
+
     /// Adds a jobspec to the store. Returns its key.
     pub(crate) fn add(&mut self, storage: &mut Storage, document: JobspecDocument) -> i64 {
         let key = storage.run(|store| store.add_jobspec(document.text()));
@@ -96,10 +159,6 @@ impl JobspecCache {
         if text.len() > MAX_SUBMITTED_BYTES - self.submitted_bytes {
             self.forget_unused();
         }
-        let submitted = Submitted {
-            spec: Arc::downgrade(&stored.spec),
-            request: Arc::downgrade(&stored.request),
-        };
         // Unless defaults have changed it, the text is the one in the store.
         let document = self.documents.get(&stored.spec.key);
         let text = match document.map(|document| document.text()) {
@@ -107,12 +166,12 @@ impl JobspecCache {
             _ => text.into(),
         };
         let size = text.len();
-        if self.submitted.insert(text, submitted).is_none() {
+        if self.submitted.insert(text, Shared::new(stored)).is_none() {
             self.submitted_bytes += size;
         }
     }
 
-    /// Forgets every submission: the site's defaults or constraints have changed.
+    /// Forgets every submission: the site's defaults, limits or queues have changed.
     pub(crate) fn forget_submitted(&mut self) {
         self.submitted.clear();
         self.submitted_bytes = 0;
@@ -120,8 +179,7 @@ impl JobspecCache {
 
     /// Forgets the submissions to which no job refers, or all of them if the others leave less than half of the room.
     fn forget_unused(&mut self) {
-        self.submitted
-            .retain(|_, submitted| submitted.spec.strong_count() > 0);
+        self.submitted.retain(|_, shared| shared.is_used());
         self.submitted_bytes = self.submitted.keys().map(|text| text.len()).sum();
         if self.submitted_bytes > MAX_SUBMITTED_BYTES / 2 {
             self.forget_submitted();
@@ -129,10 +187,17 @@ impl JobspecCache {
     }
 }
 
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{JobspecCache, MAX_CACHED_BYTES, MAX_SUBMITTED_BYTES};
-    use crate::spec::{Spec, Stored};
+    use super::{JobspecCache, MAX_CACHED_BYTES, MAX_SUBMITTED_BYTES, MIN_SWEEP_SIZE, hash};
+    use crate::settings::Settings;
+    use crate::spec::{Checked, Spec, Stored};
     use crate::storage::Storage;
     use penstock_flux::{JobspecDocument, RedactedJobspec};
     use penstock_jobspec::Jobspec;
@@ -204,6 +269,44 @@ mod tests {
         assert!(cache.submitted("two").is_none());
         drop((one, found));
         assert!(cache.submitted("one").is_none());
+    }
+
+    fn interned(cache: &mut JobspecCache, storage: &mut Storage, duration: u32) -> Stored {
+        let mut jobspec = Jobspec::from_json(JOBSPEC).unwrap();
+        jobspec.set_duration(duration.into());
+        let text = jobspec.to_text();
+        let checked = Checked::new(&jobspec, &text, &Settings::default()).unwrap();
+        cache.intern(storage, checked)
+    }
+
+    #[test]
+    fn equal_texts_are_one_jobspec_and_unequal_ones_with_the_same_hash_are_not() {
+        let (mut storage, mut cache) = (storage(), JobspecCache::default());
+        let one = interned(&mut cache, &mut storage, 1);
+        let again = interned(&mut cache, &mut storage, 1);
+        assert!(Arc::ptr_eq(&one.spec, &again.spec) && Arc::ptr_eq(&one.request, &again.request));
+        let two = interned(&mut cache, &mut storage, 2);
+        assert_ne!(two.spec.key, one.spec.key);
+        let document = cache.document(&mut storage, two.spec.key).unwrap();
+        let found = cache.interned.remove(&hash(document.text())).unwrap();
+        let mut jobspec = Jobspec::from_json(JOBSPEC).unwrap();
+        jobspec.set_duration(3.0);
+        cache.interned.insert(hash(&jobspec.to_text()), found);
+        let three = interned(&mut cache, &mut storage, 3);
+        assert!(three.spec.key != two.spec.key && three.spec.duration > 2.5);
+    }
+
+    #[test]
+    fn the_index_drops_jobspecs_without_jobs() {
+        let (mut storage, mut cache) = (storage(), JobspecCache::default());
+        let first = interned(&mut cache, &mut storage, 0);
+        for duration in 1..=u32::try_from(3 * MIN_SWEEP_SIZE).unwrap() {
+            let stored = interned(&mut cache, &mut storage, duration);
+            cache.remove(&mut storage, stored.spec.key);
+        }
+        assert!(cache.interned.len() <= MIN_SWEEP_SIZE);
+        let again = interned(&mut cache, &mut storage, 0);
+        assert!(Arc::ptr_eq(&first.spec, &again.spec));
     }
 
     #[test]

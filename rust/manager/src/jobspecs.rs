@@ -36,7 +36,7 @@ fn checked(jobspec: &Jobspec, text: &str, settings: &Settings) -> Result<Checked
 
 /// Puts a submitted jobspec into the store, with the site's defaults, if it is valid and within the site's limits.
 ///
-/// A text that was submitted before is in the store already, unless the settings have changed or its jobs are purged.
+/// A text that was submitted before is not checked again, unless the settings have changed or its jobs are purged.
 pub(crate) fn submit(cx: &mut Context, text: &str, userid: u32) -> Result<Stored, RequestError> {
     if let Some(stored) = cx.jobspecs.submitted(text) {
         cx.queues.check_enabled(stored.spec.queue.as_deref())?;
@@ -96,20 +96,20 @@ pub(crate) fn parse(cx: &Context, text: &str) -> Result<Checked, RequestError> {
     checked(&jobspec, text, &cx.settings)
 }
 
-/// Puts a jobspec into the store.
+/// Puts a jobspec into the store, unless an equal one is there.
 pub(crate) fn store(cx: &mut Context, checked: Checked) -> Stored {
-    checked.into_stored(|document| cx.add_jobspec(document))
+    cx.intern_jobspec(checked)
 }
 
 /// Replaces the jobspec of a job: in the store, in requests to the scheduler and, by `event`, in the
 /// record.
 pub(crate) fn replace(cx: &mut Context, id: JobId, checked: Checked, event: Event) {
-    let Stored { spec, request } = store(cx, checked);
-    cx.store_spec(id, spec.key);
     let Some(record) = cx.jobs.record(id) else {
         return;
     };
     let old = Arc::clone(record.spec());
+    let Stored { spec, request } = store(cx, checked);
+    cx.store_spec(id, spec.key);
     scheduler::outdate_request(cx, id, request);
     cx.log(id, event.with_document(Document::Jobspec(spec)));
     release(cx, old);

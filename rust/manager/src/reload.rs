@@ -17,7 +17,9 @@ use crate::state::State;
 /// requested again.
 pub(crate) fn apply(cx: &mut Context, settings: Settings) {
     let old = std::mem::replace(&mut cx.settings, settings);
-    cx.jobspecs.forget_submitted();
+    if !cx.settings.accepts_same_jobspecs(&old) {
+        cx.jobspecs.forget_submitted();
+    }
     let changed: BTreeSet<String> = cx
         .settings
         .queues
@@ -45,7 +47,7 @@ fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
     let affected: Vec<_> = affected
         .map(|record| (record.id(), Arc::clone(record.spec())))
         .collect();
-    // Jobs that were submitted together share the jobspec.
+    // Jobs with equal jobspecs share the jobspec.
     let mut requests: BTreeMap<i64, Arc<RedactedJobspec>> = BTreeMap::new();
     for (id, spec) in affected {
         let request = if let Some(request) = requests.get(&spec.key) {

@@ -90,10 +90,12 @@ impl Restored {
         Ok(text.and_then(|text| {
             let jobspec = Jobspec::from_json(&text)?;
             let request = policy::redact(&jobspec, &self.cx.settings)?;
-            Ok(Stored {
+            let stored = Stored {
                 spec: Arc::new(Spec::new(key, &jobspec)),
                 request: Arc::new(request),
-            })
+            };
+            self.cx.jobspecs.index(&text, &stored);
+            Ok(stored)
         }))
     }
 

@@ -128,6 +128,14 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether a jobspec has the same defaults, limits and constraints under both settings.
+    pub(crate) fn accepts_same_jobspecs(&self, other: &Self) -> bool {
+        self.queues == other.queues
+            && self.limits == other.limits
+            && self.default_duration == other.default_duration
+            && self.default_queue == other.default_queue
+    }
+
     /// Reads a JSON object; absent keys have their defaults.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use penstock_jobspec::{Error, Jobspec, TaskCount};
 use crate::policy;
 use crate::settings::Settings;
 
-/// The attributes of a jobspec that the manager needs, shared by jobs that were submitted together.
+/// The attributes of a jobspec that the manager needs, shared by jobs with equal jobspecs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     /// Key of the full text in the store.
@@ -70,8 +70,8 @@ impl Spec {
     }
 }
 
-/// A jobspec that is in the store: its digest, and the form that is sent to the scheduler. Both are shared by jobs that
-/// were submitted together.
+/// A jobspec that is in the store: its digest, and the form that is sent to the scheduler. Both are shared by jobs with
+/// equal jobspecs.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) spec: Arc<Spec>,
@@ -101,12 +101,8 @@ impl Checked {
         &self.spec
     }
 
-    /// The same jobspec in the store; `add` puts a document there and returns its key.
-    pub(crate) fn into_stored(self, add: impl FnOnce(JobspecDocument) -> i64) -> Stored {
-        let key = add(self.document);
-        Stored {
-            spec: Arc::new(Spec { key, ..self.spec }),
-            request: Arc::new(self.request),
-        }
+    /// The document, the digest without a key, and the form that is sent to the scheduler.
+    pub(crate) fn into_parts(self) -> (JobspecDocument, Spec, RedactedJobspec) {
+        (self.document, self.spec, self.request)
     }
 }
