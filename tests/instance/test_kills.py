@@ -40,7 +40,7 @@ WHOLE_LIFE = "submit validate depend priority alloc start finish release free cl
         ([*WHOLE_LIFE[:6], "start", *WHOLE_LIFE[6:]], False),
         ([*WHOLE_LIFE[:4], "start", "alloc", *WHOLE_LIFE[6:]], False),
         ([*WHOLE_LIFE[:5], "exception", "clean"], False),
-        ([*WHOLE_LIFE[:4], "exception", "free", "clean"], True),
+        ([*WHOLE_LIFE[:4], "exception", "free", "clean"], False),
         ([*WHOLE_LIFE[:4], "free", "clean"], False),
         ([*WHOLE_LIFE[:6], *WHOLE_LIFE[7:]], False),
         ([*WHOLE_LIFE[:6], "exception", *WHOLE_LIFE[7:]], True),
