@@ -37,6 +37,9 @@ test-pmix: pmix $(VENV)/.checked  ## The PMIx server with real clients; fails if
 	cargo clippy --package penstock-pmix --features server --all-targets --locked -- -D warnings
 	PENSTOCK_NEED_PMIX=1 $(BIN)/python -m pytest tests/pmix tests/instance/test_pmix_real.py
 
+test-guests: $(VENV)/.checked  ## Jobs of guests, with throwaway users; fails unless it runs as root
+	PENSTOCK_NEED_GUESTS=1 $(BIN)/python -m pytest tests/instance/test_guests.py
+
 test-cgroup:  ## Cgroups of real jobs; each limit whose controller is available here, and a message for others
 	PENSTOCK_NEED_CGROUPS=1 cargo test --package penstock-exec --locked --test escapes --test cgroups
 	cargo test --package penstock-exec --locked --test cgroup_limits -- --show-output

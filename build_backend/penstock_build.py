@@ -3,7 +3,8 @@
 maturin builds either a library or programs. Before maturin builds the wheel, this backend builds
 the programs into the wheel's data directory (`[tool.maturin] data` in pyproject.toml); pip installs
 the `scripts` of it on the PATH. They are linked statically, so that they need no certain version of
-the C library. The sdist has their sources.
+the C library, except `penstock-imp`: it asks the C library for users and groups, which loads the
+modules of the site. The sdist has their sources.
 
 `python build_backend/penstock_build.py` builds the programs alone, for `maturin develop` and
 `maturin build`.
@@ -38,8 +39,12 @@ __all__ = [
 ]
 
 ROOT = Path(__file__).resolve().parent.parent
-# The cargo package and the name of each program.
-PROGRAMS = [("penstock-exec", "penstock-reaper"), ("penstock-exec", "penstock-exec")]
+# The cargo package and the name of each program, and whether it is static.
+PROGRAMS = [
+    ("penstock-exec", "penstock-reaper", True),
+    ("penstock-exec", "penstock-exec", True),
+    ("penstock-imp", "penstock-imp", False),
+]
 
 
 def build_wheel(
@@ -82,12 +87,14 @@ def build_programs() -> None:
     # no version.
     locked = [] if (ROOT / "PKG-INFO").exists() else ["--locked"]
     target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
-    for package, program in PROGRAMS:
+    for package, program, is_static in PROGRAMS:
         # `cargo rustc` passes the flags to the program alone: its dependencies are those of other
         # builds.
         command = ["cargo", "rustc", "--release", "--quiet", *locked]
         command += ["--package", package, "--bin", program]
-        command += ["--", "-C", "target-feature=+crt-static", "-C", "strip=symbols"]
+        command += ["--", "-C", "strip=symbols"]
+        if is_static:
+            command += ["-C", "target-feature=+crt-static"]
         subprocess.run(command, cwd=ROOT, check=True)
         shutil.copy2(target / "release" / program, scripts / program)
 

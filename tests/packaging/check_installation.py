@@ -15,7 +15,8 @@ import tempfile
 import venv
 from pathlib import Path
 
-PROGRAMS = ["penstock-reaper", "penstock-exec"]
+STATIC_PROGRAMS = ["penstock-reaper", "penstock-exec"]
+PROGRAMS = [*STATIC_PROGRAMS, "penstock-imp"]
 
 
 class Installation:
@@ -54,7 +55,9 @@ class Installation:
         if promised:
             tag = (int(promised[1]), int(promised[2]))
             expect(f"{extension.name} needs glibc {needed}, the tag says {tag}", met=needed <= tag)
-        for name in PROGRAMS:
+            needed = max(c_library_versions(self._scripts / "penstock-imp"))
+            expect(f"penstock-imp needs glibc {needed}, the tag says {tag}", met=needed <= tag)
+        for name in STATIC_PROGRAMS:
             program = self._scripts / name
             # Neither an interpreter nor a library: any C library will do, and none.
             headers = read_elf("--program-headers", program)

@@ -152,8 +152,8 @@ class Access:
 
     allow_guest_user: bool = key(
         default=False,
-        doc="whether other users may connect; their jobs are accepted only if execution is "
-        "simulated",
+        doc="whether other users may connect; their jobs are accepted if execution is simulated, "
+        "or if root owns the instance and runs them [as those users](guests.md)",
     )
     allow_root_owner: bool = key(default=True, doc="whether root has the owner's rights")
 
@@ -302,6 +302,13 @@ class ExecSettings:
         "where [cgroups of jobs](execution.md#cgroups) are made: the path of a cgroup, `none`, or "
         "`auto`, the service's own",
         check=checks.cgroup_place,
+    )
+    min_guest_uid: Count = key(
+        Count(1000), "the least user id of guests whose jobs run on an instance of root"
+    )
+    allow_new_privileges: bool = key(
+        default=False,
+        doc="whether tasks of guests can get privileges, by set-user-ID programs for instance",
     )
 
 

@@ -24,8 +24,9 @@ def manager_settings(options: StartOptions, owner: int) -> dict[str, Any]:
     config = options.config
     return {
         "owner": owner,
-        # Processes of another user's job would run as the owner: only if execution is simulated.
-        "guests": config.access.allow_guest_user and options.exec == "sim",
+        # Without the privilege of root, another user's job would run as the owner.
+        "guests": config.access.allow_guest_user
+        and (options.exec == "sim" or (options.exec == "local" and owner == 0)),
         "prolog": bool(config.job_manager.prolog.command),
         "epilog": bool(config.job_manager.epilog.command),
         **configuration.manager_settings(config),

@@ -170,6 +170,7 @@ impl Service {
             cgroup_limits: penstock_exec::CgroupLimits::default(),
             umask: 0o022,
             group: Group::Session,
+            guest: None,
         };
         for first in (0..count).step_by(BATCH) {
             let batch = (first..count.min(first + BATCH)).map(spec);

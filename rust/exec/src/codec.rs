@@ -62,6 +62,14 @@ impl<'a> Reader<'a> {
         self.array(expected).map(u128::from_le_bytes)
     }
 
+    pub(crate) fn flag(&mut self, expected: &str) -> Result<bool, Error> {
+        match self.u8(expected)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.error(expected)),
+        }
+    }
+
     pub(crate) fn optional(&mut self, expected: &str) -> Result<Option<u64>, Error> {
         match self.u8(expected)? {
             0 => Ok(None),

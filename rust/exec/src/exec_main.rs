@@ -11,12 +11,14 @@ use arguments::UsageError;
 use penstock_exec::linux::{
     CgroupPlace, IfLocked, ServiceOptions, SimulationOptions, run_service, run_simulation,
 };
+use penstock_exec::service::GuestSettings;
 use serde::Deserialize;
 
 const USAGE: &str = "\
 usage: penstock-exec [--uri URI] [--directory DIR] [--name NAME] [--kill-timeout SECONDS]
                      [--output-limit BYTES] [--oversubscribe] [--sync] [--reaper PROGRAM]
-                     [--cgroup PLACE] [--take-over] [--end-when-idle]
+                     [--cgroup PLACE] [--min-guest-uid UID] [--allow-new-privileges]
+                     [--take-over] [--end-when-idle]
        penstock-exec --simulate [--uri URI] [--name NAME]
 
 Runs the jobs of an instance on this machine. Tasks outlive it: when it is started again, it reports what has ended.
@@ -32,10 +34,15 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
   --reaper PROGRAM        the program penstock-reaper (default: beside this program)
   --cgroup PLACE          where cgroups of jobs are made: a cgroup's path, `none`, or `auto`, the service's own
                           (default {cgroup}); it applies to reapers that are started from now on
+  --min-guest-uid UID     the least user id whose jobs run, if root runs the service (default {min-guest-uid})
+  --allow-new-privileges  let guests' tasks get privileges, by set-user-ID programs for instance
   --take-over             end a service that uses the directory, and continue with its journal
   --end-when-idle         end when the instance has gone and no job has a process
   --simulate              run nothing: each job succeeds after the time that its jobspec says
 ";
+
+/// Where the directories of guests' jobs are, by the address.
+const RUNTIME_DIRECTORY: &str = "/run/penstock";
 
 const NO_INSTANCE_EXIT_CODE: u8 = 69;
 
@@ -52,9 +59,18 @@ struct Defaults {
     kill_timeout: f64,
     output_limit: u64,
     cgroup: String,
+    min_guest_uid: u32,
+    allow_new_privileges: bool,
 }
 
 impl Defaults {
+    fn guests(&self) -> GuestSettings {
+        GuestSettings {
+            min_uid: self.min_guest_uid,
+            no_new_privs: !self.allow_new_privileges,
+        }
+    }
+
     fn declared() -> Result<Self, UsageError> {
         #[derive(Deserialize)]
         struct Declared {
@@ -74,6 +90,7 @@ fn usage() -> String {
         .replace("{kill-timeout}", &defaults.kill_timeout.to_string())
         .replace("{output-limit}", &defaults.output_limit.to_string())
         .replace("{cgroup}", &defaults.cgroup)
+        .replace("{min-guest-uid}", &defaults.min_guest_uid.to_string())
 }
 
 fn main() -> ExitCode {
@@ -113,12 +130,14 @@ fn main() -> ExitCode {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm for each option")]
 fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
     let (mut uri, mut directory, mut reaper) = (None, None, None);
     let mut name = "job-exec".to_owned();
     let defaults = Defaults::declared()?;
     let mut kill_timeout_s = defaults.kill_timeout;
     let mut output_limit = defaults.output_limit;
+    let mut guests = defaults.guests();
     let mut cgroup = defaults.cgroup;
     let (mut bind, mut sync) = (true, false);
     let (mut if_locked, mut end_when_idle) = (IfLocked::Fail, false);
@@ -151,8 +170,12 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
                 end_when_idle = true;
                 continue;
             }
+            "--allow-new-privileges" => {
+                guests.no_new_privs = false;
+                continue;
+            }
             "--uri" | "--directory" | "--name" | "--kill-timeout" | "--output-limit"
-            | "--reaper" | "--cgroup" => {}
+            | "--reaper" | "--cgroup" | "--min-guest-uid" => {}
             _ => return Err(format!("unknown argument `{option}`").into()),
         }
         let value = arguments.next();
@@ -169,6 +192,9 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
                 return Err(invalid("auto, none or an absolute path").into());
             }
             "--cgroup" => cgroup = text,
+            "--min-guest-uid" => {
+                guests.min_uid = text.parse().map_err(|_| invalid("a user id"))?;
+            }
             "--kill-timeout" => {
                 let seconds = text.parse::<f64>().ok();
                 let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
@@ -194,12 +220,15 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
             .map_err(|error| format!("cannot find `penstock-reaper`: {error}"))?
             .with_file_name("penstock-reaper"),
     };
+    let instance = address_name(&uri);
     Ok(Mode::Service(ServiceOptions {
         uri,
         directory,
         name,
         reaper,
         cgroup,
+        guests,
+        job_directories: Path::new(RUNTIME_DIRECTORY).join(instance).join("jobs"),
         kill_timeout_s,
         output_limit,
         bind,
@@ -250,7 +279,11 @@ fn default_directory(uri: &str) -> Result<PathBuf, UsageError> {
         (None, Some(home)) => PathBuf::from(home).join(".local/state"),
         (None, None) => return Err("no home directory: name one with `--directory`".into()),
     };
+    Ok(state.join("penstock/exec").join(address_name(uri)))
+}
+
+/// A file name for an address.
+fn address_name(uri: &str) -> String {
     let name = uri.trim_start_matches("local:///");
-    let name = name.replace('%', "%25").replace('/', "%2F");
-    Ok(state.join("penstock/exec").join(name))
+    name.replace('%', "%25").replace('/', "%2F")
 }

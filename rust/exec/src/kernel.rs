@@ -43,6 +43,9 @@ pub struct ProcessInfo {
 pub trait Kernel {
     /// Starts a task. The record of its start is in the log before the task executes its program.
     ///
+    /// The task of a guest begins as another program, which sets it up: the result is reported to
+    /// [`Reaper::note_setup`](crate::Reaper::note_setup), before the process is reaped.
+    ///
     /// # Errors
     ///
     /// Returns the step that failed, and why. No process is left. If the step is [`Step::Limit`](crate::Step::Limit) or

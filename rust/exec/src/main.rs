@@ -86,5 +86,8 @@ fn parse(arguments: Vec<OsString>) -> Result<Options, UsageError> {
         directory: directory.ok_or("`--directory` is missing")?,
         idle_timeout,
         cgroup,
+        imp: std::env::current_exe()
+            .map_err(|error| format!("cannot find `penstock-imp`: {error}"))?
+            .with_file_name("penstock-imp"),
     })
 }

@@ -92,6 +92,20 @@ pub struct Limit {
     pub hard: u64,
 }
 
+/// The user of a task who is not the reaper's. What the user has named is opened as the user: the working directory, the
+/// file of standard input, and these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guest {
+    /// The user's id.
+    pub uid: u32,
+    /// Whether the task's programs cannot get privileges.
+    pub no_new_privs: bool,
+    /// Whether the user has named the file of standard output.
+    pub names_stdout: bool,
+    /// Whether the user has named the file of standard error.
+    pub names_stderr: bool,
+}
+
 /// A task to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskSpec {
@@ -121,6 +135,8 @@ pub struct TaskSpec {
     pub umask: u32,
     /// Its session or process group.
     pub group: Group,
+    /// Its user; `None` for that of the reaper.
+    pub guest: Option<Guest>,
 }
 
 /// The target of a signal.
@@ -500,6 +516,13 @@ fn write_spec(out: &mut Vec<u8>, spec: &TaskSpec) {
         Group::Session => 0,
         Group::Group => 1,
     });
+    out.u8(u8::from(spec.guest.is_some()));
+    if let Some(guest) = spec.guest {
+        out.u32(guest.uid);
+        for flag in [guest.no_new_privs, guest.names_stdout, guest.names_stderr] {
+            out.u8(u8::from(flag));
+        }
+    }
 }
 
 fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
@@ -550,6 +573,16 @@ fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
         1 => Group::Group,
         _ => return Err(reader.error("a kind of process group")),
     };
+    let guest = if reader.flag("whether there is a guest")? {
+        Some(Guest {
+            uid: reader.u32("a user id")?,
+            no_new_privs: reader.flag("whether privileges are withheld")?,
+            names_stdout: reader.flag("whether standard output is named")?,
+            names_stderr: reader.flag("whether standard error is named")?,
+        })
+    } else {
+        None
+    };
     Ok(TaskSpec {
         task,
         arguments,
@@ -564,6 +597,7 @@ fn read_spec(reader: &mut Reader<'_>) -> Result<TaskSpec, Error> {
         cgroup_limits,
         umask,
         group,
+        guest,
     })
 }
 

@@ -97,6 +97,8 @@ impl Job {
 #[derive(Debug, Clone, Copy)]
 enum TaskState {
     Queued,
+    /// The process is becoming that of a guest.
+    SettingUp(ProcessId),
     Running(ProcessId),
     Orphan(ProcessId),
     Failed(SpawnFailure),
@@ -535,13 +537,19 @@ impl Reaper {
         match kernel.spawn(spec, mark, job.cgroup) {
             Ok(process) => {
                 self.inputs.add(spec);
-                job.tasks.insert(task.rank, TaskState::Running(process));
+                let state = match spec.guest {
+                    Some(_) => TaskState::SettingUp(process),
+                    None => TaskState::Running(process),
+                };
+                job.tasks.insert(task.rank, state);
                 job.queued -= 1;
                 job.processes += 1;
                 self.log_len += log::STARTED_RECORD_BYTES;
                 self.children.insert(process.pid, Child::Task(task));
                 self.sessions.insert(process.pid, task);
-                self.broadcast(Event::Started { task, process });
+                if spec.guest.is_none() {
+                    self.broadcast(Event::Started { task, process });
+                }
             }
             Err(failure) => {
                 if matches!(failure.step, Step::Limit | Step::Exec) {
@@ -562,13 +570,46 @@ impl Reaper {
         self.broadcast(Event::Failed { task, failure });
     }
 
+    /// Handles the result of the set-up of a guest's task.
+    pub fn note_setup(&mut self, pid: Pid, result: Result<(), SpawnFailure>) {
+        let Some(Child::Task(task)) = self.children.get(&pid) else {
+            return;
+        };
+        let task = *task;
+        let Some(job) = self.jobs.get_mut(&task.job) else {
+            return;
+        };
+        let Some(state) = job.tasks.get_mut(&task.rank) else {
+            return;
+        };
+        let TaskState::SettingUp(process) = *state else {
+            return;
+        };
+        match result {
+            Ok(()) => {
+                *state = TaskState::Running(process);
+                self.broadcast(Event::Started { task, process });
+            }
+            Err(failure) => {
+                *state = TaskState::Failed(failure);
+                // The process is about to end, and its status is of no interest.
+                job.adopted.insert(pid, task.rank);
+                self.children.insert(pid, Child::Adopted(task));
+                Record::Failed(task, failure).encode(&mut self.records);
+                self.broadcast(Event::Failed { task, failure });
+            }
+        }
+    }
+
     fn end_task(&mut self, task: TaskId, end: TaskEnd) {
         let Some(job) = self.jobs.get_mut(&task.job) else {
             return;
         };
         let state = job.tasks.get_mut(&task.rank);
         if let Some(state) = state
-            && let TaskState::Running(process) | TaskState::Orphan(process) = *state
+            && let TaskState::SettingUp(process)
+            | TaskState::Running(process)
+            | TaskState::Orphan(process) = *state
         {
             *state = TaskState::Ended(process, end);
         }
@@ -600,7 +641,10 @@ impl Reaper {
             let is_running = state.is_some_and(|state| {
                 matches!(
                     state,
-                    TaskState::Queued | TaskState::Running(_) | TaskState::Orphan(_)
+                    TaskState::Queued
+                        | TaskState::SettingUp(_)
+                        | TaskState::Running(_)
+                        | TaskState::Orphan(_)
                 )
             });
             if !is_running && !job.adopted.values().any(|of| of == rank) {
@@ -724,7 +768,9 @@ impl Reaper {
             rank: *rank,
         };
         let tasks = tasks.filter_map(|(rank, state)| match state {
-            TaskState::Running(process) => Some((process.pid, Identity::Child, of(rank))),
+            TaskState::SettingUp(process) | TaskState::Running(process) => {
+                Some((process.pid, Identity::Child, of(rank)))
+            }
             TaskState::Orphan(process) => {
                 let identity = Identity::StartTime(process.start_time);
                 Some((process.pid, identity, of(rank)))
@@ -774,7 +820,7 @@ impl Reaper {
             Target::Task(task) => {
                 let job = self.jobs.get(&task.job);
                 match job.and_then(|job| job.tasks.get(&task.rank)) {
-                    Some(TaskState::Running(process)) => {
+                    Some(TaskState::SettingUp(process) | TaskState::Running(process)) => {
                         kernel.signal(process.pid, Identity::ChildGroup, signal)
                     }
                     Some(TaskState::Orphan(process)) => {
@@ -980,7 +1026,7 @@ fn unknown_end(time_ns: u64) -> TaskEnd {
 fn task_events(task: TaskId, state: TaskState) -> impl Iterator<Item = Event> {
     let started = |process| Event::Started { task, process };
     let (first, second) = match state {
-        TaskState::Queued => (None, None),
+        TaskState::Queued | TaskState::SettingUp(_) => (None, None),
         TaskState::Running(process) | TaskState::Orphan(process) => (Some(started(process)), None),
         TaskState::Failed(failure) => (Some(Event::Failed { task, failure }), None),
         TaskState::Ended(process, end) => {

@@ -153,10 +153,14 @@ pub enum Step {
     PidsLimit,
     /// The limit on CPU time of the job's cgroup.
     CpuLimit,
+    /// The account of the task's user.
+    Account,
+    /// Becoming the task's user.
+    Identity,
 }
 
 impl Step {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Cancelled,
         Self::Clone,
         Self::Group,
@@ -172,6 +176,8 @@ impl Step {
         Self::MemoryLimit,
         Self::PidsLimit,
         Self::CpuLimit,
+        Self::Account,
+        Self::Identity,
     ];
 }
 

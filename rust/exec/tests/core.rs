@@ -126,6 +126,7 @@ fn spec(job: u64, rank: u32) -> TaskSpec {
         cgroup_limits: CgroupLimits::default(),
         umask: 0,
         group: Group::Session,
+        guest: None,
     }
 }
 

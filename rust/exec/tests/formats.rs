@@ -5,8 +5,8 @@ use std::ffi::CString;
 use penstock_exec::log::{HEADER_BYTES, LogContents, Record, TaskState, header};
 use penstock_exec::mark::{MAX_SLOTS, MarkSpace};
 use penstock_exec::protocol::{
-    Event, FrameDecoder, Group, Hello, Input, Limit, MAX_FRAME_BYTES, Message, Output, Relay,
-    Request, Target, TaskSpec, WindowSize,
+    Event, FrameDecoder, Group, Guest, Hello, Input, Limit, MAX_FRAME_BYTES, Message, Output,
+    Relay, Request, Target, TaskSpec, WindowSize,
 };
 use penstock_exec::service::journal::{self, JournalContents, JournalId};
 use penstock_exec::{
@@ -104,6 +104,14 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         soft,
         hard,
     });
+    let guest = any::<(u32, bool, bool, bool)>().prop_map(
+        |(uid, no_new_privs, names_stdout, names_stderr)| Guest {
+            uid,
+            no_new_privs,
+            names_stdout,
+            names_stderr,
+        },
+    );
     let group = prop_oneof![Just(Group::Session), Just(Group::Group)];
     let rest = (
         vec(any::<u32>(), 0..4),
@@ -111,11 +119,12 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         any::<(Option<u64>, Option<u64>, Option<u32>)>(),
         any::<u32>(),
         group,
+        option::of(guest),
     );
     (task(), texts, streams, rest).prop_map(|(task, texts, streams, rest)| {
         let (arguments, environment, directory) = texts;
         let (stdin, stdout, stderr, relay) = streams;
-        let (cpus, limits, (memory, pids, cpu_millis), umask, group) = rest;
+        let (cpus, limits, (memory, pids, cpu_millis), umask, group, guest) = rest;
         TaskSpec {
             task,
             arguments,
@@ -134,6 +143,7 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
             },
             umask,
             group,
+            guest,
         }
     })
 }

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,6 +11,8 @@ use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open};
 
 use super::cgroup::{CgroupPlace, LinuxCgroups};
 use super::directory::Directory;
+use super::guests::Guests;
+use super::spawn::Descriptors;
 use super::streams::Streams;
 use super::syscalls::ChildStack;
 use super::{procfs, spawn, syscalls};
@@ -37,15 +40,18 @@ pub(super) struct LinuxKernel {
     watched: BTreeMap<Pid, OwnedFd>,
     cgroups: LinuxCgroups,
     streams: Streams,
+    guests: Guests,
 }
 
 impl LinuxKernel {
     pub(super) fn new(
         directory: Directory,
         place: &CgroupPlace,
+        imp: CString,
         epoll: Rc<OwnedFd>,
     ) -> io::Result<Self> {
         Ok(Self {
+            guests: Guests::new(imp, Rc::clone(&epoll)),
             cgroups: LinuxCgroups::new(place, &directory, Rc::clone(&epoll))?,
             log: directory.open_log()?,
             log_len: 0,
@@ -66,6 +72,16 @@ impl LinuxKernel {
 
     pub(super) fn null(&self) -> &File {
         &self.null
+    }
+
+    /// Continues the set-up of a guest's task. Returns its result if it has ended.
+    pub(super) fn advance_setup(&mut self, pid: Pid) -> Option<Result<(), SpawnFailure>> {
+        self.guests.advance(pid)
+    }
+
+    /// Ends the set-up of a guest's task whose process has ended. Returns its result if it was not known.
+    pub(super) fn finish_setup(&mut self, pid: Pid) -> Option<Result<(), SpawnFailure>> {
+        self.guests.finish(pid)
     }
 
     /// Removes the cgroups that no job is in.
@@ -108,7 +124,21 @@ impl Kernel for LinuxKernel {
         let (log, null) = (self.log.as_fd(), self.null.as_fd());
         let folder = cgroup.map(|cgroup| self.cgroups.open(cgroup)).transpose()?;
         let cgroup = cgroup.zip(folder.as_ref().map(AsFd::as_fd));
-        let result = spawn::spawn(task, mark, log, null, cgroup, &ends, &mut self.stack);
+        let parts = Descriptors {
+            log,
+            null,
+            cgroup,
+            ends: &ends,
+            socket: None,
+        };
+        let stack = &mut self.stack;
+        let result = match task.guest {
+            None => spawn::spawn(task, mark, &parts, stack),
+            Some(guest) => self.guests.spawn(task, guest, |first, socket| {
+                let socket = Some(socket);
+                spawn::spawn(first, mark, &Descriptors { socket, ..parts }, stack)
+            }),
+        };
         match result.map_err(|failure| failure.step) {
             Ok(_) | Err(Step::Limit | Step::Exec) => {
                 self.log_len += crate::log::STARTED_RECORD_BYTES as u64;

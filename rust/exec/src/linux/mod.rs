@@ -4,6 +4,7 @@
 mod broker;
 mod cgroup;
 mod directory;
+mod guests;
 mod kernel;
 mod procfs;
 mod serve;

@@ -1,8 +1,10 @@
 //! The event loop of a reaper.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -13,6 +15,7 @@ use rustix::process::{Resource, chdir, geteuid, getpid, getrlimit, set_child_sub
 
 use super::cgroup::{CGROUP_BIT, CgroupPlace};
 use super::directory::{self, Directory, IfLocked};
+use super::guests::SETUP_BIT;
 use super::kernel::{LinuxKernel, WATCHED_BIT};
 use super::streams::STREAM_BIT;
 use super::syscalls::Reaped;
@@ -48,6 +51,8 @@ pub struct Options {
     pub idle_timeout: Option<Duration>,
     /// Where the cgroups of jobs are made.
     pub cgroup: CgroupPlace,
+    /// The program `penstock-imp`.
+    pub imp: PathBuf,
 }
 
 /// Runs a reaper in this process until it has been idle for the configured time, or a service requests its end.
@@ -100,7 +105,8 @@ fn start(
     let child_signal = syscalls::child_signal_fd()?;
     add(&epoll, &child_signal, CHILD_SIGNAL_TOKEN)?;
     let errors = directory.open_errors()?;
-    let mut kernel = LinuxKernel::new(directory, &options.cgroup, Rc::clone(&epoll))?;
+    let imp = CString::new(options.imp.as_os_str().as_bytes())?;
+    let mut kernel = LinuxKernel::new(directory, &options.cgroup, imp, Rc::clone(&epoll))?;
     let hello = Hello {
         version: VERSION,
         boot: procfs::boot_id()?,
@@ -241,6 +247,13 @@ impl EventLoop {
                 self.kernel.unwatch(Pid(pid));
                 self.reaper.note_orphan_end(Pid(pid), self.kernel.now_ns());
             }
+            token if token & SETUP_BIT != 0 => {
+                if let Ok(pid) = u32::try_from(token & !SETUP_BIT)
+                    && let Some(result) = self.kernel.advance_setup(Pid(pid))
+                {
+                    self.reaper.note_setup(Pid(pid), result);
+                }
+            }
             token if token & CGROUP_BIT != 0 => {
                 if let Ok(number) = u32::try_from(token & !CGROUP_BIT) {
                     self.reaper.note_cgroup_change(CgroupId(number));
@@ -275,6 +288,11 @@ impl EventLoop {
                 Reaped::Childless => break false,
             }
         };
+        for exit in &exits {
+            if let Some(result) = self.kernel.finish_setup(exit.pid) {
+                self.reaper.note_setup(exit.pid, result);
+            }
+        }
         self.reaper.reap(&exits, self.kernel.now_ns());
         if !has_children {
             self.reaper.note_childless();

@@ -1,12 +1,12 @@
 //! The event loop of the service: the instance's socket, the reaper's socket, the journal, output files and the clock.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{CString, OsStr};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,7 +25,8 @@ use super::{procfs, syscalls};
 use crate::protocol::Hello;
 use crate::service::journal::{JournalContents, JournalId};
 use crate::service::{
-    Chunk, Effect, ReaderId, Service, Settings, Stream, Surroundings, retained_file,
+    Chunk, Effect, GuestSettings, ReaderId, Service, Settings, Stream, Surroundings, job_directory,
+    retained_file,
 };
 use crate::types::JobId;
 use crate::{Client, Error};
@@ -37,6 +38,9 @@ const MAX_UNSENT_OUTPUT_BYTES: usize = 1 << 20;
 /// Time after its start in which a service that takes over tries to register although its name is taken: the instance
 /// may not have noticed yet that the service before has ended.
 const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The directories above that of a guest's job which are the services' own: `/run/penstock/INSTANCE/jobs`.
+const PUBLIC_LEVELS: usize = 3;
 
 const REAPER_DIRECTORY: &str = "reaper";
 const OUTPUT_DIRECTORY: &str = "output";
@@ -52,6 +56,10 @@ pub struct ServiceOptions {
     pub name: String,
     /// The program `penstock-reaper`.
     pub reaper: PathBuf,
+    /// The guests whose jobs are run, if the user is root.
+    pub guests: GuestSettings,
+    /// The directory of guests' job directories.
+    pub job_directories: PathBuf,
     /// Where the reaper makes the cgroups of jobs: `auto`, `none` or a path.
     pub cgroup: String,
     /// Time between SIGTERM and SIGKILL, in seconds.
@@ -94,6 +102,9 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     let failed = |error: io::Error| Error::system("the service failed", &error);
     let settings = settings(&options).map_err(failed)?;
     let mut service = Service::new(settings, journal);
+    if geteuid().is_root() {
+        remove_old_job_directories(&options.job_directories, &service);
+    }
     service.register();
     let mut event_loop = EventLoop {
         path,
@@ -171,9 +182,11 @@ fn settings(options: &ServiceOptions) -> io::Result<Settings> {
     Ok(Settings {
         name: options.name.clone(),
         owner: geteuid().as_raw(),
+        guests: geteuid().is_root().then_some(options.guests),
         boot: procfs::boot_id()?,
         surroundings: Surroundings {
             uri: options.uri.clone(),
+            job_directories: options.job_directories.clone(),
             environment: environment.collect(),
             directory: CString::new(directory)?,
             output: options.directory.join(OUTPUT_DIRECTORY),
@@ -441,6 +454,18 @@ impl EventLoop {
                 let result = self.rewrite(&contents);
                 service.finish_write(result, now());
             }
+            Effect::MakeJobDirectory(job, uid) => {
+                let path = job_directory(&self.options.job_directories, job);
+                if let Err(error) = make_job_directory(&path, uid) {
+                    log(&format!(
+                        "cannot make directory `{}`: {error}",
+                        path.display()
+                    ));
+                }
+            }
+            Effect::RemoveJobDirectory(job) => {
+                remove_in_background(job_directory(&self.options.job_directories, job));
+            }
             Effect::Request(id, request) => {
                 // A lost request is sent again after the next list.
                 if let Some(reaper) = &mut self.reaper
@@ -536,6 +561,43 @@ fn start_reaper(options: &ServiceOptions, directory: &Path) -> io::Result<Starte
     }
     let status = child.wait()?;
     Err(io::Error::other(format!("it ended with {status}")))
+}
+
+/// Removes the directories of guests' jobs that are not in the journal.
+fn remove_old_job_directories(path: &Path, service: &Service) {
+    let known = service
+        .known_jobs()
+        .map(|job| job_directory(path, job))
+        .collect::<BTreeSet<_>>();
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if !known.contains(&path) {
+            remove_in_background(path);
+        }
+    }
+}
+
+/// Makes the directory of a guest's job, in directories that guests can enter and not list.
+fn make_job_directory(path: &Path, uid: u32) -> io::Result<()> {
+    let parents: Vec<_> = path.ancestors().skip(1).take(PUBLIC_LEVELS).collect();
+    for parent in parents.into_iter().rev() {
+        if !parent.exists() {
+            fs::create_dir(parent)?;
+            fs::set_permissions(parent, Permissions::from_mode(0o711))?;
+        }
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => chown(path, Some(uid), None),
+    }
+}
+
+/// Removes a directory in a thread: its size is the guest's choice. Symbolic links in it are not followed.
+fn remove_in_background(path: PathBuf) {
+    std::thread::spawn(move || {
+        // The next service removes the rest.
+        let _ = fs::remove_dir_all(path);
+    });
 }
 
 fn read_chunk(path: &Path, offset: u64) -> Chunk {

@@ -52,6 +52,7 @@ struct Plan<'a> {
     created_at: Option<u64>,
     cgroup: Option<CgroupId>,
     ends: &'a TaskEnds,
+    socket: Option<BorrowedFd<'a>>,
     progress: ChildProgress,
 }
 
@@ -63,14 +64,23 @@ enum ChildProgress {
     Failed(SpawnFailure),
 }
 
-/// Starts a task. The log's file must be opened for appending.
+/// The reaper's descriptors that a start needs.
+#[derive(Clone, Copy)]
+pub(super) struct Descriptors<'a> {
+    /// The log, opened for appending.
+    pub(super) log: BorrowedFd<'a>,
+    pub(super) null: BorrowedFd<'a>,
+    pub(super) cgroup: Option<(CgroupId, BorrowedFd<'a>)>,
+    pub(super) ends: &'a TaskEnds,
+    /// The socket that the program gets as descriptor 3.
+    pub(super) socket: Option<BorrowedFd<'a>>,
+}
+
+/// Starts a task.
 pub(super) fn spawn(
     spec: &TaskSpec,
     mark: Option<u64>,
-    log: BorrowedFd<'_>,
-    null: BorrowedFd<'_>,
-    cgroup: Option<(CgroupId, BorrowedFd<'_>)>,
-    ends: &TaskEnds,
+    parts: &Descriptors<'_>,
     stack: &mut ChildStack,
 ) -> Result<ProcessId, SpawnFailure> {
     let programs = candidates(spec);
@@ -80,15 +90,16 @@ pub(super) fn spawn(
         arguments: StringArray::new(&spec.arguments),
         environment: StringArray::new(&spec.environment),
         cpus: cpu_set(&spec.cpus)?,
-        limits: limits(spec, mark, ends.descriptors)?,
-        log,
-        null,
+        limits: limits(spec, mark, parts.ends.descriptors)?,
+        log: parts.log,
+        null: parts.null,
         created_at: procfs::ticks_since_boot(),
-        cgroup: cgroup.map(|(id, _)| id),
-        ends,
+        cgroup: parts.cgroup.map(|(id, _)| id),
+        ends: parts.ends,
+        socket: parts.socket,
         progress: ChildProgress::Created,
     };
-    let failure = match syscalls::spawn(stack, cgroup.map(|(_, fd)| fd), &mut plan) {
+    let failure = match syscalls::spawn(stack, parts.cgroup.map(|(_, fd)| fd), &mut plan) {
         Err(error) => {
             return Err(SpawnFailure {
                 step: Step::Clone,
@@ -211,6 +222,9 @@ impl Plan<'_> {
         // After the record: a limit on file sizes would hold for the log too.
         for (resource, limit) in &self.limits {
             setrlimit(*resource, *limit).map_err(at(Step::Limit))?;
+        }
+        if let Some(socket) = self.socket {
+            syscalls::pass_on(socket, penstock_imp::SOCKET).map_err(at(Step::Clone))?;
         }
         syscalls::unblock_signals();
         Ok(())

@@ -212,6 +212,25 @@ pub(super) fn execute(
     unsafe { *libc::__errno_location() }
 }
 
+/// Makes a descriptor that the program about to be executed gets.
+pub(super) fn pass_on(fd: BorrowedFd<'_>, target: c_int) -> rustix::io::Result<()> {
+    // SAFETY: takes numbers only. The child has its own descriptors, and uses none after this.
+    let result = unsafe {
+        if fd.as_raw_fd() == target {
+            libc::fcntl(target, libc::F_SETFD, 0)
+        } else {
+            libc::dup2(fd.as_raw_fd(), target)
+        }
+    };
+    match result {
+        // SAFETY: reads the error number of the call above.
+        -1 => Err(rustix::io::Errno::from_raw_os_error(unsafe {
+            *libc::__errno_location()
+        })),
+        _ => Ok(()),
+    }
+}
+
 /// Unblocks all signals, for a program that is about to be executed.
 pub(super) fn unblock_signals() {
     let mut none = MaybeUninit::<libc::sigset_t>::uninit();

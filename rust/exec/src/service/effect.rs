@@ -15,6 +15,10 @@ pub enum Effect {
     Append(Vec<u8>),
     /// Replace the journal, atomically, and report the result likewise.
     Rewrite(Vec<u8>),
+    /// Make the directory of a guest's job, which belongs to this user.
+    MakeJobDirectory(JobId, u32),
+    /// Remove the directory of a guest's job with all that is in it.
+    RemoveJobDirectory(JobId),
     /// Send a request to the reaper, under this id.
     Request(u32, Request),
     /// Send a message to the broker.

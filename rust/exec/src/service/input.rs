@@ -6,6 +6,7 @@ use penstock_flux::exec::{InputRequest, ResizeRequest};
 use penstock_flux::{RequestError, errno};
 use penstock_wire::Message;
 
+use super::guests::Admitted;
 use super::state::{ReaperState, Service};
 use crate::protocol::{Request, WindowSize};
 use crate::types::JobId;
@@ -56,6 +57,11 @@ impl Service {
         forwarded: Request,
     ) -> Result<(), RequestError> {
         let state = self.jobs.get(&job);
+        let guest = state.and_then(|job| job.guest);
+        let user = guest.map_or(self.settings.owner, Admitted::uid);
+        if !request.credentials().may_act_for(user) {
+            return Err(RequestError::new(errno::EPERM, "the job is another user's"));
+        }
         let is_running = state.is_some_and(|state| state.has_started() && !state.is_idle());
         if !is_running || self.reaper != ReaperState::Ready {
             return Err(not_running(job));

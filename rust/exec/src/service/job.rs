@@ -10,6 +10,7 @@ use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_wire::Message;
 
+use super::guests::Admitted;
 use super::journal::Intent;
 use super::note::Note;
 use super::plan::Plan;
@@ -199,6 +200,8 @@ pub(super) struct Job {
     pub(super) expiration: f64,
     /// When the size of its retained output is checked next.
     pub(super) measure_at: Option<f64>,
+    /// Its user, if that is a guest.
+    pub(super) guest: Option<Admitted>,
     /// The processes that the memory limit has ended.
     pub(super) oom_kills: u64,
     /// Whether another service runs the jobs now.
@@ -233,6 +236,7 @@ impl Job {
             exception: None,
             expiration: 0.0,
             measure_at: None,
+            guest: None,
             oom_kills: 0,
             is_replaced: false,
         }

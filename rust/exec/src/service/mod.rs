@@ -43,6 +43,7 @@
 //! | start requests, plans, the record before the tasks start | `start`, `plan`, `shell_options` |
 //! | PMIx servers of jobs | `pmix`, `pmix_server` |
 //! | requests to the reaper and its events | `reapers` |
+//! | jobs of guests | `guests` |
 //! | limits of memory, processes and CPU time | `resource_limits` |
 //! | time limits and the signal before them | `time_limit` |
 //! | signals, exceptions, the end of tasks | `ending` |
@@ -57,6 +58,7 @@
 mod effect;
 mod ending;
 mod followers;
+mod guests;
 mod idle_end;
 mod input;
 mod instance;
@@ -96,7 +98,8 @@ use state::{Acknowledgement, InstanceState, Outstanding, ReaperState};
 use timers::WakeTarget;
 
 pub use effect::{Chunk, Effect, ReaderId, Stream};
-pub use plan::{Surroundings, retained_file};
+pub use guests::GuestSettings;
+pub use plan::{Surroundings, job_directory, retained_file};
 pub use state::{Service, Settings};
 
 /// The greatest number of jobs in one kill request: the reaper searches all of its children once for each request, and
@@ -118,6 +121,11 @@ impl Service {
     /// Whether the job manager has accepted the registration and sent all start requests of running jobs.
     pub fn is_synchronized(&self) -> bool {
         self.instance == InstanceState::Synchronized
+    }
+
+    /// The jobs of the journal, and those that have been requested.
+    pub fn known_jobs(&self) -> impl Iterator<Item = JobId> {
+        self.jobs.keys().copied()
     }
 
     /// The number of jobs that have not been forgotten.
@@ -160,6 +168,7 @@ impl Service {
                 self.acknowledgement = Acknowledgement::None;
                 self.forget(jobs);
             }
+            Outstanding::OutputUser(request) => self.handle_output_user(&request, response),
             Outstanding::Lookup(id) => self.handle_lookup(id, response),
             Outstanding::PmixServer(id) => self.handle_pmix_response(id, response),
             Outstanding::End(id) => {
@@ -177,6 +186,24 @@ impl Service {
                 return;
             }
             topic::PING => request.echo().map(Some),
+            topic::exec_method::OUTPUT if !request.credentials().is_owner() => {
+                match self.look_up_output_user(request) {
+                    Ok(()) => return,
+                    Err(error) => Err(error),
+                }
+            }
+            topic::exec_method::INPUT => match self.write_input(request) {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
+            topic::exec_method::RESIZE => match self.resize(request) {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
+            topic::exec_method::OUTPUT_CANCEL => self
+                .followers
+                .cancel(request, &mut self.messages)
+                .map(|()| None),
             _ => match request.credentials().require_owner(request.topic()) {
                 Err(error) => Err(error),
                 Ok(()) => match method {
@@ -192,18 +219,6 @@ impl Service {
                         Ok(()) => return,
                         Err(error) => Err(error),
                     },
-                    topic::exec_method::INPUT => match self.write_input(request) {
-                        Ok(()) => return,
-                        Err(error) => Err(error),
-                    },
-                    topic::exec_method::RESIZE => match self.resize(request) {
-                        Ok(()) => return,
-                        Err(error) => Err(error),
-                    },
-                    topic::exec_method::OUTPUT_CANCEL => self
-                        .followers
-                        .cancel(request, &mut self.messages)
-                        .map(|()| None),
                     topic::STATS_GET => Ok(Some(self.stats().to_payload())),
                     _ => Err(RequestError::unknown_method(request.topic())),
                 },
@@ -290,6 +305,8 @@ impl Service {
         let header = || journal::header(&self.settings.surroundings.uri, self.journal);
         let jobs = &self.jobs;
         effects.extend(self.writer.begin(|| journal_of(header(), jobs)));
+        let directories = mem::take(&mut self.job_directories).into_iter();
+        effects.extend(directories.map(|(id, uid)| Effect::MakeJobDirectory(id, uid)));
         for tasks in in_frames(mem::take(&mut self.spawns)) {
             self.last_reaper_request = self.last_reaper_request.wrapping_add(1);
             let request = Request::Spawn(tasks);

@@ -1,7 +1,8 @@
 //! Retained output: requests for it, and its limit.
 
+use penstock_flux::errno::EPERM;
 use penstock_flux::exec::OutputRequest;
-use penstock_flux::job_list::WaitRequest;
+use penstock_flux::job_list::{ListIdRequest, ListIdResponse, WaitRequest};
 use penstock_flux::{RequestError, flags, topic};
 use penstock_wire::Message;
 
@@ -86,6 +87,39 @@ impl Service {
             let wait = Message::request(topic::job_list::WAIT, "").with_payload(&wait);
             let wait = wait.with_flags(flags::STREAMING);
             self.send(wait, Outstanding::End(unknown));
+        }
+    }
+
+    /// Requests the user of the job whose output a guest requests.
+    pub(super) fn look_up_output_user(&mut self, request: &Message) -> Result<(), RequestError> {
+        let output: OutputRequest<'_> = request.read_request()?;
+        let lookup = ListIdRequest {
+            id: output.id,
+            attrs: vec!["userid".into()],
+        };
+        let lookup = Message::request(topic::job_list::LIST_ID, "").with_payload(&lookup);
+        self.send(lookup, Outstanding::OutputUser(Box::new(request.clone())));
+        Ok(())
+    }
+
+    /// Answers a guest's request for output if the job is the guest's.
+    pub(super) fn handle_output_user(&mut self, request: &Message, response: &Message) {
+        let result = match response.read::<ListIdResponse>() {
+            _ if response.errnum() != 0 => {
+                let text = response.error_text().unwrap_or_default();
+                Err(RequestError::new(response.errnum(), text))
+            }
+            Ok(found)
+                if found.job.get("userid").and_then(serde_json::Value::as_u64)
+                    == Some(u64::from(request.credentials().userid)) =>
+            {
+                self.follow(request)
+            }
+            _ => Err(RequestError::new(EPERM, "the job is another user's")),
+        };
+        if let Err(error) = result {
+            self.messages
+                .push(Message::error_to(request, error.errnum, &error.text));
         }
     }
 }

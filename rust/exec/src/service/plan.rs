@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use penstock_idset::IdSet;
@@ -10,11 +10,12 @@ use penstock_jobspec::{Jobspec, Layout, TaskPlacement};
 use penstock_rset::ResourceSet;
 
 use super::effect::Stream;
+use super::guests::{self, Admitted};
 use super::note::Note;
 use super::pmix_server::{Placement, TaskVariables};
 use super::resource_limits;
 use super::shell_options::{ShellOptions, Warning};
-use crate::protocol::{Group, Output, TaskSpec};
+use crate::protocol::{Group, Guest, Output, Relay, TaskSpec};
 use crate::types::{JobId, Rank, TaskId};
 
 /// The prefix of the marks of the jobs that a process is in, outermost first: with 0, 1, …
@@ -34,6 +35,8 @@ pub struct Surroundings {
     pub directory: CString,
     /// The directory of retained output.
     pub output: PathBuf,
+    /// The directory of guests' job directories.
+    pub job_directories: PathBuf,
     /// The cpus that tasks may be bound to; a task that is allocated others is not bound.
     pub cpus: IdSet,
     /// Whether tasks are bound to their cores.
@@ -66,17 +69,34 @@ impl Plan {
         jobspec: &Jobspec,
         r: &ResourceSet,
         surroundings: &Surroundings,
+        guest: Option<Admitted>,
     ) -> Result<Self, Note> {
         let options = ShellOptions::new(jobspec)?;
         let cgroup_limits = resource_limits::read(jobspec)?;
         let layout = Layout::new(jobspec, r).map_err(|error| error.to_string())?;
         let placements: Vec<_> = layout.tasks().collect();
         let outputs = Outputs::new(id, jobspec, surroundings);
-        let environment = job_environment(id, jobspec, &placements, surroundings);
+        if guest.is_some() && options.is_pmix_requested {
+            return Err("PMIx is for jobs of the owner only".into());
+        }
+        let is_redirected = outputs.stdout.is_some() || outputs.stderr.is_some();
+        let defaults = guest.map_or_else(
+            || surroundings.environment.clone(),
+            |_| guests::environment(),
+        );
+        let mut environment = job_environment(id, jobspec, &placements, surroundings, defaults);
+        if guest.is_some() {
+            let path = job_directory(&surroundings.job_directories, id);
+            let path = path.into_os_string().into_vec();
+            for name in ["PENSTOCK_JOB_TMPDIR", "FLUX_JOB_TMPDIR"] {
+                environment.insert(name.as_bytes().to_vec(), path.clone());
+            }
+        }
         let arguments: Vec<_> = jobspec.command().iter().map(|word| text(word)).collect();
         let arguments: Vec<_> = arguments.into_iter().collect::<Result<_, _>>()?;
         let directory = match jobspec.cwd() {
             Some(cwd) => text(cwd)?,
+            None if guest.is_some() => CString::from(c"/"),
             None => surroundings.directory.clone(),
         };
         let limits = options.limits(&surroundings.hard_limits);
@@ -94,6 +114,12 @@ impl Plan {
                 target: placement.target,
                 host: placement.host.clone(),
             });
+            let relay = options.relay(rank);
+            // The reaper, which is root's, opens the files of output that it relays.
+            if guest.is_some() && is_redirected && relay != Relay::None {
+                let text = "labels and terminals of guests' jobs are for output without a file";
+                return Err(text.into());
+            }
             specs.push(TaskSpec {
                 task: TaskId {
                     job: id,
@@ -103,7 +129,7 @@ impl Plan {
                 environment,
                 directory: directory.clone(),
                 stdin: options.stdin(rank),
-                relay: options.relay(rank),
+                relay,
                 stdout,
                 stderr,
                 cpus: if is_bound {
@@ -115,6 +141,11 @@ impl Plan {
                 cgroup_limits,
                 umask: options.umask.unwrap_or(surroundings.umask),
                 group: Group::Session,
+                guest: guest.map(|guest| Guest {
+                    names_stdout: outputs.stdout.is_some(),
+                    names_stderr: outputs.stderr.is_some(),
+                    ..guest.task()
+                }),
             });
         }
         Ok(Self {
@@ -164,8 +195,14 @@ fn check_length(arguments: &[CString], environment: &[CString]) -> Result<(), No
     Ok(())
 }
 
-/// The file that a task's standard error goes to.
+/// The file that a task's standard error goes to, unless a guest has named it: the service must not open it.
 pub(super) fn error_file(spec: &TaskSpec) -> Option<&CString> {
+    if spec
+        .guest
+        .is_some_and(|guest| guest.names_stdout || guest.names_stderr)
+    {
+        return None;
+    }
     let path = |output| match output {
         &Output::Append(ref path) | &Output::Truncate(ref path) => Some(path),
         Output::Null | Output::SameAsStdout => None,
@@ -179,13 +216,13 @@ fn text(word: &str) -> Result<CString, Note> {
 
 // --- environment
 
-/// The environment that all tasks of a job share: the jobspec's, by default the service's, with the variables that
-/// identify the job. They have Penstock's names and also Flux's, so that existing scripts run.
+/// The environment that all tasks of a job share: the jobspec's, or the default, with the variables that identify the job. They have Penstock's names and also Flux's, so that existing scripts run.
 fn job_environment(
     id: JobId,
     jobspec: &Jobspec,
     placements: &[TaskPlacement],
     surroundings: &Surroundings,
+    defaults: BTreeMap<Vec<u8>, Vec<u8>>,
 ) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let inherited = &surroundings.environment;
     let is_mark = |name: &Vec<u8>| name.starts_with(MARK_PREFIX);
@@ -199,7 +236,7 @@ fn job_environment(
             });
             entries.filter(|(name, _)| !is_mark(name)).collect()
         }
-        None => inherited.clone(),
+        None => defaults,
     };
     let marks = inherited.iter().filter(|(name, _)| is_mark(name));
     let marks: Vec<_> = marks
@@ -389,6 +426,11 @@ impl<'a> Outputs<'a> {
             _ => return None,
         })
     }
+}
+
+/// The directory of a guest's job, in theirs.
+pub fn job_directory(directory: &Path, job: JobId) -> PathBuf {
+    directory.join(job.get().to_string())
 }
 
 /// The file of the retained output of a job, in their directory.

@@ -106,6 +106,9 @@ impl Service {
         }
         if job.claim.is_some() {
             job.answer_release(id, &mut self.messages);
+            let is_guests = job.guest.is_some();
+            self.effects
+                .extend(is_guests.then_some(Effect::RemoveJobDirectory(id)));
             self.stop_pmix_server(id);
             self.released.push(id);
             self.followers.note_job_end(id);

@@ -12,6 +12,7 @@ use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
 use super::effect::Effect;
+use super::guests;
 use super::job::{Attachment, Claim, Job, Presence, Task, TaskState, Version};
 use super::journal::{Intent, Record};
 use super::journal_writer::NextStep;
@@ -60,11 +61,10 @@ impl Service {
         job.plan_error = None;
         self.changed.insert(id);
         if start.userid != self.settings.owner {
-            let note = format!(
-                "the execution service runs no jobs of guests yet: the job is user {}'s",
-                start.userid
-            );
-            return job.fail("exec", note);
+            match guests::admit(start.userid, self.settings.guests) {
+                Ok(guest) => job.guest = Some(guest),
+                Err(note) => return job.fail("exec", note),
+            }
         }
         let jobspec = match Jobspec::from_json(start.jobspec.as_str()) {
             Ok(jobspec) => jobspec,
@@ -126,7 +126,7 @@ impl Service {
         let plan = match ResourceSet::from_json(r) {
             Ok(r) => {
                 job.expiration = r.expiration().unwrap_or(0.0);
-                Plan::new(id, jobspec, &r, &self.settings.surroundings)
+                Plan::new(id, jobspec, &r, &self.settings.surroundings, job.guest)
             }
             Err(error) => Err(error.to_string().into()),
         };
@@ -201,6 +201,8 @@ impl Service {
         };
         let shrunk = job.claim.as_ref().map(|claim| &claim.shrunk);
         let is_shrunk = |target| shrunk.is_some_and(|shrunk| shrunk.contains(target));
+        let guest = job.guest.map(|guest| (id, guest.uid()));
+        self.job_directories.extend(guest);
         for ((rank, spec), target) in (0..).zip(&plan.specs).zip(&plan.targets) {
             let state = if is_shrunk(*target) {
                 TaskState::Abandoned
@@ -254,6 +256,8 @@ impl Service {
             .tasks
             .values()
             .all(|task| task.state == TaskState::Missing);
+        let guest = job.guest.map(|guest| (id, guest.uid()));
+        self.job_directories.extend(guest);
         for (spec, task) in plan.specs.iter().zip(job.tasks.values_mut()) {
             if task.state == TaskState::Missing {
                 task.state = TaskState::Requested;

@@ -75,6 +75,8 @@ pub(super) fn setup_note(failure: SpawnFailure, plan: Option<&Plan>, job: &Job) 
         Step::Stderr => write(spec.and_then(plan::error_file)),
         Step::Bind => format!("cannot bind a task to its cores: {reason}"),
         Step::Limit => format!("cannot set the resource limits: {reason}"),
+        Step::Account => format!("cannot find the account of the job's user: {reason}"),
+        Step::Identity => format!("cannot become the job's user: {reason}"),
         Step::Cgroup if failure.errno == libc::EOPNOTSUPP => {
             "cannot enforce the job's limits: the execution service may not make cgroups".into()
         }

@@ -7,6 +7,7 @@ use penstock_wire::Message;
 
 use super::effect::Effect;
 use super::followers::Followers;
+use super::guests::GuestSettings;
 use super::job::Job;
 use super::journal::{JournalContents, JournalId};
 use super::journal_writer::JournalWriter;
@@ -22,6 +23,8 @@ pub struct Settings {
     pub name: String,
     /// Its user, whose jobs it runs.
     pub owner: u32,
+    /// The guests whose jobs it runs; `None` for none.
+    pub guests: Option<GuestSettings>,
     /// The current boot.
     pub boot: BootId,
     /// The properties that tasks inherit.
@@ -67,6 +70,8 @@ pub(super) enum Outstanding {
     Acknowledgement(Vec<JobId>),
     /// R of a job.
     Lookup(JobId),
+    /// The user of the job whose output this request of a guest is for.
+    OutputUser(Box<Message>),
     /// The end of a job that is not here, but whose output is followed.
     End(JobId),
     /// The PMIx server of a job, streaming.
@@ -105,6 +110,8 @@ pub struct Service {
     pub(super) spawns: Vec<TaskSpec>,
     /// Jobs to request the reaper to kill.
     pub(super) kills: Vec<JobId>,
+    /// Guests' jobs whose directories are to be made before their tasks are requested, and their users.
+    pub(super) job_directories: Vec<(JobId, u32)>,
     /// Jobs to request the reaper to forget.
     pub(super) forgotten: Vec<JobId>,
     /// The jobs of outstanding forget requests.
@@ -158,6 +165,7 @@ impl Service {
             writer: JournalWriter::new(),
             spawns: Vec::new(),
             kills: Vec::new(),
+            job_directories: Vec::new(),
             forgotten: Vec::new(),
             forgetting: BTreeMap::new(),
             forwarded: BTreeMap::new(),

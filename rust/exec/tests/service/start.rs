@@ -189,7 +189,7 @@ fn what_is_not_supported_is_rejected() {
         .to_service
         .push_back(World::request("job-exec.start", &start));
     world.run();
-    assert!(world.job(1).notes[0].contains("no jobs of guests yet"));
+    assert!(world.job(1).notes[0].contains("only a service of root runs jobs of guests"));
     start["userid"] = json!(OWNER);
     let mut foreign = World::request("job-exec.start", &start);
     foreign.rolemask = role::USER;

@@ -286,6 +286,7 @@ pub fn spec(id: TaskId, arguments: &[&str]) -> TaskSpec {
         cgroup_limits: CgroupLimits::default(),
         umask: 0o022,
         group: Group::Session,
+        guest: None,
     }
 }
 

@@ -78,11 +78,13 @@ pub fn settings() -> Settings {
     Settings {
         name: "job-exec".to_owned(),
         owner: OWNER,
+        guests: None,
         boot: BOOT,
         surroundings: Surroundings {
             uri: URI.to_owned(),
             environment,
             directory: CString::from(c"/start"),
+            job_directories: PathBuf::from("/run/jobs"),
             output: PathBuf::from("/state/output"),
             cpus: "0-3".parse().expect("valid"),
             bind: true,
@@ -358,7 +360,9 @@ impl World {
             }
             Effect::WriteLine(_, line) => self.lines.push(line),
             Effect::Log(text) => self.logged.push(text),
-            Effect::MeasureOutput(_) => {}
+            Effect::MeasureOutput(_)
+            | Effect::MakeJobDirectory(..)
+            | Effect::RemoveJobDirectory(_) => {}
             Effect::ReadOutput {
                 reader,
                 job,

@@ -1,0 +1,60 @@
+//! `penstock-imp`: starts a task as another user.
+//!
+//! It is not set-user-ID. It runs only if its real and effective user is root, and its descriptor 3 is a
+//! socket with a request.
+
+mod steps;
+mod syscalls;
+
+use std::env;
+use std::process::ExitCode;
+
+use penstock_imp::{SOCKET, Step, encode_failure};
+
+const USAGE: &str = "\
+usage: penstock-imp
+
+Starts a task as another user. Only penstock-reaper of a service that root owns executes it: it reads one request from
+the socket that is its descriptor 3. See docs/guests.md.
+";
+
+const FAILED: u8 = 127;
+
+fn main() -> ExitCode {
+    match env::args_os()
+        .nth(1)
+        .as_deref()
+        .and_then(|argument| argument.to_str())
+    {
+        Some("--help" | "-h") => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Some("--version") => {
+            println!("penstock-imp {}", env!("CARGO_PKG_VERSION"));
+            return ExitCode::SUCCESS;
+        }
+        Some(_) => {
+            eprint!("penstock-imp: unknown argument\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+        None => {}
+    }
+    if !syscalls::is_root() {
+        eprintln!("penstock-imp: the real and the effective user must be root");
+        return ExitCode::FAILURE;
+    }
+    if !syscalls::is_socket(SOCKET) {
+        eprintln!(
+            "penstock-imp: descriptor {SOCKET} is no socket: penstock-reaper executes this program"
+        );
+        return ExitCode::FAILURE;
+    }
+    let (step, errno) = match steps::read_request() {
+        Ok(request) => steps::start(&request),
+        Err(error) => (Step::Request, error.raw_os_error().unwrap_or(libc::EINVAL)),
+    };
+    // The reaper may have ended.
+    let _ = syscalls::write(SOCKET, &encode_failure(step, errno));
+    ExitCode::from(FAILED)
+}

@@ -1,0 +1,205 @@
+"""Jobs of guests on an instance of root: they run as those users, without privilege."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+# A client whose connections are those of another user: the interpreter may be in root's home.
+CLIENT = """
+import os, runpy, socket, sys
+
+uid = int(sys.argv.pop(1))
+connect = socket.socket.connect
+
+
+def connect_as(self, address):
+    os.seteuid(uid)
+    try:
+        return connect(self, address)
+    finally:
+        os.seteuid(0)
+
+
+socket.socket.connect = connect_as
+runpy.run_module("penstock", run_name="__main__")
+"""
+
+if os.geteuid() != 0:
+    if "PENSTOCK_NEED_GUESTS" in os.environ:
+        pytest.fail("the tests of guests must run as root")
+    pytest.skip("only root runs jobs of guests", allow_module_level=True)
+
+
+class Site:
+    """An instance of root with two guests, and a directory that everybody can enter."""
+
+    def __init__(self, folder: Path, guests: list[str]) -> None:
+        self.folder = folder
+        self.uids = [pwd.getpwnam(guest).pw_uid for guest in guests]
+        self.gids = [pwd.getpwnam(guest).pw_gid for guest in guests]
+
+    def penstock(
+        self, *words: str, guest: int = 0, stdin: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command as one of the guests."""
+        command = [sys.executable, "-c", CLIENT, str(self.uids[guest]), *words]
+        return self._run(command, stdin)
+
+    def owner(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command as the owner."""
+        return self._run([sys.executable, "-m", "penstock", *words])
+
+    def _run(self, command: list[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
+        uri = f"local://{self.folder}/socket"
+        return subprocess.run(
+            command,
+            cwd="/",
+            env={"PATH": "/usr/bin:/bin", "PENSTOCK_URI": uri, "SECRET": "of the submitter"},
+            check=False,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+
+@pytest.fixture(scope="module")
+def guests():
+    """Two throwaway users; the first is in a further group."""
+    names = [f"pnstk{os.getpid()}{letter}" for letter in "ab"]
+    for name in names:
+        subprocess.run(["useradd", "--no-create-home", "--user-group", name], check=True)
+    group = names[0] + "g"
+    subprocess.run(["groupadd", group], check=True)
+    subprocess.run(["usermod", "--append", "--groups", group, names[0]], check=True)
+    yield names
+    for name in names:
+        subprocess.run(["userdel", name], check=True)
+    subprocess.run(["groupdel", group], check=True)
+
+
+@pytest.fixture
+def site(start, guests, tmp_path):
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    folder.chmod(0o755)
+    config = tmp_path / "config.toml"
+    config.write_text("[access]\nallow-guest-user = true\n")
+    with start("--config", str(config), "--socket", str(folder / "socket")):
+        yield Site(folder, guests)
+    shutil.rmtree(folder)
+
+
+def test_a_guests_task_has_the_guests_identity_and_no_privilege(site):
+    script = "id -u; id -g; id -G | wc -w; grep -E '^(CapInh|CapPrm|CapEff|CapAmb|NoNewPrivs)' "
+    script += "/proc/self/status | tr -s '\\t' ' '; echo $USER $SECRET; umask; ls /proc/self/fd"
+    done = site.penstock("run", "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    uid, gid, groups, *status, user, umask, fds = done.stdout.split("\n", 10)
+    assert (int(uid), int(gid), groups) == (site.uids[0], site.gids[0], "2")
+    assert status == [
+        "CapInh: 0000000000000000",
+        "CapPrm: 0000000000000000",
+        "CapEff: 0000000000000000",
+        "CapAmb: 0000000000000000",
+        "NoNewPrivs: 1",
+    ]
+    assert user == f"{pwd.getpwuid(site.uids[0]).pw_name} of the submitter"
+    assert umask == "0022"
+    # The last one is that of `ls` itself.
+    assert fds.split() == ["0", "1", "2", "3"]
+
+
+def test_what_a_guest_names_is_opened_as_the_guest(site):
+    mine, private = site.folder / "mine", site.folder / "private"
+    mine.mkdir()
+    os.chown(mine, site.uids[0], site.gids[0])
+    private.mkdir(mode=0o700)
+    out = mine / "out"
+    done = site.penstock("run", "-o", str(out), "--cwd", str(mine), "sh", "-c", "pwd; pwd >&2")
+    assert done.returncode == 0, done.stderr
+    assert out.read_text() == f"{mine}\n{mine}\n"
+    assert out.stat().st_uid == site.uids[0]
+    done = site.penstock("run", "-o", str(private / "out"), "true")
+    assert f"cannot write `{private}/out`: Permission denied" in done.stderr
+    assert list(private.iterdir()) == []
+    done = site.penstock("run", "--cwd", str(private), "true")
+    assert f"cannot enter working directory `{private}`: Permission denied" in done.stderr
+    done = site.penstock("run", "--input", str(private), "true")
+    assert "cannot read" in done.stderr
+    # The reason why a program is missing is written by root, and not to a file of the guest's.
+    done = site.penstock("run", "-o", str(mine / "out2"), "nosuchprogram")
+    assert done.returncode == 127
+    assert (mine / "out2").read_text() == ""
+
+
+def test_a_guest_writes_to_tasks_of_its_own(site, tmp_path):
+    done = site.penstock("run", "sh", "-c", "cat; id -u", stdin="piped\n")
+    assert (done.stdout, done.stderr) == (f"piped\n{site.uids[0]}\n", "")
+    done = site.penstock("run", "--label-io", "id", "-u")
+    assert done.stdout == f"0: {site.uids[0]}\n"
+    # The reaper, which is root's, would open the file.
+    done = site.penstock("run", "--label-io", "-o", str(tmp_path / "out"), "true")
+    assert "labels and terminals of guests' jobs are for output without a file" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_retained_output_is_for_the_guest_and_the_owner(site, tmp_path):
+    done = site.penstock("submit", "sh", "-c", "echo mine; echo problem >&2")
+    job = done.stdout.strip()
+    assert site.penstock("wait", job).returncode == 0
+    for read in (site.penstock("logs", job), site.owner("logs", job)):
+        assert (read.stdout, read.stderr) == ("mine\n", "problem\n")
+    other = site.penstock("logs", job, guest=1)
+    assert other.returncode != 0
+    assert "mine" not in other.stdout
+    files = [path for path in (tmp_path / "state" / "exec" / "output").rglob("*") if path.is_file()]
+    assert files
+    assert all((path.stat().st_uid, path.stat().st_mode & 0o77) == (0, 0) for path in files)
+
+
+def test_a_job_has_a_directory_of_its_own_until_its_end(site):
+    script = "cd $FLUX_JOB_TMPDIR && mkdir -p a/b && ln -s /etc a/etc && stat -c '%n %U %a' $PWD"
+    done = site.penstock("run", "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    path, user, mode = done.stdout.split()
+    assert (user, mode) == (pwd.getpwuid(site.uids[0]).pw_name, "700")
+    jobs = Path(path).parent
+    assert jobs.is_relative_to("/run/penstock")
+    assert jobs.stat().st_mode & 0o777 == 0o711
+    deadline = time.monotonic() + 60
+    while Path(path).exists():
+        assert time.monotonic() < deadline, "the directory is removed after the job"
+        time.sleep(0.01)
+    assert Path("/etc/passwd").exists()
+
+
+def test_a_guest_cannot_signal_root_or_other_guests(site):
+    done = site.penstock("run", "sh", "-c", "kill -9 $PPID")
+    assert done.returncode != 0
+    assert site.penstock("run", "true").returncode == 0, "the reaper is still there"
+    (job,) = site.penstock("submit", "sleep", "1000", guest=1).stdout.split()
+    assert site.penstock("cancel", job).returncode != 0
+    assert site.penstock("cancel", job, guest=1).returncode == 0
+    assert site.penstock("wait", job, guest=1).returncode != 0
+
+
+def test_users_below_the_least_uid_have_no_jobs(start, guests, tmp_path):
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    folder.chmod(0o755)
+    config = tmp_path / "config.toml"
+    text = "[access]\nallow-guest-user = true\n[penstock.exec]\nmin-guest-uid = 4000000000\n"
+    config.write_text(text)
+    with start("--config", str(config), "--socket", str(folder / "socket")):
+        site = Site(folder, guests)
+        done = site.penstock("run", "true")
+        assert "expected a user id of at least 4000000000" in done.stderr
+    shutil.rmtree(folder)
