@@ -53,7 +53,9 @@ VARIANT = re.compile(r"^\s*\w+,$", re.MULTILINE)
 # The methods of a type in one module, and the calls of methods of the same value.
 IMPL = re.compile(r"^impl(?:<[^>]*>)? (\w+)(?:<[^{]*>)? \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 METHOD = re.compile(r"\bfn (\w+)")
-CALL = re.compile(r"\b(?:self\s*\.|Self::)(\w+)\(")
+CALL = re.compile(r"\b(?:(\w+)\s*\.|Self::)(\w+)\(")
+# A variable that has a value of the type.
+BOUND = re.compile(r"\blet (?:mut )?(\w+)(?:: Self)? = Self\b")
 TESTS = re.compile(r"#\[cfg\(test\)\]\s*mod \w+ \{.*", re.DOTALL)
 TEST_ITEM = re.compile(r"#\[cfg\(test\)\]\s*(?:(?:pub(?:\([^)]*\))? )?mod (\w+)|use [^;]*);")
 
@@ -89,7 +91,8 @@ def rust_graph(source: Path) -> Graph:
 def method_graph(source: Path) -> Graph:
     """As `rust_graph`; a module also needs those whose methods of one of its own types it calls.
 
-    Both modules have an `impl` of the type; the call is `self.method()` or `Self::method()`.
+    Both modules have an `impl` of the type; the call is `self.method()`, `Self::method()` or, after
+    `let value = Self …`, `value.method()`.
     """
     graph = rust_graph(source)
     types: dict[str, dict[str, str]] = {}
@@ -101,7 +104,12 @@ def method_graph(source: Path) -> Graph:
     for blocks in types.values():
         owners = {method: name for name, code in blocks.items() for method in METHOD.findall(code)}
         for name, code in blocks.items():
-            called = {owners[method] for method in CALL.findall(code) if method in owners}
+            values = {"", "self", *BOUND.findall(code)}
+            called = {
+                owners[method]
+                for value, method in CALL.findall(code)
+                if value in values and method in owners
+            }
             graph[name] |= called - {name}
     return graph
 

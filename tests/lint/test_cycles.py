@@ -30,6 +30,15 @@ def test_a_cycle_over_methods_is_found(tmp_path: Path) -> None:
     assert cycles(method_graph(source)) == [["a", "b"]]
 
 
+def test_a_cycle_over_a_constructor_is_found(tmp_path: Path) -> None:
+    files = {
+        "lib.rs": "mod a; mod b;",
+        "a.rs": "pub struct A;\nimpl A {\n    fn new() { let mut a = Self {}; a.two() }\n}\n",
+        "b.rs": "use crate::a::A;\nimpl A {\n    pub fn two(&mut self) {}\n}\n",
+    }
+    assert cycles(method_graph(written(tmp_path, files))) == [["a", "b"]]
+
+
 def test_no_cycle_in_the_python_package() -> None:
     assert cycles(python_graph(ROOT / "python" / "penstock")) == []
 

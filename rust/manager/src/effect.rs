@@ -117,7 +117,7 @@ pub(crate) enum Effect {
         result: Result<(), RequestError>,
     },
     /// No request for another expiration of the job is outstanding any longer.
-    ExpirationSettled(JobId),
+    ExpirationFinished(JobId),
     /// A queue was enabled or disabled, or the settings have changed.
     QueuesChanged,
 }

@@ -133,5 +133,5 @@ pub(crate) fn finish(
             cx.log_line(format!("expiration of job {id}: {}", error.text));
         }
     }
-    cx.add_effect(Effect::ExpirationSettled(id));
+    cx.add_effect(Effect::ExpirationFinished(id));
 }

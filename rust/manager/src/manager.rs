@@ -13,7 +13,6 @@ use crate::context::Context;
 use crate::depend::Dependencies;
 use crate::effect::Effect;
 use crate::elastic::Elastic;
-use crate::error::Error;
 use crate::exec::ExecPeer;
 use crate::expiration;
 use crate::hooks::Hooks;
@@ -22,7 +21,6 @@ use crate::purge::Purger;
 use crate::queries::Queries;
 use crate::replay::Restored;
 use crate::scheduler::SchedulerPeer;
-use crate::settings::Settings;
 use crate::state::State;
 
 /// The job manager of one instance: messages in, messages out, everything durable in between.
@@ -51,16 +49,9 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Opens a manager over a store and restores the jobs in it. `now` is in seconds since the
-    /// epoch; the first start of an instance makes it the epoch of its job ids (RFC 19).
-    ///
-    /// # Errors
-    ///
-    /// The store fails, or has an invalid value of the manager's own. A job that cannot be read is left
-    /// out and named in the log.
-    pub fn open(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
-        let restored = Restored::from_store(store, settings, now)?;
-        let mut manager = Self {
+    /// A manager of the restored jobs, before their due steps.
+    pub(crate) fn new(restored: Restored) -> Self {
+        Self {
             cx: restored.cx,
             scheduler: SchedulerPeer::default(),
             exec: restored.exec,
@@ -75,9 +66,7 @@ impl Manager {
             log: Log::default(),
             #[cfg(debug_assertions)]
             check: crate::replay_check::ReplayCheck::default(),
-        };
-        manager.settle();
-        Ok(manager)
+        }
     }
 
     /// Begins a call at this time.
@@ -163,7 +152,7 @@ impl Manager {
                 granted,
                 result,
             } => self.elastic.handle_time_decision(cx, key, granted, result),
-            Effect::ExpirationSettled(id) => self.elastic.retry_times(cx, id),
+            Effect::ExpirationFinished(id) => self.elastic.retry_times(cx, id),
             Effect::QueuesChanged => self.elastic.retry_postponed_returns(cx),
         }
     }

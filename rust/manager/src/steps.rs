@@ -2,17 +2,33 @@
 
 use penstock_flux::eventlog;
 use penstock_jobspec::job_id::JobId;
+use penstock_store::Store;
 
 use crate::dialogue::{Exec, Hook};
+use crate::error::Error;
 use crate::event::Event;
 use crate::hooks;
 use crate::manager::Manager;
 use crate::reload;
+use crate::replay::Restored;
 use crate::scheduler::SchedulerPeer;
 use crate::settings::Settings;
 use crate::state::State;
 
 impl Manager {
+    /// Opens a manager over a store and restores the jobs in it. `now` is in seconds since the
+    /// epoch; the first start of an instance makes it the epoch of its job ids (RFC 19).
+    ///
+    /// # Errors
+    ///
+    /// The store fails, or has an invalid value of the manager's own. A job that cannot be read is left
+    /// out and named in the log.
+    pub fn open(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
+        let mut manager = Self::new(Restored::from_store(store, settings, now)?);
+        manager.settle();
+        Ok(manager)
+    }
+
     /// Applies changed settings. Limits and defaults hold for submissions from now on; resources for
     /// pending jobs of a queue whose constraint has changed are requested again.
     pub fn set_settings(&mut self, settings: Settings, now: f64) {
