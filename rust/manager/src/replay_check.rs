@@ -24,7 +24,8 @@ use crate::state::State;
 
 /// The greatest number of jobs of which each is checked after every step, changed or not.
 const MAX_FULLY_CHECKED_JOBS: usize = 32;
-/// The greatest number of changed jobs checked after one step: of a larger number, every n-th.
+/// The greatest number of changed jobs checked after the step that changed them: of a larger number, every n-th.
+/// The others are checked after later steps, as many in each.
 const MAX_CHANGED_JOBS_PER_CHECK: usize = 64;
 /// The number of unchanged jobs checked after a step that has changed others.
 const UNCHANGED_JOBS_PER_CHECK: usize = 4;
@@ -36,6 +37,8 @@ const MAX_OFTEN_CHECKED_EVENTS: u32 = 256;
 pub(crate) struct ReplayCheck {
     /// The last job checked though it had not changed.
     last: JobId,
+    /// Changed jobs that are not checked yet.
+    backlog: BTreeSet<JobId>,
     /// For long eventlogs: the number of events at which each is due.
     due: BTreeMap<JobId, u32>,
 }
@@ -79,19 +82,30 @@ impl ReplayCheck {
 
     fn select(&mut self, jobs: &mut Jobs, elastic: &Elastic) -> BTreeSet<JobId> {
         let changed = jobs.take_unchecked();
-        if changed.is_empty() {
+        if changed.is_empty() && self.backlog.is_empty() {
             return changed;
         }
         let ids = || jobs.iter().map(|job| job.record.id());
         if ids().take(MAX_FULLY_CHECKED_JOBS + 1).count() <= MAX_FULLY_CHECKED_JOBS {
-            return changed
+            return std::mem::take(&mut self.backlog)
                 .into_iter()
+                .chain(changed)
                 .chain(ids())
                 .chain(elastic.jobs())
                 .collect();
         }
-        let step = changed.len().div_ceil(MAX_CHANGED_JOBS_PER_CHECK);
-        let mut selected: BTreeSet<JobId> = changed.into_iter().step_by(step).collect();
+        let step = changed.len().div_ceil(MAX_CHANGED_JOBS_PER_CHECK).max(1);
+        let mut selected = BTreeSet::new();
+        for _ in 0..MAX_CHANGED_JOBS_PER_CHECK {
+            selected.extend(self.backlog.pop_first());
+        }
+        for (position, id) in changed.into_iter().enumerate() {
+            if position % step == 0 {
+                selected.insert(id);
+            } else {
+                self.backlog.insert(id);
+            }
+        }
         let after = jobs.range((Bound::Excluded(self.last), Bound::Unbounded));
         let after = after
             .map(|(id, _)| *id)
@@ -211,13 +225,17 @@ impl fmt::Display for Difference {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::Arc;
 
     use penstock_flux::eventlog::ResourceUpdate;
     use penstock_jobspec::job_id::JobId;
     use serde_json::json;
 
-    use super::{MAX_FULLY_CHECKED_JOBS, MAX_OFTEN_CHECKED_EVENTS, ReplayCheck, compare};
+    use super::{
+        MAX_CHANGED_JOBS_PER_CHECK, MAX_FULLY_CHECKED_JOBS, MAX_OFTEN_CHECKED_EVENTS, ReplayCheck,
+        compare,
+    };
     use crate::context::Context;
     use crate::elastic::Elastic;
     use crate::event::{Document, Event};
@@ -382,6 +400,20 @@ mod tests {
             seen.extend(selected);
         }
         assert_eq!(seen.len(), MAX_FULLY_CHECKED_JOBS + 1);
+    }
+
+    #[test]
+    fn of_many_changed_jobs_every_one_is_compared_after_some_steps() {
+        let mut cx = context(Settings::default());
+        let (mut check, elastic) = (ReplayCheck::default(), Elastic::default());
+        let count = 3 * MAX_CHANGED_JOBS_PER_CHECK;
+        let ids: BTreeSet<JobId> = (0..count).map(|_| add_pending_job(&mut cx)).collect();
+        let mut seen = BTreeSet::new();
+        for _ in 0..3 {
+            seen.extend(check.select(&mut cx.jobs, &elastic));
+        }
+        assert_eq!(seen, ids);
+        assert!(check.select(&mut cx.jobs, &elastic).is_empty());
     }
 
     #[test]
