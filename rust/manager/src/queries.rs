@@ -29,3 +29,31 @@ impl Queries {
         self.watchers.disconnect(origin);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Queries;
+    use crate::event::Event;
+    use crate::fixture::{add_pending_job, context, described, message};
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_stream_has_the_events_of_its_job_until_its_peer_disconnects() {
+        let mut cx = context(Settings::default());
+        let (id, other) = (add_pending_job(&mut cx), add_pending_job(&mut cx));
+        let mut queries = Queries::default();
+        let request = message("job-info.eventlog-watch", "client", "{}");
+        queries.watchers.follow(id, request);
+        let event = Event::new(cx.now, "debug");
+        queries.watchers.send_event(&mut cx, other, &event);
+        assert!(described(&mut cx).is_empty());
+        queries.watchers.send_event(&mut cx, id, &event);
+        assert_eq!(described(&mut cx), ["send job-info.eventlog-watch"]);
+        queries.disconnect(b"another");
+        queries.watchers.send_event(&mut cx, id, &event);
+        assert_eq!(described(&mut cx), ["send job-info.eventlog-watch"]);
+        queries.disconnect(b"client");
+        queries.watchers.send_event(&mut cx, id, &event);
+        assert!(described(&mut cx).is_empty());
+    }
+}
