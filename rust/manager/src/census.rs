@@ -127,7 +127,7 @@ impl Census {
         }
     }
 
-    /// Counts a change of state. A state that is passed at once counts too: `record` may be ahead.
+    /// Counts a change of state. Intermediate states are counted: `record` may already be in a later one.
     pub(crate) fn count_transition(&mut self, record: &Record, before: State, after: State) {
         let result = record.result().filter(|_| after == State::Inactive);
         self.update(record.spec().queue.as_deref(), |tally| {

@@ -152,7 +152,7 @@ impl Dependencies {
         self.resume(cx, id);
     }
 
-    /// Waits for each unsatisfied dependency of a job, or settles it at once.
+    /// Waits for each unsatisfied dependency of a job, or checks it at once.
     pub(crate) fn resume(&mut self, cx: &mut Context, id: JobId) {
         let record = cx.jobs.record(id);
         let unsatisfied = record.map(|record| record.dependencies().clone());
@@ -164,7 +164,7 @@ impl Dependencies {
                 let dependents = self.dependents.entry(antecedent).or_default();
                 let dependent = (id, description.clone());
                 dependents.of(condition).insert(dependent);
-                self.settle(cx, id, &description, condition);
+                self.check_condition(cx, id, &description, condition);
             } else if let Condition::Begin(time) = condition {
                 self.begins.insert((milliseconds(time), id, description));
             }
@@ -186,13 +186,19 @@ impl Dependencies {
         }
         for (dependent, description) in due {
             if let Some(condition) = Condition::described(&description) {
-                self.settle(cx, dependent, &description, condition);
+                self.check_condition(cx, dependent, &description, condition);
             }
         }
     }
 
     /// Removes a dependency that is satisfied, and fails the job if it never can be.
-    fn settle(&mut self, cx: &mut Context, id: JobId, description: &str, condition: Condition) {
+    fn check_condition(
+        &mut self,
+        cx: &mut Context,
+        id: JobId,
+        description: &str,
+        condition: Condition,
+    ) {
         let state = cx.jobs.record(id).map(Record::state);
         let Some(other) = condition.antecedent() else {
             return;

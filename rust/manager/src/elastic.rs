@@ -1,4 +1,4 @@
-//! `Elastic`: flexible allocations (PMIx RFC 0005).
+//! `Elastic`: elastic allocations (PMIx RFC 0005).
 //!
 //! A request for resources goes through the queue as a *request job*: a job without tasks, which
 //! RFC 27 treats like any other. For NEW its allocation is the one requested; for EXTEND and

@@ -71,8 +71,7 @@ pub(crate) struct ExecPeer {
     unrecorded: Vec<JobId>,
     /// Jobs that the store has marked: their start was sent to no service.
     unsent: BTreeSet<JobId>,
-    /// The journal of all services that have had a start request which is not answered; `None` if there may be
-    /// another one, or a service without. The store has it.
+    /// The journal shared by all services with unanswered starts; `None` if there may be several or none. Stored.
     journal: Option<Arc<str>>,
     /// The route that has registered each service name; `None` if the broker does not say.
     registered: Option<HashMap<String, Vec<u8>>>,
@@ -327,8 +326,8 @@ impl ExecPeer {
 
     /// Requests again that tasks end on the ranks that a job has released: the service may not have had the request.
     fn repeat_shrink(&self, cx: &mut Context, id: JobId) {
-        let flex = cx.jobs.record(id).and_then(Record::flex);
-        let released = flex.map(|flex| &flex.released);
+        let elastic = cx.jobs.record(id).and_then(Record::elastic);
+        let released = elastic.map(|elastic| &elastic.released);
         if let Some(ranks) = released.filter(|ranks| !ranks.is_empty()).cloned() {
             self.shrink(cx, id, &ranks);
         }
@@ -521,11 +520,11 @@ fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fa
         return Err("no ranks".to_owned().into());
     }
     // The service may not know yet which ranks the job itself has released.
-    let shrunk = record.flex().map_or_else(IdSet::new, |flex| {
-        named.intersection(&flex.released).intersection(&left)
+    let shrunk = record.elastic().map_or_else(IdSet::new, |elastic| {
+        named.intersection(&elastic.released).intersection(&left)
     });
-    let named = match record.flex() {
-        Some(flex) => named.difference(&flex.released),
+    let named = match record.elastic() {
+        Some(elastic) => named.difference(&elastic.released),
         None => named,
     };
     if !is_final && named.is_empty() {

@@ -83,8 +83,8 @@ fn is_epilog_due(job: &Job, settings: &Settings) -> bool {
         || record.has_started()
         || job.dialogue.exec().was_sent();
     // Resources that the job itself released were freed without an epilog.
-    let is_whole = match record.flex() {
-        Some(flex) => record.freed().is_subset(&flex.released),
+    let is_whole = match record.elastic() {
+        Some(elastic) => record.freed().is_subset(&elastic.released),
         None => record.freed().is_empty(),
     };
     settings.epilog

@@ -20,7 +20,7 @@ use crate::spec::{Checked, Spec, Stored};
 pub(crate) enum Limited {
     /// All of them.
     Fully,
-    /// The limit of duration alone: its resources join another job, which is held to the others.
+    /// Duration only; the size limits apply to the job that receives the resources.
     ByDuration,
 }
 

@@ -8,8 +8,10 @@
 //! The facts of a job are its `Record` (module `record`), which only logged events change; the state of
 //! the conversations about it is its `Dialogue` (`dialogue`). The four peers `SchedulerPeer` (`scheduler`),
 //! `ExecPeer` (`exec`), `Hooks` (`hooks`) and `Elastic` (`elastic`), and `Queries` (`queries`), share a
-//! `Context` (`context`), leave `Effect`s (`effect`) in it, and never call each other: the [`Manager`]
-//! performs the effects.
+//! `Context` (`context`), leave `Effect`s (`effect`) in it, and never call each other's methods: the [`Manager`]
+//! performs the effects. Three functions of `scheduler` that change a job's dialogue alone are called by others:
+//! `commit_allocation` by `kvs.commit`, `outdate_request` for a changed jobspec, `replace_request` for changed
+//! settings.
 
 mod annotations;
 mod authorize;
@@ -21,13 +23,13 @@ mod depend;
 mod dialogue;
 mod effect;
 mod elastic;
+mod elastic_state;
 mod error;
 mod event;
 mod exec;
 mod expiration;
 #[cfg(test)]
 mod fixture;
-mod flex;
 mod hooks;
 mod ingest;
 mod jobs;

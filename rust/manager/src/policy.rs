@@ -69,8 +69,7 @@ pub(crate) fn longest(queue: Option<&str>, settings: &Settings) -> Option<f64> {
     limit.filter(|limit| *limit > 0.0)
 }
 
-/// The shortest time limit, in seconds. The end of a job is a time since the epoch: after a shorter
-/// time limit it may be the same number as the begin.
+/// The shortest time limit, in seconds. Shorter limits vanish in the precision of an epoch time.
 const MIN_DURATION_S: f64 = 1e-6;
 
 /// Checks that a job can have a time limit: none (0), or one after which its end differs from its begin.

@@ -56,7 +56,7 @@ pub(crate) struct Queues {
     live: BTreeMap<String, Status>,
     /// The status at the next start of the instance: without changes marked `nocheckpoint`.
     saved: BTreeMap<String, Status>,
-    /// Of each stopped queue the reason that its jobs give for being pending.
+    /// Per stopped queue: the pending reason of its jobs.
     stop_reasons: BTreeMap<String, Arc<str>>,
 }
 

@@ -13,8 +13,8 @@ use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
+use crate::elastic_state::{ElasticRequest, ElasticState};
 use crate::event::{Document, Event};
-use crate::flex::{ElasticRequest, Flex};
 use crate::spec::Spec;
 use crate::state::{JobResult, State};
 
@@ -90,7 +90,7 @@ pub struct Record {
     wait_status: Option<i32>,
     usage: Option<ResourceUsage>,
     exception: Option<Exception>,
-    flex: Option<Box<Flex>>,
+    elastic: Option<Box<ElasticState>>,
 }
 
 impl Record {
@@ -126,7 +126,7 @@ impl Record {
             wait_status: None,
             usage: None,
             exception: None,
-            flex: None,
+            elastic: None,
         }
     }
 
@@ -216,8 +216,8 @@ impl Record {
             "free" => self.allocation = Allocation::Freed,
             "exception" => self.apply_exception(event),
             name if name.starts_with("penstock.") => {
-                let flex = self.flex.get_or_insert_default();
-                if let Some(ranks) = flex.apply(event, self.r.as_ref()) {
+                let elastic = self.elastic.get_or_insert_default();
+                if let Some(ranks) = elastic.apply(event, self.r.as_ref()) {
                     self.freed.union_with(&ranks);
                 }
             }
@@ -272,7 +272,10 @@ impl Record {
             return;
         };
         self.is_expiration_updated = true;
-        let extent = self.flex.as_mut().and_then(|flex| flex.extent.as_mut());
+        let extent = self
+            .elastic
+            .as_mut()
+            .and_then(|elastic| elastic.extent.as_mut());
         for r in [self.r.as_mut(), extent].into_iter().flatten() {
             let mut changed = r.as_ref().clone();
             // The event was logged because this had succeeded.
@@ -486,20 +489,20 @@ impl Record {
         self.wait_status.is_some() || self.fatal_exception().is_some()
     }
 
-    /// The job's part in flexible allocations, if it has one.
-    pub fn flex(&self) -> Option<&Flex> {
-        self.flex.as_deref()
+    /// The job's elastic state, if it has requested, gained or released resources.
+    pub fn elastic(&self) -> Option<&ElasticState> {
+        self.elastic.as_deref()
     }
 
     /// The PMIx request that this job carries through the queue: such a job has no tasks.
     pub fn elastic_request(&self) -> Option<&ElasticRequest> {
-        self.flex()?.request.as_ref()
+        self.elastic()?.request.as_ref()
     }
 
     /// All resources of the job: R without what it has released, with its grants.
     pub fn extent(&self) -> Option<&Arc<ResourceSet>> {
-        let flex = self.flex().and_then(|flex| flex.extent.as_ref());
-        flex.or(self.r.as_ref())
+        let elastic = self.elastic().and_then(|elastic| elastic.extent.as_ref());
+        elastic.or(self.r.as_ref())
     }
 
     /// When the allocation began, seconds since the epoch.

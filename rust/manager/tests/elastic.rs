@@ -1,4 +1,4 @@
-//! Flexible allocations: requests of running jobs, and the decisions about them.
+//! Elastic allocations: requests of running jobs, and the decisions about them.
 
 mod common;
 

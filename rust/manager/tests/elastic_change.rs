@@ -1,4 +1,4 @@
-//! Flexible allocations: releases, loans and their return; time; limits; a restart.
+//! Elastic allocations: releases, loans and their return; time; limits; a restart.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Flexible allocations: denials, and how they are reported.
+//! Elastic allocations: denials, and how they are reported.
 
 mod common;
 

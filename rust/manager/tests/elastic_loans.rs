@@ -1,4 +1,4 @@
-//! Flexible allocations: loans return, on request or when their time expires, and no more than was
+//! Elastic allocations: loans return, on request or when their time expires, and no more than was
 //! lent.
 
 mod common;

@@ -1,4 +1,4 @@
-//! Flexible allocations: requests for nodes with different amounts, all of them or none.
+//! Elastic allocations: requests for nodes with different amounts, all of them or none.
 
 mod common;
 

@@ -16,13 +16,15 @@ use super::requests::End;
 use super::result::{add_dropped, resources, to_json, whole_seconds};
 use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause, RequestKey};
+use crate::elastic_state::ElasticRequest;
 use crate::event::Event;
-use crate::flex::ElasticRequest;
 use crate::record::Record;
 use crate::state::State;
 
 fn has_grant(record: &Record, id: JobId) -> bool {
-    record.flex().is_some_and(|flex| flex.grants.contains(&id))
+    record
+        .elastic()
+        .is_some_and(|elastic| elastic.grants.contains(&id))
 }
 
 impl Elastic {
@@ -166,7 +168,7 @@ impl Elastic {
     /// that it carries, and its grant to the requesting job.
     pub(crate) fn end_requests_of(&mut self, cx: &mut Context, id: JobId) {
         let record = cx.jobs.record(id);
-        if record.is_none_or(|record| record.flex().is_none()) {
+        if record.is_none_or(|record| record.elastic().is_none()) {
             return;
         }
         let account = self.ledger.account(id);

@@ -30,7 +30,7 @@ fn count(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The released ranks that belong to no request, or did not before they were lent.
+/// Released ranks of the job's own allocation, reacquired ones included.
 pub(super) fn own_ranks(cx: &Context, target: JobId, parts: &[ReleasedPart]) -> IdSet {
     let mut own = IdSet::new();
     for part in parts {
@@ -42,7 +42,7 @@ pub(super) fn own_ranks(cx: &Context, target: JobId, parts: &[ReleasedPart]) -> 
     own
 }
 
-/// The loans that a release makes: one for each kind of nodes, and otherwise like `lend`.
+/// Splits `lend` into one loan per kind of node.
 pub(super) fn lends_of(
     cx: &Context,
     released: &ResourceSet,

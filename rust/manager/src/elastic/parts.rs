@@ -1,7 +1,7 @@
 //! Requests in parts: a jobspec has nodes of one kind, so each kind has a request job of its own.
 //!
-//! The parts are requested one after the other, the largest first. An allocated part is held for
-//! the rest, but not for long, and joins the requesting job when all parts are allocated.
+//! The parts are requested one after the other, the largest first. Allocated parts are held for a limited
+//! time, until all are allocated. Then they join the requesting job.
 
 use penstock_elastic::{Attempt, RequestAgain};
 use penstock_hostlist::Hostlist;
@@ -13,8 +13,8 @@ use super::request_job::{check_jobspec, request_of, time_left};
 use super::requests::{End, end_part};
 use crate::context::Context;
 use crate::effect::RequestKey;
+use crate::elastic_state::ElasticRequest;
 use crate::event::Event;
-use crate::flex::ElasticRequest;
 use crate::record::Record;
 use crate::state::State;
 
@@ -79,7 +79,7 @@ impl Elastic {
         }
     }
 
-    /// Starts a request over whose allocated parts have been held for too long.
+    /// Restarts a request if its allocated parts were held too long.
     pub(super) fn handle_hold_timer(&mut self, cx: &mut Context, id: JobId) {
         let record = cx.jobs.record(id);
         let Some(record) = record.filter(|record| record.state() < State::Run) else {

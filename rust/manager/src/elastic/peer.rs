@@ -7,8 +7,8 @@ use super::tables::{Listeners, Parts, PostponedReturns, Probes, TimeRequests, Ti
 use super::usage::Usage;
 use crate::context::Context;
 use crate::effect::RequestKey;
+use crate::elastic_state::ElasticRequest;
 use crate::event::{Event, EventContext};
-use crate::flex::ElasticRequest;
 
 /// The PMIx requests of all jobs.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub(crate) struct Elastic {
 }
 
 impl Elastic {
-    /// Logs an event of a flexible allocation and applies it to the ledger.
+    /// Logs an event of an elastic allocation and applies it to the ledger.
     pub(super) fn log(&mut self, cx: &mut Context, id: JobId, event: Event) {
         self.apply(id, &event);
         cx.log(id, event);

@@ -18,7 +18,7 @@ use super::request_job::grants_of;
 use super::requests::End;
 use super::requests::{Call, Requester};
 use super::result::{add_dropped, resources, to_json};
-use super::target::{Target, own_allocation, own_node};
+use super::target::{Target, find_own_node, own_allocation};
 use crate::context::Context;
 use crate::effect::{Effect, FreeRanks};
 use crate::event::Event;
@@ -36,8 +36,8 @@ fn holdings(cx: &Context, target: JobId) -> Vec<Holding> {
         let ranks = record.r()?.ranks();
         let ranks = ranks.difference(record.freed());
         let ranks = ranks.difference(record.retained());
-        let ranks = match record.flex() {
-            Some(flex) => ranks.difference(&flex.released),
+        let ranks = match record.elastic() {
+            Some(elastic) => ranks.difference(&elastic.released),
             None => ranks,
         };
         Some(Holding { alloc, ranks })
@@ -149,7 +149,7 @@ impl Elastic {
     ) -> Result<Choice, Denial> {
         let (requester, request) = (call.requester, call.request);
         let mut holdings = holdings(cx, target);
-        let (mut keep, mut kept) = kept_ranks(cx, requester, target, &holdings);
+        let (mut keep, mut kept) = find_kept_ranks(cx, requester, target, &holdings);
         if let Some(grant) = grant {
             let parts = self.parts.all(grant);
             holdings.retain(|holding| parts.contains(&holding.alloc));
@@ -278,16 +278,16 @@ fn may_have_tasks(cx: &Context, id: JobId) -> bool {
     job.is_some_and(|job| job.dialogue.exec().was_sent())
 }
 
-/// The ranks that a job does not release, and why: the requesting task's node and, if that is a
-/// grant, one of those that the job began with.
-fn kept_ranks(
+/// Finds the ranks excluded from release, with the reason: the requesting task's node and, if no initial
+/// node is among them, one initial node.
+fn find_kept_ranks(
     cx: &mut Context,
     requester: &Requester,
     target: JobId,
     holdings: &[Holding],
 ) -> (IdSet, &'static str) {
     let mut keep = if target == requester.job {
-        own_node(cx, requester)
+        find_own_node(cx, requester)
     } else {
         IdSet::new()
     };
@@ -302,9 +302,9 @@ fn kept_ranks(
 /// The resources that a release has released.
 struct Released<'a> {
     r: &'a ResourceSet,
-    /// Why these are not all requested ones.
+    /// Why fewer resources than requested were released.
     lacking: Vec<String>,
-    /// Whether the scheduler gets them at the end of the allocation only.
+    /// Whether the ranks become free only when the allocation ends.
     is_withheld: bool,
 }
 

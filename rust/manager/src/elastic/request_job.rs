@@ -6,8 +6,8 @@ use penstock_flux::eventlog::Submit;
 
 use super::peer::Elastic;
 use crate::context::Context;
+use crate::elastic_state::ElasticRequest;
 use crate::event::Event;
-use crate::flex::ElasticRequest;
 use crate::jobspecs::{self, Limited};
 use crate::record::Record;
 use crate::spec::Checked;
@@ -20,8 +20,8 @@ pub(super) fn request_of(cx: &Context, id: JobId) -> Option<&ElasticRequest> {
 
 /// The grants of a job, oldest first.
 pub(super) fn grants_of(cx: &Context, id: JobId) -> Vec<JobId> {
-    let flex = cx.jobs.record(id).and_then(Record::flex);
-    let grants = flex.map(|flex| flex.grants.iter().copied().collect());
+    let elastic = cx.jobs.record(id).and_then(Record::elastic);
+    let grants = elastic.map(|elastic| elastic.grants.iter().copied().collect());
     grants.unwrap_or_default()
 }
 

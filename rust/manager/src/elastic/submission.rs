@@ -1,4 +1,4 @@
-//! Submission of request jobs: attempts with every wish met, then whole, then in part.
+//! Submission of request jobs: attempts with all preferences, full amount, partial amount.
 
 use penstock_elastic::{Attempt, Demand, Denial, Entry, Return, Status};
 use penstock_jobspec::job_id::JobId;
@@ -11,8 +11,8 @@ use super::requests::Call;
 use super::requests::End;
 use crate::context::Context;
 use crate::effect::{Effect, RequestKey};
+use crate::elastic_state::{ElasticRequest, RequestUpdate};
 use crate::event::Event;
-use crate::flex::{ElasticRequest, RequestUpdate};
 use crate::jobs::Job;
 use crate::jobspecs;
 use crate::record::Record;

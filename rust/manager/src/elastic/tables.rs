@@ -1,4 +1,4 @@
-//! The state of flexible allocations between messages: postponed returns, parts, probes, timers and
+//! The state of elastic allocations between messages: postponed returns, parts, probes, timers and
 //! streams.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,7 +83,7 @@ impl PostponedReturns {
     }
 }
 
-/// The request jobs of requests in parts: by that of the first part, those of the others.
+/// Per first request job: the request jobs of the further parts.
 #[derive(Debug, Default)]
 pub(super) struct Parts(BTreeMap<JobId, BTreeSet<JobId>>);
 
@@ -182,7 +182,7 @@ pub(super) enum Amount {
     Available,
 }
 
-/// Requests for time that the scheduler has denied and that wait for their timeout.
+/// Denied time requests, pending until their timeout.
 #[derive(Debug, Default)]
 pub(super) struct TimeRequests {
     pub(super) denied: BTreeSet<RequestKey>,

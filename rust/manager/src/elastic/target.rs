@@ -130,9 +130,8 @@ impl Elastic {
     }
 }
 
-/// Whether `pmix.alloc.id`, which names no allocation, may be the user's id of this request: not if
-/// the job would then lose nodes that it did not name, and not if it is the id of an allocation that
-/// has ended.
+/// Whether an unknown `pmix.alloc.id` counts as a new request name. False for RELEASE, for a required
+/// attribute and, except in NEW, for known job ids.
 fn may_be_new(cx: &Context, name: &str, request: &Request) -> bool {
     let job = name.parse::<JobId>().ok();
     match request.directive {
@@ -142,9 +141,9 @@ fn may_be_new(cx: &Context, name: &str, request: &Request) -> bool {
     }
 }
 
-/// The ranks of a job on which the requesting task runs: empty for the job as a whole, all of the
+/// Finds the ranks of a job on which the requesting task runs: empty for the job as a whole, all of the
 /// job's own if the task's node is unknown.
-pub(super) fn own_node(cx: &mut Context, requester: &Requester) -> IdSet {
+pub(super) fn find_own_node(cx: &mut Context, requester: &Requester) -> IdSet {
     let Some(record) = cx.jobs.record(requester.job) else {
         return IdSet::new();
     };

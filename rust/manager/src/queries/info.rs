@@ -49,8 +49,8 @@ pub(crate) fn lookup(cx: &mut Context, request: Request<'_>) -> Handled {
     cx.jobs.known(id)?;
     let mut documents = Map::new();
     for key in lookup.keys {
-        let flex = cx.jobs.record(id).and_then(|record| record.flex());
-        let extent = flex.and_then(|flex| flex.extent.as_ref());
+        let elastic = cx.jobs.record(id).and_then(|record| record.elastic());
+        let extent = elastic.and_then(|elastic| elastic.extent.as_ref());
         if let Some(extent) = extent.filter(|_| *key == *"R") {
             documents.insert(key.into_string(), extent.to_json().into());
             continue;

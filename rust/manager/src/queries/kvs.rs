@@ -24,7 +24,7 @@ enum Write {
     Remove(String),
 }
 
-/// A commit that has passed every check but that on overlapping claims.
+/// A validated commit; overlaps are checked when it is applied.
 #[derive(Default)]
 struct Commit {
     allocations: Vec<Allocation>,

@@ -7,7 +7,7 @@ use penstock_flux::job_list::{ListAttrsResponse, Row};
 use penstock_rset::ResourceSet;
 use serde_json::Value;
 
-use crate::flex::Flex;
+use crate::elastic_state::ElasticState;
 use crate::jobs::Job;
 use crate::state::{JobResult, State};
 
@@ -150,9 +150,9 @@ fn annotations(job: &Job) -> Value {
     if let Some(memo) = job.record.memo() {
         annotations.insert("user".to_owned(), Value::Object(memo.clone()));
     }
-    if let Some(flex) = job.record.flex().and_then(Flex::annotation) {
-        let flex = serde_json::to_value(flex).unwrap_or_default();
-        annotations.insert("elastic".to_owned(), flex);
+    if let Some(elastic) = job.record.elastic().and_then(ElasticState::annotation) {
+        let elastic = serde_json::to_value(elastic).unwrap_or_default();
+        annotations.insert("elastic".to_owned(), elastic);
     }
     if annotations.is_empty() {
         return Value::Null;

@@ -39,7 +39,7 @@ impl SchedulerPeer {
         }
         if let Some(TypedPayload::Allocated(allocated)) = response.typed() {
             let Allocation { id, r, .. } = &allocated.allocation;
-            if let Some((_, state)) = due(cx, *id) {
+            if let Some((_, state)) = check_due(cx, *id) {
                 let success = Success {
                     state,
                     is_same_r: cx.claims.is_committed(*id, r),
@@ -54,7 +54,7 @@ impl SchedulerPeer {
             Err(error) => return cx.complain(format!("alloc response ignored: {}", error.text)),
         };
         let id = alloc.id;
-        let Some((request, state)) = due(cx, id) else {
+        let Some((request, state)) = check_due(cx, id) else {
             return;
         };
         match alloc.kind {
@@ -166,8 +166,8 @@ impl SchedulerPeer {
     }
 }
 
-/// The state of the conversation about a job for which a response is due, and the job's state.
-fn due(cx: &mut Context, id: JobId) -> Option<(Alloc, State)> {
+/// Checks that a response is due for a job. Returns the state of the conversation about it, and the job's state.
+fn check_due(cx: &mut Context, id: JobId) -> Option<(Alloc, State)> {
     let job = cx.jobs.get(id);
     let job = job.filter(|job| job.dialogue.alloc().is_outstanding());
     let due = job.map(|job| (job.dialogue.alloc(), job.record.state()));

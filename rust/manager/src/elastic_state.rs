@@ -1,4 +1,4 @@
-//! The part of a job in flexible allocations, which follows from its events (PMIx RFC 0005).
+//! The part of a job in elastic allocations, which follows from its events (PMIx RFC 0005).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -56,16 +56,16 @@ impl ElasticRequest {
     }
 }
 
-/// The part of a job in flexible allocations.
+/// The elastic state of a job: its request, its grants and what it has released.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Flex {
+pub struct ElasticState {
     /// The request that the job carries.
     pub request: Option<ElasticRequest>,
     /// All resources of the job, if they are not its own R.
     pub extent: Option<Arc<ResourceSet>>,
     /// The request jobs of its grants.
     pub grants: BTreeSet<JobId>,
-    /// Its own ranks that it has released itself. Those that are not freed yet may be in use.
+    /// Ranks of its own R that the job released by request. Those that are not freed yet may be in use.
     pub released: IdSet,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct RequestUpdate {
     pub(crate) attempt: Attempt,
 }
 
-impl Flex {
+impl ElasticState {
     /// Applies an event. Returns the job's own ranks that were released by it and are free. `r` is the job's own R.
     pub(crate) fn apply(&mut self, event: &Event, r: Option<&Arc<ResourceSet>>) -> Option<IdSet> {
         match &*event.name {
@@ -207,7 +207,7 @@ mod tests {
             Event::resource_add(1.0, added),
             Event::resource_remove(2.0, removed),
         ];
-        let (mut live, mut replayed) = (Flex::default(), Flex::default());
+        let (mut live, mut replayed) = (ElasticState::default(), ElasticState::default());
         for (event, (nnodes, freed)) in events.into_iter().zip([(4, None), (3, Some(ranks))]) {
             let mut text = String::new();
             event.write(&mut text);
