@@ -59,7 +59,7 @@ pub struct Demand {
     /// Whether the request is denied unless the resources are free now.
     #[serde(default)]
     pub required: bool,
-    /// Nodes that other requests of the same reclaim demand for.
+    /// Nodes requested by the other requests of the same reclaim.
     #[serde(default)]
     pub elsewhere: u32,
     /// Attributes that are not supported and not required.
@@ -68,7 +68,7 @@ pub struct Demand {
     /// Nodes with other numbers of cpus, requested after these are granted: all or none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rest: Vec<Self>,
-    /// Whether the parts come from a total of cpus that does not divide by the nodes: it may be granted in part.
+    /// Whether a cpu total was split unevenly over nodes. The request may then be granted in part.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spread: bool,
     /// Excluded nodes: those already granted to the same request.

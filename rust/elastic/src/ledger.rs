@@ -5,7 +5,7 @@
 //! | `penstock.alloc-request` | a request of the job is pending |
 //! | `penstock.alloc-again` | the request starts over: another job represents it |
 //! | `penstock.alloc-end` | the request has ended, with its status, the reclaimed nodes and new loans |
-//! | `penstock.loan-end` | the allocation has ended of which nodes were on loan, and its loans with it |
+//! | `penstock.loan-end` | the lending allocation has ended, and its loans with it |
 //!
 //! A request ends once. Nodes that a reclaim did not get stay on loan, until the same time as before.
 

@@ -162,7 +162,7 @@ impl Ledger {
         }
     }
 
-    /// The ranks that a text names, as an idset or as a hostlist. Ranks in any order will do if no host is called so.
+    /// The ranks that a text names, as an idset or as a hostlist. Accepts unordered ranks unless a host has that name.
     ///
     /// # Errors
     ///

@@ -85,7 +85,7 @@ pub(crate) struct NodeTable {
     shape_cache: Vec<ShapeCache>,
     /// Every node, for shapes without a constraint.
     all: EligibleNodes,
-    /// By the number of a constraint less one; `None` until computed after a change.
+    /// Indexed by constraint number − 1; `None` if stale.
     eligible: Vec<Option<EligibleNodes>>,
     /// The same by node set, so that constraints that allow the same nodes share views.
     by_nodes: HashMap<IdSet, EligibleNodes>,

@@ -15,13 +15,13 @@ pub(crate) struct IncrementalPlan {
     /// By handle, the time until which a job's resources are planned, if that is not its planned
     /// end.
     until: FxHashMap<JobHandle, f64>,
-    /// The number of unlogged changes when the plan was made.
+    /// Number of unlogged changes when the plan was made.
     unlogged: u64,
     /// The number of the first change in the log that the plan does not have.
     next_change: usize,
 }
 
-/// How many changes there have been that are not in the log of allocations.
+/// Number of state changes missing from the allocation log.
 fn unlogged_changes(state: &EngineState) -> u64 {
     state.changes - state.logged_changes
 }

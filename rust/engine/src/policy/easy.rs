@@ -144,8 +144,8 @@ impl Easy {
         node_table.request(shape).total_cores() <= room
     }
 
-    /// Returns whether as many cores as a class needs can be taken at no cost, or are spare if any
-    /// core is a unit. Otherwise it costs at least one unit of the shadow, or more than are spare.
+    /// Whether a class may fit without delaying the blocked head. False is definite: the class costs
+    /// at least one unit of the shadow, or more than are spare.
     fn check_room(
         &mut self,
         state: &EngineState,

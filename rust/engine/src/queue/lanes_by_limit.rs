@@ -188,8 +188,8 @@ impl LanesByLimit {
         self.tops.iter().copied().min().unwrap_or(Key::NONE)
     }
 
-    /// The first job with a limit within a bound. If a limit is within it, so are all shorter ones,
-    /// except limits of zero length, which may be planned as longer ones.
+    /// The first job with a limit within a bound. `within` must be monotone in the limit, except at
+    /// zero, which may be planned as a longer limit.
     pub fn first_within(&self, within: impl Fn(f64) -> bool) -> Key {
         let mut first = Key::NONE;
         for (number, blocks) in self.blocks.chunks(MAX_LANES).enumerate() {
