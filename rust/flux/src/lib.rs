@@ -75,3 +75,18 @@ impl Payload for StreamCancelRequest {}
 pub struct AnyRequest {}
 
 impl Payload for AnyRequest {}
+
+/// What any request about one job has, such as one whose other keys are invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRequest {
+    /// The job.
+    pub id: JobId,
+}
+
+impl Payload for JobRequest {}
+
+/// A response without keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EmptyResponse {}
+
+impl Payload for EmptyResponse {}

@@ -6,6 +6,13 @@ use serde_json::Value;
 
 use crate::payload::{Payload, Text, objects};
 
+/// What any request to the service has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnyRequest {
+    /// The job.
+    pub job: JobId,
+}
+
 /// `pmix.alloc`: a request of a job for other resources.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AllocRequest<'a> {
@@ -172,6 +179,7 @@ pub struct AbortRequest<'a> {
     pub message: Text<'a>,
 }
 
+impl Payload for AnyRequest {}
 impl Payload for AllocRequest<'_> {}
 impl Payload for FinalResponse {}
 impl Payload for QueuedResponse<'_> {}

@@ -4,9 +4,9 @@ use std::fmt::Debug;
 
 use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotations};
 use penstock_flux::{
-    AnyRequest, JobId, Json, Member, Payload, StreamCancelRequest, Text, acquire, alloc, broker,
-    document, exec, hooks, job_info, job_ingest, job_list, job_manager, kvs, log, pmix, pmix_exec,
-    pmix_server, read, resource, sched,
+    AnyRequest, EmptyResponse, JobId, JobRequest, Json, Member, Payload, StreamCancelRequest, Text,
+    acquire, alloc, broker, document, exec, hooks, job_info, job_ingest, job_list, job_manager,
+    kvs, log, pmix, pmix_exec, pmix_server, read, resource, sched,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -271,6 +271,8 @@ fn a_document_that_must_be_an_object_is_rejected_by_its_type() {
 #[test]
 fn payloads_of_broker_store_and_resources_round_trip() {
     round_trip::<AnyRequest>("{}");
+    round_trip::<EmptyResponse>("{}");
+    round_trip::<JobRequest>(r#"{"id":1}"#);
     round_trip::<broker::ServiceRequest>(r#"{"service":"sched"}"#);
     round_trip::<broker::SubscriptionRequest>(r#"{"topic":"job-"}"#);
     round_trip::<broker::NameRequest>(r#"{"name":"size"}"#);
@@ -341,6 +343,7 @@ fn sched_and_pmix_payloads_round_trip() {
         r#"{{"ready":true,"queued":1,"running":2,"unanswered":1,"policy":"easy","selection":"first","estimates":{accuracy}}}"#
     );
     round_trip::<sched::StatsResponse>(Box::leak(stats.into_boxed_str()));
+    round_trip::<pmix::AnyRequest>(r#"{"job":1}"#);
     round_trip::<pmix::AllocRequest>(
         r#"{"job":1,"rank":0,"host":"n0","directive":"extend","attributes":[{"key":"a"}]}"#,
     );

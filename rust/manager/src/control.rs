@@ -1,8 +1,7 @@
 //! Exceptions and signals of users: `job-manager.raise`, `job-manager.kill`, `job-manager.memo`.
 
-use penstock_flux::RequestError;
-use penstock_flux::exec::NoData;
 use penstock_flux::job_manager::{BulkResponse, KillRequest, MemoRequest, RaiseRequest};
+use penstock_flux::{EmptyResponse, RequestError};
 use penstock_jobspec::job_id::JobId;
 use serde_json::Map;
 
@@ -133,7 +132,7 @@ pub(crate) fn kill(cx: &mut Context, request: Request<'_>) -> Result<Decided<Rep
     match (kill.id, kill.ids) {
         (Some(id), None) => {
             let decided = kill_one(id)?;
-            Ok(decided.with(Reply::of(&NoData {})))
+            Ok(decided.with(Reply::of(&EmptyResponse {})))
         }
         (None, Some(ids)) => Ok(decide_each(ids, kill_one)),
         _ => Err(RequestError::invalid("expected `id` or `ids`")),

@@ -13,13 +13,12 @@ mod timing;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-use penstock_flux::alloc::CancelRequest as JobRequest;
 use penstock_flux::broker::{ServiceRequest, SubscriptionRequest};
 use penstock_flux::exec::{
     Exception, ExecEvent, ExpirationRequest, Finish, HelloRequest, JobExceptionEvent, KillRequest,
     Release, ReleasedRanks, ReplacedRequest, SimulatedStatsResponse, StartRequest, exit_status,
 };
-use penstock_flux::{Payload, RequestError, StartReport, TypedPayload, flags, topic};
+use penstock_flux::{JobRequest, Payload, RequestError, StartReport, TypedPayload, flags, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::{Message, MessageType};
 

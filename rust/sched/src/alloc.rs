@@ -9,7 +9,9 @@ use penstock_flux::alloc::{
     PrioritizeRequest,
 };
 use penstock_flux::errno::EAGAIN;
-use penstock_flux::{AnyRequest, Payload, RequestError, RequestedResources, TypedPayload};
+use penstock_flux::{
+    AnyRequest, EmptyResponse, Payload, RequestError, RequestedResources, TypedPayload,
+};
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
@@ -218,7 +220,7 @@ impl Scheduler {
             self.options.settings.configure_queues(engine, &before);
         }
         self.needs_pass = true;
-        Ok(Some(Message::json_payload("{}")))
+        Ok(Some(EmptyResponse {}.to_payload()))
     }
 
     pub(crate) fn check_feasibility(&mut self, request: &Message) -> Reply {

@@ -2,11 +2,10 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use penstock_flux::alloc::CancelRequest as JobRequest;
 use penstock_flux::errno::EPROTO;
 use penstock_flux::exec::StartRequest;
 use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY};
-use penstock_flux::topic;
+use penstock_flux::{JobRequest, topic};
 use penstock_jobspec::Jobspec;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;

@@ -32,7 +32,7 @@ use std::thread;
 use penstock_flux::errno::{EALREADY, EIO};
 use penstock_flux::flags::STREAMING;
 use penstock_flux::pmix_server::{EndedRequest, StartResponse};
-use penstock_flux::{RequestError, topic};
+use penstock_flux::{EmptyResponse, RequestError, topic};
 use penstock_pmix::response::Response;
 use penstock_pmix::{Job, Tasks, status};
 use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message, MessageType};
@@ -128,14 +128,10 @@ fn task_ended(server: &Server, request: &Message) -> Result<(), RequestError> {
     let ended: EndedRequest = penstock_flux::read(request.payload_json())
         .map_err(|error| RequestError::invalid(error.to_string()))?;
     let rank = ended.rank;
-    let response = frame(&empty_response(request));
+    let response = frame(&Message::success_to(request, &EmptyResponse {}));
     // The receiving thread ends with the process.
     let _ = server.task_events.send(TaskEvent::Ended { rank, response });
     Ok(())
-}
-
-fn empty_response(request: &Message) -> Message {
-    Message::response_to(request, 0, Some(Message::json_payload("{}")))
 }
 
 /// Answers a request of the instance; `None` if another thread will.
@@ -150,7 +146,10 @@ fn serve(request: &Message, outgoing: &Sender<Vec<u8>>) -> Result<Option<Message
         (ENDED, Some(server)) => task_ended(server, request).map(|()| None),
         (STATS, Some(server)) => Ok(Some(Message::success_to(request, &server.stats()))),
         (PING, Some(_)) => {
-            let callback = Callback::Ping(outgoing.clone(), frame(&empty_response(request)));
+            let callback = Callback::Ping(
+                outgoing.clone(),
+                frame(&Message::success_to(request, &EmptyResponse {})),
+            );
             let response = Response::of_status(status::SUCCESS);
             callbacks().enqueue(callback, response);
             Ok(None)
