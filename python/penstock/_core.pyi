@@ -960,7 +960,6 @@ class ResourceModule:
         manager: JobManager,
         resources: ResourceSet,
         *,
-        owner: int,
         exclude: str | None,
         properties: Mapping[str, str],
         check_growth: Callable[[ResourceSet], None],
@@ -1200,6 +1199,8 @@ class Message:
     def userid(self) -> int: ...
     @property
     def rolemask(self) -> int: ...
+    @property
+    def has_owner_role(self) -> bool: ...
     @property
     def nodeid(self) -> int: ...
     @property

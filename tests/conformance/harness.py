@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from penstock import ResourceSet
 from penstock._core import (
     NORESPONSE,
+    ROLE_OWNER,
+    ROLE_USER,
     STREAMING,
     Batch,
     Decoder,
@@ -132,7 +134,10 @@ class Manager:
     ) -> list[Message]:
         """Sends the manager a request; returns the messages that it sends."""
         flags = STREAMING if streaming else 0
-        request = Message.request(topic, payload, flags=flags, matchtag=5, userid=userid)
+        roles = ROLE_OWNER if userid == OWNER else ROLE_USER
+        request = Message.request(
+            topic, payload, flags=flags, matchtag=5, userid=userid, rolemask=roles
+        )
         return self.deliver(routed(request, b"hop", origin))
 
     def respond(
@@ -256,6 +261,7 @@ def _from_owner(message: Message) -> Message:
     """The message with the owner's credentials, which the broker sets in responses of services."""
     frame = bytearray(message.encode())
     frame[-16:-12] = OWNER.to_bytes(4, "big")
+    frame[-12:-8] = ROLE_OWNER.to_bytes(4, "big")
     return Message.decode(frame)
 
 

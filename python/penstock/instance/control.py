@@ -97,7 +97,7 @@ class ControlService:
         return peer
 
     def _service_add(self, request: Message) -> None:
-        require_owner(request, self._broker.owner)
+        require_owner(request)
         name = ServiceRequest.read(request).service
         errnum = self._broker.add_service(name, self._origin(request))
         if errnum == errno.EEXIST:
@@ -135,7 +135,7 @@ class ControlService:
         return self._config
 
     def _config_reload(self, request: Message) -> dict[str, Any]:
-        require_owner(request, self._broker.owner)
+        require_owner(request)
         if self._reload is None:
             raise RequestError(errno.ENOSYS, "the configuration cannot change")
         document = ConfigReloadRequest.read(request)
@@ -157,7 +157,7 @@ class ControlService:
         return {"state": "run", "duration": self._broker.clock.monotonic() - self._start}
 
     def _shutdown(self, request: Message) -> None:
-        require_owner(request, self._broker.owner)
+        require_owner(request)
         shutdown = ShutdownRequest.read(request)
         try:
             self._shut_down(shutdown)

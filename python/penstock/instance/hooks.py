@@ -85,7 +85,7 @@ class HookService:
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests; `hooks.prolog` and `hooks.epilog` are answered when the command ends."""
-        responses = serve_owner(batch, self._methods, self._broker.owner)
+        responses = serve_owner(batch, self._methods)
         self._broker.post_messages(self.peer, responses)
 
     def settle(self, now: float) -> None:

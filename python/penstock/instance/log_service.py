@@ -179,7 +179,7 @@ class LogService(logging.Handler):
     def _dmesg(self, request: Message) -> Any:
         if request.noresponse:
             return DEFERRED
-        require_owner(request, self._broker.owner)
+        require_owner(request)
         require_streaming(request)
         options = DmesgRequest.read(request)
         # Flush unsent lines to existing followers first, or the new one gets them twice.
@@ -208,7 +208,7 @@ class LogService(logging.Handler):
         self._followers = [follower for follower in self._followers if requester(follower) != gone]
 
     def _clear(self, request: Message) -> None:
-        require_owner(request, self._broker.owner)
+        require_owner(request)
         upto = LogClearRequest.read(request).upto
         # Other threads can log at the same time.
         self.acquire()
@@ -222,7 +222,7 @@ class LogService(logging.Handler):
         return {"lines": len(self._lines), "followers": len(self._followers)}
 
     def _append(self, request: Message) -> None:
-        require_owner(request, self._broker.owner)
+        require_owner(request)
         line = LogAppendRequest.read(request)
         if line.level not in LEVELS:
             expected = ", ".join(LEVELS)

@@ -77,7 +77,7 @@ class PmixService:
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests; `start` is answered when the server has started."""
-        responses = serve_owner(batch, self._methods, self._broker.owner)
+        responses = serve_owner(batch, self._methods)
         self._broker.post_messages(self.peer, responses)
 
     def settle(self, now: float) -> None:

@@ -69,7 +69,7 @@ def serve(request: Message, methods: Methods) -> Message | None:
     return None if request.noresponse else response
 
 
-def serve_owner(batch: Batch, methods: Methods, owner: int) -> list[Message]:
+def serve_owner(batch: Batch, methods: Methods) -> list[Message]:
     """Serves the requests of a batch that the instance owner has sent, and rejects the others.
 
     Returns:
@@ -80,7 +80,7 @@ def serve_owner(batch: Batch, methods: Methods, owner: int) -> list[Message]:
         if request.kind != "request" or is_disconnect(request):
             continue
         try:
-            require_owner(request, owner)
+            require_owner(request)
         except RequestError as error:
             response = error_response(request, error.errnum, error.text)
         else:
@@ -126,13 +126,13 @@ def is_disconnect(request: Message) -> bool:
     return (request.topic or "").partition(".")[2] == topic.DISCONNECT
 
 
-def require_owner(request: Message, owner: int) -> None:
+def require_owner(request: Message) -> None:
     """Authorizes the instance owner only.
 
     Raises:
         RequestError: another user sent the request.
     """
-    if request.userid != owner:
+    if not request.has_owner_role:
         text = f"{request.topic}: only the instance owner may do this"
         raise RequestError(errno.EPERM, text)
 

@@ -48,7 +48,6 @@ class ResourceService:
         self._module = ResourceModule(
             manager,
             resources,
-            owner=broker.owner,
             exclude=config.exclude,
             properties=config.properties,
             check_growth=check_growth,

@@ -11,9 +11,8 @@
 
 use penstock_flux::role::owner_only;
 use penstock_flux::urgency::{self, EXPEDITE};
-use penstock_flux::{Credentials, RequestError};
+use penstock_flux::{Credentials, JobRequest, RequestError, pmix};
 use penstock_jobspec::job_id::JobId;
-use serde::Deserialize;
 
 use crate::jobs::{Job, Jobs};
 use crate::record::Record;
@@ -42,16 +41,6 @@ pub(crate) enum JobKey {
     Id,
     /// `job`.
     Job,
-}
-
-#[derive(Deserialize)]
-struct IdOnly {
-    id: JobId,
-}
-
-#[derive(Deserialize)]
-struct JobOnly {
-    job: JobId,
 }
 
 /// A value, and the proof that a rule was applied to the request.
@@ -93,8 +82,8 @@ pub(crate) fn check(caller: Caller, jobs: &Jobs, request: Request<'_>) -> Result
     let id = match caller {
         Caller::Anyone => return Ok(()),
         Caller::Owner => return request.sender.require_owner(request.message.topic()),
-        Caller::JobOwner(JobKey::Id) => request.payload::<IdOnly>()?.id,
-        Caller::JobOwner(JobKey::Job) => request.payload::<JobOnly>()?.job,
+        Caller::JobOwner(JobKey::Id) => request.payload::<JobRequest>()?.id,
+        Caller::JobOwner(JobKey::Job) => request.payload::<pmix::AnyRequest>()?.job,
     };
     job(jobs, request.sender, id).map(drop)
 }
@@ -161,7 +150,7 @@ pub(crate) fn duration(
     Ok(decided.with(()))
 }
 
-/// Whether the site's limits hold for a user's changes of jobs: for guests.
+/// Whether the site's limits hold for a user's jobs: for guests'.
 pub(crate) fn has_limits(settings: &Settings, userid: u32) -> bool {
     userid != settings.owner
 }
@@ -191,17 +180,13 @@ pub(crate) fn dependency(settings: &Settings, userid: u32, antecedent: &Record) 
 }
 
 /// A signed jobspec: the signer is the sender; root may sign for the instance owner.
-pub(crate) fn signer(owner: u32, sender: u32, signer: i64) -> Result<Decided<()>, RequestError> {
-    if signer == i64::from(sender) || (signer == 0 && sender == owner) {
+pub(crate) fn signer(sender: Credentials, signer: i64) -> Result<Decided<()>, RequestError> {
+    if signer == i64::from(sender.userid) || (signer == 0 && sender.is_owner()) {
         return Ok(Decided(()));
     }
-    let text = format!("J is signed by user {signer}, but sent by user {sender}");
+    let userid = sender.userid;
+    let text = format!("J is signed by user {signer}, but sent by user {userid}");
     Err(RequestError::not_permitted(text))
-}
-
-/// A response: the services that the manager sends requests to are the instance owner's.
-pub(crate) fn is_owners_response(settings: &Settings, userid: u32) -> bool {
-    userid == settings.owner
 }
 
 #[cfg(test)]
@@ -224,24 +209,32 @@ mod tests {
     fn the_role_of_a_sender_decides() {
         let mut cx = context(Settings::default());
         let id = add_pending_job(&mut cx);
-        let checked = |userid: u32, caller: Caller, payload: &str| {
+        let checked = |sender: Credentials, caller: Caller, payload: &str| {
             let mut message = message("job-manager.x", "client", payload);
-            message.userid = userid;
-            errnum(check(caller, &cx.jobs, Request::new(&message, OWNER)))
+            (message.userid, message.rolemask) = (sender.userid, sender.rolemask);
+            errnum(check(caller, &cx.jobs, Request::new(&message)))
         };
         let (by_id, by_job) = (
             json!({"id": id}).to_string(),
             json!({"job": id}).to_string(),
         );
         let (of_id, of_job) = (Caller::JobOwner(JobKey::Id), Caller::JobOwner(JobKey::Job));
-        for userid in [OWNER, GUEST] {
-            let denied = if userid == OWNER { 0 } else { errno::EPERM };
-            assert_eq!(checked(userid, Caller::Anyone, ""), 0);
-            assert_eq!(checked(userid, Caller::Owner, ""), denied);
-            assert_eq!(checked(userid, of_id, &by_id), denied);
-            assert_eq!(checked(userid, of_job, &by_job), denied);
-            assert_eq!(checked(userid, of_id, &by_job), errno::EPROTO);
-            assert_eq!(checked(userid, of_id, r#"{"id":1}"#), errno::ENOENT);
+        let user = |userid| Credentials {
+            userid,
+            rolemask: role::USER,
+        };
+        // The job is the owner's: its user id suffices for it, and for nothing else.
+        for (sender, of_owner, of_user) in [
+            (Credentials::owner(OWNER), 0, 0),
+            (user(OWNER), errno::EPERM, 0),
+            (user(GUEST), errno::EPERM, errno::EPERM),
+        ] {
+            assert_eq!(checked(sender, Caller::Anyone, ""), 0);
+            assert_eq!(checked(sender, Caller::Owner, ""), of_owner);
+            assert_eq!(checked(sender, of_id, &by_id), of_user);
+            assert_eq!(checked(sender, of_job, &by_job), of_user);
+            assert_eq!(checked(sender, of_id, &by_job), errno::EPROTO);
+            assert_eq!(checked(sender, of_id, r#"{"id":1}"#), errno::ENOENT);
         }
     }
 
@@ -263,8 +256,8 @@ mod tests {
             let decided = urgency(sender, number).map(drop);
             assert_eq!(errnum(decided), expected, "urgency {number}");
         }
-        assert_eq!(errnum(signer(OWNER, OWNER, 0).map(drop)), 0);
-        assert_eq!(errnum(signer(OWNER, GUEST, 0).map(drop)), errno::EPERM);
+        assert_eq!(errnum(signer(owner, 0).map(drop)), 0);
+        assert_eq!(errnum(signer(guest, 0).map(drop)), errno::EPERM);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use penstock_flux::eventlog::{Priority, Submit};
-use penstock_flux::{JobspecDocument, RedactedJobspec};
+use penstock_flux::{JobspecDocument, RedactedJobspec, role};
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
@@ -104,12 +104,13 @@ pub(crate) fn described(cx: &mut Context) -> Vec<String> {
 pub(crate) fn message(topic: &str, peer: &str, payload: &str) -> Message {
     let mut message = Message::request(topic, payload);
     message.userid = OWNER;
+    message.rolemask = role::OWNER;
     message.push_route(peer.as_bytes());
     message
 }
 
 pub(crate) fn request(message: &Message) -> Request<'_> {
-    Request::new(message, OWNER)
+    Request::new(message)
 }
 
 /// A response of the owner's to a request with this matchtag.
@@ -118,6 +119,7 @@ pub(crate) fn response(topic: &str, matchtag: u32, payload: &str) -> Message {
     let payload = Message::json_payload(payload);
     let mut response = Message::response_to(&request, 0, Some(payload));
     response.userid = OWNER;
+    response.rolemask = role::OWNER;
     response
 }
 

@@ -64,7 +64,7 @@ fn accept(
     let stored = match (submission.jobspec, &submission.signed) {
         (Some(jobspec), None) => jobspecs::submit(cx, jobspec.0, userid)?,
         (None, Some(signed)) => {
-            let (text, _) = signed::unwrap(signed, userid, cx.settings.owner)?.split();
+            let (text, _) = signed::unwrap(signed, request.sender)?.split();
             jobspecs::submit(cx, &text, userid)?
         }
         (None, None) => {

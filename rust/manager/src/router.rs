@@ -212,7 +212,7 @@ impl Manager {
     }
 
     fn handle_request(&mut self, message: &Message) {
-        let request = Request::new(message, self.cx.settings.owner);
+        let request = Request::new(message);
         let handled = match find(message.topic()) {
             Some(route) => self.call(route, request),
             None => self.call_common(request),
@@ -279,7 +279,7 @@ impl Manager {
     fn handle_response(&mut self, response: &Message) {
         use topic::{exec_method, hooks, sched};
         let topic = response.topic();
-        if !authorize::is_owners_response(&self.cx.settings, response.userid) {
+        if !response.credentials().is_owner() {
             let line = format!("response of another user to {topic}: ignored");
             return self.cx.complain(line);
         }

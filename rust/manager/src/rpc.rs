@@ -1,6 +1,6 @@
 //! Requests and responses: senders, payloads, and errors with a number and a text.
 
-use penstock_flux::{Credentials, Payload, RequestError, TypedPayload, flags, role};
+use penstock_flux::{Credentials, Payload, RequestError, TypedPayload, flags};
 use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::Value;
@@ -41,17 +41,9 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The request of a user; `owner` is the instance owner's user id.
-    pub(crate) fn new(message: &'a Message, owner: u32) -> Self {
-        let userid = message.userid;
-        let sender = if userid == owner {
-            Credentials::owner(userid)
-        } else {
-            Credentials {
-                userid,
-                rolemask: role::USER,
-            }
-        };
+    /// The request of the message's sender.
+    pub(crate) fn new(message: &'a Message) -> Self {
+        let sender = message.credentials();
         Self { message, sender }
     }
 

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use penstock_flux::RequestError;
+use penstock_flux::{Credentials, RequestError};
 
 use crate::authorize::{self, Decided};
 
@@ -50,7 +50,7 @@ fn read_header(text: &str) -> Result<Header, RequestError> {
 }
 
 /// Extracts the jobspec's text. The signer must be the sender; root may sign for the instance owner.
-pub(crate) fn unwrap(j: &str, sender: u32, owner: u32) -> Result<Decided<String>, RequestError> {
+pub(crate) fn unwrap(j: &str, sender: Credentials) -> Result<Decided<String>, RequestError> {
     let parts: Vec<_> = j.split('.').collect();
     let [header, payload, signature] = parts.as_slice() else {
         return Err(wrong("expected HEADER.PAYLOAD.SIGNATURE"));
@@ -66,7 +66,7 @@ pub(crate) fn unwrap(j: &str, sender: u32, owner: u32) -> Result<Decided<String>
         return Err(RequestError::invalid(text));
     }
     let signer = header.userid.ok_or_else(|| wrong("expected a userid"))?;
-    let decided = authorize::signer(owner, sender, signer)?;
+    let decided = authorize::signer(sender, signer)?;
     Ok(decided.with(decode(payload, "payload")?))
 }
 
@@ -74,6 +74,14 @@ pub(crate) fn unwrap(j: &str, sender: u32, owner: u32) -> Result<Decided<String>
 mod tests {
     use super::{BASE64, unwrap};
     use base64::Engine as _;
+    use penstock_flux::{Credentials, role};
+
+    fn guest(userid: u32) -> Credentials {
+        Credentials {
+            userid,
+            rolemask: role::USER,
+        }
+    }
 
     fn j(header: &str, payload: &str, signature: &str) -> String {
         let (header, payload) = (BASE64.encode(header), BASE64.encode(payload));
@@ -85,8 +93,8 @@ mod tests {
     #[test]
     fn the_payload_comes_out() {
         let root = GOOD.replace("i7", "i0");
-        for (header, sender) in [(GOOD, 7), (&root, 5)] {
-            let (text, _) = unwrap(&j(header, "{}", "none"), sender, 5).unwrap().split();
+        for (header, sender) in [(GOOD, guest(7)), (&root, Credentials::owner(5))] {
+            let (text, _) = unwrap(&j(header, "{}", "none"), sender).unwrap().split();
             assert_eq!(text, "{}");
         }
     }
@@ -108,7 +116,7 @@ mod tests {
             (j(GOOD, "{}", "forged"), "`none`"),
         ];
         for (text, expected) in cases {
-            let error = unwrap(&text, 7, 5).unwrap_err();
+            let error = unwrap(&text, guest(7)).unwrap_err();
             assert!(error.text.contains(expected), "{}: {expected}", error.text);
         }
     }

@@ -617,7 +617,7 @@ fn messages_that_are_not_due_or_malformed_change_nothing() {
     let stray = Message::request("sched.alloc", "{}");
     let mut garbled = Message::response_to(&stray, 0, Some(b"{\"id\":".to_vec()));
     bench.manager.handle(&garbled, 0.0);
-    garbled.userid = OWNER;
+    garbled.rolemask = penstock_flux::role::OWNER;
     bench.manager.handle(&garbled, 0.0);
     assert_eq!(bench.row(id)["state"], 8);
     bench.allocate(id);

@@ -151,7 +151,7 @@ fn what_was_logged_with_the_purge_does_not_come_after_it() {
         ("job-manager.purge", json!({"force": true})),
     ] {
         let mut request = penstock_wire::Message::request(topic, &payload.to_string());
-        request.userid = OWNER;
+        (request.userid, request.rolemask) = (OWNER, penstock_flux::role::OWNER);
         bench.manager.handle(&request, bench.now);
     }
     bench.manager.flush().unwrap();

@@ -249,7 +249,7 @@ fn responses_of_others_are_not_the_schedulers() {
     for errnum in [0, 38] {
         let payload = Some(Message::json_payload(&success(id).to_string()));
         let mut response = Message::response_to(&request, errnum, payload);
-        response.userid = OWNER + 1;
+        (response.userid, response.rolemask) = (OWNER, penstock_flux::role::USER);
         bench.manager.handle(&response, 2000.0);
         assert!(logged(&mut bench).starts_with("response of another user"));
     }
@@ -394,7 +394,7 @@ fn rejected_commits_and_many_bad_responses_are_logged() {
     // Of a flood in one second the log has the first hundred, and how many there were.
     let bad = Some(Message::json_payload(r#"{"id":1,"type":0}"#));
     let mut bad = Message::response_to(&Message::request("sched.alloc", ""), 0, bad);
-    bad.userid = OWNER;
+    bad.rolemask = penstock_flux::role::OWNER;
     for _ in 0..5000 {
         bench.manager.handle(&bad, 3000.5);
     }

@@ -93,12 +93,11 @@ impl ResourceModule {
 #[pymethods]
 impl ResourceModule {
     #[new]
-    #[pyo3(signature = (manager, resources, *, owner, exclude, properties, check_growth))]
+    #[pyo3(signature = (manager, resources, *, exclude, properties, check_growth))]
     fn new(
         py: Python<'_>,
         manager: Py<JobManager>,
         resources: &Bound<'_, PyResourceSet>,
-        owner: u32,
         exclude: Option<String>,
         properties: BTreeMap<String, String>,
         check_growth: Py<PyAny>,
@@ -112,7 +111,7 @@ impl ResourceModule {
             .events()?;
             let eventlog = eventlog.iter().map(String::as_str);
             let config = config(exclude, properties);
-            penstock_resource::ResourceModule::new(owner, base, config, eventlog)
+            penstock_resource::ResourceModule::new(base, config, eventlog)
         });
         Ok(Self {
             module: Mutex::new(module.map_err(|error| raised(&error))?),

@@ -10,9 +10,8 @@ use penstock_flux::resource::{
     MonitorRequest, MonitorResponse, PropertyRequest, SchedStatusResponse, StatsResponse,
     StatusResponse, TargetsRequest,
 };
-use penstock_flux::role::owner_only;
 use penstock_flux::topic::{self, broker, resource};
-use penstock_flux::{Json, Payload, RequestError, StreamCancelRequest, Text};
+use penstock_flux::{EmptyResponse, Json, Payload, RequestError, StreamCancelRequest, Text};
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_rset::{Operation, ResourceSet, Scheduling};
@@ -80,8 +79,6 @@ struct Monitor {
 /// events of the [`Instance`]'s eventlog, which restores the service at a restart.
 #[derive(Debug)]
 pub struct ResourceModule {
-    /// User id of the instance owner.
-    owner: u32,
     ledger: Ledger,
     provider: AcquireProvider,
     monitors: Vec<Monitor>,
@@ -101,7 +98,6 @@ impl ResourceModule {
     ///
     /// The configuration names hosts that never were, an event is malformed, or the inventory cannot be restored.
     pub fn new<'a>(
-        owner: u32,
         base: Arc<ResourceSet>,
         config: Config,
         eventlog: impl IntoIterator<Item = &'a str>,
@@ -115,7 +111,6 @@ impl ResourceModule {
         ledger.check()?;
         let resources = Arc::clone(ledger.resources());
         Ok(Self {
-            owner,
             provider: AcquireProvider::new(resources, ledger.exclude(), &ledger.up()),
             ledger,
             monitors: Vec::new(),
@@ -244,17 +239,10 @@ impl ResourceModule {
             broker::GROUPS_GET => self.group(request),
             name => match request.method() {
                 topic::PING => request.echo().map(Some),
-                topic::STATS_GET => Ok(Some(Message::json_payload("{}"))),
+                topic::STATS_GET => Ok(Some(EmptyResponse {}.to_payload())),
                 _ => Err(RequestError::unknown_method(name)),
             },
         }
-    }
-
-    fn check_owner(&self, request: &Message) -> Result<(), RequestError> {
-        if request.userid == self.owner {
-            return Ok(());
-        }
-        Err(owner_only(request.topic()))
     }
 
     /// Appends an event to the eventlog and applies it: both, or neither.
@@ -294,8 +282,7 @@ impl ResourceModule {
     // --- streams
 
     fn acquire(&mut self, request: &Message) -> Message {
-        if request.userid != self.owner {
-            let error = owner_only(request.topic());
+        if let Err(error) = request.require_owner() {
             return Message::error_to(request, error.errnum, &error.text);
         }
         self.refresh();
@@ -312,7 +299,7 @@ impl ResourceModule {
     }
 
     fn monitor(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
-        self.check_owner(request)?;
+        request.require_owner()?;
         request.require_streaming()?;
         let MonitorRequest { ranks } = request.read_request()?;
         let ranks: IdSet = ranks
@@ -387,7 +374,7 @@ impl ResourceModule {
     }
 
     fn unmonitor(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
-        self.check_owner(request)?;
+        request.require_owner()?;
         let TargetsRequest { targets } = request.read_request()?;
         let ranks = &self.ledger.find(&targets)? & &self.ledger.offline();
         self.record_of(&ranks, Change::Unmonitor, now, instance)?;
@@ -398,7 +385,7 @@ impl ResourceModule {
 
     /// Drained targets keep their time and reason, unless `mode` says something else.
     fn drain(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
-        self.check_owner(request)?;
+        request.require_owner()?;
         let payload: DrainRequest<'_> = request.read_request()?;
         let named = self.ledger.find(&payload.targets)?;
         let reason = payload.reason.map(Text::into_string).unwrap_or_default();
@@ -430,7 +417,7 @@ impl ResourceModule {
     }
 
     fn undrain(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
-        self.check_owner(request)?;
+        request.require_owner()?;
         let payload: DrainRequest<'_> = request.read_request()?;
         let ranks = self.ledger.find(&payload.targets)?;
         let drained = self.ledger.drains().ranks();
@@ -461,7 +448,7 @@ impl ResourceModule {
     }
 
     fn grow(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
-        self.check_owner(request)?;
+        request.require_owner()?;
         let GrowRequest { r } = request.read_request()?;
         let rejection = |error: &dyn std::fmt::Display| {
             RequestError::invalid(format!("resource.grow: {error}"))
@@ -485,7 +472,7 @@ impl ResourceModule {
     }
 
     fn shrink(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
-        self.check_owner(request)?;
+        request.require_owner()?;
         let TargetsRequest { targets } = request.read_request()?;
         let ranks = self.ledger.find(&targets)?;
         if ranks == self.ledger.resources().ranks() {
@@ -497,7 +484,7 @@ impl ResourceModule {
     }
 
     fn add_property(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
-        self.check_owner(request)?;
+        request.require_owner()?;
         let PropertyRequest { targets, name } = request.read_request()?;
         let ranks = self.ledger.find(&targets)?;
         let mut changed = (**self.ledger.resources()).clone();
@@ -515,7 +502,7 @@ impl ResourceModule {
         now: f64,
         instance: &mut dyn Instance,
     ) -> Served {
-        self.check_owner(request)?;
+        request.require_owner()?;
         let PropertyRequest { targets, name } = request.read_request()?;
         let ranks = self.ledger.find(&targets)?;
         let others = &ranks - &self.with_property(&name);
@@ -541,7 +528,7 @@ impl ResourceModule {
         now: f64,
         instance: &mut dyn Instance,
     ) -> Served {
-        self.check_owner(request)?;
+        request.require_owner()?;
         let ExpirationRequest { expiration: end } = request.read_request()?;
         if !(end.is_finite() && end >= 0.0) {
             let text =

@@ -1,4 +1,6 @@
+use penstock_flux::Credentials;
 use penstock_flux::errno::{ENOENT, ENOSYS, EPERM, EPROTO};
+use penstock_flux::role;
 use serde_json::json;
 
 use super::*;
@@ -59,11 +61,29 @@ impl Bench {
     fn over(store: Store, count: u32) -> Self {
         let lines = store.events.iter().map(String::as_str);
         let base = Arc::new(nodes(count));
-        let service = ResourceModule::new(OWNER, base, Config::default(), lines).unwrap();
+        let service = ResourceModule::new(base, Config::default(), lines).unwrap();
         Self { service, store }
     }
 
     fn send(&mut self, topic: &str, payload: &Value, userid: u32, flags: u8, matchtag: u32) {
+        let sender = match userid {
+            OWNER => Credentials::owner(OWNER),
+            userid => Credentials {
+                userid,
+                rolemask: role::USER,
+            },
+        };
+        self.send_as(sender, topic, payload, flags, matchtag);
+    }
+
+    fn send_as(
+        &mut self,
+        sender: Credentials,
+        topic: &str,
+        payload: &Value,
+        flags: u8,
+        matchtag: u32,
+    ) {
         let text = if payload.is_null() {
             String::new()
         } else {
@@ -72,7 +92,7 @@ impl Bench {
         let mut request = Message::request(topic, &text)
             .with_matchtag(matchtag)
             .with_flags(flags);
-        request.userid = userid;
+        (request.userid, request.rolemask) = (sender.userid, sender.rolemask);
         self.service.handle(&request, 5.0, &mut self.store);
     }
 
@@ -116,8 +136,13 @@ fn guests_see_the_status_and_change_nothing() {
         ("unmonitor", json!({"targets": "0"})),
     ] {
         let topic = format!("resource.{topic}");
-        bench.send(&topic, &payload, GUEST, STREAMING, 1);
-        assert_eq!(bench.service.flush()[0].errnum(), EPERM, "{topic}");
+        // The user id alone does not make an owner.
+        for userid in [GUEST, OWNER] {
+            let rolemask = role::USER;
+            let sender = Credentials { userid, rolemask };
+            bench.send_as(sender, &topic, &payload, STREAMING, 1);
+            assert_eq!(bench.service.flush()[0].errnum(), EPERM, "{topic}");
+        }
     }
     assert!(bench.store.events.is_empty());
     bench.send("resource.status", &Value::Null, GUEST, 0, 1);

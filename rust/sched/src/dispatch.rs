@@ -23,7 +23,7 @@ impl Scheduler {
         }
         // RFC 27 is spoken among the instance owner's services only.
         if request.service() == "sched"
-            && let Err(error) = request.credentials().require_owner(request.topic())
+            && let Err(error) = request.require_owner()
         {
             return self.reply(request, Err(error));
         }

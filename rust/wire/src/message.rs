@@ -292,6 +292,15 @@ impl Message {
         }
     }
 
+    /// Checks that the sender has the owner role, which the topic requires.
+    ///
+    /// # Errors
+    ///
+    /// The sender is a guest.
+    pub fn require_owner(&self) -> Result<(), RequestError> {
+        self.credentials().require_owner(self.topic())
+    }
+
     /// Whether the payload is CBOR (a JSON object starts with `7B`, a CBOR map with `A0` to `BF`).
     pub fn has_cbor(&self) -> bool {
         self.payload.as_ref().is_some_and(Body::is_cbor)

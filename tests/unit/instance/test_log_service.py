@@ -8,7 +8,7 @@ import logging
 import pytest
 import trio
 
-from penstock._core import Batch, Message
+from penstock._core import ROLE_OWNER, ROLE_USER, Batch, Message
 from penstock.clock import SystemClock
 from penstock.instance.log_service import LogService
 
@@ -34,8 +34,8 @@ class Broker:
         self.nudged.set()
 
 
-def ask(topic, payload=None, *, userid=1000, flags=0):
-    return Message.request(topic, payload, userid=userid, matchtag=1, flags=flags)
+def ask(topic, payload=None, *, roles=ROLE_OWNER, flags=0):
+    return Message.request(topic, payload, userid=1000, rolemask=roles, matchtag=1, flags=flags)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_guests_are_rejected(request_):
 
     async def main():
         broker = Broker()
-        LogService(broker).deliver(Batch([ask(topic, payload, userid=1001, flags=flags)]))
+        LogService(broker).deliver(Batch([ask(topic, payload, roles=ROLE_USER, flags=flags)]))
         return broker.posted
 
     (answer,) = trio.run(main)

@@ -8,7 +8,15 @@ import json
 import pytest
 
 from penstock import ResourceSet
-from penstock._core import NORESPONSE, STREAMING, Batch, JobManager, Message
+from penstock._core import (
+    NORESPONSE,
+    ROLE_OWNER,
+    ROLE_USER,
+    STREAMING,
+    Batch,
+    JobManager,
+    Message,
+)
 from penstock.clock import SystemClock
 from penstock.config import Resource
 from penstock.instance.control import ControlService
@@ -54,8 +62,9 @@ class Bench:
 
     def ask(self, topic, payload=None, *, userid=OWNER, flags=0, matchtag=1):
         """Takes a request in; it is answered when the round settles."""
+        roles = ROLE_OWNER if userid == OWNER else ROLE_USER
         request = Message.request(
-            topic, payload, matchtag=matchtag, flags=flags, userid=userid, rolemask=2
+            topic, payload, matchtag=matchtag, flags=flags, userid=userid, rolemask=roles
         )
         self.service.deliver(Batch([request]))
 
@@ -101,10 +110,10 @@ def test_a_guest_may_not_change_the_configuration():
     control = ControlService(
         broker, attributes={}, config={"a": 1}, shut_down=lambda _how: None, reload=None
     )
-    request = Message.request("config.reload", {"config": {}}, matchtag=1, userid=GUEST)
+    request = Message.request("config.reload", {"config": {}}, matchtag=1, rolemask=ROLE_USER)
     control.deliver(Batch([request]))
     assert broker.sent.pop().errnum == errno.EPERM
-    request = Message.request("config.reload", {"config": {}}, matchtag=1, userid=OWNER)
+    request = Message.request("config.reload", {"config": {}}, matchtag=1, rolemask=ROLE_OWNER)
     control.deliver(Batch([request]))
     assert broker.sent.pop().errnum == errno.ENOSYS
 

@@ -120,7 +120,7 @@ mod tests {
     use crate::effect::Effect;
     use crate::effect::FreeRanks;
     use crate::fixture::{
-        OWNER, R, add_pending_job, allocate, context, described, effects, message, ranks, request,
+        R, add_pending_job, allocate, context, described, effects, message, ranks, request,
         response,
     };
     use crate::queries::kvs;
@@ -150,7 +150,7 @@ mod tests {
         let payload =
             format!(r#"{{"ops":[{{"key":"{key}","dirent":{{"type":"val","data":"{data}"}}}}]}}"#);
         let message = message("kvs.commit", "sched", &payload);
-        kvs::commit(cx, Request::new(&message, OWNER)).unwrap();
+        kvs::commit(cx, Request::new(&message)).unwrap();
     }
 
     fn respond(scheduler: &mut SchedulerPeer, cx: &mut Context, payload: &str) -> Vec<String> {

@@ -7,6 +7,7 @@ pub mod elastic;
 use std::path::PathBuf;
 
 use penstock_flux::flags::STREAMING;
+use penstock_flux::role;
 use penstock_manager::{Manager, Settings};
 use penstock_store::{Store, Synchronous};
 use penstock_wire::{Message, MessageType};
@@ -19,6 +20,7 @@ pub const R: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"0-1","childr
 pub struct Bench {
     pub manager: Manager,
     pub now: f64,
+    owner: u32,
     tag: u32,
 }
 
@@ -49,9 +51,10 @@ impl Bench {
     }
 
     pub fn with(settings: Settings) -> Self {
-        let store = Store::in_memory().unwrap();
+        let (store, owner) = (Store::in_memory().unwrap(), settings.owner);
         let manager = Manager::open(store, settings, 1000.0).unwrap();
         Self {
+            owner,
             manager,
             now: 1000.0,
             tag: 0,
@@ -76,6 +79,11 @@ impl Bench {
         let mut request = Message::request(topic, &text).with_matchtag(self.tag);
         request = request.with_flags(flags);
         request.userid = userid;
+        request.rolemask = if userid == self.owner {
+            role::OWNER
+        } else {
+            role::USER
+        };
         request.push_route(from.as_bytes());
         request.push_route(b"broker");
         self.manager.handle(&request, self.now);
@@ -140,7 +148,7 @@ impl Bench {
         let request = Message::request(topic, "");
         let payload = Some(Message::json_payload(&payload.to_string()));
         let mut response = Message::response_to(&request, 0, payload);
-        response.userid = OWNER;
+        response.rolemask = role::OWNER;
         self.manager.handle(&response, self.now);
         self.manager.flush().unwrap()
     }
@@ -171,7 +179,7 @@ impl Bench {
 
     fn respond(&mut self, mut response: Message) -> Vec<Message> {
         self.now += 1.0;
-        response.userid = OWNER;
+        response.rolemask = role::OWNER;
         self.manager.handle(&response, self.now);
         self.manager.flush().unwrap()
     }
@@ -202,7 +210,7 @@ impl Bench {
 
     pub fn fail(&mut self, topic: &str, errnum: u32) -> Vec<Message> {
         let mut response = Message::error_to(&Message::request(topic, ""), errnum, "");
-        response.userid = OWNER;
+        response.rolemask = role::OWNER;
         self.manager.handle(&response, self.now);
         self.manager.flush().unwrap()
     }
@@ -333,9 +341,11 @@ impl Directory {
     /// The same, with what the manager sends at once.
     pub fn reopen(&self, settings: Settings, now: f64) -> (Bench, Vec<Message>) {
         let store = Store::open(&self.0.join("jobs.db"), Synchronous::Normal).unwrap();
+        let owner = settings.owner;
         let mut manager = Manager::open(store, settings, now).unwrap();
         let out = manager.flush().unwrap();
         let bench = Bench {
+            owner,
             manager,
             now,
             tag: 0,

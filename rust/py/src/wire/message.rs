@@ -268,6 +268,12 @@ impl Message {
         self.0.rolemask
     }
 
+    /// Whether the sender has the owner role.
+    #[getter]
+    fn has_owner_role(&self) -> bool {
+        self.0.credentials().is_owner()
+    }
+
     /// The rank that a request is for; 0xFFFFFFFF for any, and in other messages.
     #[getter]
     fn nodeid(&self) -> u32 {
