@@ -76,7 +76,7 @@ pub struct AnyRequest {}
 
 impl Payload for AnyRequest {}
 
-/// What any request about one job has, such as one whose other keys are invalid.
+/// The job that a request names by `id`; its other keys are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRequest {
     /// The job.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::payload::{Payload, Text, objects};
 
-/// What any request to the service has.
+/// The job that a request to the service names; its other keys are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnyRequest {
     /// The job.
