@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import read_object, topic
-from penstock.errors import RequestError, WireError
+from penstock.errors import RequestError
 from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ Methods = Mapping[str, Handler]
 def serve(request: Message, methods: Methods) -> Message | None:
     """Serves a request by the handler of its topic; every service answers `ping` and `stats-get`.
 
-    Nothing leaves this function but the response: `RequestError` is answered with its errno, text
-    that is not Unicode with EPROTO, and any other exception, a Rust panic included, with EIO after
-    its traceback is logged.
+    Nothing leaves this function but the response: `RequestError` is answered with its errno, and
+    any other exception, a Rust panic included, with EIO after its traceback is logged. The broker
+    has rejected text that is not Unicode.
 
     Args:
         request: the request.
@@ -58,12 +58,9 @@ def serve(request: Message, methods: Methods) -> Message | None:
         payload = handler(request)
         if payload is DEFERRED:
             return None
-        response = _success(request, payload)
+        response = request.respond(None if payload is None else dict(payload))
     except RequestError as error:
         return error_response(request, error.errnum, error.text)
-    except UnicodeEncodeError as error:
-        # Lone surrogates come with the request: no service has any of its own.
-        return error_response(request, errno.EPROTO, f"{name}: invalid Unicode: {error}")
     except FAULTS:
         return internal_error(request)
     return None if request.noresponse else response
@@ -88,14 +85,6 @@ def serve_owner(batch: Batch, methods: Methods) -> list[Message]:
         if response is not None:
             responses.append(response)
     return responses
-
-
-def _success(request: Message, payload: Mapping[str, Any] | None) -> Message:
-    try:
-        return request.respond(None if payload is None else dict(payload))
-    except WireError as error:
-        # `ping` returns lone surrogates of its request.
-        raise RequestError(errno.EPROTO, f"{request.topic}: {error}") from error
 
 
 def internal_error(request: Message) -> Message | None:

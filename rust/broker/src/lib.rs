@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use penstock_flux::flags::{NORESPONSE, PRIVATE, STREAMING};
 use penstock_flux::{Credentials, errno, topic};
-use penstock_wire::{Message, MessageType};
+use penstock_wire::{Message, MessageType, find_text_fault};
 
 /// Number of a connected peer.
 pub type PeerId = u32;
@@ -237,6 +237,13 @@ impl Router {
             }
             request.push_route(&peer.uuid);
             request.push_route(&self.uuid);
+            let is_remote = peer.serving.is_some();
+            if is_remote && let Some(fault) = self.find_fault(owner, &request) {
+                if !request.is_noresponse() {
+                    self.answer(&request, errno::EPROTO, &fault, outbox);
+                }
+                return;
+            }
             let server = self.peers.get_mut(&owner);
             if let Some(serving) = server.and_then(|server| server.serving.as_mut())
                 && !request.is_noresponse()
@@ -254,22 +261,34 @@ impl Router {
         }
     }
 
+    /// Describes the fault in the text of a payload from outside for a peer within the daemon, which relies on
+    /// Unicode. The text of an error is not JSON.
+    fn find_fault(&self, to: PeerId, message: &Message) -> Option<String> {
+        let is_outside = |peer: &Peer| peer.serving.is_some();
+        let is_error = message.kind == MessageType::Response && message.errnum() != 0;
+        if is_error || self.peers.get(&to).is_none_or(is_outside) {
+            return None;
+        }
+        let fault = find_text_fault(message.payload.as_deref()?)?;
+        Some(format!("{}: invalid JSON: {fault}", message.topic()))
+    }
+
     /// Answers a request in the name of the instance.
     fn answer(&self, request: &Message, errnum: u32, text: &str, outbox: &mut Outbox) {
         let mut response = Message::error_to(request, errnum, text);
         response.userid = self.owner;
         response.rolemask = Credentials::owner(self.owner).rolemask;
-        self.return_to_requester(response, outbox);
+        if let Some(to) = self.pop_requester(&mut response) {
+            outbox.push(to, response);
+        }
     }
 
-    /// Sends a response along its route. Returns the requester, unless it is gone.
-    fn return_to_requester(&self, mut response: Message, outbox: &mut Outbox) -> Option<PeerId> {
+    /// Pops the requester off a response's route; `None` if it is gone.
+    fn pop_requester(&self, response: &mut Message) -> Option<PeerId> {
         if response.pop_route().is_none_or(|hop| hop != self.uuid) {
             return None;
         }
-        let to = response.pop_route().and_then(|hop| self.peer(&hop))?;
-        outbox.push(to, response);
-        Some(to)
+        response.pop_route().and_then(|hop| self.peer(&hop))
     }
 
     fn route_response(&mut self, from: PeerId, mut response: Message, outbox: &mut Outbox) {
@@ -278,10 +297,15 @@ impl Router {
         };
         response.userid = peer.credentials.userid;
         response.rolemask = peer.credentials.rolemask;
-        let (matchtag, errnum) = (response.matchtag, response.errnum());
-        let Some(to) = self.return_to_requester(response, outbox) else {
+        let is_remote = peer.serving.is_some();
+        let Some(to) = self.pop_requester(&mut response) else {
             return;
         };
+        if is_remote && let Some(fault) = self.find_fault(to, &response) {
+            response = Message::error_to(&response, errno::EPROTO, &fault);
+        }
+        let (matchtag, errnum) = (response.matchtag, response.errnum());
+        outbox.push(to, response);
         let peer = self.peers.get_mut(&from);
         if let Some(serving) = peer.and_then(|peer| peer.serving.as_mut())
             && let Entry::Occupied(request) = serving.entry((to, matchtag))
@@ -291,12 +315,14 @@ impl Router {
         }
     }
 
-    /// Publishes an event of an owner's peer; a private one goes to the owner's subscribers only.
+    /// Publishes an event of an owner's peer; a private one goes to the owner's subscribers only. An event from
+    /// outside is dropped if the text of its payload is not Unicode.
     fn publish(&mut self, from: PeerId, mut event: Message, outbox: &mut Outbox) {
         let Some(peer) = self.peers.get(&from) else {
             return;
         };
-        if !peer.credentials.is_owner() {
+        let has_fault = || event.payload.as_deref().and_then(find_text_fault).is_some();
+        if !peer.credentials.is_owner() || peer.serving.is_some() && has_fault() {
             return;
         }
         self.sequence = self.sequence.wrapping_add(1);

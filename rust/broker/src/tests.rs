@@ -154,3 +154,32 @@ fn events_go_to_subscribers_by_prefix_in_sequence() {
     assert!(!router.unsubscribe(1, "job-"));
     assert!(router.route(3, vec![event]).is_empty());
 }
+
+#[test]
+fn text_that_is_not_unicode_does_not_reach_the_daemons_services() {
+    let mut router = router();
+    router.add_peer(9, "inside", OWNER);
+    router.add_service("inside", 9).unwrap();
+    let request = Message::request("inside.get", r#"{"name":"\ud800"}"#).with_matchtag(7);
+    let silent = request.clone().with_flags(request.flags | NORESPONSE);
+    let (peer, response) = one(router.route(3, vec![silent, request.clone()]));
+    assert_eq!((peer, response.errnum()), (3, errno::EPROTO));
+    assert_eq!(
+        response.error_text().as_deref(),
+        Some("inside.get: invalid JSON: expected a pair of surrogates at byte 9, found one alone")
+    );
+    // Peers outside of the daemon check what they read by themselves.
+    let mut opaque = request.clone();
+    opaque.topic = Message::request("echo.get", "").topic;
+    assert_eq!(one(router.route(3, vec![opaque])).0, 2);
+
+    let (_, arrived) = one(router.route(9, vec![Message::request("echo.get", "{}")]));
+    let body = Message::json_payload(r#"{"name":"\ud800"}"#);
+    let bad = Message::response_to(&arrived, 0, Some(body));
+    let (peer, response) = one(router.route(2, vec![bad]));
+    assert_eq!((peer, response.errnum()), (9, errno::EPROTO));
+
+    router.subscribe(9, "news");
+    let event = Message::event("news", r#"{"name":"\ud800"}"#, 0);
+    assert!(router.route(1, vec![event]).is_empty());
+}

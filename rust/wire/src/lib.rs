@@ -30,6 +30,7 @@ mod encoding;
 mod error;
 mod frame;
 mod message;
+mod text;
 mod transcode;
 
 pub use body::Body;
@@ -37,4 +38,5 @@ pub use decoder::{DEFAULT_MAX_FRAME, Decoder};
 pub use error::Error;
 pub use frame::MAX_ROUTES;
 pub use message::{Message, MessageType, Topic};
+pub use text::find_text_fault;
 pub use transcode::{MAX_DEPTH, cbor_to_json, is_cbor, json_to_cbor};
