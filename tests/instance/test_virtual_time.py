@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import dataclasses
+import errno
 import json
 import os
 import pathlib
@@ -24,6 +25,7 @@ from penstock._core import IDset, ResourceSet
 from penstock.aclient import Client, NoInstanceError
 from penstock.clock import SystemClock
 from penstock.config import parse
+from penstock.errors import RpcError
 from penstock.instance.parent_instance import Parent
 from penstock.jobspec import from_command
 
@@ -269,7 +271,7 @@ def test_a_nested_instance_binds_itself_to_the_cores_of_its_job():
 
 # The modules that implement `System`; all others get what they need from it.
 IMPLEMENTATIONS = {
-    *("clock", "host", "sockets", "processes", "retained_output", "pmix_server"),
+    *("clock", "directories", "host", "sockets", "processes", "retained_output", "pmix_server"),
 }
 SYSTEM_MODULES = {
     *("os", "time", "socket", "subprocess", "random", "secrets", "tempfile", "shutil", "fcntl"),
@@ -290,3 +292,28 @@ def test_only_the_implementations_of_system_import_the_operating_system(monkeypa
                 names = [node.module or ""]
             found |= {(path.stem, name) for name in names if name in SYSTEM_MODULES}
     assert not found
+
+
+def test_a_clock_35_years_ahead_rejects_submissions_and_ids_do_not_repeat():
+    years = 365.25 * 24 * HOUR
+    jobspec = from_command(["true"], environment={}, cwd="/", duration=60)
+    ids: list[int] = []
+
+    async def scenario(machine: SimulatedMachine) -> None:
+        epoch = machine.clock._epoch
+        for ahead in (0, 20, 34, 35, 1000, 0, 34.8):
+            machine.clock._epoch = epoch + ahead * years
+            async with instance_on(machine) as client:
+                if ahead < 35:
+                    ids.extend(await client.submit(jobspec, count=3))
+                    continue
+                with pytest.raises(RpcError, match="job ids are exhausted: the clock is") as caught:
+                    await client.submit(jobspec)
+                assert caught.value.errno == errno.EOVERFLOW
+                # Within the same run, too.
+                machine.clock._epoch = epoch
+                ids.append(await client.submit(jobspec))
+
+    in_virtual_time(scenario)
+    assert len(ids) == 17
+    assert ids == sorted(set(ids))

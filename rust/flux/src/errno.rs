@@ -47,7 +47,7 @@ numbers! {
     ENODATA = 61, "No data available";
     /// The request breaks its protocol: malformed payload, missing flag, wrong order.
     EPROTO = 71, "Protocol error";
-    /// The payload is too large.
+    /// The payload is too large, or a value exceeds its range.
     EOVERFLOW = 75, "Value too large for defined data type";
     /// The service does not support the operation.
     EOPNOTSUPP = 95, "Operation not supported";

@@ -14,7 +14,8 @@ const GENERATOR_BITS: u32 = 14;
 const SEQUENCE_BITS: u32 = 10;
 const TIME_SHIFT: u32 = GENERATOR_BITS + SEQUENCE_BITS;
 const MAX_SEQUENCE: u64 = (1 << SEQUENCE_BITS) - 1;
-const MAX_TIME: u64 = (1 << 40) - 1;
+/// The greatest time of an id, in milliseconds since the instance's epoch: 34.8 years.
+pub const MAX_TIME: u64 = (1 << 40) - 1;
 
 /// A job id: 40 bits of milliseconds since the instance's epoch, 14 bits of generator number,
 /// 10 bits of sequence number. The engine and the simulator accept any number that is unique among
@@ -158,18 +159,22 @@ impl FluidGenerator {
     }
 
     /// Returns the next id. `now` is in milliseconds since the instance's epoch. After the 1024 ids of a
-    /// millisecond, those of the next are used.
-    pub fn next(&mut self, now: u64) -> JobId {
-        let now = now.min(MAX_TIME);
-        if !self.begun || now > self.time {
-            (self.time, self.sequence, self.begun) = (now, 0, true);
+    /// millisecond, those of the next are used. `None` if the time exceeds [`MAX_TIME`]; no id is
+    /// used up then.
+    pub fn next(&mut self, now: u64) -> Option<JobId> {
+        let (time, sequence) = if !self.begun || now > self.time {
+            (now, 0)
         } else if self.sequence < MAX_SEQUENCE {
-            self.sequence += 1;
+            (self.time, self.sequence + 1)
         } else {
-            self.time += 1;
-            self.sequence = 0;
+            (self.time + 1, 0)
+        };
+        if now.max(time) > MAX_TIME {
+            return None;
         }
-        JobId((self.time << TIME_SHIFT) | (self.generator << SEQUENCE_BITS) | self.sequence)
+        (self.time, self.sequence, self.begun) = (time, sequence, true);
+        let id = (time << TIME_SHIFT) | (self.generator << SEQUENCE_BITS) | sequence;
+        Some(JobId(id))
     }
 }
 

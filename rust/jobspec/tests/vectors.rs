@@ -1,6 +1,6 @@
 //! The vectors that pytest reads, too.
 
-use penstock_jobspec::job_id::{FluidGenerator, JobId};
+use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME};
 use penstock_jobspec::{Constraint, Jobspec, duration};
 use serde_json::Value;
 
@@ -107,7 +107,7 @@ fn ids_never_repeat_and_never_go_back() {
     let mut last = None;
     for now in [5, 5, 4, 0, 6, 6, 1_000, 7] {
         for _ in 0..2_000 {
-            let id = generator.next(now);
+            let id = generator.next(now).unwrap();
             assert!(last.is_none_or(|last| id > last));
             assert_eq!((id.get() >> 10) & 0x3fff, 3);
             last = Some(id);
@@ -115,8 +115,30 @@ fn ids_never_repeat_and_never_go_back() {
     }
     let mut later = FluidGenerator::new(3);
     later.observe(last.unwrap());
-    assert!(later.next(0) > last.unwrap());
-    assert_eq!(FluidGenerator::new(0).next(1), JobId::new(1 << 24));
+    assert!(later.next(0) > last);
+    assert_eq!(FluidGenerator::new(0).next(1), Some(JobId::new(1 << 24)));
+}
+
+#[test]
+fn ids_do_not_wrap_at_the_end_of_their_time() {
+    let mut generator = FluidGenerator::new(0);
+    let first = generator.next(7).unwrap();
+    assert_eq!(generator.next(MAX_TIME + 1), None);
+    assert_eq!(generator.next(u64::MAX), None);
+    // No id is used up by a clock that is wrong for a while.
+    assert_eq!(generator.next(7), Some(JobId::new(first.get() + 1)));
+    let mut last = first;
+    for _ in 0..1024 {
+        let id = generator.next(MAX_TIME).unwrap();
+        assert!(id > last);
+        last = id;
+    }
+    for now in [MAX_TIME, 0] {
+        assert_eq!(generator.next(now), None);
+    }
+    let mut later = FluidGenerator::new(0);
+    later.observe(last);
+    assert_eq!(later.next(0), None);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use penstock_flux::eventlog::Exception;
 use penstock_flux::exec::JobExceptionEvent;
-use penstock_flux::{JobspecDocument, Matchtags, Payload, RequestError, flags, topic};
-use penstock_jobspec::job_id::{FluidGenerator, JobId};
+use penstock_flux::{JobspecDocument, Matchtags, Payload, RequestError, errno, flags, topic};
+use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME};
 use penstock_store::{Error as StoreError, Store};
 use penstock_wire::Message;
 use serde_json::Value;
@@ -30,6 +30,8 @@ use crate::storage::Storage;
 
 /// Where the store keeps the instance's epoch of job ids (RFC 19).
 const EPOCH_META: &str = "epoch_ms";
+
+const MILLISECONDS_PER_DAY: u64 = 24 * 60 * 60 * 1000;
 
 /// An exception to be raised (RFC 21).
 #[derive(Clone, Copy, Debug)]
@@ -141,21 +143,23 @@ impl Context {
         self.effects.push(effect);
     }
 
-    /// Adds new jobs with their `submit` event. Returns their ids.
+    /// Adds new jobs with their `submit` event. Returns their ids; fails as [`Self::next_id`] does.
     pub(crate) fn add_jobs(
         &mut self,
         count: usize,
         userid: u32,
         stored: &Stored,
         submit: &Event,
-    ) -> Vec<JobId> {
-        let ids: Vec<JobId> = (0..count).map(|_| self.next_id()).collect();
+    ) -> Result<Vec<JobId>, RequestError> {
+        let ids: Vec<JobId> = (0..count)
+            .map(|_| self.next_id())
+            .collect::<Result<_, _>>()?;
         for id in ids.iter().copied() {
             self.insert_job(id, userid, stored, submit);
         }
         // One effect for all: a submission may make millions of jobs, which have no followers yet.
         self.effects.push(Effect::Submitted(ids.clone()));
-        ids
+        Ok(ids)
     }
 
     /// Adds a new job, whose id is allotted already, with its `submit` event.
@@ -250,9 +254,22 @@ impl Context {
     }
 
     /// Allots a job id.
-    pub(crate) fn next_id(&mut self) -> JobId {
+    ///
+    /// # Errors
+    ///
+    /// The time since the instance's first start, or the last id, exceeds the range of ids.
+    pub(crate) fn next_id(&mut self) -> Result<JobId, RequestError> {
         let since_epoch = milliseconds(self.now).saturating_sub(self.epoch_ms);
-        self.ids.next(since_epoch)
+        self.ids.next(since_epoch).ok_or_else(|| {
+            let days = |milliseconds: u64| milliseconds / MILLISECONDS_PER_DAY;
+            let text = format!(
+                "job ids are exhausted: the clock is {} days past the first start of the instance, \
+                 ids have a range of {} days\nhint: correct the clock",
+                days(since_epoch),
+                days(MAX_TIME)
+            );
+            RequestError::new(errno::EOVERFLOW, text)
+        })
     }
 
     /// Reserves all ids up to this one: they are not allotted.

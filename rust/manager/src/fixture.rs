@@ -56,7 +56,7 @@ pub(crate) fn add_pending_job(cx: &mut Context) -> JobId {
         version: Submit::VERSION,
     };
     let submit = Event::with(cx.now, "submit", &submit);
-    let id = cx.add_jobs(1, OWNER, &stored, &submit)[0];
+    let id = cx.add_jobs(1, OWNER, &stored, &submit).unwrap()[0];
     for name in ["validate", "depend"] {
         cx.log(id, Event::new(cx.now, name));
     }

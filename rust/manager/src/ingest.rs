@@ -83,7 +83,7 @@ fn accept(
     };
     let submit = Event::with(cx.now, "submit", &context);
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let ids = cx.add_jobs(count, userid, &stored, &submit);
+    let ids = cx.add_jobs(count, userid, &stored, &submit)?;
     Ok(decided.with(ids))
 }
 

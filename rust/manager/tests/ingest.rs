@@ -277,3 +277,31 @@ fn dependencies_of_an_equal_submission_are_checked_again() {
     let (errnum, text) = rejection(&out);
     assert_ne!(errnum, 0, "{text}");
 }
+
+#[test]
+fn a_clock_beyond_the_range_of_ids_rejects_submissions_until_it_is_correct() {
+    const YEAR: f64 = 365.25 * 86_400.0;
+    let mut bench = Bench::new();
+    let submission = json!({"jobspec": jobspec(&json!({})), "count": 2});
+    let mut ids = Vec::new();
+    for ahead in [0.0, 20.0, 35.0, 1e9, 0.0, 34.8] {
+        bench.now = 1000.0 + ahead * YEAR;
+        let out = bench.request("job-ingest.submit", &submission);
+        if ahead > 34.9 {
+            let (errnum, text) = rejection(&out);
+            assert_eq!(errnum, 75);
+            assert!(
+                text.starts_with("job ids are exhausted: the clock is "),
+                "{text}"
+            );
+        } else {
+            ids.extend(body(&out[0])["ids"].as_array().unwrap().clone());
+        }
+    }
+    let ids: Vec<u64> = ids.iter().filter_map(Value::as_u64).collect();
+    assert_eq!(ids.len(), 8);
+    assert!(
+        ids.is_sorted_by(|earlier, later| earlier < later),
+        "{ids:?}"
+    );
+}

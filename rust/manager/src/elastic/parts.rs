@@ -9,7 +9,7 @@ use penstock_jobspec::job_id::JobId;
 
 use super::naming::name_of;
 use super::peer::Elastic;
-use super::request_job::{check_jobspec, request_of, time_left};
+use super::request_job::{check_jobspec, next_id, request_of, time_left};
 use super::requests::{End, end_part};
 use crate::context::Context;
 use crate::effect::RequestKey;
@@ -66,9 +66,11 @@ impl Elastic {
             before,
             ..request.clone()
         };
-        match check_jobspec(cx, &next, time_left(cx, joins)) {
-            Ok(checked) => {
-                let id = cx.next_id();
+        let duration = time_left(cx, joins);
+        let prepared = check_jobspec(cx, &next, duration);
+        let prepared = prepared.and_then(|checked| Ok((next_id(cx)?, checked)));
+        match prepared {
+            Ok((id, checked)) => {
                 self.add_request_job(cx, id, &next, checked);
                 self.timers.set(cx.now + MAX_PART_HOLD_S, id);
             }
@@ -135,11 +137,12 @@ impl Elastic {
             Some(target) => time_left(cx, target),
             None => duration,
         };
-        let checked = match check_jobspec(cx, &again, duration) {
-            Ok(checked) => checked,
+        let prepared = check_jobspec(cx, &again, duration);
+        let prepared = prepared.and_then(|checked| Ok((next_id(cx)?, checked)));
+        let (id, checked) = match prepared {
+            Ok(prepared) => prepared,
             Err(denial) => return self.end_request(cx, key, &End::denied(denial)),
         };
-        let id = cx.next_id();
         let context = RequestAgain {
             seq: key.seq,
             alloc: id,

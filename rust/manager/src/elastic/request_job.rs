@@ -63,6 +63,11 @@ pub(super) fn check_jobspec(
     jobspecs::check(cx, &jobspec.to_string(), userid, limited).map_err(out_of_resource)
 }
 
+/// Allots the id of a request job.
+pub(super) fn next_id(cx: &mut Context) -> Result<JobId, Denial> {
+    cx.next_id().map_err(out_of_resource)
+}
+
 /// Seconds until a job's expiration; 0 if it has none.
 pub(super) fn time_left(cx: &Context, id: JobId) -> f64 {
     let record = cx.jobs.record(id);

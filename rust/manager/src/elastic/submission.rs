@@ -6,7 +6,7 @@ use penstock_jobspec::job_id::JobId;
 use super::limits::Satisfiable;
 use super::parts::FirstPart;
 use super::peer::Elastic;
-use super::request_job::{check_jobspec, first_ask, time_left};
+use super::request_job::{check_jobspec, first_ask, next_id, time_left};
 use super::requests::Call;
 use super::requests::End;
 use crate::context::Context;
@@ -86,16 +86,16 @@ impl Elastic {
         } else {
             u32::try_from(demand.all_cpus()).unwrap_or(u32::MAX)
         };
+        let id = next_id(cx)?;
         let entry = Entry {
             // Allotted by the submission, which is logged after it.
-            alloc: Some(cx.next_id()),
+            alloc: Some(id),
             target: joins.filter(|target| *target != job),
             nodes: demand.all_nodes().unwrap_or(0),
             cpus,
             returns,
             ..Entry::default()
         };
-        let id = entry.alloc.unwrap_or_default();
         self.log_request(cx, call, entry);
         self.add_request_job(cx, id, &request_job, checked);
         Ok(())
