@@ -32,9 +32,21 @@ def socket_of(uri: str) -> Path:
     Raises:
         AddressError: another scheme, or no path.
     """
+    return _split(uri)[1]
+
+
+def user_of(uri: str) -> str | None:
+    """The user of a `local://USER@/PATH` address, by name or number; None without one."""
+    return _split(uri)[0]
+
+
+def _split(uri: str) -> tuple[str | None, Path]:
     scheme, separator, path = uri.partition("://")
     if not separator:
-        return Path(uri)
+        return None, Path(uri)
     if scheme != "local" or not path:
         raise AddressError(f"unsupported address `{uri}`: expected local:///path/to/socket")
-    return Path(path)
+    user, at, absolute = path.partition("@/")
+    if user and at and "/" not in user:
+        return user, Path(f"/{absolute}")
+    return None, Path(path)

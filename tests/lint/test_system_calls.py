@@ -73,13 +73,17 @@ RESOURCES = {
             "instance/sockets.py": "the file of the real socket",
             "instance/retained_output.py": "the real retained output",
             "instance/pmix_server.py": "the real PMIx servers: program and directory",
+            "instance/directories.py": "checks the real host's directories",
         },
         folder="instance/",
     ),
     "the process: use `System.host`": Resource(
         r"os\.(environ|environb|getenv|getpid|get\w*[ug]id|sched_\w+|getcwd|umask|setr?e?[ug]id)"
         r"|signal\.signal|trio\.open_signal_receiver|socket\.gethostname|\.(cwd|home|expanduser)",
-        {HOST: "the real host"},
+        {
+            HOST: "the real host",
+            "instance/directories.py": "checks the real host's directories",
+        },
         folder="instance/",
     ),
 }

@@ -103,7 +103,9 @@ def main(args: argparse.Namespace) -> int:
     # `penstock restart`: the same command line, of the Penstock that is installed by now.
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    # The working directory is no place for modules: others may write to it.
+    options = [] if sys.flags.safe_path else ["-P"]
+    os.execv(sys.executable, [sys.executable, *options, *sys.orig_argv[1:]])
     return None
 
 

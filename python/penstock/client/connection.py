@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._core import Decoder, Message
 from penstock.client.outstanding import OpenStream, Outstanding, cancellation
-from penstock.errors import NoInstanceError
+from penstock.client.server_identity import check_server
+from penstock.errors import Error, NoInstanceError
 from penstock.paths import default_uri, socket_of
 
 if TYPE_CHECKING:
@@ -29,10 +30,11 @@ def connect(uri: str | None = None) -> socket.socket:
     """Connects to an instance and reads its greeting (a status byte).
 
     Args:
-        uri: `local:///path`; by default `$PENSTOCK_URI`, else the default socket.
+        uri: `local:///path` or `local://USER@/path`; by default `$PENSTOCK_URI`, else the default
+            socket.
 
     Raises:
-        NoInstanceError: no instance listens there, or it rejects this user.
+        NoInstanceError: no instance listens there, it rejects this user, or it is another user's.
         AddressError: the address is not a local one.
     """
     uri = uri or default_uri()
@@ -40,7 +42,11 @@ def connect(uri: str | None = None) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(path)
+        check_server(connection, uri)
         status = connection.recv(1)
+    except Error:
+        connection.close()
+        raise
     except OSError as error:
         connection.close()
         raise unreachable(uri, error.strerror or error) from None

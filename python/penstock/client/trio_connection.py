@@ -14,6 +14,7 @@ from penstock._core import topic as topics
 from penstock.client.calls import void_call
 from penstock.client.connection import READ_BYTES, rejection, unreachable
 from penstock.client.outstanding import OpenStream, Outstanding, cancellation
+from penstock.client.server_identity import check_server
 from penstock.errors import NoInstanceError, RpcError, WireError
 from penstock.paths import socket_of
 
@@ -37,7 +38,7 @@ async def open_socket(uri: str) -> trio.SocketStream:
     """Connects to an instance and reads its greeting (a status byte).
 
     Raises:
-        NoInstanceError: no instance listens there, or it rejects this user.
+        NoInstanceError: no instance listens there, it rejects this user, or it is another user's.
         AddressError: the address is not a local one.
     """
     path = str(socket_of(uri))
@@ -47,6 +48,7 @@ async def open_socket(uri: str) -> trio.SocketStream:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise unreachable(uri, reason) from None
     try:
+        check_server(stream.socket, uri)
         status = await stream.receive_some(1)
     except trio.BrokenResourceError:
         status = b""

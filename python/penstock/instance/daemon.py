@@ -25,7 +25,7 @@ from penstock.instance.control import ControlService
 from penstock.instance.environment import command_environment
 from penstock.instance.exec_process import ExecProcess
 from penstock.instance.hooks import HookService
-from penstock.instance.host import host_system
+from penstock.instance.host import host_system, private_umask
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.log_service import LogService
 from penstock.instance.output_retention import OutputRetention
@@ -81,9 +81,10 @@ def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def _run(options: StartOptions) -> int | None:
-    system = host_system(options)
-    with system.host.claim(options.state, options.socket):
-        return await Instance(options, system).run()
+    with private_umask() as umask:
+        system = host_system(options, umask)
+        with system.host.claim(options.state, options.socket):
+            return await Instance(options, system).run()
 
 
 class Instance:
@@ -353,7 +354,7 @@ class Instance:
 
     async def _keep_scheduler(self, limit: int | None) -> None:
         """Runs a scheduler process; restarts it with backoff when it ends."""
-        command = [sys.executable, "-m", "penstock", "sched", "--uri", self._uri]
+        command = [sys.executable, "-P", "-m", "penstock", "sched", "--uri", self._uri]
         if limit is not None:
             command += ["--limit", str(limit)]
         backoff = Backoff(self._system.clock)

@@ -16,6 +16,7 @@ from penstock import inventory
 from penstock._core import JobManager
 from penstock.clock import SystemClock
 from penstock.errors import StartError
+from penstock.instance.directories import check_private, check_trusted
 from penstock.instance.pmix_server import PmixServers
 from penstock.instance.processes import Children
 from penstock.instance.retained_output import OutputFiles
@@ -32,13 +33,24 @@ if TYPE_CHECKING:
     from penstock.instance.startup import StartOptions
 
 
-def host_system(options: StartOptions) -> System:
+@contextmanager
+def private_umask() -> Iterator[int]:
+    """Makes new files the owner's alone for the length of the block; yields the umask before."""
+    umask = os.umask(0o077)
+    try:
+        yield umask
+    finally:
+        os.umask(umask)
+
+
+def host_system(options: StartOptions, umask: int) -> System:
     """This machine, with the state directory of an instance.
 
     Args:
         options: the instance's options.
+        umask: of the processes that the instance starts.
     """
-    children = Children()
+    children = Children(umask)
     synchronous = options.config.penstock.store.synchronous
 
     def open_manager(settings: str, now: float) -> JobManager:
@@ -69,8 +81,10 @@ class ThisHost:
 
     @contextmanager
     def claim(self, state: Path, socket: Path) -> Iterator[None]:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for directory in (state, socket.parent):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_private(state, self.uid, "--state DIR")
+        check_trusted(socket.parent, self.uid, "--socket PATH")
         with _lock(state):
             _remove_stale_socket(socket)
             yield

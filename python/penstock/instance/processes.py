@@ -59,7 +59,14 @@ class Child:
 
 
 class Children:
-    """Starts the instance's own processes: `ChildProcesses`."""
+    """Starts the instance's own processes: `ChildProcesses`.
+
+    Args:
+        umask: the umask of the processes.
+    """
+
+    def __init__(self, umask: int) -> None:
+        self._umask = umask
 
     @asynccontextmanager
     async def open(
@@ -109,6 +116,7 @@ class Children:
             stderr=stderr,
             start_new_session=new_session,
             pass_fds=pass_fds,
+            umask=self._umask,
         )
         try:
             yield process

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import trio
 
 from penstock.aclient import connect
+from penstock.client.server_identity import peer_credentials
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -42,8 +42,7 @@ class UnixSockets:
 
     def credentials(self, stream: trio.abc.Stream) -> tuple[int, int]:
         assert isinstance(stream, trio.SocketStream)
-        credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        pid, uid, _gid = struct.unpack("3i", credentials)
+        pid, uid, _gid = peer_credentials(stream.socket)
         return pid, uid
 
     def connect(self, uri: str) -> AbstractAsyncContextManager[Client]:

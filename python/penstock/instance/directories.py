@@ -1,0 +1,98 @@
+"""Directories that an instance uses: no other user may replace or change their files.
+
+A path is checked from the root on. The parents of a directory that passes cannot be changed by
+others, so the next check of the path is about the same directory, and nothing needs to stay open.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from penstock.errors import StartError
+
+# As many as Linux follows in one path.
+MAX_LINKS = 40
+
+
+def check_private(directory: Path, uid: int, option: str) -> None:
+    """Checks that a directory is a user's own, and that nobody else can write to it.
+
+    Args:
+        directory: an existing directory.
+        uid: the user.
+        option: the option that names another one.
+
+    Raises:
+        StartError: it is not.
+    """
+    check_trusted(directory, uid, option)
+    status = directory.stat()
+    if status.st_uid != uid:
+        raise _untrusted(directory, f"it belongs to user {status.st_uid}, not to {uid}", option)
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise _untrusted(directory, "other users can write to it", option)
+
+
+def check_trusted(directory: Path, uid: int, option: str) -> None:
+    """Checks that no other user can replace what a user makes in a directory.
+
+    Directory, parents and symbolic links belong to the user or to root, and nobody else can write
+    there, except in directories with the sticky bit such as `/tmp`.
+
+    Args:
+        directory: an existing directory.
+        uid: the user.
+        option: the option that names another one.
+
+    Raises:
+        StartError: another user can.
+    """
+    # In a user namespace root can have another number.
+    trusted = {0, uid, Path("/").stat().st_uid}
+    links = 0
+    checked = Path("/")
+    rest = list(reversed(directory.absolute().parts[1:]))
+    _check_one(checked, checked.lstat(), trusted, option)
+    while rest:
+        name = rest.pop()
+        if name == "..":
+            checked = checked.parent
+            continue
+        path = checked / name
+        status = path.lstat()
+        if not stat.S_ISLNK(status.st_mode):
+            _check_one(path, status, trusted, option)
+            checked = path
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            raise _untrusted(path, "too many symbolic links", option)
+        if status.st_uid not in trusted:
+            problem = f"it is a symbolic link of user {status.st_uid}"
+            raise _untrusted(path, problem, option)
+        target = path.readlink()
+        if target.is_absolute():
+            checked = Path("/")
+        rest += reversed([part for part in target.parts if part != "/"])
+
+
+def _check_one(path: Path, status: os.stat_result, trusted: set[int], option: str) -> None:
+    if not stat.S_ISDIR(status.st_mode):
+        raise _untrusted(path, "it is not a directory", option)
+    if status.st_uid not in trusted:
+        raise _untrusted(path, f"it belongs to user {status.st_uid}", option)
+    if status.st_mode & stat.S_ISVTX:
+        return
+    by_others = status.st_mode & stat.S_IWOTH
+    # Root's group, and the own one of a user with umask 002, have no other members.
+    by_group = status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.getegid())
+    if by_others or by_group:
+        raise _untrusted(path, "other users can write to it", option)
+
+
+def _untrusted(path: Path, problem: str, option: str) -> StartError:
+    return StartError(
+        f"directory `{path}` cannot be trusted: {problem}\nhint: give another one with `{option}`"
+    )
