@@ -219,7 +219,7 @@ def test_a_command_gives_its_environment_to_no_other_users_server(shared):
 
 
 @needs_root
-@pytest.mark.parametrize("name", [str(OTHER), "nobody"])
+@pytest.mark.parametrize("name", [str(OTHER), "daemon"])
 def test_the_address_may_name_the_user_of_the_server(shared, name):
     path = shared / "socket"
     uid = OTHER if name.isdigit() else server_identity._user_number(name, "test")
@@ -238,7 +238,7 @@ def test_the_site_may_name_the_users_of_servers(shared, tmp_path, monkeypatch):
     with server_of(OTHER, path):
         with pytest.raises(NoInstanceError, match="is not trusted"):
             connect(f"local://{path}")
-        file.write_text(f'server-users = ["nobody", {OTHER}]\n')
+        file.write_text(f'server-users = ["daemon", {OTHER}]\n')
         connect(f"local://{path}").close()
         # A user in the address is the only one that is meant.
         with pytest.raises(NoInstanceError, match="is not trusted"):

@@ -17,7 +17,7 @@ MAX_LINKS = 40
 
 
 def check_private(directory: Path, uid: int, option: str) -> None:
-    """Checks that a directory is a user's own, and that nobody else can write to it.
+    """Checks that a directory is a user's own, and that no other user can write to it.
 
     Args:
         directory: an existing directory.
@@ -38,7 +38,7 @@ def check_private(directory: Path, uid: int, option: str) -> None:
 def check_trusted(directory: Path, uid: int, option: str) -> None:
     """Checks that no other user can replace what a user makes in a directory.
 
-    Directory, parents and symbolic links belong to the user or to root, and nobody else can write
+    Directory, parents and symbolic links belong to the user or to root, and no other user can write
     there, except in directories with the sticky bit such as `/tmp`.
 
     Args:
