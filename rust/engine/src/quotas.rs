@@ -6,9 +6,8 @@ use std::ops::Neg;
 use crate::availability_profile::{AvailabilityProfile, Interval};
 use crate::ids::{ClassId, QueueId};
 use crate::node_table::{Allocation, Size};
-use crate::plan::{Footprint, Plan, PlannedStart, Unplaced, planned_end};
+use crate::plan::{Footprint, Plan, PlannedJob, PlannedStart, Unplaced, planned_end};
 use crate::state::EngineState;
-use crate::verdict::Cause;
 
 /// Maximum number of start times tried for a job that needs more nodes than its queue has left.
 const MAX_STARTS_TRIED: usize = 1000;
@@ -281,6 +280,39 @@ impl Quotas {
             .fold(f64::INFINITY, f64::min)
     }
 
+    /// The first time at which the minimum of a class is no longer left; infinite for never.
+    pub fn find_admission_end(&mut self, state: &mut EngineState, class: ClassId) -> f64 {
+        let queue = state.queue.classes[class.index()].queue;
+        if self.of(state, queue).is_none() {
+            return f64::INFINITY;
+        }
+        let usage = Usage::least(state, class);
+        self.until(state, queue, usage)
+    }
+
+    /// As [`Plan::find_delayed`], for the limits of the queue of a class, which admit it from now
+    /// until `until`. The jobs are of the same queue.
+    pub fn find_delayed(
+        &mut self,
+        state: &mut EngineState,
+        class: ClassId,
+        until: f64,
+        jobs: &[PlannedJob<'_>],
+    ) -> Option<usize> {
+        let last = jobs.len().checked_sub(1)?;
+        let mut first = jobs.len();
+        while first > 0 && self.find_admission_end(state, class) <= until {
+            first -= 1;
+            let job = jobs[first];
+            self.release(state, job.class, job.footprint, job.during);
+        }
+        for job in &jobs[first..] {
+            self.reserve(state, job.class, job.footprint, job.during);
+        }
+        // The minimum of the class may leave enough to all, although more than that does not.
+        Some(first.min(last))
+    }
+
     /// The nodes and cores that a queue has left for a job that runs for `limit` seconds from now
     /// on.
     fn room(&mut self, state: &EngineState, queue: QueueId, limit: f64) -> Size {
@@ -324,14 +356,14 @@ impl Quotas {
         Some(Err(until))
     }
 
-    /// As [`Plan::place`], within the quotas; the error is the cause why the class cannot start.
+    /// As [`Plan::place`], within the quotas.
     pub fn place_in(
         &mut self,
         plan: &Plan,
         state: &mut EngineState,
         class: ClassId,
         limit: f64,
-    ) -> Result<Allocation, Cause> {
+    ) -> Result<Allocation, Unplaced> {
         let now = self.now;
         let mut unplaced = Unplaced::Unfit;
         let found = self.place(state, class, limit, |state| {
@@ -340,23 +372,16 @@ impl Quotas {
         });
         match (found, unplaced) {
             (Some(Ok(shares)), _) => Ok(shares),
-            (Some(Err(by)), _) if by > now => Err(Cause::DelaysByLimit { by }),
-            (None, Unplaced::FitsUntil(by)) if by > now => {
-                let usage = Usage::least(state, class);
-                let queue = state.queue.classes[class.index()].queue;
-                let until = self.until(state, queue, usage);
+            (Some(Err(by)), _) => Err(Unplaced::AdmittedUntil(by)),
+            (None, Unplaced::FitsUntil(by)) => {
+                let until = self.find_admission_end(state, class);
                 Err(if until < by {
-                    Cause::DelaysByLimit { by: until }
+                    Unplaced::AdmittedUntil(until)
                 } else {
-                    Cause::Delays {
-                        by,
-                        transient: false,
-                        interference: None,
-                    }
+                    unplaced
                 })
             }
-            (None, Unplaced::Unfit) => Err(Cause::Unfit),
-            _ => Err(Cause::Behind),
+            (None, _) => Err(unplaced),
         }
     }
 

@@ -2,6 +2,7 @@
 //! out leave the engine as decisions.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::str::FromStr;
 
 use penstock_jobspec::job_id::JobId;
@@ -28,13 +29,11 @@ pub(crate) enum Cause {
     Unreachable,
     /// Its queue is at a limit. It blocks no other job.
     QueueFull(ReachedLimit),
-    /// It may not pass the blocked head of its group, or would delay a reservation however short it
-    /// is.
+    /// It may not pass the blocked head of its group.
     Behind,
-    /// It would delay a reservation unless it ended by a time.
+    /// It would delay a reservation unless it ended before that begins.
     Delays {
-        /// That time, seconds since the epoch.
-        by: f64,
+        delayed: ReservedStart,
         /// Whether that may change when other jobs start.
         transient: bool,
         /// The units of the reservation that it would take, if the policy counts them.
@@ -43,6 +42,7 @@ pub(crate) enum Cause {
     /// It would leave a reservation too little of the limits of its queue, unless it ended by a
     /// time, seconds since the epoch.
     DelaysByLimit {
+        delayed: ReservedStart,
         /// That time.
         by: f64,
     },
@@ -53,11 +53,35 @@ pub(crate) enum Cause {
     },
 }
 
+// Every class with pending jobs has one.
+const _: () = assert!(size_of::<Cause>() <= 40);
+
+impl Cause {
+    /// The time, in seconds since the epoch, by which a job of the class would have to end so as to
+    /// delay nothing; `None` if the cause does not depend on its end.
+    pub fn latest_end(self) -> Option<f64> {
+        match self {
+            // A job without a limit never ends, so it delays a start at an unknown time, too.
+            Self::Delays { delayed, .. } => Some(delayed.start.min(f64::MAX)),
+            Self::DelaysByLimit { by, .. } => Some(by),
+            _ => None,
+        }
+    }
+}
+
+/// The reserved start of a job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ReservedStart {
+    pub job: JobId,
+    /// In seconds since the epoch; infinite if unknown.
+    pub start: f64,
+}
+
 /// The effect of starting a job on the blocked head's reservation, under EASY backfill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interference {
     /// Units of the reserved shape that it would take at the shadow time.
-    pub takes: u64,
+    pub takes: NonZeroU64,
     /// Units that are spare at the shadow time.
     pub spare: u64,
 }

@@ -11,11 +11,11 @@ use super::{QueueLimit, Reason, Shortage};
 use crate::Engine;
 use crate::ids::{ClassId, GroupedClass};
 use crate::node_table::ShapeId;
-use crate::policy::{LastPass, ReservationTime, ReservedStart};
+use crate::policy::LastPass;
 use crate::queue::Key;
 use crate::queues::ReachedLimit;
 use crate::state::{EngineState, PendingClass, Unhindered};
-use crate::verdict::{Cause, Interference};
+use crate::verdict::Cause;
 
 impl Engine {
     /// Why a job is pending, as of now; `None` if it is not.
@@ -24,8 +24,9 @@ impl Engine {
     /// on a copy first, so the answer is that of the next pass at `now`: a job that it starts is
     /// [unconsidered](Reason::Unconsidered).
     ///
-    /// The cost is proportional to the number of nodes, not of pending jobs; after a change, a copy
-    /// and its passes are added. No decision is made.
+    /// The cost is proportional to the number of nodes, not of pending jobs, except for a job that
+    /// has no start under conservative backfill: all reservations of its group are scanned. After a
+    /// change, a copy and its passes are added. No decision is made.
     pub fn explain(&mut self, id: JobId, now: f64) -> Option<Reason> {
         self.explain_each(&[id], now).pop().flatten()
     }
@@ -166,11 +167,28 @@ impl<'a> Lookup<'a> {
             Cause::QueueFull(limit) => self.queue_full(class, limit),
             Cause::Unfit => self.unfit(class, head),
             Cause::Unreachable => self.unfit(class, None),
-            Cause::DelaysByLimit { by } => self.behind_limit(of, by),
+            Cause::DelaysByLimit { delayed, .. } => {
+                let queue = self.state.queue.key_of(class).queue;
+                Reason::BehindLimit {
+                    queue,
+                    job: delayed.job,
+                    at: delayed.start,
+                    note: self.state.queues.limits(queue),
+                }
+            }
             Cause::Delays {
-                by, interference, ..
-            } => self.behind(of, by, head, interference),
-            Cause::Behind => self.behind(of, self.now, head, None),
+                delayed,
+                interference,
+                ..
+            } => Reason::BehindReservation {
+                job: delayed.job,
+                at: delayed.start,
+                interference,
+            },
+            Cause::Behind => match head {
+                Some(job) => Reason::Behind { job },
+                None => self.limits(class),
+            },
         }
     }
 
@@ -217,45 +235,6 @@ impl<'a> Lookup<'a> {
         Reason::Down {
             constraint: constraint.map(ToString::to_string),
             nodes,
-        }
-    }
-
-    /// The reason of a class that fits, but would delay the reservation that begins at `time`.
-    fn behind(
-        &mut self,
-        GroupedClass { group, class }: GroupedClass,
-        time: f64,
-        head: Option<JobId>,
-        interference: Option<Interference>,
-    ) -> Reason {
-        let at = ReservationTime { time, queue: None };
-        match (self.last_pass.reservation_at(self.state, group, at), head) {
-            (Some(ReservedStart { job, start }), _) => Reason::BehindReservation {
-                job,
-                at: start,
-                interference,
-            },
-            (None, Some(job)) => Reason::Behind { job },
-            (None, None) => self.limits(class),
-        }
-    }
-
-    /// The reason of a class that fits, but would leave too little of the limits of its queue to the
-    /// reservation that begins at `time`.
-    fn behind_limit(&mut self, GroupedClass { group, class }: GroupedClass, time: f64) -> Reason {
-        let queue = self.state.queue.key_of(class).queue;
-        let at = ReservationTime {
-            time,
-            queue: Some(queue),
-        };
-        match self.last_pass.reservation_at(self.state, group, at) {
-            Some(ReservedStart { job, start }) => Reason::BehindLimit {
-                queue,
-                job,
-                at: start,
-                note: self.state.queues.limits(queue),
-            },
-            None => self.limits(class),
         }
     }
 

@@ -166,7 +166,7 @@ impl Reason {
                     fields.push(("at", Field::Time(*at)));
                 }
                 if let Some(Interference { takes, spare }) = interference {
-                    fields.push(("takes", Field::Count(*takes)));
+                    fields.push(("takes", Field::Count(takes.get())));
                     fields.push(("spare", Field::Count(*spare)));
                 }
             }

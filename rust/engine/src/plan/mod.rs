@@ -65,13 +65,24 @@ pub(crate) struct PlannedStart {
     pub footprint: Footprint,
 }
 
-/// The cause for which a plan has no allocation for a class now.
+/// A pending job with a reservation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlannedJob<'a> {
+    pub class: ClassId,
+    pub footprint: &'a Footprint,
+    pub during: Interval,
+}
+
+/// The cause for which a plan, or a plan with quotas, has no allocation for a class now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Unplaced {
     /// It does not fit into the free resources.
     Unfit,
     /// It fits without delaying reservations, but only until a time, which may be now.
     FitsUntil(f64),
+    /// The limits of its queue leave it enough beside reservations, but only until a time, which
+    /// may be now.
+    AdmittedUntil(f64),
 }
 
 impl PlannedStart {
@@ -275,6 +286,48 @@ impl Plan {
                     .map(|amounts| allocation_of(node_table, &amounts))
                     .filter(|sparing| room.admits(sparing));
                 Ok(sparing.unwrap_or(allocation))
+            }
+        }
+    }
+
+    /// Of the reserved jobs in queue order that begin at the end of `open`, finds the first for
+    /// which a class that starts at the beginning of `open` leaves too little. The class fits until
+    /// then.
+    pub fn find_delayed(
+        &mut self,
+        state: &EngineState,
+        class: ClassId,
+        open: Interval,
+        jobs: &[PlannedJob<'_>],
+    ) -> Option<usize> {
+        let last = jobs.len().checked_sub(1)?;
+        if last == 0 {
+            return Some(0);
+        }
+        let bounds = self.start_bounds();
+        let mut first = jobs.len();
+        while first > 0 && self.fits_until(state, class, open.start) <= open.end {
+            first -= 1;
+            self.release(jobs[first].footprint, jobs[first].during);
+        }
+        for released in &jobs[first..] {
+            self.reserve(released.footprint, released.during);
+        }
+        self.restore_start_bounds(bounds);
+        Some(first.min(last))
+    }
+
+    /// The first time at which a class, which fits now, no longer fits; infinite for never.
+    fn fits_until(&self, state: &EngineState, class: ClassId, now: f64) -> f64 {
+        let pending = &state.queue.classes[class.index()];
+        match self {
+            Self::Aggregate(plan) => plan.profile.until(now, signed(pending.need)),
+            Self::PerNode(plans) => {
+                let wanted = Units {
+                    shape: pending.shape,
+                    need: pending.need,
+                };
+                plans.fits_until(&state.node_table, wanted, now)
             }
         }
     }

@@ -3,7 +3,6 @@
 
 use penstock_jobspec::job_id::JobId;
 
-use super::last_pass::{ReservationTime, ReservedStart};
 use super::queue_pass::{Backfill, Later};
 use super::shadow::{AtShadowTime, Overlay, Shadow};
 use crate::availability_profile::Interval;
@@ -14,7 +13,7 @@ use crate::queue::Key;
 use crate::quotas::Quotas;
 use crate::state::EngineState;
 use crate::timeline::Timeline;
-use crate::verdict::{Cause, Interference, Verdict};
+use crate::verdict::{Cause, Interference, ReservedStart, Verdict};
 
 /// The blocked head of a group.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,11 +33,16 @@ impl First {
     /// Its shadow time; if that has not been computed, the one that it had before.
     fn start_or(&self, before: Option<ReservedStart>) -> Option<ReservedStart> {
         self.shape?;
-        let computed = self.shadow.map(|shadow| ReservedStart {
+        let computed = self.shadow.map(|shadow| self.start_at(shadow));
+        computed.or(before.filter(|before| before.job == self.id))
+    }
+
+    /// Its start as planned, given its shadow.
+    fn start_at(&self, shadow: Shadow) -> ReservedStart {
+        ReservedStart {
             job: self.id,
             start: shadow.time,
-        });
-        computed.or(before.filter(|before| before.job == self.id))
+        }
     }
 }
 
@@ -215,8 +219,8 @@ impl Backfill for Easy {
             return Verdict::Pending(Cause::Unfit);
         };
         let known = self.quotas[group.index()].take();
-        let first = self.firsts[group.index()].class;
-        let mut quotas = known.unwrap_or_else(|| shadow.quotas(state, first, self.now));
+        let first = self.firsts[group.index()];
+        let mut quotas = known.unwrap_or_else(|| shadow.quotas(state, first.class, self.now));
         let mut verdict = Verdict::Pending(Cause::Unfit);
         let placed = quotas.place(state, class, limit, |state| {
             match self.find(state, GroupedClass { group, class }, limit) {
@@ -231,7 +235,10 @@ impl Backfill for Easy {
         match placed {
             None => verdict,
             Some(Ok(shares)) => Verdict::Start(shares),
-            Some(Err(by)) => Verdict::Pending(Cause::DelaysByLimit { by }),
+            Some(Err(by)) => Verdict::Pending(Cause::DelaysByLimit {
+                delayed: first.start_at(shadow),
+                by,
+            }),
         }
     }
 
@@ -240,18 +247,6 @@ impl Backfill for Easy {
         (first.shape.is_some() && first.id == key.id())
             .then(|| self.start_of_head(state, group))
             .flatten()
-    }
-
-    fn reservation_at(
-        &self,
-        state: &mut EngineState,
-        group: GroupId,
-        _: ReservationTime,
-    ) -> Option<ReservedStart> {
-        Some(ReservedStart {
-            job: self.firsts.get(group.index())?.id,
-            start: self.start_of_head(state, group)?,
-        })
     }
 
     fn interference(
@@ -304,12 +299,13 @@ impl Easy {
         GroupedClass { group, class }: GroupedClass,
         limit: f64,
     ) -> Verdict {
-        if let Some(shadow) = self.firsts[group.index()].shadow
+        let first = self.firsts[group.index()];
+        if let Some(shadow) = first.shadow
             && !shadow.sees_end(self.now, limit)
             && !self.estimate_spare(state, group, shadow, class)
         {
             return Verdict::Pending(Cause::Delays {
-                by: shadow.bound(),
+                delayed: first.start_at(shadow),
                 // Spare cores do not increase.
                 transient: !shadow.fungible,
                 interference: None,
@@ -348,9 +344,8 @@ impl Easy {
                     return Verdict::Start(less);
                 }
             }
-            let by = shadow.bound();
             return Verdict::Pending(Cause::Delays {
-                by,
+                delayed: first.start_at(shadow),
                 transient,
                 interference,
             });
@@ -359,7 +354,7 @@ impl Easy {
         match beside.flatten() {
             Some(shares) => Verdict::Start(shares),
             None => Verdict::Pending(Cause::Delays {
-                by: shadow.bound(),
+                delayed: first.start_at(shadow),
                 transient: true,
                 interference,
             }),

@@ -6,21 +6,22 @@
 
 use penstock_jobspec::job_id::JobId;
 
-use super::last_pass::{ReservationTime, ReservedStart};
 use super::queue_pass::{Backfill, Later};
 use crate::availability_profile::Interval;
-use crate::ids::{GroupId, GroupedClass, QueueId};
+use crate::ids::{ClassId, GroupId, GroupedClass};
 use crate::job::JobState;
 use crate::node_table::Allocation;
-use crate::plan::{Footprint, Plan, PlannedStart, length};
+use crate::plan::{Footprint, Plan, PlannedJob, PlannedStart, Unplaced, length};
 use crate::queue::Key;
 use crate::quotas::Quotas;
 use crate::state::{EngineState, PendingClass};
-use crate::verdict::{Cause, Verdict};
+use crate::verdict::{Cause, ReservedStart, Verdict};
 
 #[derive(Clone, Debug)]
 struct Reservation {
     job: JobId,
+    /// The class of the job in the pass that made the reservation.
+    class: ClassId,
     start: f64,
     end: f64,
     footprint: Footprint,
@@ -33,6 +34,20 @@ impl Reservation {
             start: self.start,
         }
     }
+
+    fn planned(&self) -> PlannedJob<'_> {
+        PlannedJob {
+            class: self.class,
+            footprint: &self.footprint,
+            during: Interval::new(self.start, self.end),
+        }
+    }
+}
+
+/// The reservations that begin at a time, in queue order.
+fn starting_at(made: &[Reservation], time: f64) -> impl Iterator<Item = &Reservation> {
+    made.iter()
+        .filter(move |reservation| reservation.start.total_cmp(&time).is_eq())
 }
 
 /// The reservations of a group.
@@ -247,6 +262,39 @@ impl Ahead {
         found
     }
 
+    /// The reservation that a class would delay which fits beside all reservations until `by`.
+    fn find_delayed(
+        &mut self,
+        state: &EngineState,
+        class: ClassId,
+        by: f64,
+        now: f64,
+    ) -> Option<ReservedStart> {
+        let starting: Vec<_> = starting_at(&self.made, by).collect();
+        let planned: Vec<_> = starting.iter().map(|made| made.planned()).collect();
+        let plan = self.plan.as_mut()?;
+        let delayed = plan.find_delayed(state, class, Interval::new(now, by), &planned)?;
+        Some(starting[delayed].start_of_job())
+    }
+
+    /// As [`find_delayed`](Self::find_delayed), if the limits of its queue admit the class until
+    /// `by`.
+    fn find_delayed_by_limit(
+        &self,
+        state: &mut EngineState,
+        quotas: &mut Quotas,
+        class: ClassId,
+        by: f64,
+    ) -> Option<ReservedStart> {
+        let queue = state.queue.key_of(class).queue;
+        let starting: Vec<_> = starting_at(&self.made, by)
+            .filter(|made| state.queue.key_of(made.class).queue == queue)
+            .collect();
+        let planned: Vec<_> = starting.iter().map(|made| made.planned()).collect();
+        let delayed = quotas.find_delayed(state, class, by, &planned)?;
+        Some(starting[delayed].start_of_job())
+    }
+
     /// Reserves resources in both plans.
     fn reserve(&mut self, footprint: &Footprint, during: Interval) {
         for plan in self.plan.iter_mut().chain(&mut self.with_before) {
@@ -309,6 +357,7 @@ impl Backfill for Hybrid {
             }
             ahead.made.push(Reservation {
                 job: key.id(),
+                class,
                 start,
                 end,
                 footprint,
@@ -338,40 +387,37 @@ impl Backfill for Hybrid {
         };
         let mut quotas = ahead.quotas.take().unwrap_or_else(|| Quotas::new(self.now));
         let placed = quotas.place_in(plan, state, class, length(limit));
-        let verdict = match placed {
-            Ok(shares) => {
-                let beside = quotas.place(state, class, length(limit), |state| {
-                    ahead.place(state, GroupedClass { group, class }, self.now, limit)
-                });
-                let beside = beside.and_then(Result::ok);
-                Verdict::Start(beside.unwrap_or(shares))
-            }
-            Err(cause) => Verdict::Pending(cause),
-        };
+        let verdict =
+            match placed {
+                Ok(shares) => {
+                    let beside = quotas.place(state, class, length(limit), |state| {
+                        ahead.place(state, GroupedClass { group, class }, self.now, limit)
+                    });
+                    let beside = beside.and_then(Result::ok);
+                    Verdict::Start(beside.unwrap_or(shares))
+                }
+                Err(Unplaced::Unfit) => Verdict::Pending(Cause::Unfit),
+                Err(Unplaced::FitsUntil(by)) => {
+                    let delayed = ahead.find_delayed(state, class, by, self.now);
+                    Verdict::Pending(delayed.map_or(Cause::Behind, |delayed| Cause::Delays {
+                        delayed,
+                        transient: false,
+                        interference: None,
+                    }))
+                }
+                Err(Unplaced::AdmittedUntil(by)) => {
+                    let delayed = ahead.find_delayed_by_limit(state, &mut quotas, class, by);
+                    Verdict::Pending(delayed.map_or(Cause::Behind, |delayed| {
+                        Cause::DelaysByLimit { delayed, by }
+                    }))
+                }
+            };
         ahead.quotas = Some(quotas);
         verdict
     }
 
     fn reserved(&self, _: &mut EngineState, _: GroupId, key: Key) -> Option<f64> {
         self.start(key.id())
-    }
-
-    fn reservation_at(
-        &self,
-        state: &mut EngineState,
-        group: GroupId,
-        ReservationTime { time, queue }: ReservationTime,
-    ) -> Option<ReservedStart> {
-        let is_in = |job: JobId, queue: QueueId| {
-            let handle = state.jobs.find(job);
-            let pending = handle.and_then(|handle| state.pending_class(handle));
-            pending.is_some_and(|pending| state.queue.key_of(pending.class).queue == queue)
-        };
-        let distance = |reservation: &Reservation| (reservation.start - time).abs();
-        let made = self.groups.get(group.index())?.made.iter();
-        made.filter(|reservation| queue.is_none_or(|queue| is_in(reservation.job, queue)))
-            .min_by(|a, b| distance(a).total_cmp(&distance(b)))
-            .map(Reservation::start_of_job)
     }
 
     fn length(&self, limit: f64) -> f64 {

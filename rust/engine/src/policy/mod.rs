@@ -11,7 +11,7 @@ use penstock_jobspec::job_id::JobId;
 use std::fmt;
 use std::str::FromStr;
 
-pub(crate) use self::last_pass::{LastPass, ReservationTime, ReservedStart};
+pub(crate) use self::last_pass::LastPass;
 use self::queue_pass::{Fcfs, PassOf};
 use crate::Error;
 use crate::node_table::Relocation;

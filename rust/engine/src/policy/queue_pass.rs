@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::last_pass::{LastPass, ReservationTime, ReservedStart, completed};
+use super::last_pass::{LastPass, completed};
 use crate::ids::{ClassId, GroupId, GroupedClass};
 use crate::node_table::Allocation;
 use crate::queue::Key;
@@ -54,16 +54,6 @@ pub(crate) trait Backfill {
 
     /// The reserved start of a job as of the last pass, if there is one.
     fn reserved(&self, _: &mut EngineState, _: GroupId, _: Key) -> Option<f64> {
-        None
-    }
-
-    /// The job of a group whose reservation begins at a time.
-    fn reservation_at(
-        &self,
-        _: &mut EngineState,
-        _: GroupId,
-        _: ReservationTime,
-    ) -> Option<ReservedStart> {
         None
     }
 
@@ -206,7 +196,7 @@ impl QueuePass {
         let is_pending = seen.is_some_and(|seen| seen.pass == self.pass && seen.is_pending);
         let cause = self.causes.get(class.index()).filter(|_| is_pending);
         match cause {
-            Some(Cause::Delays { by, .. } | Cause::DelaysByLimit { by }) if ends_by(*by) => None,
+            Some(cause) if cause.latest_end().is_some_and(ends_by) => None,
             Some(cause) => Some(*cause),
             None => match self.blocked.get(group.index())?.as_ref()? {
                 Later::Nothing => Some(Cause::Behind),
@@ -422,23 +412,22 @@ impl QueuePass {
         let shares = match verdict {
             Verdict::Start(shares) => shares,
             Verdict::Pending(cause) => {
-                let (by, transient) = match cause {
-                    Cause::Delays { by, transient, .. } => (by, transient),
-                    Cause::DelaysByLimit { by } => (by, false),
-                    _ => {
-                        let passes = P::PASSES_UNREACHABLE && behind != Some(Later::Fitting);
-                        if passes && !state.check_reachable(shape) {
-                            return self.pass_over(state, group, class);
-                        }
-                        self.leave_pending(class, cause);
-                        self.block(state, policy, Offer { key, class }, limit);
-                        return;
+                let Some(by) = cause.latest_end() else {
+                    let passes = P::PASSES_UNREACHABLE && behind != Some(Later::Fitting);
+                    if passes && !state.check_reachable(shape) {
+                        return self.pass_over(state, group, class);
                     }
+                    self.leave_pending(class, cause);
+                    self.block(state, policy, Offer { key, class }, limit);
+                    return;
                 };
                 self.leave_pending(class, cause);
                 if !self.block(state, policy, Offer { key, class }, limit) {
                     self.seen(class).mode = Mode::Short(by);
-                    if transient {
+                    if let Cause::Delays {
+                        transient: true, ..
+                    } = cause
+                    {
                         self.harmful.push(class);
                     }
                     self.next(state, policy, group, class, key, now);
@@ -599,14 +588,5 @@ impl<P: Backfill> LastPass for PassOf<'_, P> {
         } else {
             cause
         })
-    }
-
-    fn reservation_at(
-        &self,
-        state: &mut EngineState,
-        group: GroupId,
-        at: ReservationTime,
-    ) -> Option<ReservedStart> {
-        self.policy.reservation_at(state, group, at)
     }
 }

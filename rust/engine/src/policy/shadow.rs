@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::num::NonZeroU64;
+
 use crate::ids::{ClassId, NodeIndex, RunId};
 use crate::node_table::{
     Allocation, NodeAmount, NodeResources, NodeShare, NodeTable, ShapeId, UnitKind,
@@ -223,7 +225,8 @@ impl Shadow {
         shares: &[NodeShare],
     ) -> Option<Interference> {
         let (takes, spare) = (self.cost(node_table, overlay, shares), self.spare);
-        (takes > spare).then_some(Interference { takes, spare })
+        let takes = NonZeroU64::new(takes).filter(|takes| takes.get() > spare)?;
+        Some(Interference { takes, spare })
     }
 
     /// As [`cost`](Self::cost), for these cores and gpus of one node.

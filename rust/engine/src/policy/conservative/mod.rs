@@ -21,16 +21,17 @@ mod tests;
 use penstock_jobspec::job_id::JobId;
 use std::sync::Arc;
 
-use self::pass::{JobDecision, PendingJob};
+use self::pass::{JobDecision, PendingJob, Reservation};
 use self::reservations::GroupReservations;
-use crate::ids::{GroupId, GroupedClass};
+use crate::availability_profile::Interval;
+use crate::ids::{ClassId, GroupId, GroupedClass};
 use crate::node_table::Relocation;
-use crate::plan::{IncrementalPlan, Unplaced, length};
-use crate::policy::last_pass::{LastPass, ReservationTime, ReservedStart, completed};
+use crate::plan::{IncrementalPlan, PlannedJob, Unplaced, length};
+use crate::policy::last_pass::{LastPass, completed};
 use crate::queue::Key;
 use crate::quotas::Quotas;
 use crate::state::{EngineState, PendingClass};
-use crate::verdict::{Cause, Decision};
+use crate::verdict::{Cause, Decision, ReservedStart};
 
 /// The reservations of all groups.
 #[derive(Clone, Debug, Default)]
@@ -181,19 +182,25 @@ impl LastPass for &Conservative {
             // The limits of its queue exclude it, or it and reservations together exceed them.
             None => Cause::Behind,
             // No time fits as planned: the resources that are free now are reserved for other jobs.
+            // Every later reservation may change for which, so the pass records no cause.
             Some(_) => {
                 let plan = &reserved.kept.as_ref()?.plan;
                 let limit = length(state.limit(key.handle()));
-                match plan.place(state, class, self.now, limit) {
-                    Err(Unplaced::Unfit) => Cause::Unfit,
-                    Err(Unplaced::FitsUntil(by)) if by <= self.now => Cause::Behind,
-                    Err(Unplaced::FitsUntil(by)) => Cause::Delays {
-                        by,
-                        transient: false,
-                        interference: None,
-                    },
-                    Ok(_) => Cause::DelaysByLimit { by: self.now },
-                }
+                let cause = match plan.place(state, class, self.now, limit) {
+                    Err(Unplaced::Unfit) => Some(Cause::Unfit),
+                    Err(Unplaced::FitsUntil(by)) => {
+                        let delayed = self.find_delayed(state, reserved, class, by);
+                        delayed.map(|delayed| Cause::Delays {
+                            delayed,
+                            transient: false,
+                            interference: None,
+                        })
+                    }
+                    Ok(_) | Err(Unplaced::AdmittedUntil(_)) => {
+                        self.delay_by_limit(state, reserved, class)
+                    }
+                };
+                cause.unwrap_or(Cause::Behind)
             }
         };
         let cause = completed(state, class, cause, |_, _| None);
@@ -204,25 +211,98 @@ impl LastPass for &Conservative {
             cause
         })
     }
+}
 
-    fn reservation_at(
+/// A reserved job, to be compared with one that has no start.
+struct ReservedJob<'a> {
+    key: Key,
+    planned: PlannedJob<'a>,
+}
+
+impl ReservedJob<'_> {
+    fn start_of_job(&self) -> ReservedStart {
+        ReservedStart {
+            job: self.key.id(),
+            start: self.planned.during.start,
+        }
+    }
+}
+
+impl Conservative {
+    /// The reserved jobs of a group in queue order.
+    fn reserved_jobs<'a>(
+        state: &EngineState,
+        reserved: &'a GroupReservations,
+        is_wanted: impl Fn(&Reservation) -> bool,
+    ) -> Vec<ReservedJob<'a>> {
+        let wanted = reserved
+            .by_id
+            .iter()
+            .filter(|(_, reservation)| reservation.start.is_finite() && is_wanted(reservation));
+        let mut jobs: Vec<_> = wanted
+            .filter_map(|(id, reservation)| {
+                let handle = state.jobs.find(*id)?;
+                let key = Key::new(state.jobs.at(handle).effective_priority, *id, handle);
+                let planned = PlannedJob {
+                    class: state.queue.find(reservation.class)?,
+                    footprint: &reservation.footprint,
+                    during: reservation.interval(),
+                };
+                Some(ReservedJob { key, planned })
+            })
+            .collect();
+        jobs.sort_unstable_by_key(|job| job.key);
+        jobs
+    }
+
+    /// Whether a reservation begins at a time, of which the last pass is the first.
+    fn begins_at(&self, start: f64, time: f64) -> bool {
+        start.max(self.now).total_cmp(&time.max(self.now)).is_eq()
+    }
+
+    /// The reservation that a class would delay which fits beside all reservations until `by`.
+    fn find_delayed(
         &self,
-        _: &mut EngineState,
-        group: GroupId,
-        ReservationTime { time, queue }: ReservationTime,
+        state: &EngineState,
+        reserved: &GroupReservations,
+        class: ClassId,
+        by: f64,
     ) -> Option<ReservedStart> {
-        let distance = |found: &ReservedStart| (found.start - time).abs();
-        let reserved = self.groups.get(group.index())?.by_id.iter();
-        reserved
-            .filter(|(_, reservation)| queue.is_none_or(|queue| reservation.class.queue == queue))
-            .map(|(job, reservation)| ReservedStart {
-                job: *job,
-                start: reservation.start,
-            })
-            .filter(|found| found.start.is_finite())
-            .min_by(|a, b| {
-                let by_distance = distance(a).total_cmp(&distance(b));
-                by_distance.then(a.job.cmp(&b.job))
-            })
+        let jobs = Self::reserved_jobs(state, reserved, |reservation| {
+            self.begins_at(reservation.start, by)
+        });
+        let planned: Vec<_> = jobs.iter().map(|job| job.planned).collect();
+        let open = Interval::new(self.now, by);
+        let mut plan = reserved.kept.as_ref()?.plan.clone();
+        let delayed = plan.find_delayed(state, class, open, &planned)?;
+        Some(jobs[delayed].start_of_job())
+    }
+
+    /// The cause of a class that fits beside all reservations, but not into the limits of its queue.
+    fn delay_by_limit(
+        &self,
+        state: &mut EngineState,
+        reserved: &GroupReservations,
+        class: ClassId,
+    ) -> Option<Cause> {
+        let queue = state.queue.key_of(class).queue;
+        let jobs = Self::reserved_jobs(state, reserved, |reservation| {
+            reservation.class.queue == queue
+        });
+        let mut quotas = Quotas::new(self.now);
+        for ReservedJob { planned, .. } in &jobs {
+            quotas.reserve(state, planned.class, planned.footprint, planned.during);
+        }
+        let by = quotas.find_admission_end(state, class);
+        let starting: Vec<_> = jobs
+            .iter()
+            .filter(|job| self.begins_at(job.planned.during.start, by))
+            .collect();
+        let planned: Vec<_> = starting.iter().map(|job| job.planned).collect();
+        let delayed = quotas.find_delayed(state, class, by, &planned)?;
+        Some(Cause::DelaysByLimit {
+            delayed: starting[delayed].start_of_job(),
+            by,
+        })
     }
 }
