@@ -117,7 +117,7 @@ async def writer_at(path: Path):
     sockets = UnixSockets()
     with trio.fail_after(60):
         async with sockets.listen(path, mode=0o700) as listener, trio.open_nursery() as nursery:
-            await nursery.start(broker.listen, listener, sockets.credentials)
+            await nursery.start(broker.listen, listener, sockets)
             client, other = await RawClient.connect(path), await RawClient.connect(path)
             async with client.stream, other.stream:
                 yield writer, nursery, client, other

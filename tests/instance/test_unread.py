@@ -48,7 +48,7 @@ async def broker_at(path):
     with trio.fail_after(60):
         async with sockets.listen(path, mode=0o700) as listener, trio.open_nursery() as nursery:
             nursery.start_soon(broker.pump)
-            await nursery.start(broker.listen, listener, sockets.credentials)
+            await nursery.start(broker.listen, listener, sockets)
             yield broker
             nursery.cancel_scope.cancel()
 

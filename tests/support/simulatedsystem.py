@@ -140,6 +140,10 @@ class SimulatedNetwork:
         """Every client is a process of one user."""
         return DAEMON_PID, self.uid
 
+    def write(self, _stream: trio.abc.Stream, _data: bytearray) -> int:
+        """Every write waits."""
+        return 0
+
     async def wait_for_listener(self, uri: str) -> None:
         """Returns when something listens at an address."""
         while self._listener(uri) is None:

@@ -20,18 +20,23 @@ class Alarm:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._deadline: float | None = None
+        # When the task wakes by itself.
+        self._wakes_at: float | None = None
         self._changed = trio.Event()
 
     def set(self, deadline: float | None) -> None:
         """Sets the deadline, in seconds since the epoch; None for no deadline."""
-        if deadline != self._deadline:
-            self._deadline = deadline
+        self._deadline = deadline
+        # A task that wakes too early finds the later deadline: most are postponed before.
+        wakes_at = self._wakes_at
+        if deadline is not None and (wakes_at is None or deadline < wakes_at):
             self._changed.set()
 
     async def wait(self) -> None:
         """Returns at the deadline, and unsets it."""
         while True:
             self._changed = trio.Event()
+            self._wakes_at = self._deadline
             if self._deadline is None:
                 await self._changed.wait()
                 continue

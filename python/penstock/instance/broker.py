@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from penstock._core import Message
     from penstock.clock import Clock
+    from penstock.instance.system import Network
 
 log = logging.getLogger("penstock.broker")
 
@@ -46,7 +48,11 @@ class Service(Protocol):
         """Takes messages in. Responses are posted to the broker, now or later."""
 
     def settle(self, now: float) -> None:
-        """Ends an exchange: posts the messages that follow from the delivered ones."""
+        """Posts the messages that follow from the delivered ones.
+
+        It is called at the end of an exchange in which the service has got or posted messages, and
+        after `Broker.nudge`.
+        """
 
 
 @dataclass
@@ -58,6 +64,8 @@ class _Attached:
     fatal: tuple[type[Exception], ...]
     transient: bool
     failed: bool = False
+    # Whether it has got or posted messages since it was settled.
+    is_due: bool = True
 
 
 @dataclass(frozen=True)
@@ -113,6 +121,9 @@ class Broker:
         # Connections with queued messages that may tell what is not committed.
         self._held: set[_SocketPeer] = set()
         self._wake = trio.Event()
+        # Whether any service may have something to settle.
+        self._nudged = False
+        self._settling = False
         self._next = 1
 
     # --- in-process services
@@ -170,13 +181,17 @@ class Broker:
         if batch:
             self._rounds.append((peer, batch))
             self._wake.set()
+            attached = self._services.get(peer)
+            if attached is not None and not self._settling:
+                attached.is_due = True
 
     def post_messages(self, peer: int, messages: list[Message]) -> None:
         """Sends a few messages from a peer."""
         self.post(peer, Batch(messages))
 
     def nudge(self) -> None:
-        """Schedules a round: a service has something to settle."""
+        """Schedules a round in which all services are settled: one has something to do."""
+        self._nudged = True
         self._wake.set()
 
     # --- for the control service
@@ -230,6 +245,7 @@ class Broker:
         routes = self._service_routes()
         for watcher in self._watchers:
             watcher(routes)
+        self.nudge()
 
     def subscribe(self, peer: int, prefix: str) -> None:
         """Sends a peer the events whose topic starts with `prefix`."""
@@ -273,7 +289,7 @@ class Broker:
         """Routes the posted messages and settles the services, until they post nothing more.
 
         What services say to each other in a round is committed once, at its end: connections write
-        only then, as they run when this returns.
+        only then.
 
         Returns:
             Whether there is more to route.
@@ -297,6 +313,8 @@ class Broker:
         except BaseException:
             self._discard_held()
             raise
+        for remote in self._held:
+            remote.flush()
         self._held.clear()
 
     def _abandon_store(self) -> None:
@@ -318,7 +336,7 @@ class Broker:
         self._held.clear()
 
     def _exchange(self) -> None:
-        """Routes the posted messages, then settles the services."""
+        """Routes the posted messages, then settles the services that have something to do."""
         while self._rounds:
             peer, batch = self._rounds.popleft()
             try:
@@ -328,15 +346,24 @@ class Broker:
                 self._disconnect(peer)
             else:
                 self._deliver(deliveries)
+        nudged, self._nudged = self._nudged, False
+        due = [each for each in self._services.values() if nudged or each.is_due]
         now = self.clock.now()
-        for attached in list(self._services.values()):
+        for attached in due:
+            attached.is_due = False
             if not attached.failed:
-                try:
-                    attached.service.settle(now)
-                except attached.fatal:
-                    raise
-                except FAULTS:
-                    self._fail(attached)
+                self._settle(attached, now)
+
+    def _settle(self, attached: _Attached, now: float) -> None:
+        self._settling = True
+        try:
+            attached.service.settle(now)
+        except attached.fatal:
+            raise
+        except FAULTS:
+            self._fail(attached)
+        finally:
+            self._settling = False
 
     async def send_posted(self) -> None:
         """Returns when the posted messages have been sent, except to clients that do not read."""
@@ -361,6 +388,7 @@ class Broker:
             return
         if not attached.transient:
             self.commit()
+        attached.is_due = True
         try:
             attached.service.deliver(batch)
         except attached.fatal:
@@ -429,7 +457,7 @@ class Broker:
     async def listen(
         self,
         listener: trio.abc.Listener[trio.abc.Stream],
-        credentials: Callable[[trio.abc.Stream], tuple[int, int]],
+        network: Network,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -437,23 +465,26 @@ class Broker:
 
         Args:
             listener: accepts connections.
-            credentials: the process id and user id of a connection's other end.
+            network: made the listener.
             task_status: started when connections are accepted.
         """
 
         async def serve(stream: trio.abc.Stream) -> None:
-            pid, uid = credentials(stream)
-            await self._serve(stream, pid, uid)
+            await self._serve(stream, network)
 
         await trio.serve_listeners(serve, [listener], task_status=_Started(task_status))
 
-    async def _serve(self, stream: trio.abc.Stream, pid: int, uid: int) -> None:
+    async def _serve(self, stream: trio.abc.Stream, network: Network) -> None:
+        pid, uid = network.credentials(stream)
         roles = self._roles(uid)
         async with stream:
             try:
                 await stream.send_all(bytes([0 if roles else errno.EPERM]))
                 if roles:
-                    await self._converse(stream, pid, uid, roles)
+                    remote = _SocketPeer(
+                        stream, pid, uid, partial(network.write, stream), self.nudge
+                    )
+                    await self._converse(remote, roles)
             except* trio.BrokenResourceError:
                 # The peer has disconnected in the middle of a message.
                 log.info("the connection of pid %d broke", pid)
@@ -466,12 +497,11 @@ class Broker:
             return ROLE_OWNER | ROLE_LOCAL
         return ROLE_USER | ROLE_LOCAL if self._allow_guests else 0
 
-    async def _converse(self, stream: trio.abc.Stream, pid: int, uid: int, roles: int) -> None:
+    async def _converse(self, peer: _SocketPeer, roles: int) -> None:
         number = self._number()
         # Root acts as the owner, not as another user with jobs of its own.
-        userid = self.owner if roles & ROLE_OWNER else uid
+        userid = self.owner if roles & ROLE_OWNER else peer.uid
         self._add_peer(number, userid, roles, remote=True)
-        peer = _SocketPeer(stream, pid, uid, self.nudge)
         self._sockets[number] = peer
         try:
             async with trio.open_nursery() as nursery:
@@ -504,7 +534,12 @@ class _SocketPeer:
     """A client's connection: its unsent bytes and its payload encoding."""
 
     def __init__(
-        self, stream: trio.abc.Stream, pid: int, uid: int, writable: Callable[[], None]
+        self,
+        stream: trio.abc.Stream,
+        pid: int,
+        uid: int,
+        write: Callable[[bytearray], int],
+        writable: Callable[[], None],
     ) -> None:
         self.stream = stream
         self.pid = pid
@@ -512,6 +547,7 @@ class _SocketPeer:
         self.cbor = False
         # Whether `writable` is to be called when little is unsent.
         self.is_awaited = False
+        self._write_now = write
         self._notify_writable = writable
         # Cancelling it disconnects the client.
         self.scope = trio.CancelScope()
@@ -542,7 +578,16 @@ class _SocketPeer:
             self.discard()
             return
         self._unsent += batch.encode_cbor() if self.cbor else batch.encode()
-        self._wake.set()
+
+    def flush(self) -> None:
+        """Writes queued bytes as far as the socket takes them; `write` writes the rest."""
+        if self._unsent and self._sending == 0:
+            sent = self._write_now(self._unsent[:WRITE_BYTES])
+            if sent:
+                del self._unsent[:sent]
+                self._note_sent()
+        if self._unsent:
+            self._wake.set()
 
     async def write(self) -> None:
         """Writes queued bytes until cancelled."""
@@ -562,11 +607,14 @@ class _SocketPeer:
             await self.stream.send_all(data[:WRITE_BYTES])
             data = data[WRITE_BYTES:]
             self._sending = len(data)
-            if self.is_awaited and self.unsent <= BACKPRESSURE_BYTES:
-                self.is_awaited = False
-                self._notify_writable()
-            self._sent.set()
-            self._sent = trio.Event()
+            self._note_sent()
+
+    def _note_sent(self) -> None:
+        if self.is_awaited and self.unsent <= BACKPRESSURE_BYTES:
+            self.is_awaited = False
+            self._notify_writable()
+        self._sent.set()
+        self._sent = trio.Event()
 
     async def wait_writable(self) -> None:
         """Returns when little is unsent."""

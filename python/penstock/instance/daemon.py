@@ -247,7 +247,7 @@ class Instance:
             self._supervise(nursery, "log", self._log.run)
             nursery.start_soon(self._watch_signals)
             self._start_execution(nursery)
-            await nursery.start(self._broker.listen, listener, network.credentials)
+            await nursery.start(self._broker.listen, listener, network)
             log.info("%s: %s", self._uri, self._resources.summary())
             stats = self._jobs.do(JOB_STATS_CALL)
             for problem in queues_lost(options.config, stats):

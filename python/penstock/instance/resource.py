@@ -64,6 +64,8 @@ class ResourceService:
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests."""
+        # The job manager has something to settle, too: it allocates these resources.
+        self._broker.nudge()
         self._module.handle(batch, self._broker.clock.now())
 
     def settle(self, now: float) -> None:

@@ -82,7 +82,7 @@ class ManagerService:
         request = self._outstanding.request(inbox, call)
         self._manager.handle(Batch([request]), self._broker.clock.now())
         others = Batch()
-        for message in self._take_messages():
+        for message in self._take():
             # Responses to peers have routes.
             is_own = message.kind == "response" and not message.routes
             if is_own and self._outstanding.deliver(message) is inbox:
@@ -94,27 +94,28 @@ class ManagerService:
 
     def settle(self, now: float) -> None:
         """Posts messages; long responses in parts, as their readers keep up."""
-        self._broker.post(self.peer, self._take_messages())
-        if self._manager.busy:
+        self._broker.post(self.peer, self._take())
+
+    def _take(self) -> Batch:
+        """Takes the output of the job manager, and returns its messages."""
+        batch, busy, deadline, uncommitted, lines, purged = self._manager.settle(self._is_writable)
+        if busy:
             self._broker.nudge()
-        for line in self._manager.take_log():
+        for line in lines:
             log.warning("job-manager: %s", line)
-        jobs = self._manager.take_purged()
-        if jobs and self._on_purge is not None:
-            self._on_purge(jobs)
-        if self._commit_by is None and self._manager.has_uncommitted:
-            self._commit_by = now + MAX_COMMIT_DELAY_S
-        self._set_alarm()
+        if purged and self._on_purge is not None:
+            self._on_purge(purged)
+        if uncommitted and self._commit_by is None:
+            self._commit_by = self._broker.clock.now() + MAX_COMMIT_DELAY_S
+        deadlines = (deadline, self._commit_by)
+        self._alarm.set(min((each for each in deadlines if each is not None), default=None))
+        return batch
 
-    def _set_alarm(self) -> None:
-        deadlines = (self._manager.deadline(), self._commit_by)
-        self._alarm.set(min((d for d in deadlines if d is not None), default=None))
-
-    def _take_messages(self) -> Batch:
-        full = [route for route in self._manager.readers() if not self._broker.is_writable(route)]
-        for route in full:
+    def _is_writable(self, route: bytes) -> bool:
+        writable = self._broker.is_writable(route)
+        if not writable:
             self._broker.nudge_when_writable(route)
-        return self._manager.take_messages(full)
+        return writable
 
     async def run(self) -> None:
         """Advances the job manager at its deadlines, such as the begin times of jobs.
@@ -242,4 +243,5 @@ class MockExecService:
             await self._alarm.wait()
             if not self._restarts.failed:
                 batch = self._exec.advance(self._broker.clock.now())
+                self._alarm.set(self._exec.deadline)
                 self._broker.post(self.peer, batch)

@@ -45,6 +45,13 @@ class UnixSockets:
         pid, uid, _gid = peer_credentials(stream.socket)
         return pid, uid
 
+    def write(self, stream: trio.abc.Stream, data: bytearray) -> int:
+        assert isinstance(stream, trio.SocketStream)
+        try:
+            return os.write(stream.socket.fileno(), data)
+        except OSError:
+            return 0
+
     def connect(self, uri: str) -> AbstractAsyncContextManager[Client]:
         return connect(uri)
 

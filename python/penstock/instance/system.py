@@ -76,6 +76,13 @@ class Network(Protocol):
     def credentials(self, stream: trio.abc.Stream) -> tuple[int, int]:
         """Process id and user id of the other end of an accepted connection."""
 
+    def write(self, stream: trio.abc.Stream, data: bytearray) -> int:
+        """Writes to an accepted connection what it takes without waiting.
+
+        Returns:
+            The number of bytes: 0 if it takes none, or fails, which a later write reports.
+        """
+
     def connect(self, uri: str) -> AbstractAsyncContextManager[Client]:
         """Connects to another instance for the length of the block."""
 

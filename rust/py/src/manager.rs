@@ -1,6 +1,6 @@
 //! `JobManager`: jobs, their states and their store.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
@@ -18,6 +18,9 @@ use crate::wire::Batch;
 /// The job manager over its store. Calls release the GIL while they work.
 #[pyclass(module = "penstock._core", frozen)]
 pub(crate) struct JobManager(Mutex<penstock_manager::Manager>);
+
+/// The fields of one turn of a manager: see [`JobManager::settle`].
+type Settled = (Batch, bool, Option<f64>, bool, Vec<String>, Vec<u64>);
 
 fn settings(text: &str) -> PyResult<Settings> {
     Settings::from_json(text).map_err(raised)
@@ -85,17 +88,28 @@ impl JobManager {
         self.with(py, |manager| manager.advance(now))
     }
 
-    fn deadline(&self, py: Python<'_>) -> PyResult<Option<f64>> {
-        self.with(py, |manager| manager.deadline())
-    }
-
-    #[pyo3(signature = (full = Vec::new()))]
-    fn take_messages(&self, py: Python<'_>, full: Vec<Vec<u8>>) -> PyResult<Batch> {
-        let messages = self.with(py, move |manager| {
-            manager.set_backlogged(full.into_iter().collect());
-            manager.take_messages()
-        })?;
-        Ok(Batch { messages })
+    /// Takes the output of the manager: messages, whether there is more to do, the deadline, whether changes are
+    /// uncommitted, lines of its log, and purged jobs. `is_writable` tells whether the reader of a long response keeps up.
+    fn settle(&self, py: Python<'_>, is_writable: &Bound<'_, PyAny>) -> PyResult<Settled> {
+        let mut backlogged = BTreeSet::new();
+        for reader in self.with(py, |manager| manager.readers())? {
+            if !is_writable.call1((PyBytes::new(py, &reader),))?.extract()? {
+                backlogged.insert(reader);
+            }
+        }
+        self.with(py, move |manager| {
+            manager.set_backlogged(backlogged);
+            let messages = manager.take_messages();
+            let purged = manager.take_purged().into_iter();
+            (
+                Batch { messages },
+                manager.has_more(),
+                manager.deadline(),
+                manager.has_uncommitted(),
+                manager.take_log(),
+                purged.map(JobId::get).collect(),
+            )
+        })
     }
 
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
@@ -108,12 +122,6 @@ impl JobManager {
         self.with(py, |manager| manager.has_uncommitted())
     }
 
-    fn flush(&self, py: Python<'_>) -> PyResult<Batch> {
-        let messages = self.with(py, penstock_manager::Manager::flush)?;
-        let messages = messages.map_err(raised)?;
-        Ok(Batch { messages })
-    }
-
     fn readers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let readers = self.with(py, |manager| manager.readers())?;
         Ok(readers
@@ -122,13 +130,10 @@ impl JobManager {
             .collect())
     }
 
-    #[getter]
-    fn busy(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with(py, |manager| manager.has_more())
-    }
-
-    fn take_log(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.with(py, penstock_manager::Manager::take_log)
+    fn flush(&self, py: Python<'_>) -> PyResult<Batch> {
+        let messages = self.with(py, penstock_manager::Manager::flush)?;
+        let messages = messages.map_err(raised)?;
+        Ok(Batch { messages })
     }
 
     fn set_settings(&self, py: Python<'_>, settings: &str, now: f64) -> PyResult<()> {
@@ -147,13 +152,6 @@ impl JobManager {
             Ok::<_, penstock_store::Error>(missing)
         })?;
         missing.map_err(raised)
-    }
-
-    fn take_purged(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
-        self.with(py, |manager| {
-            let purged = manager.take_purged().into_iter();
-            purged.map(JobId::get).collect()
-        })
     }
 
     fn stop_scheduling(&self, py: Python<'_>) -> PyResult<()> {
