@@ -60,6 +60,7 @@ index_types! {
 
 /// A named queue, by number; the default one has no name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
 pub struct QueueId(pub(crate) u32);
 
 /// A class of the queue, with the group that it is in.

@@ -12,6 +12,7 @@ use super::nodes::NodeResources;
 
 /// An interned request without its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
 pub struct ShapeId(pub(crate) u32);
 
 /// The properties of a request that matching depends on.
