@@ -159,7 +159,9 @@ def test_the_selection_type_is_kept():
     assert kept({"selection_type": "backfill"}) == {"selection_type": "backfill"}
     sched = Sched.running()
     (response,) = allocs(sched.alloc(1))
-    assert response["annotations"]["sched"].keys() == {"resource_summary", "reason_pending"}
+    sent = response["annotations"]["sched"]
+    assert sent.keys() == {"resource_summary", "reason_pending"}
+    assert sent["reason_pending"] is None
 
 
 def kept(annotations):

@@ -213,6 +213,8 @@ def test_a_cpu_list_stands_for_a_number_of_cpus(world):
     job = world.run_job(1)
     more = granted(world, job, EXTEND, attribute("cpulist", "0-2"))
     assert more.cpus == (3,)
+    expression = granted(world, job, EXTEND, attribute("cpulist", "pmix[0-1]"))
+    assert expression.cpus == (2,)
     assert ask(world, job, EXTEND, attribute("cpulist", "0-2", required=True))["status"] < 0
 
 

@@ -55,7 +55,7 @@ def test_alloc_requests_are_sent_by_priority_then_submission():
     assert sent == expected
 
 
-@requirement("rfc27.criteria.scheduler-fails")
+@requirement("rfc27.criteria.scheduler-fails", "rfc28.disconnect.hello")
 def test_running_jobs_and_their_allocations_outlive_the_scheduler():
     manager = Manager()
     job = manager.running()

@@ -130,12 +130,7 @@ def remove(client, name, targets):
     client.rpc("resource.property-remove", {"name": name, "targets": targets})
 
 
-@requirement(
-    "rfc28.initial.satisfiability",
-    "rfc28.additional.property-add",
-    "rfc28.additional.properties-decide",
-    "rfc28.additional.property-remove",
-)
+@requirement("rfc28.additional.property-add", "rfc28.additional.property-remove")
 def test_properties_are_added_and_removed(provider):
     client, changes = provider
     next(changes)
@@ -228,7 +223,7 @@ def acquired(client):
     raise AssertionError("the resources were never released")
 
 
-@requirement("rfc28.disconnect.release", "rfc28.disconnect.jobs", "rfc28.disconnect.hello")
+@requirement("rfc28.disconnect.release", "rfc28.disconnect.jobs")
 def test_a_disconnect_ends_the_acquire_and_no_job(start):
     with start("--nodes=2", "--sched=none") as instance, Client(instance.uri, timeout=60) as client:
         instance.lines("submit", "--time-limit=1h", "true")
@@ -250,7 +245,7 @@ def test_a_disconnect_ends_the_acquire_and_no_job(start):
         assert row["state"] == 16
 
 
-@requirement("rfc28.disconnect.jobs", "rfc28.disconnect.hello")
+@requirement("rfc28.disconnect.jobs")
 def test_a_job_ends_normally_after_its_scheduler_disconnected():
     manager = Manager()
     job = manager.running()

@@ -30,6 +30,10 @@ from penstock.config.declaration import (
 from penstock.config.tables import Config
 from penstock.errors import ConfigError, Error
 
+# TOML's integers are 64-bit signed numbers, as the services' settings are; `tomllib` reads longer
+# ones, too.
+MAX_INTEGER = 2**63 - 1
+
 
 def parse(text: str, name: str = "configuration") -> Config:
     """Reads a configuration.
@@ -123,15 +127,19 @@ def _build_scalar(kind: Any, value: Any, wrong: typing.Callable[[str], None]) ->
     if kind is Constraint:
         return _build_constraint(value, wrong)
     if kind is Count:
-        good = isinstance(value, int) and not isinstance(value, bool) and value >= -1
-        return value if good else wrong("a whole number, or -1 for any number")
+        good = _is_whole(value) and -1 <= value <= MAX_INTEGER
+        return value if good else wrong(f"a whole number up to {MAX_INTEGER}, or -1 for any number")
     if kind is Path:
         return Path(value) if isinstance(value, str) and value else wrong("a path")
     if kind is int:
-        good = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-        return value if good else wrong("a whole number")
+        good = _is_whole(value) and 0 <= value <= MAX_INTEGER
+        return value if good else wrong(f"a whole number up to {MAX_INTEGER}")
     names = {str: "a string", bool: "true or false"}
     return value if isinstance(value, kind) else wrong(names[kind])
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _build_constraint(value: Any, wrong: typing.Callable[[str], None]) -> Any:

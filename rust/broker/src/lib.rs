@@ -13,7 +13,7 @@
 
 mod error;
 
-use std::collections::hash_map::Entry;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use penstock_flux::flags::{NORESPONSE, PRIVATE, STREAMING};
@@ -31,7 +31,7 @@ struct Peer {
     /// Services to which the peer has sent a request; they are notified of its disconnect.
     services_used: BTreeSet<String>,
     /// The requests that the peer is serving, by requester and matchtag, without payload; `None` if they are not tracked.
-    serving: Option<HashMap<(PeerId, u32), Message>>,
+    serving: Option<BTreeMap<(PeerId, u32), Message>>,
 }
 
 pub use error::RegistrationError;
@@ -89,7 +89,7 @@ impl Router {
 
     /// Adds a peer outside of the daemon. When it is removed, the requests that it has not answered are answered.
     pub fn add_remote_peer(&mut self, id: PeerId, uuid: &str, credentials: Credentials) {
-        self.add(id, uuid, credentials, Some(HashMap::new()));
+        self.add(id, uuid, credentials, Some(BTreeMap::new()));
     }
 
     fn add(
@@ -97,7 +97,7 @@ impl Router {
         id: PeerId,
         uuid: &str,
         credentials: Credentials,
-        serving: Option<HashMap<(PeerId, u32), Message>>,
+        serving: Option<BTreeMap<(PeerId, u32), Message>>,
     ) {
         let uuid = uuid.as_bytes().to_vec();
         self.by_uuid.insert(uuid.clone(), id);
@@ -120,7 +120,7 @@ impl Router {
         self.by_uuid.remove(&peer.uuid);
         self.services.retain(|_, owner| *owner != id);
         let mut outbox = Outbox::default();
-        for request in peer.serving.into_iter().flat_map(HashMap::into_values) {
+        for request in peer.serving.into_iter().flat_map(BTreeMap::into_values) {
             let text = format!("{}: the service has disconnected", request.topic());
             self.answer(&request, errno::EHOSTUNREACH, &text, &mut outbox);
         }

@@ -1,10 +1,10 @@
 //! Errors as Python exceptions: the classes of `penstock.errors`, imported when the first one is raised.
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 /// The exception classes. `WireError::new_err(text)` makes one to be raised.
 mod classes {
+    pyo3::import_exception!(penstock.errors, ConfigError);
     pyo3::import_exception!(penstock.errors, EngineError);
     pyo3::import_exception!(penstock.errors, Error);
     pyo3::import_exception!(penstock.errors, HostlistError);
@@ -163,13 +163,13 @@ impl ToException for penstock_manager::Error {
 
 impl ToException for penstock_manager::SettingsError {
     fn to_exception(&self, _: Python<'_>) -> PyErr {
-        PyValueError::new_err(self.to_string())
+        ConfigError::new_err(("job manager", vec![self.to_string()]))
     }
 }
 
 impl ToException for penstock_sched::SettingsError {
     fn to_exception(&self, _: Python<'_>) -> PyErr {
-        EngineError::new_err(self.to_string())
+        ConfigError::new_err(("scheduler", vec![self.to_string()]))
     }
 }
 

@@ -13,6 +13,7 @@ from configuration_page import PAGE, rendered, service_settings
 from penstock._core import JobManager, Scheduler
 from penstock.config import Config, manager_settings, parse, scheduler_settings
 from penstock.config.declaration import invalid_values, keys, reloadable_paths
+from penstock.errors import ConfigError
 
 TEXT = PAGE.read_text()
 EXAMPLES = [
@@ -55,6 +56,21 @@ def test_the_keys_that_a_reload_may_change_are_those_below_its_paths() -> None:
 def test_the_services_accept_the_declared_settings(text: str) -> None:
     config = parse(text)
     assert not list(invalid_values(config))
+    Scheduler(settings=json.dumps(scheduler_settings(config)))
+    JobManager(None, json.dumps({"owner": 1, **manager_settings(config)}), 0.0)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize(
+    "value", ["0", "-1", f"{2**63 - 1}", f"{2**63}", "9" * 23, "1e-300", "1e300", "inf", "nan"]
+)
+def test_a_number_that_the_configuration_accepts_is_one_for_the_services(
+    key: str, value: str
+) -> None:
+    try:
+        config = parse(f"queues.a = {{}}\n{key.replace('NAME', 'a')} = {value}\n")
+    except ConfigError:
+        return
     Scheduler(settings=json.dumps(scheduler_settings(config)))
     JobManager(None, json.dumps({"owner": 1, **manager_settings(config)}), 0.0)
 
