@@ -17,7 +17,7 @@ from penstock.client import Client, connect
 KEYS = (
     "id id_int userid urgency priority queue state result status waitstatus returncode name ntasks "
     "nnodes ncores duration nodelist ranks t_submit t_run t_cleanup t_inactive annotations "
-    "exception reason"
+    "exception reason max_rss_kib user_cpu system_cpu"
 ).split()
 
 
