@@ -58,7 +58,9 @@ def _converse(connection: socket.socket, scheduler: Scheduler, clock: Clock) -> 
             if scheduler.deadline is not None:
                 delay = max(0.0, scheduler.deadline - clock.now())
                 if not _is_readable_within(connection, delay):
-                    scheduler.annotate(clock.now())
+                    now, began = clock.now(), clock.monotonic()
+                    scheduler.annotate(now)
+                    scheduler.defer_annotations(now, clock.monotonic() - began)
                     continue
             data = connection.recv(READ_BYTES)
         except ConnectionResetError:

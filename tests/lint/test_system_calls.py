@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,35 @@ def test_a_use_in_another_module_is_found(tmp_path, line, title):
     module.parent.mkdir()
     module.write_text(line)
     assert [text.partition(" (")[2] for text in forbidden(tmp_path, RESOURCES)] == [f"{title})"]
+
+
+# The Rust sources that may use the operating system, by the beginning of their paths. Others get
+# the time, processes and files from their callers.
+RUST = Path(__file__).parents[2] / "rust"
+RUST_USE = re.compile(
+    r"\b(?:Instant|SystemTime)::now|\bstd::(?:fs|net|process|thread|env)\b|\bUnix(?:Stream|Listener)\b"
+)
+RUST_MODULES = {
+    "exec/src/linux/": "the real kernel of the execution service and the reaper",
+    "exec/src/client.rs": "the service's connection to the reaper",
+    "exec/src/exec_main.rs": "a program",
+    "exec/src/main.rs": "a program",
+    "imp/src/": "a program that becomes the task",
+    "pmix/src/peer.rs": "the daemon's end of a PMIx server's connection",
+    "pmix/src/server/": "a program",
+    "py/src/sim/": "simulations in threads, with the real time that they take",
+}
+
+
+def test_rust_uses_the_system_in_named_places():
+    used = set()
+    for path in sorted(RUST.glob("*/src/**/*.rs")):
+        name = str(path.relative_to(RUST))
+        code = path.read_text().split("\n#[cfg(test)]")[0]
+        found = [line for line in code.splitlines() if RUST_USE.search(line.partition("//")[0])]
+        if not found or name.endswith("tests.rs") or "/tests/" in name:
+            continue
+        place = next((place for place in RUST_MODULES if name.startswith(place)), None)
+        assert place, f"{name}: `{found[0].strip()}` belongs to the modules named here"
+        used.add(place)
+    assert used == set(RUST_MODULES)

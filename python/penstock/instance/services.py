@@ -174,7 +174,9 @@ class SchedulerService:
         if self._scheduler.schedule(now):
             self._broker.nudge()
         elif self._scheduler.deadline is not None and self._scheduler.deadline <= now:
+            began = self._broker.clock.monotonic()
             self._scheduler.annotate(now)
+            self._scheduler.defer_annotations(now, self._broker.clock.monotonic() - began)
         self._alarm.set(self._scheduler.deadline)
         self._broker.post(self.peer, self._scheduler.take_out())
         failed = self._scheduler.failure is not None

@@ -1,17 +1,10 @@
 //! `Scheduler`: the scheduler's side of RFC 27 and RFC 28.
 
-use std::time::Instant;
-
 use penstock_sched::{Options, Phase, Settings};
 use pyo3::prelude::*;
 
 use crate::errors::raised;
 use crate::wire::Batch;
-
-/// The interval between two annotations, in multiples of the time that the first takes.
-const ANNOTATION_INTERVAL_FACTOR: f64 = 20.0;
-/// The shortest interval between two annotations.
-const MIN_ANNOTATION_INTERVAL_S: f64 = 1.0;
 
 /// A Flux scheduler, sans-IO: messages in, messages out.
 #[pyclass(module = "penstock._core")]
@@ -47,16 +40,12 @@ impl Scheduler {
         py.detach(|| self.0.schedule(now))
     }
 
-    /// Annotates pending jobs, and sets the earliest time of the next annotation.
     fn annotate(&mut self, py: Python<'_>, now: f64) {
-        py.detach(|| {
-            let began = Instant::now();
-            self.0.annotate(now);
-            let took = began.elapsed().as_secs_f64();
-            self.0.defer_annotations(
-                now + (ANNOTATION_INTERVAL_FACTOR * took).max(MIN_ANNOTATION_INTERVAL_S),
-            );
-        });
+        py.detach(|| self.0.annotate(now));
+    }
+
+    fn defer_annotations(&mut self, now: f64, took: f64) {
+        self.0.defer_annotations(now, took);
     }
 
     #[getter]

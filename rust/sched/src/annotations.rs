@@ -13,6 +13,10 @@ use penstock_jobspec::job_id::JobId;
 use crate::queries::job_name;
 use crate::{Phase, Scheduler};
 
+/// The interval between two annotations, in multiples of the time that the first takes.
+const ANNOTATION_INTERVAL_FACTOR: f64 = 20.0;
+/// The shortest interval between two annotations, in seconds.
+const MIN_ANNOTATION_INTERVAL_S: f64 = 1.0;
 /// Estimated starts that differ by less are not annotated again.
 const ESTIMATE_TOLERANCE_S: f64 = 1.0;
 /// The interval after which jobs are annotated again although nothing has changed: running jobs may exceed their
@@ -88,8 +92,10 @@ impl Scheduler {
         })
     }
 
-    /// Sets the earliest time of the next [`annotate`](Self::annotate).
-    pub fn defer_annotations(&mut self, until: f64) {
+    /// Sets the earliest time of the next [`annotate`](Self::annotate), after one at `now` that took `took` seconds of a
+    /// steady clock.
+    pub fn defer_annotations(&mut self, now: f64, took: f64) {
+        let until = now + (ANNOTATION_INTERVAL_FACTOR * took).max(MIN_ANNOTATION_INTERVAL_S);
         self.annotator.earliest = until;
         self.annotator.refresh = self.annotator.refresh.max(until);
     }

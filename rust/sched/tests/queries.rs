@@ -94,7 +94,7 @@ fn the_first_jobs_are_annotated_with_changes_only() {
             .contains("2 cores")
     );
     assert_eq!(annotate(&mut bench, 1001.0), []);
-    bench.scheduler.defer_annotations(1005.0);
+    bench.scheduler.defer_annotations(1004.0, 0.01);
     assert_eq!(
         bench.scheduler.deadline(),
         Some(1061.0),
@@ -103,6 +103,9 @@ fn the_first_jobs_are_annotated_with_changes_only() {
     // The early end of a job moves all estimates.
     bench.request("sched.free", &json!({"id": 1}));
     assert_eq!(bench.scheduler.deadline(), Some(1005.0));
+    bench.scheduler.defer_annotations(1004.0, 0.25);
+    assert_eq!(bench.scheduler.deadline(), Some(1009.0), "20 times as long");
+    bench.scheduler.defer_annotations(1004.0, 0.01);
     let success = body(&bench.commit()[0]);
     assert_eq!(success["id"], 3);
     let annotations = &success["annotations"]["sched"];

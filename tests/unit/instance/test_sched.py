@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 
 import pytest
@@ -11,13 +12,16 @@ from penstock.sched import _converse
 
 
 class FixedClock:
-    """A clock that has stopped."""
+    """A clock that has stopped; its steady time advances by a second with each reading."""
+
+    def __init__(self):
+        self.readings = itertools.count(5.0)
 
     def now(self):
         return 1000.0
 
     def monotonic(self):
-        return 0.0
+        return next(self.readings)
 
 
 class RecordingScheduler:
@@ -28,6 +32,7 @@ class RecordingScheduler:
     def __init__(self, deadline=None):
         self.deadline = deadline
         self.annotated = []
+        self.deferred = []
         self.scheduled = []
 
     def start(self):
@@ -45,6 +50,9 @@ class RecordingScheduler:
     def annotate(self, now):
         self.annotated.append(now)
         self.deadline = None
+
+    def defer_annotations(self, now, took):
+        self.deferred.append((now, took))
 
     def schedule(self, now):
         self.scheduled.append(now)
@@ -69,6 +77,7 @@ def test_annotations_are_due_by_the_clock(wire):
     scheduler = EndingScheduler(deadline=999.0)
     assert _converse(near, scheduler, FixedClock()) == 0
     assert scheduler.annotated == [1000.0]
+    assert scheduler.deferred == [(1000.0, 1.0)]
 
 
 def test_passes_are_at_the_time_of_the_clock(wire):
