@@ -12,13 +12,11 @@ use rustix::event::epoll;
 use rustix::fs::{Access, Mode, OFlags, access, getxattr, open};
 
 use super::directory::Directory;
+use super::event_source::EventSource;
 use super::syscalls;
 use crate::Error;
 use crate::cgroup::{CgroupFs, Cgroups, Place};
 use crate::types::{CgroupId, CgroupLimits, SpawnFailure, Step};
-
-/// The bit that tells a watched cgroup's event from others; the rest is its number.
-pub(super) const CGROUP_BIT: u64 = 1 << 62;
 
 /// The file of the reaper's directory that names its base.
 const BASE_FILE: &str = "cgroup";
@@ -248,7 +246,7 @@ impl LinuxCgroups {
         let watch = || {
             let mut events = File::open(path.join("cgroup.events"))?;
             events.read_exact(&mut [0; 1])?;
-            let data = epoll::EventData::new_u64(CGROUP_BIT | u64::from(cgroup.0));
+            let data = EventSource::Cgroup(cgroup).data();
             epoll::add(&*self.epoll, &events, data, epoll::EventFlags::PRI)?;
             Ok::<_, io::Error>(events)
         };

@@ -12,11 +12,9 @@ use std::rc::Rc;
 use penstock_imp::{FAILURE_BYTES, FileMode, Stream, decode_failure};
 use rustix::event::epoll::{self, EventFlags};
 
+use super::event_source::EventSource;
 use crate::protocol::{Guest, Input, Output, TaskSpec};
 use crate::types::{Pid, ProcessId, SpawnFailure, Step};
-
-/// The bit that tells the event of a guest's set-up from others; the rest is the pid.
-pub(super) const SETUP_BIT: u64 = 1 << 61;
 
 /// The file mode creation mask for files that the reaper makes.
 const PRIVATE_MASK: u32 = 0o077;
@@ -75,7 +73,7 @@ impl Guests {
             answer: Vec::new(),
             is_blocked: true,
         };
-        let data = epoll::EventData::new_u64(SETUP_BIT | u64::from(process.pid.0));
+        let data = EventSource::Setup(process.pid).data();
         // If it is not watched, its result is read when the process has ended.
         let _ = epoll::add(&*self.epoll, &setup.socket, data, setup.flags());
         setup.send();
@@ -113,7 +111,7 @@ impl Guests {
         let is_blocked = !setup.unsent.is_empty();
         if is_blocked != setup.is_blocked {
             setup.is_blocked = is_blocked;
-            let data = epoll::EventData::new_u64(SETUP_BIT | u64::from(pid.0));
+            let data = EventSource::Setup(pid).data();
             let _ = epoll::modify(&*self.epoll, &setup.socket, data, setup.flags());
         }
     }

@@ -11,6 +11,7 @@ use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open};
 
 use super::cgroup::{CgroupPlace, LinuxCgroups};
 use super::directory::Directory;
+use super::event_source::EventSource;
 use super::guests::Guests;
 use super::spawn::Descriptors;
 use super::streams::Streams;
@@ -19,9 +20,6 @@ use super::{procfs, spawn, syscalls};
 use crate::kernel::{Identity, Kernel, ProcessInfo};
 use crate::protocol::{TaskSpec, WindowSize};
 use crate::types::{CgroupId, CgroupLimits, JobId, Pid, ProcessId, SpawnFailure, Step, TaskId};
-
-/// The bit that tells a watched process's event from others; the rest is its pid.
-pub(super) const WATCHED_BIT: u64 = 1 << 63;
 
 /// The Linux kernel as one reaper uses it.
 #[derive(Debug)]
@@ -230,7 +228,7 @@ impl Kernel for LinuxKernel {
         };
         let is_same = procfs::stat(process.pid)
             .is_some_and(|stat| !stat.is_zombie && stat.start_time == process.start_time);
-        let data = epoll::EventData::new_u64(WATCHED_BIT | u64::from(process.pid.0));
+        let data = EventSource::Process(process.pid).data();
         let is_watched =
             is_same && epoll::add(&*self.epoll, &fd, data, epoll::EventFlags::IN).is_ok();
         if is_watched {

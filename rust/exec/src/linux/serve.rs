@@ -13,23 +13,18 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use rustix::process::{Resource, chdir, geteuid, getpid, getrlimit, set_child_subreaper, setsid};
 
-use super::cgroup::{CGROUP_BIT, CgroupPlace};
+use super::cgroup::CgroupPlace;
 use super::directory::{self, Directory, IfLocked};
-use super::guests::SETUP_BIT;
-use super::kernel::{LinuxKernel, WATCHED_BIT};
-use super::streams::STREAM_BIT;
+use super::event_source::EventSource;
+use super::kernel::LinuxKernel;
 use super::syscalls::Reaped;
 use super::{procfs, syscalls};
 use crate::kernel::Kernel;
 use crate::log::LogContents;
 use crate::mark::MarkSpace;
 use crate::protocol::{FrameDecoder, Hello, Message, Request, VERSION};
-use crate::types::{CgroupId, Pid};
+use crate::types::Pid;
 use crate::{ConnectionId, Error, Reaper};
-
-const LISTENER_TOKEN: u64 = 0;
-const CHILD_SIGNAL_TOKEN: u64 = 1;
-const FIRST_CONNECTION_TOKEN: u64 = 2;
 
 /// Connections at a time; a service needs one.
 const MAX_CONNECTIONS: usize = 64;
@@ -103,7 +98,7 @@ fn start(
     set_child_subreaper(Some(getpid()))?;
     let epoll = Rc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
     let child_signal = syscalls::child_signal_fd()?;
-    add(&epoll, &child_signal, CHILD_SIGNAL_TOKEN)?;
+    add(&epoll, &child_signal, EventSource::ChildSignal)?;
     let errors = directory.open_errors()?;
     let imp = CString::new(options.imp.as_os_str().as_bytes())?;
     let mut kernel = LinuxKernel::new(directory, &options.cgroup, imp, Rc::clone(&epoll))?;
@@ -116,7 +111,7 @@ fn start(
     let marks = MarkSpace::below(hard_limit);
     let reaper = Reaper::restore(hello, marks, recorded, &mut kernel)?;
     let listener = kernel.directory().listen()?;
-    add(&epoll, &listener, LISTENER_TOKEN)?;
+    add(&epoll, &listener, EventSource::Listener)?;
 
     // A starter that has gone is no error.
     let _ = writeln!(io::stdout(), "listening");
@@ -131,16 +126,20 @@ fn start(
         reaper,
         connections: BTreeMap::new(),
         buffer: vec![0; READ_BUFFER_BYTES],
-        next_connection: FIRST_CONNECTION_TOKEN,
+        next_connection: 0,
         idle_timeout: options.idle_timeout,
         idle_since: None,
         held_since: None,
     })
 }
 
-fn add(epoll: &OwnedFd, source: impl AsFd, token: u64) -> io::Result<()> {
-    let data = epoll::EventData::new_u64(token);
-    Ok(epoll::add(epoll, source, data, epoll::EventFlags::IN)?)
+fn add(epoll: &OwnedFd, descriptor: impl AsFd, source: EventSource) -> io::Result<()> {
+    Ok(epoll::add(
+        epoll,
+        descriptor,
+        source.data(),
+        epoll::EventFlags::IN,
+    )?)
 }
 
 struct EventLoop {
@@ -237,35 +236,29 @@ impl EventLoop {
     }
 
     fn dispatch(&mut self, token: u64, flags: epoll::EventFlags) {
-        match token {
-            LISTENER_TOKEN => self.accept(),
-            CHILD_SIGNAL_TOKEN => self.reap(),
-            token if token & WATCHED_BIT != 0 => {
-                let Ok(pid) = u32::try_from(token & !WATCHED_BIT) else {
-                    return;
-                };
-                self.kernel.unwatch(Pid(pid));
-                self.reaper.note_orphan_end(Pid(pid), self.kernel.now_ns());
+        let Some(source) = EventSource::from_token(token) else {
+            return;
+        };
+        match source {
+            EventSource::Listener => self.accept(),
+            EventSource::ChildSignal => self.reap(),
+            EventSource::Process(pid) => {
+                self.kernel.unwatch(pid);
+                self.reaper.note_orphan_end(pid, self.kernel.now_ns());
             }
-            token if token & SETUP_BIT != 0 => {
-                if let Ok(pid) = u32::try_from(token & !SETUP_BIT)
-                    && let Some(result) = self.kernel.advance_setup(Pid(pid))
-                {
-                    self.reaper.note_setup(Pid(pid), result);
+            EventSource::Setup(pid) => {
+                if let Some(result) = self.kernel.advance_setup(pid) {
+                    self.reaper.note_setup(pid, result);
                 }
             }
-            token if token & CGROUP_BIT != 0 => {
-                if let Ok(number) = u32::try_from(token & !CGROUP_BIT) {
-                    self.reaper.note_cgroup_change(CgroupId(number));
-                }
-            }
-            token if token & STREAM_BIT != 0 => {
-                if let Some(task) = self.kernel.handle_stream(token) {
+            EventSource::Cgroup(cgroup) => self.reaper.note_cgroup_change(cgroup),
+            EventSource::Stream(number) => {
+                if let Some(task) = self.kernel.handle_stream(number) {
                     self.reaper.write_input(task.job, &mut self.kernel);
                 }
             }
-            token => {
-                let id = ConnectionId(token);
+            EventSource::Connection(number) => {
+                let id = ConnectionId(number);
                 let is_readable = flags.intersects(
                     epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
                 );
@@ -329,7 +322,11 @@ impl EventLoop {
             return Err(io::Error::other(text));
         }
         stream.set_nonblocking(true)?;
-        add(&self.epoll, &stream, self.next_connection)?;
+        add(
+            &self.epoll,
+            &stream,
+            EventSource::Connection(self.next_connection),
+        )?;
         let connection = Connection {
             stream,
             decoder: FrameDecoder::default(),
@@ -454,7 +451,12 @@ impl Connection {
             self.is_blocked = is_blocked;
             let mut flags = epoll::EventFlags::IN;
             flags.set(epoll::EventFlags::OUT, is_blocked);
-            epoll::modify(epoll, &self.stream, epoll::EventData::new_u64(id.0), flags)?;
+            epoll::modify(
+                epoll,
+                &self.stream,
+                EventSource::Connection(id.0).data(),
+                flags,
+            )?;
         }
         Ok(())
     }

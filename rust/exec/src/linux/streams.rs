@@ -13,11 +13,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{SpecialCodeIndex, Winsize, tcgetattr, tcsetwinsize};
 
+use super::event_source::EventSource;
 use crate::protocol::{Input, Output, Relay, TaskSpec, WindowSize};
 use crate::types::{JobId, Rank, SpawnFailure, Step, TaskId};
-
-/// The bit that tells the events of streams from others.
-pub(super) const STREAM_BIT: u64 = 1 << 61;
 
 const READ_BUFFER_BYTES: usize = 64 << 10;
 /// Reads of one stream for one event: others are to have their turn.
@@ -139,8 +137,8 @@ impl Streams {
     pub(super) fn insert(&mut self, task: TaskId, mut streams: TaskStreams) {
         streams.copies.retain_mut(|(token, copy)| {
             self.last_token += 1;
-            *token = STREAM_BIT | self.last_token;
-            let data = epoll::EventData::new_u64(*token);
+            *token = self.last_token;
+            let data = EventSource::Stream(*token).data();
             self.tokens.insert(*token, task);
             // Out of memory: the task finds its output closed.
             epoll::add(&*self.epoll, &copy.source, data, epoll::EventFlags::IN).is_ok()
@@ -188,8 +186,8 @@ impl Streams {
         }
         if input.token.is_none() {
             self.last_token += 1;
-            let token = STREAM_BIT | self.last_token;
-            let data = epoll::EventData::new_u64(token);
+            let token = self.last_token;
+            let data = EventSource::Stream(token).data();
             epoll::add(&*self.epoll, &input.fd, data, epoll::EventFlags::OUT)?;
             input.token = Some(token);
             self.tokens.insert(token, task);
