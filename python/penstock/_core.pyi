@@ -97,10 +97,13 @@ __all__ = [
     "fluid_dothex",
     "fluid_f58",
     "fluid_parse",
+    "job_result",
+    "job_state",
     "largest_count",
     "lay_out",
     "parse_count",
     "parse_duration",
+    "pmix_status",
     "read_object",
     "topic",
     "validate_constraint",
@@ -300,6 +303,39 @@ USERID_UNKNOWN: Final[int]
 ROLE_OWNER: Final[int]
 ROLE_USER: Final[int]
 ROLE_LOCAL: Final[int]
+
+@final
+class job_state:  # noqa: N801
+    NEW: Final[int]
+    DEPEND: Final[int]
+    PRIORITY: Final[int]
+    SCHED: Final[int]
+    RUN: Final[int]
+    CLEANUP: Final[int]
+    INACTIVE: Final[int]
+
+@final
+class job_result:  # noqa: N801
+    COMPLETED: Final[int]
+    FAILED: Final[int]
+    CANCELED: Final[int]
+    TIMEOUT: Final[int]
+
+@final
+class pmix_status:  # noqa: N801
+    SUCCESS: Final[int]
+    QUEUED: Final[int]
+    ERROR: Final[int]
+    NO_PERMISSIONS: Final[int]
+    TIMEOUT: Final[int]
+    UNREACHABLE: Final[int]
+    BAD_PARAM: Final[int]
+    OUT_OF_RESOURCE: Final[int]
+    NOT_FOUND: Final[int]
+    NOT_SUPPORTED: Final[int]
+    QUERY_PARTIAL_SUCCESS: Final[int]
+    NOTIFY_ALLOC_COMPLETE: Final[int]
+    CANCELED: Final[int]
 
 @final
 class topic:  # noqa: N801

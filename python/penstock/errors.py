@@ -2,11 +2,12 @@
 
 Every one that reaches a caller derives from `Error`, and from the built-in exception that a caller
 would guess: `ValueError` for invalid input, `LookupError` for a missing item, `OSError` for an
-error with a number. `ProtocolError`, `RequestError` and `SpawnError` stay within a service.
+error with a number. `ProtocolError` and `RequestError` stay within a
+service, `DetachedError` within a command.
 `PanicException` is a panic in the compiled core, a defect of Penstock; it is no `Exception`.
 """
 
-from penstock._core import PanicException
+from penstock._core import PanicException, pmix_status
 
 # `typing` would be most of what `import penstock` costs.
 TYPE_CHECKING = False
@@ -19,6 +20,7 @@ __all__ = [
     "BadHostlist",
     "ConfigError",
     "DeniedError",
+    "DetachedError",
     "DirectiveError",
     "EngineError",
     "Error",
@@ -43,7 +45,6 @@ __all__ = [
     "ResourceSetError",
     "RpcError",
     "ScriptError",
-    "SpawnError",
     "StartError",
     "StoreError",
     "TargetError",
@@ -206,14 +207,14 @@ class JobException(Error, RuntimeError):  # noqa: N818 - RFC 21 calls it an exce
 
 # The names of the `pmix_status_t` values that deny a request.
 _PMIX_DENIALS = {
-    -23: "no permission",
-    -24: "timeout",
-    -25: "unreachable",
-    -27: "bad parameter",
-    -29: "out of resources",
-    -46: "not found",
-    -47: "not supported",
-    -180: "cancelled",
+    pmix_status.NO_PERMISSIONS: "no permission",
+    pmix_status.TIMEOUT: "timeout",
+    pmix_status.UNREACHABLE: "unreachable",
+    pmix_status.BAD_PARAM: "bad parameter",
+    pmix_status.OUT_OF_RESOURCE: "out of resources",
+    pmix_status.NOT_FOUND: "not found",
+    pmix_status.NOT_SUPPORTED: "not supported",
+    pmix_status.CANCELED: "cancelled",
 }
 
 
@@ -297,15 +298,5 @@ class RequestError(Exception):
         self.text = text
 
 
-class SpawnError(Exception):
-    """A task cannot be started.
-
-    Args:
-        text: the reason, in the words of a shell.
-        status: the task's wait status.
-    """
-
-    def __init__(self, text: str, status: int) -> None:
-        super().__init__(text)
-        self.text = text
-        self.status = status
+class DetachedError(Exception):
+    """The user has detached a command from its jobs, which continue."""

@@ -36,7 +36,7 @@ from typing import (
     cast,
 )
 
-from penstock._core import topic
+from penstock._core import pmix_status, topic
 from penstock.client import Call, Client, StreamCall
 from penstock.client.methods import make_method, request, streamed
 from penstock.errors import DeniedError, Error
@@ -54,8 +54,6 @@ __all__ = ["Answer", "AsyncJob", "DeniedError", "Job", "Lent", "State", "Status"
 
 Directive = Literal["new", "extend", "release", "reacquire"]
 State = Literal["queued", "granted", "denied", "cancelled"]
-
-SUCCESS = 0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,7 +74,7 @@ class Answer:
         dropped: the names of attributes that were not met.
     """
 
-    status: int = SUCCESS
+    status: int = pmix_status.SUCCESS
     reason: str = ""
     id: str | None = None
     alloc: str | None = None
@@ -88,7 +86,7 @@ class Answer:
     @property
     def granted(self) -> bool:
         """Whether it was granted, if need be in part."""
-        return self.status == SUCCESS
+        return self.status == pmix_status.SUCCESS
 
 
 @dataclass(frozen=True)
@@ -228,7 +226,7 @@ def granted(payload: Mapping[str, Any]) -> Answer:
     Raises:
         DeniedError: it was denied or cancelled.
     """
-    if payload["status"] < SUCCESS:
+    if payload["status"] < pmix_status.SUCCESS:
         raise DeniedError(payload["status"], payload.get("reason", ""))
     return answer(payload)
 
@@ -267,7 +265,7 @@ def _last_response(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         DeniedError: the instance ended before it responded.
     """
     if not answers:
-        raise DeniedError(-25, "the instance ended before it answered")
+        raise DeniedError(pmix_status.UNREACHABLE, "the instance ended before it answered")
     return answers[-1]
 
 

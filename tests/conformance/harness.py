@@ -12,6 +12,8 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any
 
+from ends import take_log
+
 from penstock import ResourceSet
 from penstock._core import (
     NORESPONSE,
@@ -120,7 +122,7 @@ class Manager:
         self.now += 1.0
         self.manager.handle(Batch([message]), self.now)
         sent = list(self.manager.flush())
-        self.log += self.manager.take_log()
+        self.log += take_log(self.manager)
         return sent
 
     def request(

@@ -70,6 +70,7 @@ class World:
         """Advances the clock and settles."""
         self.clock.time += seconds
         self.instance.manager.advance(self.clock.now())
+        self.instance.broker.nudge()
         self.settle()
         self.settle()
 

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from penstock.instance.broker import Broker
 
 
+def take_log(manager: JobManager) -> list[str]:
+    """Takes the lines of a manager's log whose messages have been flushed."""
+    messages, _, _, _, lines, _ = manager.settle(lambda _route: True)
+    assert not messages
+    return lines
+
+
 class SlowManager:
     """The job manager at the broker; messages of listed peers are delayed.
 
@@ -75,7 +82,7 @@ class SlowManager:
         for message in out:
             self.on_sent(message)
         self._broker.post(self.peer, out)
-        self.log += self._manager.take_log()
+        self.log += take_log(self._manager)
 
 
 class SlowScheduler:

@@ -21,7 +21,7 @@ from penstock.cli import terminal
 from penstock.cli.rows import exit_code, job_id, reason
 from penstock.cli.text import safe
 from penstock.client import Client
-from penstock.errors import Error, RpcError
+from penstock.errors import DetachedError, Error, RpcError
 
 if TYPE_CHECKING:
     import argparse
@@ -78,10 +78,6 @@ def main(args: argparse.Namespace) -> int:
             return attachment.run()
 
 
-class _DetachedError(Exception):
-    """The user has left the jobs alone."""
-
-
 class Attachment:
     """Jobs that are shown, and that get the input and the signals of this process.
 
@@ -125,7 +121,7 @@ class Attachment:
                 if self.reads_input and terminal.has_input():
                     stack.enter_context(self._passing_input_on())
                 rows = self._show()
-        except _DetachedError:
+        except DetachedError:
             names = " ".join(fluid_f58(job) for job in self._ids)
             self._say(f"detached: `penstock attach {names}` shows the rest")
             return 0
@@ -271,7 +267,7 @@ class Attachment:
 
     def _interrupt(self, number: int) -> None:
         if self._is_detached:
-            raise _DetachedError
+            raise DetachedError
         if not terminal.is_terminal() and not self.cancels_at_once:
             self._forward(number)
             return
@@ -289,7 +285,7 @@ class Attachment:
 
     def _stop(self) -> None:
         if self._clock.monotonic() - self._interrupted_at <= INTERRUPT_S:
-            raise _DetachedError
+            raise DetachedError
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _forward(self, number: int) -> None:

@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import fluid_f58, fluid_parse
+from penstock._core import fluid_f58, fluid_parse, job_result, job_state
 from penstock.cli.text import safe
 from penstock.errors import JobspecError
 
@@ -15,16 +15,8 @@ if TYPE_CHECKING:
 
     from penstock.rows import JobRow
 
-STATES = {
-    1: "NEW",
-    2: "DEPEND",
-    4: "PRIORITY",
-    8: "SCHED",
-    16: "RUN",
-    32: "CLEANUP",
-    64: "INACTIVE",
-}
-RESULTS = {1: "COMPLETED", 2: "FAILED", 4: "CANCELED", 8: "TIMEOUT"}
+STATES = {bit: name for name, bit in vars(job_state).items() if name.isupper()}
+RESULTS = {bit: name for name, bit in vars(job_result).items() if name.isupper()}
 ABBREVIATIONS = {
     "NEW": "N",
     "DEPEND": "D",
@@ -70,9 +62,9 @@ def reason(row: JobRow) -> str | None:
     if row.get("exception_occurred") and row.get("exception_severity") == 0:
         note = row.get("exception_note")
         return f"{row['exception_type']}: {note}" if note else str(row["exception_type"])
-    if row["state"] == 2 and row.get("dependencies"):
+    if row["state"] == job_state.DEPEND and row.get("dependencies"):
         return "depends on " + ", ".join(row["dependencies"])
-    if row["state"] == 8 and row.get("urgency") == 0:
+    if row["state"] == job_state.SCHED and row.get("urgency") == 0:
         return "held"
     annotation = row.get("annotations", {}).get("sched", {}).get("reason_pending")
     pending = row.get("pending_reason") or annotation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock._core import fluid_f58, fluid_parse
+from penstock._core import fluid_f58, fluid_parse, job_state
 from penstock.cli.text import safe
 from penstock.client import Client
 from penstock.errors import NotFoundError
@@ -30,8 +30,8 @@ def main(args: argparse.Namespace) -> int:
         with Client(uri) as client:
             (row,) = client.jobs(ids=[job])
         uri = row.get("annotations", {}).get("user", {}).get("uri")
-        if row["state"] == 64 or not isinstance(uri, str):
-            over = "has ended" if row["state"] == 64 else "has no address yet"
+        if row["state"] == job_state.INACTIVE or not isinstance(uri, str):
+            over = "has ended" if row["state"] == job_state.INACTIVE else "has no address yet"
             raise NotFoundError(
                 f"job {fluid_f58(job)} {over}\n"
                 "hint: `penstock batch` and `penstock alloc` start jobs that are instances"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._core import Scheduler
 from penstock.config.tables import scheduler_settings
-from penstock.errors import Error
+from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,8 +32,8 @@ def contradictions(config: Config) -> list[str]:
     ]
     try:
         Scheduler(settings=json.dumps(scheduler_settings(config)))
-    except Error as error:
-        problems.append(f"penstock.scheduler.{error}")
+    except ConfigError as error:
+        problems += [f"penstock.scheduler.{problem}" for problem in error.problems]
     return problems
 
 

@@ -2,33 +2,35 @@
 
 use std::fmt;
 
+use penstock_flux::pmix_status;
+
 /// A PMIx status code, as functions return it and events and queries carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Status(pub i32);
 
 impl Status {
     /// `PMIX_SUCCESS`.
-    pub const SUCCESS: Self = Self(0);
+    pub const SUCCESS: Self = Self(pmix_status::SUCCESS);
     /// Not a code of PMIx: the request is pending. Only in a response that is not the last one.
-    pub const QUEUED: Self = Self(1);
+    pub const QUEUED: Self = Self(pmix_status::QUEUED);
     /// `PMIX_ERR_NO_PERMISSIONS`.
-    pub const NO_PERMISSION: Self = Self(-23);
+    pub const NO_PERMISSION: Self = Self(pmix_status::NO_PERMISSIONS);
     /// `PMIX_ERR_TIMEOUT`.
-    pub const TIMEOUT: Self = Self(-24);
+    pub const TIMEOUT: Self = Self(pmix_status::TIMEOUT);
     /// `PMIX_ERR_UNREACH`.
-    pub const UNREACHABLE: Self = Self(-25);
+    pub const UNREACHABLE: Self = Self(pmix_status::UNREACHABLE);
     /// `PMIX_ERR_BAD_PARAM`.
-    pub const BAD_PARAM: Self = Self(-27);
+    pub const BAD_PARAM: Self = Self(pmix_status::BAD_PARAM);
     /// `PMIX_ERR_OUT_OF_RESOURCE`.
-    pub const OUT_OF_RESOURCE: Self = Self(-29);
+    pub const OUT_OF_RESOURCE: Self = Self(pmix_status::OUT_OF_RESOURCE);
     /// `PMIX_ERR_NOT_FOUND`.
-    pub const NOT_FOUND: Self = Self(-46);
+    pub const NOT_FOUND: Self = Self(pmix_status::NOT_FOUND);
     /// `PMIX_ERR_NOT_SUPPORTED`.
-    pub const NOT_SUPPORTED: Self = Self(-47);
+    pub const NOT_SUPPORTED: Self = Self(pmix_status::NOT_SUPPORTED);
     /// `PMIX_NOTIFY_ALLOC_COMPLETE`, the code of the event.
-    pub const ALLOC_COMPLETE: Self = Self(-105);
+    pub const ALLOC_COMPLETE: Self = Self(pmix_status::NOTIFY_ALLOC_COMPLETE);
     /// `PMIX_ERR_JOB_CANCELED`.
-    pub const CANCELLED: Self = Self(-180);
+    pub const CANCELLED: Self = Self(pmix_status::CANCELED);
 }
 
 /// The directive of a request (`pmix_alloc_directive_t`).

@@ -1,5 +1,7 @@
 //! Job states (RFC 21), and the one table of the events that change them.
 
+use penstock_flux::job_state;
+
 use crate::event::Event;
 
 /// The state of a job (RFC 21). The discriminants are the bits that Flux's tools use.
@@ -7,19 +9,19 @@ use crate::event::Event;
 #[repr(u8)]
 pub enum State {
     /// Submitted, not yet validated.
-    New = 1,
+    New = job_state::NEW,
     /// Waiting for dependencies.
-    Depend = 2,
+    Depend = job_state::DEPEND,
     /// Waiting for a priority.
-    Priority = 4,
+    Priority = job_state::PRIORITY,
     /// Waiting for resources.
-    Sched = 8,
+    Sched = job_state::SCHED,
     /// Has resources; starting or running.
-    Run = 16,
+    Run = job_state::RUN,
     /// Finished or failed; resources are being freed.
-    Cleanup = 32,
+    Cleanup = job_state::CLEANUP,
     /// Ended: its record no longer changes.
-    Inactive = 64,
+    Inactive = job_state::INACTIVE,
 }
 
 impl State {
@@ -43,19 +45,12 @@ impl State {
 
     /// The mask of a state's name, or of a virtual state's (RFC 21).
     pub fn mask(name: &str) -> Option<u8> {
-        Some(match name.to_ascii_lowercase().as_str() {
-            "new" => 1,
-            "depend" => 2,
-            "priority" => 4,
-            "sched" => 8,
-            "run" => 16,
-            "cleanup" => 32,
-            "inactive" => 64,
-            "pending" => 2 | 4 | 8,
-            "running" => 16 | 32,
-            "active" => 2 | 4 | 8 | 16 | 32,
-            _ => return None,
-        })
+        match name.to_ascii_lowercase().as_str() {
+            "pending" => Some(job_state::PENDING),
+            "running" => Some(job_state::RUNNING),
+            "active" => Some(job_state::ACTIVE),
+            name => job_state::bit(job_state::ALL, name),
+        }
     }
 
     /// The state after `event`: the transition table.
@@ -84,31 +79,26 @@ impl State {
 #[repr(u8)]
 pub enum JobResult {
     /// Every task ended with status 0.
-    Completed = 1,
+    Completed = job_state::result::COMPLETED,
     /// A task failed, or a fatal exception other than the two below was raised.
-    Failed = 2,
+    Failed = job_state::result::FAILED,
     /// A fatal exception of type `cancel`.
-    Canceled = 4,
+    Canceled = job_state::result::CANCELED,
     /// A fatal exception of type `timeout`.
-    Timeout = 8,
+    Timeout = job_state::result::TIMEOUT,
 }
 
 impl JobResult {
     /// The mask of a result's name.
     pub fn mask(name: &str) -> Option<u8> {
-        Some(match name.to_ascii_lowercase().as_str() {
-            "completed" => 1,
-            "failed" => 2,
-            "canceled" => 4,
-            "timeout" => 8,
-            _ => return None,
-        })
+        job_state::bit(job_state::result::ALL, name)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::State;
+
     use crate::event::Event;
     use serde_json::json;
 

@@ -1,12 +1,14 @@
 use std::collections::BTreeMap;
 
+use penstock_flux::Matchtags;
+
 /// The requests in flight, each under a matchtag of its own.
 ///
 /// A request is moved in and moved out, so that it is answered exactly once.
 #[derive(Debug)]
 pub struct Outstanding<T> {
     requests: BTreeMap<u32, T>,
-    last_tag: u32,
+    matchtags: Matchtags,
     is_open: bool,
 }
 
@@ -14,7 +16,7 @@ impl<T> Default for Outstanding<T> {
     fn default() -> Self {
         Self {
             requests: BTreeMap::new(),
-            last_tag: 0,
+            matchtags: Matchtags::default(),
             is_open: true,
         }
     }
@@ -30,17 +32,14 @@ impl<T> Outstanding<T> {
         if !self.is_open {
             return Err(request);
         }
-        loop {
-            self.last_tag = self.last_tag.wrapping_add(1);
-            if self.last_tag != 0 && !self.requests.contains_key(&self.last_tag) {
-                self.requests.insert(self.last_tag, request);
-                return Ok(self.last_tag);
-            }
-        }
+        let tag = self.matchtags.allot();
+        self.requests.insert(tag, request);
+        Ok(tag)
     }
 
     /// Removes the request with this matchtag.
     pub fn remove(&mut self, tag: u32) -> Option<T> {
+        self.matchtags.release(tag);
         self.requests.remove(&tag)
     }
 
@@ -64,7 +63,6 @@ impl<T> Outstanding<T> {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::collections::BTreeSet;
     use std::rc::Rc;
 
     use proptest::prelude::*;
@@ -123,19 +121,5 @@ mod tests {
             answered.sort_unstable();
             prop_assert_eq!(answered, (1..=count).collect::<Vec<_>>());
         }
-    }
-
-    #[test]
-    fn a_matchtag_in_use_is_not_allotted_after_a_wrap() {
-        let mut outstanding = Outstanding::default();
-        let first = outstanding.insert("first").unwrap();
-        outstanding.last_tag = u32::MAX - 1;
-        let tags: BTreeSet<u32> = (0..3)
-            .map(|_| outstanding.insert("later").unwrap())
-            .collect();
-        assert_eq!(tags.len(), 3);
-        assert!(!tags.contains(&0) && !tags.contains(&first));
-        assert_eq!(outstanding.remove(first), Some("first"));
-        assert_eq!(outstanding.remove(first), None);
     }
 }

@@ -5,7 +5,7 @@ mod responses;
 mod start_request;
 
 use penstock_flux::alloc::AllocResponseType;
-use penstock_flux::{flags, role, topic};
+use penstock_flux::{flags, job_state, pmix_status, role, topic};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
@@ -36,6 +36,17 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ROLE_USER", role::USER)?;
     module.add("ROLE_LOCAL", role::LOCAL)?;
     module.add("topic", topics(module.py())?)?;
+    let py = module.py();
+    for (name, bits) in [
+        ("job_state", job_state::ALL),
+        ("job_result", job_state::result::ALL),
+    ] {
+        module.add(name, constants(py, name, bits)?)?;
+    }
+    module.add(
+        "pmix_status",
+        constants(py, "pmix_status", pmix_status::ALL)?,
+    )?;
     module.add_function(wrap_pyfunction!(exit_status, module)?)?;
     requests::register(module)?;
     start_request::register(module)?;
@@ -81,6 +92,19 @@ fn topics(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     services.set_item("PING", topic::PING)?;
     services.set_item("STATS_GET", topic::STATS_GET)?;
     class("topic", &services)
+}
+
+/// Builds a class of numbers.
+fn constants<'py, T: IntoPyObject<'py> + Copy>(
+    py: Python<'py>,
+    name: &str,
+    numbers: &[(&str, T)],
+) -> PyResult<Bound<'py, PyAny>> {
+    let members = PyDict::new(py);
+    for (name, number) in numbers {
+        members.set_item(name, *number)?;
+    }
+    class(name, &members)
 }
 
 /// A class that is a namespace of constants.

@@ -1,0 +1,40 @@
+//! Status codes of PMIx (`pmix_common.h`).
+
+/// Declares the codes, and the table of them.
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $code:literal;)*) => {
+        $($(#[$doc])* pub const $name: i32 = $code;)*
+
+        /// Every code with its name.
+        pub const ALL: &[(&str, i32)] = &[$((stringify!($name), $code)),*];
+    };
+}
+
+codes! {
+    /// Success.
+    SUCCESS = 0;
+    /// Not a code of PMIx: the request is pending. Only in a response that is not the last one.
+    QUEUED = 1;
+    /// An error without a code of its own.
+    ERROR = -1;
+    /// The caller has no permission.
+    NO_PERMISSIONS = -23;
+    /// The caller's timeout has expired.
+    TIMEOUT = -24;
+    /// The instance is no longer connected.
+    UNREACHABLE = -25;
+    /// The request is malformed.
+    BAD_PARAM = -27;
+    /// The resources do not exist or are not free.
+    OUT_OF_RESOURCE = -29;
+    /// Unknown request.
+    NOT_FOUND = -46;
+    /// The instance does not support the request.
+    NOT_SUPPORTED = -47;
+    /// Some of several queries were answered.
+    QUERY_PARTIAL_SUCCESS = -104;
+    /// The code of the event that a request has ended.
+    NOTIFY_ALLOC_COMPLETE = -105;
+    /// The request was cancelled.
+    CANCELED = -180;
+}
