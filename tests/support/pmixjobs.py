@@ -128,7 +128,7 @@ def run(
     async def main() -> None:
         broker = make_broker(os.getuid())
         with trio.fail_after(60):
-            service = PmixService(broker, PmixServers(Children(), os.urandom))
+            service = PmixService(broker, PmixServers(Children(umask=0o022), os.urandom))
             manager, exec_service = Manager(broker, answers or {}), ExecService(broker)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(broker.pump)
