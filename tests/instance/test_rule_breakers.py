@@ -368,6 +368,7 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
         pipe = gate.open()
         (job,) = [row["id"] for row in client.jobs()]
         assert fluid_f58(job) == name
+        assert any(event["name"] == "start" for event in client.eventlog(job, follow=True))
         bad = peer(instance)
         bad.granted("service.add", {"service": "bad"})
         bad.granted("job-manager.exec-hello", {"service": "bad"})
