@@ -158,7 +158,7 @@ pub enum Request {
     },
     /// Starts tasks. A known task is not started again: its known events are the response.
     Spawn(Vec<TaskSpec>),
-    /// Sends a signal. ESRCH if the target has no process.
+    /// Sends a signal, after the start of what is queued of the target. ESRCH if it has no process.
     Signal {
         /// The processes to signal.
         target: Target,

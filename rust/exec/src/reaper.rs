@@ -121,6 +121,13 @@ enum Queued {
     Spawn(Batch),
     /// A list request. It waits for earlier tasks, so that it misses none.
     List(ConnectionId, u32),
+    /// A signal for tasks that are not all started.
+    Signal {
+        connection: ConnectionId,
+        id: u32,
+        target: Target,
+        signal: u32,
+    },
 }
 
 /// A spawn request.
@@ -252,6 +259,15 @@ impl Reaper {
                 return;
             }
             Request::Signal { signal, .. } if signal > MAX_SIGNAL => libc::EINVAL,
+            Request::Signal { target, signal } if self.has_queued(target) => {
+                self.queue.push_back(Queued::Signal {
+                    connection,
+                    id,
+                    target,
+                    signal,
+                });
+                return;
+            }
             Request::Signal { target, signal } => self.signal(target, signal, kernel),
             Request::Kill(jobs) => {
                 let targets: Vec<_> = jobs.into_iter().map(Target::Job).collect();
@@ -319,6 +335,17 @@ impl Reaper {
         self.jobs.get(&job).is_some_and(|job| job.queued > 0)
     }
 
+    fn has_queued(&self, target: Target) -> bool {
+        match target {
+            Target::Job(job) => self.has_queued_task(job),
+            Target::Task(task) => {
+                let job = self.jobs.get(&task.job);
+                let state = job.and_then(|job| job.tasks.get(&task.rank));
+                matches!(state, Some(TaskState::Queued))
+            }
+        }
+    }
+
     /// Removes a lost connection. Its requests are still carried out.
     pub fn disconnect(&mut self, connection: ConnectionId) {
         self.connections.remove(&connection);
@@ -366,27 +393,37 @@ impl Reaper {
         self.drained.extend(self.cgroups.get(&cgroup));
     }
 
-    /// Starts some of the requested tasks, and answers the list requests between them.
+    /// Starts some of the requested tasks, and handles the requests that wait for them.
     pub fn step<K: Kernel>(&mut self, kernel: &mut K) {
         for _ in 0..MAX_SPAWNS_PER_STEP {
-            let (connection, id) = match self.queue.front_mut() {
+            let (connection, id, errno) = match self.queue.front_mut() {
                 None => return,
                 Some(Queued::Spawn(batch)) => {
                     if let Some(spec) = batch.tasks.pop_front() {
                         self.spawn(&spec, kernel);
                         continue;
                     }
-                    (batch.connection, batch.id)
+                    (batch.connection, batch.id, 0)
                 }
                 Some(Queued::List(connection, id)) => {
                     let (connection, id) = (*connection, *id);
                     self.list(connection);
                     self.is_send_urgent = true;
-                    (connection, id)
+                    (connection, id, 0)
+                }
+                Some(Queued::Signal {
+                    connection,
+                    id,
+                    target,
+                    signal,
+                }) => {
+                    let (connection, id) = (*connection, *id);
+                    let (target, signal) = (*target, *signal);
+                    (connection, id, self.signal(target, signal, kernel))
                 }
             };
             self.queue.pop_front();
-            let done = Message::Done { id, errno: 0 };
+            let done = Message::Done { id, errno };
             self.outgoing.push(Outgoing::Reply(connection, done));
         }
     }

@@ -503,6 +503,35 @@ fn a_signal_to_a_job_reaches_every_session() {
 }
 
 #[test]
+fn a_signal_waits_for_tasks_that_are_queued() {
+    const SIGUSR1: u32 = 10;
+    let mut world = World::new();
+    let batch: Vec<_> = (0..100).map(|rank| spec(1, rank)).collect();
+    let (reaper, kernel) = (&mut world.reaper, &mut world.kernel);
+    reaper.handle(SERVICE, 1, Request::Spawn(batch), kernel);
+    let signals = [Target::Task(task(1, 99)), Target::Job(JobId::new(1))];
+    for (id, target) in (2..).zip(signals) {
+        let signal = SIGUSR1;
+        reaper.handle(SERVICE, id, Request::Signal { target, signal }, kernel);
+    }
+    let results = world
+        .turn()
+        .into_iter()
+        .filter_map(|message| match message {
+            Message::Done { id, errno } => Some((id, errno)),
+            _ => None,
+        });
+    assert_eq!(results.collect::<Vec<_>>(), [(1, 0), (2, 0), (3, 0)]);
+    let (last, _) = world.kernel.spawned.last().expect("one").to_owned();
+    assert_eq!(last, task(1, 99));
+    assert_eq!(world.kernel.signals.len(), 101);
+    // Only what is queued waits.
+    let target = Target::Task(task(1, 7));
+    let signal = SIGUSR1;
+    assert_eq!(world.request(Request::Signal { target, signal }).1, 0);
+}
+
+#[test]
 fn nothing_starts_after_a_shutdown() {
     let mut world = World::new();
     assert_eq!(world.request(Request::Shutdown).1, 0);

@@ -1,11 +1,13 @@
 //! Signals, and the end of jobs and tasks: SIGTERM, then SIGKILL.
 
+use std::mem;
+
 use penstock_flux::RequestError;
 use penstock_flux::exec::{JobExceptionEvent, KillRequest, ReplacedRequest};
 use penstock_wire::Message;
 
 use super::effect::Effect;
-use super::job::{Ending, Task};
+use super::job::{Ending, TaskState};
 use super::state::Service;
 use crate::protocol::{Request, Target};
 use crate::types::{JobId, MAX_SIGNAL, TaskId};
@@ -46,7 +48,12 @@ impl Service {
             let text = format!("invalid signal `{signum}`: expected 1 to {MAX_SIGNAL}");
             return Err(RequestError::invalid(text));
         };
-        self.signal_tasks(id, signal, |_| true);
+        if let Some(job) = self.jobs.get_mut(&id)
+            && !job.unsent_signals.contains(&signal)
+        {
+            job.unsent_signals.push(signal);
+            self.changed.insert(id);
+        }
         Ok(())
     }
 
@@ -67,17 +74,25 @@ impl Service {
         Ok(())
     }
 
-    pub(super) fn signal_tasks(
-        &mut self,
-        id: JobId,
-        signal: u32,
-        is_meant: impl Fn(&Task) -> bool,
-    ) {
+    /// Sends users' signals to a job whose tasks have all been requested from the connected reaper.
+    pub(super) fn send_unsent_signals(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        for signal in mem::take(&mut job.unsent_signals) {
+            self.signal_tasks(id, signal);
+        }
+    }
+
+    /// Sends a signal to the tasks of a job, also to those that the reaper has not yet reported as started: it delivers
+    /// the signal after the start.
+    pub(super) fn signal_tasks(&mut self, id: JobId, signal: u32) {
         let Some(job) = self.jobs.get(&id) else {
             return;
         };
         let tasks = job.tasks.iter();
-        let tasks = tasks.filter(|(_, task)| task.is_running() && is_meant(task));
+        let tasks = tasks
+            .filter(|(_, task)| matches!(task.state, TaskState::Requested | TaskState::Running(_)));
         let targets: Vec<_> = tasks
             .map(|(rank, _)| TaskId {
                 job: id,

@@ -198,6 +198,8 @@ pub(super) struct Job {
     pub(super) exception: Option<(&'static str, String)>,
     /// The end of the allocation; 0 for none.
     pub(super) expiration: f64,
+    /// The signals of users that are to be sent when every task has been requested from the reaper, without repetition.
+    pub(super) unsent_signals: Vec<u32>,
     /// When the size of its retained output is checked next.
     pub(super) measure_at: Option<f64>,
     /// Its user, if that is a guest.
@@ -235,6 +237,7 @@ impl Job {
             ending: Ending::None,
             exception: None,
             expiration: 0.0,
+            unsent_signals: Vec::new(),
             measure_at: None,
             guest: None,
             oom_kills: 0,

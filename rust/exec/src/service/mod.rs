@@ -340,7 +340,7 @@ impl Service {
             match step {
                 NextStep::Start(id) => self.hand_over(id),
                 NextStep::EndShrunkTasks(id) => self.end_shrunk_tasks(id),
-                NextStep::Warn(id, signal) => self.signal_tasks(id, signal, |_| true),
+                NextStep::Warn(id, signal) => self.signal_tasks(id, signal),
                 NextStep::Forget(id) if self.reaper != ReaperState::Disconnected => {
                     self.forgotten.push(id);
                 }
@@ -385,6 +385,7 @@ impl Service {
         if job.is_some_and(|job| job.has(TaskState::Missing)) && !self.start_missing(id) {
             return;
         }
+        self.send_unsent_signals(id);
         self.report(id, now);
     }
 }

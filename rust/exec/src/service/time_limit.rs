@@ -63,7 +63,7 @@ impl Service {
             self.writer
                 .add(record, if is_blocked { NextStep::None } else { step });
             if is_blocked {
-                self.signal_tasks(id, warning.signal, |_| true);
+                self.signal_tasks(id, warning.signal);
             }
         }
     }

@@ -5,7 +5,9 @@ use penstock_exec::protocol::Request;
 use penstock_wire::Message;
 use serde_json::json;
 
-use crate::world::{BEYOND_ALL_TIMEOUTS_S, World};
+use crate::world::{BEYOND_ALL_TIMEOUTS_S, World, submit};
+
+const SIGUSR1: u32 = 10;
 
 #[test]
 fn a_cancelled_job_gets_sigterm_and_what_is_left_sigkill() {
@@ -50,4 +52,44 @@ fn a_lost_kill_is_repeated() {
     world.run();
     assert!(world.kernel.processes.is_empty());
     assert!(world.job(1).is_released);
+}
+
+#[test]
+fn a_signal_reaches_a_task_whose_start_is_not_reported() {
+    // At each number of messages between the start of the job and the signal.
+    for delay in 0.. {
+        let mut world = World::new();
+        submit(&mut world, 1, 2);
+        let is_on_its_way = (0..delay).all(|_| world.deliver_one());
+        world.send_signal(1, SIGUSR1);
+        world.run();
+        let mut expected: Vec<_> = world.spawned(1).iter().map(|pid| (*pid, SIGUSR1)).collect();
+        expected.sort();
+        world.kernel.signals.sort();
+        assert_eq!(expected.len(), 2);
+        assert_eq!(world.kernel.signals, expected, "after {delay} messages");
+        if !is_on_its_way {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_signal_waits_for_the_journal_and_the_reaper() {
+    let mut world = World::new();
+    world.is_journal_full = true;
+    submit(&mut world, 1, 1);
+    for _ in 0..1000 {
+        world.send_signal(1, SIGUSR1);
+    }
+    world.run();
+    world.is_journal_full = false;
+    world.advance(BEYOND_ALL_TIMEOUTS_S);
+    world.run();
+    let pid = world.spawned(1)[0];
+    assert_eq!(world.kernel.signals, [(pid, SIGUSR1)]);
+    world.crash_reaper();
+    world.send_signal(1, SIGUSR1);
+    world.run();
+    assert_eq!(world.kernel.signals, [(pid, SIGUSR1), (pid, SIGUSR1)]);
 }

@@ -143,9 +143,17 @@ impl World {
 
     /// Sends the request to end the tasks of a job on these ranks.
     pub fn send_shrink(&mut self, id: u64, ranks: &str) {
-        let shrink = Self::request("job-exec.shrink", &json!({"id": id, "ranks": ranks}));
-        let flags = shrink.flags | flags::NORESPONSE;
-        self.to_service.push_back(shrink.with_flags(flags));
+        self.notify("job-exec.shrink", &json!({"id": id, "ranks": ranks}));
+    }
+
+    pub fn send_signal(&mut self, id: u64, signum: u32) {
+        self.notify("job-exec.kill", &json!({"id": id, "signum": signum}));
+    }
+
+    fn notify(&mut self, topic: &str, payload: &Value) {
+        let request = Self::request(topic, payload);
+        let flags = request.flags | flags::NORESPONSE;
+        self.to_service.push_back(request.with_flags(flags));
     }
 
     /// Releases an execution target of a running job. The request is repeated to each service.
