@@ -19,7 +19,7 @@ ROWS: list[Row] = []
 #: Name: bytes here, bytes in pyroaring's containers or None, the target.
 MEMORY: dict[str, tuple[int, int | None, int]] = {}
 
-#: What peers took on the machine of the targets, seconds by row and peer.
+#: Times of peers on the machine of the targets, seconds by row and peer.
 THEN = {
     ("idset parse a", "ClusterShell"): 0.350,
     ("idset parse b", "ClusterShell"): 0.564,

@@ -1,6 +1,6 @@
 """Penstock: resource sets (idsets, hostlists, R) and a scheduler for clusters.
 
-What this module exports needs no third-party package and no daemon:
+The exports of this module need no third-party package and no daemon:
 
 - `IDset`: a set of ids, such as ranks or cores (RFC 22), see `penstock.idset`;
 - `FrozenIDset`: the same, unchangeable and hashable;

@@ -7,10 +7,10 @@ negation := "not" negation | "-" term | "(" query ")" | term
 term     := [operator ":"] operand
 ```
 
-What binds is as in the RFC's examples: `not` before `and` before `or`. Quotes take away the meaning
-of blanks and of `()|&-,`. The rest is for an implementation to say: the operators are `properties`
-(the default; also `property`), `hostlist` (`host`, `hosts`) and `ranks` (`rank`); an unquoted
-comma separates properties, all of which are then required.
+The precedence is that of the RFC's examples: `not` before `and` before `or`. Quotes take away the
+meaning of blanks and of `()|&-,`. The RFC leaves the rest to implementations: the operators are
+`properties` (the default; also `property`), `hostlist` (`host`, `hosts`) and `ranks` (`rank`); an
+unquoted comma separates properties, all of which are then required.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class RpcError(Error, OSError):
 
     Args:
         errno: The error number, as in the module `errno`.
-        strerror: What the service said, or the number's usual text.
+        strerror: The text of the service, or the number's usual text.
     """
 
 

@@ -1,7 +1,7 @@
 """Ordered lists of host names and their text form, RFC 29.
 
 `Hostlist` is a `collections.abc.MutableSequence` of str, with the operations of a set besides.
-Whatever names hosts can stand beside its operators: another `Hostlist`, a hostlist text, any
+Its operators take anything that names hosts: another `Hostlist`, a hostlist text, any
 iterable of names or texts.
 
 Example:

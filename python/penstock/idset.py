@@ -1,7 +1,7 @@
 """Sets of ids (ranks, cores, gpus) and their text form, RFC 22.
 
 `IDset` is a `collections.abc.MutableSet` of int that is ordered: it iterates in ascending order,
-has positions and slices. Whatever is a set of ids can stand beside its operators: another `IDset`,
+has positions and slices. Its operators take anything that is a set of ids: another `IDset`,
 an idset text, any iterable of int.
 
 Example:
@@ -30,8 +30,8 @@ An `IDset` may be a pool of free ids:
     >>> print(free)
     1-7
 
-Texts are read as RFC 22 wants them: ascending, no repeats, no blanks, no leading zeroes. What other
-systems write is read with `lenient=True`, which warns (`penstock.errors.MendedWarning`), or by
+Texts are read as RFC 22 wants them: ascending, no repeats, no blanks, no leading zeroes. Texts
+of other systems are read with `lenient=True`, which warns (`penstock.errors.MendedWarning`), or by
 `parse_lenient`, which returns what it mended:
 
     >>> IDset.parse_lenient("5, 1-3")

@@ -238,7 +238,7 @@ def environment_from_rules(rules: Sequence[str]) -> dict[str, str]:
     - `^FILE` reads rules from a file, one a line;
     - `PATTERN` copies missing variables from the current environment.
 
-    What is not UTF-8 cannot be sent and is left out.
+    Names and values that are not UTF-8 cannot be sent and are left out.
 
     Raises:
         JobspecError: a value names a variable that is not set, a regular expression or a file

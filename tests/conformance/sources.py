@@ -27,7 +27,7 @@ FILES = {
     "pmix5": "pmix-rfc0005-allocation.txt",
 }
 
-# The sections of each text by their headings. What stands in a section named "" requires nothing:
+# The sections of each text by their headings. A section named "" requires nothing:
 # front matter, background, references, and programs.
 SECTIONS = {
     "rfc20": {

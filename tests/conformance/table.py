@@ -26,8 +26,8 @@ COLLECTED = (HERE, ROOT / "tests" / "pmix")
 HEAD = """\
 # Conformance
 
-What RFC 20, 27, 28, 32 and PMIx RFC 0005 require, in our own words, and the tests that show that
-Penstock does it. The requirements are in `tests/conformance/requirements.toml`; `make conformance`
+The requirements of RFC 20, 27, 28, 32 and PMIx RFC 0005 in our own words, and the tests that show
+that Penstock meets them. They are in `tests/conformance/requirements.toml`; `make conformance`
 makes this page from them and from the tests' markers. CI fails if the page is out of date, or if a
 MUST or SHOULD has neither a test nor a reason.
 
@@ -36,7 +36,7 @@ MUST or SHOULD has neither a test nor a reason.
   versions; a peer needs to choose neither.
 - A **note** tells where Penstock does more or otherwise. The test then shows what Penstock does.
 
-Tests are in `tests/conformance` unless another folder is named. Those in `tests/pmix` use real
+Tests are in `tests/conformance` unless another folder is named. Tests in `tests/pmix` use real
 clients and need libpmix (`make test-pmix`). Beside a checkout of the texts, `sources.toml` accounts
 for each of their sentences.
 """

@@ -222,7 +222,7 @@ EXAMPLES = [
     ("refuse", "the request is refused", "a request that is rejected"),
     ("is-told", "the owner is told of it", "it tells the owner"),
     ("go-on", "the pass goes on", "it goes on the list"),
-    ("doc-starts-with-what", "What the job has", "The job, and what it has"),
+    ("starts-with-what", "It ends. Those that run are killed", "Who may ask? The owner."),
     ("where-none", "the time, none where there is no job", "a place where nodes are"),
     ("job-waits", "no job waits", "a job waits for its prolog"),
     ("run-on", "the tasks run on until the next start", "nodes that a job may run on"),

@@ -1,7 +1,7 @@
 """The engine against an independent brute-force allocator.
 
-The oracle tries every way of placing slots on nodes. What the engine allocates must be legal,
-what it denies must be impossible on the empty machine, and the first job in the queue never waits
+The oracle tries every way of placing slots on nodes. An allocation of the engine must be legal,
+a denied job must be impossible on the empty machine, and the first job in the queue never waits
 while the oracle finds a place for it.
 """
 

@@ -1,6 +1,6 @@
 """Penstock's simulator against the reference, on random workloads.
 
-Some hundred for each policy; `make compare` has thousands. What differs is made small:
+Some hundred for each policy; `make compare` has thousands. Differing workloads are reduced:
 `python -m tests.reference.compare --help`.
 """
 

@@ -1,7 +1,7 @@
 """The reference simulator, on examples worked out by hand.
 
 The machine is a pool of cores unless said otherwise. A row is (submit, run, estimate, cores);
-ids are 1, 2, 3 ... in file order. What is expected is (start, end) in the same order.
+ids are 1, 2, 3 ... in file order. The expected value is (start, end) in the same order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kinds of arguments that several verbs take. What cannot be read is bad usage."""
+"""Kinds of arguments that several verbs take. An invalid one is bad usage."""
 
 from __future__ import annotations
 

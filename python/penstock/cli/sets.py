@@ -57,7 +57,7 @@ def register(parser: argparse.ArgumentParser, kind: SetType) -> None:
 
     Args:
         parser: Parser of the verb.
-        kind: What the verb works on.
+        kind: The type on which the verb works.
     """
     text = kind.verb.upper()
     parser.epilog = (
@@ -138,7 +138,7 @@ def main(args: argparse.Namespace, kind: SetType) -> int:
 
     Args:
         args: The parsed arguments.
-        kind: What the verb works on.
+        kind: The type on which the verb works.
 
     Returns:
         0; 1 for bad input, which the standard error output names.

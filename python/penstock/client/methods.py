@@ -659,7 +659,7 @@ class Methods:
 
         Args:
             ids: These jobs.
-            age_limit: Those that ended more than this many seconds ago.
+            age_limit: Jobs that ended more than this many seconds ago.
             num_limit: The oldest, until at most this many are left.
             force: Whether to remove them.
         """

@@ -12,8 +12,8 @@ Example:
     penstock.errors.BadHostlist: start > stop: `3-1` in `n[3-1]`
 
 The syntax is python-hostlist's, not RFC 29's: a name may have several pairs of brackets, and a
-range has the width of its own first number. What the messages add to python-hostlist's names the
-fault.
+range has the width of its own first number. The messages are python-hostlist's, with the
+fault added.
 """
 
 from __future__ import annotations

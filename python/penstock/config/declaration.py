@@ -49,7 +49,7 @@ def key(
 
     Args:
         default: The default. A callable makes one (`dict`).
-        doc: What the key does: a clause in Markdown, for the reference page.
+        doc: The effect of the key: a clause in Markdown, for the reference page.
         kind: The kind of value, where the annotation does not tell it: `targets`, `hosts`, `ids`.
         shown_default: The default as the page shows it, where that is no value.
         reload: Whether the key may change while an instance runs.
@@ -87,7 +87,7 @@ def table(
         manager: The name under which the job manager gets the table; without one, its settings
             are among those of the table around it.
         scheduler: The same for the scheduler.
-        prefix: What the names of the settings in it begin with.
+        prefix: The prefix of the names of the settings in it.
     """
     metadata = {"manager": manager, "scheduler": scheduler, "prefix": prefix}
     if callable(default):
@@ -104,7 +104,7 @@ class Key:
             the keys of a list of tables follow `…[]`.
         kind: The kind of value, as the reference page names it.
         default: The default as the page shows it.
-        doc: What the key does.
+        doc: The effect of the key.
         reloadable: Whether the key may change while an instance runs.
     """
 
@@ -242,7 +242,7 @@ def reloadable_paths(kind: Any) -> tuple[tuple[str, ...], ...]:
 def settings(values: Any, service: str) -> dict[str, Any]:
     """The settings of a service (`manager`, `scheduler`) in a table, by their declared names.
 
-    What is unset is left out.
+    Unset keys are left out.
     """
     found: dict[str, Any] = {}
     for field in dataclasses.fields(values):

@@ -216,7 +216,7 @@ class Engine:
 
         Args:
             ids: Integers from 0 to 2^64 - 1, different ones.
-            shapes: What `shape` returned.
+            shapes: Shapes, as `shape` returns them.
             durations: Time limits (estimates) in seconds; 0 for none.
             priorities: 0 (held, never started) to 4294967295; the highest goes first, and among
                 equal ones the lowest id.
@@ -376,7 +376,7 @@ class Engine:
         """As `allocate`, for a job that may also hold ranks outside the inventory.
 
         Returns:
-            Those ranks.
+            These ranks.
 
         Raises:
             EngineError: as for `allocate`.
@@ -394,17 +394,18 @@ class Engine:
     ) -> ResourceSet:
         """Grants a running job more resources until its end, now or not at all.
 
-        What is added may be on nodes that the job has a part of. Jobs in the queue are passed over;
-        affected reservations are recomputed.
+        Added resources may be on nodes of which the job has a part. The job passes all pending
+        jobs; affected reservations are recomputed.
 
         Args:
             job: The job.
-            shape: What it gets: what `shape` returned. The selection picks the nodes.
+            shape: The shape of the added resources, as `shape` returns it. The selection picks the
+                nodes.
             r: Instead of a shape, just these resources, which have to be up and free.
             now: The time in seconds.
 
         Returns:
-            What was added, with the job's expiration.
+            The added resources, with the job's expiration.
 
         Raises:
             EngineError: the job holds nothing or should be over, it does not fit now or never will,
@@ -520,7 +521,7 @@ class Engine:
         """Adds targets.
 
         Args:
-            r: What they have.
+            r: Their resources.
             up: Whether they are up.
 
         Raises:

@@ -167,7 +167,7 @@ class Broker:
 
         Args:
             peer: the service that writes to the store. When it has failed, nothing is committed.
-            commit: makes its changes durable. What it raises ends the instance.
+            commit: makes its changes durable. An exception that it raises ends the instance.
         """
         self._store = _Store(peer, commit)
 
@@ -288,7 +288,7 @@ class Broker:
     def run_round(self) -> bool:
         """Routes the posted messages and settles the services, until they post nothing more.
 
-        What services say to each other in a round is committed once, at its end: connections write
+        The changes of all exchanges in a round are committed once, at its end. Connections write
         only then.
 
         Returns:

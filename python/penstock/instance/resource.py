@@ -69,7 +69,7 @@ class ResourceService:
         self._module.handle(batch, self._broker.clock.now())
 
     def settle(self, now: float) -> None:
-        """Posts the responses. What they tell is in the store's open transaction."""
+        """Posts the responses. The changes that they report are in the store's open transaction."""
         self._broker.post(self.peer, self._module.flush())
         for line in self._module.take_log():
             log.warning("%s", line)

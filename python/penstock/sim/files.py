@@ -42,8 +42,8 @@ JOBS, SUMMARY, PARQUET = "jobs.csv", "summary.json", "jobs.parquet"
 class Writer:
     """Files that appear together, whole, or not at all.
 
-    What is written goes to temporary names; the end of the `with` block renames them. An exception
-    removes them, and what was there before stays.
+    Files are written under temporary names; the end of the `with` block renames them. An exception
+    removes them, and earlier files stay.
     """
 
     def __init__(self) -> None:

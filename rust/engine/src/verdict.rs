@@ -1,5 +1,5 @@
-//! Verdicts of passes: a job starts, is denied, or stays pending for a cause. Those to be carried
-//! out leave the engine as decisions.
+//! Verdicts of passes: a job starts, is denied, or stays pending for a cause. Verdicts to be
+//! carried out leave the engine as decisions.
 
 use std::fmt;
 use std::num::NonZeroU64;

@@ -92,8 +92,8 @@ pub struct Limit {
     pub hard: u64,
 }
 
-/// The user of a task who is not the reaper's. What the user has named is opened as the user: the working directory, the
-/// file of standard input, and these.
+/// The user of a task who is not the reaper's. Paths that the user has named are opened as the user: the working directory,
+/// the file of standard input, and these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guest {
     /// The user's id.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::payload::{object, optional_object, read};
 
-/// A jobspec as its JSON text. What simulated execution needs of it is parsed at most once.
+/// A jobspec as its JSON text. The keys that simulated execution needs are parsed at most once.
 #[derive(Clone, Debug)]
 pub struct JobspecDocument {
     text: Arc<str>,

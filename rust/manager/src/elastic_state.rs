@@ -65,7 +65,7 @@ pub struct ElasticState {
     pub extent: Option<Arc<ResourceSet>>,
     /// The request jobs of its grants.
     pub grants: BTreeSet<JobId>,
-    /// Ranks of its own R that the job released by request. Those that are not freed yet may be in use.
+    /// Ranks of its own R that the job released by request. Ranks that are not freed yet may be in use.
     pub released: IdSet,
 }
 

@@ -27,7 +27,7 @@ use crate::state::State;
 ///
 /// [`handle`](Self::handle) and [`advance`](Self::advance) change the state and collect messages;
 /// [`take_messages`](Self::take_messages) hands them out, and [`commit`](Self::commit) makes the changes
-/// durable. What a message tells must be durable before it leaves the process or acts on the outside:
+/// durable. A change must be durable before a message that reports it leaves the process or acts on the outside:
 /// [`flush`](Self::flush) does both.
 #[derive(Debug)]
 pub struct Manager {

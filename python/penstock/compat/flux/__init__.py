@@ -7,8 +7,8 @@ Example:
     >>> print(Hostlist("node[0-9]")[IDset("2-4")])
     node[2-4]
 
-What needs an instance, such as `flux.Flux` or `flux.job`, raises `NotImplementedError` with the
-name of what Penstock has in its place.
+Names that need an instance, such as `flux.Flux` or `flux.job`, raise `NotImplementedError`, which
+names Penstock's replacement.
 """
 
 from typing import NoReturn

@@ -53,7 +53,7 @@ class IDset:
 
     Args:
         arg: An idset text, one id, any iterable of ids that does not repeat one, or a set.
-        flags: What `encode` and `str` use by default: `IDSET_FLAG_RANGE`, `IDSET_FLAG_BRACKETS`,
+        flags: The defaults of `encode` and `str`: `IDSET_FLAG_RANGE`, `IDSET_FLAG_BRACKETS`,
             or both. Sets that are made from this one have them too.
         handle: Not supported, as there is no C object to wrap.
 

@@ -82,7 +82,7 @@ impl Batch {
 
     /// Writes the frames of all messages; payloads that are JSON objects go out as CBOR.
     ///
-    /// What has no CBOR form here, such as integers beyond 64 bits or malformed JSON, goes out as it is: the first
+    /// Payloads without a CBOR form here, such as integers beyond 64 bits or malformed JSON, go out as they are: the first
     /// byte tells the reader what it is.
     fn encode_cbor<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let mut bytes = Vec::new();
