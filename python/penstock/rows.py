@@ -250,12 +250,17 @@ class WhatIf(TypedDict):
 
 
 class ServiceRow(TypedDict):
-    """A service: its name, its process, and whether that is the daemon itself."""
+    """A service: its name, its process, whether that is the daemon itself, and its state.
+
+    A service that has failed answers every request with an error. A suspended one has failed again
+    and again, and is not restarted for some minutes.
+    """
 
     name: str
     pid: int
     uid: int
     inside: bool
+    state: Literal["running", "failed", "suspended"]
 
 
 class LogRow(TypedDict):

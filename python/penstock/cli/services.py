@@ -24,9 +24,9 @@ def main(args: argparse.Namespace) -> int:
     with Client() as client:
         rows = client.services()
     if not args.json:
-        print(f"{'NAME':<14} {'PID':>8} {'UID':>6}  WHERE")
+        print(f"{'NAME':<14} {'PID':>8} {'UID':>6}  {'WHERE':<7} STATE")
     for row in rows:
         where = "inside" if row["inside"] else "socket"
-        text = f"{safe(row['name']):<14} {row['pid']:>8} {row['uid']:>6}  {where}"
+        text = f"{safe(row['name']):<14} {row['pid']:>8} {row['uid']:>6}  {where:<7} {row['state']}"
         print(json.dumps(row) if args.json else text)
     return 0

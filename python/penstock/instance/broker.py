@@ -10,6 +10,7 @@ import errno
 import logging
 import uuid
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -17,12 +18,12 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from penstock._core import ROLE_LOCAL, ROLE_OWNER, ROLE_USER, Batch, Decoder, Router
-from penstock.errors import WireError
+from penstock.errors import Error, RequestError, StoreError, WireError
 from penstock.instance.requests import error_response, is_disconnect
 from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock._core import Message
     from penstock.clock import Clock
@@ -37,6 +38,14 @@ BACKPRESSURE_BYTES = 1024 * 1024
 MAX_UNSENT_BYTES = 256 * 1024 * 1024
 # Services within the daemon exchange messages this often before a commit.
 MAX_EXCHANGES = 16
+# Why the store fails, by errno, in the words for users.
+STORE_CAUSES = {
+    errno.ENOSPC: "the disk is full",
+    errno.EBUSY: "another program holds a lock of the database",
+    errno.EIO: "input/output error",
+}
+# Seconds until the next attempt, when a connection cannot be accepted.
+ACCEPT_PAUSE_S = 0.1
 # Seconds in which clients get the last responses of an instance that ends.
 SEND_TIMEOUT_S = 1.0
 
@@ -55,15 +64,33 @@ class Service(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why a service has failed: the errno and the text of the responses to its requests."""
+
+    errnum: int
+    text: str
+
+    @classmethod
+    def of(cls, fault: BaseException) -> Failure:
+        """The failure of a service that a fault has left; the fault itself is for the log only."""
+        if isinstance(fault, StoreError):
+            number = fault.errno or errno.EIO
+            cause = STORE_CAUSES.get(number, "see the instance's log")
+            return cls(number, f"the store cannot be written: {cause}")
+        return cls(errno.EIO, "the service has failed")
+
+
 @dataclass
 class _Attached:
     """An in-process service at the broker."""
 
+    peer: int
     service: Service
-    on_failure: Callable[[], None] | None
-    fatal: tuple[type[Exception], ...]
+    on_failure: Callable[[BaseException], None] | None
     transient: bool
-    failed: bool = False
+    tracked: bool
+    failure: Failure | None = None
     # Whether it has got or posted messages since it was settled.
     is_due: bool = True
 
@@ -113,6 +140,11 @@ class Broker:
         self._allow_root = allow_root
         self._router = Router(self.uuid, owner)
         self._services: dict[int, _Attached] = {}
+        # The failed services with outstanding requests to be answered.
+        self._abandoned: list[_Attached] = []
+        self._failures = 0
+        # The names of services that are not restarted for now.
+        self._suspended: set[str] = set()
         self._uuids: dict[int, bytes] = {}
         self._watchers: list[Callable[[dict[str, bytes]], None]] = []
         self._sockets: dict[int, _SocketPeer] = {}
@@ -133,32 +165,37 @@ class Broker:
         service: Service,
         *,
         names: Iterable[str] = (),
-        on_failure: Callable[[], None] | None = None,
-        fatal: tuple[type[Exception], ...] = (),
+        on_failure: Callable[[BaseException], None] | None = None,
         transient: bool = False,
+        tracked: bool = False,
     ) -> int:
         """Adds an in-process service, with the owner's credentials, and registers its names.
 
         An exception, or a Rust panic, that leaves the service is contained: it is logged, the
         requests of the batch are answered with EIO, and the service has failed. A failed service
-        gets no messages; its requests are answered with EIO until it is detached.
+        gets no messages; its requests are answered with EIO until it is detached. If the store
+        fails, they are answered with its error.
 
         Args:
             service: the service.
             names: the first words of the topics that it serves.
-            on_failure: called when the service has failed, such as to restart it.
-            fatal: exceptions that are not contained and end the instance.
+            on_failure: called with the fault when the service has failed, such as to restart it.
             transient: whether all that the service does with a message is in memory, and in the
                 messages that it posts. Others are given only what the store has committed.
+            tracked: whether the broker answers the service's outstanding requests when it fails,
+                because it cannot do that when it is restarted.
 
         Returns:
             The peer's number, with which it posts.
         """
         peer = self._number()
         self._add_peer(peer, self.owner, ROLE_OWNER | ROLE_LOCAL)
-        self._services[peer] = _Attached(service, on_failure, fatal, transient)
+        self._services[peer] = _Attached(peer, service, on_failure, transient, tracked)
+        if tracked:
+            self._router.track_requests(peer)
         for name in names:
             if self.add_service(name, peer):
+                self.detach(peer)
                 raise ValueError(f"service `{name}` is registered already")
         return peer
 
@@ -167,14 +204,66 @@ class Broker:
 
         Args:
             peer: the service that writes to the store. When it has failed, nothing is committed.
-            commit: makes its changes durable. An exception that it raises ends the instance.
+            commit: makes its changes durable. If it raises, the service has failed.
         """
         self._store = _Store(peer, commit)
 
     def detach(self, peer: int) -> None:
         """Removes an in-process service; the services that it used are sent its disconnect."""
-        del self._services[peer]
-        self._remove_peer(peer)
+        self._answer_abandoned()
+        if self._services.pop(peer, None) is not None:
+            self._remove_peer(peer)
+
+    def fail(self, peer: int, fault: BaseException) -> None:
+        """Marks a service as failed; for its exception handlers."""
+        attached = self._services.get(peer)
+        if attached is not None:
+            self._fail(attached, fault)
+
+    def replace(self, peer: int) -> None:
+        """Marks a service as failed that is to be restarted, without a fault."""
+        attached = self._services.get(peer)
+        if attached is not None and attached.failure is None:
+            self._mark_failed(attached, Failure(errno.EIO, "the service is restarted"))
+
+    @contextmanager
+    def guard(self, peer: int) -> Iterator[None]:
+        """Contains the faults of a service in calls other than `deliver` and `settle`.
+
+        Raises:
+            Error: the call is rejected; the service has not failed.
+            RequestError: the same, or the service has failed.
+        """
+        try:
+            yield
+        except StoreError as error:
+            self.fail(peer, error)
+            failure = Failure.of(error)
+            raise RequestError(failure.errnum, failure.text) from error
+        except (Error, RequestError):
+            raise
+        except FAULTS as error:
+            self.fail(peer, error)
+            failure = Failure.of(error)
+            raise RequestError(failure.errnum, failure.text) from error
+
+    def set_suspended(self, name: str) -> None:
+        """Records that a service is not restarted for now."""
+        self._suspended.add(name)
+
+    def clear_suspended(self, name: str) -> None:
+        """Records that a service is restarted."""
+        self._suspended.discard(name)
+
+    def serving_clients(self, peer: int) -> list[int]:
+        """The connected clients that have used this service and have services themselves."""
+        return self._router.serving_clients(peer)
+
+    def disconnect(self, peer: int) -> None:
+        """Ends a client's connection."""
+        remote = self._sockets.get(peer)
+        if remote is not None:
+            remote.scope.cancel()
 
     def post(self, peer: int, batch: Batch) -> None:
         """Sends messages from a peer. They are routed in the next round."""
@@ -244,7 +333,10 @@ class Broker:
     def _notify_watchers(self) -> None:
         routes = self._service_routes()
         for watcher in self._watchers:
-            watcher(routes)
+            try:
+                watcher(routes)
+            except FAULTS:
+                log.exception("cannot report the services")
         self.nudge()
 
     def subscribe(self, peer: int, prefix: str) -> None:
@@ -256,21 +348,34 @@ class Broker:
         return self._router.unsubscribe(peer, prefix)
 
     def services(self) -> list[dict[str, object]]:
-        """The registered services: name, and process id and user of the peer."""
+        """The registered services: name, process id and user of the peer, and state."""
         rows: list[dict[str, object]] = []
         for name, peer in self._router.services():
             remote = self._sockets.get(peer)
             pid = remote.pid if remote else self.pid
             uid = remote.uid if remote else self.owner
-            rows.append({"name": name, "pid": pid, "uid": uid, "inside": remote is None})
+            attached = self._services.get(peer)
+            if name in self._suspended:
+                state = "suspended"
+            else:
+                state = "failed" if attached and attached.failure else "running"
+            row = {"name": name, "pid": pid, "uid": uid, "inside": remote is None, "state": state}
+            rows.append(row)
         return rows
 
     def stats(self) -> dict[str, object]:
-        """Counts connections, services, failed services, and bytes that clients have unread."""
+        """Counts connections, services, failures, and bytes that clients have unread.
+
+        `failed` is the number of services that have failed and are not restarted yet, `failures`
+        that of all failures since the start; `suspended` names the services that are not restarted
+        for now because they have failed again and again.
+        """
         return {
             "connections": len(self._sockets),
             "services": len(self._router.services()),
-            "failed": sum(attached.failed for attached in self._services.values()),
+            "failed": sum(each.failure is not None for each in self._services.values()),
+            "failures": self._failures,
+            "suspended": sorted(self._suspended),
             "unsent": sum(remote.unsent for remote in self._sockets.values()),
         }
 
@@ -305,14 +410,14 @@ class Broker:
     def commit(self) -> None:
         """Commits the changes of this round.
 
-        If that fails, no message of the round is sent, and the clients that were to get one are
-        disconnected.
+        If that fails, no message of the round is sent, the clients that were to get one are
+        disconnected, and the service that writes to the store has failed.
         """
         try:
             self._store.commit()
-        except BaseException:
-            self._discard_held()
-            raise
+        except FAULTS as error:
+            self.fail(self._store.peer, error)
+            return
         for remote in self._held:
             remote.flush()
         self._held.clear()
@@ -341,27 +446,25 @@ class Broker:
             peer, batch = self._rounds.popleft()
             try:
                 deliveries = self._router.route(peer, batch)
-            except FAULTS:
-                log.exception("cannot route messages of peer %d", peer)
-                self._disconnect(peer)
+            except FAULTS as error:
+                self._end(peer, error)
             else:
-                self._deliver(deliveries)
+                self._deliver(deliveries, peer)
+        self._answer_abandoned()
         nudged, self._nudged = self._nudged, False
         due = [each for each in self._services.values() if nudged or each.is_due]
         now = self.clock.now()
         for attached in due:
             attached.is_due = False
-            if not attached.failed:
+            if attached.failure is None:
                 self._settle(attached, now)
 
     def _settle(self, attached: _Attached, now: float) -> None:
         self._settling = True
         try:
             attached.service.settle(now)
-        except attached.fatal:
-            raise
-        except FAULTS:
-            self._fail(attached)
+        except FAULTS as error:
+            self._fail(attached, error)
         finally:
             self._settling = False
 
@@ -372,65 +475,95 @@ class Broker:
             for remote in list(self._sockets.values()):
                 await remote.wait_sent()
 
-    def _deliver(self, deliveries: list[tuple[int, Batch]]) -> None:
+    def _deliver(self, deliveries: list[tuple[int, Batch]], sender: int = 0) -> None:
+        store = self._store
         for peer, batch in deliveries:
             attached = self._services.get(peer)
-            if attached is not None:
-                self._serve_batch(peer, attached, batch)
-            else:
-                remote = self._sockets.get(peer)
+            remote = self._sockets.get(peer)
+            if attached is not None and not attached.transient and attached.failure is None:
+                self.commit()
+            if sender == store.peer and self._store is not store:
+                # The messages tell changes that are not committed.
                 if remote is not None:
-                    self._send(peer, remote, batch)
+                    remote.discard()
+            elif attached is not None:
+                self._serve_batch(attached, batch)
+            elif remote is not None:
+                self._send(peer, remote, batch)
 
-    def _serve_batch(self, peer: int, attached: _Attached, batch: Batch) -> None:
-        if attached.failed:
-            self._reject(peer, batch)
+    def _serve_batch(self, attached: _Attached, batch: Batch) -> None:
+        if attached.failure is not None:
+            self._reject(attached, batch)
             return
-        if not attached.transient:
-            self.commit()
         attached.is_due = True
         try:
             attached.service.deliver(batch)
-        except attached.fatal:
-            raise
-        except FAULTS:
-            self._fail(attached)
-            # `deliver` answers none of a batch's requests before it has taken all of them.
-            self._reject(peer, batch)
+        except FAULTS as error:
+            self._fail(attached, error)
+            if not attached.tracked:
+                # `deliver` answers none of a batch's requests before it has taken all of them.
+                self._reject(attached, batch)
 
     def _send(self, peer: int, remote: _SocketPeer, batch: Batch) -> None:
         try:
             remote.send(batch)
             self._held.add(remote)
-        except FAULTS:
-            log.exception("cannot send to pid %d", remote.pid)
-            self._disconnect(peer)
+        except FAULTS as error:
+            self._end(peer, error)
 
-    def _reject(self, peer: int, batch: Batch) -> None:
-        """Answers the requests of a batch with EIO, in the name of a failed service."""
+    def _reject(self, attached: _Attached, batch: Batch) -> None:
+        """Answers the requests of a batch with an error, in the name of a failed service."""
+        failure = attached.failure or Failure(errno.EIO, "the service has failed")
         responses = [
-            error_response(message, errno.EIO, f"{message.topic}: the service has failed")
+            error_response(message, failure.errnum, f"{message.topic}: {failure.text}")
             for message in batch
             if message.kind == "request" and not is_disconnect(message)
         ]
-        self.post_messages(peer, [response for response in responses if response is not None])
+        responses_wanted = [response for response in responses if response is not None]
+        self.post_messages(attached.peer, responses_wanted)
 
-    def _fail(self, attached: _Attached) -> None:
-        """Marks a service as failed while the exception that has left it is handled."""
-        log.exception("service %s has failed", type(attached.service).__name__)
-        attached.failed = True
-        if attached is self._services.get(self._store.peer):
-            self._abandon_store()
+    def _fail(self, attached: _Attached, fault: BaseException) -> None:
+        """Marks a service as failed that a fault has left, and logs the fault."""
+        name = type(attached.service).__name__
+        failure = Failure.of(fault)
+        self._failures += attached.failure is None
+        if not isinstance(fault, StoreError):
+            log.error("service %s has failed", name, exc_info=fault)
+        elif attached.failure != failure:
+            log.error("service %s has failed: %s", name, fault)
+        self._mark_failed(attached, failure)
         if attached.on_failure is not None:
-            attached.on_failure()
+            attached.on_failure(fault)
 
-    def _disconnect(self, peer: int) -> None:
-        """Ends a client's connection, or marks a service as failed; for exception handlers."""
+    def _mark_failed(self, attached: _Attached, failure: Failure) -> None:
+        attached.failure = failure
+        if attached.tracked:
+            self._abandoned.append(attached)
+            self._wake.set()
+        if attached.peer == self._store.peer:
+            self._abandon_store()
+
+    def _answer_abandoned(self) -> None:
+        """Answers the outstanding requests of tracked services that have failed.
+
+        The responses that these posted before are routed by now.
+        """
+        abandoned, self._abandoned = self._abandoned, []
+        for attached in abandoned:
+            failure = attached.failure
+            if failure is not None and attached.peer in self._services:
+                self._deliver(
+                    self._router.abandon_requests(attached.peer, failure.errnum, failure.text)
+                )
+
+    def _end(self, peer: int, fault: BaseException) -> None:
+        """Ends a client's connection, or marks a service as failed, after a fault."""
         remote = self._sockets.get(peer)
         if remote is not None:
+            log.error("closing the connection of pid %d", remote.pid, exc_info=fault)
             remote.scope.cancel()
-        elif peer in self._services:
-            self._fail(self._services[peer])
+        else:
+            self.fail(peer, fault)
 
     def _add_peer(self, peer: int, userid: int, roles: int, *, remote: bool = False) -> None:
         route = self._make_uuid()
@@ -468,17 +601,28 @@ class Broker:
             network: made the listener.
             task_status: started when connections are accepted.
         """
-
-        async def serve(stream: trio.abc.Stream) -> None:
-            await self._serve(stream, network)
-
-        await trio.serve_listeners(serve, [listener], task_status=_Started(task_status))
+        async with listener, trio.open_nursery() as connections:
+            task_status.started()
+            accepts = True
+            while True:
+                try:
+                    stream = await listener.accept()
+                except OSError as error:
+                    # There are too many descriptors, or the client has gone.
+                    if accepts:
+                        log.warning("cannot accept a connection: %s", error)
+                    accepts = False
+                    await trio.sleep(ACCEPT_PAUSE_S)
+                else:
+                    accepts = True
+                    connections.start_soon(self._serve, stream, network)
 
     async def _serve(self, stream: trio.abc.Stream, network: Network) -> None:
-        pid, uid = network.credentials(stream)
-        roles = self._roles(uid)
+        pid = 0
         async with stream:
             try:
+                pid, uid = network.credentials(stream)
+                roles = self._roles(uid)
                 await stream.send_all(bytes([0 if roles else errno.EPERM]))
                 if roles:
                     remote = _SocketPeer(
@@ -627,13 +771,3 @@ class _SocketPeer:
         """Returns when nothing is unsent."""
         while self.unsent and not self.scope.cancel_called:
             await self._sent.wait()
-
-
-class _Started:
-    """Reports that the listeners are served, without returning them."""
-
-    def __init__(self, status: trio.TaskStatus[None]) -> None:
-        self._status = status
-
-    def started(self, _value: object = None) -> None:
-        self._status.started()

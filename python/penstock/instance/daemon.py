@@ -7,7 +7,7 @@ import json
 import logging
 import signal
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from penstock._core import ResourceSet, fluid_f58, topic
 from penstock.client.calls import raw_call
 from penstock.client.methods import Methods
 from penstock.client.outstanding import silent_request
-from penstock.errors import Error, StartError, StoreError
+from penstock.errors import Error, RequestError, StartError
 from penstock.instance.broker import Broker
 from penstock.instance.config_reload import check_queues, merge, queues_lost
 from penstock.instance.control import ControlService
@@ -66,7 +66,8 @@ def run(options: StartOptions) -> int | None:
     Raises:
         StartError: another instance uses the state directory or the socket.
         InventoryError: the resources cannot be determined.
-        StoreError: the store failed; no response was sent that depends on uncommitted facts.
+        StoreError: the store cannot be opened, or the last changes cannot be committed; no response
+            was sent that depends on them.
     """
     try:
         return trio.run(_run, options, strict_exception_groups=True)
@@ -114,8 +115,11 @@ class Instance:
             allow_guests=config.access.allow_guest_user,
             allow_root=config.access.allow_root_owner,
         )
-        settings = json.dumps(manager_settings(options, self._broker.owner))
-        self._manager = system.open_manager(settings, system.clock.now())
+        self._manager = system.open_manager(self._manager_settings(), system.clock.now())
+
+    def _manager_settings(self) -> str:
+        """The job manager's settings, from the configuration."""
+        return json.dumps(manager_settings(self._options, self._broker.owner))
 
     def _attach_services(self) -> None:
         options, broker, system = self._options, self._broker, self._system
@@ -137,13 +141,16 @@ class Instance:
         self._log = LogService(broker)
         self._retention = OutputRetention(system.output, self._manager, system.in_thread)
         # The job manager settles first: responses of the other services are durable by then.
-        self._jobs = ManagerService(broker, self._manager, self._retention.purge)
+        self._jobs = ManagerService(
+            broker, self._manager, self._manager_settings, self._retention.purge
+        )
         hooks = options.config.job_manager
         self._hooks = HookService(broker, hooks, uri=self._uri, system=system)
         self._pmix = PmixService(broker, system.pmix_servers)
         self._resource = ResourceService(
             broker, self._manager, self._resources, options.config.resource, self._admit
         )
+        self._jobs.on_rebuild.append(self._resource.restarts.replace)
 
     def _shut_down(self, request: ShutdownRequest) -> None:
         """Stops the instance.
@@ -223,7 +230,8 @@ class Instance:
         owner = self._broker.owner
         settings = manager_settings(after, owner)
         if settings != manager_settings(before, owner):
-            self._manager.set_settings(json.dumps(settings), self._system.clock.now())
+            with self._jobs.guard():
+                self._manager.set_settings(json.dumps(settings), self._system.clock.now())
             self._broker.nudge()
         self._hooks.set_settings(after.config.job_manager)
 
@@ -236,11 +244,18 @@ class Instance:
             network.listen(options.socket, mode=mode) as listener,
             trio.open_nursery() as nursery,
         ):
-            self._supervise(nursery, "broker", self._broker.pump, fatal=(StoreError,))
-            self._supervise(nursery, "job manager", self._jobs.run, fatal=(StoreError,))
+            self._supervise(nursery, "broker", self._broker.pump)
+            self._supervise(nursery, "job manager", self._jobs.run)
             self._supervise(nursery, "hooks", self._hooks.run)
             self._supervise(nursery, "PMIx servers", self._pmix.run)
-            for service in (self._control, self._hooks, self._log, self._pmix):
+            for service in (
+                self._jobs,
+                self._resource,
+                self._control,
+                self._hooks,
+                self._log,
+                self._pmix,
+            ):
                 name = f"restarts of {type(service).__name__}"
                 self._supervise(nursery, name, service.restarts.run)
             self._supervise(nursery, "output retention", self._retention.run)
@@ -265,7 +280,10 @@ class Instance:
             await self._wind_down()
             await self._broker.send_posted()
             nursery.cancel_scope.cancel()
-        self._manager.flush()
+        if self._jobs.restarts.failed:
+            log.error("changes since the last commit are lost: the job manager has failed")
+        else:
+            self._manager.flush()
         # The service of continuing jobs enforces their limits until the next start. At a restart,
         # that is now: the next daemon starts its own.
         if self._exec is not None and (self._restart or not self._keep_running):
@@ -277,16 +295,15 @@ class Instance:
         nursery: trio.Nursery,
         name: str,
         run: Callable[[], Awaitable[None]],
-        *,
-        fatal: tuple[type[Exception], ...] = (),
     ) -> None:
-        nursery.start_soon(supervise, name, run, self._system.clock, fatal)
+        nursery.start_soon(supervise, name, run, self._system.clock)
 
     def _start_execution(self, nursery: trio.Nursery) -> None:
         """Starts the execution service, simulated or as a process, unless there is to be none."""
         options = self._options
         if options.exec == "sim":
             mock = MockExecService(self._broker, EXEC_NAME)
+            self._jobs.on_rebuild.append(mock.restarts.replace)
             self._supervise(nursery, "simulated execution", mock.run)
         if options.exec == "local":
             if options.exec_program is None:
@@ -307,6 +324,7 @@ class Instance:
         limit = self._options.config.penstock.scheduler.limit or None
         if self._options.sched == "inside":
             service = SchedulerService(self._broker, limit, self._scheduler_settings)
+            self._jobs.on_rebuild.append(service.restarts.replace)
             self._supervise(nursery, "scheduler", service.run)
         elif self._options.sched == "process":
             keep = partial(self._keep_scheduler, limit)
@@ -330,8 +348,8 @@ class Instance:
             except FileNotFoundError:
                 log.warning("%s: command not found", command[0])
                 return 127
-            except PermissionError:
-                log.warning("%s: not executable", command[0])
+            except OSError as error:
+                log.warning("%s: cannot be executed: %s", command[0], error.strerror)
                 return 126
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stop_command, process)
@@ -375,7 +393,8 @@ class Instance:
     async def _wind_down(self) -> None:
         """Ends running jobs, unless they are to continue; pending jobs stay in the store."""
         # Resources that the running jobs free must not start pending ones.
-        self._manager.stop_scheduling()
+        with suppress(RequestError), self._jobs.guard():
+            self._manager.stop_scheduling()
         # Jobs of an external service continue; it reattaches them at the next start.
         if self._options.exec != "none" and not self._keep_running:
             await self._cancel_running()

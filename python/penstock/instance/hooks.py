@@ -21,7 +21,9 @@ from penstock.instance.requests import (
     DEFERRED,
     Methods,
     internal_error,
+    is_disconnect,
     printable,
+    requester,
     serve_owner,
 )
 from penstock.instance.restart import Restarts
@@ -85,15 +87,27 @@ class HookService:
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests; `hooks.prolog` and `hooks.epilog` are answered when the command ends."""
+        for request in batch:
+            if is_disconnect(request):
+                self._cancel_requests_of(requester(request))
         responses = serve_owner(batch, self._methods)
         self._broker.post_messages(self.peer, responses)
+
+    def _cancel_requests_of(self, client: bytes) -> None:
+        """Cancels the commands of a client that has disconnected: it would request them again."""
+        for run in self._running.values():
+            if requester(run.request) == client:
+                run.cancel()
 
     def settle(self, now: float) -> None:
         """Does nothing: every response is posted at once."""
 
     def _begin(self, request: Message) -> Any:
         run = _Run(request)
-        # The epilog of a job is requested after its prolog has ended: one entry per job.
+        # The epilog of a job is requested after its prolog has ended: one entry per job. Only a job
+        # manager that is built again may request a command that has not ended.
+        previous = self._running.get(run.job)
+        run.previous = None if previous is None else previous.ended
         self._running[run.job] = run
         self._queued.append(run)
         self._wake.set()
@@ -102,8 +116,7 @@ class HookService:
     def _cancel(self, request: Message) -> dict[str, Any]:
         run = self._running.get(HookCancelRequest.read(request).id)
         if run is not None:
-            run.cancelled = True
-            run.scope.cancel()
+            run.cancel()
         return {}
 
     async def run(self) -> None:
@@ -118,10 +131,14 @@ class HookService:
 
     async def _respond(self, run: _Run) -> None:
         """Runs a command and answers its request, whatever happens."""
+        response: Message | None = None
         try:
-            response: Message | None = await self._run_in_slot(run)
-        except FAULTS:
+            if run.previous is not None:
+                await run.previous.wait()
+            response = await self._run_in_slot(run)
+        except* FAULTS:
             response = internal_error(run.request)
+        run.ended.set()
         if self._running.get(run.job) is run:
             del self._running[run.job]
         if response is not None:
@@ -185,8 +202,16 @@ class _Run:
         self.name = f"{self.kind} of {fluid_f58(self.job)}"
         self.variables = _read_variables(payload)
         self.cancelled = False
+        # The end of the job's command before this one, if there was one.
+        self.previous: trio.Event | None = None
+        self.ended = trio.Event()
         # Cancels the current wait, for a slot or for the command.
         self.scope = trio.CancelScope()
+
+    def cancel(self) -> None:
+        """Ends the command, or does not start it."""
+        self.cancelled = True
+        self.scope.cancel()
 
 
 def _read_variables(request: HookRequest) -> dict[str, str]:

@@ -77,6 +77,7 @@ class LogService(logging.Handler):
         self._unsent: deque[LogRow] = deque(maxlen=MAX_LINES)
         self._followers: list[Message] = []
         self._count = 0
+        self._faults = 0
         self._token = trio.lowlevel.current_trio_token()
         self._thread = threading.get_ident()
         self._methods: Methods = {
@@ -132,6 +133,7 @@ class LogService(logging.Handler):
             text = f"{text[:MAX_LINE_CHARACTERS]}… ({rest} more characters)"
         # The handler's lock is held: `emit` is called by `logging` only.
         self._count += 1
+        self._faults += record.exc_info is not None
         row: LogRow = {
             "timestamp": self._broker.clock.now(),
             "level": _level(record.levelno),
@@ -219,7 +221,12 @@ class LogService(logging.Handler):
             self.release()
 
     def _stats(self, _request: Message) -> dict[str, Any]:
-        return {"lines": len(self._lines), "followers": len(self._followers)}
+        """Counts retained lines, followers, and the faults that were contained since the start."""
+        return {
+            "lines": len(self._lines),
+            "followers": len(self._followers),
+            "faults": self._faults,
+        }
 
     def _append(self, request: Message) -> None:
         require_owner(request)

@@ -32,7 +32,7 @@ from penstock.instance.requests import (
     require_streaming,
     serve_owner,
 )
-from penstock.instance.restart import Restarts
+from penstock.instance.restart import OUTAGE_PAUSE_S, Restarts
 from penstock.instance.supervision import FAULTS, contain
 from penstock.instance.system import PmixTask
 
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.exec")
 
 NAME = "pmix-exec"
+# The errors of a job manager that has failed and will be restarted.
+OUTAGES = (errno.EIO, errno.ENOSPC, errno.EBUSY)
 
 
 class PmixService:
@@ -149,8 +151,12 @@ class PmixService:
 
     async def _stop_with_job(self, job: _Job) -> None:
         """Stops the server of a job that has ended without a request to stop it."""
-        with self._client.responses(Calls.wait.call([job.id])) as responses:
-            await responses.receive()
+        while True:
+            with self._client.responses(Calls.wait.call([job.id])) as responses:
+                response = await responses.receive()
+            if response.errnum not in OUTAGES:
+                break
+            await trio.sleep(OUTAGE_PAUSE_S)
         job.over.set()
 
     def _respond(self, job: _Job) -> None:

@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock._core import ResourceModule
+from penstock.instance.restart import Restarts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,7 @@ class ResourceService:
         TargetError: the configuration names hosts that are not there.
     """
 
+    peer: int
     NAMES = ("resource", "groups")
 
     def __init__(
@@ -45,16 +47,29 @@ class ResourceService:
         check_growth: Callable[[ResourceSet], None],
     ) -> None:
         self._broker = broker
-        self._module = ResourceModule(
-            manager,
-            resources,
-            exclude=config.exclude,
-            properties=config.properties,
-            check_growth=check_growth,
-        )
+        self._manager = manager
+        self._base = resources
+        self._config = config
+        self._check_growth = check_growth
+        self._rebuild()
         check_growth(self._module.resources)
-        self.peer = broker.attach(self, names=self.NAMES, transient=True)
-        # The job manager knows from the start what may be allocated.
+        self.restarts = Restarts(
+            broker, self, self.NAMES, rebuild=self._rebuild, transient=True, tracked=True
+        )
+        self.restarts.start()
+
+    def _rebuild(self) -> None:
+        """Builds the resource module from the resource eventlog."""
+        self._module = ResourceModule(
+            self._manager,
+            self._base,
+            exclude=self._config.exclude,
+            properties=self._config.properties,
+            check_growth=self._check_growth,
+        )
+
+    def restart(self) -> None:
+        """Tells the job manager what may be allocated."""
         self.settle(self._broker.clock.now())
 
     @property
@@ -79,6 +94,9 @@ class ResourceService:
 
         Raises:
             TargetError: it names hosts that are not there. Nothing has changed then.
+            RequestError: the resource module has failed.
         """
-        self._module.configure(config.exclude, config.properties, self._broker.clock.now())
+        with self._broker.guard(self.peer):
+            self._module.configure(config.exclude, config.properties, self._broker.clock.now())
+        self._config = config
         self._broker.nudge()

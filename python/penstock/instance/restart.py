@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from penstock.instance.supervision import FAULTS, Backoff
+from penstock.errors import StoreError
+from penstock.instance.supervision import FAULTS, MAX_SHORT_RUNS, SUSPENSION_S, Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from penstock._core import Batch
     from penstock.instance.broker import Broker
 
 log = logging.getLogger("penstock")
+
+# Seconds between attempts to write to the store.
+OUTAGE_PAUSE_S = 1.0
 
 
 class RestartedService(Protocol):
@@ -43,11 +47,20 @@ class Restarts:
     Until its restart, a service with names answers EIO (`Broker.attach`). One without, such as the
     scheduler, disconnects at once: by that its peers learn of the failure (RFC 27, RFC 28).
 
+    A service that fails again and again is suspended: it is restarted after a longer time only. A
+    failure of the store is no failure of the service, which is restarted when the store can be
+    written.
+
     Args:
         broker: the broker.
         service: the service.
         names: the first words of the topics that it serves.
+        title: the name of a service without names, for the log and the broker's statistics.
+        rebuild: replaces the state that a fault has left; it is called before the service is
+            attached again.
+        max_pause_s: the longest pause before a restart without a fault, in seconds.
         transient: as for `Broker.attach`.
+        tracked: as for `Broker.attach`.
     """
 
     def __init__(
@@ -56,22 +69,45 @@ class Restarts:
         service: RestartedService,
         names: Iterable[str] = (),
         *,
+        title: str = "",
+        rebuild: Callable[[], None] | None = None,
+        max_pause_s: float = OUTAGE_PAUSE_S,
         transient: bool = False,
+        tracked: bool = False,
     ) -> None:
         self._broker = broker
         self._service = service
         self._names = tuple(names)
+        self._titles = self._names or (title,)
+        self._rebuild = rebuild
         self._transient = transient
+        self._tracked = tracked
         self._failed = trio.Event()
+        self._faults = Backoff(broker.clock)
+        # Of runs that have ended without a fault of the service.
+        self._ends = Backoff(broker.clock, max_pause_s)
+        self._has_fault = False
 
     @property
     def failed(self) -> bool:
         """Whether the service has failed and is not yet restarted."""
         return self._failed.is_set()
 
-    def fail(self) -> None:
-        """Marks the service as failed."""
+    def fail(self, fault: BaseException) -> None:
+        """Has the service restarted after a fault that its peer has at the broker."""
+        self._has_fault = not isinstance(fault, StoreError)
         self._failed.set()
+
+    def fail_peer(self, fault: BaseException) -> None:
+        """Has the service restarted after a fault that was found elsewhere."""
+        self._broker.fail(self._service.peer, fault)
+
+    def replace(self) -> None:
+        """Has the service restarted without a fault, such as after one on which it depends."""
+        if not self.failed:
+            self._broker.replace(self._service.peer)
+            self._has_fault = False
+            self._failed.set()
 
     def start(self) -> None:
         """Attaches the service and starts it."""
@@ -81,23 +117,50 @@ class Restarts:
             names=self._names,
             on_failure=self.fail,
             transient=self._transient,
+            tracked=self._tracked,
         )
         self._service.restart()
 
     async def run(self) -> None:
         """Restarts the service until cancelled."""
-        backoff = Backoff(self._broker.clock)
+        self._begin()
         while True:
             await self._failed.wait()
-            if self._names:
-                await backoff.pause()
+            if not self._names:
                 self._broker.detach(self._service.peer)
-            else:
-                self._broker.detach(self._service.peer)
-                await backoff.pause()
-            backoff.begin()
+            await self._pause()
             try:
+                if self._rebuild is not None:
+                    self._rebuild()
+                self._broker.detach(self._service.peer)
                 self.start()
-            except FAULTS:
-                log.exception("service %s cannot start", type(self._service).__name__)
-                self.fail()
+            except FAULTS as fault:
+                self._failed.set()
+                self.fail_peer(fault)
+            else:
+                log.info("service %s is restarted", type(self._service).__name__)
+            self._begin()
+
+    def _begin(self) -> None:
+        self._faults.begin()
+        self._ends.begin()
+
+    async def _pause(self) -> None:
+        pause = (self._faults if self._has_fault else self._ends).end()
+        if not self._has_fault or self._faults.short_runs < MAX_SHORT_RUNS:
+            await trio.sleep(pause)
+            return
+        titles = ", ".join(self._titles)
+        log.error(
+            "%s: suspended for %g s after %d failures in a row",
+            titles,
+            SUSPENSION_S,
+            self._faults.short_runs,
+        )
+        for title in self._titles:
+            self._broker.set_suspended(title)
+        try:
+            await trio.sleep(SUSPENSION_S)
+        finally:
+            for title in self._titles:
+                self._broker.clear_suspended(title)

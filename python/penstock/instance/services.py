@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import errno
 import logging
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
 from penstock._core import Batch, MockExec, Scheduler
 from penstock.client.outstanding import Outstanding
-from penstock.errors import StoreError
+from penstock.errors import RequestError
 from penstock.instance.alarm import Alarm
 from penstock.instance.restart import Restarts
+from penstock.instance.supervision import MAX_PAUSE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from penstock._core import JobManager, Message
     from penstock.client.calls import Call
@@ -35,8 +37,15 @@ class ManagerService:
     Args:
         broker: the broker.
         manager: the job manager.
+        settings: makes its settings, as JSON, when it is built again.
         on_purge: called with the ids of purged jobs.
+
+    Attributes:
+        on_rebuild: functions that are called when the job manager has been built again: peers
+            within the daemon must introduce themselves to it.
     """
+
+    peer: int
 
     NAMES = ("job-manager", "job-ingest", "job-list", "job-info", "kvs", "pmix")
 
@@ -44,29 +53,52 @@ class ManagerService:
         self,
         broker: Broker,
         manager: JobManager,
+        settings: Callable[[], str] = lambda: "{}",
         on_purge: Callable[[list[int]], None] | None = None,
     ) -> None:
         self._broker = broker
         self._manager = manager
+        self._settings = settings
         self._on_purge = on_purge
-        self._failed = False
+        self.on_rebuild: list[Callable[[], None]] = []
+        # The peers of the failed job manager outside of the daemon; None if it has not failed.
+        self._lost_peers: list[int] | None = None
         self._alarm = Alarm(broker.clock)
         # When to commit what no message to a client has caused to be committed.
         self._commit_by: float | None = None
         self._outstanding: Outstanding[list[Message]] = Outstanding()
-        # A response tells what the store has committed: if that fails, the instance ends.
-        self.peer = broker.attach(
-            self, names=self.NAMES, on_failure=self._fail, fatal=(StoreError,), transient=True
+        self.restarts = Restarts(
+            broker, self, self.NAMES, rebuild=self._rebuild, transient=True, tracked=True
         )
-        broker.set_store(self.peer, manager.commit)
+        self.restarts.start()
         broker.watch_services(self._set_services)
 
-    def _fail(self) -> None:
-        self._failed = True
+    def _rebuild(self) -> None:
+        """Builds the job manager from its store, as at a start of the instance.
+
+        Raises:
+            StoreError: the store cannot be read or written.
+        """
+        self._manager.rebuild(self._settings(), self._broker.clock.now())
+        self._commit_by = None
+        self._outstanding = Outstanding()
+        self._lost_peers = self._broker.serving_clients(self.peer)
+
+    def restart(self) -> None:
+        """Has the store committed; the peers of a job manager that failed must connect again."""
+        self._broker.set_store(self.peer, self._manager.commit)
+        if self._lost_peers is None:
+            return
+        for peer in self._lost_peers:
+            self._broker.disconnect(peer)
+        self._lost_peers = None
+        for follow in self.on_rebuild:
+            follow()
 
     def _set_services(self, services: dict[str, bytes]) -> None:
-        if not self._failed:
-            self._manager.set_services(services)
+        if not self.restarts.failed:
+            with suppress(RequestError), self._broker.guard(self.peer):
+                self._manager.set_services(services)
 
     def deliver(self, batch: Batch) -> None:
         """Takes messages in."""
@@ -77,7 +109,25 @@ class ManagerService:
 
         Raises:
             RpcError: the job manager rejects the request.
+            RequestError: the job manager has failed.
         """
+        with self.guard():
+            return self._do(call)
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Contains the faults of the job manager in calls of its methods.
+
+        Raises:
+            Error: the call is rejected.
+            RequestError: the job manager has failed.
+        """
+        if self.restarts.failed:
+            raise RequestError(errno.EIO, "the job manager has failed")
+        with self._broker.guard(self.peer):
+            yield
+
+    def _do(self, call: Call[T]) -> T:
         inbox: list[Message] = []
         request = self._outstanding.request(inbox, call)
         self._manager.handle(Batch([request]), self._broker.clock.now())
@@ -118,21 +168,16 @@ class ManagerService:
         return writable
 
     async def run(self) -> None:
-        """Advances the job manager at its deadlines, such as the begin times of jobs.
-
-        Raises:
-            StoreError: the store cannot commit.
-        """
+        """Advances the job manager at its deadlines, such as the begin times of jobs."""
         while True:
             await self._alarm.wait()
-            if self._failed:
-                continue
             now = self._broker.clock.now()
             if self._commit_by is not None and now >= self._commit_by:
                 self._commit_by = None
                 self._broker.commit()
-            self._manager.advance(now)
-            self._broker.nudge()
+            with suppress(RequestError), self.guard():
+                self._manager.advance(now)
+                self._broker.nudge()
 
 
 class SchedulerService:
@@ -156,8 +201,10 @@ class SchedulerService:
         self._limit = limit
         self._settings = settings
         self._alarm = Alarm(broker.clock)
-        self._restarts = Restarts(broker, self, transient=True)
-        self._restarts.start()
+        self.restarts = Restarts(
+            broker, self, title="sched", transient=True, max_pause_s=MAX_PAUSE_S
+        )
+        self.restarts.start()
 
     def restart(self) -> None:
         """Makes a new scheduler."""
@@ -179,17 +226,17 @@ class SchedulerService:
             self._scheduler.defer_annotations(now, self._broker.clock.monotonic() - began)
         self._alarm.set(self._scheduler.deadline)
         self._broker.post(self.peer, self._scheduler.take_out())
-        failed = self._scheduler.failure is not None
+        failure = self._scheduler.failure
         for line in self._scheduler.take_log():
-            log.log(logging.ERROR if failed else logging.INFO, "sched: %s", line)
-        if failed:
-            self._restarts.fail()
+            log.log(logging.ERROR if failure else logging.INFO, "sched: %s", line)
+        if failure is not None:
+            self.restarts.replace()
 
     async def run(self) -> None:
         """Replaces failed schedulers until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._wake)
-            await self._restarts.run()
+            await self.restarts.run()
 
     async def _wake(self) -> None:
         """Runs a round at each deadline, for the annotations of pending jobs."""
@@ -212,8 +259,8 @@ class MockExecService:
         self._broker = broker
         self._name = name
         self._alarm = Alarm(broker.clock)
-        self._restarts = Restarts(broker, self, transient=True)
-        self._restarts.start()
+        self.restarts = Restarts(broker, self, title=name, transient=True)
+        self.restarts.start()
 
     def restart(self) -> None:
         """Makes a new execution service and registers it."""
@@ -238,12 +285,13 @@ class MockExecService:
         """Ends jobs at their time, and replaces a failed service, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end_jobs)
-            await self._restarts.run()
+            await self.restarts.run()
 
     async def _end_jobs(self) -> None:
         while True:
             await self._alarm.wait()
-            if not self._restarts.failed:
-                batch = self._exec.advance(self._broker.clock.now())
-                self._alarm.set(self._exec.deadline)
-                self._broker.post(self.peer, batch)
+            if not self.restarts.failed:
+                with suppress(RequestError), self._broker.guard(self.peer):
+                    batch = self._exec.advance(self._broker.clock.now())
+                    self._alarm.set(self._exec.deadline)
+                    self._broker.post(self.peer, batch)

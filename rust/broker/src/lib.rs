@@ -30,8 +30,16 @@ struct Peer {
     subscriptions: Vec<String>,
     /// Services to which the peer has sent a request; they are notified of its disconnect.
     services_used: BTreeSet<String>,
+    location: Location,
     /// The requests that the peer is serving, by requester and matchtag, without payload; `None` if they are not tracked.
     serving: Option<BTreeMap<(PeerId, u32), Message>>,
+}
+
+/// Whether a peer is in the daemon's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Location {
+    Inside,
+    Outside,
 }
 
 pub use error::RegistrationError;
@@ -84,21 +92,53 @@ impl Router {
 
     /// Adds a peer within the daemon. `uuid` names it in route stacks.
     pub fn add_peer(&mut self, id: PeerId, uuid: &str, credentials: Credentials) {
-        self.add(id, uuid, credentials, None);
+        self.add(id, uuid, credentials, Location::Inside);
     }
 
     /// Adds a peer outside of the daemon. When it is removed, the requests that it has not answered are answered.
     pub fn add_remote_peer(&mut self, id: PeerId, uuid: &str, credentials: Credentials) {
-        self.add(id, uuid, credentials, Some(BTreeMap::new()));
+        self.add(id, uuid, credentials, Location::Outside);
+        self.track_requests(id);
     }
 
-    fn add(
-        &mut self,
-        id: PeerId,
-        uuid: &str,
-        credentials: Credentials,
-        serving: Option<BTreeMap<(PeerId, u32), Message>>,
-    ) {
+    /// Tracks the requests that a peer has not answered from now on: when it is removed, or has failed, they are
+    /// answered.
+    pub fn track_requests(&mut self, id: PeerId) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.serving.get_or_insert_default();
+        }
+    }
+
+    /// Returns error responses to the tracked requests that a peer has not answered: it has failed.
+    pub fn abandon_requests(&mut self, id: PeerId, errnum: u32, reason: &str) -> Vec<Delivery> {
+        let serving = self
+            .peers
+            .get_mut(&id)
+            .and_then(|peer| peer.serving.as_mut());
+        let requests = serving.map(std::mem::take).unwrap_or_default();
+        let mut outbox = Outbox::default();
+        for request in requests.into_values() {
+            let text = format!("{}: {reason}", request.topic());
+            self.answer(&request, errnum, &text, &mut outbox);
+        }
+        outbox.deliveries
+    }
+
+    /// The peers outside of the daemon that have used a service of this peer, and have services themselves.
+    pub fn serving_clients(&self, id: PeerId) -> Vec<PeerId> {
+        let servers: BTreeSet<PeerId> = self.services.values().copied().collect();
+        let is_client = |peer: &Peer| {
+            let mut used = peer.services_used.iter();
+            peer.location == Location::Outside
+                && used.any(|service| self.services.get(service) == Some(&id))
+        };
+        let clients = servers.into_iter();
+        clients
+            .filter(|server| self.peers.get(server).is_some_and(is_client))
+            .collect()
+    }
+
+    fn add(&mut self, id: PeerId, uuid: &str, credentials: Credentials, location: Location) {
         let uuid = uuid.as_bytes().to_vec();
         self.by_uuid.insert(uuid.clone(), id);
         let peer = Peer {
@@ -106,7 +146,8 @@ impl Router {
             credentials,
             subscriptions: Vec::new(),
             services_used: BTreeSet::new(),
-            serving,
+            location,
+            serving: None,
         };
         self.peers.insert(id, peer);
     }
@@ -237,8 +278,9 @@ impl Router {
             }
             request.push_route(&peer.uuid);
             request.push_route(&self.uuid);
-            let is_remote = peer.serving.is_some();
-            if is_remote && let Some(fault) = self.find_fault(owner, &request) {
+            if peer.location == Location::Outside
+                && let Some(fault) = self.find_fault(owner, &request)
+            {
                 if !request.is_noresponse() {
                     self.answer(&request, errno::EPROTO, &fault, outbox);
                 }
@@ -264,7 +306,7 @@ impl Router {
     /// Describes the fault in the text of a payload from outside for a peer within the daemon, which relies on
     /// Unicode. The text of an error is not JSON.
     fn find_fault(&self, to: PeerId, message: &Message) -> Option<String> {
-        let is_outside = |peer: &Peer| peer.serving.is_some();
+        let is_outside = |peer: &Peer| peer.location == Location::Outside;
         let is_error = message.kind == MessageType::Response && message.errnum() != 0;
         if is_error || self.peers.get(&to).is_none_or(is_outside) {
             return None;
@@ -297,11 +339,13 @@ impl Router {
         };
         response.userid = peer.credentials.userid;
         response.rolemask = peer.credentials.rolemask;
-        let is_remote = peer.serving.is_some();
+        let location = peer.location;
         let Some(to) = self.pop_requester(&mut response) else {
             return;
         };
-        if is_remote && let Some(fault) = self.find_fault(to, &response) {
+        if location == Location::Outside
+            && let Some(fault) = self.find_fault(to, &response)
+        {
             response = Message::error_to(&response, errno::EPROTO, &fault);
         }
         let (matchtag, errnum) = (response.matchtag, response.errnum());
@@ -322,7 +366,7 @@ impl Router {
             return;
         };
         let has_fault = || event.payload.as_deref().and_then(find_text_fault).is_some();
-        if !peer.credentials.is_owner() || peer.serving.is_some() && has_fault() {
+        if !peer.credentials.is_owner() || peer.location == Location::Outside && has_fault() {
             return;
         }
         self.sequence = self.sequence.wrapping_add(1);

@@ -126,6 +126,41 @@ fn outstanding_requests_to_a_peer_that_is_removed_are_answered() {
 }
 
 #[test]
+fn the_requests_of_a_failed_service_within_the_daemon_are_answered_once() {
+    let mut router = router();
+    router.add_peer(9, "inside", OWNER);
+    router.add_service("inside", 9).unwrap();
+    let request = |tag| Message::request("inside.get", "{}").with_matchtag(tag);
+    router.route(3, vec![request(1)]);
+    router.track_requests(9);
+    let arrived = router.route(3, vec![request(2), request(3)]).remove(0).1;
+    router.route(9, vec![Message::response_to(&arrived[0], 0, None)]);
+    let (peer, answer) = one(router.abandon_requests(9, errno::ENOSPC, "the disk is full"));
+    assert_eq!(
+        (peer, answer.matchtag, answer.errnum()),
+        (3, 3, errno::ENOSPC)
+    );
+    assert_eq!(
+        answer.error_text().as_deref(),
+        Some("inside.get: the disk is full")
+    );
+    assert!(router.abandon_requests(9, errno::EIO, "again").is_empty());
+    assert!(router.remove_peer(9).is_empty());
+}
+
+#[test]
+fn clients_with_services_of_their_own_are_found() {
+    let mut router = router();
+    router.add_peer(9, "inside", OWNER);
+    router.add_service("inside", 9).unwrap();
+    assert!(router.serving_clients(9).is_empty());
+    for client in [1, 2, 3] {
+        router.route(client, vec![Message::request("inside.get", "{}")]);
+    }
+    assert_eq!(router.serving_clients(9), [2]);
+}
+
+#[test]
 fn services_are_notified_of_the_disconnect_of_their_clients() {
     let mut router = router();
     router.route(3, vec![Message::request("echo.hello", "{}")]);

@@ -303,6 +303,11 @@ impl Context {
         self.storage.commit()
     }
 
+    /// Discards every change since the last commit. The context is not of use after that.
+    pub(crate) fn roll_back(&mut self) -> Result<(), StoreError> {
+        self.storage.roll_back()
+    }
+
     /// Whether there are changes that are not durable yet.
     pub(crate) fn has_uncommitted(&self) -> bool {
         self.jobs.has_unwritten() || self.storage.has_uncommitted()
@@ -392,7 +397,8 @@ impl Context {
 
     /// Appends an event of the resource service.
     pub(crate) fn append_resource_event(&mut self, line: &str) -> Result<(), StoreError> {
-        self.storage.store_mut().append_resource_event(line)
+        self.storage
+            .try_run(|store| store.append_resource_event(line))
     }
 
     /// Raises an exception: logs it, and announces it to execution services.

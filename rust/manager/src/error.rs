@@ -25,9 +25,12 @@ impl Error {
         })
     }
 
-    /// Whether the store failed.
-    pub fn is_store(&self) -> bool {
-        matches!(self.0, ErrorKind::Store(_))
+    /// The error of the store, if that failed.
+    pub fn store(&self) -> Option<&penstock_store::Error> {
+        match &self.0 {
+            ErrorKind::Store(error) => Some(error),
+            ErrorKind::Corrupt { .. } => None,
+        }
     }
 
     /// Whether the store has a value that the manager cannot read.

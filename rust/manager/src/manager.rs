@@ -179,6 +179,16 @@ impl Manager {
         self.cx.commit()
     }
 
+    /// Discards every change since the last commit: another manager can be opened on the same database. This one
+    /// must not be used again.
+    ///
+    /// # Errors
+    ///
+    /// The store failed.
+    pub fn roll_back(&mut self) -> Result<(), penstock_store::Error> {
+        self.cx.roll_back()
+    }
+
     /// Whether there are changes that are not durable yet.
     pub fn has_uncommitted(&self) -> bool {
         self.cx.has_uncommitted()

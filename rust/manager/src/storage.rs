@@ -33,6 +33,21 @@ impl Storage {
         })
     }
 
+    /// Runs an operation in the open transaction, for a caller that handles its error, too.
+    pub(crate) fn try_run<T>(
+        &mut self,
+        operation: impl FnOnce(&mut Store) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        operation(&mut self.store).inspect_err(|error| {
+            self.failure.get_or_insert_with(|| error.clone());
+        })
+    }
+
+    /// Discards every change since the last commit.
+    pub(crate) fn roll_back(&mut self) -> Result<(), Error> {
+        self.store.roll_back()
+    }
+
     /// Whether an operation has failed since the last commit: what is read since need not be what was
     /// written.
     #[cfg(debug_assertions)]
@@ -43,11 +58,6 @@ impl Storage {
     /// The store itself, for callers that handle the errors of reading.
     pub(crate) fn store(&self) -> &Store {
         &self.store
-    }
-
-    /// The store itself, for callers that handle its errors.
-    pub(crate) fn store_mut(&mut self) -> &mut Store {
-        &mut self.store
     }
 
     /// Makes all changes durable.

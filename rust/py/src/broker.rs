@@ -53,6 +53,18 @@ impl Router {
         Ok(())
     }
 
+    fn track_requests(&mut self, peer: u32) {
+        self.0.track_requests(peer);
+    }
+
+    fn abandon_requests(&mut self, peer: u32, errnum: u32, reason: &str) -> Deliveries {
+        deliveries(self.0.abandon_requests(peer, errnum, reason))
+    }
+
+    fn serving_clients(&self, peer: u32) -> Vec<u32> {
+        self.0.serving_clients(peer)
+    }
+
     fn remove_peer(&mut self, peer: u32) -> Deliveries {
         deliveries(self.0.remove_peer(peer))
     }

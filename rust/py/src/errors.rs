@@ -1,4 +1,5 @@
 //! Errors as Python exceptions: the classes of `penstock.errors`, imported when the first one is raised.
+use penstock_flux::errno;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -149,15 +150,29 @@ impl ToException for penstock_wire::Error {
     }
 }
 
+/// `StoreError` with the attribute `errno`, if there is a number for it.
 impl ToException for penstock_store::Error {
-    fn to_exception(&self, _: Python<'_>) -> PyErr {
-        StoreError::new_err(self.to_string())
+    fn to_exception(&self, py: Python<'_>) -> PyErr {
+        let raised = StoreError::new_err(self.to_string());
+        let errnum = if self.is_disk_full() {
+            errno::ENOSPC
+        } else if self.is_input_output() {
+            errno::EIO
+        } else if self.is_busy() {
+            errno::EBUSY
+        } else {
+            return raised;
+        };
+        with_attribute(py, raised, "errno", errnum)
     }
 }
 
 impl ToException for penstock_manager::Error {
-    fn to_exception(&self, _: Python<'_>) -> PyErr {
-        StoreError::new_err(self.to_string())
+    fn to_exception(&self, py: Python<'_>) -> PyErr {
+        match self.store() {
+            Some(error) => error.to_exception(py),
+            None => StoreError::new_err(self.to_string()),
+        }
     }
 }
 

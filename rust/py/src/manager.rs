@@ -2,22 +2,27 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use penstock_jobspec::job_id::JobId;
 use penstock_manager::Settings;
 use penstock_rset::ResourceSet;
 use penstock_store::{Store, Synchronous};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::errors::{StoreError, raised};
+use crate::errors::raised;
 use crate::wire::Batch;
 
 /// The job manager over its store. Calls release the GIL while they work.
 #[pyclass(module = "penstock._core", frozen)]
-pub(crate) struct JobManager(Mutex<penstock_manager::Manager>);
+pub(crate) struct JobManager {
+    manager: Mutex<penstock_manager::Manager>,
+    /// The database; `None` for one in memory that nothing else can open.
+    path: Option<PathBuf>,
+    synchronous: Synchronous,
+}
 
 /// The fields of one turn of a manager: see [`JobManager::settle`].
 type Settled = (Batch, bool, Option<f64>, bool, Vec<String>, Vec<u64>);
@@ -38,8 +43,8 @@ impl JobManager {
 
     /// The manager, for calls without the GIL.
     pub(crate) fn lock(&self) -> PyResult<MutexGuard<'_, penstock_manager::Manager>> {
-        let locked = self.0.lock();
-        locked.map_err(|_| StoreError::new_err("the job manager has failed before"))
+        let locked = self.manager.lock();
+        locked.map_err(|_| PyRuntimeError::new_err("the job manager has failed before"))
     }
 }
 
@@ -65,13 +70,38 @@ impl JobManager {
             }
         };
         let manager = py.detach(|| {
-            let store = match path {
-                Some(path) => Store::open(&path, synchronous)?,
+            let store = match &path {
+                Some(path) => Store::open(path, synchronous)?,
                 None => Store::in_memory()?,
             };
             penstock_manager::Manager::open(store, settings, now)
         });
-        Ok(Self(Mutex::new(manager.map_err(raised)?)))
+        Ok(Self {
+            manager: Mutex::new(manager.map_err(raised)?),
+            path,
+            synchronous,
+        })
+    }
+
+    /// Replaces the manager by one that is built from what the store has committed, as at a start of the instance.
+    fn rebuild(&self, py: Python<'_>, settings: &str, now: f64) -> PyResult<()> {
+        let settings = self::settings(settings)?;
+        let path = self.path.as_ref().ok_or_else(|| {
+            PyRuntimeError::new_err("a job manager in memory cannot be built again")
+        })?;
+        let rebuilt = py.detach(|| {
+            // The state that a panic has left is replaced.
+            let mut manager = self.manager.lock().unwrap_or_else(PoisonError::into_inner);
+            manager.roll_back()?;
+            let store = Store::open(path, self.synchronous)?;
+            let mut next = penstock_manager::Manager::open(store, settings, now)?;
+            // The store can be written.
+            next.commit()?;
+            *manager = next;
+            self.manager.clear_poison();
+            Ok::<_, penstock_manager::Error>(())
+        });
+        rebuilt.map_err(raised)
     }
 
     fn handle(&self, py: Python<'_>, batch: &Bound<'_, Batch>, now: f64) -> PyResult<()> {

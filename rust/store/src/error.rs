@@ -11,6 +11,8 @@ pub struct Error {
 enum ErrorKind {
     Database,
     DiskFull,
+    InputOutput,
+    Busy,
     Format,
 }
 
@@ -19,6 +21,10 @@ impl Error {
     pub(crate) fn new(action: &str, source: &rusqlite::Error) -> Self {
         let kind = match source.sqlite_error_code() {
             Some(rusqlite::ErrorCode::DiskFull) => ErrorKind::DiskFull,
+            Some(rusqlite::ErrorCode::SystemIoFailure) => ErrorKind::InputOutput,
+            Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
+                ErrorKind::Busy
+            }
             _ => ErrorKind::Database,
         };
         Self {
@@ -40,6 +46,16 @@ impl Error {
     /// Whether the disk is full.
     pub fn is_disk_full(&self) -> bool {
         self.kind == ErrorKind::DiskFull
+    }
+
+    /// Whether reading or writing a file failed.
+    pub fn is_input_output(&self) -> bool {
+        self.kind == ErrorKind::InputOutput
+    }
+
+    /// Whether another process holds a lock of the database.
+    pub fn is_busy(&self) -> bool {
+        self.kind == ErrorKind::Busy
     }
 
     /// Whether the database was written by a program that uses another format.

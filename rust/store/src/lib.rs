@@ -93,6 +93,22 @@ impl Store {
         Ok(true)
     }
 
+    /// Discards every write since the last commit.
+    ///
+    /// # Errors
+    ///
+    /// The database fails.
+    pub fn roll_back(&mut self) -> Result<(), Error> {
+        self.open = false;
+        // After some errors SQLite has rolled the transaction back by itself.
+        if self.connection.is_autocommit() {
+            return Ok(());
+        }
+        self.connection
+            .execute_batch("ROLLBACK")
+            .map_err(|source| Error::new("cannot roll back", &source))
+    }
+
     /// Whether there are writes since the last commit.
     pub fn has_uncommitted(&self) -> bool {
         self.open
