@@ -148,7 +148,7 @@ def test_lines_have_the_rank_in_front(local, tmp_path):
     done = local.penstock("run", "-n2", "--label-io", "sh", "-c", script)
     assert sorted(done.stdout.splitlines()) == ["0: out", "1: out"]
     assert sorted(done.stderr.splitlines()) == ["0: no end", "1: no end"]
-    options = ["-n2", "-l", "--cwd", str(tmp_path), "-o", "file"]
+    options = ["-n2", "-l", "--cwd", str(tmp_path), "--output", "file"]
     (job,) = local.lines("submit", *options, "sh", "-c", "echo out; echo err >&2")
     assert local.penstock("wait", job).returncode == 0
     lines = (tmp_path / "file").read_text().splitlines()

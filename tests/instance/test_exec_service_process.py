@@ -59,7 +59,7 @@ def test_jobs_run_with_their_output_and_exit_codes(instance, exec_process, tmp_p
         assert done.returncode == 127
         assert done.stderr == "penstock: nosuchprogram: command not found\n"
         script = "echo $PENSTOCK_JOB_ID $FLUX_TASK_RANK $PWD"
-        options = ["--cwd", str(tmp_path), "--job-name=x", "-o", "{{name}}-{{id}}.out"]
+        options = ["--cwd", str(tmp_path), "--job-name=x", "--output", "{{name}}-{{id}}.out"]
         (job,) = instance.lines("submit", *options, "sh", "-c", script)
         assert instance.penstock("wait", job).returncode == 0
         assert (tmp_path / f"x-{job}.out").read_text() == f"{job} 0 {tmp_path}\n"

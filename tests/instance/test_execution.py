@@ -28,7 +28,7 @@ def local(request, start, exec_process):
 def test_output_goes_where_the_templates_say(local, tmp_path):
     options = ["--cwd", str(tmp_path), "-n2", "--job-name=x"]
     script = "echo out $PENSTOCK_TASK_RANK; echo err >&2"
-    args = [*options, "-o", "{{name}}-{{id}}-{{taskid}}.out", "-e", "err", "sh", "-c", script]
+    args = [*options, "--output", "{{name}}-{{id}}-{{taskid}}.out", "--error", "err", "sh", "-c", script]
     (job,) = local.lines("submit", *args)
     if os.cpu_count() == 1:
         pytest.skip("needs two cores")
@@ -36,11 +36,11 @@ def test_output_goes_where_the_templates_say(local, tmp_path):
     for task in range(2):
         assert (tmp_path / f"x-{job}-{task}.out").read_text() == f"out {task}\n"
     assert (tmp_path / "err").read_text() == "err\nerr\n"
-    (job,) = local.lines("submit", "--cwd", str(tmp_path), "-o", "both", "sh", "-c", script)
+    (job,) = local.lines("submit", "--cwd", str(tmp_path), "--output", "both", "sh", "-c", script)
     assert local.penstock("wait", job).returncode == 0
     assert sorted((tmp_path / "both").read_text().splitlines()) == ["err", "out 0"]
     for template, text in [("{{nosuch}}", "unknown `{{nosuch}}`"), ("/no/dir/x", "cannot write")]:
-        (job,) = local.lines("submit", "-o", template, "true")
+        (job,) = local.lines("submit", "--output", template, "true")
         assert local.penstock("wait", job).returncode == 1
         assert text in json.loads(local.lines("info", "--json", job)[0])["reason"]
 
@@ -158,7 +158,7 @@ def test_many_tasks_need_few_descriptors(start, tmp_path):
     try:
         options = ["--nodes=1", "--cores=100", "--exec=local", "--oversubscribe"]
         with start(*options) as instance:
-            args = ["-n100", "--cwd", str(tmp_path), "-o", "{{taskid}}", "sh", "-c"]
+            args = ["-n100", "--cwd", str(tmp_path), "--output", "{{taskid}}", "sh", "-c"]
             script = "echo $PENSTOCK_TASK_RANK; ulimit -n"
             assert instance.penstock("run", *args, script).returncode == 0
     finally:
@@ -171,7 +171,7 @@ def test_a_shared_output_file_is_truncated_once(start, tmp_path):
     options = ["--nodes=1", "--cores=100", "--exec=local", "--oversubscribe"]
     with start(*options) as instance:
         (tmp_path / "err").write_text("old\n")
-        files = ["-o", "{{taskid}}.out", "-e", "err"]
+        files = ["--output", "{{taskid}}.out", "--error", "err"]
         args = ["-n100", "--cwd", str(tmp_path), *files, "sh", "-c", "echo $FLUX_TASK_RANK >&2"]
         assert instance.penstock("run", *args).returncode == 0
     lines = (tmp_path / "err").read_text().splitlines()

@@ -124,11 +124,11 @@ def test_what_a_guest_names_is_opened_as_the_guest(site):
     os.chown(mine, site.uids[0], site.gids[0])
     private.mkdir(mode=0o700)
     out = mine / "out"
-    done = site.penstock("run", "-o", str(out), "--cwd", str(mine), "sh", "-c", "pwd; pwd >&2")
+    done = site.penstock("run", "--output", str(out), "--cwd", str(mine), "sh", "-c", "pwd; pwd >&2")
     assert done.returncode == 0, done.stderr
     assert out.read_text() == f"{mine}\n{mine}\n"
     assert out.stat().st_uid == site.uids[0]
-    done = site.penstock("run", "-o", str(private / "out"), "true")
+    done = site.penstock("run", "--output", str(private / "out"), "true")
     assert f"cannot write `{private}/out`: Permission denied" in done.stderr
     assert list(private.iterdir()) == []
     done = site.penstock("run", "--cwd", str(private), "true")
@@ -136,7 +136,7 @@ def test_what_a_guest_names_is_opened_as_the_guest(site):
     done = site.penstock("run", "--input", str(private), "true")
     assert "cannot read" in done.stderr
     # The reason why a program is missing is written by root, and not to a file of the guest's.
-    done = site.penstock("run", "-o", str(mine / "out2"), "nosuchprogram")
+    done = site.penstock("run", "--output", str(mine / "out2"), "nosuchprogram")
     assert done.returncode == 127
     assert (mine / "out2").read_text() == ""
 
@@ -147,7 +147,7 @@ def test_a_guest_writes_to_tasks_of_its_own(site, tmp_path):
     done = site.penstock("run", "--label-io", "id", "-u")
     assert done.stdout == f"0: {site.uids[0]}\n"
     # The reaper, which is root's, would open the file.
-    done = site.penstock("run", "--label-io", "-o", str(tmp_path / "out"), "true")
+    done = site.penstock("run", "--label-io", "--output", str(tmp_path / "out"), "true")
     assert "labels and terminals of guests' jobs are for output without a file" in done.stderr
     assert not (tmp_path / "out").exists()
 

@@ -151,7 +151,7 @@ def test_a_nested_instance_ends_with_its_job(cluster, tmp_path):
     os.mkfifo(gate)
     script = f"{SHELL} submit sh -c 'echo $$ > {gate}; exec sleep 1000'; {SHELL} wait --all"
     words = [*PENSTOCK, "start", "--", "sh", "-c", script]
-    (job,) = cluster.lines("submit", "-o", str(output), *words)
+    (job,) = cluster.lines("submit", "--output", str(output), *words)
     pid = int(gate.read_text())
     cluster.lines("cancel", job)
     assert cluster.penstock("wait", job).returncode == 1
@@ -202,7 +202,7 @@ def test_a_script_runs_in_an_instance_with_the_requested_resources(cluster, tmp_
 def test_a_script_s_jobs_run_on_its_job_s_resources(cluster, tmp_path):
     lines = ["for i in 1 2 3; do", f"{SHELL} submit --cc=1-2 sh -c 'echo $PENSTOCK_JOB_ID'", "done"]
     path = script(tmp_path / "x.sh", *lines, f"{SHELL} wait --all && exit 7")
-    name = batch(cluster, tmp_path, "-c2", "-o", "{{name}}.log", path, code=7)
+    name = batch(cluster, tmp_path, "-c2", "--output", "{{name}}.log", path, code=7)
     (row,) = [json.loads(line) for line in cluster.lines("jobs", "-a", "--json")]
     assert (row["returncode"], row["status"]) == (7, "FAILED")
     assert len((tmp_path / "x.sh.log").read_text().splitlines()) == 6
@@ -212,17 +212,17 @@ def test_a_script_s_jobs_run_on_its_job_s_resources(cluster, tmp_path):
 def test_scripts_from_standard_input_and_lines_for_the_shell(cluster, tmp_path):
     name = batch(cluster, tmp_path, stdin="#!/bin/sh\necho a; echo b >&2\n")
     assert (tmp_path / f"penstock-{name}.out").read_text() == "a\nb\n"
-    name = batch(cluster, tmp_path, "-e", "err", "--wrap", "echo", "$((1 + 1))", ";", "echo b >&2")
+    name = batch(cluster, tmp_path, "--error", "err", "--wrap", "echo", "$((1 + 1))", ";", "echo b >&2")
     assert (tmp_path / f"penstock-{name}.out").read_text() == "2\n"
     assert (tmp_path / "err").read_text() == "b\n"
     assert cluster.lines("jobs", "-a", "-no", "{name}", name) == ["echo"]
     ids = cluster.lines(
-        *("batch", "--wait", "--cc=1-2", "--cwd", str(tmp_path), "-o", "cc-{cc}"),
+        *("batch", "--wait", "--cc=1-2", "--cwd", str(tmp_path), "--output", "cc-{cc}"),
         *("--wrap", "echo", "{cc}", "and", "{cc}"),
     )
     assert len(ids) == 2
     assert [(tmp_path / f"cc-{n}").read_text() for n in (1, 2)] == ["1 and 1\n", "2 and 2\n"]
-    name = batch(cluster, tmp_path, "--wrap", stdin="# flux: -o wrapped\necho c\n")
+    name = batch(cluster, tmp_path, "--wrap", stdin="# flux: --output=wrapped\necho c\n")
     assert (tmp_path / "wrapped").read_text() == "c\n"
     binary = tmp_path / "binary"
     binary.write_bytes(b"#!/bin/sh\n# \xff\necho d\n")

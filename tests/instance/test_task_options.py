@@ -91,7 +91,7 @@ def test_the_script_of_a_batch_job_gets_the_signal(local, tmp_path):
     script.write_text("\n".join(lines) + "\n")
     os.mkfifo(tmp_path / "ready")
     output = tmp_path / "out"
-    (job,) = local.lines("batch", "-n1", "-t", "60s", "-o", str(output), str(script))
+    (job,) = local.lines("batch", "-n1", "-t", "60s", "--output", str(output), str(script))
     warn(local, job, tmp_path / "ready")
     assert local.penstock("wait", job).returncode == 3
     assert "warned" in output.read_text()

@@ -100,8 +100,8 @@ def register(
         help="after, afterany, afterok, afternotok:JOB, or begin-time: seconds since the epoch, "
         "+FSD from now (+2h), an ISO date and time (RFC 26)",
     )
-    add("-o", "--output", metavar="TEMPLATE", help="file for stdout ({{id}}, {{name}}, {{taskid}})")
-    add("-e", "--error", metavar="TEMPLATE", help="file for stderr; default: the file for stdout")
+    add("--output", metavar="TEMPLATE", help="file for stdout ({{id}}, {{name}}, {{taskid}})")
+    add("--error", metavar="TEMPLATE", help="file for stderr; default: the file for stdout")
     add("--cwd", metavar="DIR", help="working directory (default: this one)")
     add(
         "--env",
@@ -133,12 +133,22 @@ def register(
         help="one job for each id; {cc} stands for the id",
     )
     add(
+        "-o",
+        "--setopt",
+        action="append",
+        default=[],
+        type=attribute,
+        metavar="KEY[=VALUE]",
+        help="a shell option; VALUE is JSON or a string (default 1)",
+    )
+    add(
+        "-S",
         "--setattr",
         action="append",
         default=[],
         type=attribute,
-        metavar="KEY=VALUE",
-        help="a jobspec attribute; VALUE is JSON or a string",
+        metavar="KEY[=VALUE]",
+        help="a jobspec attribute; VALUE is JSON or a string (default 1)",
     )
     add(
         "--pmix",
@@ -211,6 +221,7 @@ def _jobspec(args: argparse.Namespace, command: list[str], copy: int | None) -> 
         if getattr(args, "unbuffered", False):
             attributes[f"shell.options.output.{stream}.buffer.type"] = "none"
     attributes |= getattr(args, "stream_attributes", {})
+    attributes |= {f"shell.options.{fill(key)}": fill(value) for key, value in args.setopt}
     attributes |= {fill(key): fill(value) for key, value in args.setattr}
     return from_command(
         [fill(word) for word in command],

@@ -116,12 +116,28 @@ def test_an_invalid_count_is_bad_usage(text):
         parsed(f"-N{text}" if text else "--nodes=")
 
 
-@pytest.mark.parametrize("words", [["-o", "out", "--pmix"], ["--setattr=shell.options.pmix=true"]])
+def test_short_options_mean_what_they_mean_in_flux():
+    (spec,) = parsed("-o", "verbose=2", "-opty.interactive", "-S", "memo.a=b", "-Suser.c=[1]")
+    attributes = spec["attributes"]
+    options = attributes["system"]["shell"]["options"]
+    assert (options["verbose"], options["pty"]) == (2, {"interactive": 1})
+    assert attributes["system"]["memo"] == {"a": "b"}
+    assert attributes["user"] == {"c": [1]}
+    assert "output" not in options
+
+
+def test_a_shell_option_of_each_copy():
+    specs = parsed("--cc=1-2", "-o", "name.{cc}={cc}")
+    options = [spec["attributes"]["system"]["shell"]["options"]["name"] for spec in specs]
+    assert options == [{"1": "1"}, {"2": "2"}]
+
+
+@pytest.mark.parametrize("words", [["--output=out", "--pmix"], ["--setattr=shell.options.pmix=true"]])
 def test_a_job_asks_for_a_pmix_server_by_a_shell_option(words):
     parser = argparse.ArgumentParser()
     parser.set_defaults(clock=SteppedClock())
     joboptions.register(parser)
     [spec] = joboptions.jobspecs(parser.parse_args([*words, "true"]))
     assert spec["attributes"]["system"]["shell"]["options"]["pmix"]
-    [spec] = joboptions.jobspecs(parser.parse_args(["-o", "out", "true"]))
+    [spec] = joboptions.jobspecs(parser.parse_args(["--output=out", "true"]))
     assert "pmix" not in spec["attributes"]["system"]["shell"]["options"]
