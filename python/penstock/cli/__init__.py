@@ -106,7 +106,10 @@ def main(argv: Sequence[str] | None = None, clock: Clock | None = None) -> int:
     Returns:
         The exit code: 2 for bad usage, 69 if there is no instance, else the verb's.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    from penstock.cli.encoding import adapt_streams, decoded_argument
+
+    arguments = [decoded_argument(text) for text in (sys.argv[1:] if argv is None else argv)]
+    adapt_streams()
     try:
         code = _main(arguments, clock)
         if sys.stdout is not None:

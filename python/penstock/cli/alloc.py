@@ -11,10 +11,9 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import fluid_f58
 from penstock.cli import joboptions
 from penstock.cli.rows import exit_code, reason
-from penstock.cli.text import safe
+from penstock.cli.text import id_text, safe
 from penstock.client import Client
 from penstock.errors import Error
 
@@ -58,7 +57,7 @@ def main(args: argparse.Namespace) -> int:
         if uri is None:
             (row,) = client.wait([job])
             why = reason(row) or "it has ended, and no instance ran in it"
-            print(f"penstock alloc: {fluid_f58(job)}: {safe(why)}", file=sys.stderr)
+            print(f"penstock alloc: {id_text(job)}: {safe(why)}", file=sys.stderr)
             return exit_code(row) or 1
         return _run(command, client, job, uri)
 
@@ -147,7 +146,7 @@ def _watch(uri: str, job: int, process: subprocess.Popen[bytes], ended: threadin
         (row,) = client.wait([job])
         if not ended.is_set():
             why = reason(row) or "it has ended"
-            print(f"penstock alloc: {fluid_f58(job)}: {safe(why)}", file=sys.stderr)
+            print(f"penstock alloc: {id_text(job)}: {safe(why)}", file=sys.stderr)
             process.send_signal(signal.SIGHUP)
 
 

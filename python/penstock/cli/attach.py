@@ -16,10 +16,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from errno import EAGAIN, EHOSTUNREACH, ENOSYS
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import fluid_f58, topic
+from penstock._core import topic
 from penstock.cli import terminal
 from penstock.cli.rows import exit_code, job_id, reason
-from penstock.cli.text import safe
+from penstock.cli.text import id_text, safe
 from penstock.client import Client
 from penstock.errors import DetachedError, Error, RpcError
 
@@ -122,7 +122,7 @@ class Attachment:
                     stack.enter_context(self._passing_input_on())
                 rows = self._show()
         except DetachedError:
-            names = " ".join(fluid_f58(job) for job in self._ids)
+            names = " ".join(id_text(job) for job in self._ids)
             self._say(f"detached: `penstock attach {names}` shows the rest")
             return 0
         return self._code(rows)
@@ -135,7 +135,7 @@ class Attachment:
         for row in rows:
             text = reason(row)
             if row.get("exception_occurred") and text:
-                self._say(f"{fluid_f58(row['id'])}: {safe(text)}")
+                self._say(f"{id_text(row['id'])}: {safe(text)}")
         return max(map(exit_code, rows), default=0)
 
     def _say(self, text: str) -> None:

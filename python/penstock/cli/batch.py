@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import fluid_f58
 from penstock.cli import joboptions
 from penstock.cli.rows import exit_code
 from penstock.cli.submit import submit
-from penstock.cli.text import json_text
+from penstock.cli.text import id_text, json_text
 from penstock.client import Client
 from penstock.directives import parse
 from penstock.errors import DirectiveError, ScriptError
@@ -83,7 +82,7 @@ def main(args: argparse.Namespace) -> int:
     with Client() as client:
         ids, code = submit(client, specs, args.urgency)
         for job in ids:
-            row = {"id": fluid_f58(job), "id_int": job}
+            row = {"id": id_text(job), "id_int": job}
             print(json_text(row) if args.json else row["id"])
         if args.wait:
             sys.stdout.flush()

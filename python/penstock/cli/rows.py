@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_f58, fluid_parse, job_result, job_state
-from penstock.cli.text import safe
+from penstock.cli.text import id_text, safe
 from penstock.errors import JobspecError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def job_row(row: JobRow) -> dict[str, Any]:
     state = STATES[row["state"]]
     result = RESULTS.get(row.get("result", 0))
     words = {"state": state, "result": result, "status": result or state}
-    shown = {"id": fluid_f58(row["id"]), "id_int": row["id"]}
+    shown = {"id": id_text(row["id"]), "id_int": row["id"]}
     shown |= {key: words[key] if key in words else row.get(key) for key in COPIED_KEYS}
     shown["exception"] = _exception(row)
     shown["reason"] = reason(row)
@@ -95,7 +95,7 @@ def tell(verb: str, errors: Mapping[int, str]) -> int:
         name = fluid_f58(job)
         # The line starts with the name.
         rest = text.removeprefix(f"job {name} ").replace(f"no job {name}", "no such job")
-        print(f"penstock {verb}: {name}: {safe(rest)}", file=sys.stderr)
+        print(f"penstock {verb}: {id_text(job)}: {safe(rest)}", file=sys.stderr)
     return 1 if errors else 0
 
 

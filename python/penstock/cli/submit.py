@@ -6,10 +6,9 @@ import sys
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import fluid_f58
 from penstock.cli import joboptions
 from penstock.cli.rows import exit_code
-from penstock.cli.text import json_text, safe
+from penstock.cli.text import id_text, json_text, safe
 from penstock.client import Client
 from penstock.errors import RpcError
 
@@ -71,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
     with Client() as client:
         ids, code = submit(client, specs, args.urgency, args.flags)
         for job in ids:
-            row = {"id": fluid_f58(job), "id_int": job}
+            row = {"id": id_text(job), "id_int": job}
             print(json_text(row) if args.json else row["id"])
         if args.wait:
             sys.stdout.flush()

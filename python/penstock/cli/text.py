@@ -7,9 +7,14 @@ the cursor, or look like further rows of a table.
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 import time
 from typing import Any
+
+from penstock._core import fluid_f58
+from penstock.cli.encoding import is_unicode
 
 # Control characters, separators of lines, what changes the direction of writing, and surrogates,
 # which have no UTF-8.
@@ -19,6 +24,7 @@ UNSAFE = re.compile(
 # In seconds.
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def safe(text: str) -> str:
@@ -31,6 +37,12 @@ def safe_lines(text: str, indent: str = "") -> str:
     return f"\n{indent}".join(safe(line) for line in text.split("\n"))
 
 
+def id_text(job: int) -> str:
+    """A job id in F58, or in its ASCII form if FLUX_F58_FORCE_ASCII is set (RFC 19)."""
+    name = fluid_f58(job)
+    return name.replace("ƒ", "f") if os.environ.get("FLUX_F58_FORCE_ASCII") else name
+
+
 def json_text(value: Any) -> str:
     """A value as JSON in one line, readable and still JSON."""
     return safe_json(json.dumps(value, ensure_ascii=False))
@@ -41,7 +53,8 @@ def safe_json(text: str) -> str:
 
     The JSON value does not change: outside of strings JSON has no such characters but white space.
     """
-    return UNSAFE.sub(lambda found: found[0] if found[0] in "\t\n\r" else _in_json(found), text)
+    text = UNSAFE.sub(lambda found: found[0] if found[0] in "\t\n\r" else _in_json(found), text)
+    return text if is_unicode(sys.stdout) else NOT_ASCII.sub(_in_json, text)
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -53,7 +66,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _in_json(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+    return json.dumps(found[0])[1:-1]
 
 
 # --- times

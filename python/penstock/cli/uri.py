@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock._core import fluid_f58, fluid_parse, job_state
-from penstock.cli.text import safe
+from penstock._core import fluid_parse, job_state
+from penstock.cli.text import id_text, safe
 from penstock.client import Client
 from penstock.errors import NotFoundError
 
@@ -33,7 +33,7 @@ def main(args: argparse.Namespace) -> int:
         if row["state"] == job_state.INACTIVE or not isinstance(uri, str):
             over = "has ended" if row["state"] == job_state.INACTIVE else "has no address yet"
             raise NotFoundError(
-                f"job {fluid_f58(job)} {over}\n"
+                f"job {id_text(job)} {over}\n"
                 "hint: `penstock batch` and `penstock alloc` start jobs that are instances"
             )
     print(safe(uri or ""))
