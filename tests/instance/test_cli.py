@@ -150,7 +150,7 @@ def test_cancel_reports_each_job_that_it_cannot_cancel(sim):
     assert done.returncode == 1
     assert f"penstock cancel: {over}: is inactive" in done.stderr
     assert "penstock cancel: ƒ2: no such job" in done.stderr
-    assert sim.penstock("wait", job).returncode == 1
+    assert sim.penstock("wait", job).returncode == 143
     assert json.loads(sim.lines("info", "--json", job)[0])["reason"] == "cancel: enough"
     sim.lines("submit", "--cc=1-5", "-t", "1h", "true")
     assert sim.lines("cancel", "--all") == ["5 jobs cancelled"]
@@ -207,7 +207,7 @@ def test_an_interrupted_run_cancels_its_job(start, tmp_path):
             fifo.read_text()
             process.send_signal(signal.SIGINT)
             _, text = process.communicate(timeout=60)
-        assert process.returncode == 1
+        assert process.returncode == 130
         assert "cancelling" in text
         assert objects(instance, "jobs", "-a")[0]["result"] == "CANCELED"
 

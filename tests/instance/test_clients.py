@@ -34,7 +34,7 @@ def test_a_job_ends_when_its_reader_closes_the_pipe(start):
             assert process.stderr.read() == b""
         (line,) = instance.lines("jobs", "-a", "--json")
         job = json.loads(line)
-        assert instance.penstock("wait", job["id"]).returncode == 1
+        assert instance.penstock("wait", job["id"]).returncode == 143
         (line,) = instance.lines("jobs", "-a", "--json")
         assert json.loads(line)["reason"] == "cancel: the reader of the output has gone"
 

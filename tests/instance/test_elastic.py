@@ -117,7 +117,7 @@ def test_a_released_node_is_given_to_the_next_job_when_nothing_of_the_first_runs
         assert release == {"ranks": "1", "final": False}
         assert row(client, first)["state"] == 16
         instance.lines("cancel", str(first))
-        assert instance.penstock("wait", str(first)).returncode == 1
+        assert instance.penstock("wait", str(first)).returncode == 143
 
 
 NESTED = """

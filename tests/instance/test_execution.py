@@ -28,7 +28,16 @@ def local(request, start, exec_process):
 def test_output_goes_where_the_templates_say(local, tmp_path):
     options = ["--cwd", str(tmp_path), "-n2", "--job-name=x"]
     script = "echo out $PENSTOCK_TASK_RANK; echo err >&2"
-    args = [*options, "--output", "{{name}}-{{id}}-{{taskid}}.out", "--error", "err", "sh", "-c", script]
+    args = [
+        *options,
+        "--output",
+        "{{name}}-{{id}}-{{taskid}}.out",
+        "--error",
+        "err",
+        "sh",
+        "-c",
+        script,
+    ]
     (job,) = local.lines("submit", *args)
     if os.cpu_count() == 1:
         pytest.skip("needs two cores")
@@ -65,7 +74,7 @@ def test_a_job_that_ignores_sigterm_is_killed(start, tmp_path):
         (job,) = instance.lines("submit", "sh", "-c", script)
         fifo.read_text()
         instance.lines("cancel", job)
-        assert instance.penstock("wait", job).returncode == 1
+        assert instance.penstock("wait", job).returncode == 137
         row = json.loads(instance.lines("info", "--json", job)[0])
         assert (row["waitstatus"], row["result"]) == (9, "CANCELED")
 

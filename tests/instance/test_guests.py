@@ -124,7 +124,9 @@ def test_what_a_guest_names_is_opened_as_the_guest(site):
     os.chown(mine, site.uids[0], site.gids[0])
     private.mkdir(mode=0o700)
     out = mine / "out"
-    done = site.penstock("run", "--output", str(out), "--cwd", str(mine), "sh", "-c", "pwd; pwd >&2")
+    done = site.penstock(
+        "run", "--output", str(out), "--cwd", str(mine), "sh", "-c", "pwd; pwd >&2"
+    )
     assert done.returncode == 0, done.stderr
     assert out.read_text() == f"{mine}\n{mine}\n"
     assert out.stat().st_uid == site.uids[0]

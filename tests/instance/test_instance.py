@@ -84,7 +84,7 @@ def test_a_cancelled_job_leaves_no_process_behind(start):
         (job,) = instance.lines("submit", "sh", "-c", script)
         escaped = int(fifo.read_text())
         assert instance.penstock("cancel", job).returncode == 0
-        assert instance.penstock("wait", job).returncode == 1
+        assert instance.penstock("wait", job).returncode == 143
         with pytest.raises(ProcessLookupError):
             os.kill(escaped, 0)
         (row,) = rows(instance)

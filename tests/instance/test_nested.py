@@ -154,7 +154,7 @@ def test_a_nested_instance_ends_with_its_job(cluster, tmp_path):
     (job,) = cluster.lines("submit", "--output", str(output), *words)
     pid = int(gate.read_text())
     cluster.lines("cancel", job)
-    assert cluster.penstock("wait", job).returncode == 1
+    assert cluster.penstock("wait", job).returncode == 143
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
@@ -212,7 +212,9 @@ def test_a_script_s_jobs_run_on_its_job_s_resources(cluster, tmp_path):
 def test_scripts_from_standard_input_and_lines_for_the_shell(cluster, tmp_path):
     name = batch(cluster, tmp_path, stdin="#!/bin/sh\necho a; echo b >&2\n")
     assert (tmp_path / f"penstock-{name}.out").read_text() == "a\nb\n"
-    name = batch(cluster, tmp_path, "--error", "err", "--wrap", "echo", "$((1 + 1))", ";", "echo b >&2")
+    name = batch(
+        cluster, tmp_path, "--error", "err", "--wrap", "echo", "$((1 + 1))", ";", "echo b >&2"
+    )
     assert (tmp_path / f"penstock-{name}.out").read_text() == "2\n"
     assert (tmp_path / "err").read_text() == "b\n"
     assert cluster.lines("jobs", "-a", "-no", "{name}", name) == ["echo"]

@@ -46,7 +46,7 @@ def test_jobs_last_as_long_as_their_jobspecs_say(instance):
         assert done.returncode == 143
         (job,) = instance.lines("submit", "-N4", "-t1h", "true")
         instance.lines("cancel", job)
-        assert instance.penstock("wait", job).returncode == 1
+        assert instance.penstock("wait", job).returncode == 143
 
 
 def test_jobs_end_in_their_time_when_the_service_is_started_again(instance):

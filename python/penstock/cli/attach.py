@@ -125,7 +125,8 @@ class Attachment:
             names = " ".join(id_text(job) for job in self._ids)
             self._say(f"detached: `penstock attach {names}` shows the rest")
             return 0
-        return self._code(rows)
+        code = self._code(rows)
+        return 128 + signal.SIGINT if self._is_cancelled and code else code
 
     def follow(self) -> int:
         """Shows the output; returns the exit code."""

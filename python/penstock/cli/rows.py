@@ -80,13 +80,15 @@ def reason(row: JobRow) -> str | None:
 def exit_code(row: JobRow) -> int:
     """The exit code for a job that has ended.
 
-    It is that of the task with the greatest wait status (RFC 21), 128 + N if signal N ended it; an
-    exit code other than 0 is greater there than any signal. 143 after the time limit; 1 if the job
-    was denied, cancelled or failed by another exception.
+    It is `returncode`, that of the task with the greatest wait status (RFC 21), 128 + N if signal N
+    ended it; an exit code other than 0 is greater there than any signal. A job that was denied,
+    cancelled or failed by another exception and has none, or 0, has 1; after the time limit 143.
     """
-    if row.get("exception_occurred") and row.get("exception_severity") == 0:
+    is_failed = row.get("exception_occurred") and row.get("exception_severity") == 0
+    code = int(row.get("returncode", 0 if is_failed else 1))
+    if is_failed and code == 0:
         return 143 if row["exception_type"] == "timeout" else 1
-    return int(row.get("returncode", 1))
+    return code
 
 
 def tell(verb: str, errors: Mapping[int, str]) -> int:

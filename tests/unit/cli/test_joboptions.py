@@ -132,7 +132,9 @@ def test_a_shell_option_of_each_copy():
     assert options == [{"1": "1"}, {"2": "2"}]
 
 
-@pytest.mark.parametrize("words", [["--output=out", "--pmix"], ["--setattr=shell.options.pmix=true"]])
+@pytest.mark.parametrize(
+    "words", [["--output=out", "--pmix"], ["--setattr=shell.options.pmix=true"]]
+)
 def test_a_job_asks_for_a_pmix_server_by_a_shell_option(words):
     parser = argparse.ArgumentParser()
     parser.set_defaults(clock=SteppedClock())
