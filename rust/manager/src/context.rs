@@ -17,13 +17,12 @@ use crate::dialogue::Dialogue;
 use crate::effect::Effect;
 use crate::error::Error;
 use crate::event::Event;
-use crate::exec::ServiceState;
 use crate::jobs::Jobs;
 use crate::jobspec_cache::JobspecCache;
 use crate::queues::Queues;
 use crate::record::Record;
 use crate::rpc;
-use crate::scheduler::SchedulerState;
+use crate::scheduler::{Handshake, HandshakeFault, HandshakeInput};
 use crate::settings::Settings;
 use crate::spec::{Checked, Stored};
 use crate::storage::Storage;
@@ -45,6 +44,16 @@ pub(crate) struct Raise<'a> {
     pub(crate) wait_status: Option<i32>,
 }
 
+/// When ranks that a running job has released are free for others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ShrunkRanks {
+    /// At once: the execution service does not say when nothing runs there any longer.
+    FreeAtOnce,
+    /// When the execution service, this one or the next, releases them.
+    #[default]
+    FreeOnRelease,
+}
+
 /// The shared state of one manager, and the effects that are still to be performed.
 ///
 /// A peer gets it for each message or step. It reads what it needs, logs events, and leaves the
@@ -57,10 +66,9 @@ pub(crate) struct Context {
     pub(crate) jobs: Jobs,
     pub(crate) claims: Claims,
     pub(crate) queues: Queues,
-    /// The scheduler that has said hello last; `None` before the first.
-    scheduler: Option<SchedulerState>,
-    /// The execution service, if there is one.
-    service: Option<ServiceState>,
+    /// The state of the handshake with the scheduler.
+    handshake: Handshake,
+    shrunk_ranks: ShrunkRanks,
     /// Private: only the methods of this type write to the store.
     storage: Storage,
     pub(crate) jobspecs: JobspecCache,
@@ -90,8 +98,8 @@ impl Context {
             jobs: Jobs::default(),
             claims: Claims::default(),
             queues: Queues::restore(&store)?,
-            scheduler: None,
-            service: None,
+            handshake: Handshake::default(),
+            shrunk_ranks: ShrunkRanks::default(),
             storage: Storage::new(store),
             jobspecs: JobspecCache::default(),
             backlogged: BTreeSet::new(),
@@ -102,30 +110,29 @@ impl Context {
         })
     }
 
-    /// Sets the state of the scheduler, which only `SchedulerPeer` can make.
-    pub(crate) fn set_scheduler(&mut self, state: SchedulerState) {
-        self.scheduler = Some(state);
+    /// The state of the handshake with the scheduler.
+    pub(crate) fn handshake(&self) -> Handshake {
+        self.handshake
     }
 
-    /// Whether a scheduler is ready for requests.
-    pub(crate) fn is_scheduler_ready(&self) -> bool {
-        self.scheduler.is_some_and(SchedulerState::is_ready)
+    /// Moves the handshake on, for `SchedulerPeer`. Fails without a change if the table does not allow
+    /// the input.
+    pub(crate) fn advance_handshake(
+        &mut self,
+        input: HandshakeInput,
+    ) -> Result<(), HandshakeFault> {
+        self.handshake = self.handshake.after(input)?;
+        Ok(())
     }
 
-    /// Whether a part of an allocation is available to other jobs as soon as it is freed.
-    pub(crate) fn scheduler_takes_parts(&self) -> bool {
-        self.scheduler.is_none_or(SchedulerState::takes_parts)
+    /// When ranks that a running job has released are free.
+    pub(crate) fn shrunk_ranks(&self) -> ShrunkRanks {
+        self.shrunk_ranks
     }
 
-    /// Sets the state of the execution service, which only `ExecPeer` can make; `None` if there is none.
-    pub(crate) fn set_service(&mut self, state: Option<ServiceState>) {
-        self.service = state;
-    }
-
-    /// Whether ranks that a running job has released are free only when the execution service releases
-    /// them, this one or the next.
-    pub(crate) fn awaits_release(&self) -> bool {
-        self.service.is_none_or(ServiceState::releases_shrunk)
+    /// Sets when they are free, for `ExecPeer`.
+    pub(crate) fn set_shrunk_ranks(&mut self, ranks: ShrunkRanks) {
+        self.shrunk_ranks = ranks;
     }
 
     /// Takes the effects in their order. `spare` becomes the next list.

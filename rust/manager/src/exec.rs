@@ -3,8 +3,6 @@
 //! The table of [`Exec::after`](crate::dialogue::Exec::after) says which responses are allowed in each
 //! state. Any other is logged and ignored. No response is due after the final release.
 
-mod state;
-
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,7 +21,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_store::Store;
 use penstock_wire::Message;
 
-use crate::context::{Context, Raise};
+use crate::context::{Context, Raise, ShrunkRanks};
 use crate::dialogue::{Exec, ExecInput, OrderFault, StoredStart};
 use crate::effect::{Effect, FreeRanks};
 use crate::error::Error;
@@ -34,8 +32,6 @@ use crate::record::Record;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::settings::ExecHello;
 
-pub(crate) use state::ServiceState;
-
 /// An execution service that has said hello.
 #[derive(Debug)]
 struct Service {
@@ -45,8 +41,9 @@ struct Service {
     origin: Vec<u8>,
     /// The identity of its journal, if it has one.
     journal: Option<Arc<str>>,
-    /// Whether it responds to `shrink` when nothing runs on the ranks.
-    releases_shrunk: bool,
+    /// When ranks that a job has released are free: depends on whether it responds to `shrink` once
+    /// nothing runs there.
+    shrunk_ranks: ShrunkRanks,
     /// Whether it has answered any request.
     has_answered: bool,
 }
@@ -101,8 +98,7 @@ impl ExecPeer {
         };
         self.stop(cx, &loss);
         self.record_journal(cx, service.journal.as_ref());
-        let releases_shrunk = service.releases_shrunk;
-        cx.set_service(Some(ServiceState { releases_shrunk }));
+        cx.set_shrunk_ranks(service.shrunk_ranks);
         self.service = Some(service);
         Ok(Reply::Empty)
     }
@@ -153,7 +149,11 @@ impl ExecPeer {
                 .journal
                 .filter(|journal| !journal.is_empty())
                 .map(|journal| Arc::from(&*journal)),
-            releases_shrunk: hello.releases_shrunk,
+            shrunk_ranks: if hello.releases_shrunk {
+                ShrunkRanks::FreeOnRelease
+            } else {
+                ShrunkRanks::FreeAtOnce
+            },
             has_answered: false,
         })
     }
@@ -282,7 +282,7 @@ impl ExecPeer {
         if self.service.take().is_none() {
             return;
         }
-        cx.set_service(None);
+        cx.set_shrunk_ranks(ShrunkRanks::default());
         cx.log_line(format!("the execution service is gone: {why}"));
         let mut orphans = Vec::new();
         for (record, dialogue) in cx.jobs.iter_split() {

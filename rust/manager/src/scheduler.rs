@@ -2,7 +2,8 @@
 //! order.
 //!
 //! Which message moves a job's request on is the table of
-//! [`Alloc::after`](crate::dialogue::Alloc::after).
+//! [`Alloc::after`](crate::dialogue::Alloc::after); which moves the handshake on is that of
+//! [`Handshake::after`].
 
 mod expiration;
 mod handshake;
@@ -13,4 +14,4 @@ mod state;
 
 pub(crate) use peer::SchedulerPeer;
 pub(crate) use request::{commit_allocation, outdate_request, replace_request};
-pub(crate) use state::SchedulerState;
+pub(crate) use state::{Handshake, HandshakeFault, HandshakeInput};

@@ -19,7 +19,7 @@ impl Elastic {
     /// Probes the scheduler once for all requests that are to be decided at once: the response comes
     /// after a pass, and what that pass allocated is committed by then.
     pub(crate) fn send_probe(&mut self, cx: &mut Context) {
-        if self.probes.unprobed.is_empty() || !cx.is_scheduler_ready() {
+        if self.probes.unprobed.is_empty() || !cx.handshake().is_ready() {
             return;
         }
         let unprobed = std::mem::take(&mut self.probes.unprobed);

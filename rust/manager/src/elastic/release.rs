@@ -19,7 +19,7 @@ use super::requests::End;
 use super::requests::{Call, Requester};
 use super::result::{add_dropped, resources, to_json};
 use super::target::{Target, find_own_node, own_allocation};
-use crate::context::Context;
+use crate::context::{Context, ShrunkRanks};
 use crate::effect::{Effect, FreeRanks};
 use crate::event::Event;
 use crate::record::Record;
@@ -104,7 +104,7 @@ impl Elastic {
             let reason = "an allocation cannot be lent as a whole: a part has to stay";
             return Err(Denial::new(Status::BAD_PARAM, reason));
         }
-        let is_withheld = parts.iter().any(|part| !part.all) && !cx.scheduler_takes_parts();
+        let is_withheld = parts.iter().any(|part| !part.all) && !cx.handshake().takes_parts();
         if is_withheld && request.time.is_some() {
             let reason = "the scheduler accepts the release of whole allocations only: a part cannot be lent";
             return Err(Denial::new(Status::NOT_SUPPORTED, reason));
@@ -225,7 +225,9 @@ impl Elastic {
             .filter(|part| part.all)
             .map(|part| part.alloc)
             .collect();
-        let is_in_use = !ranks.is_empty() && cx.awaits_release() && may_have_tasks(cx, target);
+        let is_in_use = !ranks.is_empty()
+            && cx.shrunk_ranks() == ShrunkRanks::FreeOnRelease
+            && may_have_tasks(cx, target);
         if !ranks.is_empty() {
             if !is_in_use {
                 cx.add_effect(Effect::Free(FreeRanks {

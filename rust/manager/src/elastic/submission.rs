@@ -46,7 +46,7 @@ impl Elastic {
             Satisfiable::Whole
         };
         self.check_growth(cx, job, joins, &demand, satisfiable)?;
-        if demand.required && !cx.is_scheduler_ready() {
+        if demand.required && !cx.handshake().is_ready() {
             let reason = "not available now: no scheduler is ready";
             return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
         }

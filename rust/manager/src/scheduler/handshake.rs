@@ -5,8 +5,9 @@ use penstock_flux::errno::{EAGAIN, EBUSY};
 use penstock_flux::{Payload, RequestError};
 use penstock_wire::Message;
 
-use super::peer::{Handshake, SchedulerPeer};
+use super::peer::SchedulerPeer;
 use super::request::undo_commit;
+use super::state::{AllocMode, FreeMode, Handshake, HandshakeFault, HandshakeInput, Sender};
 use crate::context::Context;
 use crate::dialogue::AllocInput;
 use crate::effect::Effect;
@@ -31,14 +32,20 @@ impl SchedulerPeer {
             return Ok(Reply::Deferred);
         }
         let hello: HelloRequest = request.payload()?;
-        if self.is_ready() && self.origin.as_deref() != request.origin() {
-            let text = "another scheduler has said hello and is ready";
-            cx.complain(format!("sched-hello rejected: {text}"));
-            return Err(RequestError::new(EBUSY, text));
+        let input = HandshakeInput::Hello {
+            from: self.sender(request),
+            mode: if hello.partial_ok {
+                FreeMode::Parts
+            } else {
+                FreeMode::Whole
+            },
+        };
+        if let Err(fault) = cx.handshake().after(input) {
+            cx.complain(format!("sched-hello rejected: {fault}"));
+            return Err(rejection(fault));
         }
         self.suspend(cx, "a scheduler says hello");
-        self.is_partial_ok = hello.partial_ok;
-        self.set_handshake(cx, Handshake::Greeted);
+        cx.advance_handshake(input).map_err(rejection)?;
         self.origin = request.origin().map(<[u8]>::to_vec);
         let mut responses = Vec::new();
         for job in cx.jobs.iter() {
@@ -72,8 +79,11 @@ impl SchedulerPeer {
 
     /// `sched-ready`: enables `sched.alloc` requests.
     pub(crate) fn ready(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
-        let limit = self.accept_ready(request)?;
-        self.set_handshake(cx, Handshake::Ready(limit));
+        let input = HandshakeInput::Ready {
+            from: self.sender(request),
+            mode: read_mode(request)?,
+        };
+        cx.advance_handshake(input).map_err(rejection)?;
         let count = self.queued.len() as u64;
         let response = ReadyResponse { count }.to_payload();
         if !request.message.is_noresponse() {
@@ -85,27 +95,11 @@ impl SchedulerPeer {
         Ok(Reply::Deferred)
     }
 
-    fn accept_ready(&self, request: Request<'_>) -> Result<Option<usize>, RequestError> {
-        let ready: ReadyRequest = request.payload()?;
-        let is_same = self.origin.as_deref() == request.origin();
-        if self.handshake() == Handshake::Suspended || !is_same {
-            return Err(RequestError::protocol("sched-ready without sched-hello"));
-        }
-        if self.is_ready() {
-            let text = "sched-ready twice after one sched-hello";
-            return Err(RequestError::protocol(text));
-        }
-        match (ready.mode, ready.limit) {
-            (ReadyMode::Unlimited, _) => Ok(None),
-            (ReadyMode::Limited, Some(limit)) => match usize::try_from(limit) {
-                Ok(limit @ 1..=MAX_OUTSTANDING_ALLOCS) => Ok(Some(limit)),
-                _ => Err(RequestError::invalid(format!(
-                    "limit {limit} is out of range: expected 1 to {MAX_OUTSTANDING_ALLOCS}"
-                ))),
-            },
-            (ReadyMode::Limited, None) => {
-                Err(RequestError::protocol("mode `limited` needs a `limit`"))
-            }
+    fn sender(&self, request: Request<'_>) -> Sender {
+        if self.origin.as_deref() == request.origin() {
+            Sender::Known
+        } else {
+            Sender::Other
         }
     }
 
@@ -119,7 +113,9 @@ impl SchedulerPeer {
     /// Stops sending requests until the next hello and ready. Outstanding requests become void and are
     /// sent again to the next scheduler.
     pub(super) fn suspend(&mut self, cx: &mut Context, why: &str) {
-        if self.handshake() == Handshake::Suspended {
+        if cx.handshake() == Handshake::Suspended
+            || cx.advance_handshake(HandshakeInput::Lost).is_err()
+        {
             return;
         }
         cx.log_line(format!("scheduling is suspended: {why}"));
@@ -128,7 +124,6 @@ impl SchedulerPeer {
         self.is_stopped = stopped;
         self.queued = lost.queued;
         self.bytes_this_turn = lost.bytes_this_turn;
-        self.set_handshake(cx, Handshake::Suspended);
         cx.add_effect(Effect::SchedulerLost);
         for (matchtag, change) in lost.expirations {
             cx.release_matchtag(matchtag);
@@ -151,5 +146,28 @@ impl SchedulerPeer {
             undo_commit(cx, id, request);
             cx.revisit(id);
         }
+    }
+}
+
+/// The limit of outstanding requests that `sched-ready` sets.
+fn read_mode(request: Request<'_>) -> Result<AllocMode, RequestError> {
+    let ready: ReadyRequest = request.payload()?;
+    match (ready.mode, ready.limit) {
+        (ReadyMode::Unlimited, _) => Ok(AllocMode::Unlimited),
+        (ReadyMode::Limited, Some(limit)) => match usize::try_from(limit) {
+            Ok(limit @ 1..=MAX_OUTSTANDING_ALLOCS) => Ok(AllocMode::Limited(limit)),
+            _ => Err(RequestError::invalid(format!(
+                "limit {limit} is out of range: expected 1 to {MAX_OUTSTANDING_ALLOCS}"
+            ))),
+        },
+        (ReadyMode::Limited, None) => Err(RequestError::protocol("mode `limited` needs a `limit`")),
+    }
+}
+
+fn rejection(fault: HandshakeFault) -> RequestError {
+    let text = fault.to_string();
+    match fault {
+        HandshakeFault::Busy => RequestError::new(EBUSY, text),
+        HandshakeFault::NotGreeted | HandshakeFault::ReadyBefore => RequestError::protocol(text),
     }
 }

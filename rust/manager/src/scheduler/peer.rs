@@ -8,33 +8,18 @@ use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
-use super::state::SchedulerState;
 use crate::context::Context;
 use crate::effect::ExpirationChange;
 
 /// Queue order: priority descending, then id ascending.
 pub(super) type Position = (Reverse<u32>, JobId);
 
-/// The state of the scheduler's handshake.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Handshake {
-    /// No scheduler has said hello, or it has gone.
-    #[default]
-    Suspended,
-    /// Hello was answered, ready is awaited.
-    Greeted,
-    /// Requests may be sent, at most this many outstanding.
-    Ready(Option<usize>),
-}
-
-/// The conversation with the scheduler.
+/// The conversation with the scheduler. The state of its handshake is in the [`Context`], where other
+/// modules read it.
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerPeer {
-    handshake: Handshake,
     /// The scheduler's route, by which a disconnect is recognized.
     pub(super) origin: Option<Vec<u8>>,
-    /// Whether allocations may be freed in parts (`partial-ok`).
-    pub(super) is_partial_ok: bool,
     /// Free ranks of jobs whose allocations are freed only as a whole.
     pub(super) withheld: BTreeMap<JobId, IdSet>,
     /// Requests that correct the responses to hello, for a scheduler that is not ready yet.
@@ -68,28 +53,10 @@ impl SchedulerPeer {
         self.bytes_this_turn = 0;
     }
 
-    /// Whether a scheduler is ready for requests.
-    pub(crate) fn is_ready(&self) -> bool {
-        matches!(self.handshake, Handshake::Ready(_))
-    }
-
-    /// The state of the scheduler's handshake.
-    pub(super) fn handshake(&self) -> Handshake {
-        self.handshake
-    }
-
-    /// Sets the state of the handshake, here and in the context.
-    pub(super) fn set_handshake(&mut self, cx: &mut Context, handshake: Handshake) {
-        self.handshake = handshake;
-        cx.set_scheduler(SchedulerState {
-            is_ready: self.is_ready(),
-            takes_parts: self.is_partial_ok || handshake == Handshake::Suspended,
-        });
-    }
-
     /// The route of the scheduler, if one is ready.
-    pub(crate) fn reader(&self) -> Option<&[u8]> {
-        self.origin.as_deref().filter(|_| self.is_ready())
+    pub(crate) fn reader(&self, cx: &Context) -> Option<&[u8]> {
+        let origin = self.origin.as_deref();
+        origin.filter(|_| cx.handshake().is_ready())
     }
 
     /// The number of outstanding alloc requests.
@@ -98,14 +65,9 @@ impl SchedulerPeer {
     }
 
     /// The statistics of `stats-get`.
-    pub(crate) fn stats(&self) -> SchedStats<'static> {
-        let state = match self.handshake {
-            Handshake::Suspended => "suspended",
-            Handshake::Greeted => "greeted",
-            Handshake::Ready(_) => "ready",
-        };
+    pub(crate) fn stats(&self, cx: &Context) -> SchedStats<'static> {
         SchedStats {
-            state: state.into(),
+            state: cx.handshake().name().into(),
             queued: self.queued.len() as u64,
             requested: self.outstanding() as u64,
         }
@@ -114,6 +76,7 @@ impl SchedulerPeer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::state::Handshake;
     use super::SchedulerPeer;
     use crate::context::Context;
     use crate::dialogue::Alloc;
@@ -246,7 +209,7 @@ mod tests {
         commit(&mut cx, id);
         effects(&mut cx);
         scheduler.disconnect(&mut cx, b"sched");
-        assert!(!scheduler.is_ready() && !cx.is_scheduler_ready());
+        assert_eq!(cx.handshake(), Handshake::Suspended);
         let job = cx.jobs.get(id).unwrap();
         assert_eq!(job.dialogue.alloc(), Alloc::Idle);
         assert!(job.r().is_none(), "the commit is void");

@@ -10,7 +10,8 @@ use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
-use super::peer::{Handshake, SchedulerPeer};
+use super::peer::SchedulerPeer;
+use super::state::{AllocMode, FreeMode, Handshake};
 use crate::context::Context;
 use crate::dialogue::{Alloc, AllocInput};
 use crate::effect::{Effect, FreeRanks};
@@ -70,14 +71,14 @@ impl SchedulerPeer {
     /// Sends alloc requests in queue order, up to the limits of mode and turn. Stops when the
     /// scheduler's send buffer is full.
     pub(crate) fn send_allocs(&mut self, cx: &mut Context) {
-        let Handshake::Ready(limit) = self.handshake() else {
+        let Handshake::Ready(_, mode) = cx.handshake() else {
             return;
         };
         if self.is_stopped {
             return;
         }
         loop {
-            if limit.is_some_and(|limit| self.outstanding() >= limit) {
+            if !self.has_room(mode) {
                 return self.displace_last(cx);
             }
             if self.bytes_this_turn >= MAX_ALLOC_BYTES_PER_TURN || self.is_backlogged(cx) {
@@ -110,17 +111,27 @@ impl SchedulerPeer {
     }
 
     fn is_backlogged(&self, cx: &Context) -> bool {
-        let scheduler = self.reader();
+        let scheduler = self.reader(cx);
         scheduler.is_some_and(|scheduler| cx.backlogged.contains(scheduler))
     }
 
     /// Whether alloc requests are left for the next turn.
     pub(crate) fn has_more(&self, cx: &Context) -> bool {
-        let Handshake::Ready(limit) = self.handshake() else {
+        let Handshake::Ready(_, mode) = cx.handshake() else {
             return false;
         };
-        let has_room = limit.is_none_or(|limit| self.outstanding() < limit);
-        has_room && !self.is_stopped && !self.queued.is_empty() && !self.is_backlogged(cx)
+        self.has_room(mode)
+            && !self.is_stopped
+            && !self.queued.is_empty()
+            && !self.is_backlogged(cx)
+    }
+
+    /// Whether one more request may be outstanding.
+    fn has_room(&self, mode: AllocMode) -> bool {
+        match mode {
+            AllocMode::Unlimited => true,
+            AllocMode::Limited(limit) => self.outstanding() < limit,
+        }
     }
 
     /// In limited mode, cancels the last request if a queued job comes before it. The cancelled job
@@ -145,6 +156,7 @@ impl SchedulerPeer {
 
     /// Moves a job from the position of its old priority to that of its new one.
     pub(crate) fn reprioritize(&mut self, cx: &mut Context, id: JobId, old: u32, new: u32) {
+        let is_unlimited = matches!(cx.handshake(), Handshake::Ready(_, AllocMode::Unlimited));
         let Some(dialogue) = cx.jobs.dialogue(id) else {
             return;
         };
@@ -164,7 +176,7 @@ impl SchedulerPeer {
                 self.requested.remove(&(Reverse(old), id));
                 if new > 0 {
                     self.reprioritized.insert(id);
-                    if self.handshake() == Handshake::Ready(None) {
+                    if is_unlimited {
                         self.requested.insert((Reverse(new), id));
                         return;
                     }
@@ -237,9 +249,9 @@ impl SchedulerPeer {
     /// Frees ranks of a job (`sched.free`).
     pub(crate) fn free(&mut self, cx: &mut Context, free: FreeRanks) {
         // The next scheduler receives the free ranks in the response to its hello.
-        if self.handshake() == Handshake::Suspended {
+        let (Handshake::Greeted(mode) | Handshake::Ready(mode, _)) = cx.handshake() else {
             return;
-        }
+        };
         let FreeRanks {
             id,
             mut ranks,
@@ -248,7 +260,7 @@ impl SchedulerPeer {
         let Some(r) = cx.jobs.get(id).and_then(|job| job.r()) else {
             return;
         };
-        if !self.is_partial_ok {
+        if mode == FreeMode::Whole {
             let withheld = self.withheld.entry(id).or_default();
             withheld.union_with(&ranks);
             if !is_final {
@@ -274,10 +286,10 @@ impl SchedulerPeer {
 
     /// Sends a request that corrects the responses to hello, after the response to ready.
     pub(super) fn send_correction(&mut self, cx: &mut Context, request: Message) {
-        match self.handshake() {
+        match cx.handshake() {
             Handshake::Suspended => {}
-            Handshake::Greeted => self.belated.push(request),
-            Handshake::Ready(_) => cx.send(request),
+            Handshake::Greeted(_) => self.belated.push(request),
+            Handshake::Ready(..) => cx.send(request),
         }
     }
 }
