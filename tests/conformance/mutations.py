@@ -93,7 +93,7 @@ MUTATIONS = (
     Mutation(
         "limited mode limits",
         "rust/manager/src/scheduler/request.rs",
-        "            if limit.is_some_and(|limit| self.outstanding() >= limit) {\n"
+        "            if !self.has_room(mode) {\n"
         "                return self.displace_last(cx);\n"
         "            }\n",
         "",

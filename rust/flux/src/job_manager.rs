@@ -39,6 +39,24 @@ pub struct RaiseRequest<'a> {
     pub wait_status: Option<u16>,
 }
 
+/// The jobs that `raise`, `kill` or `urgency` names; its other keys are skipped. `all` and `userid` are
+/// those of `raise`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobsRequest {
+    /// One job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<JobId>,
+    /// Several jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<JobId>>,
+    /// All active jobs.
+    #[serde(default)]
+    pub all: bool,
+    /// With `all`: jobs of this user only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub userid: Option<u32>,
+}
+
 /// The response to a request for several jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BulkResponse {
@@ -277,6 +295,7 @@ pub struct StatsResponse<'a> {
 }
 
 impl Payload for RaiseRequest<'_> {}
+impl Payload for JobsRequest {}
 impl Payload for BulkResponse {}
 impl Payload for KillRequest {}
 impl Payload for UrgencyRequest {}

@@ -15,6 +15,20 @@ pub fn r_key(id: JobId) -> String {
     format!("job.{}.R", id.dothex())
 }
 
+/// The job and the document that a key names (RFC 16), `job.<dothex>.<document>`; `None` for other keys.
+///
+/// ```
+/// use penstock_flux::{JobId, kvs};
+///
+/// assert_eq!(kvs::document_of(&kvs::r_key(JobId::new(7))), Some((JobId::new(7), "R")));
+/// assert_eq!(kvs::document_of("job.7.R"), None);
+/// ```
+pub fn document_of(key: &str) -> Option<(JobId, &str)> {
+    let (dothex, document) = key.strip_prefix("job.")?.rsplit_once('.')?;
+    let id: JobId = dothex.parse().ok()?;
+    (id.dothex() == dothex).then_some((id, document))
+}
+
 /// `kvs.commit`: applies operations atomically.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitRequest<'a> {
@@ -113,3 +127,29 @@ impl Payload for CommitResponse {}
 impl Payload for LookupRequest<'_> {}
 impl Payload for LookupResponse<'_> {}
 impl Payload for CommitRequest<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use penstock_jobspec::job_id::JobId;
+
+    use super::document_of;
+
+    #[test]
+    fn a_key_of_a_job_is_recognised_by_its_exact_form() {
+        let id = JobId::new(6_731_191_091_817_518);
+        assert_eq!(document_of("job.0017.e9fb.8df1.6c2e.R"), Some((id, "R")));
+        assert_eq!(
+            document_of("job.0017.e9fb.8df1.6c2e.eventlog"),
+            Some((id, "eventlog"))
+        );
+        for other in [
+            "job.nope.R",
+            "job.17.e9fb.8df1.6c2e.R",
+            "penstock.a",
+            "job.R",
+            "job",
+        ] {
+            assert_eq!(document_of(other), None, "{other}");
+        }
+    }
+}

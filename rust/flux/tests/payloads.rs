@@ -179,6 +179,7 @@ fn payloads_of_the_job_services_round_trip() {
         r#"{"id":1,"ids":[2],"all":true,"userid":5,"type":"cancel","severity":0,"note":"n",
             "wait_status":9}"#,
     );
+    round_trip::<job_manager::JobsRequest>(r#"{"id":1,"ids":[2],"all":true,"userid":5}"#);
     round_trip::<job_manager::BulkResponse>(r#"{"count":1,"errors":{"2":"no job ƒ3"}}"#);
     round_trip::<job_manager::KillRequest>(r#"{"id":1,"ids":[2],"signum":9}"#);
     round_trip::<job_manager::UrgencyRequest>(r#"{"id":1,"ids":[2],"urgency":31}"#);

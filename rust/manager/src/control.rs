@@ -5,11 +5,10 @@ use penstock_flux::{EmptyResponse, RequestError};
 use penstock_jobspec::job_id::JobId;
 use serde_json::Map;
 
-use crate::authorize::{self, Decided};
+use crate::authorize::{PermittedJob, PermittedJobs};
 use crate::context::{Context, Raise};
 use crate::effect::Effect;
 use crate::event::Event;
-use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
@@ -26,16 +25,24 @@ pub(crate) fn for_each(
     Reply::of(&response)
 }
 
-/// Applies an operation to several jobs, with a rule of authorization for each.
-pub(crate) fn decide_each(
-    ids: impl IntoIterator<Item = JobId>,
-    operation: impl FnMut(JobId) -> Result<Decided<()>, RequestError>,
-) -> Decided<Reply> {
-    let mut response = empty();
-    let decided = authorize::each(ids, operation, |id, result| {
-        report(&mut response, id, result);
-    });
-    decided.with(Reply::of(&response))
+/// Applies an operation to the jobs that a request names. The response for one job is made by `reply`; that
+/// for several counts them, and names those that the sender may not act on or that the operation failed for.
+pub(crate) fn apply<T>(
+    jobs: PermittedJobs,
+    mut operation: impl FnMut(PermittedJob) -> Result<T, RequestError>,
+    reply: impl FnOnce(T) -> Reply,
+) -> Handled {
+    match jobs {
+        PermittedJobs::One(job) => operation(job).map(reply),
+        PermittedJobs::Several(jobs) => {
+            let mut response = empty();
+            for (id, permitted) in jobs {
+                let result = permitted.and_then(&mut operation).map(drop);
+                report(&mut response, id, result);
+            }
+            Ok(Reply::of(&response))
+        }
+    }
 }
 
 fn empty() -> BulkResponse {
@@ -56,10 +63,7 @@ fn report(response: &mut BulkResponse, id: JobId, result: Result<(), RequestErro
 }
 
 /// `job-manager.raise` for one job, for several, or for all active ones.
-pub(crate) fn raise(
-    cx: &mut Context,
-    request: Request<'_>,
-) -> Result<Decided<Reply>, RequestError> {
+pub(crate) fn raise(cx: &mut Context, request: Request<'_>, jobs: PermittedJobs) -> Handled {
     let raise: RaiseRequest<'_> = request.payload()?;
     let severity = raise.severity;
     if !(0..=7).contains(&severity) {
@@ -70,56 +74,31 @@ pub(crate) fn raise(
         let text = format!("invalid exception type `{}`", raise.kind.escape_debug());
         return Err(RequestError::invalid(text));
     }
-    let sender = request.sender;
-    let ids = match (raise.id, &raise.ids) {
-        (Some(id), _) => {
-            let decided = raise_one(cx, request, &raise, id)?;
-            return Ok(decided.with(Reply::Empty));
-        }
-        (None, Some(ids)) => ids.clone(),
-        (None, None) if raise.all => {
-            let of = raise.userid.or(authorize::default_user(sender));
-            let records = cx.jobs.iter().map(|job| &job.record);
-            let active = records.filter(|record| {
-                record.state() != State::Inactive
-                    && of.is_none_or(|userid| record.userid() == userid)
-            });
-            active.map(Record::id).collect()
-        }
-        (None, None) => return Err(RequestError::invalid("expected `id`, `ids` or `all`")),
-    };
-    Ok(decide_each(ids, |id| raise_one(cx, request, &raise, id)))
-}
-
-fn raise_one(
-    cx: &mut Context,
-    request: Request<'_>,
-    raise: &RaiseRequest<'_>,
-    id: JobId,
-) -> Result<Decided<()>, RequestError> {
-    let decided = authorize::job(&cx.jobs, request.sender, id)?.with(());
-    cx.jobs.active(id)?;
     let raise = Raise {
         kind: &raise.kind,
-        severity: raise.severity,
+        severity,
         note: &raise.note,
         userid: request.sender.userid,
         wait_status: raise.wait_status.map(i32::from),
     };
-    cx.raise(id, &raise);
-    Ok(decided)
+    let raise_one = |job: PermittedJob| {
+        cx.jobs.active(job.id())?;
+        cx.raise(job.id(), &raise);
+        Ok(())
+    };
+    apply(jobs, raise_one, |()| Reply::Empty)
 }
 
 /// `job-manager.kill`: a signal for the tasks of one job or several.
-pub(crate) fn kill(cx: &mut Context, request: Request<'_>) -> Result<Decided<Reply>, RequestError> {
+pub(crate) fn kill(cx: &mut Context, request: Request<'_>, jobs: PermittedJobs) -> Handled {
     let kill: KillRequest = request.payload()?;
     let signum = kill.signum;
     if !(1..=64).contains(&signum) {
         let text = format!("signal {signum} is out of range: expected 1 to 64");
         return Err(RequestError::invalid(text));
     }
-    let mut kill_one = |id| {
-        let decided = authorize::job(&cx.jobs, request.sender, id)?.with(());
+    let kill_one = |job: PermittedJob| {
+        let id = job.id();
         let job = cx.jobs.active(id)?;
         // A job whose prolog is running has no tasks that a signal could reach.
         if job.record.state() != State::Run || !job.dialogue.exec().is_outstanding() {
@@ -127,16 +106,9 @@ pub(crate) fn kill(cx: &mut Context, request: Request<'_>) -> Result<Decided<Rep
             return Err(RequestError::invalid(text));
         }
         cx.add_effect(Effect::Kill { id, signum });
-        Ok(decided)
+        Ok(())
     };
-    match (kill.id, kill.ids) {
-        (Some(id), None) => {
-            let decided = kill_one(id)?;
-            Ok(decided.with(Reply::of(&EmptyResponse {})))
-        }
-        (None, Some(ids)) => Ok(decide_each(ids, kill_one)),
-        _ => Err(RequestError::invalid("expected `id` or `ids`")),
-    }
+    apply(jobs, kill_one, |()| Reply::of(&EmptyResponse {}))
 }
 
 /// `job-manager.memo`: sets keys of a job's memo; null removes a key.

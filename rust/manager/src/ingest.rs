@@ -8,53 +8,48 @@ use penstock_flux::urgency::DEFAULT;
 use penstock_flux::{Json, RequestError};
 use penstock_jobspec::job_id::JobId;
 
-use crate::authorize::{self, Decided};
+use crate::authorize;
 use crate::context::Context;
 use crate::event::Event;
 use crate::jobspecs;
-use crate::rpc::{Reply, Request};
+use crate::rpc::{Handled, Reply, Request};
 use crate::signed;
 
 /// The greatest number of jobs that one submission may make.
 const MAX_JOBS_PER_SUBMISSION: u64 = 10_000_000;
 
 /// `job-ingest.submit`. The ids are sent when the jobs are durable.
-pub(crate) fn submit(
-    cx: &mut Context,
-    request: Request<'_>,
-) -> Result<Decided<Reply>, RequestError> {
+pub(crate) fn submit(cx: &mut Context, request: Request<'_>) -> Handled {
     let submission: SubmitRequest<'_> = request.payload()?;
     if let Some(jobs) = &submission.jobs {
-        let mut results = Vec::new();
-        let submit_one = |job: &Json<'_>| {
+        let mut submit_one = |job: &Json<'_>| {
             let job = penstock_flux::read(Some(job.0.as_bytes())).map_err(|error| {
                 RequestError::protocol(format!("malformed submission: {error}"))
             })?;
             accept(cx, request, &job)
         };
-        let decided = authorize::each(jobs, submit_one, |_, result| {
-            results.push(match result {
-                Ok(ids) => SubmitResult::Ids(ids),
-                Err(error) => SubmitResult::Error(error.text),
-            });
+        let results = jobs.iter().map(|job| match submit_one(job) {
+            Ok(ids) => SubmitResult::Ids(ids),
+            Err(error) => SubmitResult::Error(error.text),
         });
-        return Ok(decided.with(Reply::of(&SubmitManyResponse { results })));
+        let results = results.collect();
+        return Ok(Reply::of(&SubmitManyResponse { results }));
     }
-    let (ids, decided) = accept(cx, request, &submission)?.split();
-    Ok(decided.with(match (submission.count, ids.as_slice()) {
+    let ids = accept(cx, request, &submission)?;
+    Ok(match (submission.count, ids.as_slice()) {
         (None, [id]) => Reply::of(&SubmitResponse { id: *id }),
         _ => Reply::of(&SubmitCopiesResponse { ids }),
-    }))
+    })
 }
 
 fn accept(
     cx: &mut Context,
     request: Request<'_>,
     submission: &SubmitRequest<'_>,
-) -> Result<Decided<Vec<JobId>>, RequestError> {
+) -> Result<Vec<JobId>, RequestError> {
     let userid = request.sender.userid;
     let urgency = submission.urgency.unwrap_or(DEFAULT.into());
-    let (urgency, decided) = check_submitter(cx, request, urgency)?.split();
+    let urgency = authorize::urgency(request.sender, urgency)?;
     let count = submission.count.unwrap_or(1);
     if !(1..=MAX_JOBS_PER_SUBMISSION).contains(&count) {
         let text =
@@ -64,7 +59,7 @@ fn accept(
     let stored = match (submission.jobspec, &submission.signed) {
         (Some(jobspec), None) => jobspecs::submit(cx, jobspec.0, userid)?,
         (None, Some(signed)) => {
-            let (text, _) = signed::unwrap(signed, request.sender)?.split();
+            let text = signed::unwrap(signed, request.sender)?;
             jobspecs::submit(cx, &text, userid)?
         }
         (None, None) => {
@@ -83,16 +78,5 @@ fn accept(
     };
     let submit = Event::with(cx.now, "submit", &context);
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let ids = cx.add_jobs(count, userid, &stored, &submit)?;
-    Ok(decided.with(ids))
-}
-
-/// The urgency of a submission, if the sender may submit with it.
-fn check_submitter(
-    cx: &Context,
-    request: Request<'_>,
-    urgency: i64,
-) -> Result<Decided<u8>, RequestError> {
-    authorize::submit(&cx.settings, request.sender)?;
-    authorize::urgency(request.sender, urgency)
+    cx.add_jobs(count, userid, &stored, &submit)
 }

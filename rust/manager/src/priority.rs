@@ -7,9 +7,9 @@ use penstock_flux::job_manager::{PrioritizeRequest, UrgencyRequest, UrgencyRespo
 use penstock_flux::urgency::{EXPEDITE, HOLD, priority};
 use penstock_jobspec::job_id::JobId;
 
-use crate::authorize::{self, Decided};
+use crate::authorize::{self, PermittedJob, PermittedJobs};
 use crate::context::Context;
-use crate::control::{decide_each, for_each};
+use crate::control::{self, for_each};
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::record::Record;
@@ -17,32 +17,19 @@ use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
 /// `job-manager.urgency`: another urgency, and with it another priority, for jobs without resources.
-pub(crate) fn set_urgency(
-    cx: &mut Context,
-    request: Request<'_>,
-) -> Result<Decided<Reply>, RequestError> {
+pub(crate) fn set_urgency(cx: &mut Context, request: Request<'_>, jobs: PermittedJobs) -> Handled {
     let change: UrgencyRequest = request.payload()?;
-    let (urgency, _) = authorize::urgency(request.sender, change.urgency)?.split();
-    let mut change_one = |id| {
-        let decided = authorize::job(&cx.jobs, request.sender, id)?.with(());
-        let record = without_resources(cx, id, "urgency")?;
-        let old = record.urgency();
-        let userid = request.sender.userid;
+    let urgency = authorize::urgency(request.sender, change.urgency)?;
+    let userid = request.sender.userid;
+    let change_one = |job: PermittedJob| {
+        let id = job.id();
+        let old = without_resources(cx, id, "urgency")?.urgency();
         let context = eventlog::Urgency { urgency, userid };
         cx.log(id, Event::with(cx.now, "urgency", &context));
         set_priority(cx, id, priority(urgency));
-        Ok(decided.with(old))
+        Ok(old)
     };
-    match (change.id, change.ids) {
-        (Some(id), None) => {
-            let (old, decided) = change_one(id)?.split();
-            Ok(decided.with(Reply::of(&UrgencyResponse { old })))
-        }
-        (None, Some(ids)) => Ok(decide_each(ids, |id| {
-            change_one(id).map(|decided| decided.with(()))
-        })),
-        _ => Err(RequestError::invalid("expected `id` or `ids`")),
-    }
+    control::apply(jobs, change_one, |old| Reply::of(&UrgencyResponse { old }))
 }
 
 /// `job-manager.prioritize`: assigns priorities, which hold until the urgency changes. Held and

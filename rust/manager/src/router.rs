@@ -1,9 +1,9 @@
 //! The table of methods: topic, required role and handler.
 
-use penstock_flux::{Payload, RequestError, topic};
+use penstock_flux::{RequestError, topic};
 use penstock_wire::{Message, MessageType};
 
-use crate::authorize::{self, Caller, Decided, JobKey};
+use crate::authorize::{self, Caller, JobKey, JobNames, Permission, PermittedJobs};
 use crate::control;
 use crate::ingest;
 use crate::manager::Manager;
@@ -28,20 +28,24 @@ enum Mode {
 }
 
 type Handler = fn(&mut Manager, Request<'_>) -> Handled;
-type DecidingHandler = fn(&mut Manager, Request<'_>) -> Result<Decided<Reply>, RequestError>;
+type JobsHandler = fn(&mut Manager, Request<'_>, PermittedJobs) -> Handled;
+type JobHandler = fn(&mut Manager, Request<'_>, Permission) -> Handled;
 
-/// The authorization of a method, and its handler.
+/// The authorization of a method, which the router does, and its handler.
 #[derive(Clone, Copy)]
 enum Access {
-    /// The router checks the role of the sender.
+    /// The sender must have a role.
     Role(Caller, Handler),
-    /// The handler applies a rule that depends on values in the request: a method for several jobs
-    /// rejects single jobs, and the `pmix` methods answer with a PMIx status.
-    Value(DecidingHandler),
+    /// The sender must be the owner of the jobs that the payload names, or the instance owner. The response
+    /// for several jobs reports the denied ones, so that the handler gets the result of each check.
+    Jobs(JobNames, JobsHandler),
+    /// The same for one job, but a denial is answered with a PMIx status.
+    PmixJob(JobHandler),
 }
 
 /// One method.
 struct Route {
+    /// The topic; of a method that every service has, its last word.
     topic: &'static str,
     mode: Mode,
     access: Access,
@@ -56,18 +60,45 @@ const fn route(topic: &'static str, caller: Caller, mode: Mode, handler: Handler
     }
 }
 
-const fn by_value(topic: &'static str, mode: Mode, handler: DecidingHandler) -> Route {
-    let access = Access::Value(handler);
+const fn on_jobs(topic: &'static str, names: JobNames, handler: JobsHandler) -> Route {
     Route {
         topic,
-        mode,
-        access,
+        mode: Mode::Single,
+        access: Access::Jobs(names, handler),
     }
 }
 
-/// Every method, sorted by topic.
+const fn on_pmix_job(topic: &'static str, handler: JobHandler) -> Route {
+    Route {
+        topic,
+        mode: Mode::Single,
+        access: Access::PmixJob(handler),
+    }
+}
+
+/// The methods that every service has.
+const COMMON_ROUTES: [Route; 3] = {
+    use Caller::Anyone;
+    use Mode::Single;
+    [
+        route(
+            topic::DISCONNECT,
+            Anyone,
+            Single,
+            |m, r| Ok(m.disconnect(r)),
+        ),
+        route(topic::PING, Anyone, Single, |_, r| {
+            Ok(Reply::from(r.payload::<serde_json::Value>()?))
+        }),
+        route(topic::STATS_GET, Anyone, Single, |m, _| {
+            Ok(Reply::of(&m.stats()))
+        }),
+    ]
+};
+
+/// The methods of one service each, sorted by topic.
 const ROUTES: [Route; 38] = {
-    use Caller::{Anyone, JobOwner, Owner};
+    use Caller::{Anyone, JobOwner, KeyOwner, NamedUser, Owner, PendingJobOwner, Submitter};
     use JobKey::{Id, Job};
     use Mode::{Single, Streaming};
     use topic::{job_info, job_ingest, job_manager, kvs as kv, pmix};
@@ -81,7 +112,7 @@ const ROUTES: [Route; 38] = {
         route(job_info::LOOKUP, JobOwner(Id), Single, |m, r| {
             info::lookup(&mut m.cx, r)
         }),
-        by_value(job_ingest::SUBMIT, Single, |m, r| {
+        route(job_ingest::SUBMIT, Submitter, Single, |m, r| {
             ingest::submit(&mut m.cx, r)
         }),
         route(topic::job_list::JOB_STATS, Anyone, Single, |m, _| {
@@ -114,7 +145,7 @@ const ROUTES: [Route; 38] = {
         route(job_manager::EXEC_HELLO, Owner, Single, |m, r| {
             m.exec.hello(&mut m.cx, r)
         }),
-        by_value(job_manager::HISTORY_GET, Single, |m, r| {
+        route(job_manager::HISTORY_GET, NamedUser, Single, |m, r| {
             history::history(&m.cx, r)
         }),
         route(job_manager::IDLE, Anyone, Single, |m, r| {
@@ -123,8 +154,8 @@ const ROUTES: [Route; 38] = {
         route(job_manager::IDLE_CANCEL, Anyone, Single, |m, r| {
             m.queries.watchers.drain_cancel(&mut m.cx, r)
         }),
-        by_value(job_manager::KILL, Single, |m, r| {
-            control::kill(&mut m.cx, r)
+        on_jobs(job_manager::KILL, JobNames::Ids, |m, r, jobs| {
+            control::kill(&mut m.cx, r, jobs)
         }),
         route(job_manager::MEMO, JobOwner(Id), Single, |m, r| {
             control::memo(&mut m.cx, r)
@@ -147,8 +178,8 @@ const ROUTES: [Route; 38] = {
         route(job_manager::QUEUE_STATUS, Anyone, Single, |m, r| {
             queue_admin::queue_status(&m.cx, r)
         }),
-        by_value(job_manager::RAISE, Single, |m, r| {
-            control::raise(&mut m.cx, r)
+        on_jobs(job_manager::RAISE, JobNames::IdsOrAll, |m, r, jobs| {
+            control::raise(&mut m.cx, r, jobs)
         }),
         route(job_manager::SCHED_HELLO, Owner, Streaming, |m, r| {
             m.scheduler.hello(&mut m.cx, r)
@@ -156,20 +187,22 @@ const ROUTES: [Route; 38] = {
         route(job_manager::SCHED_READY, Owner, Single, |m, r| {
             m.scheduler.ready(&mut m.cx, r)
         }),
-        by_value(job_manager::UPDATE, Single, |m, r| {
+        route(job_manager::UPDATE, PendingJobOwner(Id), Single, |m, r| {
             update::update(&mut m.cx, r)
         }),
-        by_value(job_manager::URGENCY, Single, |m, r| {
-            priority::set_urgency(&mut m.cx, r)
+        on_jobs(job_manager::URGENCY, JobNames::Ids, |m, r, jobs| {
+            priority::set_urgency(&mut m.cx, r, jobs)
         }),
         route(kv::COMMIT, Owner, Single, |m, r| kvs::commit(&mut m.cx, r)),
-        by_value(kv::LOOKUP, Single, |m, r| kvs::lookup(&mut m.cx, r)),
-        by_value(pmix::ALLOC, Single, |m, r| m.elastic.alloc(&mut m.cx, r)),
+        route(kv::LOOKUP, KeyOwner, Single, |m, r| {
+            kvs::lookup(&mut m.cx, r)
+        }),
+        on_pmix_job(pmix::ALLOC, |m, r, job| m.elastic.alloc(&mut m.cx, r, job)),
         route(pmix::ALLOC_CANCEL, Anyone, Single, |m, r| {
             m.elastic.alloc_cancel(&mut m.cx, r)
         }),
-        by_value(pmix::CANCEL, Single, |m, r| {
-            m.elastic.cancel_request(&mut m.cx, r)
+        on_pmix_job(pmix::CANCEL, |m, r, job| {
+            m.elastic.cancel_request(&mut m.cx, r, job)
         }),
         route(pmix::EVENTS, JobOwner(Job), Streaming, |m, r| {
             m.elastic.events(&mut m.cx, r)
@@ -177,7 +210,7 @@ const ROUTES: [Route; 38] = {
         route(pmix::EVENTS_CANCEL, Anyone, Single, |m, r| {
             m.elastic.events_cancel(&mut m.cx, r)
         }),
-        by_value(pmix::QUERY, Single, |m, r| m.elastic.query(&m.cx, r)),
+        on_pmix_job(pmix::QUERY, |m, r, job| m.elastic.query(&m.cx, r, job)),
     ]
 };
 
@@ -193,9 +226,13 @@ fn is_served(request: &Message) -> bool {
         && ROUTES.iter().any(|route| is_of(route.topic))
 }
 
-fn find(topic: &str) -> Option<&'static Route> {
-    let index = ROUTES.binary_search_by(|route| route.topic.cmp(topic));
-    index.ok().and_then(|index| ROUTES.get(index))
+fn find(request: &Message) -> Option<&'static Route> {
+    let topic = request.topic();
+    if let Ok(index) = ROUTES.binary_search_by(|route| route.topic.cmp(topic)) {
+        return ROUTES.get(index);
+    }
+    let mut common = COMMON_ROUTES.iter();
+    common.find(|route| route.topic == request.method() && is_served(request))
 }
 
 impl Manager {
@@ -213,9 +250,9 @@ impl Manager {
 
     fn handle_request(&mut self, message: &Message) {
         let request = Request::new(message);
-        let handled = match find(message.topic()) {
+        let handled = match find(message) {
             Some(route) => self.call(route, request),
-            None => self.call_common(request),
+            None => Err(RequestError::unknown_method(message.topic())),
         };
         match handled {
             Ok(Reply::Empty) => self.cx.respond(message, None),
@@ -230,48 +267,42 @@ impl Manager {
 
     /// Calls a method, if the sender has the role that its route requires.
     fn call(&mut self, route: &Route, request: Request<'_>) -> Handled {
-        let (message, topic) = (request.message, route.topic);
+        let message = request.message;
         if route.mode == Mode::Streaming {
             if message.is_noresponse() {
+                let topic = route.topic;
                 let line = format!("{topic} marked as without response: ignored");
                 self.cx.complain(line);
                 return Ok(Reply::Deferred);
             }
             message.require_streaming()?;
         }
+        let jobs = &self.cx.jobs;
         match route.access {
             Access::Role(caller, handler) => {
-                authorize::check(caller, &self.cx.jobs, request)?;
+                authorize::check(caller, &self.cx.settings, jobs, request)?;
                 handler(self, request)
             }
-            Access::Value(handler) => handler(self, request).map(|decided| decided.split().0),
-        }
-    }
-
-    /// Calls a method that every service has, for every user.
-    fn call_common(&mut self, request: Request<'_>) -> Handled {
-        let message = request.message;
-        match message.method() {
-            _ if !is_served(message) => Err(RequestError::unknown_method(message.topic())),
-            topic::DISCONNECT => {
-                self.disconnect(request);
-                Ok(Reply::Deferred)
+            Access::Jobs(names, handler) => {
+                let permitted = authorize::permitted_jobs(names, jobs, request)?;
+                handler(self, request, permitted)
             }
-            topic::PING => Ok(Reply::from(request.payload::<serde_json::Value>()?)),
-            topic::STATS_GET => Ok(Reply::Payload(self.stats().to_payload())),
-            _ => Err(RequestError::unknown_method(message.topic())),
+            Access::PmixJob(handler) => {
+                let permission = authorize::permission(JobKey::Job, jobs, request)?;
+                handler(self, request, permission)
+            }
         }
     }
 
     /// Handles the disconnect of a peer: the scheduler, the execution service, or a client.
-    fn disconnect(&mut self, request: Request<'_>) {
-        let Some(origin) = request.origin() else {
-            return;
-        };
-        self.queries.disconnect(origin);
-        self.elastic.disconnect(origin);
-        self.scheduler.disconnect(&mut self.cx, origin);
-        self.exec.disconnect(&mut self.cx, origin);
+    fn disconnect(&mut self, request: Request<'_>) -> Reply {
+        if let Some(origin) = request.origin() {
+            self.queries.disconnect(origin);
+            self.elastic.disconnect(origin);
+            self.scheduler.disconnect(&mut self.cx, origin);
+            self.exec.disconnect(&mut self.cx, origin);
+        }
+        Reply::Deferred
     }
 
     /// Handles a response. All requests of the manager go to services of the instance owner; responses
@@ -302,17 +333,37 @@ impl Manager {
 
 #[cfg(test)]
 mod tests {
-    use super::{ROUTES, find};
+    use penstock_wire::Message;
+
+    use super::{COMMON_ROUTES, ROUTES, find};
+
+    fn found(topic: &str) -> Option<&'static str> {
+        find(&Message::request(topic, "")).map(|route| route.topic)
+    }
 
     #[test]
     fn every_topic_is_found_once() {
         assert!(ROUTES.windows(2).all(|pair| pair[0].topic < pair[1].topic));
         for route in &ROUTES {
-            assert_eq!(
-                find(route.topic).map(|found| found.topic),
-                Some(route.topic)
-            );
+            assert_eq!(found(route.topic), Some(route.topic));
         }
-        assert!(find("job-manager.nonsense").is_none());
+        assert_eq!(found("job-manager.nonsense"), None);
+    }
+
+    #[test]
+    fn every_service_has_the_common_methods() {
+        for route in &COMMON_ROUTES {
+            let method = route.topic;
+            for service in ["job-info", "job-manager", "kvs", "pmix"] {
+                assert_eq!(found(&format!("{service}.{method}")), Some(method));
+            }
+            for other in [
+                method.to_owned(),
+                format!("other.{method}"),
+                format!("job-manager.x.{method}"),
+            ] {
+                assert_eq!(found(&other), None, "{other}");
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::{Credentials, RequestError};
 
-use crate::authorize::{self, Decided};
+use crate::authorize;
 
 /// The header of a `J`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ fn read_header(text: &str) -> Result<Header, RequestError> {
 }
 
 /// Extracts the jobspec's text. The signer must be the sender; root may sign for the instance owner.
-pub(crate) fn unwrap(j: &str, sender: Credentials) -> Result<Decided<String>, RequestError> {
+pub(crate) fn unwrap(j: &str, sender: Credentials) -> Result<String, RequestError> {
     let parts: Vec<_> = j.split('.').collect();
     let [header, payload, signature] = parts.as_slice() else {
         return Err(wrong("expected HEADER.PAYLOAD.SIGNATURE"));
@@ -66,8 +66,8 @@ pub(crate) fn unwrap(j: &str, sender: Credentials) -> Result<Decided<String>, Re
         return Err(RequestError::invalid(text));
     }
     let signer = header.userid.ok_or_else(|| wrong("expected a userid"))?;
-    let decided = authorize::signer(sender, signer)?;
-    Ok(decided.with(decode(payload, "payload")?))
+    authorize::signer(sender, signer)?;
+    decode(payload, "payload")
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
     fn the_payload_comes_out() {
         let root = GOOD.replace("i7", "i0");
         for (header, sender) in [(GOOD, guest(7)), (&root, Credentials::owner(5))] {
-            let (text, _) = unwrap(&j(header, "{}", "none"), sender).unwrap().split();
+            let text = unwrap(&j(header, "{}", "none"), sender).unwrap();
             assert_eq!(text, "{}");
         }
     }

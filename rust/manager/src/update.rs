@@ -5,13 +5,12 @@ use penstock_flux::eventlog::JobspecUpdate;
 use penstock_flux::job_manager::UpdateRequest;
 use serde_json::{Map, Value};
 
-use crate::authorize::{self, Decided};
 use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause};
 use crate::event::Event;
 use crate::jobspecs;
 use crate::policy;
-use crate::rpc::{Reply, Request};
+use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
 /// The one attribute that can be updated.
@@ -36,17 +35,12 @@ fn read_duration(updates: &Map<String, Value>) -> Result<f64, RequestError> {
 }
 
 /// `job-manager.update`. For a running job the response comes when the scheduler has agreed.
-pub(crate) fn update(
-    cx: &mut Context,
-    request: Request<'_>,
-) -> Result<Decided<Reply>, RequestError> {
+pub(crate) fn update(cx: &mut Context, request: Request<'_>) -> Handled {
     let update: UpdateRequest = request.payload()?;
     let id = update.id;
-    authorize::job(&cx.jobs, request.sender, id)?;
     let record = &cx.jobs.active(id)?.record;
     let duration = read_duration(&update.updates)?;
     let state = record.state();
-    let decided = authorize::duration(&cx.jobs, request.sender, id)?;
     if !request.sender.is_owner() {
         policy::check_duration(duration, record.spec().queue.as_deref(), &cx.settings)?;
     }
@@ -58,7 +52,7 @@ pub(crate) fn update(
                 duration,
                 cause,
             });
-            Ok(decided.with(Reply::Deferred))
+            Ok(Reply::Deferred)
         }
         State::Cleanup | State::Inactive => {
             let text = format!("job {id} has ended");
@@ -72,7 +66,7 @@ pub(crate) fn update(
             // The request for resources starts again.
             cx.add_effect(Effect::Withdraw(id));
             cx.revisit(id);
-            Ok(decided.with(Reply::Empty))
+            Ok(Reply::Empty)
         }
     }
 }

@@ -14,12 +14,11 @@ use super::requests::{Call, Requester};
 use super::requests::{End, end_response, respond_finally};
 use super::tables::Amount;
 use super::target::{Target, own_allocation};
-use crate::authorize::{self, Decided};
+use crate::authorize::Permission;
 use crate::context::Context;
 use crate::effect::RequestKey;
-
-use crate::jobs::Job;
-use crate::rpc::{self, Reply};
+use crate::record::Record;
+use crate::rpc::{self, Handled, Reply};
 use crate::state::State;
 
 /// Why a request is denied before it begins.
@@ -52,38 +51,25 @@ fn read_directive(value: &Value) -> Result<Directive, Denial> {
     })
 }
 
-/// The job, if the sender may see it.
-pub(super) fn visible<'a>(
-    cx: &'a Context,
-    request: rpc::Request<'_>,
-    job: JobId,
-) -> Decided<Result<&'a Job, Denial>> {
-    let denial = |error: RequestError| {
-        let status = if error.errnum == EPERM {
-            Status::NO_PERMISSION
-        } else {
-            Status::NOT_FOUND
-        };
-        Denial::new(status, error.text)
+/// The PMIx status for a sender that may not act for the job.
+pub(super) fn denial_of(error: RequestError) -> Denial {
+    let status = if error.errnum == EPERM {
+        Status::NO_PERMISSION
+    } else {
+        Status::NOT_FOUND
     };
-    let seen = authorize::job_or_denial(&cx.jobs, request.sender, job);
-    seen.map(|seen| seen.map_err(denial))
+    Denial::new(status, error.text)
 }
 
-/// Checks that the sender may request for this job: its owner or the instance owner, while it runs.
-fn check_requester(
-    cx: &Context,
-    request: rpc::Request<'_>,
-    job: JobId,
-) -> Decided<Result<(), Denial>> {
-    let check_state = |seen: &Job| {
-        if seen.record.state() == State::Run {
-            return Ok(());
-        }
-        let reason = format!("job {job} is not running");
-        Err(Denial::new(Status::NOT_FOUND, reason))
-    };
-    visible(cx, request, job).map(|seen| seen.and_then(check_state))
+/// The job of a requester, if it runs: only then it may request.
+fn check_requester(cx: &Context, job: Permission) -> Result<JobId, Denial> {
+    let id = job.map_err(denial_of)?.id();
+    let state = cx.jobs.record(id).map(Record::state);
+    if state == Some(State::Run) {
+        return Ok(id);
+    }
+    let reason = format!("job {id} is not running");
+    Err(Denial::new(Status::NOT_FOUND, reason))
 }
 
 impl Elastic {
@@ -93,21 +79,23 @@ impl Elastic {
         &mut self,
         cx: &mut Context,
         request: rpc::Request<'_>,
-    ) -> Result<Decided<Reply>, RequestError> {
+        job: Permission,
+    ) -> Handled {
         let message = request.message;
         let call: pmix::AllocRequest<'_> = request.payload()?;
         let attributes = read_attributes(&call.attributes)?;
-        let requester = Requester {
-            job: call.job,
-            rank: call.rank,
-            host: call.host.map(Text::into_string),
-        };
-        let (allowed, decided) = check_requester(cx, request, call.job).split();
-        match allowed {
-            Ok(()) => self.begin_call(cx, message, &requester, &call.directive, &attributes),
+        match check_requester(cx, job) {
+            Ok(job) => {
+                let requester = Requester {
+                    job,
+                    rank: call.rank,
+                    host: call.host.map(Text::into_string),
+                };
+                self.begin_call(cx, message, &requester, &call.directive, &attributes);
+            }
             Err(denial) => respond_denial(cx, message, &denial),
         }
-        Ok(decided.with(Reply::Deferred))
+        Ok(Reply::Deferred)
     }
 
     /// Reads the directive and the attributes of `pmix.alloc`, and begins the request.
@@ -241,17 +229,18 @@ impl Elastic {
         &mut self,
         cx: &mut Context,
         request: rpc::Request<'_>,
-    ) -> Result<Decided<Reply>, RequestError> {
+        job: Permission,
+    ) -> Handled {
         let call: pmix::CancelRequest<'_> = request.payload()?;
-        let requester = Requester {
-            job: call.job,
-            rank: call.rank,
-            host: None,
-        };
-        let (seen, decided) = visible(cx, request, call.job).split();
-        let seen = seen.map(|_| ());
-        let done = seen.and_then(|()| self.cancel_requests(cx, &requester, call.id.as_deref()));
-        Ok(decided.with(Reply::of(&cancelled(done))))
+        let done = job.map_err(denial_of).and_then(|job| {
+            let requester = Requester {
+                job: job.id(),
+                rank: call.rank,
+                host: None,
+            };
+            self.cancel_requests(cx, &requester, call.id.as_deref())
+        });
+        Ok(Reply::of(&cancelled(done)))
     }
 
     fn cancel_requests(
@@ -309,11 +298,13 @@ fn cancelled(done: Result<Vec<String>, Denial>) -> pmix::FinalResponse {
 
 #[cfg(test)]
 mod tests {
+    use penstock_flux::Credentials;
     use serde_json::json;
 
     use super::Elastic;
+    use crate::authorize;
     use crate::fixture::{
-        add_allocated_job, add_pending_job, context, described, message, request,
+        OWNER, add_allocated_job, add_pending_job, context, described, message, request,
     };
     use crate::settings::Settings;
 
@@ -324,7 +315,8 @@ mod tests {
         let id = add_pending_job(&mut cx);
         let payload = json!({"job": id, "directive": "new"}).to_string();
         let alloc = message("pmix.alloc", "task", &payload);
-        elastic.alloc(&mut cx, request(&alloc)).unwrap();
+        let job = authorize::job(&cx.jobs, Credentials::owner(OWNER), id);
+        elastic.alloc(&mut cx, request(&alloc), job).unwrap();
         assert_eq!(described(&mut cx), ["send pmix.alloc"]);
         assert!(elastic.ledger.account(id).is_none());
     }
@@ -340,7 +332,8 @@ mod tests {
             "attributes": [{"key": "pmix.alloc.nnodes", "value": 1}],
         });
         let alloc = message("pmix.alloc", "task", &payload.to_string());
-        elastic.alloc(&mut cx, request(&alloc)).unwrap();
+        let job = authorize::job(&cx.jobs, Credentials::owner(OWNER), id);
+        elastic.alloc(&mut cx, request(&alloc), job).unwrap();
         let effects = described(&mut cx);
         assert_eq!(effects.first().unwrap(), "log penstock.alloc-request");
         assert_eq!(effects.last().unwrap(), "send pmix.alloc");

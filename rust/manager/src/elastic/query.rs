@@ -1,18 +1,18 @@
 //! `pmix.query`: the requests and loans of a job.
 
 use penstock_elastic::{Account, Entry, Key, Progress, Status};
-use penstock_flux::RequestError;
 use penstock_flux::pmix::{JobRequest, LoanRow, QueryResponse, RequestRow};
 use penstock_hostlist::Hostlist;
 use serde_json::Value;
 
-use super::calls::visible;
+use super::calls::denial_of;
 use super::naming::{alloc_of, find};
 use super::peer::Elastic;
 use super::tables::LoanKey;
-use crate::authorize::Decided;
+use crate::authorize::Permission;
 use crate::context::Context;
-use crate::rpc::{Reply, Request};
+use crate::record::Record;
+use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
 fn denied(status: Status, reason: &str) -> Reply {
@@ -26,35 +26,31 @@ fn denied(status: Status, reason: &str) -> Reply {
 
 impl Elastic {
     /// `pmix.query`: all requests, oldest first; with an id, the newest of that name.
-    pub(crate) fn query(
-        &self,
-        cx: &Context,
-        request: Request<'_>,
-    ) -> Result<Decided<Reply>, RequestError> {
+    pub(crate) fn query(&self, cx: &Context, request: Request<'_>, job: Permission) -> Handled {
         let query: JobRequest<'_> = request.payload()?;
-        let (seen, decided) = visible(cx, request, query.job).split();
-        let job = match seen {
-            Ok(job) => job,
-            Err(denial) => return Ok(decided.with(denied(denial.status, &denial.reason))),
+        let id = match job.map_err(denial_of) {
+            Ok(job) => job.id(),
+            Err(denial) => return Ok(denied(denial.status, &denial.reason)),
         };
-        let account = self.ledger.account(query.job);
+        let account = self.ledger.account(id);
         let entries: Vec<&Entry> = match query.id.as_deref() {
             Some(id) => {
                 let Some(newest) = account.and_then(|account| find(account, id)) else {
                     let reason = format!("no request `{}` of this job", id.escape_debug());
-                    return Ok(decided.with(denied(Status::NOT_FOUND, &reason)));
+                    return Ok(denied(Status::NOT_FOUND, &reason));
                 };
                 vec![newest]
             }
             None => account.into_iter().flat_map(Account::entries).collect(),
         };
         // The loans of a job end with it.
-        let is_running = job.record.state() == State::Run;
+        let state = cx.jobs.record(id).map(Record::state);
+        let is_running = state == Some(State::Run);
         let account = account.filter(|_| is_running);
         let lends = account.into_iter().flat_map(Account::loans);
         let lent = lends.map(|(number, lend)| {
             let postponed = self.postponed.of(LoanKey {
-                job: query.job,
+                job: id,
                 loan: number,
             });
             let until = postponed.map(|postponed| postponed.until).or(lend.until);
@@ -68,13 +64,12 @@ impl Elastic {
                 reason: postponed.map_or_else(String::new, |postponed| postponed.reason.clone()),
             }
         });
-        let reply = Reply::of(&QueryResponse {
+        Ok(Reply::of(&QueryResponse {
             status: 0,
             reason: String::new(),
             requests: entries.iter().map(|entry| self.row(cx, entry)).collect(),
             lent: lent.collect(),
-        });
-        Ok(decided.with(reply))
+        }))
     }
 
     fn row(&self, cx: &Context, entry: &Entry) -> RequestRow {

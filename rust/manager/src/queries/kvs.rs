@@ -6,14 +6,13 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::kvs::{
-    CommitRequest, CommitResponse, Dirent, LookupRequest, LookupResponse, PRIMARY,
+    CommitRequest, CommitResponse, Dirent, LookupRequest, LookupResponse, PRIMARY, document_of,
 };
 use penstock_flux::{Allocation, RequestError, TypedPayload};
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 use super::info;
-use crate::authorize::{self, Decided};
 use crate::context::Context;
 use crate::rpc::{Handled, Reply, Request};
 use crate::scheduler;
@@ -29,13 +28,6 @@ enum Write {
 struct Commit {
     allocations: Vec<Allocation>,
     writes: Vec<Write>,
-}
-
-/// `job.<dothex>.<document>` as its two parts.
-fn job_key(key: &str) -> Option<(JobId, &str)> {
-    let (dothex, document) = key.strip_prefix("job.")?.rsplit_once('.')?;
-    let id: JobId = dothex.parse().ok()?;
-    (id.dothex() == dothex).then_some((id, document))
 }
 
 fn check_namespace(namespace: Option<&str>) -> Result<(), RequestError> {
@@ -71,7 +63,7 @@ fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
             .dirent
             .map(|dirent| decode(&op.key, &dirent))
             .transpose()?;
-        match job_key(&op.key) {
+        match document_of(&op.key) {
             Some((id, "R")) => {
                 let text = data.and_then(|data| String::from_utf8(data).ok());
                 let text = text.ok_or_else(|| {
@@ -139,25 +131,17 @@ fn apply(cx: &mut Context, commit: Commit) -> Handled {
     Ok(Reply::of(&CommitResponse { rootseq }))
 }
 
-/// `kvs.lookup`: a document of a job that the sender may see; other keys are the owner's.
-pub(crate) fn lookup(
-    cx: &mut Context,
-    request: Request<'_>,
-) -> Result<Decided<Reply>, RequestError> {
+/// `kvs.lookup`: a document of a job, or another key of the store.
+pub(crate) fn lookup(cx: &mut Context, request: Request<'_>) -> Handled {
     let lookup: LookupRequest<'_> = request.payload()?;
     check_namespace(lookup.namespace.as_deref())?;
-    let (data, decided) = if let Some((id, document)) = job_key(&lookup.key) {
-        let decided = authorize::job(&cx.jobs, request.sender, id)?.with(());
-        let document = info::document(cx, id, document)?;
-        (document.map(String::into_bytes), decided)
-    } else {
-        let decided = authorize::store_key(request.sender, &lookup.key)?;
-        let value = cx.read_store(|store| store.value(&lookup.key));
-        (value, decided)
+    let data = match document_of(&lookup.key) {
+        Some((id, document)) => info::document(cx, id, document)?.map(String::into_bytes),
+        None => cx.read_store(|store| store.value(&lookup.key)),
     };
     let data = data.ok_or_else(|| RequestError::not_found(""))?;
     let val = Dirent::val(BASE64.encode(data));
-    Ok(decided.with(Reply::of(&LookupResponse { val })))
+    Ok(Reply::of(&LookupResponse { val }))
 }
 
 fn decode(key: &str, dirent: &Dirent<'_>) -> Result<Vec<u8>, RequestError> {
@@ -168,30 +152,4 @@ fn decode(key: &str, dirent: &Dirent<'_>) -> Result<Vec<u8>, RequestError> {
     BASE64
         .decode(&*dirent.data)
         .map_err(|error| RequestError::invalid(format!("`{key}`: invalid base64: {error}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use penstock_jobspec::job_id::JobId;
-
-    use super::job_key;
-
-    #[test]
-    fn a_job_key_is_recognised_by_its_exact_form() {
-        let id = JobId::new(6_731_191_091_817_518);
-        assert_eq!(job_key("job.0017.e9fb.8df1.6c2e.R"), Some((id, "R")));
-        assert_eq!(
-            job_key("job.0017.e9fb.8df1.6c2e.eventlog"),
-            Some((id, "eventlog"))
-        );
-        for other in [
-            "job.nope.R",
-            "job.17.e9fb.8df1.6c2e.R",
-            "penstock.a",
-            "job.R",
-            "job",
-        ] {
-            assert_eq!(job_key(other), None, "{other}");
-        }
-    }
 }
