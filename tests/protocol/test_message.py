@@ -281,6 +281,13 @@ def test_payloads_of_other_types(payload: Any) -> None:
         (b'{"a":1', "invalid JSON: Expecting ',' delimiter at byte 6", 6),
         (b"", "invalid JSON: Expecting value at byte 0", 0),
         (b'{"a":NaN}', "invalid JSON: expected a finite number, found NaN", None),
+        (b'{"a":1e400}', "invalid JSON: expected a finite number, found 1e400", None),
+        (b'{"a":-1E999}', "invalid JSON: expected a finite number, found -1E999", None),
+        (
+            b'{"a":' + 400 * b"9" + b".5}",
+            "invalid JSON: expected a finite number, found " + 32 * "9",
+            None,
+        ),
         (b'{"\xff":1}', "invalid JSON: expected UTF-8 at byte 2", 2),
         (b"[" * 100_000, "invalid JSON: nested too deeply", None),
     ],

@@ -44,20 +44,29 @@ pub(crate) fn encode(object: &Bound<'_, PyAny>) -> Result<String, JsonError> {
     })
 }
 
-/// The Python object of a JSON text, by `json.JSONDecoder(...).decode`; NaN and infinities are rejected.
+/// The Python object of a JSON text, by `json.JSONDecoder(...).decode`; NaN, infinities and numbers beyond the range of
+/// `float` are rejected.
 pub(crate) fn decode<'py>(py: Python<'py>, text: &str) -> Result<Bound<'py, PyAny>, JsonError> {
     static DECODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static DECODE_LARGE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let decoder = |options: &Bound<'py, PyDict>| -> PyResult<Py<PyAny>> {
+        let reject = PyCFunction::new_closure(py, None, None, reject_constant)?;
+        options.set_item("parse_constant", reject)?;
+        let decoder = py.import("json")?.getattr("JSONDecoder")?;
+        let decoder = decoder.call((), Some(options))?;
+        Ok(decoder.getattr("decode")?.unbind())
+    };
     let call = || -> PyResult<Bound<'py, PyAny>> {
-        let decode = DECODE.get_or_try_init(py, || -> PyResult<_> {
-            let options = PyDict::new(py);
-            options.set_item(
-                "parse_constant",
-                PyCFunction::new_closure(py, None, None, reject_constant)?,
-            )?;
-            let decoder = py.import("json")?.getattr("JSONDecoder")?;
-            let decoder = decoder.call((), Some(&options))?;
-            Ok(decoder.getattr("decode")?.unbind())
-        })?;
+        let decode = if may_have_large_numbers(text) {
+            DECODE_LARGE.get_or_try_init(py, || {
+                let options = PyDict::new(py);
+                let parse = PyCFunction::new_closure(py, None, None, parse_finite)?;
+                options.set_item("parse_float", parse)?;
+                decoder(&options)
+            })?
+        } else {
+            DECODE.get_or_try_init(py, || decoder(&PyDict::new(py)))?
+        };
         decode.bind(py).call1((PyString::new(py, text),))
     };
     call().map_err(|error| {
@@ -77,6 +86,26 @@ pub(crate) fn decode<'py>(py: Python<'py>, text: &str) -> Result<Bound<'py, PyAn
         let byte = text.char_indices().nth(place);
         let offset = byte.map_or(text.len(), |(offset, _)| offset);
         JsonError::Invalid(format!("{message} at byte {offset}"), Some(offset))
+    })
+}
+
+/// Whether a text may have a number beyond the range of `float`: one with an exponent, or with hundreds of digits.
+fn may_have_large_numbers(text: &str) -> bool {
+    const MANY_DIGITS: usize = 300;
+    let mut digits = 0;
+    text.bytes().any(|byte| {
+        let is_exponent = matches!(byte, b'e' | b'E') && digits > 0;
+        digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
+        is_exponent || digits > MANY_DIGITS
+    })
+}
+
+fn parse_finite(args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>) -> PyResult<f64> {
+    let text: String = args.get_item(0)?.extract()?;
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| {
+        let shown: String = text.chars().take(32).collect();
+        PyValueError::new_err(format!("expected a finite number, found {shown}"))
     })
 }
 
