@@ -1,18 +1,19 @@
 //! A job of the service: its tasks, and the conversation with the job manager about it.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use penstock_flux::exec::{
     Exception, ExecEvent, Finish, Release, ReleasedRanks, ResourceUsage, exit_status,
 };
 use penstock_flux::{StartReport, TypedPayload, flags};
 use penstock_idset::IdSet;
-use penstock_jobspec::Jobspec;
 use penstock_wire::Message;
 
 use super::guests::Admitted;
 use super::journal::Intent;
 use super::note::Note;
+use super::parsed_jobspec::ParsedJobspec;
 use super::plan::Plan;
 use super::pmix_server::PmixServer;
 use super::shell_options::Warning;
@@ -63,7 +64,7 @@ pub(super) struct Claim {
     pub(super) attachment: Attachment,
     pub(super) version: Version,
     /// The jobspec, until R is known.
-    pub(super) awaiting_r: Option<Box<Jobspec>>,
+    pub(super) awaiting_r: Option<Rc<ParsedJobspec>>,
     pub(super) answered: Answered,
     /// Whether a fatal exception has occurred, raised by the service or by others.
     pub(super) is_failed: bool,

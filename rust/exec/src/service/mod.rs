@@ -40,7 +40,7 @@
 //! |---|---|
 //! | state; sending requests to instance and reaper | `state` |
 //! | registration with the instance | `instance` |
-//! | start requests, plans, the record before the tasks start | `start`, `plan`, `shell_options` |
+//! | start requests, plans, the record before the tasks start | `start`, `parsed_jobspec`, `plan`, `shell_options` |
 //! | PMIx servers of jobs | `pmix`, `pmix_server` |
 //! | requests to the reaper and its events | `reapers` |
 //! | jobs of guests | `guests` |
@@ -67,6 +67,7 @@ pub mod journal;
 mod journal_writer;
 mod note;
 mod output;
+mod parsed_jobspec;
 mod plan;
 mod pmix;
 mod pmix_server;

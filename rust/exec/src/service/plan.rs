@@ -12,6 +12,7 @@ use penstock_rset::ResourceSet;
 use super::effect::Stream;
 use super::guests::{self, Admitted};
 use super::note::Note;
+use super::parsed_jobspec::{Environment, ParsedJobspec};
 use super::pmix_server::{Placement, TaskVariables};
 use super::resource_limits;
 use super::shell_options::{ShellOptions, Warning};
@@ -66,7 +67,7 @@ impl Plan {
     /// Makes the plan of a job. The error is the note of the job's exception.
     pub(super) fn new(
         id: JobId,
-        jobspec: &Jobspec,
+        jobspec: &ParsedJobspec,
         r: &ResourceSet,
         surroundings: &Surroundings,
         guest: Option<Admitted>,
@@ -80,18 +81,24 @@ impl Plan {
             return Err("PMIx is for jobs of the owner only".into());
         }
         let is_redirected = outputs.stdout.is_some() || outputs.stderr.is_some();
-        let defaults = guest.map_or_else(
-            || surroundings.environment.clone(),
-            |_| guests::environment(),
-        );
-        let mut environment = job_environment(id, jobspec, &placements, surroundings, defaults);
+        let mut variables = job_variables(id, &placements, surroundings);
         if guest.is_some() {
             let path = job_directory(&surroundings.job_directories, id);
             let path = path.into_os_string().into_vec();
             for name in ["PENSTOCK_JOB_TMPDIR", "FLUX_JOB_TMPDIR"] {
-                environment.insert(name.as_bytes().to_vec(), path.clone());
+                variables.insert(name.as_bytes().to_vec(), path.clone());
             }
         }
+        let default;
+        let shared = if let Some(given) = jobspec.environment() {
+            given
+        } else {
+            default = match guest {
+                Some(_) => Environment::new(&guests::environment())?,
+                None => Environment::new(&surroundings.environment)?,
+            };
+            &default
+        };
         let arguments: Vec<_> = jobspec.command().iter().map(|word| text(word)).collect();
         let arguments: Vec<_> = arguments.into_iter().collect::<Result<_, _>>()?;
         let directory = match jobspec.cwd() {
@@ -107,7 +114,8 @@ impl Plan {
             let rank = u32::try_from(placement.rank).map_err(|_| "too many tasks")?;
             let (stdout, stderr) = outputs.of(placement, &mut truncated)?;
             let is_bound = surroundings.bind && placement.cores.is_subset(&surroundings.cpus);
-            let environment = task_environment(&environment, placement)?;
+            let variables = task_variables(&variables, placement);
+            let environment = shared.with(&variables, MARK_PREFIX)?;
             check_length(&arguments, &environment)?;
             pmix_tasks.push(Placement {
                 rank: Rank(rank),
@@ -216,36 +224,22 @@ fn text(word: &str) -> Result<CString, Note> {
 
 // --- environment
 
-/// The environment that all tasks of a job share: the jobspec's, or the default, with the variables that identify the job. They have Penstock's names and also Flux's, so that existing scripts run.
-fn job_environment(
+/// The variables that identify a job, in addition to those of the jobspec or the default. They have Penstock's names and also Flux's, so that existing scripts run.
+fn job_variables(
     id: JobId,
-    jobspec: &Jobspec,
     placements: &[TaskPlacement],
     surroundings: &Surroundings,
-    defaults: BTreeMap<Vec<u8>, Vec<u8>>,
 ) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let inherited = &surroundings.environment;
-    let is_mark = |name: &Vec<u8>| name.starts_with(MARK_PREFIX);
-    let mut environment: BTreeMap<_, _> = match jobspec.environment() {
-        Some(given) => {
-            let entries = given.iter().filter_map(|(name, value)| {
-                Some((
-                    name.clone().into_bytes(),
-                    value.as_str()?.as_bytes().to_vec(),
-                ))
-            });
-            entries.filter(|(name, _)| !is_mark(name)).collect()
-        }
-        None => defaults,
-    };
-    let marks = inherited.iter().filter(|(name, _)| is_mark(name));
-    let marks: Vec<_> = marks
+    let marks = surroundings
+        .environment
+        .iter()
+        .filter(|(name, _)| name.starts_with(MARK_PREFIX));
+    let mut variables: BTreeMap<_, _> = marks
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let f58 = id.f58();
-    let own_mark = [MARK_PREFIX, marks.len().to_string().as_bytes()].concat();
-    environment.extend(marks);
-    environment.insert(own_mark, format!("{} {f58}", surroundings.uri).into_bytes());
+    let own_mark = [MARK_PREFIX, variables.len().to_string().as_bytes()].concat();
+    variables.insert(own_mark, format!("{} {f58}", surroundings.uri).into_bytes());
     let ntasks = placements.len().to_string();
     let targets: BTreeSet<_> = placements
         .iter()
@@ -253,7 +247,7 @@ fn job_environment(
         .collect();
     let nnodes = targets.len().to_string();
     let uri = surroundings.uri.as_str();
-    let variables = [
+    let identity = [
         ("PENSTOCK_URI", uri),
         ("PENSTOCK_JOB_ID", &f58),
         ("PENSTOCK_NTASKS", &ntasks),
@@ -265,15 +259,15 @@ fn job_environment(
         ("FLUX_NTASKS", &ntasks),
         ("FLUX_NNODES", &nnodes),
     ];
-    set(&mut environment, &variables);
-    environment
+    set(&mut variables, &identity);
+    variables
 }
 
-/// The environment of one task; gpus that are not allocated to it are hidden.
-fn task_environment(
-    shared: &BTreeMap<Vec<u8>, Vec<u8>>,
+/// The variables of one task: its job's, and those that identify the task. Gpus that are not allocated to it are hidden.
+fn task_variables(
+    job: &BTreeMap<Vec<u8>, Vec<u8>>,
     placement: &TaskPlacement,
-) -> Result<Vec<CString>, Note> {
+) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let (rank, local) = (placement.rank.to_string(), placement.local_rank.to_string());
     let gpus: Vec<_> = placement.gpus.iter().map(|gpu| gpu.to_string()).collect();
     let gpus = if gpus.is_empty() {
@@ -281,8 +275,8 @@ fn task_environment(
     } else {
         gpus.join(",")
     };
-    let mut environment = shared.clone();
-    let variables = [
+    let mut variables = job.clone();
+    let identity = [
         ("PENSTOCK_TASK_RANK", rank.as_str()),
         ("PENSTOCK_LOCAL_RANK", &local),
         ("PENSTOCK_TASK_LOCAL_RANK", &local),
@@ -291,18 +285,13 @@ fn task_environment(
         ("FLUX_LOCAL_RANK", &local),
         ("CUDA_VISIBLE_DEVICES", &gpus),
     ];
-    set(&mut environment, &variables);
-    let entry = |(name, value): (Vec<u8>, Vec<u8>)| {
-        let shown = String::from_utf8_lossy(&name).escape_debug().to_string();
-        CString::new([name, value].join(&b'='))
-            .map_err(|_| format!("environment variable `{shown}` has a zero byte").into())
-    };
-    environment.into_iter().map(entry).collect()
+    set(&mut variables, &identity);
+    variables
 }
 
-fn set(environment: &mut BTreeMap<Vec<u8>, Vec<u8>>, variables: &[(&str, &str)]) {
+fn set(target: &mut BTreeMap<Vec<u8>, Vec<u8>>, variables: &[(&str, &str)]) {
     let bytes = |text: &str| text.as_bytes().to_vec();
-    environment.extend(
+    target.extend(
         variables
             .iter()
             .map(|(name, value)| (bytes(name), bytes(value))),

@@ -6,7 +6,6 @@ use penstock_flux::errno::EPROTO;
 use penstock_flux::exec::StartRequest;
 use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY};
 use penstock_flux::{JobRequest, topic};
-use penstock_jobspec::Jobspec;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
@@ -16,6 +15,7 @@ use super::job::{Attachment, Claim, Job, Presence, Task, TaskState, Version};
 use super::journal::{Intent, Record};
 use super::journal_writer::NextStep;
 use super::note::Note;
+use super::parsed_jobspec::ParsedJobspec;
 use super::plan::Plan;
 use super::pmix_server::PmixServer;
 use super::state::{InstanceState, Outstanding, ReaperState, Service};
@@ -65,10 +65,10 @@ impl Service {
                 Err(note) => return job.fail("exec", note),
             }
         }
-        let jobspec = match Jobspec::from_json(start.jobspec.as_str()) {
+        let jobspec = match self.jobspecs.parse(start.jobspec.as_str()) {
             Ok(jobspec) => jobspec,
-            Err(error) => {
-                job.plan_error = Some(error.to_string().into());
+            Err(note) => {
+                job.plan_error = Some(note);
                 return;
             }
         };
@@ -77,7 +77,7 @@ impl Service {
             return;
         }
         if let Some(claim) = &mut job.claim {
-            claim.awaiting_r = Some(Box::new(jobspec));
+            claim.awaiting_r = Some(jobspec);
         }
         let lookup = LookupRequest {
             namespace: Some(PRIMARY.into()),
@@ -118,7 +118,7 @@ impl Service {
         }
     }
 
-    fn make_plan(&mut self, id: JobId, jobspec: &Jobspec, r: &str) {
+    fn make_plan(&mut self, id: JobId, jobspec: &ParsedJobspec, r: &str) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };

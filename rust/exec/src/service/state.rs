@@ -11,6 +11,7 @@ use super::guests::GuestSettings;
 use super::job::Job;
 use super::journal::{JournalContents, JournalId};
 use super::journal_writer::JournalWriter;
+use super::parsed_jobspec::JobspecCache;
 use super::plan::Surroundings;
 use super::timers::Timers;
 use crate::protocol::{Request, TaskSpec};
@@ -93,6 +94,7 @@ pub struct Service {
     pub(super) settings: Settings,
     pub(super) journal: JournalId,
     pub(super) jobs: BTreeMap<JobId, Job>,
+    pub(super) jobspecs: JobspecCache,
     pub(super) instance: InstanceState,
     pub(super) reaper: ReaperState,
     pub(super) matchtags: Matchtags,
@@ -152,6 +154,7 @@ impl Service {
             jobs: jobs
                 .map(|(id, intent)| (id, Job::new(Some(intent))))
                 .collect(),
+            jobspecs: JobspecCache::default(),
             instance: InstanceState::Disconnected,
             reaper: ReaperState::Disconnected,
             matchtags: Matchtags::default(),
