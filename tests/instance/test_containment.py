@@ -412,7 +412,7 @@ def test_the_outstanding_requests_of_a_job_manager_that_fails_are_answered(fault
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("method", ["handle", "flush", "configure"])
+@pytest.mark.parametrize("method", ["handle", "settle", "configure"])
 def test_a_resource_module_that_fails_is_built_again_from_its_eventlog(fault, method):
     async def scenario(machine: SimulatedMachine) -> None:
         async with instance_on(machine) as client:

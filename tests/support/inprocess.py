@@ -124,7 +124,7 @@ class Instance:
         )
         self.jobs = manages(self.broker, self.manager)
         self.resource = ResourceService(
-            self.broker, self.manager, resources, Resource(exclude=exclude), lambda _more: None
+            self.broker, self.manager, resources, Resource(exclude=exclude)
         )
 
     def settle(self) -> None:

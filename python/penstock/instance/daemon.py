@@ -147,8 +147,14 @@ class Instance:
         hooks = options.config.job_manager
         self._hooks = HookService(broker, hooks, uri=self._uri, system=system)
         self._pmix = PmixService(broker, system.pmix_servers)
+        # Tasks are bound to this machine's cores, which other ranks do not have.
+        is_bound = options.exec == "local" and not options.oversubscribe
         self._resource = ResourceService(
-            broker, self._manager, self._resources, options.config.resource, self._admit
+            broker,
+            self._manager,
+            self._resources,
+            options.config.resource,
+            self._resources.ranks if is_bound else None,
         )
         self._jobs.on_rebuild.append(self._resource.restarts.replace)
 
@@ -171,21 +177,6 @@ class Instance:
             )
         self._restart, self._keep_running = request.restart, keep_running
         self._stopping.set()
-
-    def _admit(self, resources: ResourceSet) -> None:
-        """Rejects resources on which this instance cannot run jobs.
-
-        Raises:
-            StartError: jobs run on this machine, which lacks some of the nodes.
-        """
-        options = self._options
-        more = resources.ranks - self._resources.ranks
-        if more and options.exec == "local" and not options.oversubscribe:
-            raise StartError(
-                f"jobs run on this machine, which does not have ranks {more}\n"
-                "hint: simulate execution with `--exec sim`, or share this machine's cores among "
-                "all jobs with `--oversubscribe`"
-            )
 
     def _reload(self, document: dict[str, Any]) -> tuple[Config, list[str]]:
         """Applies a new configuration, or none of it.

@@ -12,9 +12,7 @@ from penstock._core import ResourceModule
 from penstock.instance.restart import Restarts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from penstock._core import Batch, JobManager, ResourceSet
+    from penstock._core import Batch, IDset, JobManager, ResourceSet
     from penstock.config import Resource
     from penstock.instance.broker import Broker
 
@@ -26,13 +24,15 @@ class ResourceService:
 
     Args:
         broker: the broker.
-        manager: the job manager, whose store keeps the resource eventlog.
-        resources: what the instance was started with.
+        manager: the job manager, which performs the module's effects: its store has the resource
+            eventlog.
+        resources: the resources with which the instance was started.
         config: the configuration's `[resource]`.
-        check_growth: raises an `Error` for resources on which this instance cannot run jobs.
+        executable: the ranks on which this instance can execute jobs; None for any.
 
     Raises:
-        TargetError: the configuration names hosts that are not there.
+        TargetError: the configuration names hosts that are not there, or the inventory has grown
+            to ranks that are not executable.
     """
 
     peer: int
@@ -44,15 +44,14 @@ class ResourceService:
         manager: JobManager,
         resources: ResourceSet,
         config: Resource,
-        check_growth: Callable[[ResourceSet], None],
+        executable: IDset | None = None,
     ) -> None:
         self._broker = broker
         self._manager = manager
         self._base = resources
         self._config = config
-        self._check_growth = check_growth
+        self._executable = executable
         self._rebuild()
-        check_growth(self._module.resources)
         self.restarts = Restarts(
             broker, self, self.NAMES, rebuild=self._rebuild, transient=True, tracked=True
         )
@@ -65,7 +64,7 @@ class ResourceService:
             self._base,
             exclude=self._config.exclude,
             properties=self._config.properties,
-            check_growth=self._check_growth,
+            executable=self._executable,
         )
 
     def restart(self) -> None:
@@ -85,8 +84,9 @@ class ResourceService:
 
     def settle(self, now: float) -> None:
         """Posts the responses. The changes that they report are in the store's open transaction."""
-        self._broker.post(self.peer, self._module.flush())
-        for line in self._module.take_log():
+        batch, lines = self._module.settle()
+        self._broker.post(self.peer, batch)
+        for line in lines:
             log.warning("%s", line)
 
     def reconfigure(self, config: Resource) -> None:

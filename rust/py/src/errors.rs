@@ -23,11 +23,6 @@ mod classes {
 
 pub(crate) use classes::*;
 
-/// Whether an exception is one that Penstock raises on purpose.
-pub(crate) fn is_error(py: Python<'_>, raised: &PyErr) -> bool {
-    raised.is_instance_of::<Error>(py)
-}
-
 /// Sets an attribute of an exception that is about to be raised.
 pub(crate) fn with_attribute<'py>(
     py: Python<'py>,

@@ -1,13 +1,13 @@
 //! `ResourceModule` and `ResourceLedger`: the inventory of an instance, and RFC 28 at its end.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use penstock_resource::{Config, Error, Instance};
-use penstock_rset::ResourceSet;
+use penstock_resource::{Config, Effect, Error};
+use penstock_wire::Message;
 use pyo3::prelude::*;
 
-use crate::errors::{is_error, raised};
+use crate::errors::raised;
 use crate::idset::PyIdSet;
 use crate::manager::JobManager;
 use crate::resource::PyResourceSet;
@@ -20,125 +20,109 @@ fn config(exclude: Option<String>, properties: BTreeMap<String, String>) -> Conf
     }
 }
 
-/// Locks a value, also after a panic of another thread: every change is atomic.
-fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The job manager, whose store has the resource eventlog, and a Python callable that checks a growth.
-struct PyInstance<'a> {
-    manager: &'a JobManager,
-    check_growth: &'a Py<PyAny>,
-}
-
-impl Instance for PyInstance<'_> {
-    fn append_event(&mut self, line: &str) -> Result<(), Error> {
-        let mut manager = self.manager.lock().map_err(Error::store)?;
-        manager.append_resource_event(line).map_err(Error::store)
-    }
-
-    fn events(&mut self) -> Result<Vec<String>, Error> {
-        let manager = self.manager.lock().map_err(Error::store)?;
-        manager.store().resource_events().map_err(Error::store)
-    }
-
-    fn allocated_resources(&mut self) -> Result<ResourceSet, Error> {
-        let manager = self.manager.lock().map_err(Error::store)?;
-        manager.allocated().map_err(Error::store)
-    }
-
-    fn check_growth(&mut self, grown: &ResourceSet) -> Result<(), Error> {
-        Python::attach(|py| {
-            let grown = PyResourceSet::new(grown.clone());
-            let checked = self.check_growth.call1(py, (grown,));
-            checked.map(drop).map_err(|error| {
-                let text = error.value(py).to_string();
-                if is_error(py, &error) {
-                    Error::growth(text)
-                } else {
-                    Error::store(text)
-                }
-            })
-        })
-    }
-}
-
-/// The services `resource` and `groups`, sans-IO: requests in, responses out.
+/// The services `resource` and `groups`, with the job manager that performs their effects.
 #[pyclass(module = "penstock._core", frozen)]
 struct ResourceModule {
     module: Mutex<penstock_resource::ResourceModule>,
     manager: Py<JobManager>,
-    check_growth: Py<PyAny>,
+}
+
+/// Performs effects of a module. Returns the messages to be sent and the lines for the log.
+fn perform(
+    module: &mut penstock_resource::ResourceModule,
+    effects: Vec<Effect>,
+    manager: &JobManager,
+) -> PyResult<(Vec<Message>, Vec<String>)> {
+    let (mut messages, mut log) = (Vec::new(), Vec::new());
+    for effect in effects {
+        match effect {
+            Effect::Append(line) => {
+                let mut manager = manager.lock()?;
+                manager.append_resource_event(&line).map_err(raised)?;
+            }
+            Effect::ReadEvents(request) => {
+                let events = manager.lock().map_err(Error::store).and_then(|manager| {
+                    let events = manager.store().resource_events();
+                    events.map_err(Error::store)
+                });
+                module.respond_history(&request, events);
+            }
+            Effect::ReadAllocated(request) => {
+                let allocated = manager
+                    .lock()
+                    .map_err(Error::store)
+                    .and_then(|manager| manager.allocated().map_err(Error::store));
+                module.respond_sched_status(&request, allocated);
+            }
+            Effect::SetInventory(inventory) => manager.lock()?.set_inventory(*inventory),
+            Effect::Send(message) => messages.push(message),
+            Effect::Warn(line) => log.push(line),
+        }
+    }
+    Ok((messages, log))
 }
 
 impl ResourceModule {
-    fn instance(&self) -> PyInstance<'_> {
-        PyInstance {
-            manager: self.manager.get(),
-            check_growth: &self.check_growth,
-        }
-    }
-
-    /// Runs `work` on the module without the GIL, because a thread that holds the module may take the GIL to call
-    /// `check_growth`.
+    /// Runs `work` on the module without the GIL.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut penstock_resource::ResourceModule) -> T + Send,
+        work: impl FnOnce(&mut penstock_resource::ResourceModule, &JobManager) -> T + Send,
     ) -> T {
-        py.detach(|| work(&mut lock(&self.module)))
+        let manager = self.manager.get();
+        // A panic leaves a module that the broker gives no further messages.
+        py.detach(|| {
+            let mut module = self.module.lock().unwrap_or_else(PoisonError::into_inner);
+            work(&mut module, manager)
+        })
     }
 }
 
 #[pymethods]
 impl ResourceModule {
     #[new]
-    #[pyo3(signature = (manager, resources, *, exclude, properties, check_growth))]
+    #[pyo3(signature = (manager, resources, *, exclude, properties, executable))]
     fn new(
         py: Python<'_>,
         manager: Py<JobManager>,
         resources: &Bound<'_, PyResourceSet>,
         exclude: Option<String>,
         properties: BTreeMap<String, String>,
-        check_growth: Py<PyAny>,
+        executable: Option<&Bound<'_, PyIdSet>>,
     ) -> PyResult<Self> {
         let (jobs, base) = (manager.get(), resources.get().snapshot());
+        let executable = executable.map(|ranks| ranks.get().snapshot(py));
         let module = py.detach(|| {
-            let eventlog = PyInstance {
-                manager: jobs,
-                check_growth: &check_growth,
-            }
-            .events()?;
-            let eventlog = eventlog.iter().map(String::as_str);
+            let events = jobs.lock()?.store().resource_events().map_err(raised)?;
+            let eventlog = events.iter().map(String::as_str);
             let config = config(exclude, properties);
-            penstock_resource::ResourceModule::new(base, config, eventlog)
+            penstock_resource::ResourceModule::new(base, config, executable, eventlog)
+                .map_err(raised)
         });
         Ok(Self {
-            module: Mutex::new(module.map_err(|error| raised(&error))?),
+            module: Mutex::new(module?),
             manager,
-            check_growth,
         })
     }
 
-    fn handle(&self, py: Python<'_>, batch: &Bound<'_, Batch>, now: f64) {
+    fn handle(&self, py: Python<'_>, batch: &Bound<'_, Batch>, now: f64) -> PyResult<()> {
         Batch::lend(py, batch, |messages| {
-            let mut module = lock(&self.module);
+            let mut module = self.module.lock().unwrap_or_else(PoisonError::into_inner);
             for message in messages {
-                module.handle(message, now, &mut self.instance());
+                module.handle(message, now);
+                let effects = module.take_effects();
+                perform(&mut module, effects, self.manager.get())?;
             }
-        });
+            Ok(())
+        })
     }
 
-    fn flush(&self, py: Python<'_>) -> PyResult<Batch> {
-        let flushed = self.with(py, |module| {
-            if let Some(inventory) = module.take_inventory() {
-                let mut manager = self.manager.get().lock().map_err(Error::store)?;
-                manager.set_inventory(inventory);
-            }
-            Ok(module.flush())
-        });
-        let messages = flushed.map_err(|error: Error| raised(&error))?;
-        Ok(Batch { messages })
+    fn settle(&self, py: Python<'_>) -> PyResult<(Batch, Vec<String>)> {
+        let (messages, log) = self.with(py, |module, manager| {
+            let effects = module.settle();
+            perform(module, effects, manager)
+        })?;
+        Ok((Batch { messages }, log))
     }
 
     fn configure(
@@ -149,19 +133,16 @@ impl ResourceModule {
         now: f64,
     ) -> PyResult<()> {
         let config = config(exclude, properties);
-        self.with(py, |module| {
-            module.configure(config, now, &mut self.instance())
+        self.with(py, |module, manager| {
+            module.configure(config, now).map_err(raised)?;
+            let effects = module.take_effects();
+            perform(module, effects, manager).map(drop)
         })
-        .map_err(|error| raised(&error))
-    }
-
-    fn take_log(&self, py: Python<'_>) -> Vec<String> {
-        self.with(py, penstock_resource::ResourceModule::take_log)
     }
 
     #[getter]
     fn resources(&self, py: Python<'_>) -> PyResourceSet {
-        let resources = self.with(py, |module| module.ledger().resources().clone());
+        let resources = self.with(py, |module, _| module.ledger().resources().clone());
         PyResourceSet::new(resources)
     }
 }

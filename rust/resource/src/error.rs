@@ -48,11 +48,6 @@ impl Error {
         Self::new(ErrorKind::Store, reason.to_string())
     }
 
-    /// Makes the error of an instance that cannot run jobs on more resources.
-    pub fn growth(reason: impl fmt::Display) -> Self {
-        Self::new(ErrorKind::Conflict, reason.to_string())
-    }
-
     /// Whether a text is neither an idset nor a hostlist, or names no target at all.
     pub fn is_syntax(&self) -> bool {
         self.kind == ErrorKind::Syntax

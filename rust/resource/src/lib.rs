@@ -2,8 +2,7 @@
 //!
 //! [`Ledger`] holds the inventory with its configuration and administrative state, and changes by [`Event`]s, so that a
 //! replay of the eventlog restores it. [`AcquireProvider`] offers it to one scheduler at a time.
-//! [`ResourceModule`] serves both to peers: messages in, messages out, with the time as an argument and the
-//! [`Instance`]'s eventlog and allocations behind a trait.
+//! [`ResourceModule`] serves both to peers: messages and the time in, [`Effect`]s out.
 //!
 //! Costs grow with the number of runs of equal nodes and ranges of ranks: 100,000 equal nodes cost as much as one.
 
@@ -20,4 +19,4 @@ pub use drain::{Drain, Drains};
 pub use error::Error;
 pub use event::{Change, Event, Overwrite, Targets};
 pub use ledger::{Config, Ledger};
-pub use module::{Instance, ResourceModule};
+pub use module::{Effect, ResourceModule};

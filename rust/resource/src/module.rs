@@ -24,35 +24,22 @@ use crate::{AcquireProvider, Config, Error, Ledger};
 /// The group of the targets that are online.
 const ONLINE_GROUP: &str = "broker.online";
 
-/// The instance around the service.
-pub trait Instance {
-    /// Appends a line to the resource eventlog. It is durable before the next responses are sent.
-    ///
-    /// # Errors
-    ///
-    /// The store has failed ([`Error::is_store`]).
-    fn append_event(&mut self, line: &str) -> Result<(), Error>;
-
-    /// The lines of the resource eventlog.
-    ///
-    /// # Errors
-    ///
-    /// The store has failed ([`Error::is_store`]).
-    fn events(&mut self) -> Result<Vec<String>, Error>;
-
-    /// The resources that are allocated to jobs.
-    ///
-    /// # Errors
-    ///
-    /// The store has failed ([`Error::is_store`]).
-    fn allocated_resources(&mut self) -> Result<ResourceSet, Error>;
-
-    /// Checks that jobs can be executed on an inventory that has grown to these resources.
-    ///
-    /// # Errors
-    ///
-    /// They cannot ([`Error::is_conflict`]).
-    fn check_growth(&mut self, grown: &ResourceSet) -> Result<(), Error>;
+/// An action that the module leaves to its instance. The order matters: an appended event is read back later.
+#[derive(Debug)]
+pub enum Effect {
+    /// Append a line to the resource eventlog, and make it durable before the next responses are sent. If that fails, the
+    /// module has to be made again from the eventlog.
+    Append(String),
+    /// Read the resource eventlog for [`ResourceModule::respond_history`].
+    ReadEvents(Message),
+    /// Read the resources that are allocated to jobs for [`ResourceModule::respond_sched_status`].
+    ReadAllocated(Message),
+    /// Let the scheduler allocate these resources, and no others.
+    SetInventory(Box<ResourceSet>),
+    /// Send a message.
+    Send(Message),
+    /// Write a warning to the instance's log.
+    Warn(String),
 }
 
 /// EINVAL with the text. A failed store is EIO; its text is for the instance's log only.
@@ -75,45 +62,60 @@ struct Monitor {
 
 /// The resource module of an instance.
 ///
-/// Sans-I/O: [`ResourceModule::handle`] takes requests, [`ResourceModule::flush`] returns responses. Changes are
-/// events of the [`Instance`]'s eventlog, which restores the service at a restart.
+/// Sans-I/O: [`ResourceModule::handle`] takes requests, and the instance performs the [`Effect`]s. Changes are events of
+/// its eventlog, which restores the module at a restart.
 #[derive(Debug)]
 pub struct ResourceModule {
     ledger: Ledger,
     provider: AcquireProvider,
     monitors: Vec<Monitor>,
+    /// The ranks on which the instance can execute jobs; `None` for any.
+    executable: Option<IdSet>,
+    /// The number of events in the eventlog.
+    events: u64,
+    /// Effects to be performed before the next message is handled.
+    effects: Vec<Effect>,
     /// Responses to be sent once the events that they report are durable.
     responses: Vec<Message>,
     /// Whether the ledger has changed since the provider was updated.
     changed: bool,
-    /// Whether the schedulable resources may have changed since [`ResourceModule::take_inventory`].
+    /// Whether the schedulable resources may have changed since they were set.
     inventory_changed: bool,
     log: Vec<String>,
 }
 
 impl ResourceModule {
-    /// Creates the module of an instance that was started with `base`, and replays its eventlog.
+    /// Creates the module of an instance that was started with `base`, and replays its eventlog. Jobs can be executed on
+    /// the ranks `executable`; `None` for any.
     ///
     /// # Errors
     ///
-    /// The configuration names hosts that never were, an event is malformed, or the inventory cannot be restored.
+    /// The configuration names hosts that never were, an event is malformed, the inventory cannot be restored, or it
+    /// has ranks on which no jobs can be executed.
     pub fn new<'a>(
         base: Arc<ResourceSet>,
         config: Config,
+        executable: Option<IdSet>,
         eventlog: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, Error> {
         let mut ledger = Ledger::new(base, config)?;
+        let mut events = 0;
         for line in eventlog {
+            events += 1;
             if let Some(event) = Event::from_json(line)? {
                 ledger.apply(&event)?;
             }
         }
         ledger.check()?;
         let resources = Arc::clone(ledger.resources());
+        check_executable(executable.as_ref(), &resources.ranks())?;
         Ok(Self {
             provider: AcquireProvider::new(resources, ledger.exclude(), &ledger.up()),
             ledger,
             monitors: Vec::new(),
+            executable,
+            events,
+            effects: Vec::new(),
             responses: Vec::new(),
             changed: false,
             inventory_changed: true,
@@ -130,13 +132,8 @@ impl ResourceModule {
     ///
     /// # Errors
     ///
-    /// It names hosts that never were, or the store has failed; the configuration is the former one then.
-    pub fn configure(
-        &mut self,
-        config: Config,
-        now: f64,
-        instance: &mut dyn Instance,
-    ) -> Result<(), Error> {
+    /// It names hosts that never were; the configuration is the former one then.
+    pub fn configure(&mut self, config: Config, now: f64) -> Result<(), Error> {
         let mut next = self.ledger.clone();
         next.configure(config)?;
         let mut changes = Vec::new();
@@ -148,25 +145,29 @@ impl ResourceModule {
         if !included.is_empty() {
             changes.push(Change::Unexclude(next.targets_of(&included)));
         }
-        for change in changes {
+        let lines = changes.into_iter().map(|change| {
             let event = Event {
                 timestamp: now,
                 change,
             };
-            instance.append_event(&event.to_json()?)?;
+            event.to_json()
+        });
+        for line in lines.collect::<Result<Vec<_>, _>>()? {
+            self.append(line);
         }
         self.ledger = next;
         self.changed = true;
         Ok(())
     }
 
-    /// Serves a request; other messages are ignored.
-    pub fn handle(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) {
+    /// Serves a request; other messages are ignored. [`take_effects`](Self::take_effects) returns what is to be
+    /// performed before the next one.
+    pub fn handle(&mut self, request: &Message, now: f64) {
         if request.kind != MessageType::Request {
             return;
         }
         if request.method() == topic::DISCONNECT {
-            self.disconnect(request.origin().unwrap_or_default(), now, instance);
+            self.disconnect(request.origin().unwrap_or_default(), now);
             return;
         }
         if request.topic() == resource::ACQUIRE {
@@ -176,7 +177,20 @@ impl ResourceModule {
             }
             return;
         }
-        let served = self.serve(request, now, instance);
+        let query = match request.topic() {
+            resource::SCHED_STATUS => Some(Effect::ReadAllocated(request.clone())),
+            resource::HISTORY => Some(Effect::ReadEvents(request.clone())),
+            _ => None,
+        };
+        if let Some(query) = query {
+            self.effects.push(query);
+            return;
+        }
+        let served = self.serve(request, now);
+        self.respond(request, served);
+    }
+
+    fn respond(&mut self, request: &Message, served: Served) {
         let response = match served {
             Ok(payload) => Message::response_to(request, 0, payload),
             Err(RequestError { errnum: EIO, text }) => {
@@ -190,23 +204,25 @@ impl ResourceModule {
         }
     }
 
-    /// The responses so far: to be sent when the eventlog is durable.
-    pub fn flush(&mut self) -> Vec<Message> {
+    /// Takes the effects of the last call, to be performed at once.
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Ends a round: returns the responses, which are to be sent when the eventlog is durable, and the changes of the
+    /// inventory.
+    pub fn settle(&mut self) -> Vec<Effect> {
         self.refresh();
+        let mut effects = self.take_effects();
+        if std::mem::take(&mut self.inventory_changed) {
+            let inventory = Box::new(self.provider.schedulable());
+            effects.push(Effect::SetInventory(inventory));
+        }
+        effects.extend(std::mem::take(&mut self.log).into_iter().map(Effect::Warn));
         let mut responses = std::mem::take(&mut self.responses);
         responses.extend(self.provider.take_changes());
-        responses
-    }
-
-    /// The resources that the scheduler may allocate, if they may have changed since the last call.
-    pub fn take_inventory(&mut self) -> Option<ResourceSet> {
-        self.refresh();
-        std::mem::take(&mut self.inventory_changed).then(|| self.provider.schedulable())
-    }
-
-    /// Warnings for the instance's log.
-    pub fn take_log(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.log)
+        effects.extend(responses.into_iter().map(Effect::Send));
+        effects
     }
 
     /// Hands the ledger's changes to the provider.
@@ -219,23 +235,21 @@ impl ResourceModule {
         }
     }
 
-    fn serve(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+    fn serve(&mut self, request: &Message, now: f64) -> Served {
         match request.topic() {
             resource::STATUS => Ok(Some(self.status())),
-            resource::SCHED_STATUS => self.sched_status(instance),
-            resource::HISTORY => self.history(request, instance),
-            resource::STATS_GET => self.stats(instance),
-            resource::DRAIN => self.drain(request, now, instance),
-            resource::UNDRAIN => self.undrain(request, now, instance),
-            resource::GROW => self.grow(request, now, instance),
-            resource::SHRINK => self.shrink(request, now, instance),
-            resource::PROPERTY_ADD => self.add_property(request, now, instance),
-            resource::PROPERTY_REMOVE => self.remove_property(request, now, instance),
-            resource::EXPIRATION => self.set_expiration(request, now, instance),
-            resource::MONITOR => self.monitor(request, now, instance),
-            resource::UNMONITOR => self.unmonitor(request, now, instance),
+            resource::STATS_GET => Ok(Some(self.stats())),
+            resource::DRAIN => self.drain(request, now),
+            resource::UNDRAIN => self.undrain(request, now),
+            resource::GROW => self.grow(request, now),
+            resource::SHRINK => self.shrink(request, now),
+            resource::PROPERTY_ADD => self.add_property(request, now),
+            resource::PROPERTY_REMOVE => self.remove_property(request, now),
+            resource::EXPIRATION => self.set_expiration(request, now),
+            resource::MONITOR => self.monitor(request, now),
+            resource::UNMONITOR => self.unmonitor(request, now),
             resource::ACQUIRE_CANCEL => self.cancel_acquire(request),
-            resource::MONITOR_CANCEL => self.cancel_monitor(request, now, instance),
+            resource::MONITOR_CANCEL => self.cancel_monitor(request, now),
             broker::GROUPS_GET => self.group(request),
             name => match request.method() {
                 topic::PING => request.echo().map(Some),
@@ -245,20 +259,20 @@ impl ResourceModule {
         }
     }
 
-    /// Appends an event to the eventlog and applies it: both, or neither.
-    fn record(
-        &mut self,
-        change: Change,
-        now: f64,
-        instance: &mut dyn Instance,
-    ) -> Result<(), Error> {
+    fn append(&mut self, line: String) {
+        self.events += 1;
+        self.effects.push(Effect::Append(line));
+    }
+
+    /// Applies an event and appends it to the eventlog: both, or neither.
+    fn record(&mut self, change: Change, now: f64) -> Result<(), Error> {
         let event = Event {
             timestamp: now,
             change,
         };
         let mut next = self.ledger.clone();
         next.apply(&event)?;
-        instance.append_event(&event.to_json()?)?;
+        self.append(event.to_json()?);
         self.ledger = next;
         self.changed = true;
         Ok(())
@@ -270,13 +284,12 @@ impl ResourceModule {
         ranks: &IdSet,
         change: impl FnOnce(Targets) -> Change,
         now: f64,
-        instance: &mut dyn Instance,
     ) -> Result<(), Error> {
         if ranks.is_empty() {
             return Ok(());
         }
         let targets = self.ledger.targets_of(ranks);
-        self.record(change(targets), now, instance)
+        self.record(change(targets), now)
     }
 
     // --- streams
@@ -298,7 +311,7 @@ impl ResourceModule {
         Ok(None)
     }
 
-    fn monitor(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+    fn monitor(&mut self, request: &Message, now: f64) -> Served {
         request.require_owner()?;
         request.require_streaming()?;
         let MonitorRequest { ranks } = request.read_request()?;
@@ -311,7 +324,7 @@ impl ResourceModule {
             return Err(RequestError::invalid(text));
         }
         let new = self.ledger.add_monitor(&ranks);
-        if let Err(error) = self.record_of(&new, Change::Online, now, instance) {
+        if let Err(error) = self.record_of(&new, Change::Online, now) {
             self.ledger.remove_monitor(&ranks);
             return Err(error.into());
         }
@@ -324,12 +337,7 @@ impl ResourceModule {
         Ok(Some(response.to_payload()))
     }
 
-    fn cancel_monitor(
-        &mut self,
-        request: &Message,
-        now: f64,
-        instance: &mut dyn Instance,
-    ) -> Served {
+    fn cancel_monitor(&mut self, request: &Message, now: f64) -> Served {
         let StreamCancelRequest { matchtag } = request.read_request()?;
         let place = self.monitors.iter().position(|monitor| {
             monitor.request.matchtag == matchtag && monitor.request.origin() == request.origin()
@@ -337,13 +345,13 @@ impl ResourceModule {
         if let Some(place) = place {
             let monitor = self.monitors.remove(place);
             let last = Message::error_to(&monitor.request, ENODATA, "");
-            self.end_monitor(&monitor, now, instance)?;
+            self.end_monitor(&monitor, now)?;
             self.responses.push(last);
         }
         Ok(None)
     }
 
-    fn disconnect(&mut self, peer: &[u8], now: f64, instance: &mut dyn Instance) {
+    fn disconnect(&mut self, peer: &[u8], now: f64) {
         self.provider.disconnect(peer);
         let monitors = std::mem::take(&mut self.monitors);
         let (ended, others) = monitors
@@ -351,40 +359,35 @@ impl ResourceModule {
             .partition(|monitor| monitor.request.origin().unwrap_or_default() == peer);
         self.monitors = others;
         for monitor in ended {
-            if let Err(error) = self.end_monitor(&monitor, now, instance) {
+            if let Err(error) = self.end_monitor(&monitor, now) {
                 self.log.push(format!("resource: {error}"));
             }
         }
     }
 
     /// Records as offline the targets of an ended monitor that no other one reports alive.
-    fn end_monitor(
-        &mut self,
-        monitor: &Monitor,
-        now: f64,
-        instance: &mut dyn Instance,
-    ) -> Result<(), Error> {
+    fn end_monitor(&mut self, monitor: &Monitor, now: f64) -> Result<(), Error> {
         let lost = &self.ledger.remove_monitor(&monitor.ranks) & &self.ledger.resources().ranks();
         // Without an event they are offline all the same.
         self.changed = true;
         if !lost.is_empty() {
             self.log.push(format!("resource: ranks {lost} are offline"));
         }
-        self.record_of(&lost, Change::Offline, now, instance)
+        self.record_of(&lost, Change::Offline, now)
     }
 
-    fn unmonitor(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+    fn unmonitor(&mut self, request: &Message, now: f64) -> Served {
         request.require_owner()?;
         let TargetsRequest { targets } = request.read_request()?;
         let ranks = &self.ledger.find(&targets)? & &self.ledger.offline();
-        self.record_of(&ranks, Change::Unmonitor, now, instance)?;
+        self.record_of(&ranks, Change::Unmonitor, now)?;
         Ok(None)
     }
 
     // --- administration
 
     /// Drained targets keep their time and reason, unless `mode` says something else.
-    fn drain(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+    fn drain(&mut self, request: &Message, now: f64) -> Served {
         request.require_owner()?;
         let payload: DrainRequest<'_> = request.read_request()?;
         let named = self.ledger.find(&payload.targets)?;
@@ -412,11 +415,11 @@ impl ResourceModule {
             reason,
             overwrite,
         };
-        self.record_of(&ranks, change, now, instance)?;
+        self.record_of(&ranks, change, now)?;
         Ok(None)
     }
 
-    fn undrain(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+    fn undrain(&mut self, request: &Message, now: f64) -> Served {
         request.require_owner()?;
         let payload: DrainRequest<'_> = request.read_request()?;
         let ranks = self.ledger.find(&payload.targets)?;
@@ -443,11 +446,11 @@ impl ResourceModule {
             reason: reason.filter(|text| !text.is_empty()),
         };
         let ranks = &ranks & drained;
-        self.record_of(&ranks, change, now, instance)?;
+        self.record_of(&ranks, change, now)?;
         Ok(None)
     }
 
-    fn grow(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+    fn grow(&mut self, request: &Message, now: f64) -> Served {
         request.require_owner()?;
         let GrowRequest { r } = request.read_request()?;
         let rejection = |error: &dyn std::fmt::Display| {
@@ -464,14 +467,13 @@ impl ResourceModule {
             .resources()
             .combine(Operation::Union, &more, Scheduling::Left)
             .map_err(|error| rejection(&error))?;
-        instance
-            .check_growth(&grown)
+        check_executable(self.executable.as_ref(), &grown.ranks())
             .map_err(|error| rejection(&error))?;
-        self.record(Change::Grow(more), now, instance)?;
+        self.record(Change::Grow(more), now)?;
         Ok(None)
     }
 
-    fn shrink(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+    fn shrink(&mut self, request: &Message, now: f64) -> Served {
         request.require_owner()?;
         let TargetsRequest { targets } = request.read_request()?;
         let ranks = self.ledger.find(&targets)?;
@@ -479,11 +481,11 @@ impl ResourceModule {
             let text = "resource.shrink: expected at least one target to stay";
             return Err(RequestError::invalid(text));
         }
-        self.record_of(&ranks, Change::Shrink, now, instance)?;
+        self.record_of(&ranks, Change::Shrink, now)?;
         Ok(None)
     }
 
-    fn add_property(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+    fn add_property(&mut self, request: &Message, now: f64) -> Served {
         request.require_owner()?;
         let PropertyRequest { targets, name } = request.read_request()?;
         let ranks = self.ledger.find(&targets)?;
@@ -492,16 +494,11 @@ impl ResourceModule {
         let ranks = &ranks - &self.with_property(&name);
         let name = name.into_string();
         let change = |targets| Change::PropertyAdd { targets, name };
-        self.record_of(&ranks, change, now, instance)?;
+        self.record_of(&ranks, change, now)?;
         Ok(None)
     }
 
-    fn remove_property(
-        &mut self,
-        request: &Message,
-        now: f64,
-        instance: &mut dyn Instance,
-    ) -> Served {
+    fn remove_property(&mut self, request: &Message, now: f64) -> Served {
         request.require_owner()?;
         let PropertyRequest { targets, name } = request.read_request()?;
         let ranks = self.ledger.find(&targets)?;
@@ -513,7 +510,7 @@ impl ResourceModule {
         }
         let name = name.into_string();
         let change = |targets| Change::PropertyRemove { targets, name };
-        self.record_of(&ranks, change, now, instance)?;
+        self.record_of(&ranks, change, now)?;
         Ok(None)
     }
 
@@ -522,12 +519,7 @@ impl ResourceModule {
         properties.get(name).cloned().unwrap_or_default()
     }
 
-    fn set_expiration(
-        &mut self,
-        request: &Message,
-        now: f64,
-        instance: &mut dyn Instance,
-    ) -> Served {
+    fn set_expiration(&mut self, request: &Message, now: f64) -> Served {
         request.require_owner()?;
         let ExpirationRequest { expiration: end } = request.read_request()?;
         if !(end.is_finite() && end >= 0.0) {
@@ -541,7 +533,7 @@ impl ResourceModule {
             .set_expiration(end)
             .map_err(|error| RequestError::invalid(format!("resource.expiration: {error}")))?;
         if end != self.ledger.resources().expiration() {
-            self.record(Change::Expiration(end), now, instance)?;
+            self.record(Change::Expiration(end), now)?;
         }
         Ok(None)
     }
@@ -570,14 +562,23 @@ impl ResourceModule {
         .to_payload()
     }
 
-    fn sched_status(&mut self, instance: &mut dyn Instance) -> Served {
+    /// Responds to [`Effect::ReadAllocated`].
+    pub fn respond_sched_status(
+        &mut self,
+        request: &Message,
+        allocated: Result<ResourceSet, Error>,
+    ) {
+        let served = self.sched_status(allocated);
+        self.respond(request, served);
+    }
+
+    fn sched_status(&mut self, allocated: Result<ResourceSet, Error>) -> Served {
         self.refresh();
         let all = self.provider.schedulable();
         let ranks = all.ranks();
         let down = all.restrict(&(&ranks - self.provider.up()));
         // Allocations on removed or excluded targets are not the scheduler's.
-        let allocated = instance.allocated_resources()?;
-        let allocated = allocated.restrict(&ranks);
+        let allocated = allocated?.restrict(&ranks);
         let response = SchedStatusResponse {
             all: Json(&all.to_json()),
             down: Json(&down.to_json()),
@@ -586,9 +587,15 @@ impl ResourceModule {
         Ok(Some(response.to_payload()))
     }
 
-    fn history(&self, request: &Message, instance: &mut dyn Instance) -> Served {
+    /// Responds to [`Effect::ReadEvents`].
+    pub fn respond_history(&mut self, request: &Message, events: Result<Vec<String>, Error>) {
+        let served = self.history(request, events);
+        self.respond(request, served);
+    }
+
+    fn history(&self, request: &Message, events: Result<Vec<String>, Error>) -> Served {
         let HistoryRequest { targets } = request.read_request()?;
-        let events = instance.events()?;
+        let events = events?;
         let events = events.iter().map(|line| serde_json::from_str(line));
         let mut events: Vec<Map<String, Value>> =
             events.collect::<Result<_, _>>().map_err(Error::store)?;
@@ -620,16 +627,16 @@ impl ResourceModule {
         Err(RequestError::invalid(text))
     }
 
-    fn stats(&self, instance: &mut dyn Instance) -> Served {
-        let response = StatsResponse {
+    fn stats(&self) -> Vec<u8> {
+        StatsResponse {
             ranks: self.ledger.resources().ranks(),
             up: self.ledger.up(),
             drained: self.ledger.drains().ranks().len(),
             acquired: self.provider.is_acquired(),
             monitors: self.monitors.len() as u64,
-            events: instance.events()?.len() as u64,
-        };
-        Ok(Some(response.to_payload()))
+            events: self.events,
+        }
+        .to_payload()
     }
 
     fn group(&self, request: &Message) -> Served {
@@ -644,6 +651,21 @@ impl ResourceModule {
         };
         Ok(Some(response.to_payload()))
     }
+}
+
+/// Checks that jobs can be executed on all ranks of an inventory.
+fn check_executable(executable: Option<&IdSet>, ranks: &IdSet) -> Result<(), Error> {
+    let Some(executable) = executable else {
+        return Ok(());
+    };
+    let others = ranks - executable;
+    if others.is_empty() {
+        return Ok(());
+    }
+    Err(Error::conflict(format!(
+        "jobs run on this machine, which does not have ranks {others}\nhint: simulate execution with `--exec sim`, or share \
+         this machine's cores among all jobs with `--oversubscribe`"
+    )))
 }
 
 /// The targets in a stored event's context at a key; empty if it has no such key.

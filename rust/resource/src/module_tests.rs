@@ -10,35 +10,47 @@ const GUEST: u32 = 2000;
 const STREAMING: u8 = penstock_flux::flags::STREAMING;
 const NORESPONSE: u8 = penstock_flux::flags::NORESPONSE;
 
-/// An instance with its eventlog in memory.
+/// An instance that performs effects in memory.
 #[derive(Default)]
-struct Store {
+struct Instance {
     events: Vec<String>,
-    is_full: bool,
+    /// The inventory as it was set last.
+    inventory: Option<ResourceSet>,
+    log: Vec<String>,
+    /// Whether the store cannot be read.
+    is_broken: bool,
 }
 
-impl Instance for Store {
-    fn append_event(&mut self, line: &str) -> Result<(), Error> {
-        if self.is_full {
-            return Err(Error::store("disk full"));
+impl Instance {
+    /// Performs effects. Returns the sent messages.
+    fn perform(&mut self, service: &mut ResourceModule, effects: Vec<Effect>) -> Vec<Message> {
+        let mut sent = Vec::new();
+        let broken = || Error::store("disk is broken");
+        for effect in effects {
+            match effect {
+                Effect::Append(line) => self.events.push(line),
+                Effect::ReadEvents(request) => {
+                    let events = if self.is_broken {
+                        Err(broken())
+                    } else {
+                        Ok(self.events.clone())
+                    };
+                    service.respond_history(&request, events);
+                }
+                Effect::ReadAllocated(request) => {
+                    let allocated = if self.is_broken {
+                        Err(broken())
+                    } else {
+                        Ok(nodes(2))
+                    };
+                    service.respond_sched_status(&request, allocated);
+                }
+                Effect::SetInventory(inventory) => self.inventory = Some(*inventory),
+                Effect::Send(message) => sent.push(message),
+                Effect::Warn(line) => self.log.push(line),
+            }
         }
-        self.events.push(line.to_owned());
-        Ok(())
-    }
-
-    fn events(&mut self) -> Result<Vec<String>, Error> {
-        Ok(self.events.clone())
-    }
-
-    fn allocated_resources(&mut self) -> Result<ResourceSet, Error> {
-        Ok(nodes(2))
-    }
-
-    fn check_growth(&mut self, grown: &ResourceSet) -> Result<(), Error> {
-        if grown.ranks().contains(99) {
-            return Err(Error::growth("rank 99 is elsewhere"));
-        }
-        Ok(())
+        sent
     }
 }
 
@@ -50,19 +62,38 @@ fn nodes(count: u32) -> ResourceSet {
 
 struct Bench {
     service: ResourceModule,
-    store: Store,
+    instance: Instance,
 }
 
 impl Bench {
     fn new(count: u32) -> Self {
-        Self::over(Store::default(), count)
+        Self::over(Instance::default(), count)
     }
 
-    fn over(store: Store, count: u32) -> Self {
-        let lines = store.events.iter().map(String::as_str);
+    fn over(instance: Instance, count: u32) -> Self {
+        let lines = instance.events.iter().map(String::as_str);
         let base = Arc::new(nodes(count));
-        let service = ResourceModule::new(base, Config::default(), lines).unwrap();
-        Self { service, store }
+        let executable = Some((0..=98).into()).filter(|_| count < 99);
+        let service = ResourceModule::new(base, Config::default(), executable, lines).unwrap();
+        Self { service, instance }
+    }
+
+    /// Performs the effects of the last call.
+    fn perform(&mut self) {
+        let effects = self.service.take_effects();
+        let sent = self.instance.perform(&mut self.service, effects);
+        assert!(sent.is_empty(), "responses are sent at the end of a round");
+    }
+
+    /// Ends a round. Returns the sent messages.
+    fn settle(&mut self) -> Vec<Message> {
+        let effects = self.service.settle();
+        self.instance.perform(&mut self.service, effects)
+    }
+
+    fn configure(&mut self, config: Config) {
+        self.service.configure(config, 5.0).unwrap();
+        self.perform();
     }
 
     fn send(&mut self, topic: &str, payload: &Value, userid: u32, flags: u8, matchtag: u32) {
@@ -93,13 +124,14 @@ impl Bench {
             .with_matchtag(matchtag)
             .with_flags(flags);
         (request.userid, request.rolemask) = (sender.userid, sender.rolemask);
-        self.service.handle(&request, 5.0, &mut self.store);
+        self.service.handle(&request, 5.0);
+        self.perform();
     }
 
     /// Sends an owner's request; the response's errnum, and its payload or text.
     fn rpc(&mut self, topic: &str, payload: &Value) -> (u32, Value) {
         self.send(topic, payload, OWNER, 0, 1);
-        let [response] = &self.service.flush()[..] else {
+        let [response] = &self.settle()[..] else {
             panic!("expected one response to {topic}");
         };
         (response.errnum(), body(response))
@@ -141,12 +173,12 @@ fn guests_see_the_status_and_change_nothing() {
             let rolemask = role::USER;
             let sender = Credentials { userid, rolemask };
             bench.send_as(sender, &topic, &payload, STREAMING, 1);
-            assert_eq!(bench.service.flush()[0].errnum(), EPERM, "{topic}");
+            assert_eq!(bench.settle()[0].errnum(), EPERM, "{topic}");
         }
     }
-    assert!(bench.store.events.is_empty());
+    assert!(bench.instance.events.is_empty());
     bench.send("resource.status", &Value::Null, GUEST, 0, 1);
-    assert_eq!(body(&bench.service.flush()[0]), before);
+    assert_eq!(body(&bench.settle()[0]), before);
 }
 
 #[test]
@@ -234,6 +266,17 @@ fn malformed_requests_are_rejected_by_key() {
     ] {
         assert_eq!(bench.rpc(topic, &payload), (errnum, text.into()), "{topic}");
     }
+    assert!(bench.instance.events.is_empty());
+    assert_eq!(
+        bench.rpc("resource.ping", &json!({"seq": 7})),
+        (0, json!({"seq": 7}))
+    );
+    assert_eq!(bench.rpc("groups.stats-get", &Value::Null), (0, json!({})));
+}
+
+#[test]
+fn an_inventory_does_not_grow_to_ranks_on_which_no_job_can_be_executed() {
+    let mut bench = Bench::new(4);
     let more = nodes(1)
         .to_json()
         .replace("\"0\"", "\"99\"")
@@ -242,14 +285,14 @@ fn malformed_requests_are_rejected_by_key() {
     let (errnum, text) = bench.rpc("resource.grow", &json!({"R": more}));
     assert_eq!(
         (errnum, text),
-        (EINVAL, "resource.grow: rank 99 is elsewhere".into())
+        (
+            EINVAL,
+            "resource.grow: jobs run on this machine, which does not have ranks 99\nhint: simulate execution with `--exec sim`, or \
+             share this machine's cores among all jobs with `--oversubscribe`"
+                .into()
+        )
     );
-    assert!(bench.store.events.is_empty());
-    assert_eq!(
-        bench.rpc("resource.ping", &json!({"seq": 7})),
-        (0, json!({"seq": 7}))
-    );
-    assert_eq!(bench.rpc("groups.stats-get", &Value::Null), (0, json!({})));
+    assert!(bench.instance.events.is_empty());
 }
 
 #[test]
@@ -261,7 +304,11 @@ fn the_mode_says_what_becomes_of_drained_targets() {
     bench.rpc("resource.drain", &drain("1", "other", Value::Null));
     bench.rpc("resource.drain", &drain("3", "", Value::Null));
     bench.rpc("resource.drain", &drain("2-3", "", update()));
-    assert_eq!(bench.store.events.len(), 2, "nothing to change is no event");
+    assert_eq!(
+        bench.instance.events.len(),
+        2,
+        "nothing to change is no event"
+    );
     bench.rpc("resource.drain", &drain("2-3", "late", update()));
     bench.rpc("resource.drain", &drain("1", "flames", "overwrite".into()));
     let expected = json!({
@@ -286,55 +333,64 @@ fn the_mode_says_what_becomes_of_drained_targets() {
 }
 
 #[test]
-fn a_change_that_cannot_be_stored_is_not_made() {
+fn an_event_is_to_be_appended_before_its_response_is_sent() {
     let mut bench = Bench::new(4);
-    let before = bench.status();
-    bench.store.is_full = true;
-    let drain = bench.rpc("resource.drain", &json!({"targets": "0"}));
-    assert_eq!(drain, (EIO, "internal error: see the log".into()));
-    let exclude = Config {
-        exclude: Some("0".to_owned()),
-        ..Config::default()
-    };
-    let error = bench
-        .service
-        .configure(exclude, 5.0, &mut bench.store)
-        .unwrap_err();
-    assert!(error.is_store());
-    bench.send(
-        "resource.monitor",
-        &json!({"ranks": "0"}),
-        OWNER,
-        STREAMING,
-        1,
+    let mut request = Message::request("resource.drain", r#"{"targets":"0"}"#).with_matchtag(1);
+    (request.userid, request.rolemask) = (OWNER, role::OWNER);
+    bench.service.handle(&request, 5.0);
+    assert!(
+        matches!(&bench.service.take_effects()[..], [Effect::Append(line)] if line.contains("drain"))
     );
-    assert_eq!(bench.service.flush()[0].errnum(), EIO);
+    let effects = bench.service.settle();
+    assert!(matches!(
+        &effects[..],
+        [Effect::SetInventory(_), Effect::Send(response)] if response.errnum() == 0
+    ));
+}
+
+#[test]
+fn a_store_that_cannot_be_read_is_an_error_with_a_line_in_the_log() {
+    let mut bench = Bench::new(4);
+    bench.instance.is_broken = true;
+    for topic in ["resource.history", "resource.sched-status"] {
+        let response = bench.rpc(topic, &json!({}));
+        assert_eq!(response, (EIO, "internal error: see the log".into()));
+    }
     assert_eq!(
-        bench.service.take_log(),
-        ["resource.drain: disk full", "resource.monitor: disk full"]
+        bench.instance.log,
+        [
+            "resource.history: disk is broken",
+            "resource.sched-status: disk is broken"
+        ]
     );
-    assert_eq!(bench.status(), before);
-    let (_, stats) = bench.rpc("resource.stats-get", &Value::Null);
-    assert_eq!(stats["monitors"], 0);
+}
+
+#[test]
+fn a_module_is_not_made_for_ranks_on_which_no_job_can_be_executed() {
+    let executable = Some((0..=2).into());
+    let module = ResourceModule::new(Arc::new(nodes(4)), Config::default(), executable, []);
+    let error = module.unwrap_err();
+    assert!(error.is_conflict());
+    assert!(error.to_string().contains("does not have ranks 3"));
 }
 
 #[test]
 fn changes_of_one_round_are_one_response_to_the_scheduler() {
     let mut bench = Bench::new(4);
     bench.send("resource.acquire", &Value::Null, OWNER, STREAMING, 7);
-    assert_eq!(body(&bench.service.flush()[0])["up"], "0-3");
+    assert_eq!(body(&bench.settle()[0])["up"], "0-3");
     let targets = |text: &str| json!({ "targets": text });
     bench.send("resource.drain", &targets("0-1"), OWNER, 0, 1);
     bench.send("resource.undrain", &targets("0-1"), OWNER, 0, 1);
     assert_eq!(
-        bench.service.flush().len(),
+        bench.settle().len(),
         2,
         "changes that cancel out are not reported"
     );
     bench.send("resource.drain", &targets("0-1"), OWNER, NORESPONSE, 0);
     bench.send("resource.shrink", &targets("3"), OWNER, NORESPONSE, 0);
     bench.send("resource.undrain", &targets("1"), OWNER, NORESPONSE, 0);
-    let changes = bench.service.flush();
+    let changes = bench.settle();
     assert_eq!(
         changes.iter().map(body).collect::<Vec<_>>(),
         [json!({"shrink": "3", "down": "0,3"})]
@@ -344,7 +400,7 @@ fn changes_of_one_round_are_one_response_to_the_scheduler() {
     bench.send("resource.disconnect", &Value::Null, OWNER, NORESPONSE, 0);
     bench.send("resource.undrain", &targets("0"), OWNER, NORESPONSE, 0);
     bench.send("resource.acquire", &Value::Null, OWNER, STREAMING, 8);
-    assert_eq!(body(&bench.service.flush()[0])["up"], "0-2");
+    assert_eq!(body(&bench.settle()[0])["up"], "0-2");
     bench.send(
         "resource.acquire-cancel",
         &json!({"matchtag": 8}),
@@ -352,7 +408,7 @@ fn changes_of_one_round_are_one_response_to_the_scheduler() {
         0,
         9,
     );
-    let ended = bench.service.flush();
+    let ended = bench.settle();
     let ended: Vec<_> = ended
         .iter()
         .map(|response| (response.matchtag, response.errnum()))
@@ -363,18 +419,18 @@ fn changes_of_one_round_are_one_response_to_the_scheduler() {
 #[test]
 fn the_inventory_is_handed_out_when_it_may_have_changed() {
     let mut bench = Bench::new(4);
-    assert_eq!(bench.service.take_inventory(), Some(nodes(4)));
-    assert_eq!(bench.service.take_inventory(), None);
+    bench.settle();
+    assert_eq!(bench.instance.inventory.take(), Some(nodes(4)));
+    bench.settle();
+    assert_eq!(bench.instance.inventory.take(), None);
     let exclude = Config {
         exclude: Some("node[2-3]".to_owned()),
         ..Config::default()
     };
-    bench
-        .service
-        .configure(exclude, 5.0, &mut bench.store)
-        .unwrap();
-    assert_eq!(bench.service.take_inventory(), Some(nodes(2)));
-    assert!(bench.store.events[0].contains(r#""name":"exclude","context":{"idset":"2-3""#));
+    bench.configure(exclude);
+    bench.settle();
+    assert_eq!(bench.instance.inventory.take(), Some(nodes(2)));
+    assert!(bench.instance.events[0].contains(r#""name":"exclude","context":{"idset":"2-3""#));
     bench.rpc("resource.drain", &json!({"targets": "0"}));
     let (_, status) = bench.rpc("resource.sched-status", &Value::Null);
     let ranks = |key: &str| status[key]["execution"]["R_lite"][0]["rank"].clone();
@@ -401,7 +457,7 @@ fn targets_are_offline_when_their_last_monitor_ends() {
         STREAMING,
         4,
     );
-    let ranks: Vec<Value> = bench.service.flush().iter().map(body).collect();
+    let ranks: Vec<Value> = bench.settle().iter().map(body).collect();
     assert_eq!(ranks, [json!({"ranks": "1-2"}), json!({"ranks": "2"})]);
     bench.send(
         "resource.monitor-cancel",
@@ -411,8 +467,7 @@ fn targets_are_offline_when_their_last_monitor_ends() {
         5,
     );
     let ended: Vec<_> = bench
-        .service
-        .flush()
+        .settle()
         .iter()
         .map(|response| (response.matchtag, response.errnum()))
         .collect();
@@ -421,14 +476,14 @@ fn targets_are_offline_when_their_last_monitor_ends() {
     bench.send("resource.disconnect", &Value::Null, OWNER, NORESPONSE, 0);
     assert_eq!(bench.status()["offline"], "1-2");
     assert_eq!(
-        bench.service.take_log(),
+        bench.instance.log,
         [
             "resource: ranks 1 are offline",
             "resource: ranks 2 are offline"
         ]
     );
     // A restart has no monitors: monitored targets are offline until a new monitor or `resource.unmonitor`.
-    let mut again = Bench::over(bench.store, 4);
+    let mut again = Bench::over(bench.instance, 4);
     assert_eq!(again.status()["offline"], "1-2");
     again.rpc("resource.unmonitor", &json!({"targets": "0-2"}));
     assert_eq!(
@@ -441,7 +496,7 @@ fn targets_are_offline_when_their_last_monitor_ends() {
 fn a_hundred_thousand_nodes_are_a_few_runs() {
     let mut bench = Bench::new(100_000);
     bench.send("resource.acquire", &Value::Null, OWNER, STREAMING, 7);
-    let first = bench.service.flush();
+    let first = bench.settle();
     assert!(
         first[0]
             .payload
@@ -450,8 +505,8 @@ fn a_hundred_thousand_nodes_are_a_few_runs() {
     );
     let drain = json!({"targets": "node[10-99999]", "reason": "move"});
     bench.send("resource.drain", &drain, OWNER, NORESPONSE, 0);
-    assert_eq!(body(&bench.service.flush()[0]), json!({"down": "10-99999"}));
+    assert_eq!(body(&bench.settle()[0]), json!({"down": "10-99999"}));
     let groups = bench.service.ledger().drains().groups().len();
     assert_eq!((groups, bench.service.ledger().up()), (1, (0..=9).into()));
-    assert!(bench.store.events[0].len() < 200);
+    assert!(bench.instance.events[0].len() < 200);
 }

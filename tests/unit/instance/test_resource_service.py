@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -19,6 +21,7 @@ from penstock._core import (
 )
 from penstock.clock import SystemClock
 from penstock.config import Resource
+from penstock.errors import StoreError
 from penstock.instance.control import ControlService
 from penstock.instance.resource import ResourceService
 from penstock.inventory import simulated
@@ -56,9 +59,7 @@ class Bench:
         self.manager = manager or JobManager(None, json.dumps({"owner": OWNER}), 1.0)
         self.broker = Broker()
         resources = simulated(4, 2)
-        self.service = ResourceService(
-            self.broker, self.manager, resources, Resource(**config), lambda _resources: None
-        )
+        self.service = ResourceService(self.broker, self.manager, resources, Resource(**config))
 
     def ask(self, topic, payload=None, *, userid=OWNER, flags=0, matchtag=1):
         """Takes a request in; it is answered when the round settles."""
@@ -160,3 +161,13 @@ def test_an_excluded_host_that_is_gone_does_not_keep_the_instance_from_starting(
     assert again.rpc("resource.status").object()["exclude"] == ""
     with pytest.raises(ValueError, match=r"resource\.exclude: no such hosts: nosuch"):
         Bench(bench.manager, exclude="nosuch,node3")
+
+
+def test_a_failed_append_leaves_the_service(tmp_path):
+    manager = JobManager(tmp_path / "jobs", json.dumps({"owner": OWNER}), 1.0)
+    bench = Bench(manager)
+    manager.commit()
+    with closing(sqlite3.connect(tmp_path / "jobs")) as other:
+        other.execute("DROP TABLE resource_events")
+    with pytest.raises(StoreError, match="resource_events"):
+        bench.ask("resource.drain", {"targets": "0"})
