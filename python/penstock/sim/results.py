@@ -124,12 +124,12 @@ class Study:
         )
 
 
-def from_simulation(result: SimResult) -> Results:
-    """Reads the columns of a finished simulation."""
+def from_simulation(result: SimResult, seconds: float) -> Results:
+    """Reads the columns of a finished simulation, which took so many seconds."""
     return Results(
         _cast(result.columns()),
         _cast(result.series()),
-        result.summary(),
+        {**result.summary(), "seconds": seconds},
         result.allocation,
         tuple(Denial(*denial) for denial in result.denials()),
     )

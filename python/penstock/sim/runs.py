@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from penstock._core import Simulation
+from penstock.clock import SYSTEM_CLOCK
 from penstock.sim.results import Run, Study, from_simulation
 from penstock.sim.units import HOUR, duration
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock._core import Workload
+    from penstock.clock import Clock
     from penstock.sim.failures import Failure
     from penstock.sim.machine import Machine
     from penstock.sim.results import Results
@@ -82,6 +84,7 @@ def run(
     policy: str,
     selection: str = "first",
     progress: Progress | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Results:
     """Simulates a workload under one policy.
 
@@ -94,6 +97,7 @@ def run(
         policy: the queue policy: `fcfs`, `easy`, `conservative` or `hybrid:N`.
         selection: which nodes are taken first.
         progress: Receives the progress.
+        clock: measures the time that the simulation takes.
 
     Raises:
         ValueError: the policy is unknown, or the workload requests what the machine lacks.
@@ -116,8 +120,9 @@ def run(
         pool_cores=machine.pool_cores,
     )
     shown, total = progress or Silent(), simulation.total
+    begun = clock.monotonic()
     simulation.advance(ALL_EVENTS, lambda done, now: shown.update(policy, done, total, now))
-    return from_simulation(simulation.result())
+    return from_simulation(simulation.result(), clock.monotonic() - begun)
 
 
 def study(
@@ -128,6 +133,7 @@ def study(
     policies: Sequence[str],
     selections: Sequence[str] = ("first",),
     progress: Progress | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Study:
     """Simulates a workload under several policies.
 
@@ -138,6 +144,7 @@ def study(
         policies: queue policies.
         selections: selection policies; each is tried with each queue policy.
         progress: Receives the progress.
+        clock: measures the time that each simulation takes.
 
     Raises:
         ValueError: as `run`.
@@ -147,7 +154,13 @@ def study(
         for selection in selections:
             name = f"{policy}+{selection}" if len(selections) > 1 else policy
             results = run(
-                workload, machine, options, policy=policy, selection=selection, progress=progress
+                workload,
+                machine,
+                options,
+                policy=policy,
+                selection=selection,
+                progress=progress,
+                clock=clock,
             )
             runs.append(Run(name, policy, selection, results))
     return Study(

@@ -76,12 +76,12 @@ impl Attribute {
     ///
     /// The object is malformed, or the value is not of its type; the text names the key.
     pub fn from_json(value: &Value) -> Result<Self, Error> {
-        let json = Json::deserialize(value)
-            .map_err(|error| Error::attribute(format!("attribute: {error}")))?;
+        let json =
+            Json::deserialize(value).map_err(|error| Error::new(format!("attribute: {error}")))?;
         let key = json.key;
         let wrong = |expected: &str| {
             let found = &json.value;
-            Error::attribute(format!(
+            Error::new(format!(
                 "attribute `{key}`: expected {expected}, found {found}"
             ))
         };
@@ -95,9 +95,7 @@ impl Attribute {
             }
             (Value::Array(all), None | Some("array")) => {
                 let all: Result<_, _> = all.iter().map(Self::from_json).collect();
-                Data::Array(
-                    all.map_err(|error: Error| Error::attribute(format!("`{key}`: {error}")))?,
-                )
+                Data::Array(all.map_err(|error: Error| Error::new(format!("`{key}`: {error}")))?)
             }
             (_, Some(kind @ ("string" | "array"))) => return Err(wrong(kind)),
             (Value::Bool(_) | Value::Null | Value::Object(_), None) => Data::Other,

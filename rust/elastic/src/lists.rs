@@ -9,7 +9,7 @@ use crate::error::Error;
 const MAX_LIST_ELEMENTS: usize = 1 << 20;
 
 fn malformed(text: &str, expected: &str) -> Error {
-    Error::list(format!("`{}`: {expected}", text.escape_debug()))
+    Error::new(format!("`{}`: {expected}", text.escape_debug()))
 }
 
 /// Reads a list of nodes: `n[1-3],m7` (RFC 29), `n1,n2`, or `pmix[n[3:1-5,7],login]` as
@@ -22,11 +22,11 @@ pub fn hosts(text: &str) -> Result<Hostlist, Error> {
     }
     let list = match inner(text)? {
         Some(names) => {
-            Hostlist::try_from_hosts(&names).map_err(|error| Error::list(error.to_string()))?
+            Hostlist::try_from_hosts(&names).map_err(|error| Error::new(error.to_string()))?
         }
         None => plain(text)
             .parse::<Hostlist>()
-            .map_err(|error| Error::list(error.to_string()))?,
+            .map_err(|error| Error::new(error.to_string()))?,
     };
     if list.is_empty() || list.len() > MAX_LIST_ELEMENTS {
         return Err(malformed(text, "expected at least one node"));
@@ -74,9 +74,9 @@ pub fn cpus(text: &str) -> Result<IdSet, Error> {
         }
         None => plain(text).parse::<IdSet>(),
     };
-    let ids = ids.map_err(|error| Error::list(error.to_string()))?;
+    let ids = ids.map_err(|error| Error::new(error.to_string()))?;
     if ids.is_empty() {
-        return Err(Error::list("expected at least one cpu"));
+        return Err(Error::new("expected at least one cpu"));
     }
     Ok(ids)
 }

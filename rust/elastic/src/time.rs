@@ -9,7 +9,7 @@ const UNIT_LENGTHS_S: [u64; 5] = [1, 60, 3600, 86400, 30 * 86400];
 /// field is 0. A number may exceed the next unit: `90:00` is 90 minutes.
 pub fn seconds(text: &str) -> Result<u32, Error> {
     let expected = || {
-        Error::time(format!(
+        Error::new(format!(
             "expected seconds or `months:days:hours:minutes:seconds`, found `{}`",
             text.escape_debug()
         ))
@@ -33,7 +33,7 @@ pub fn seconds(text: &str) -> Result<u32, Error> {
     }
     u32::try_from(total).map_err(|_| {
         let most = u32::MAX;
-        Error::time(format!(
+        Error::new(format!(
             "`{text}` is {total} seconds: expected at most {most}"
         ))
     })

@@ -11,7 +11,6 @@ pub struct Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ErrorKind {
     NoInstance,
-    Occupied,
     Format,
     System,
 }
@@ -20,12 +19,6 @@ impl Error {
     /// No instance listens at an address, or it rejects this user.
     pub(crate) fn no_instance(text: String) -> Self {
         let kind = ErrorKind::NoInstance;
-        Self { text, kind }
-    }
-
-    /// Another reaper or service holds the directory's lock.
-    pub(crate) fn occupied(text: String) -> Self {
-        let kind = ErrorKind::Occupied;
         Self { text, kind }
     }
 
@@ -43,7 +36,7 @@ impl Error {
         }
     }
 
-    /// An error of an unsuitable directory, with the reason.
+    /// An error of a directory that is unsuitable or in use, with the reason.
     pub(crate) fn directory(text: String) -> Self {
         let kind = ErrorKind::System;
         Self { text, kind }
@@ -52,11 +45,6 @@ impl Error {
     /// Whether no instance listens at the address of a service, or rejects its user.
     pub fn is_no_instance(&self) -> bool {
         self.kind == ErrorKind::NoInstance
-    }
-
-    /// Whether another reaper or service uses the directory.
-    pub fn is_occupied(&self) -> bool {
-        self.kind == ErrorKind::Occupied
     }
 
     /// Whether bytes violate the format of the protocol or of the log.

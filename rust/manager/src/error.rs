@@ -32,11 +32,6 @@ impl Error {
             ErrorKind::Corrupt { .. } => None,
         }
     }
-
-    /// Whether the store has a value that the manager cannot read.
-    pub fn is_corrupt(&self) -> bool {
-        matches!(self.0, ErrorKind::Corrupt { .. })
-    }
 }
 
 impl fmt::Display for Error {

@@ -48,11 +48,6 @@ impl Error {
         self.kind == ErrorKind::Syntax
     }
 
-    /// Whether a call of libpmix failed.
-    pub fn is_library(&self) -> bool {
-        self.kind == ErrorKind::Library
-    }
-
     /// Whether a value is missing, of the wrong type, or contradicts another one.
     pub fn is_value(&self) -> bool {
         self.kind == ErrorKind::Value

@@ -119,9 +119,12 @@ impl ToException for penstock_engine::Error {
     }
 }
 
-/// `WorkloadError` with the attribute `line` of the file.
+/// `EngineError` for a bug, else `WorkloadError` with the attribute `line` of the file.
 impl ToException for penstock_sim::Error {
     fn to_exception(&self, py: Python<'_>) -> PyErr {
+        if self.is_bug() {
+            return EngineError::new_err(self.to_string());
+        }
         let raised = WorkloadError::new_err(self.to_string());
         match self.line() {
             Some(line) => with_attribute(py, raised, "line", line),

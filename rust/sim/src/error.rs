@@ -13,7 +13,6 @@ pub struct Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ErrorKind {
     Input,
-    Stopped,
     Bug,
 }
 
@@ -26,30 +25,12 @@ impl Error {
         }
     }
 
-    /// The caller has stopped a computation.
-    pub(crate) fn stopped(text: impl Into<String>) -> Self {
-        Self {
-            kind: ErrorKind::Stopped,
-            ..Self::new(text)
-        }
-    }
-
     /// The scheduler contradicts itself.
     pub(crate) fn bug(detail: impl fmt::Display) -> Self {
         Self {
             kind: ErrorKind::Bug,
             ..Self::new(format!("the scheduler contradicts itself: {detail}"))
         }
-    }
-
-    /// Whether an input is invalid.
-    pub fn is_invalid_input(&self) -> bool {
-        self.kind == ErrorKind::Input
-    }
-
-    /// Whether the caller has stopped the computation.
-    pub fn is_stopped(&self) -> bool {
-        self.kind == ErrorKind::Stopped
     }
 
     /// Whether it is a bug of the simulator or the engine.

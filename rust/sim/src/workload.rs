@@ -545,7 +545,7 @@ pub(crate) fn check_stop(
     may_continue: &mut dyn FnMut() -> bool,
 ) -> Result<(), Error> {
     if generated.is_multiple_of(JOBS_PER_STOP_CHECK) && !may_continue() {
-        return Err(Error::stopped("stopped while jobs were generated"));
+        return Err(Error::new("stopped while jobs were generated"));
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ import pytest
 
 from penstock import ResourceSetError, WorkloadError
 from penstock._core import Simulation, Workload
+from penstock.sim import machine, runs
 
 
 def workload(*jobs, name="test"):
@@ -102,7 +103,6 @@ def test_series_and_summary():
     assert summary["wait_max"] == 9
     assert summary["slowdown_max"] == pytest.approx(1.4)
     assert summary["estimate_error_mean"] is None
-    assert summary["seconds"] >= 0
     classes = result.size_classes()
     assert [(row["from"], row["to"], row["jobs"]) for row in classes] == [
         (1, 1, 1),
@@ -333,3 +333,23 @@ def test_simulations_run_beside_each_other():
     for thread in threads:
         thread.join()
     assert found == [alone, alone]
+
+
+class Steps:
+    """A clock that goes forward by two and a half seconds with every reading."""
+
+    def __init__(self):
+        self.time = 100.0
+
+    def now(self):
+        raise AssertionError("a simulation is measured by the monotonic clock")
+
+    def monotonic(self):
+        self.time += 2.5
+        return self.time
+
+
+def test_the_time_of_a_simulation_is_that_of_the_given_clock():
+    jobs, options = workload(*BACKFILL), runs.Options()
+    results = runs.run(jobs, machine.pool(4), options, policy="easy", clock=Steps())
+    assert results.summary["seconds"] == 2.5

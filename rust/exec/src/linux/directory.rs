@@ -99,7 +99,7 @@ impl Directory {
             };
             let name = &self.name;
             let text = format!("another {user} ({holder}) uses directory `{name}`");
-            return Err(Error::occupied(text));
+            return Err(Error::directory(text));
         }
         // For people: the lock itself tells the pid.
         lock.set_len(0)

@@ -134,7 +134,6 @@ impl SimResult {
 
     fn summary<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let simulation = self.simulation.borrow(py);
-        let seconds = simulation.seconds;
         let simulation = &*simulation.inner()?;
         let figures = py.detach(|| simulation.summary());
         let tally = simulation.tally();
@@ -163,7 +162,6 @@ impl SimResult {
         summary.set_item("makespan", known(figures.makespan))?;
         summary.set_item("core_seconds", tally.core_seconds)?;
         summary.set_item("lost_core_seconds", tally.lost_core_seconds)?;
-        summary.set_item("seconds", seconds)?;
         spread(&summary, "wait", figures.wait)?;
         spread(&summary, "slowdown", figures.slowdown)?;
         if let Some(error) = figures.estimates {

@@ -1,7 +1,6 @@
 //! `Simulation`: a workload on its way through a machine.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, TryLockError};
-use std::time::Instant;
 
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
@@ -19,8 +18,6 @@ use crate::errors::{WorkloadError, raised};
 pub(crate) struct Simulation {
     /// Written to by the thread in which it advances.
     inner: Arc<RwLock<penstock_sim::Simulation>>,
-    /// Real time that it took so far.
-    pub(super) seconds: f64,
 }
 
 impl Simulation {
@@ -108,7 +105,6 @@ impl Simulation {
         py.detach(|| penstock_sim::Simulation::new(workload, &machine, setup))
             .map(|inner| Self {
                 inner: Arc::new(RwLock::new(inner)),
-                seconds: 0.0,
             })
             .map_err(raised)
     }
@@ -120,7 +116,6 @@ impl Simulation {
         events: u64,
         report: Option<Py<PyAny>>,
     ) -> PyResult<bool> {
-        let begun = Instant::now();
         if self.inner.is_poisoned() {
             drop(self.inner()?);
         }
@@ -129,13 +124,12 @@ impl Simulation {
             Err(_) => Watch::new(0, 0.0),
         };
         let inner = Arc::clone(&self.inner);
-        let left = away::run(py, report.as_ref(), watch, move |watch| {
+        let advanced = away::run(py, report.as_ref(), watch, move |watch| {
             let mut step = |done, now| watch.step(done, now);
             let mut inner = inner.write().unwrap_or_else(PoisonError::into_inner);
             inner.advance_while(events, &mut step)
         });
-        self.seconds += begun.elapsed().as_secs_f64();
-        left?.map_err(raised)
+        advanced?.map_err(raised)
     }
 
     #[getter]
