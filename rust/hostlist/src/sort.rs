@@ -72,13 +72,11 @@ struct Lane {
 struct Sweep<'a> {
     from: &'a Hostlist,
     out: Hostlist,
-    /// The number of further parts of items that may be emitted.
-    left: usize,
 }
 
 impl Sweep<'_> {
     /// Items of one prefix in ascending order, each of which overlaps the ones before.
-    fn cluster(&mut self, items: &[Item]) -> Result<(), Error> {
+    fn cluster(&mut self, items: &[Item]) {
         if let [item] = items {
             let Item { lo, hi, .. } = *item;
             return self.put(item, Interval { lo, hi });
@@ -90,7 +88,7 @@ impl Sweep<'_> {
             if active.is_empty() {
                 match items.peek() {
                     Some(item) => from = item.lo,
-                    None => return Ok(()),
+                    None => return,
                 }
             }
             while let Some(item) = items.next_if(|item| item.lo == from) {
@@ -100,23 +98,22 @@ impl Sweep<'_> {
             let last = active.iter().map(|item| item.hi).min().unwrap_or(from);
             let last = items.peek().map_or(last, |next| last.min(next.lo - 1));
             let numbers = Interval { lo: from, hi: last };
-            self.stretch(&active, numbers)?;
+            self.stretch(&active, numbers);
             active.retain(|item| item.hi > last);
             from = last.saturating_add(1);
         }
     }
 
     /// Some numbers of items that all have them.
-    fn stretch(&mut self, active: &[Item], numbers: Interval) -> Result<(), Error> {
+    fn stretch(&mut self, active: &[Item], numbers: Interval) {
         if let [item] = active {
             return self.put(item, numbers);
         }
         for number in numbers.lo..=numbers.hi {
             for item in active {
-                self.put(item, Interval::one(number))?;
+                self.put(item, Interval::one(number));
             }
         }
-        Ok(())
     }
 
     /// Some numbers of an item.
@@ -124,9 +121,7 @@ impl Sweep<'_> {
         clippy::cast_possible_truncation,
         reason = "a list has no more hosts than fit"
     )]
-    fn put(&mut self, item: &Item, Interval { lo, hi }: Interval) -> Result<(), Error> {
-        let left = self.left.checked_sub(1);
-        self.left = left.ok_or_else(|| Error::limit(Limit::Sorted))?;
+    fn put(&mut self, item: &Item, Interval { lo, hi }: Interval) {
         let entry = &self.from.entries[item.entry];
         let (skipped, len) = ((lo - item.lo) as usize, (hi - lo) as usize + 1);
         let start = item.lane.at + skipped - entry.start();
@@ -135,7 +130,53 @@ impl Sweep<'_> {
         } else {
             self.out.append_part(entry.slice(start..start + len));
         }
-        Ok(())
+    }
+}
+
+/// The clusters of ordered items: each item overlaps one before it in its cluster, and none of another cluster.
+fn clusters(items: &[Item]) -> impl Iterator<Item = &[Item]> {
+    let mut rest = items;
+    std::iter::from_fn(move || {
+        let (first, others) = rest.split_first()?;
+        let mut hi = first.hi;
+        let more = others.iter().take_while(|item| {
+            let overlaps = item.prefix == first.prefix && item.lo <= hi;
+            hi = hi.max(item.hi);
+            overlaps
+        });
+        let (cluster, after) = rest.split_at(1 + more.count());
+        rest = after;
+        Some(cluster)
+    })
+}
+
+/// The number of parts that [`Sweep::cluster`] emits: each number of each item, but a stretch of one item as a whole.
+fn count_parts(cluster: &[Item]) -> u64 {
+    if let [_] = cluster {
+        return 1;
+    }
+    let mut ends: Vec<u64> = cluster.iter().map(|item| item.hi).collect();
+    ends.sort_unstable();
+    let mut starts = cluster.iter().map(|item| item.lo).peekable();
+    let (mut active, mut from, mut parts) = (0_u64, 0, 0_u64);
+    for end in ends {
+        let after = end.saturating_add(1);
+        while let Some(start) = starts.next_if(|start| *start < after) {
+            parts = parts.saturating_add(count_stretch(active, start - from));
+            (active, from) = (active + 1, start);
+        }
+        parts = parts.saturating_add(count_stretch(active, after - from));
+        (active, from) = (active - 1, after);
+    }
+    parts
+}
+
+/// The number of parts of a stretch: so many items, and so many numbers.
+fn count_stretch(items: u64, numbers: u64) -> u64 {
+    match (items, numbers) {
+        (0, _) | (_, 0) => 0,
+        (1, _) => 1,
+        _ => items.saturating_mul(numbers),
     }
 }
 
@@ -288,23 +329,20 @@ impl Hostlist {
             return Ok(());
         }
         let items = ordered(self);
-        let mut sweep = Sweep {
-            from: self,
-            out: Self::new(),
-            left: MAX_PIECES.max(items.len().saturating_mul(2)),
-        };
-        let mut rest = &items[..];
-        while let Some((first, others)) = rest.split_first() {
-            let mut hi = first.hi;
-            let more = others.iter().take_while(|item| {
-                let overlaps = item.prefix == first.prefix && item.lo <= hi;
-                hi = hi.max(item.hi);
-                overlaps
-            });
-            let (cluster, after) = rest.split_at(1 + more.count());
-            sweep.cluster(cluster)?;
-            rest = after;
+        let parts = clusters(&items)
+            .map(count_parts)
+            .fold(0, u64::saturating_add);
+        let most = MAX_PIECES.max(items.len().saturating_mul(2));
+        let parts = usize::try_from(parts).ok().filter(|parts| *parts <= most);
+        let parts = parts.ok_or_else(|| Error::limit(Limit::Sorted))?;
+        let mut out = Self::new();
+        // Not every allocator can grow a list without a copy.
+        out.reserve(parts);
+        let mut sweep = Sweep { from: self, out };
+        for cluster in clusters(&items) {
+            sweep.cluster(cluster);
         }
+        debug_assert!(sweep.out.runs() <= parts, "the parts are counted");
         *self = sweep.out;
         Ok(())
     }
