@@ -104,7 +104,14 @@ def test_output_is_followed_while_the_job_runs(local, tmp_path):
     assert local.penstock("logs", "--stream=stderr", job).stdout == ""
     missing = local.penstock("logs", "ƒ1")
     assert missing.returncode == 1
-    assert "no output of job ƒ1 is retained" in missing.stderr
+    assert "no job ƒ1: it may have been purged" in missing.stderr
+    (job,) = local.lines("submit", "--cwd", str(tmp_path), "--output=file", "--error=err", "true")
+    elsewhere = local.penstock("logs", "-f", job)
+    assert elsewhere.returncode == 1
+    assert elsewhere.stderr == (
+        f"penstock logs: {job}: stdout went to the file `file`\n"
+        f"penstock logs: {job}: stderr went to the file `err`\n"
+    )
 
 
 def test_following_a_job_that_never_starts_ends_with_it(local):

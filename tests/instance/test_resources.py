@@ -155,7 +155,7 @@ def test_every_invalid_target_is_reported_at_once(start):
             for host in ("node[4-5]", "x"):
                 assert host in bad.stderr
             bad = instance.penstock("resource", verb, "2-5,9")
-            assert "no such ranks: 4-5,9 (there are 0-3)" in bad.stderr
+            assert "no such ranks: 4-5,9; the ranks are 0-3" in bad.stderr
         assert objects(instance, "resource", "drain") == []
         instance.lines("resource", "drain", "1")
         bad = instance.penstock("resource", "undrain", "0-2")

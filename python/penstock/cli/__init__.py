@@ -152,19 +152,13 @@ def _unknown(verb: str) -> int:
 
 
 def _call(verb: str, arguments: list[str], clock: Clock | None) -> int:
-    import argparse
-
+    from penstock.cli.parser import Parser
     from penstock.cli.text import safe_lines
     from penstock.clock import SYSTEM_CLOCK
     from penstock.errors import Error
 
     module = importlib.import_module(f"penstock.cli.{VERBS[verb][0]}")
-    parser = argparse.ArgumentParser(
-        prog=f"penstock {verb}",
-        description=module.SUMMARY,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser.of_verb(verb, module.SUMMARY)
     parser.set_defaults(clock=clock or SYSTEM_CLOCK)
     module.register(parser)
     try:

@@ -98,6 +98,9 @@ def _script(words: list[str], *, wrap: bool) -> tuple[str, bytes]:
         name, script = words[0], Path(words[0]).read_bytes()
     else:
         name, script = "batch", sys.stdin.buffer.read()
+    if not script.strip():
+        source = f"`{name}`" if words else "standard input"
+        raise ScriptError(f"{source} is empty: expected a script")
     if wrap:
         script = b"#!/bin/sh\n" + script
     if not script.startswith(b"#!"):

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock._core import IDset, parse_count, parse_duration
 from penstock.cli.arguments import attribute, urgency, warning
+from penstock.constraint import parse_requires
 from penstock.errors import Error, JobspecError
 from penstock.jobspec import environment_from_rules, from_command, set_attribute
 from penstock.rlimits import limits_from_rules
@@ -232,7 +233,7 @@ def _jobspec(args: argparse.Namespace, command: list[str], copy: int | None) -> 
         exclusive=args.exclusive,
         duration=args.time_limit,
         queue=args.queue,
-        requires=" ".join(f"({text})" for text in args.requires) if args.requires else None,
+        requires=_requires(args.requires),
         dependencies=[fill(text) for text in args.dependency],
         name=fill(args.job_name),
         cwd=args.cwd,
@@ -243,6 +244,12 @@ def _jobspec(args: argparse.Namespace, command: list[str], copy: int | None) -> 
         setattr=attributes,
         clock=args.clock,
     )
+
+
+def _requires(texts: list[str] | None) -> dict[str, Any] | None:
+    # One by one: an error names the text of the user.
+    constraints = [parse_requires(text) for text in texts or []]
+    return {"and": constraints} if len(constraints) > 1 else next(iter(constraints), None)
 
 
 def _umask() -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli.rows import job_id
+from penstock.cli.text import id_text, safe
 from penstock.client import Client
+from penstock.errors import RpcError
 
 if TYPE_CHECKING:
     import argparse
@@ -28,7 +31,24 @@ def main(args: argparse.Namespace) -> int:
     files = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
     streams = [args.stream] if args.stream else list(files)
     with Client() as client:
-        for stream, data in client.output(args.id, follow=args.follow, streams=streams):
-            files[stream].write(data)
-            files[stream].flush()
+        try:
+            for stream, data in client.output(args.id, follow=args.follow, streams=streams):
+                files[stream].write(data)
+                files[stream].flush()
+        except RpcError:
+            paths = _output_files(client, args.id)
+            if not paths:
+                raise
+            for stream, path in paths.items():
+                name = f"{id_text(args.id)}: {stream}"
+                print(f"penstock logs: {name} went to the file `{safe(path)}`", file=sys.stderr)
+            return 1
     return 0
+
+
+def _output_files(client: Client, job: int) -> dict[str, str]:
+    """The templates of the files that a job's output goes to, by stream."""
+    spec = json.loads(client.lookup(job, "jobspec")["jobspec"])
+    options = spec["attributes"]["system"].get("shell", {}).get("options", {})
+    output = options.get("output", {})
+    return {stream: option["path"] for stream, option in output.items() if "path" in option}

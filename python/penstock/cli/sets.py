@@ -100,7 +100,7 @@ def register(parser: argparse.ArgumentParser, kind: SetType) -> None:
         "slice",
         metavar="START:STOP[:STEP]",
         type=slice_of,
-        help="as in Python; put `--` in front of one that starts with `-`",
+        help="as in Python",
     )
     find = add("find", f"print the position of one {kind.element}, from 0")
     find.add_argument("value", metavar=kind.element.upper(), type=kind.value)

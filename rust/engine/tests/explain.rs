@@ -195,7 +195,7 @@ fn no_node_is_up() {
         &mut engine,
         1,
         "down",
-        "no node that is up meets the constraint {\"properties\":[\"odd\"]}: 1 node does, but is down",
+        "no node that is up meets the constraint odd: 1 node does, but is down",
     );
     engine.mark_down(&ranks("0-2"));
     submit(&mut engine, 2, slots(1, 1, 0, 0.0));

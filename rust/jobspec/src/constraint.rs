@@ -85,9 +85,91 @@ impl Constraint {
     }
 }
 
+/// The query that means the constraint (RFC 35), such as `gpu&-slow`.
 impl fmt::Display for Constraint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.to_value().fmt(f)
+        match self {
+            Self::And(all) => write_joined(f, "&", all),
+            Self::Or(any) => write_joined(f, "|", any),
+            Self::Not(all) => match all.as_slice() {
+                [one] if one.is_term() => write!(f, "-{one}"),
+                [one] => write!(f, "not ({one})"),
+                all => {
+                    f.write_str("not (")?;
+                    write_joined(f, "&", all)?;
+                    f.write_str(")")
+                }
+            },
+            Self::Properties(names) => {
+                for (position, name) in names.iter().enumerate() {
+                    let separator = if position == 0 { "" } else { "&" };
+                    let (sign, name) = match name.strip_prefix('^') {
+                        Some(absent) => ("-", absent),
+                        None => ("", name.as_str()),
+                    };
+                    write!(f, "{separator}{sign}{}", Quoted(name, "_.-/@+=[]"))?;
+                }
+                Ok(())
+            }
+            Self::Hostlist(hosts) => write!(f, "host:{}", Quoted(&hosts.to_string(), "_.-/@+=[],")),
+            Self::Ranks(ranks) => write!(f, "rank:{ranks}"),
+        }
+    }
+}
+
+impl Constraint {
+    /// Whether its query has several parts.
+    fn is_compound(&self) -> bool {
+        match self {
+            Self::And(all) | Self::Or(all) => match all.as_slice() {
+                [one] => one.is_compound(),
+                all => all.len() > 1,
+            },
+            Self::Properties(names) => names.len() > 1,
+            Self::Not(_) | Self::Hostlist(_) | Self::Ranks(_) => false,
+        }
+    }
+
+    /// Whether its query is one term without a sign.
+    fn is_term(&self) -> bool {
+        match self {
+            Self::Hostlist(_) | Self::Ranks(_) => true,
+            Self::Properties(names) => {
+                matches!(names.as_slice(), [name] if !name.starts_with('^'))
+            }
+            Self::And(all) | Self::Or(all) => matches!(all.as_slice(), [one] if one.is_term()),
+            Self::Not(_) => false,
+        }
+    }
+}
+
+fn write_joined(f: &mut fmt::Formatter<'_>, separator: &str, all: &[Constraint]) -> fmt::Result {
+    for (position, one) in all.iter().enumerate() {
+        if position > 0 {
+            f.write_str(separator)?;
+        }
+        if one.is_compound() && all.len() > 1 {
+            write!(f, "({one})")?;
+        } else {
+            write!(f, "{one}")?;
+        }
+    }
+    Ok(())
+}
+
+/// A value in a query, in quotes if it has a character that means something there. The second field has the punctuation
+/// that means nothing. No value has a quote.
+struct Quoted<'a>(&'a str, &'static str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_plain = |character: char| character.is_alphanumeric() || self.1.contains(character);
+        let is_word = matches!(self.0, "and" | "or" | "not");
+        if self.0.chars().all(is_plain) && !self.0.starts_with('-') && !is_word {
+            f.write_str(self.0)
+        } else {
+            write!(f, "\"{}\"", self.0)
+        }
     }
 }
 

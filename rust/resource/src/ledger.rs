@@ -171,7 +171,7 @@ impl Ledger {
         let Found { ranks, unknown } = find(&self.resources, text)?;
         if !unknown.is_empty() {
             let known = self.resources.nodelist();
-            let text = format!("no such hosts: {unknown} (there are {known})");
+            let text = format!("no such hosts: {unknown}; the hosts are {known}");
             return Err(Error::unknown(text));
         }
         self.check_ranks(&ranks)?;
@@ -192,7 +192,7 @@ impl Ledger {
         if unknown.is_empty() {
             return Ok(());
         }
-        let text = format!("no such ranks: {unknown} (there are {known})");
+        let text = format!("no such ranks: {unknown}; the ranks are {known}");
         Err(Error::unknown(text))
     }
 

@@ -177,13 +177,13 @@ fn a_text_names_ranks_or_hosts() {
     assert_eq!(numbers.find("3,2"), Ok(ids("0-1")));
     for (text, expected) in [
         ("", "expected at least one rank or host"),
-        ("3,9,1", "no such ranks: 9 (there are 0-3)"),
-        ("3,1,03", "no such hosts: [3,1],03 (there are node[0-3])"),
+        ("3,9,1", "no such ranks: 9; the ranks are 0-3"),
+        ("3,1,03", "no such hosts: [3,1],03; the hosts are node[0-3]"),
         (
             "9,4294967295",
-            "no such hosts: [9,4294967295] (there are node[0-3])",
+            "no such hosts: [9,4294967295]; the hosts are node[0-3]",
         ),
-        ("x,node3", "no such hosts: x (there are node[0-3])"),
+        ("x,node3", "no such hosts: x; the hosts are node[0-3]"),
     ] {
         assert_eq!(
             nodes.find(text).unwrap_err().to_string(),

@@ -356,7 +356,7 @@ def test_a_limit_may_kill(here, capsys):
         (["a.swf", "--inventory", "bad.toml"], "`none.json`: No such file or directory\n"),
         (
             ["a.swf", "--nodes=4", "--cores=1", "--failures", "hosts.f"],
-            "`hosts.f`: line 1: no such hosts: n[0-3] (there are node[0-3])",
+            "`hosts.f`: line 1: no such hosts: n[0-3]; the hosts are node[0-3]",
         ),
     ],
 )

@@ -1,0 +1,78 @@
+"""Errors of the command line: one line that names what was meant."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from penstock.cli import main
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["submit", "--nodess", "2", "true"], "unknown option `--nodess`; did you mean `--nodes`?"),
+        (["submit", "--xyzzy=2", "true"], "unknown option `--xyzzy`"),
+        (["queue", "stop", "--al"], "unknown option `--al`; did you mean `--all`?"),
+        (
+            ["queue", "lst"],
+            (
+                "unknown operation `lst`: expected list, status, enable, disable, start, "
+                "stop, drain, idle; did you mean `list`?"
+            ),
+        ),
+        (
+            ["logs", "--stream=stdot", "1"],
+            (
+                "argument --stream: unknown value `stdot`: expected "
+                "stdout, stderr; did you mean `stdout`?"
+            ),
+        ),
+        (["uri", "1", "2"], "unexpected argument `2`"),
+        (["urgency"], "the following arguments are required: ID, URGENCY"),
+        (
+            ["hostlist", "slice", "a[1-5]"],
+            (
+                "argument START:STOP[:STEP]: expected START:STOP or "
+                "START:STOP:STEP with a STEP that is not 0, found `a[1-5]`"
+            ),
+        ),
+    ],
+)
+def test_an_error_is_one_line(capsys, words, error):
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    prog, found, hint = said.rpartition(f": {error} (")
+    assert prog.startswith(f"penstock {words[0]}")
+    assert (found, hint) == (f": {error} (", f"`{prog} --help` shows the usage)\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["hostlist", "slice", "-2:", "a[1-5]"], "a[4-5]"),
+        (["idset", "slice", "-3:-1", "1-5"], "3-4"),
+        (["idset", "slice", "::-2", "1-5"], "1,3,5"),
+        (["idset", "slice", "-2:-4:-1", "1-5"], "3-4"),
+    ],
+)
+def test_a_slice_may_begin_with_a_negative_number(capsys, words, shown):
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"{shown}\n"
+
+
+@pytest.mark.parametrize("words", [["--requires", "a&&"], ["--requires=b", "--requires=a&&"]])
+def test_an_invalid_constraint_is_shown_as_it_was_written(capsys, words):
+    assert main(["submit", *words, "true"]) == 2
+    expected = "penstock submit: invalid constraint `a&&`: expected a term at byte 3\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize("options", [[], ["--wrap"]])
+def test_an_empty_script_is_rejected(capsys, monkeypatch, options):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
+    assert main(["batch", "-n1", *options]) == 1
+    expected = "penstock batch: standard input is empty: expected a script\n"
+    assert capsys.readouterr().err == expected
