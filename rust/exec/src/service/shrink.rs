@@ -81,7 +81,8 @@ impl Service {
         let (mut to_terminate, mut to_kill) = (Vec::new(), Vec::new());
         let mut has_survivor = false;
         for (rank, task) in &mut job.tasks {
-            if task.state == TaskState::Missing && task.shrink == Shrink::Due {
+            let is_recorded = !matches!(task.shrink, Shrink::No | Shrink::Recording);
+            if task.state == TaskState::Missing && is_recorded {
                 task.state = TaskState::Abandoned;
             }
             let is_over = match (task.shrink, task.state) {

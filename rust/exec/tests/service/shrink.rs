@@ -48,6 +48,20 @@ fn tasks_on_released_targets_end_and_do_not_count() {
 }
 
 #[test]
+fn a_task_that_is_killed_on_a_released_target_before_a_reaper_has_it_is_not_started() {
+    let mut world = World::new();
+    submit(&mut world);
+    world.deliver_to_service();
+    world.send_shrink(1, "4");
+    world.deliver_to_service();
+    // The requests to start the tasks, and to kill one, are lost.
+    world.crash_reaper();
+    world.run();
+    assert_eq!(released(&world), ["4"]);
+    assert_eq!(world.spawned(1).len(), 1);
+}
+
+#[test]
 fn tasks_on_released_targets_end_after_that_is_recorded() {
     let (mut world, kept, ended) = with_two_targets();
     world.is_journal_full = true;
