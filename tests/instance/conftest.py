@@ -85,6 +85,29 @@ def start(tmp_path):
         end_service(state / "exec", f"local://{state}/socket")
 
 
+def kill(instance) -> None:
+    """Kills the daemon, as a crash would."""
+    with instance.process.stdin:
+        instance.process.kill()
+    instance.process.wait()
+
+
+@contextmanager
+def foreground(state: Path, *options: str):
+    """An instance without a command, once it answers."""
+    socket = ["--state", str(state), "--socket", str(state / "socket")]
+    command = [*PENSTOCK, "start", "-v", *socket, *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as daemon:
+        for line in daemon.stderr:
+            if "ready, " in line:
+                break
+        try:
+            yield daemon
+        finally:
+            daemon.terminate()
+            daemon.communicate()
+
+
 def end_service(directory: Path, uri: str) -> None:
     """Kills the service and the reaper of a directory, and the tasks that they have left."""
     pids = [pid for pid in (service_of(directory), reaper_of(directory)) if is_running(pid)]

@@ -50,9 +50,9 @@ METHODS: list[Method] = [
     ("hooks.cancel", {"id": 1}, {"id"}, {"id": ID}),
     (
         "pmix-exec.start",
-        {"id": 1, "tasks": []},
-        {"id", "tasks"},
-        {"id": ID, "reattach": "a boolean", "tasks": "an array of objects"},
+        {"id": 1, "directory": "/nonexistent", "tasks": []},
+        {"id", "directory", "tasks"},
+        {"id": ID, "directory": "a string", "tasks": "an array of objects"},
     ),
     ("pmix-exec.ended", {"id": 1, "rank": 0}, {"id", "rank"}, {"id": ID, "rank": U32}),
     ("pmix-exec.stop", {"id": 1}, {"id"}, {"id": ID}),

@@ -1,4 +1,4 @@
-"""The PMIx servers of jobs, without libpmix: the server is a script here."""
+"""Connections to PMIx servers of jobs, without libpmix: the server is a script here."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import errno
 import json
 import os
 import socket
+import subprocess
 import sys
-import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import trio
@@ -17,19 +16,26 @@ import trio.testing
 from pmixjobs import run
 
 from penstock._core import Decoder
-from penstock.errors import RpcError
+from penstock.errors import PmixError, RpcError
 from penstock.instance import pmix_server as pmix
 
 # Topics of the messages that the instance sends without a request.
 QUIET = ("pmix.ping", "pmix.ended")
 
-SCRIPT = """#!{python}
+SCRIPT = """
 import json, os, socket, sys
 from penstock._core import Decoder, Message
 from penstock.errors import RpcError
 
-link = socket.socket(fileno=int(sys.argv[2]))
-decoder, came = Decoder(), []
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("socket")
+listener.listen()
+print("listening", flush=True)
+
+def accept():
+    global link, decoder, came
+    link, _ = listener.accept()
+    decoder, came = Decoder(), []
 
 def read():
     while not came:
@@ -39,6 +45,7 @@ def read():
         came.extend(message for message in decoder.feed(data) if message.topic not in {quiet})
     return came.pop(0)
 
+accept()
 {body}
 """
 
@@ -71,26 +78,30 @@ read()
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """Makes a server from code; its files are in a directory of the test."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    files = tmp_path / "tmp"
-    files.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(files))
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    """Starts a server from code, in the directory that it returns."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
     monkeypatch.setenv("RESULT", str(tmp_path / "result"))
     monkeypatch.setenv("GATE", str(tmp_path / "gate"))
     os.mkfifo(tmp_path / "gate")
+    # Longer than the address of a socket can be.
+    directory = tmp_path / ("directory" * 12)
+    directory.mkdir()
+    processes = []
 
     def make(*body):
-        program = programs / "penstock-pmix"
-        program.write_text(SCRIPT.format(python=sys.executable, quiet=QUIET, body="\n".join(body)))
-        program.chmod(0o755)
-        return tmp_path
+        program = SCRIPT.format(quiet=QUIET, body="\n".join(body))
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], cwd=directory, stdout=subprocess.PIPE
+        )
+        processes.append(process)
+        assert process.stdout.readline() == b"listening\n"
+        return directory
 
+    make.processes = processes
     yield make
-    assert list(files.iterdir()) == []
+    for process in processes:
+        with process:
+            process.kill()
 
 
 @contextmanager
@@ -106,7 +117,7 @@ async def opened(gate):
 
 
 def test_the_requests_of_a_server_are_those_of_its_job(tmp_path, server):
-    tmp_path = server(
+    directory = server(
         START,
         ASK,
         "result = {'alloc': ask('pmix.alloc', {'directive': 1, 'job': 99})}",
@@ -114,7 +125,7 @@ def test_the_requests_of_a_server_are_those_of_its_job(tmp_path, server):
         "result['other'] = ask('job-manager.raise', {'id': 1})",
         "result['array'] = ask('pmix.alloc', b'[]')",
         "result['event'] = ask('pmix.events', {}, 64)",
-        "result['start'] = payload | {'mode': os.stat(payload['directory']).st_mode}",
+        "result['start'] = payload",
         RESULT,
         GATE,
     )
@@ -130,10 +141,10 @@ def test_the_requests_of_a_server_are_those_of_its_job(tmp_path, server):
         assert environment == {"0": {"PMIX_RANK": "<0>", "HOST": "localhost"}}
         await opened(tmp_path / "gate")
         await service.stop(5)
-        assert await end_of(service, tag) == errno.ENODATA
+        assert (await end_of(service, tag))[0] == errno.ENODATA
         requests.extend(manager.requests)
 
-    run(scenario, answers)
+    run(directory, scenario, answers)
     result = json.loads((tmp_path / "result").read_text())
     start = result.pop("start")
     assert result == {
@@ -148,17 +159,15 @@ def test_the_requests_of_a_server_are_those_of_its_job(tmp_path, server):
         ("pmix.query", {"job": 5}, False),
         ("pmix.events", {"job": 5}, True),
     ]
-    assert start["mode"] & 0o777 == 0o700
-    assert not Path(start["directory"]).exists()
     expected = {"size": 1, "local": [0], "nodes": ["localhost"], "ranks_per_node": [[0]]}
     assert {key: start[key] for key in expected} == expected
 
 
 async def end_of(service, tag):
-    """The errno with which the stream of a start request ends."""
+    """The errno and the text with which the stream of a start request ends."""
     with pytest.raises(RpcError) as caught:
         await service.response(tag)
-    return caught.value.errno
+    return caught.value.errno, caught.value.strerror
 
 
 def test_requests_are_forwarded_in_order(tmp_path, server):
@@ -168,33 +177,55 @@ link.sendall(b''.join(request.encode() for request in requests))
 for _ in requests:
     read()
 """
-    tmp_path = server(START, body, GATE)
+    directory = server(START, body, GATE)
 
     async def scenario(service, manager):
         await service.start(1)
         await opened(tmp_path / "gate")
         assert [payload["n"] for _, payload, _ in manager.requests] == list(range(1, 51))
 
-    run(scenario, {"pmix.alloc": [{"payload": {"status": 0}}]})
+    run(directory, scenario, {"pmix.alloc": [{"payload": {"status": 0}}]})
 
 
-def test_without_the_program_the_error_says_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+def test_a_server_that_does_not_listen_is_an_error(tmp_path):
+    async def main():
+        with pytest.raises(PmixError, match=r"the PMIx server does not listen: the `pmix\.log`"):
+            await pmix.connect(str(tmp_path))
+        assert trio.current_time() - start >= pmix.START_TIMEOUT_S
+        # Not there yet, then no longer.
+        with socket.socket(socket.AF_UNIX) as listener:
+            folder = os.open(tmp_path, os.O_PATH)
+            listener.bind(f"/proc/self/fd/{folder}/socket")
+            os.close(folder)
+        with pytest.raises(PmixError):
+            await pmix.connect(str(tmp_path))
+        with pytest.raises(NotADirectoryError):
+            await pmix.connect(str(tmp_path / "socket"))
 
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    start = clock.current_time()
+    trio.run(main, clock=clock)
+
+
+def test_a_job_that_ends_before_its_server_listens_is_not_served(tmp_path):
     async def scenario(service, _manager):
-        text = "the job requests PMIx, and there is no `penstock-pmix` in `PATH`"
-        with pytest.raises(RpcError, match=text) as caught:
-            await service.start(1)
-        assert "hint: " in caught.value.strerror
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(expect_end, service)
+            await trio.testing.wait_all_tasks_blocked()
+            await service.stop(1)
 
-    run(scenario)
+    async def expect_end(service):
+        with pytest.raises(RpcError) as caught:
+            await service.start(1)
+        assert caught.value.errno == errno.ENODATA
+
+    run(tmp_path, scenario)
 
 
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("raise SystemExit(1)", "the PMIx server has not started: the instance's log may say why"),
+        ("raise SystemExit(1)", f"the PMIx server has not started: {pmix.HINT}"),
         (
             "link.sendall(read().respond(errnum=5, errtext='PMIx_server_init: -1').encode())",
             "the PMIx server has not started: PMIx_server_init: -1",
@@ -202,7 +233,7 @@ def test_without_the_program_the_error_says_what_is_missing(tmp_path, monkeypatc
     ],
 )
 def test_a_server_that_does_not_start_is_an_error(server, body, expected):
-    server(body)
+    directory = server(body)
 
     async def scenario(service, manager):
         with pytest.raises(RpcError) as caught:
@@ -210,46 +241,45 @@ def test_a_server_that_does_not_start_is_an_error(server, body, expected):
         assert caught.value.strerror == expected
         assert manager.exceptions == []
 
-    run(scenario)
+    run(directory, scenario)
 
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "link.send(b'GET /'); read()"])
-def test_a_server_that_exits_is_an_exception(server, end):
-    tmp_path = server(START, "open(os.environ['GATE']).close()", end)
+def test_the_end_of_a_server_ends_the_stream(tmp_path, server, end):
+    directory = server(START, "open(os.environ['GATE']).close()", end)
 
     async def scenario(service, manager):
-        await service.start(1)
+        tag, _ = await service.start(1)
         await trio.to_thread.run_sync((tmp_path / "gate").write_text, "")
-        await manager.raised.wait()
         note = "the job's PMIx server has ended before the tasks"
-        assert manager.exceptions == [("pmix", note)]
+        assert await end_of(service, tag) == (errno.EIO, note)
+        # The execution service knows whether the tasks have ended before.
+        assert manager.exceptions == []
 
-    run(scenario)
+    run(directory, scenario)
 
 
-def test_a_stopped_server_is_an_exception(server, monkeypatch):
+def test_a_stopped_server_ends_the_stream(tmp_path, server, monkeypatch):
     monkeypatch.setattr(pmix, "PING_INTERVAL_S", 0.01)
-    # It is not waited for.
-    monkeypatch.setattr(pmix, "KILL_TIMEOUT_S", 1000.0)
-    tmp_path = server(START, "open(os.environ['GATE']).close()", "os.kill(os.getpid(), 19)")
+    directory = server(START, "open(os.environ['GATE']).close()", "os.kill(os.getpid(), 19)")
 
-    async def scenario(service, manager):
-        await service.start(1)
+    async def scenario(service, _manager):
+        tag, _ = await service.start(1)
         await trio.to_thread.run_sync((tmp_path / "gate").write_text, "")
-        await manager.raised.wait()
-        assert manager.exceptions == [("pmix", "the job's PMIx server does not answer")]
+        note = "the job's PMIx server does not answer"
+        assert await end_of(service, tag) == (errno.EIO, note)
 
-    run(scenario)
+    run(directory, scenario)
 
 
 def test_a_server_is_pinged():
-    failed = []
+    ended = []
 
     async def answer(stream, pings):
         decoder = Decoder()
         while pings:
             for request in decoder.feed(await stream.receive_some(1 << 16)):
-                assert failed == []
+                assert ended == []
                 if request.topic == "pmix.start":
                     await stream.send_all(request.respond({"environment": {}}).encode())
                 else:
@@ -263,22 +293,16 @@ def test_a_server_is_pinged():
         ours, theirs = (
             trio.SocketStream(trio.socket.from_stdlib_socket(each)) for each in socket.socketpair()
         )
-        ended = trio.Event()
-
-        def fail(*why):
-            failed.append(why)
-            ended.set()
-
-        link = pmix.Link(1, ours, unanswered, fail)
+        link = pmix.Link(1, ours, unanswered, lambda *_why: None)
         async with theirs, trio.open_nursery() as nursery:
             nursery.start_soon(link.run)
             nursery.start_soon(answer, theirs, 20)
             await link.start({})
-            await ended.wait()
+            ended.append(await link.wait_end())
             await link.close()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-    assert failed == [("pmix", "the job's PMIx server does not answer")]
+    assert ended == ["the job's PMIx server does not answer"]
 
 
 def test_the_server_is_notified_of_the_task_that_has_ended(tmp_path, server):
@@ -286,19 +310,19 @@ def test_the_server_is_notified_of_the_task_that_has_ended(tmp_path, server):
 data = link.recv(65536)
 result = [[message.topic, message.object()] for message in decoder.feed(data)]
 """
-    tmp_path = server(START, body, RESULT, GATE)
+    directory = server(START, body, RESULT, GATE)
 
     async def scenario(service, _manager):
         await service.start(1, ntasks=2)
         await service.request("pmix-exec.ended", {"id": 1, "rank": 1})
         await opened(tmp_path / "gate")
 
-    run(scenario)
+    run(directory, scenario)
     assert json.loads((tmp_path / "result").read_text()) == [["pmix.ended", {"rank": 1}]]
 
 
 def test_an_abort_is_an_exception(tmp_path, server):
-    tmp_path = server(
+    directory = server(
         START,
         ASK,
         "result = [ask('pmix.abort', {'rank': 'x'})]",
@@ -312,42 +336,64 @@ def test_an_abort_is_an_exception(tmp_path, server):
         await opened(tmp_path / "gate")
         assert manager.exceptions == [("abort", "rank 0 aborted with status 7: given up")]
 
-    run(scenario)
+    run(directory, scenario)
     [rejected, granted] = json.loads((tmp_path / "result").read_text())
     assert (rejected[0], granted) == (errno.EPROTO, [0, {}])
 
 
 def test_a_server_is_found_again_by_another_execution_service(server):
-    server(START, "read()")
+    directory = server(START, "read()")
 
     async def scenario(service, _manager):
         _, first = await service.start(1)
-        tag, second = await service.start(1, reattach=True)
+        tag, second = await service.start(1)
         assert first == second
         await service.stop(1)
-        assert await end_of(service, tag) == errno.ENODATA
-        with pytest.raises(RpcError, match="the job's PMIx server ended with the instance"):
-            await service.start(1, reattach=True)
+        assert (await end_of(service, tag))[0] == errno.ENODATA
 
-    run(scenario)
+    run(directory, scenario)
 
 
-def test_a_server_ends_with_its_job(server):
-    server(START, "read()")
+def test_a_server_outlives_instances(tmp_path, server):
+    body = """
+def events():
+    request = Message.request("pmix.events", {}, matchtag=7, flags=64)
+    link.sendall(request.encode())
+    return read().object()
+
+result = [events()]
+# Ends with the connection.
+while link.recv(65536):
+    pass
+accept()
+"""
+    # The names of the environment are those of the first start.
+    directory = server(START, body, START, "result.append(events())", RESULT, GATE)
+    answers = {"pmix.events": [{"payload": {"id": "A"}}]}
+
+    async def first(service, _manager):
+        await service.start(1)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+
+    async def second(service, manager):
+        await service.start(1)
+        await opened(tmp_path / "gate")
+        assert manager.requests == [("pmix.events", {"job": 1}, True)]
+
+    run(directory, first, answers)
+    run(directory, second, answers)
+    assert json.loads((tmp_path / "result").read_text()) == [{"id": "A"}] * 2
+
+
+def test_the_connection_ends_with_the_job(server):
+    directory = server(START, "read()")
 
     async def scenario(service, manager):
         tag, _ = await service.start(1)
         await trio.testing.wait_all_tasks_blocked()
         manager.end_jobs()
-        assert await end_of(service, tag) == errno.ENODATA
+        assert (await end_of(service, tag))[0] == errno.ENODATA
 
-    run(scenario)
-
-
-def test_the_end_of_the_instance_ends_servers(server):
-    server(START, "read()")
-
-    async def scenario(service, _manager):
-        await service.start(1)
-
-    run(scenario)
+    run(directory, scenario)
+    [process] = server.processes
+    assert process.wait() == 0

@@ -6,11 +6,12 @@ import json
 import os
 import select
 import signal
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from pmixdaemon import EXAMPLE, PATIENCE, codes, compile_program, server_program
+from pmixdaemon import EXAMPLE, PATIENCE, Gates, codes, compile_program, server_program
+from tests.instance.conftest import RunningInstance, foreground, is_running, kill, service_of
 
 from penstock.client import Client
 
@@ -67,15 +68,13 @@ def rows(instance):
 
 
 def processes(instance, *names):
-    """The processes of these names: PMIx servers, children of the daemon, and tasks."""
+    """The processes of jobs that have these names: tasks, and PMIx servers."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if (path / "comm").read_text().strip() in names:
-                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
                 mark = f"PENSTOCK_URI={instance.uri}".encode()
-                is_task = mark in (path / "environ").read_bytes().split(b"\0")
-                if parent == instance.process.pid or is_task:
+                if mark in (path / "environ").read_bytes().split(b"\0"):
                     found.append(int(path.name))
     return found
 
@@ -391,16 +390,149 @@ def test_a_request_outlives_the_task_that_made_it(instance, alloc):
 def test_the_instance_is_killed_with_a_pending_request(start, alloc):
     with start("--nodes=4", "--cores=4", "--oversubscribe") as instance:
         with Client(instance.uri) as client:
-            _, number = submit(instance, client, alloc, f"new:nodes=4,{MINE}", ntasks=1)
+            job, number = submit(instance, client, alloc, f"new:nodes=4,{MINE}", ntasks=1)
         ends = [os.pidfd_open(pid) for pid in processes(instance, "penstock-pmix", "alloc")]
         assert len(ends) == 2
-        instance.process.kill()
+        kill(instance)
+        # The request fails, the task ends, and so does its server.
         for end in ends:
             assert select.select([end], [], [], PATIENCE)[0]
             os.close(end)
     output = instance.state / "exec" / "output" / f"{number}.stdout"
-    assert "rank 0: new: status -25" in codes(output.read_text().splitlines())
-    # Nothing is left of either when the instance is back.
+    assert "rank 0: new: status -61" in codes(output.read_text().splitlines())
     with start("--nodes=4", "--cores=4", "--oversubscribe") as instance:
+        assert instance.penstock("wait", job).returncode == 0
         instance.penstock("wait", "--all")
         assert {row["state"] for row in rows(instance)} == {"INACTIVE"}
+    assert list((instance.state / "exec" / "pmix").iterdir()) == []
+
+
+class BetweenFences:
+    """A job whose tasks are stopped between two fences, and request resources after them.
+
+    Args:
+        submit: submits the job of these words; returns its id.
+        program: `tests/pmix/between.c`, compiled.
+        directory: for FIFOs.
+    """
+
+    def __init__(self, submit, program, directory):
+        gates = Gates(directory, 2)
+        self.job = submit("-N1", "-n2", "-t10", "--pmix", program, gates.name)
+        with ExitStack() as stack:
+            # Returns when the tasks have left the first fence.
+            stack.enter_context(gates)
+            self._gates = stack.pop_all()
+
+    def finish(self):
+        """Lets the tasks continue."""
+        self._gates.close()
+
+
+def check_fences(instance, job):
+    """Checks a job of `BetweenFences`."""
+    assert instance.penstock("wait", job).returncode == 0
+    assert sorted(instance.lines("logs", job)) == [
+        "rank 0: 1 nodes: 0",
+        "rank 0: 1000 nodes: -29",
+        "rank 0: fence: 0",
+        "rank 0: fence: 0",
+        "rank 1: fence: 0",
+        "rank 1: fence: 0",
+    ]
+    (row,) = [row for row in rows(instance) if row["id"] == job]
+    assert row["result"] == "COMPLETED"
+    assert processes(instance, "penstock-pmix") == []
+
+
+@pytest.fixture
+def fenced(programs, tmp_path):
+    """Submits such a job to an instance."""
+    return lambda instance: BetweenFences(
+        lambda *words: instance.lines("submit", *words)[0], programs("between"), tmp_path
+    )
+
+
+NODES = ("--nodes=4", "--cores=4", "--oversubscribe")
+
+
+@pytest.mark.parametrize("is_early", [False, True], ids=["with the daemon", "without the daemon"])
+def test_a_job_continues_when_the_daemon_is_killed(start, fenced, is_early):
+    with start(*NODES) as instance:
+        tasks = fenced(instance)
+        [server] = processes(instance, "penstock-pmix")
+        kill(instance)
+    if is_early:
+        # The second fence needs no daemon, and requests are held.
+        tasks.finish()
+    with start(*NODES) as instance:
+        assert processes(instance, "penstock-pmix") == [server]
+        tasks.finish()
+        check_fences(instance, tasks.job)
+        # The request of this job is forwarded to the instance in its name.
+        assert [row["state"] for row in rows(instance)].count("RUN") == 1
+
+
+def test_a_job_continues_when_its_service_is_killed(start, fenced):
+    with start(*NODES) as instance:
+        tasks = fenced(instance)
+        service = service_of(instance.state / "exec")
+        end = os.pidfd_open(service)
+        os.kill(service, signal.SIGKILL)
+        assert select.select([end], [], [], PATIENCE)[0]
+        os.close(end)
+        tasks.finish()
+        check_fences(instance, tasks.job)
+
+
+def test_a_job_continues_when_daemon_and_service_are_killed(start, fenced):
+    with start(*NODES) as instance:
+        tasks = fenced(instance)
+        os.kill(service_of(instance.state / "exec"), signal.SIGKILL)
+        kill(instance)
+    with start(*NODES) as instance:
+        tasks.finish()
+        check_fences(instance, tasks.job)
+
+
+def test_a_job_continues_when_the_instance_is_restarted(programs, tmp_path):
+    state = tmp_path / "state"
+    with foreground(state, *NODES) as daemon:
+        instance = RunningInstance(daemon, state)
+        submit = lambda *words: instance.lines("submit", *words)[0]  # noqa: E731
+        tasks = BetweenFences(submit, programs("between"), tmp_path)
+        instance.lines("restart")
+        tasks.finish()
+        check_fences(instance, tasks.job)
+
+
+def test_the_server_of_a_job_that_is_cancelled_while_the_daemon_restarts_ends(start, fenced):
+    with start(*NODES) as instance:
+        tasks = fenced(instance)
+        pids = processes(instance, "penstock-pmix", "between")
+        assert len(pids) == 3
+        kill(instance)
+    with start(*NODES) as instance:
+        instance.lines("cancel", tasks.job)
+        assert instance.penstock("wait", tasks.job).returncode != 0
+        assert [pid for pid in pids if is_running(pid)] == []
+    tasks.finish()
+
+
+def test_a_task_that_ends_while_the_daemon_is_away_is_no_longer_waited_for(
+    start, programs, tmp_path
+):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    # Without a connection to lose: libpmix does not see the end.
+    script = f"test $PMIX_RANK = 0 || cat {gate}; exec {programs('fence')} exits 1 3"
+    with start(*NODES) as instance:
+        command = ["-N1", "-n2", "-t10", "--pmix", "sh", "-c", script]
+        (job,) = instance.lines("submit", *command)
+        with gate.open("w"):
+            kill(instance)
+    with start(*NODES) as instance:
+        assert instance.penstock("wait", job).returncode == 0
+        first, *others = instance.lines("logs", job)
+        assert first in ("fence: 0", "fence: -52")
+        assert others == ["fence: 0"] * 2

@@ -13,16 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.instance.conftest import PENSTOCK, is_running, reaper_of, service_of
+from tests.instance.conftest import (
+    PENSTOCK,
+    foreground,
+    is_running,
+    kill,
+    reaper_of,
+    service_of,
+)
 
 from penstock.client import Client
-
-
-def kill(instance) -> None:
-    """Kills the daemon, as a crash would."""
-    with instance.process.stdin:
-        instance.process.kill()
-    instance.process.wait()
 
 
 def gate(path: Path) -> str:
@@ -168,22 +168,6 @@ def test_an_idle_service_ends_with_a_killed_daemon(start):
         assert instance.lines("run", "echo", "done") == ["done"]
         with end_of(process(instance, service_of), process(instance, reaper_of)):
             kill(instance)
-
-
-@contextmanager
-def foreground(state: Path, *options: str):
-    """An instance without a command, once it answers."""
-    socket = ["--state", str(state), "--socket", str(state / "socket")]
-    command = [*PENSTOCK, "start", "-v", *socket, *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as daemon:
-        for line in daemon.stderr:
-            if "ready, " in line:
-                break
-        try:
-            yield daemon
-        finally:
-            daemon.terminate()
-            daemon.communicate()
 
 
 def penstock(state: Path, *words: str) -> subprocess.CompletedProcess:

@@ -34,7 +34,7 @@ RESOURCES = {
         {
             HOST: "probes for another instance",
             "instance/sockets.py": "the real network",
-            "instance/pmix_server.py": "the real PMIx servers: a socket pair with each",
+            "instance/pmix_server.py": "the sockets of real PMIx servers",
             "client/connection.py": "the blocking client",
             "client/trio_connection.py": "the client for Trio",
             "executor/worker.py": "wakes the executor's thread",
@@ -73,7 +73,7 @@ RESOURCES = {
             HOST: "the real host",
             "instance/sockets.py": "the file of the real socket",
             "instance/retained_output.py": "the real retained output",
-            "instance/pmix_server.py": "the real PMIx servers: program and directory",
+            "instance/pmix_server.py": "the directories of real PMIx servers",
             "instance/directories.py": "checks the real host's directories",
         },
         folder="instance/",

@@ -9,8 +9,9 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pmixdaemon import (
@@ -18,6 +19,7 @@ from pmixdaemon import (
     PATIENCE,
     Book,
     Daemon,
+    Gates,
     codes,
     compile_program,
     ended_well,
@@ -246,18 +248,90 @@ def test_the_instance_goes_away_with_a_thousand_requests_waiting(start: Start, a
     for _ in range(1000):
         daemon.requests.get(timeout=PATIENCE)
     assert daemon.stats()["parked"] == 1000
-    assert daemon.close() == 0
+    daemon.hang_up()
     [(_, lines)] = finish([task])
     assert "rank 0: new: 1000 answers, 1000 denied" in lines
+    daemon.restart()
+    ended_well(daemon)
 
 
 def test_the_instance_goes_away_and_the_task_learns_why(start: Start, alloc: Path) -> None:
     daemon = start(1, lambda _daemon, _request: None)
     [task] = daemon.run(alloc, ["new:nodes=1"])
     daemon.requests.get(timeout=PATIENCE)
-    assert daemon.close() == 0
+    daemon.hang_up()
     [(_, lines)] = finish([task])
-    assert "rank 0: new: status -25" in codes(lines)
+    assert "rank 0: new: status -61" in codes(lines)
+    daemon.close()
+
+
+def test_a_request_is_held_while_the_instance_is_away(start: Start, between: Path) -> None:
+    daemon = start(2, lambda _daemon, _request: {"status": 0, "reason": "", "results": GRANTED})
+    gates = Gates(between.parent, 2)
+    tasks = daemon.run(between, [gates.name])
+    with gates:
+        daemon.hang_up()
+    # Rank 1 has left the second fence, and rank 0 is about to request, or has.
+    [(code, lines)] = finish(tasks[1:])
+    assert (code, lines) == (0, ["rank 1: fence: 0"] * 2)
+    daemon.restart()
+    [(code, lines)] = finish(tasks[:1])
+    assert (code, lines[2:]) == (0, ["rank 0: 1 nodes: 0", "rank 0: 1000 nodes: 0"])
+    assert [request.object()["rank"] for request in requests(daemon, "pmix.alloc")] == [0, 0]
+    ended_well(daemon)
+
+
+def test_a_query_is_sent_again(start: Start, alloc: Path) -> None:
+    book = Book({"A": (0, "", GRANTED)})
+    is_back = threading.Event()
+
+    def answer(daemon: Daemon, request: Message) -> dict[str, Any] | None:
+        is_late = request.topic != "pmix.query" or is_back.is_set()
+        return book.answer(daemon, request) if is_late else None
+
+    daemon = start(1, answer)
+    [task] = daemon.run(alloc, ["new:id=A,nodes=1", "status"])
+    while daemon.requests.get(timeout=PATIENCE).topic != "pmix.query":
+        pass
+    is_back.set()
+    daemon.restart()
+    [(code, lines)] = finish([task])
+    assert code == 0
+    assert "rank 0: status: status 0" in codes(lines)
+    assert "rank 0: status: pmix.query.alloc = granted" in lines
+    assert [request.topic for request in requests(daemon, "pmix.query")] == ["pmix.query"]
+    ended_well(daemon)
+
+
+def test_events_come_again_with_a_connection_and_tasks_get_them_once(
+    start: Start, alloc: Path
+) -> None:
+    daemon = start(2, lambda _daemon, _request: {"status": 0, "reason": "", "results": GRANTED})
+    event = {"id": "X", "alloc": "ƒ3", "directive": "new", "status": 0, "results": []}
+    daemon.begin()
+    for _ in range(2):
+        daemon.tell(event)
+    daemon.restart()
+    for ident in ["X", "X", "Y"]:
+        daemon.tell({**event, "id": ident})
+    # The library has got an event for each request.
+    assert daemon.ask("pmix.ping", {}).object() == {}
+    assert daemon.stats()["lent"] == 3
+    ended_well(daemon)
+
+
+def test_a_task_that_has_ended_twice_is_counted_once(start: Start, fence: Path) -> None:
+    daemon = start(3, lambda _daemon, _request: None)
+    tasks = daemon.run(fence, ["exits", "2", "3"], stdin=subprocess.PIPE)
+    assert tasks[2].wait(PATIENCE) == 0
+    for _ in range(2):
+        assert daemon.ask("pmix.ended", {"rank": 2}).object() == {}
+        daemon.restart()
+    for code, lines in finish(tasks[:2]):
+        # The first may have begun before.
+        assert (code, lines[1:]) == (0, ["fence: 0"] * 2)
+    finish(tasks[2:])
+    daemon.close()
 
 
 @requirement("pmix5.answer.release-function")
@@ -276,7 +350,7 @@ def test_a_task_is_killed_with_its_request_waiting(start: Start, alloc: Path) ->
     assert "rank 1: event: pmix.alloc.reqid = X" in lines
     stats = daemon.stats()
     assert (stats["parked"], stats["lent"]) == (0, stats["back"])
-    assert daemon.close() == 0
+    daemon.close()
     finish(tasks[:1])
 
 
@@ -288,7 +362,7 @@ def test_abort_is_forwarded_and_answered(start: Start, alloc: Path) -> None:
     assert request.topic == "pmix.abort"
     assert request.object() == {"rank": 0, "status": 7, "message": "given up"}
     assert daemon.stats()["parked"] == 0
-    assert daemon.close() == 0
+    daemon.close()
 
 
 @pytest.fixture
@@ -345,7 +419,7 @@ def test_a_silent_connection_is_closed(start: Start, alloc: Path) -> None:
     with socket.create_connection(("127.0.0.1", daemon.port())) as link:
         granted(daemon, alloc)
         assert link.recv(1) == b""
-    assert daemon.close() == 0
+    daemon.close()
 
 
 def test_only_the_request_that_is_too_long_is_rejected(start: Start, tmp_path: Path) -> None:
@@ -364,7 +438,15 @@ def test_only_the_request_that_is_too_long_is_rejected(start: Start, tmp_path: P
     rejected = daemon.stderr.read_text().splitlines()
     assert [line.partition(", ")[2] for line in rejected] == ["expected at most 1048576"] * 2
     assert daemon.stats()["parked"] == 0
-    assert daemon.close() == 0
+    daemon.close()
+
+
+@pytest.fixture(scope="module")
+def between(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program of two fences and a request, compiled."""
+    server_program()
+    source = Path(__file__).with_name("between.c")
+    return compile_program(source, tmp_path_factory.mktemp("between"))
 
 
 @pytest.fixture(scope="module")
@@ -384,7 +466,7 @@ def test_a_fence_does_not_wait_for_a_task_that_has_ended(start: Start, fence: Pa
         # The first may have begun before.
         assert (code, lines[1:]) == (0, ["fence: 0", "fence: 0"])
     assert daemon.ask("pmix.ended", {"rank": -1}).errnum == errno.EINVAL
-    assert daemon.close() == 0
+    daemon.close()
     finish(tasks[2:])
 
 
@@ -405,7 +487,7 @@ def test_no_fence_hangs_however_others_end(start: Start, fence: Path, how: str) 
         for code, lines in finish(tasks[:3]):
             # -52: a task that the fence waits for has ended.
             assert (code, len(lines), set(lines) <= {"fence: 0", "fence: -52"}) == (0, 10, True)
-        assert daemon.close() == 0, daemon.stderr.read_text()
+        daemon.close()
         assert daemon.stderr.read_text() == ""
         finish(tasks[3:])
 
@@ -419,20 +501,32 @@ def test_pings_are_answered_on_the_librarys_thread(start: Start, alloc: Path) ->
     ended_well(daemon)
 
 
-def test_a_directory_open_to_others_is_rejected(start: Start, tmp_path: Path) -> None:
+def test_an_unsuitable_directory_is_rejected(tmp_path: Path) -> None:
+    def run(path: Path) -> str:
+        command = [server_program(), "--directory", path]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        return ended.stderr
+
+    path = tmp_path / "pmix"
+    path.mkdir(mode=0o755)
+    expected = "expected one of this user's, with mode 0700, found mode 755"
+    assert f"penstock-pmix: `{path}`: {expected}" in run(path)
+    path.chmod(0o700)
+    (path / "file").touch()
+    assert "expected an empty directory, found 1 entries" in run(path)
+    assert "File exists" in run(path / "file")
+
+
+def test_a_server_has_one_job(start: Start) -> None:
     daemon = start(1, lambda _daemon, _request: None)
-    (tmp_path / "pmix0").chmod(0o755)
-    response = daemon.ask("pmix.start", daemon.start)
-    assert response.errnum == 22
-    assert "expected one of this user's, with mode 0700, found mode 755" in response.error_text
-    (tmp_path / "pmix0").chmod(0o700)
-    (tmp_path / "pmix0" / "file").touch()
-    response = daemon.ask("pmix.start", daemon.start)
-    assert "expected an empty one, found 1 entries" in response.error_text
-    (tmp_path / "pmix0").rename(tmp_path / "other")
-    response = daemon.ask("pmix.start", daemon.start)
-    assert "No such file or directory" in response.error_text
-    assert daemon.close() == 0
+    daemon.begin()
+    response = daemon.ask("pmix.start", {**daemon.start, "job": "ƒ3"})
+    assert (response.errnum, response.error_text) == (
+        errno.EALREADY,
+        "the server is that of job ƒ2Aa",
+    )
+    daemon.close()
 
 
 def test_an_invalid_start_message_is_rejected(start: Start) -> None:
@@ -443,20 +537,22 @@ def test_an_invalid_start_message_is_rejected(start: Start) -> None:
         "`ranks_per_node`: expected each rank of 0-1 once",
     )
     assert daemon.ask("pmix.other", {}).errnum == 38
-    assert daemon.close() == 0
+    daemon.close()
 
 
-def test_bytes_that_are_no_message_end_the_server(start: Start) -> None:
+def test_bytes_that_are_no_message_end_the_connection(start: Start) -> None:
     daemon = start(1, lambda _daemon, _request: None)
     daemon.begin()
     daemon.socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
-    assert daemon.process.wait(PATIENCE) == 1
+    daemon.await_end()
+    daemon.restart()
     assert "expected" in daemon.stderr.read_text()
+    daemon.close()
 
 
 def test_the_command_line_is_checked() -> None:
     server = server_program()
-    for arguments in [[], ["--fd"], ["--fd", "x"], ["--fd", "1"], ["--fd", "999"]]:
+    for arguments in [[], ["--directory"], ["--directory", ""], ["--fd", "4"]]:
         ended = subprocess.run([server, *arguments], capture_output=True, text=True, check=False)
         assert (ended.returncode, ended.stdout) == (2, "")
         assert ended.stderr.startswith("usage:")

@@ -1,13 +1,16 @@
-"""The instance's end of a PMIx server's socket, with answers of the test."""
+"""The instance's end of a connection to a PMIx server, with answers of the test."""
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock._core import Decoder, Message
-from penstock.instance.pmix_server import find_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +37,8 @@ def needed(what: str) -> None:
 
 def server_program() -> Path:
     """The server, built by `make pmix`; skips the test if it is not built."""
-    program = find_server()
+    name = "penstock-pmix"
+    program = shutil.which(name) or shutil.which(Path(sys.executable).with_name(name))
     if program is None:
         needed("no PMIx server: `make pmix` builds it where libpmix-dev (4.2 or later) is there")
     return Path(str(program))
@@ -88,19 +91,17 @@ class Daemon:
         answer: Callable[[Daemon, Message], dict[str, Any] | None],
     ) -> None:
         program = server_program()
-        directory.mkdir(mode=0o700)
         self.size = size
+        self.directory = directory
         self.stderr = directory.with_suffix(".stderr")
         self._tasks: list[subprocess.Popen[str]] = []
         self._environment: dict[str, dict[str, str]] = {}
-        ours, theirs = socket.socketpair()
-        with theirs, self.stderr.open("wb") as stderr:
+        with self.stderr.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [program, "--fd", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stderr=stderr,
+                [program, "--directory", directory], stdout=subprocess.PIPE, stderr=stderr
             )
-        self.socket = ours
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"listening\n", self.stderr.read_text()
         self._answer = answer
         self._sending = threading.Lock()
         # Requests of the server in order of arrival, and its responses to ours.
@@ -108,8 +109,7 @@ class Daemon:
         self._reported: queue.Queue[Message] = queue.Queue()
         self.events: Message | None = None
         self.registered = threading.Event()
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
+        self.connect()
         self.start = {
             "namespace": f"penstock-{secrets.token_hex(16)}",
             "job": "ƒ2Aa",
@@ -118,8 +118,17 @@ class Daemon:
             "local": list(range(size)),
             "nodes": [socket.gethostname()],
             "ranks_per_node": [list(range(size))],
-            "directory": str(directory),
         }
+
+    def connect(self) -> None:
+        """Connects to the server."""
+        self.socket = socket.socket(socket.AF_UNIX)
+        folder = os.open(self.directory, os.O_PATH)
+        # The address of a socket is 107 bytes at most.
+        self.socket.connect(f"/proc/self/fd/{folder}/socket")
+        os.close(folder)
+        self._reader = threading.Thread(target=self._read, args=(self.socket,))
+        self._reader.start()
 
     def send(self, message: Message) -> None:
         """Sends one message."""
@@ -144,11 +153,16 @@ class Daemon:
         self._reader.join(PATIENCE)
         self.socket.close()
 
-    def _read(self) -> None:
+    def await_end(self) -> None:
+        """Returns when the server has ended the connection."""
+        self._reader.join(PATIENCE)
+        assert not self._reader.is_alive()
+
+    def _read(self, connection: socket.socket) -> None:
         decoder = Decoder()
         while True:
             try:
-                data = self.socket.recv(1 << 16)
+                data = connection.recv(1 << 16)
             except OSError:
                 return
             if not data:
@@ -211,12 +225,23 @@ class Daemon:
         self._tasks += tasks
         return tasks
 
-    def close(self) -> int:
-        """Closes the socket, as an instance does at its end; returns the server's exit code."""
-        self.socket.shutdown(socket.SHUT_RDWR)
-        code = self.process.wait(PATIENCE)
+    def restart(self) -> None:
+        """Ends the connection and begins another one, as an instance that is started again."""
         self.hang_up()
-        return code
+        self.registered.clear()
+        self.connect()
+        response = self.ask("pmix.start", {**self.start, "namespace": secrets.token_hex(16)})
+        assert response.object()["environment"] == self._environment
+        assert self.registered.wait(PATIENCE)
+
+    def close(self) -> None:
+        """Checks that the server outlives the connection, and kills it."""
+        self.hang_up()
+        self.connect()
+        assert self.ask("pmix.other", {}).errnum == errno.ENOSYS
+        self.process.kill()
+        assert self.process.wait(PATIENCE) == -signal.SIGKILL
+        self.hang_up()
 
     def abandon(self) -> None:
         """Kills the processes that a failed test has left."""
@@ -224,6 +249,8 @@ class Daemon:
             self.process.kill()
             self.process.wait()
         self.hang_up()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
         for task in self._tasks:
             with task:
                 task.kill()
@@ -290,6 +317,31 @@ class Book:
         return {"status": 0, "reason": "", "results": [text("pmix.alloc.reqid", name)]}
 
 
+class Gates:
+    """FIFOs that tasks of `tests/pmix/between.c` read, to pass after this context.
+
+    Args:
+        directory: where they are made.
+        size: tasks of the job.
+    """
+
+    def __init__(self, directory: Path, size: int) -> None:
+        self.name = str(directory / f"gate-{secrets.token_hex(4)}")
+        self._paths = [f"{self.name}.{rank}" for rank in range(size)]
+        self._open: list[int] = []
+        for path in self._paths:
+            os.mkfifo(path)
+
+    def __enter__(self) -> None:
+        """Returns when all tasks are there."""
+        self._open = [os.open(path, os.O_WRONLY) for path in self._paths]
+
+    def __exit__(self, *_error: object) -> None:
+        """Lets them pass."""
+        for gate in self._open:
+            os.close(gate)
+
+
 GRANTED = [
     text("pmix.alloc.id", "ƒ3"),
     text("pmix.alloc.reqid", "MYALLOCATION"),
@@ -317,6 +369,5 @@ def ended_well(daemon: Daemon) -> None:
     stats = daemon.stats()
     assert stats["parked"] == 0
     assert stats["lent"] == stats["back"]
-    assert daemon.close() == 0, daemon.stderr.read_text()
+    daemon.close()
     assert daemon.stderr.read_text() == ""
-    assert not Path(daemon.start["directory"]).exists()

@@ -12,10 +12,10 @@ from penstock._core import STREAMING, Batch, Message
 from penstock.errors import RpcError
 from penstock.instance.pmix_server import PmixServers
 from penstock.instance.pmix_service import PmixService
-from penstock.instance.processes import Children
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from penstock.instance.broker import Broker
 
@@ -69,10 +69,12 @@ class ExecService:
 
     Args:
         broker: the broker.
+        directory: that of the jobs' servers.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, directory: Path) -> None:
         self._broker = broker
+        self._directory = directory
         self.peer = broker.attach(self)
         self._responses: dict[int, Message] = {}
         self._more = trio.Event()
@@ -82,6 +84,7 @@ class ExecService:
         """Takes responses."""
         self._responses.update((message.matchtag, message) for message in batch)
         self._more.set()
+        self._more = trio.Event()
 
     def settle(self, now: float) -> None:
         """Does nothing."""
@@ -97,7 +100,6 @@ class ExecService:
     async def response(self, tag: int) -> dict[str, Any]:
         """The next response to a request."""
         while tag not in self._responses:
-            self._more = trio.Event()
             await self._more.wait()
         response = self._responses.pop(tag)
         if response.errnum:
@@ -105,31 +107,31 @@ class ExecService:
         payload: dict[str, Any] = response.object() if response.payload else {}
         return payload
 
-    async def start(
-        self, job: int, *, ntasks: int = 1, reattach: bool = False
-    ) -> tuple[int, Environment]:
-        """Starts the server of a job; returns the request's matchtag and the environment."""
+    async def start(self, job: int, *, ntasks: int = 1) -> tuple[int, Environment]:
+        """Requests the environment of a job's tasks; returns it with the request's matchtag."""
         tasks = [{"rank": rank, "target": 0, "host": "localhost"} for rank in range(ntasks)]
-        payload = {"id": job, "reattach": reattach, "tasks": tasks}
+        payload = {"id": job, "directory": str(self._directory), "tasks": tasks}
         tag, response = await self.request("pmix-exec.start", payload, STREAMING)
         return tag, response["environment"]
 
     async def stop(self, job: int) -> None:
-        """Requests the end of the server of a job."""
+        """Tells that a job has ended."""
         await self.request("pmix-exec.stop", {"id": job})
 
 
 def run(
+    directory: Path,
     scenario: Callable[[ExecService, Manager], Awaitable[None]],
     answers: dict[str, list[dict[str, Any]]] | None = None,
 ) -> None:
-    """Runs a scenario with a new PMIx service; its servers end with it."""
+    """Runs a scenario with a new PMIx service, and servers that listen in this directory."""
 
     async def main() -> None:
         broker = make_broker(os.getuid())
         with trio.fail_after(60):
-            service = PmixService(broker, PmixServers(Children(umask=0o022), os.urandom))
-            manager, exec_service = Manager(broker, answers or {}), ExecService(broker)
+            service = PmixService(broker, PmixServers(os.urandom))
+            manager = Manager(broker, answers or {})
+            exec_service = ExecService(broker, directory)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(broker.pump)
                 nursery.start_soon(service.run)

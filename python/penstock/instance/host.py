@@ -65,7 +65,7 @@ def host_system(options: StartOptions, umask: int) -> System:
         open_manager=open_manager,
         children=children,
         output=OutputFiles(options.exec_directory / "output"),
-        pmix_servers=PmixServers(children, os.urandom),
+        pmix_servers=PmixServers(os.urandom),
         stop_signals=_stop_signals,
         in_thread=_in_thread,
     )

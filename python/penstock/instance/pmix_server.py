@@ -1,20 +1,16 @@
-"""The PMIx server of a job: started before its tasks, ended after them, its requests forwarded.
+"""The connection to the PMIx server of a job, and the requests that come from there.
 
-The server is a process of the job's user with one end of a socket pair. Its requests are forwarded
-to the instance's `pmix` service, always in the name of that job.
+The server is a process of the execution service, which outlives the instance: each instance
+connects to its socket. The server's requests are forwarded to the instance's `pmix` service,
+always in the name of that job.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
+import os
 from contextlib import ExitStack, asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -37,16 +33,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from penstock.instance.processes import Children
-    from penstock.instance.system import PmixClients, PmixTask, SendRequest
+    from penstock.instance.system import PmixLink, PmixTask, SendRequest
 
 log = logging.getLogger("penstock.exec")
 
-PROGRAM = "penstock-pmix"
 READ_BYTES = 64 * 1024
+# To connect, and again to start libpmix.
 START_TIMEOUT_S = 60.0
-# Seconds until a killed server counts as one that cannot be killed.
-KILL_TIMEOUT_S = 5.0
+# Between attempts to connect to a server that does not listen yet.
+MIN_CONNECT_INTERVAL_S, MAX_CONNECT_INTERVAL_S = 0.002, 0.1
 # A server with that many unanswered pings, one after each interval, counts as hung.
 PING_INTERVAL_S, MAX_UNANSWERED_PINGS = 5.0, 6
 # For each job.
@@ -54,105 +49,90 @@ MAX_OUTSTANDING_REQUESTS = 10_000
 MAX_FRAME_BYTES = 1 << 20
 # The requests of tasks that are forwarded to the instance.
 TOPICS = frozenset({topic.pmix.ALLOC, topic.pmix.QUERY, topic.pmix.CANCEL, topic.pmix.EVENTS})
-
-
-def find_server() -> Path | None:
-    """The server's program, from `PATH` or from beside this Python; None if there is none."""
-    found = shutil.which(PROGRAM) or shutil.which(Path(sys.executable).with_name(PROGRAM))
-    return Path(found) if found is not None else None
+HINT = "the `pmix.log` of the execution service may say why"
 
 
 class PmixServers:
-    """Starts PMIx servers on this machine.
+    """Connects to PMIx servers on this machine.
 
     Args:
-        children: starts their processes.
         random_bytes: makes that many random bytes.
     """
 
-    def __init__(self, children: Children, random_bytes: Callable[[int], bytes]) -> None:
-        self._children = children
+    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
         self._random_bytes = random_bytes
 
     def __call__(
         self,
         job: int,
         tasks: Sequence[PmixTask],
+        directory: str,
         *,
         send_request: SendRequest,
         fail: Callable[[str, str], None],
         start_soon: Callable[..., None],
-    ) -> AbstractAsyncContextManager[PmixClients]:
+    ) -> AbstractAsyncContextManager[PmixLink]:
         # Clients show the namespace as their credential: it must be unique and unpredictable.
         namespace = f"penstock-{self._random_bytes(16).hex()}"
-        return _serving(
+        return _connected(
             job,
-            tasks,
-            namespace,
+            directory,
+            describe(job, tasks, namespace),
             send_request=send_request,
             fail=fail,
             start_soon=start_soon,
-            children=self._children,
         )
 
 
 @asynccontextmanager
-async def _serving(
+async def _connected(
     job: int,
-    tasks: Sequence[PmixTask],
-    namespace: str,
+    directory: str,
+    description: dict[str, Any],
     *,
     send_request: SendRequest,
     fail: Callable[[str, str], None],
     start_soon: Callable[..., None],
-    children: Children,
-) -> AsyncIterator[PmixClients]:
-    program = find_server()
-    if program is None:
-        raise PmixError(
-            f"the job requests PMIx, and there is no `{PROGRAM}` in `PATH`\n"
-            "hint: `make pmix` builds it where libpmix-dev is installed"
-        )
-    with tempfile.TemporaryDirectory(
-        prefix="penstock-pmix-", ignore_cleanup_errors=True
-    ) as directory:
-        ours, theirs = socket.socketpair()
-        ours.settimeout(0.0)
-        stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        with theirs:
-            async with (
-                stream,
-                children.open_with_descriptors(
-                    [str(program), "--fd", str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    new_session=True,
-                    pass_fds=(theirs.fileno(),),
-                ) as process,
-            ):
-                # Only the server has its end open: its exit closes the socket.
-                theirs.close()
-                link = Link(job, stream, send_request, fail)
-                description = describe(job, tasks, namespace, directory)
-                try:
-                    start_soon(link.run)
-                    yield await link.start(description), link.report_task_end
-                finally:
-                    with trio.CancelScope(shield=True):
-                        await link.close()
-                        await _end(process, job)
+) -> AsyncIterator[PmixLink]:
+    async with await connect(directory) as stream:
+        link = Link(job, stream, send_request, fail)
+        try:
+            start_soon(link.run)
+            await link.start(description)
+            yield link
+        finally:
+            with trio.CancelScope(shield=True):
+                await link.close()
 
 
-async def _end(process: trio.Process, job: int) -> None:
-    """Kills a server whose tasks have ended or are about to be killed."""
-    process.kill()
-    with trio.move_on_after(KILL_TIMEOUT_S):
-        await process.wait()
-    if process.returncode is None:
-        log.warning("job %s: its PMIx server does not end", fluid_f58(job))
+async def connect(directory: str) -> trio.SocketStream:
+    """Connects to the server with this directory, which may still be starting.
+
+    Raises:
+        PmixError: it does not listen.
+        OSError: its socket is not accessible.
+    """
+    interval = MIN_CONNECT_INTERVAL_S
+    with trio.move_on_after(START_TIMEOUT_S):
+        while True:
+            try:
+                return await _open_socket(directory)
+            except (FileNotFoundError, ConnectionRefusedError):
+                await trio.sleep(interval)
+            interval = min(2 * interval, MAX_CONNECT_INTERVAL_S)
+    raise PmixError(f"the PMIx server does not listen: {HINT}")
 
 
-def describe(job: int, tasks: Sequence[PmixTask], namespace: str, directory: str) -> dict[str, Any]:
+async def _open_socket(directory: str) -> trio.SocketStream:
+    folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # The address of a socket is 107 bytes at most; the directory's can be longer.
+        return await trio.open_unix_socket(f"/proc/self/fd/{folder}/socket")
+    finally:
+        os.close(folder)
+
+
+def describe(job: int, tasks: Sequence[PmixTask], namespace: str) -> dict[str, Any]:
     """The payload of `pmix.start`, which describes a job to its server.
 
     All tasks are local, whatever their nodes: nodes can be simulated.
@@ -169,12 +149,11 @@ def describe(job: int, tasks: Sequence[PmixTask], namespace: str, directory: str
         "local": ranks,
         "nodes": list(nodes),
         "ranks_per_node": list(nodes.values()),
-        "directory": directory,
     }
 
 
 class Link:
-    """The instance's end of the socket to a server.
+    """The instance's end of the connection to a server: `PmixLink`.
 
     Args:
         job: the job that the server belongs to.
@@ -195,9 +174,11 @@ class Link:
         self._send_request = send_request
         self._fail = fail
         self._outgoing, self._unsent = trio.open_memory_channel[Message](float("inf"))
+        self.environment: dict[int, dict[str, str]] = {}
         self._started: Message | None = None
         self._answered = trio.Event()
-        self._running = self._closing = False
+        self._running = False
+        self._end = "the job's PMIx server has ended before the tasks"
         self._over = trio.Event()
         # Requests to the server, and the number of its own that are outstanding.
         self._requests: Outstanding[Callable[[Message], None]] = Outstanding()
@@ -205,8 +186,8 @@ class Link:
         # Whether a ping is outstanding.
         self._pinged = False
 
-    async def start(self, description: dict[str, Any]) -> dict[int, dict[str, str]]:
-        """Starts the server; returns the environment of each task rank.
+    async def start(self, description: dict[str, Any]) -> None:
+        """Starts libpmix in the server, unless an earlier instance has.
 
         Raises:
             PmixError: the server has rejected the request, or does not respond.
@@ -216,11 +197,16 @@ class Link:
             await self._answered.wait()
         answer = self._started
         if answer is None:
-            raise PmixError("the PMIx server has not started: the instance's log may say why")
+            raise PmixError(f"the PMIx server has not started: {HINT}")
         if answer.errnum:
             raise PmixError(f"the PMIx server has not started: {answer.error_text}")
         environment = answer.object()["environment"]
-        return {int(rank): variables for rank, variables in environment.items()}
+        self.environment = {int(rank): variables for rank, variables in environment.items()}
+
+    async def wait_end(self) -> str:
+        """Waits until the connection ends; returns why, for the note of an exception."""
+        await self._over.wait()
+        return self._end
 
     def report_task_end(self, rank: int) -> None:
         """Tells the server that a task has ended: fences no longer wait for it."""
@@ -242,8 +228,6 @@ class Link:
         self._running = True
         try:
             await self._run()
-            if not self._closing and self._started is not None:
-                self._fail("pmix", "the job's PMIx server has ended before the tasks")
         finally:
             self._answered.set()
             self._over.set()
@@ -252,7 +236,7 @@ class Link:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._send)
-                nursery.start_soon(self._watch)
+                nursery.start_soon(self._watch, nursery.cancel_scope)
                 await self._receive(nursery)
                 nursery.cancel_scope.cancel()
         except FAULTS:
@@ -260,8 +244,7 @@ class Link:
             log.exception("job %s: PMIx", fluid_f58(self._job))
 
     async def close(self) -> None:
-        """Closes the socket: the server ends."""
-        self._closing = True
+        """Closes the socket."""
         await self._stream.aclose()
         # If the instance is ending, `run` may never start.
         if self._running:
@@ -274,8 +257,8 @@ class Link:
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return
 
-    async def _watch(self) -> None:
-        """Fails the job if its server, or libpmix in it, hangs."""
+    async def _watch(self, scope: trio.CancelScope) -> None:
+        """Ends the connection if the server, or libpmix in it, hangs."""
         await self._answered.wait()
         missed = 0
         while missed < MAX_UNANSWERED_PINGS:
@@ -284,7 +267,8 @@ class Link:
             if not self._pinged:
                 self._pinged = True
                 self._request(topic.pmix_server.PING, {}, self._take_ping)
-        self._fail("pmix", "the job's PMIx server does not answer")
+        self._end = "the job's PMIx server does not answer"
+        scope.cancel()
 
     async def _receive(self, nursery: trio.Nursery) -> None:
         decoder = Decoder(MAX_FRAME_BYTES)

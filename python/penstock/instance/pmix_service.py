@@ -1,8 +1,8 @@
-"""`pmix-exec`: PMIx servers of jobs, for the execution service.
+"""`pmix-exec`: connections to the PMIx servers of jobs, for the execution service.
 
-The execution service requests a server before it starts the tasks of a job, and gets the
-environment that the tasks need. A server that fails, or a task that aborts, is an exception on the
-job. Servers end with the daemon.
+The execution service starts the server of a job, and requests the environment of the job's tasks
+before it starts them. A server that fails, or a task that aborts, is an exception on the job.
+Servers outlive the daemon: after a restart the execution service requests connections to them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock._core import (
 )
 from penstock.client.calls import raw_call
 from penstock.client.methods import Methods as Calls
-from penstock.errors import Error, RequestError
+from penstock.errors import Error
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.requests import (
     DEFERRED,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from penstock._core import Batch, Message
     from penstock.instance.broker import Broker
-    from penstock.instance.system import PmixServers
+    from penstock.instance.system import PmixLink, PmixServers
 
 log = logging.getLogger("penstock.exec")
 
@@ -55,7 +55,7 @@ class PmixService:
 
     Args:
         broker: the broker.
-        servers: starts the servers.
+        servers: connects to the servers.
     """
 
     peer: int
@@ -75,10 +75,10 @@ class PmixService:
         self.restarts.start()
 
     def restart(self) -> None:
-        """Does nothing: running servers are still needed."""
+        """Does nothing: the connections are still needed."""
 
     def deliver(self, batch: Batch) -> None:
-        """Serves requests; `start` is answered when the server has started."""
+        """Serves requests; `start` is answered when the server has the job."""
         responses = serve_owner(batch, self._methods)
         self._broker.post_messages(self.peer, responses)
 
@@ -93,51 +93,49 @@ class PmixService:
             # The execution service has restarted: its job continues.
             job.request = request
             self._respond(job)
-        elif start.reattach:
-            raise RequestError(errno.ENOENT, "the job's PMIx server ended with the instance")
         else:
             self._jobs[start.id] = job = _Job(start.id, request)
             tasks = [PmixTask(rank, host) for rank, _, host in start.tasks]
-            self._start_soon(self._run_server, job, tasks)
+            self._start_soon(self._serve_job, job, tasks, start.directory)
         return DEFERRED
 
     def _report_end(self, request: Message) -> None:
         ended = PmixEndedRequest.read(request)
         job = self._jobs.get(ended.id)
-        if job is not None and job.report_task_end is not None:
-            job.report_task_end(ended.rank)
+        if job is not None and job.link is not None:
+            job.link.report_task_end(ended.rank)
 
     def _stop(self, request: Message) -> None:
         job = self._jobs.get(PmixStopRequest.read(request).id)
         if job is not None:
-            job.over.set()
+            job.scope.cancel()
 
     def _start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Runs a function in the background, once the service runs."""
         self._inbox.send_nowait((function, *args))
 
     async def run(self) -> None:
-        """Runs servers until cancelled."""
+        """Serves jobs until cancelled."""
         async with trio.open_nursery() as nursery:
             async for function, *args in self._outbox:
                 nursery.start_soon(contain, f"PMIx: {function.__name__}", function, *args)
 
-    async def _run_server(self, job: _Job, tasks: list[PmixTask]) -> None:
-        """Runs the server of a job, and answers its start request, whatever happens."""
+    async def _serve_job(self, job: _Job, tasks: list[PmixTask], directory: str) -> None:
+        """Connects to the server of a job, and answers its start request, whatever happens."""
         end = errno.ENODATA, ""
+        self._start_soon(self._stop_with_job, job)
         try:
-            async with self._servers(
-                job.id,
-                tasks,
-                send_request=self._client.responses,
-                fail=partial(self._fail, job.id),
-                start_soon=self._start_soon,
-            ) as (job.environment, job.report_task_end):
-                self._respond(job)
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._stop_with_job, job)
-                    await job.over.wait()
-                    nursery.cancel_scope.cancel()
+            with job.scope:
+                async with self._servers(
+                    job.id,
+                    tasks,
+                    directory,
+                    send_request=self._client.responses,
+                    fail=partial(self._fail, job.id),
+                    start_soon=self._start_soon,
+                ) as job.link:
+                    self._respond(job)
+                    end = errno.EIO, await job.link.wait_end()
         except (Error, OSError) as error:
             end = errno.EIO, getattr(error, "strerror", None) or str(error)
         except FAULTS as error:
@@ -150,18 +148,19 @@ class PmixService:
             self._broker.post_messages(self.peer, [response])
 
     async def _stop_with_job(self, job: _Job) -> None:
-        """Stops the server of a job that has ended without a request to stop it."""
+        """Closes the connection to the server of a job that has ended without `stop`."""
         while True:
             with self._client.responses(Calls.wait.call([job.id])) as responses:
                 response = await responses.receive()
             if response.errnum not in OUTAGES:
                 break
             await trio.sleep(OUTAGE_PAUSE_S)
-        job.over.set()
+        job.scope.cancel()
 
     def _respond(self, job: _Job) -> None:
-        if job.environment is not None:
-            payload = {"environment": {str(rank): each for rank, each in job.environment.items()}}
+        if job.link is not None:
+            environment = job.link.environment
+            payload = {"environment": {str(rank): each for rank, each in environment.items()}}
             response = job.request.respond(payload)
             self._broker.post_messages(self.peer, [response])
 
@@ -172,7 +171,7 @@ class PmixService:
 
 
 class _Job:
-    """A job whose server runs or is being started.
+    """A job to whose server a connection is open or being opened.
 
     Args:
         job: its id.
@@ -182,8 +181,6 @@ class _Job:
     def __init__(self, job: int, request: Message) -> None:
         self.id = job
         self.request = request
-        # The environment of each task rank, once the server has started.
-        self.environment: dict[int, dict[str, str]] | None = None
-        self.report_task_end: Callable[[int], None] | None = None
-        # Set when the server is to end.
-        self.over = trio.Event()
+        self.link: PmixLink | None = None
+        # Cancelled when the job has ended.
+        self.scope = trio.CancelScope()

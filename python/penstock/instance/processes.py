@@ -79,47 +79,17 @@ class Children:
         new_session: bool = False,
         outlives: bool = False,
     ) -> AsyncIterator[Child]:
-        async with self.open_with_descriptors(
-            command,
-            environment=environment,
-            stdin=None if stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if capture else None,
-            stderr=subprocess.STDOUT if capture else None,
-            new_session=new_session,
-            outlives=outlives,
-        ) as process:
-            yield Child(process)
-
-    @asynccontextmanager
-    async def open_with_descriptors(
-        self,
-        command: Sequence[str],
-        *,
-        environment: Mapping[str, str] | None = None,
-        stdin: int | None = None,
-        stdout: int | None = None,
-        stderr: int | None = None,
-        new_session: bool = False,
-        outlives: bool = False,
-        pass_fds: Sequence[int] = (),
-    ) -> AsyncIterator[trio.Process]:
-        """Starts a process, as `open` does, with descriptors as `subprocess.Popen` takes them.
-
-        Raises:
-            OSError: the process cannot be started.
-        """
         process = await trio.lowlevel.open_process(
             command,
             env=environment,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
+            stdin=None if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if capture else None,
+            stderr=subprocess.STDOUT if capture else None,
             start_new_session=new_session,
-            pass_fds=pass_fds,
             umask=self._umask,
         )
         try:
-            yield process
+            yield Child(process)
         finally:
             # If the instance fails, the process has no instance to talk to.
             if process.returncode is None and not outlives:

@@ -168,33 +168,47 @@ class PmixTask:
 SendRequest = Callable[
     ["AnyCall[Any]"], "AbstractContextManager[trio.MemoryReceiveChannel[Message]]"
 ]
-# The environment that each task rank needs for PMIx, and what to call when a rank has ended.
-PmixClients = tuple[dict[int, dict[str, str]], Callable[[int], None]]
+
+
+class PmixLink(Protocol):
+    """A connection to the PMIx server of a job."""
+
+    @property
+    def environment(self) -> dict[int, dict[str, str]]:
+        """The environment that each task rank needs."""
+
+    def report_task_end(self, rank: int) -> None:
+        """Tells the server that a task has ended: fences no longer wait for it."""
+
+    async def wait_end(self) -> str:
+        """Waits until the connection ends; returns why, for the note of an exception."""
 
 
 class PmixServers(Protocol):
-    """Starts a PMIx server for each job that wants one."""
+    """Connects to the PMIx servers of jobs."""
 
     def __call__(
         self,
         job: int,
         tasks: Sequence[PmixTask],
+        directory: str,
         *,
         send_request: SendRequest,
         fail: Callable[[str, str], None],
         start_soon: Callable[..., None],
-    ) -> AbstractAsyncContextManager[PmixClients]:
-        """Runs the server of a job's tasks for the length of the block.
+    ) -> AbstractAsyncContextManager[PmixLink]:
+        """Connects to the server of a job's tasks, for the length of the block.
 
         Args:
             job: the job's id.
             tasks: its tasks.
+            directory: where the server listens.
             send_request: sends a request to the instance.
             fail: ends the job, with an exception's type and note.
             start_soon: runs a function in the background.
 
         Raises:
-            PmixError: the server cannot be started.
+            PmixError: the server cannot be reached, or has not started.
         """
 
 
@@ -210,7 +224,7 @@ class System:
         open_manager: opens the store and makes the job manager on it, from settings and time.
         children: processes of the instance itself.
         output: the retained output of jobs.
-        pmix_servers: PMIx servers of jobs.
+        pmix_servers: connections to PMIx servers of jobs.
         stop_signals: receives the signals that stop the instance.
         in_thread: runs a function that can take long.
     """

@@ -1,6 +1,7 @@
-//! The service `pmix-exec`: PMIx servers of the jobs of an execution service, Penstock's own messages.
+//! The service `pmix-exec`: the instance's end of the PMIx servers of jobs, Penstock's own messages.
 //!
-//! The execution service requests the server of a job before it starts the job's tasks.
+//! The execution service starts the server of a job, and requests the environment of the job's tasks before it starts
+//! them.
 
 use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
@@ -9,14 +10,14 @@ use crate::payload::{Payload, Text, objects};
 
 pub use crate::pmix_server::StartResponse;
 
-/// `pmix-exec.start`, streaming: starts the PMIx server of a job. The stream lasts as long as the server.
+/// `pmix-exec.start`, streaming: connects to the PMIx server of a job. The stream lasts as long as the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartRequest<'a> {
     /// The job.
     pub id: JobId,
-    /// Whether tasks of the job have been started with the environment of an earlier request.
-    #[serde(default)]
-    pub reattach: bool,
+    /// The directory of the server, which listens on `socket` in it.
+    #[serde(borrow)]
+    pub directory: Text<'a>,
     /// Its tasks, by rank.
     #[serde(borrow, deserialize_with = "objects")]
     pub tasks: Vec<TaskPlacement<'a>>,
@@ -43,7 +44,7 @@ pub struct EndedRequest {
     pub rank: u32,
 }
 
-/// `pmix-exec.stop`: the job has ended; so does its server. It has no response.
+/// `pmix-exec.stop`: the job has ended, and so has its server. It has no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopRequest {
     /// The job.

@@ -1,7 +1,7 @@
-//! The PMIx server of a job and the daemon, over their socket pair: Penstock's own messages.
+//! The PMIx server of a job and the daemon, over the server's socket: Penstock's own messages.
 //!
 //! The socket identifies the job, so no request names it. The daemon adds the job when it forwards a request to the
-//! service `pmix`, and returns the responses unchanged.
+//! service `pmix`, and returns the responses unchanged. Each connection begins with `pmix.start`.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::payload::{Payload, Text};
 
-/// `pmix.start`: describes the job that the server serves.
+/// `pmix.start`: describes the job that the server serves. A server that serves it already gives the same response again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartRequest {
-    /// The PMIx namespace of the job: unique and unguessable.
+    /// The PMIx namespace of the job: unique and unguessable. The first request's holds.
     pub namespace: String,
     /// The job id in F58.
     pub job: String,
@@ -27,8 +27,6 @@ pub struct StartRequest {
     pub nodes: Vec<String>,
     /// The ranks on each node, ascending.
     pub ranks_per_node: Vec<Vec<u32>>,
-    /// A directory that only the user can enter.
-    pub directory: String,
 }
 
 /// The response to `pmix.start`.

@@ -21,7 +21,7 @@ codes! {
     NO_PERMISSIONS = -23;
     /// The caller's timeout has expired.
     TIMEOUT = -24;
-    /// The instance is no longer connected.
+    /// The instance cannot be reached.
     UNREACHABLE = -25;
     /// The request is malformed.
     BAD_PARAM = -27;
@@ -31,6 +31,8 @@ codes! {
     NOT_FOUND = -46;
     /// The instance does not support the request.
     NOT_SUPPORTED = -47;
+    /// The instance has gone before it has responded: the request may have been carried out.
+    LOST_CONNECTION = -61;
     /// Some of several queries were answered.
     QUERY_PARTIAL_SUCCESS = -104;
     /// The code of the event that a request has ended.

@@ -369,7 +369,7 @@ fn sched_and_pmix_payloads_round_trip() {
 #[test]
 fn pmix_exec_payloads_round_trip() {
     round_trip::<pmix_exec::StartRequest>(
-        r#"{"id":1,"reattach":true,"tasks":[{"rank":0,"target":3,"host":"n3"}]}"#,
+        r#"{"id":1,"directory":"/run/x","tasks":[{"rank":0,"target":3,"host":"n3"}]}"#,
     );
     round_trip::<pmix_exec::StartResponse>(r#"{"environment":{"0":{"PMIX_RANK":"0"}}}"#);
     round_trip::<pmix_exec::EndedRequest>(r#"{"id":1,"rank":2}"#);
@@ -380,7 +380,7 @@ fn pmix_exec_payloads_round_trip() {
 fn messages_to_and_from_a_pmix_server() {
     round_trip::<pmix_server::StartRequest>(
         r#"{"namespace":"penstock-1","job":"f1","size":2,"universe":2,"local":[0,1],
-            "nodes":["n0"],"ranks_per_node":[[0,1]],"directory":"/run/x"}"#,
+            "nodes":["n0"],"ranks_per_node":[[0,1]]}"#,
     );
     round_trip::<pmix_server::StartResponse>(r#"{"environment":{"0":{"PMIX_RANK":"0"},"1":{}}}"#);
     round_trip::<pmix_server::EndedRequest>(r#"{"rank":1}"#);

@@ -192,7 +192,7 @@ mod tests {
     fn payload() -> Json {
         json!({
             "namespace": "penstock-1", "job": "ƒ1", "size": 3, "universe": 8, "local": [0, 2],
-            "nodes": ["n1", "n2"], "ranks_per_node": [[0, 2], [1]], "directory": "/run/x",
+            "nodes": ["n1", "n2"], "ranks_per_node": [[0, 2], [1]],
         })
     }
 

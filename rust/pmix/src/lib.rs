@@ -3,11 +3,13 @@
 //! The server (`penstock-pmix`, feature `server`) translates between the tasks of one job, which speak PMIx, and the
 //! instance, which speaks Flux messages. An attribute is a [`Value`] under a key ([`Info`]) on the one side and JSON on
 //! the other; [`request`] and [`response`] are the payloads made of them, [`Outstanding`] holds the requests without a
-//! response, [`Job`] is the job that is served, [`Tasks`] counts its tasks as libpmix does, and [`peer`] finds the
-//! user of a connection.
+//! response and [`EndedRequests`] counts those that the tasks have been notified of, over successive connections to the
+//! instance, [`Job`] is the job that is served, [`Tasks`] counts its tasks as libpmix does, and [`peer`] finds the user of
+//! a connection.
 
 #![forbid(unsafe_code)]
 
+mod ended_requests;
 mod error;
 mod job;
 mod outstanding;
@@ -18,8 +20,9 @@ pub mod status;
 mod tasks;
 mod value;
 
+pub use ended_requests::EndedRequests;
 pub use error::Error;
 pub use job::{Job, NodePosition, nodes_regex, ranks_regex};
-pub use outstanding::Outstanding;
+pub use outstanding::{IfLost, Outstanding};
 pub use tasks::Tasks;
 pub use value::{Info, MAX_DEPTH, Value, types};

@@ -51,14 +51,16 @@ impl Tasks {
         }
     }
 
-    /// Records that a task has ended. Returns whether libpmix subtracts it by itself, by the loss of its connection.
+    /// Records that a task has ended. Returns whether libpmix subtracts it by itself, by the loss of its connection; it is
+    /// false for a task whose end is recorded already.
     pub fn record_end(&mut self, rank: u32) -> bool {
         match self.running.remove(&rank) {
             Some(Connection::Never | Connection::Finalized) => {
                 self.stale.push(rank);
                 false
             }
-            Some(Connection::Open) | None => true,
+            Some(Connection::Open) => true,
+            None => false,
         }
     }
 
@@ -121,6 +123,7 @@ mod tests {
                         let lost = std::mem::take(&mut open[rank as usize]);
                         counted -= u32::from(lost);
                         prop_assert_eq!(tasks.record_end(rank), lost);
+                        prop_assert!(!tasks.record_end(rank));
                     }
                     _ => {}
                 }

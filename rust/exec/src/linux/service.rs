@@ -44,6 +44,8 @@ const PUBLIC_LEVELS: usize = 3;
 
 const REAPER_DIRECTORY: &str = "reaper";
 const OUTPUT_DIRECTORY: &str = "output";
+const PMIX_DIRECTORY: &str = "pmix";
+const PMIX_LOG: &str = "pmix.log";
 
 /// The options of a service.
 #[derive(Debug, Clone)]
@@ -96,7 +98,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     let broker = Broker::find(&path, &options.uri)?;
     directory.lock("execution service", options.if_locked)?;
     let journal = read_journal(&directory, &options)?;
-    for name in [REAPER_DIRECTORY, OUTPUT_DIRECTORY] {
+    for name in [REAPER_DIRECTORY, OUTPUT_DIRECTORY, PMIX_DIRECTORY] {
         create_private(&options.directory.join(name))?;
     }
     let failed = |error: io::Error| Error::system("the service failed", &error);
@@ -105,6 +107,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     if geteuid().is_root() {
         remove_old_job_directories(&options.job_directories, &service);
     }
+    remove_old_job_directories(&options.directory.join(PMIX_DIRECTORY), &service);
     service.register();
     let mut event_loop = EventLoop {
         path,
@@ -187,6 +190,9 @@ fn settings(options: &ServiceOptions) -> io::Result<Settings> {
         surroundings: Surroundings {
             uri: options.uri.clone(),
             job_directories: options.job_directories.clone(),
+            pmix_directories: options.directory.join(PMIX_DIRECTORY),
+            pmix_log: options.directory.join(PMIX_LOG),
+            programs: env::current_exe()?.with_file_name(""),
             environment: environment.collect(),
             directory: CString::new(directory)?,
             output: options.directory.join(OUTPUT_DIRECTORY),
@@ -466,6 +472,10 @@ impl EventLoop {
             Effect::RemoveJobDirectory(job) => {
                 remove_in_background(job_directory(&self.options.job_directories, job));
             }
+            Effect::RemovePmixDirectory(job) => {
+                let directories = self.options.directory.join(PMIX_DIRECTORY);
+                remove_in_background(job_directory(&directories, job));
+            }
             Effect::Request(id, request) => {
                 // A lost request is sent again after the next list.
                 if let Some(reaper) = &mut self.reaper
@@ -563,7 +573,7 @@ fn start_reaper(options: &ServiceOptions, directory: &Path) -> io::Result<Starte
     Err(io::Error::other(format!("it ended with {status}")))
 }
 
-/// Removes the directories of guests' jobs that are not in the journal.
+/// Removes the directories of jobs that are not in the journal.
 fn remove_old_job_directories(path: &Path, service: &Service) {
     let known = service
         .known_jobs()

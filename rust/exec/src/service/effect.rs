@@ -19,6 +19,8 @@ pub enum Effect {
     MakeJobDirectory(JobId, u32),
     /// Remove the directory of a guest's job with all that is in it.
     RemoveJobDirectory(JobId),
+    /// Remove the directory of a job's PMIx server, which has ended.
+    RemovePmixDirectory(JobId),
     /// Send a request to the reaper, under this id.
     Request(u32, Request),
     /// Send a message to the broker.

@@ -193,6 +193,8 @@ pub(super) struct Job {
     pub(super) warning: Option<Warning>,
     /// Its PMIx server, if it needs one.
     pub(super) pmix: Option<PmixServer>,
+    /// The process of that server. It is no task of the job.
+    pub(super) pmix_process: Option<Task>,
     pub(super) presence: Presence,
     pub(super) ending: Ending,
     /// The fatal exception that the service has raised: type and note.
@@ -234,6 +236,7 @@ impl Job {
             is_output_retained: false,
             warning: None,
             pmix: None,
+            pmix_process: None,
             presence: Presence::Absent,
             ending: Ending::None,
             exception: None,
@@ -260,6 +263,16 @@ impl Job {
     /// Whether the tasks have what PMIx gives them: a server, unless the job needs none.
     pub(super) fn is_pmix_ready(&self) -> bool {
         self.pmix.as_ref().is_none_or(PmixServer::is_running)
+    }
+
+    /// The tasks, and the process of the PMIx server.
+    pub(super) fn processes_mut(&mut self) -> impl Iterator<Item = &mut Task> {
+        self.tasks.values_mut().chain(&mut self.pmix_process)
+    }
+
+    /// Whether the job has a PMIx server, and no task has been started.
+    pub(super) fn has_only_pmix_server(&self) -> bool {
+        self.pmix_process.is_some() && !self.has_started() && !self.has(TaskState::Requested)
     }
 
     /// Whether no process of the job is left.

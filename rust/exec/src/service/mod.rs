@@ -41,7 +41,7 @@
 //! | state; sending requests to instance and reaper | `state` |
 //! | registration with the instance | `instance` |
 //! | start requests, plans, the record before the tasks start | `start`, `parsed_jobspec`, `plan`, `shell_options` |
-//! | PMIx servers of jobs | `pmix`, `pmix_server` |
+//! | PMIx servers of jobs | `pmix`, `pmix_process`, `pmix_server` |
 //! | requests to the reaper and its events | `reapers` |
 //! | jobs of guests | `guests` |
 //! | limits of memory, processes and CPU time | `resource_limits` |
@@ -70,6 +70,7 @@ mod output;
 mod parsed_jobspec;
 mod plan;
 mod pmix;
+mod pmix_process;
 mod pmix_server;
 mod reapers;
 mod release;
@@ -101,6 +102,7 @@ use timers::WakeTarget;
 pub use effect::{Chunk, Effect, ReaderId, Stream};
 pub use guests::GuestSettings;
 pub use plan::{Surroundings, job_directory, retained_file};
+pub use pmix_process::PMIX_SERVER_RANK;
 pub use state::{Service, Settings};
 
 /// The greatest number of jobs in one kill request: the reaper searches all of its children once for each request, and

@@ -38,6 +38,12 @@ pub struct Surroundings {
     pub output: PathBuf,
     /// The directory of guests' job directories.
     pub job_directories: PathBuf,
+    /// The directory of the directories of PMIx servers.
+    pub pmix_directories: PathBuf,
+    /// The file of the error messages of PMIx servers.
+    pub pmix_log: PathBuf,
+    /// The directory of the installation's programs, which are looked for in `PATH` first.
+    pub programs: PathBuf,
     /// The cpus that tasks may be bound to; a task that is allocated others is not bound.
     pub cpus: IdSet,
     /// Whether tasks are bound to their cores.

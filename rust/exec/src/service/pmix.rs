@@ -1,26 +1,77 @@
-//! The PMIx servers of jobs: when they are requested, and when they end.
+//! The PMIx servers of jobs: when they are started and requested, and when they end.
 
 use penstock_wire::Message;
 
-use super::job::{Task, TaskState};
-use super::pmix_server::{PmixServer, TaskProgress, failure_note};
+use super::effect::Effect;
+use super::job::{Job, Presence, Task, TaskState};
+use super::pmix_process::{program_note, server_process};
+use super::pmix_server::{PmixServer, failure_note};
+use super::start_failure::setup_note;
 use super::state::{Outstanding, Service};
 use crate::types::{JobId, Rank};
 
 impl Service {
-    /// Requests the PMIx server of a job that needs one, unless that was requested since the instance has connected.
-    pub(super) fn request_pmix_server(&mut self, id: JobId) {
+    /// Takes the next step to the PMIx server of a job that needs one: starts its process, or requests the environment of
+    /// the tasks, unless that was requested since the instance has connected. The reaper is connected.
+    pub(super) fn advance_pmix_server(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let progress = if job.has_started() {
-            TaskProgress::Started
-        } else {
-            TaskProgress::NotStarted
+        let Some(server) = &mut job.pmix else {
+            return;
         };
-        let server = job.pmix.as_mut();
-        if let Some(start) = server.and_then(|server| server.request_start(progress)) {
-            self.send(start, Outstanding::PmixServer(id));
+        match job.pmix_process.as_ref().map(|process| process.state) {
+            Some(TaskState::Requested) => {}
+            Some(TaskState::Running(_)) => {
+                let start = server.request_start();
+                if let Some(start) = start {
+                    self.send(start, Outstanding::PmixServer(id));
+                }
+            }
+            None | Some(TaskState::Missing) if !job.has_started() => self.start_pmix_server(id),
+            Some(TaskState::Failed(failure)) => {
+                self.changed.insert(id);
+                match program_note(failure) {
+                    Some(note) => job.fail("pmix", note),
+                    None => job.fail("exec", setup_note(failure, None, job)),
+                }
+            }
+            None | Some(TaskState::Missing | TaskState::Abandoned | TaskState::Ended(_)) => {
+                self.changed.insert(id);
+                job.fail("pmix", "the job's PMIx server has ended before the tasks");
+            }
+        }
+    }
+
+    fn start_pmix_server(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let (Some(server), Some(plan)) = (&job.pmix, &job.plan) else {
+            return;
+        };
+        let limits = plan.specs.first().map(|spec| spec.cgroup_limits);
+        let surroundings = &self.settings.surroundings;
+        let limits = limits.unwrap_or_default();
+        match server_process(id, server.directory(), surroundings, limits) {
+            Ok(spec) => {
+                job.pmix_process = Some(Task::new(TaskState::Requested));
+                job.presence = Presence::Busy;
+                self.spawns.push(spec);
+            }
+            Err(note) => {
+                self.changed.insert(id);
+                job.fail("exec", note);
+            }
+        }
+    }
+
+    /// Handles an event of the process of a server.
+    pub(super) fn note_pmix_process(&mut self, id: JobId, state: TaskState) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            let process = job.pmix_process.get_or_insert_with(|| Task::new(state));
+            process.state = state;
+            process.is_seen = true;
         }
     }
 
@@ -34,8 +85,7 @@ impl Service {
         };
         self.changed.insert(id);
         if response.errnum() != 0 {
-            let is_needed = job.is_untouched() || !job.has_ended();
-            if is_needed {
+            if !job.has_ended() {
                 job.fail("pmix", failure_note(response));
             }
             return;
@@ -67,10 +117,17 @@ impl Service {
         self.messages.extend(ended);
     }
 
-    /// Ends the PMIx server of a job that is released.
+    /// Ends the conversation about the PMIx server of a job that is released.
     pub(super) fn stop_pmix_server(&mut self, id: JobId) {
         let server = self.jobs.get_mut(&id).and_then(|job| job.pmix.take());
         self.messages
             .extend(server.map(PmixServer::into_stop_message));
+    }
+
+    /// Removes the directory of the PMIx server of a job that is forgotten.
+    pub(super) fn remove_pmix_directory(&mut self, id: JobId, job: &Job) {
+        let has_server = job.pmix_process.is_some();
+        self.effects
+            .extend(has_server.then_some(Effect::RemovePmixDirectory(id)));
     }
 }

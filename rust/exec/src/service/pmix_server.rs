@@ -1,11 +1,11 @@
 //! PMIx start-up: the conversation with the instance's service `pmix-exec` about the PMIx server of a job.
 //!
-//! The server is started before the job's tasks, and each task gets its environment. The instance ends the server when
-//! the connection is lost or the job is released. A start request that finds running tasks, because the service or the
-//! instance was restarted, requests the server again, with `reattach`.
+//! The instance connects to the server and gets the environment of the tasks. After a restart of the service or the
+//! instance that is requested again.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use penstock_flux::errno::ENOSYS;
 use penstock_flux::pmix_exec::{
@@ -16,13 +16,6 @@ use penstock_wire::Message;
 
 use super::note::Note;
 use crate::types::{JobId, Rank};
-
-/// Whether tasks of a job have been started when its server is requested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TaskProgress {
-    NotStarted,
-    Started,
-}
 
 /// The execution target of a task.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,20 +41,30 @@ pub(super) struct PmixServer {
     job: JobId,
     tasks: Vec<Placement>,
     state: ServerState,
+    /// The directory of its socket.
+    directory: PathBuf,
 }
 
 impl PmixServer {
-    pub(super) fn new(job: JobId, tasks: Vec<Placement>) -> Self {
-        let state = ServerState::Unrequested;
-        Self { job, tasks, state }
+    pub(super) fn new(job: JobId, tasks: Vec<Placement>, directory: PathBuf) -> Self {
+        Self {
+            job,
+            tasks,
+            state: ServerState::Unrequested,
+            directory,
+        }
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     pub(super) fn is_running(&self) -> bool {
         self.state == ServerState::Running
     }
 
-    /// Makes the request for the server, unless it was made before.
-    pub(super) fn request_start(&mut self, progress: TaskProgress) -> Option<Message> {
+    /// Makes the request for the environment of the tasks, unless it was made before. The server's process runs.
+    pub(super) fn request_start(&mut self) -> Option<Message> {
         if self.state != ServerState::Unrequested {
             return None;
         }
@@ -73,7 +76,7 @@ impl PmixServer {
         };
         let start = StartRequest {
             id: self.job,
-            reattach: progress == TaskProgress::Started,
+            directory: self.directory.to_string_lossy().into_owned().into(),
             tasks: self.tasks.iter().map(placement).collect(),
         };
         let start = Message::request(topic::pmix_exec::START, "").with_payload(&start);
@@ -116,7 +119,7 @@ impl PmixServer {
 pub(super) fn failure_note(response: &Message) -> String {
     let (topic, errnum) = (response.topic(), response.errnum());
     if errnum == ENOSYS {
-        return format!("the instance has no service that starts PMIx servers ({topic})");
+        return format!("the instance has no service that connects to PMIx servers ({topic})");
     }
     let text = response.error_text().filter(|text| !text.is_empty());
     text.map_or_else(

@@ -4,6 +4,7 @@ use std::mem;
 
 use super::effect::Effect;
 use super::job::{Ending, Job, Presence, Shrink, Task, TaskState};
+use super::pmix_process::PMIX_SERVER_RANK;
 use super::state::{OwnEnd, ReaperState, Service};
 use crate::protocol::{Event, Hello, Message as ReaperMessage, Request, TaskSpec};
 use crate::types::{Step, TaskId, WaitStatus};
@@ -21,7 +22,7 @@ impl Service {
         );
         for job in self.jobs.values_mut() {
             job.presence = Presence::Absent;
-            for task in job.tasks.values_mut() {
+            for task in job.processes_mut() {
                 task.is_seen = false;
                 if matches!(task.shrink, Shrink::Killed(_)) {
                     // The request may not have reached this reaper.
@@ -116,6 +117,9 @@ impl Service {
             Event::Ended { end, .. } => TaskState::Ended(end.status),
             Event::Empty { .. } | Event::TaskEmpty { .. } | Event::OomKilled { .. } => return,
         };
+        if rank == PMIX_SERVER_RANK {
+            return self.note_pmix_process(id, state);
+        }
         let is_first_failure = !job.has_exec_failure();
         let entry = job.tasks.entry(rank).or_insert_with(|| Task::new(state));
         entry.is_seen = true;
@@ -154,7 +158,7 @@ impl Service {
     fn finish_listing(&mut self) {
         self.reaper = ReaperState::Ready;
         for (id, job) in &mut self.jobs {
-            for task in job.tasks.values_mut().filter(|task| !task.is_seen) {
+            for task in job.processes_mut().filter(|task| !task.is_seen) {
                 task.state = match task.state {
                     TaskState::Requested => TaskState::Missing,
                     TaskState::Running(_) => TaskState::Ended(WaitStatus::Unknown),

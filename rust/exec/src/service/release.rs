@@ -24,7 +24,7 @@ impl Service {
             return;
         }
         if job.has_running_task() && !job.is_failing() {
-            self.request_pmix_server(id);
+            self.advance_pmix_server(id);
         }
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
@@ -97,6 +97,13 @@ impl Service {
             );
             job.fail("exec", note);
             job.send_exception(id, &mut self.messages);
+        } else if job.tasks.is_empty() && !job.is_failing() {
+            // Only its PMIx server has been started.
+            job.fail(
+                "exec",
+                "lost: the execution service has no record of the job's start",
+            );
+            job.send_exception(id, &mut self.messages);
         }
         if !job.is_idle() {
             if !matches!(job.ending, Ending::Killed(_)) {
@@ -143,6 +150,7 @@ impl Service {
             let Some(job) = self.jobs.remove(&id) else {
                 continue;
             };
+            self.remove_pmix_directory(id, &job);
             // A reaper that is still listing may have listed the job already.
             let is_known =
                 job.presence != Presence::Absent && self.reaper != ReaperState::Disconnected;
@@ -165,9 +173,17 @@ impl Service {
             return;
         }
         let mut ended = Vec::new();
-        for (id, job) in &self.jobs {
+        for (id, job) in &mut self.jobs {
             if job.is_left_over() {
                 ended.push(*id);
+            } else if job.claim.is_none() && job.has_only_pmix_server() {
+                // Without tasks it would not end.
+                for task in job.tasks.values_mut() {
+                    if task.state == TaskState::Missing {
+                        task.state = TaskState::Abandoned;
+                    }
+                }
+                self.changed.insert(*id);
             } else if job.claim.is_none() {
                 let text = format!("job {id} runs here, but the instance does not ask for it");
                 self.effects.push(Effect::Log(text));

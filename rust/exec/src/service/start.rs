@@ -16,7 +16,7 @@ use super::journal::{Intent, Record};
 use super::journal_writer::NextStep;
 use super::note::Note;
 use super::parsed_jobspec::ParsedJobspec;
-use super::plan::Plan;
+use super::plan::{Plan, job_directory};
 use super::pmix_server::PmixServer;
 use super::state::{InstanceState, Outstanding, ReaperState, Service};
 use crate::types::{JobId, Rank};
@@ -131,7 +131,9 @@ impl Service {
         };
         match plan {
             Ok(mut plan) => {
-                job.pmix = plan.pmix.take().map(|tasks| PmixServer::new(id, tasks));
+                let directories = &self.settings.surroundings.pmix_directories;
+                let server = |tasks| PmixServer::new(id, tasks, job_directory(directories, id));
+                job.pmix = plan.pmix.take().map(server);
                 job.redirected_to.clone_from(&plan.redirected_to);
                 job.is_output_retained = plan.is_output_retained;
                 job.warning = plan.warning;
@@ -172,9 +174,6 @@ impl Service {
             self.jobs.remove(&id);
             return;
         }
-        if job.plan.is_some() && is_reaper_ready && !job.is_pmix_ready() {
-            return self.request_pmix_server(id);
-        }
         let Some(plan) = job.plan.as_ref().filter(|_| is_reaper_ready) else {
             return;
         };
@@ -186,7 +185,7 @@ impl Service {
         }
     }
 
-    /// Hands the tasks of a job to the reaper: the intent is in the journal.
+    /// Hands the tasks of a job to the reaper, or begins with its PMIx server: the intent is in the journal.
     pub(super) fn hand_over(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id) else {
             // It has ended meanwhile.
@@ -205,6 +204,8 @@ impl Service {
         for ((rank, spec), target) in (0..).zip(&plan.specs).zip(&plan.targets) {
             let state = if is_shrunk(*target) {
                 TaskState::Abandoned
+            } else if job.pmix.is_some() {
+                TaskState::Missing
             } else {
                 self.spawns.push(spec.clone());
                 TaskState::Requested
@@ -212,13 +213,15 @@ impl Service {
             job.tasks.insert(Rank(rank), Task::new(state));
         }
         job.intent = Some(Intent::new(self.settings.boot, plan.targets.clone()));
-        job.presence = Presence::Busy;
+        if job.pmix.is_none() {
+            job.presence = Presence::Busy;
+        }
         self.record_shrink(id);
         self.changed.insert(id);
     }
 
-    /// Starts the tasks of a job that an earlier service has not handed to the reaper. Returns whether none is missing
-    /// any longer because they are abandoned.
+    /// Starts the tasks of a job that an earlier service has not handed to the reaper, or that wait for its PMIx server.
+    /// Returns whether none is missing any longer because they are abandoned.
     pub(super) fn start_missing(&mut self, id: JobId) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else {
             return false;
@@ -245,7 +248,7 @@ impl Service {
         // Until then an exception of the job may be on its way.
         let is_synchronized = self.instance == InstanceState::Synchronized;
         if job.plan.is_some() && is_synchronized && !job.is_pmix_ready() {
-            self.request_pmix_server(id);
+            self.advance_pmix_server(id);
             return false;
         }
         let Some(plan) = job.plan.as_ref().filter(|_| is_synchronized) else {

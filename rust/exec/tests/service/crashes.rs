@@ -2,8 +2,9 @@
 
 use penstock_exec::WaitStatus;
 use proptest::prelude::*;
+use serde_json::json;
 
-use crate::job_manager::{SECOND_TARGET, jobspec, two_targets};
+use crate::job_manager::{SECOND_TARGET, jobspec, two_targets, with_options};
 use crate::world::{BEYOND_ALL_TIMEOUTS_S, World, submit};
 
 #[derive(Debug, Clone, Copy)]
@@ -14,6 +15,7 @@ enum Action {
     Fork(usize),
     Cancel(u64),
     SubmitOnTwoTargets,
+    SubmitPmix,
     /// A job releases its second target.
     Shrink(u64),
     CrashService(usize, usize),
@@ -43,6 +45,7 @@ fn action() -> impl Strategy<Value = Action> {
         2 => any::<usize>().prop_map(Action::Fork),
         1 => (1..12u64).prop_map(Action::Cancel),
         2 => Just(Action::SubmitOnTwoTargets),
+        2 => Just(Action::SubmitPmix),
         3 => (1..12u64).prop_map(Action::Shrink),
         2 => (0..6usize, any::<usize>()).prop_map(|(effects, torn)| Action::CrashService(effects, torn)),
         1 => Just(Action::CrashReaper),
@@ -77,6 +80,11 @@ impl World {
             Action::SubmitOnTwoTargets => {
                 let id = self.jobs.len() as u64 + 1;
                 self.submit(id, jobspec(2, &["true"]), Some(two_targets()));
+            }
+            Action::SubmitPmix => {
+                let id = self.jobs.len() as u64 + 1;
+                let spec = with_options(jobspec(2, &["mpi"]), &json!({"pmix": true}));
+                self.submit(id, spec, Some(two_targets()));
             }
             Action::Shrink(id) => {
                 let job = self.jobs.get(&id);

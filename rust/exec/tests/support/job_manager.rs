@@ -256,7 +256,10 @@ impl World {
             assert_eq!(payload["id"], 1);
             let method = topic.strip_prefix("pmix-exec.").expect("its service");
             match method {
-                "start" => format!("start {}", payload["reattach"]),
+                "start" => {
+                    assert_eq!(payload["directory"], "/state/pmix/1");
+                    method.to_owned()
+                }
                 "ended" => format!("ended {}", payload["rank"]),
                 method => method.to_owned(),
             }

@@ -9,7 +9,7 @@ use penstock_exec::log::LogContents;
 use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{Hello, Message as ReaperMessage, Request, TaskSpec, VERSION};
 use penstock_exec::service::journal::{JournalContents, JournalId};
-use penstock_exec::service::{Chunk, Effect, Service, Settings, Surroundings};
+use penstock_exec::service::{Chunk, Effect, PMIX_SERVER_RANK, Service, Settings, Surroundings};
 use penstock_exec::{
     BootId, ConnectionId, JobId, Pid, ProcessId, Rank, Reaper, TaskId, WaitStatus,
 };
@@ -58,11 +58,15 @@ pub struct World {
     pub tasks: BTreeMap<Pid, TaskId>,
     /// Jobs of which the reaper was killed while they had a process.
     pub orphaned: BTreeSet<u64>,
+    /// Jobs whose PMIx server has ended by itself.
+    pub without_server: BTreeSet<u64>,
     pub lines: Vec<String>,
     pub logged: Vec<String>,
     pub files: BTreeMap<(u64, &'static str), Vec<u8>>,
     /// The requests to the service `pmix-exec`: topic and payload.
     pub pmix_requests: Vec<(String, Value)>,
+    /// The jobs of removed directories of PMIx servers.
+    pub removed_pmix_directories: Vec<u64>,
     /// The last request for a PMIx server.
     pub pmix_start: Option<Message>,
     /// The environment that PMIx servers give; without one, requests for servers are not answered.
@@ -85,6 +89,9 @@ pub fn settings() -> Settings {
             environment,
             directory: CString::from(c"/start"),
             job_directories: PathBuf::from("/run/jobs"),
+            pmix_directories: PathBuf::from("/state/pmix"),
+            pmix_log: PathBuf::from("/state/pmix.log"),
+            programs: PathBuf::from("/opt/bin/"),
             output: PathBuf::from("/state/output"),
             cpus: "0-3".parse().expect("valid"),
             bind: true,
@@ -126,10 +133,12 @@ impl World {
             owners: BTreeMap::new(),
             tasks: BTreeMap::new(),
             orphaned: BTreeSet::new(),
+            without_server: BTreeSet::new(),
             lines: Vec::new(),
             logged: Vec::new(),
             files: BTreeMap::new(),
             pmix_requests: Vec::new(),
+            removed_pmix_directories: Vec::new(),
             pmix_start: None,
             pmix_environment: Some(json!({"0": {"PMIX_RANK": "0"}, "1": {"PMIX_RANK": "1"}})),
             settings: settings(),
@@ -363,6 +372,7 @@ impl World {
             Effect::MeasureOutput(_)
             | Effect::MakeJobDirectory(..)
             | Effect::RemoveJobDirectory(_) => {}
+            Effect::RemovePmixDirectory(job) => self.removed_pmix_directories.push(job.get()),
             Effect::ReadOutput {
                 reader,
                 job,
@@ -494,9 +504,19 @@ impl World {
         let count = self.kernel.processes.len();
         if count > 0 {
             let pid = self.kernel.processes.keys().nth(index % count).copied();
-            self.kernel.end(pid.expect("in range"), status);
+            let pid = pid.expect("in range");
+            if self.is_server(pid) {
+                self.without_server.insert(self.owners[&pid]);
+            }
+            self.kernel.end(pid, status);
             self.turn_reaper();
         }
+    }
+
+    /// Whether a process is a PMIx server.
+    pub fn is_server(&self, pid: Pid) -> bool {
+        let mut spawned = self.kernel.spawned.iter();
+        spawned.any(|(task, spawned)| *spawned == pid && task.rank == PMIX_SERVER_RANK)
     }
 
     pub fn fork(&mut self, index: usize) {
@@ -550,13 +570,17 @@ impl World {
         self.run();
     }
 
-    /// Ends all processes and all jobs.
+    /// Ends all processes of tasks, and all jobs: the service ends PMIx servers.
     pub fn wind_up(&mut self) {
         self.is_journal_full = false;
         self.advance(BEYOND_ALL_TIMEOUTS_S);
         self.restart();
-        while !self.kernel.processes.is_empty() {
-            self.end_process(0, WaitStatus::Exited(0));
+        let task = |world: &Self| {
+            let mut pids = world.kernel.processes.keys();
+            pids.position(|pid| !world.is_server(*pid))
+        };
+        while let Some(index) = task(self) {
+            self.end_process(index, WaitStatus::Exited(0));
             self.run();
         }
         for _ in 0..3 {
@@ -591,7 +615,8 @@ impl World {
             WaitStatus::Signaled { signal, .. } => i64::from(signal),
             WaitStatus::Unknown => unreachable!("the kernel knows"),
         };
-        let pids = self.spawned(id);
+        let mut pids = self.spawned(id);
+        pids.retain(|pid| !self.is_server(*pid));
         let is_kept = |pid: &&Pid| self.tasks[*pid].rank != Rank(1);
         let all = pids.iter().map(status).max();
         let kept = pids.iter().filter(is_kept).map(status).max();
@@ -643,10 +668,12 @@ impl World {
                 assert!(expected.contains(status), "{id}: {expected:?}, {job:?}");
             } else {
                 // Without a status there is a reason.
-                let is_orphaned = self.orphaned.contains(id) && !job.notes.is_empty();
-                assert!(is_orphaned || job.is_cancelled, "{id}: {job:?}");
+                let is_hit = self.orphaned.contains(id) || self.without_server.contains(id);
+                let is_explained = is_hit && !job.notes.is_empty();
+                assert!(is_explained || job.is_cancelled, "{id}: {job:?}");
             }
-            if !job.is_cancelled && !self.orphaned.contains(id) {
+            let is_hit = self.orphaned.contains(id) || self.without_server.contains(id);
+            if !job.is_cancelled && !is_hit {
                 assert!(job.notes.is_empty(), "{id}: {job:?}");
                 assert!(!job.statuses.is_empty(), "{id}: {job:?}");
             }
@@ -654,5 +681,6 @@ impl World {
         let journal = JournalContents::decode(&self.journal).expect("valid");
         assert!(journal.jobs.is_empty(), "{journal:?}");
         assert!(self.kernel.log().jobs.is_empty());
+        assert!(self.kernel.processes.is_empty());
     }
 }

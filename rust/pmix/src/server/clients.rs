@@ -6,7 +6,6 @@ use std::fs;
 use std::mem::ManuallyDrop;
 use std::net::TcpStream;
 use std::os::fd::{FromRawFd, RawFd};
-use std::time::{Duration, Instant};
 
 use super::ffi;
 
@@ -18,28 +17,6 @@ fn entries() -> Vec<ffi::Poll> {
         revents: 0,
     };
     connected().into_iter().map(entry).collect()
-}
-
-/// Waits until no client is connected, or until the limit.
-pub fn wait_for_disconnects(limit: Duration) {
-    let deadline = Instant::now() + limit;
-    let mut entries = entries();
-    while !entries.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
-        let Ok(count) = entries.len().try_into() else {
-            return;
-        };
-        // SAFETY: `count` entries.
-        let ready = unsafe { ffi::poll(entries.as_mut_ptr(), count, left) };
-        if ready == 0 {
-            return;
-        }
-        // Closed at the other end, or by libpmix, which saw that first. After a signal no entry is ready.
-        if ready > 0 {
-            entries.retain(|entry| entry.revents == 0);
-        }
-    }
 }
 
 /// Whether libpmix still has a connection that its client has closed.

@@ -33,20 +33,26 @@ pub fn run(
 ) {
     for event in events {
         let mut finished = None;
-        if let TaskEvent::Ended { rank, response } = event {
+        if let TaskEvent::Ended {
+            rank,
+            response,
+            outgoing,
+        } = event
+        {
             wait_for_library();
             if server().tasks().record_end(rank) {
                 library::deregister(namespace, rank);
             }
-            finished = Some(response);
+            finished = Some((response, outgoing));
         }
         while let Some(rank) = next_stale() {
             stand_in(rank, environment.get(&rank));
             wait_for_library();
             library::deregister(namespace, rank);
         }
-        if let Some(response) = finished {
-            server().send(response);
+        if let Some((response, outgoing)) = finished {
+            // The connection may have been lost.
+            let _ = outgoing.send(response);
         }
     }
 }

@@ -64,16 +64,20 @@ pub fn version() -> String {
     unsafe { read_text(ffi::PMIx_Get_version()) }.unwrap_or_default()
 }
 
-/// Starts libpmix; the environment of each local task, by rank.
+/// Starts libpmix, with its files in a directory; the environment of each local task, by rank.
 ///
 /// # Safety
 /// Called once, after `server()` is set for the upcalls.
-pub unsafe fn start(job: &Job, namespace: &CStr) -> Result<BTreeMap<u32, Environment>, Error> {
+pub unsafe fn start(
+    job: &Job,
+    namespace: &CStr,
+    directory: &str,
+) -> Result<BTreeMap<u32, Environment>, Error> {
     let mut own = vec![
         string("pmix.srv.nspace", &format!("{}.server", job.namespace)),
         Info::new("pmix.srv.rank", Value::Rank(0)),
-        string("pmix.srvr.tmpdir", &job.directory),
-        string("pmix.sys.tmpdir", &job.directory),
+        string("pmix.srvr.tmpdir", directory),
+        string("pmix.sys.tmpdir", directory),
     ];
     own.extend(
         job.served()

@@ -1,10 +1,10 @@
 //! The PMIx server of the tasks of one job on one node.
 //!
-//! It runs as the job's user, started before the tasks with one end of a socket pair (`--fd`). The instance at the
-//! other end sends `pmix.start` with the job and gets the tasks' environments in the response. It then serves the
-//! tasks' requests, `pmix.alloc`, `pmix.query` and `pmix.abort`, and streams ended requests as `pmix.events`. The
-//! socket identifies the job: the server does not name it. When the socket closes, outstanding requests fail and the
-//! server ends.
+//! It runs as the job's user, is started before the tasks and killed after them. The instance connects to the socket in
+//! its directory, sends `pmix.start` with the job, and gets the tasks' environments in the response. The server then
+//! sends the tasks' requests, `pmix.alloc`, `pmix.query` and `pmix.abort`, and requests the stream `pmix.events` of ended
+//! requests. The socket identifies the job: the server does not name it. When the connection is lost, requests that may
+//! have been carried out fail, and the others are held until the instance connects again.
 
 mod accept;
 mod callbacks;
@@ -18,19 +18,18 @@ mod upcalls;
 
 use std::env;
 use std::ffi::CString;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io::{self, Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::net::Shutdown;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{self, Path};
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 
 use penstock_flux::errno::{EALREADY, EIO};
-use penstock_flux::flags::STREAMING;
 use penstock_flux::pmix_server::{EndedRequest, StartResponse};
 use penstock_flux::{EmptyResponse, RequestError, topic};
 use penstock_pmix::response::Response;
@@ -40,7 +39,11 @@ use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message, MessageType};
 use callbacks::{Callback, callbacks};
 use server::{SERVER, Server, TaskEvent};
 
-const USAGE: &str = "usage: penstock-pmix --fd NUMBER | --version";
+const USAGE: &str = "usage: penstock-pmix --directory DIR | --version";
+
+/// The names in the server's directory: its socket, and the directory of libpmix's files.
+const SOCKET: &str = "socket";
+const LIBRARY_DIRECTORY: &str = "libpmix";
 
 /// Hands a message to the writing thread.
 fn send(outgoing: &Sender<Vec<u8>>, message: &Message) {
@@ -64,86 +67,105 @@ fn write(mut socket: UnixStream, messages: &Receiver<Vec<u8>>) {
     }
 }
 
-/// Checks that only the user can enter the directory, or others could pose as the server in it, and that it is empty,
-/// since the server removes it.
-fn check_directory(path: &Path) -> Result<(), RequestError> {
-    let invalid = |text: String| {
-        let place = path.display();
-        Err(RequestError::invalid(format!(
-            "`directory` {place}: {text}"
-        )))
-    };
-    let found = fs::metadata(path).and_then(|about| Ok((about, fs::read_dir(path)?.count())));
-    let (about, entries) = match found {
-        Ok(found) => found,
-        Err(error) => return invalid(error.to_string()),
-    };
+/// Makes the server's directory, or takes an existing one that is empty. Only the user may be able to enter it, or others
+/// could pose as the server or as the instance.
+fn make_directory(path: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.mode(0o700).recursive(true).create(path)?;
+    let (about, entries) = (fs::metadata(path)?, fs::read_dir(path)?.count());
     if about.mode() & 0o077 != 0 || about.uid() != library::uid() {
-        return invalid(format!(
+        return Err(io::Error::other(format!(
             "expected one of this user's, with mode 0700, found mode {:o} and user {}",
             about.mode() & 0o7777,
             about.uid()
-        ));
+        )));
     }
     if entries > 0 {
-        return invalid(format!("expected an empty one, found {entries} entries"));
+        return Err(io::Error::other(format!(
+            "expected an empty directory, found {entries} entries"
+        )));
     }
-    Ok(())
+    builder.create(path.join(LIBRARY_DIRECTORY))
 }
 
-/// Starts the library for the job of `pmix.start`.
+/// Makes the directory, and listens on the socket in it.
+fn listen(directory: &Path) -> io::Result<UnixListener> {
+    make_directory(directory)?;
+    // The address of a socket is 107 bytes at most: it is relative.
+    env::set_current_dir(directory)?;
+    let listener = UnixListener::bind(SOCKET)?;
+    env::set_current_dir("/")?;
+    Ok(listener)
+}
+
+/// Starts the library for the job of `pmix.start`. A server that has this job returns its environments again.
 #[expect(unsafe_code, reason = "starts the library")]
-fn start(request: &Message, outgoing: &Sender<Vec<u8>>) -> Result<StartResponse, RequestError> {
+fn start(request: &Message, directory: &Path) -> Result<StartResponse, RequestError> {
     let job = Job::read(request.payload_json())
         .map_err(|error| RequestError::invalid(error.to_string()))?;
-    let directory = PathBuf::from(&job.directory);
-    check_directory(&directory)?;
     let namespace = CString::new(job.namespace.as_str())
         .map_err(|error| RequestError::invalid(error.to_string()))?;
+    if let Some(server) = SERVER.get() {
+        return match server.started.get() {
+            Some(started) if server.job == job.job => Ok(started.clone()),
+            Some(_) => {
+                let text = format!("the server is that of job {}", server.job);
+                Err(RequestError::new(EALREADY, text))
+            }
+            None => Err(RequestError::new(EIO, "libpmix has not started")),
+        };
+    }
     let (task_events, received) = channel();
-    let server = Server {
+    let server = SERVER.get_or_init(|| Server {
         source: native::proc(&namespace, ffi::RANK_UNDEF),
-        directory,
-        outgoing: outgoing.clone(),
-        outstanding: Mutex::default(),
+        job: job.job.clone(),
+        started: OnceLock::new(),
+        requests: Mutex::default(),
         tasks: Mutex::new(Tasks::new(&job.local)),
         task_events,
-    };
-    if SERVER.set(server).is_err() {
-        let text = "the server has a job already";
-        return Err(RequestError::new(EALREADY, text));
-    }
+    });
+    let files = directory.join(LIBRARY_DIRECTORY);
     // SAFETY: reached once, with the server set.
-    let environment = unsafe { library::start(&job, &namespace) }
+    let environment = unsafe { library::start(&job, &namespace, &files.to_string_lossy()) }
         .map_err(|error| RequestError::new(EIO, error.to_string()))?;
-    let response = StartResponse {
-        environment: environment.clone(),
-    };
-    thread::spawn(move || ended_tasks::run(&received, &namespace, &environment));
-    Ok(response)
+    let started = server.started.get_or_init(|| StartResponse { environment });
+    thread::spawn(move || ended_tasks::run(&received, &namespace, &started.environment));
+    Ok(started.clone())
 }
 
 /// Serves `pmix.ended`, which is answered once libpmix no longer counts the task.
-fn task_ended(server: &Server, request: &Message) -> Result<(), RequestError> {
+fn task_ended(
+    server: &Server,
+    request: &Message,
+    outgoing: &Sender<Vec<u8>>,
+) -> Result<(), RequestError> {
     let ended: EndedRequest = penstock_flux::read(request.payload_json())
         .map_err(|error| RequestError::invalid(error.to_string()))?;
     let rank = ended.rank;
     let response = frame(&Message::success_to(request, &EmptyResponse {}));
     // The receiving thread ends with the process.
-    let _ = server.task_events.send(TaskEvent::Ended { rank, response });
+    let _ = server.task_events.send(TaskEvent::Ended {
+        rank,
+        response,
+        outgoing: outgoing.clone(),
+    });
     Ok(())
 }
 
 /// Answers a request of the instance; `None` if another thread will.
-fn serve(request: &Message, outgoing: &Sender<Vec<u8>>) -> Result<Option<Message>, RequestError> {
+fn serve(
+    request: &Message,
+    outgoing: &Sender<Vec<u8>>,
+    directory: &Path,
+) -> Result<Option<Message>, RequestError> {
     use topic::pmix_server::{ENDED, PING, START, STATS};
 
     match (request.topic(), SERVER.get()) {
         (START, _) => {
-            let response = start(request, outgoing)?;
+            let response = start(request, directory)?;
             Ok(Some(Message::success_to(request, &response)))
         }
-        (ENDED, Some(server)) => task_ended(server, request).map(|()| None),
+        (ENDED, Some(server)) => task_ended(server, request, outgoing).map(|()| None),
         (STATS, Some(server)) => Ok(Some(Message::success_to(request, &server.stats()))),
         (PING, Some(_)) => {
             let callback = Callback::Ping(
@@ -158,16 +180,15 @@ fn serve(request: &Message, outgoing: &Sender<Vec<u8>>) -> Result<Option<Message
     }
 }
 
-fn answer(request: &Message, outgoing: &Sender<Vec<u8>>) {
-    match serve(request, outgoing) {
+fn answer(request: &Message, outgoing: &Sender<Vec<u8>>, directory: &Path) {
+    match serve(request, outgoing, directory) {
         Ok(None) => {}
         Ok(Some(response)) => {
             send(outgoing, &response);
-            if request.topic() == topic::pmix_server::START {
-                let events = Message::request(topic::pmix::EVENTS, "{}")
-                    .with_flags(STREAMING)
-                    .with_matchtag(u32::MAX);
-                send(outgoing, &events);
+            if request.topic() == topic::pmix_server::START
+                && let Some(server) = SERVER.get()
+            {
+                server.connect(outgoing);
             }
         }
         Err(RequestError { errnum, text }) => {
@@ -176,8 +197,8 @@ fn answer(request: &Message, outgoing: &Sender<Vec<u8>>) {
     }
 }
 
-/// Serves until the instance closes its end. The error says why its bytes are not a message.
-fn run(mut socket: UnixStream) -> io::Result<()> {
+/// Serves a connection until the instance closes its end. The error says why its bytes are not a message.
+fn run(mut socket: UnixStream, directory: &Path) -> io::Result<()> {
     let (outgoing, messages) = channel();
     let writing = socket.try_clone()?;
     thread::spawn(move || write(writing, &messages));
@@ -194,7 +215,7 @@ fn run(mut socket: UnixStream) -> io::Result<()> {
         let result = decoder.feed(&buffer[..size], &mut incoming);
         for message in incoming.drain(..) {
             match (message.kind, SERVER.get()) {
-                (MessageType::Request, _) => answer(&message, &outgoing),
+                (MessageType::Request, _) => answer(&message, &outgoing, directory),
                 (MessageType::Response, Some(server)) => server.handle_response(&message),
                 _ => {}
             }
@@ -203,22 +224,24 @@ fn run(mut socket: UnixStream) -> io::Result<()> {
     }
 }
 
-/// The socket that `--fd NUMBER` names.
-#[expect(unsafe_code, reason = "takes a descriptor that was inherited")]
-fn inherited(words: &[String]) -> Option<UnixStream> {
-    let [option, number] = words else {
-        return None;
-    };
-    let number: i32 = number
-        .parse()
-        .ok()
-        .filter(|&number| option == "--fd" && number > 2)?;
-    // Only an open descriptor of this process has an entry here.
-    fs::symlink_metadata(format!("/proc/self/fd/{number}")).ok()?;
-    // SAFETY: it is open, was inherited, and nothing else in this process uses it.
-    let socket = unsafe { OwnedFd::from_raw_fd(number) };
-    // Child processes do not inherit the copy.
-    socket.try_clone().ok().map(UnixStream::from)
+/// Serves connections, one after another. Returns if no other can be accepted.
+fn serve_connections(directory: &Path) -> io::Result<()> {
+    let listener = listen(directory)?;
+    println!("listening");
+    for socket in listener.incoming() {
+        let socket = socket?;
+        let writing = socket.try_clone()?;
+        if let Err(error) = run(socket, directory) {
+            eprintln!("penstock-pmix: {error}");
+        }
+        // Ends the writing thread, too.
+        let _ = writing.shutdown(Shutdown::Both);
+        if let Some(server) = SERVER.get() {
+            server.disconnect();
+        }
+        check_leaks();
+    }
+    Ok(())
 }
 
 #[expect(unsafe_code, reason = "sets the environment, and leaves at once")]
@@ -237,28 +260,26 @@ fn main() -> ExitCode {
         // SAFETY: ends the process without finalizing: the connection is to be lost.
         unsafe { ffi::_exit(code) };
     }
-    let Some(socket) = inherited(&words) else {
+    let directory = match words.as_slice() {
+        [option, path] if option == "--directory" => path::absolute(path).ok(),
+        _ => None,
+    };
+    let Some(directory) = directory else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
     // SAFETY: the first thread is the only one yet.
     unsafe { library::prepare_environment() };
-    let code = match run(socket) {
-        Ok(()) => 0,
-        Err(error) => {
-            eprintln!("penstock-pmix: {error}");
-            1
-        }
-    };
-    if let Some(server) = SERVER.get() {
-        server.close();
+    if let Err(error) = serve_connections(&directory) {
+        eprintln!("penstock-pmix: `{}`: {error}", directory.display());
     }
-    leave(code)
+    // SAFETY: ends the process without finalizing the library, which can block forever.
+    unsafe { ffi::_exit(1) }
 }
 
-/// Ends the process without finalizing the library, which can block forever.
-#[expect(unsafe_code, reason = "ends the process")]
-fn leave(code: i32) -> ! {
+/// Ends the process if memory has leaked, in a build that detects leaks.
+#[cfg_attr(penstock_leaks, expect(unsafe_code, reason = "calls the sanitizer"))]
+fn check_leaks() {
     #[cfg(penstock_leaks)]
     {
         unsafe extern "C" {
@@ -270,6 +291,4 @@ fn leave(code: i32) -> ! {
             unsafe { ffi::_exit(23) };
         }
     }
-    // SAFETY: ends the process.
-    unsafe { ffi::_exit(code) }
 }

@@ -1,25 +1,20 @@
 //! The state of the server, the requests of tasks to the instance, and their responses.
 
 use std::collections::VecDeque;
-use std::fs;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use penstock_flux::errno::ENOSYS;
-use penstock_flux::pmix_server::{QueryRequest, StatsResponse};
+use penstock_flux::flags::STREAMING;
+use penstock_flux::pmix_server::{QueryRequest, StartResponse, StatsResponse};
 use penstock_flux::{Payload, Text, topic};
 use penstock_pmix::response::{Queried, Response};
-use penstock_pmix::{Outstanding, Tasks, status};
+use penstock_pmix::{EndedRequests, IfLost, Outstanding, Tasks, status};
 use penstock_wire::Message;
 
 use super::callbacks::{Callback, callbacks};
-use super::{clients, ffi};
-
-/// The time for which tasks may stay connected after the instance has gone: to read the last responses and finalize.
-const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+use super::ffi;
 
 /// The longest request that the instance accepts, in bytes.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
@@ -34,6 +29,8 @@ pub enum TaskEvent {
         rank: u32,
         /// The frame.
         response: Vec<u8>,
+        /// The connection on which the end was reported.
+        outgoing: Sender<Vec<u8>>,
     },
 }
 
@@ -81,23 +78,48 @@ impl TaskRequest {
             Self::Query(query) => query.callback,
         }
     }
+
+    fn if_lost(&self) -> IfLost {
+        match self {
+            Self::Plain(_) | Self::Alloc(_) => IfLost::Fail,
+            Self::Query(_) => IfLost::Repeat,
+        }
+    }
+}
+
+/// The requests of tasks, and the connection on which they are sent.
+#[derive(Default)]
+pub struct Requests {
+    outstanding: Outstanding<TaskRequest>,
+    /// The writing thread of the connection.
+    outgoing: Option<Sender<Vec<u8>>>,
+    ended: EndedRequests,
+}
+
+impl Requests {
+    fn send(&self, frame: Vec<u8>) {
+        if let Some(outgoing) = &self.outgoing {
+            // Without that thread the connection is about to be lost.
+            let _ = outgoing.send(frame);
+        }
+    }
 }
 
 /// The server of a job.
 pub struct Server {
     pub source: ffi::Proc,
-    pub directory: PathBuf,
-    pub outgoing: Sender<Vec<u8>>,
-    pub outstanding: Mutex<Outstanding<TaskRequest>>,
+    /// The id of the job.
+    pub job: String,
+    /// The environment of each task, once libpmix has started.
+    pub started: OnceLock<StartResponse>,
+    pub requests: Mutex<Requests>,
     pub tasks: Mutex<Tasks>,
     pub task_events: Sender<TaskEvent>,
 }
 
 impl Server {
-    pub fn outstanding(&self) -> MutexGuard<'_, Outstanding<TaskRequest>> {
-        self.outstanding
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn tasks(&self) -> MutexGuard<'_, Tasks> {
@@ -111,45 +133,66 @@ impl Server {
         let _ = self.task_events.send(TaskEvent::Connected);
     }
 
-    /// Hands a frame to the writing thread.
-    pub fn send(&self, frame: Vec<u8>) {
-        // Without that thread the server is ending.
-        let _ = self.outgoing.send(frame);
-    }
-
-    /// Sends a request to the instance, on behalf of a task.
+    /// Sends a request to the instance, on behalf of a task. Without a connection it is held for the next one.
     pub fn send_request(&'static self, topic: &str, payload: &impl Payload, request: TaskRequest) {
-        let inserted = self.outstanding().insert(request);
-        let tag = match inserted {
-            Ok(tag) => tag,
-            Err(request) => {
-                let response = Response::of_status(status::UNREACHABLE);
-                return callbacks().enqueue(request.into_callback(), response);
-            }
-        };
+        let mut requests = self.requests();
+        let tag = requests.outstanding.allot();
         let message = Message::request(topic, "")
             .with_payload(payload)
             .with_matchtag(tag);
         let mut frame = Vec::new();
         message.encode(&mut frame);
         // A message that is too long for a frame has none.
-        let code = if frame.is_empty() || frame.len() > MAX_REQUEST_BYTES {
+        if frame.is_empty() || frame.len() > MAX_REQUEST_BYTES {
+            requests.outstanding.release(tag);
+            drop(requests);
             let size = frame
                 .len()
                 .max(message.payload_json().unwrap_or_default().len());
             eprintln!(
                 "penstock-pmix: {topic} rejected: {size} bytes, expected at most {MAX_REQUEST_BYTES}"
             );
-            status::BAD_PARAM
-        } else if self.outgoing.send(frame).is_err() {
-            status::UNREACHABLE
-        } else {
+            return fail(request, status::BAD_PARAM);
+        }
+        let if_lost = request.if_lost();
+        let inserted = requests.outstanding.insert(tag, request, frame, if_lost);
+        match inserted {
+            Ok(Some(frame)) => requests.send(frame),
+            Ok(None) => {}
+            Err(request) => {
+                drop(requests);
+                fail(request, status::OUT_OF_RESOURCE);
+            }
+        }
+    }
+
+    /// Begins a connection to the instance: requests the stream of ended requests, and sends what is held.
+    pub fn connect(&self, outgoing: &Sender<Vec<u8>>) {
+        let mut requests = self.requests();
+        if requests.outstanding.is_connected() {
             return;
-        };
-        let request = self.outstanding().remove(tag);
-        if let Some(request) = request {
-            let response = Response::of_status(code);
-            callbacks().enqueue(request.into_callback(), response);
+        }
+        requests.outgoing = Some(outgoing.clone());
+        requests.ended.begin_stream();
+        let events = Message::request(topic::pmix::EVENTS, "{}")
+            .with_flags(STREAMING)
+            .with_matchtag(u32::MAX);
+        let mut frame = Vec::new();
+        events.encode(&mut frame);
+        requests.send(frame);
+        for frame in requests.outstanding.connect() {
+            requests.send(frame);
+        }
+    }
+
+    /// Ends the connection to the instance: fails the requests that it may have carried out.
+    pub fn disconnect(&'static self) {
+        let mut requests = self.requests();
+        requests.outgoing = None;
+        let lost = requests.outstanding.disconnect();
+        drop(requests);
+        for request in lost {
+            fail(request, status::LOST_CONNECTION);
         }
     }
 
@@ -190,6 +233,7 @@ impl Server {
         let payload = response.payload_json();
         if response.topic() == topic::pmix::EVENTS {
             match response.errnum() {
+                0 if !self.requests().ended.count(payload.unwrap_or_default()) => {}
                 0 => callbacks().notify(&self.source, &Response::from_event(payload)),
                 // An instance without the service `pmix` has no events.
                 ENOSYS => {}
@@ -197,7 +241,7 @@ impl Server {
             }
             return;
         }
-        let request = self.outstanding().remove(response.matchtag);
+        let request = self.requests().outstanding.remove(response.matchtag);
         match request {
             Some(TaskRequest::Plain(callback)) => {
                 let code = status::of_errnum(response.errnum());
@@ -229,21 +273,15 @@ impl Server {
     pub fn stats(&self) -> StatsResponse {
         let counts = &callbacks().counts;
         StatsResponse {
-            parked: self.outstanding().len(),
+            parked: self.requests().outstanding.len(),
             answered: counts.answered.load(Ordering::Relaxed),
             lent: counts.lent.load(Ordering::Relaxed),
             back: counts.back.load(Ordering::Relaxed),
         }
     }
+}
 
-    /// Fails the outstanding requests, lets the tasks read that, and removes the directory.
-    pub fn close(&'static self) {
-        for request in self.outstanding().close() {
-            let response = Response::of_status(status::UNREACHABLE);
-            callbacks().enqueue(request.into_callback(), response);
-        }
-        clients::wait_for_disconnects(DISCONNECT_TIMEOUT);
-        // An instance that is still there removes it, too.
-        let _ = fs::remove_dir_all(&self.directory);
-    }
+/// Fails a request of a task.
+fn fail(request: TaskRequest, status: i32) {
+    callbacks().enqueue(request.into_callback(), Response::of_status(status));
 }

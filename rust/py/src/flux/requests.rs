@@ -294,7 +294,7 @@ requests! {
     /// `pmix-exec.start`.
     PmixStartRequest = pmix_exec::StartRequest<'a> as pmix_exec::StartRequest {
         id: u64,
-        reattach: bool,
+        directory: String,
         /// Rank, execution target and host of every task.
         tasks: Vec<(u32, u32, String)>,
     }

@@ -1,0 +1,92 @@
+//! The process of a job's PMIx server.
+//!
+//! The reaper starts it before the job's tasks, as a task of a rank that no task has. It outlives service and instance as
+//! tasks do, and is killed with what is left of the job when the tasks have ended.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::note::Note;
+use super::plan::Surroundings;
+use crate::protocol::{Group, Input, Output, Relay, TaskSpec};
+use crate::types::{CgroupLimits, JobId, Rank, SpawnFailure, Step, TaskId};
+
+/// The rank under which the reaper has the process of a server.
+pub const PMIX_SERVER_RANK: Rank = Rank(u32::MAX);
+
+/// The server's program.
+const PROGRAM: &str = "penstock-pmix";
+
+/// The search path of a service without `PATH`.
+const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
+
+/// The server's files are the user's alone.
+const UMASK: u32 = 0o077;
+
+/// The process of the server of a job. The job's limits hold for it, too.
+pub(super) fn server_process(
+    job: JobId,
+    directory: &Path,
+    surroundings: &Surroundings,
+    cgroup_limits: CgroupLimits,
+) -> Result<TaskSpec, Note> {
+    let text = |bytes: &[u8]| {
+        CString::new(bytes).map_err(|_| Note::from("PMIx server: a path has a zero byte"))
+    };
+    let mut environment = surroundings.environment.clone();
+    let path = environment.remove(b"PATH".as_slice());
+    let path = path.unwrap_or_else(|| DEFAULT_PATH.to_vec());
+    let programs = surroundings.programs.as_os_str().as_bytes();
+    environment.insert(b"PATH".to_vec(), [&path, programs].join(&b':'));
+    // As tasks have it.
+    let uri = surroundings.uri.as_bytes().to_vec();
+    environment.insert(b"PENSTOCK_URI".to_vec(), uri);
+    let id = job.f58().into_bytes();
+    environment.insert(b"PENSTOCK_JOB_ID".to_vec(), id);
+    let entry = |(name, value): (Vec<u8>, Vec<u8>)| text(&[name, value].join(&b'='));
+    let words = [
+        PROGRAM.as_bytes(),
+        b"--directory",
+        directory.as_os_str().as_bytes(),
+    ];
+    Ok(TaskSpec {
+        task: TaskId {
+            job,
+            rank: PMIX_SERVER_RANK,
+        },
+        arguments: words.into_iter().map(text).collect::<Result<_, _>>()?,
+        environment: environment
+            .into_iter()
+            .map(entry)
+            .collect::<Result<_, _>>()?,
+        directory: CString::from(c"/"),
+        stdin: Input::Null,
+        stdout: Output::Null,
+        stderr: Output::Append(text(surroundings.pmix_log.as_os_str().as_bytes())?),
+        relay: Relay::None,
+        cpus: Vec::new(),
+        limits: Vec::new(),
+        cgroup_limits,
+        umask: UMASK,
+        group: Group::Session,
+        guest: None,
+    })
+}
+
+/// The note of the exception of a job whose server's program cannot be executed; `None` if the process could not be set
+/// up, as that of any task.
+pub(super) fn program_note(failure: SpawnFailure) -> Option<String> {
+    if failure.step != Step::Exec {
+        return None;
+    }
+    Some(if failure.errno == libc::ENOENT {
+        format!(
+            "the job requests PMIx, and there is no `{PROGRAM}` in `PATH`\nhint: `make pmix` builds it where libpmix-dev \
+             is installed"
+        )
+    } else {
+        let reason = std::io::Error::from_raw_os_error(failure.errno);
+        format!("the job requests PMIx, and `{PROGRAM}` cannot be executed: {reason}")
+    })
+}
