@@ -34,6 +34,7 @@ __all__ = [
     "ALLOC_DENY",
     "ALLOC_SUCCESS",
     "HAS_CHECKS",
+    "MATCHTAG_MAX",
     "NODEID_ANY",
     "NORESPONSE",
     "PAYLOAD",
@@ -301,6 +302,7 @@ ALLOC_SUCCESS: Final[int]
 ALLOC_ANNOTATE: Final[int]
 ALLOC_DENY: Final[int]
 ALLOC_CANCEL: Final[int]
+MATCHTAG_MAX: Final[int]
 NODEID_ANY: Final[int]
 USERID_UNKNOWN: Final[int]
 ROLE_OWNER: Final[int]

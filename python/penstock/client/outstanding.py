@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock._core import NORESPONSE, STREAMING, Message
+from penstock._core import MATCHTAG_MAX, NORESPONSE, STREAMING, Message
 from penstock._core import topic as topics
 
 if TYPE_CHECKING:
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 Inbox = TypeVar("Inbox")
 T = TypeVar("T")
-
-MAX_MATCHTAG = 2**32 - 1
 
 CANCEL_TOPICS = {
     topics.job_exec.OUTPUT: topics.job_exec.OUTPUT_CANCEL,
@@ -48,11 +46,11 @@ class Outstanding(Generic[Inbox]):
         return len(self._open)
 
     def begin(self, inbox: Inbox, *, streaming: bool) -> int:
-        """Adds a request; returns its matchtag (1 to 4294967295)."""
+        """Adds a request; returns its matchtag (1 to `MATCHTAG_MAX`)."""
         # Matchtag 0 means none (RFC 6).
-        self._last = self._last % MAX_MATCHTAG + 1
+        self._last = self._last % MATCHTAG_MAX + 1
         while self._last in self._open:
-            self._last = self._last % MAX_MATCHTAG + 1
+            self._last = self._last % MATCHTAG_MAX + 1
         self._open[self._last] = inbox, streaming
         return self._last
 

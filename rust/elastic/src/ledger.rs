@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use penstock_flux::eventlog;
 use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -448,9 +449,6 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The prefix of the events that the ledger reads.
-    pub const EVENT_PREFIX: &str = "penstock.";
-
     /// A job's account.
     pub fn account(&self, job: JobId) -> Option<&Account> {
         self.accounts.get(&job)
@@ -477,7 +475,7 @@ impl Ledger {
             return Change::Other;
         };
         let change = match name {
-            "penstock.alloc-request" => {
+            eventlog::ALLOC_REQUEST => {
                 let entry: Option<Entry> = read(context);
                 entry.map(|entry| {
                     if let Some(target) = entry.target {
@@ -486,18 +484,18 @@ impl Ledger {
                     self.accounts.entry(job).or_default().begin(entry)
                 })
             }
-            "penstock.alloc-end" => read(context).and_then(|ended: RequestEnd| {
+            eventlog::ALLOC_END => read(context).and_then(|ended: RequestEnd| {
                 let account = self.accounts.get_mut(&job)?;
                 for target in ended.lent.iter().filter_map(|lend| lend.target) {
                     self.about.entry(target).or_default().insert(job);
                 }
                 Some(account.end(ended))
             }),
-            "penstock.alloc-again" => read(context).and_then(|again: RequestAgain| {
+            eventlog::ALLOC_AGAIN => read(context).and_then(|again: RequestAgain| {
                 self.accounts.get_mut(&job)?.request_again(again);
                 Some(Change::Other)
             }),
-            "penstock.loan-end" => read(context).and_then(|end: LoanEnd| {
+            eventlog::LOAN_END => read(context).and_then(|end: LoanEnd| {
                 let account = self.accounts.get_mut(&job)?;
                 account
                     .loans

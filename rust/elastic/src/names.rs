@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use penstock_flux::pmix_status;
+use penstock_flux::{pmix_attribute, pmix_status};
 
 /// A PMIx status code, as functions return it and events and queries carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,33 +123,33 @@ pub enum Key {
 
 /// The names of each attribute; results carry the first.
 const KEYS: [(&str, Key); 27] = [
-    ("pmix.alloc.reqid", Key::RequestId),
+    (pmix_attribute::REQUEST_ID, Key::RequestId),
     ("PMIX_ALLOC_REQ_ID", Key::RequestId),
-    ("pmix.alloc.id", Key::AllocId),
+    (pmix_attribute::ALLOC_ID, Key::AllocId),
     ("PMIX_ALLOC_ID", Key::AllocId),
-    ("pmix.alloc.nnodes", Key::Nodes),
+    (pmix_attribute::NODES, Key::Nodes),
     ("PMIX_ALLOC_NUM_NODES", Key::Nodes),
-    ("pmix.alloc.nlist", Key::NodeList),
+    (pmix_attribute::NODE_LIST, Key::NodeList),
     ("PMIX_ALLOC_NODE_LIST", Key::NodeList),
-    ("pmix.alloc.ncpus", Key::Cpus),
+    (pmix_attribute::CPUS, Key::Cpus),
     ("PMIX_ALLOC_NUM_CPUS", Key::Cpus),
-    ("pmix.alloc.ncpulist", Key::CpuCounts),
+    (pmix_attribute::CPU_COUNTS, Key::CpuCounts),
     ("PMIX_ALLOC_NUM_CPU_LIST", Key::CpuCounts),
-    ("pmix.alloc.cpulist", Key::CpuList),
+    (pmix_attribute::CPU_LIST, Key::CpuList),
     ("PMIX_ALLOC_CPU_LIST", Key::CpuList),
-    ("pmix.alloc.msize", Key::Memory),
+    (pmix_attribute::MEMORY, Key::Memory),
     ("PMIX_ALLOC_MEM_SIZE", Key::Memory),
-    ("pmix.alloc.net", Key::Network),
+    (pmix_attribute::NETWORK, Key::Network),
     ("PMIX_ALLOC_NETWORK", Key::Network),
     ("PMIX_ALLOC_FABRIC", Key::Network),
-    ("pmix.alloc.netid", Key::NetworkId),
-    ("pmix.alloc.bw", Key::Bandwidth),
-    ("pmix.alloc.netqos", Key::NetworkQos),
-    ("pmix.alloc.time", Key::Time),
+    (pmix_attribute::NETWORK_ID, Key::NetworkId),
+    (pmix_attribute::BANDWIDTH, Key::Bandwidth),
+    (pmix_attribute::NETWORK_QOS, Key::NetworkQos),
+    (pmix_attribute::TIME, Key::Time),
     ("PMIX_ALLOC_TIME", Key::Time),
-    ("pmix.alloc.queue", Key::Queue),
-    ("pmix.queue", Key::Queue),
-    ("pmix.timeout", Key::Timeout),
+    (pmix_attribute::QUEUE, Key::Queue),
+    (pmix_attribute::JOB_QUEUE, Key::Queue),
+    (pmix_attribute::TIMEOUT, Key::Timeout),
 ];
 
 impl Key {

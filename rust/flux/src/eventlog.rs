@@ -1,4 +1,4 @@
-//! RFC 21: the contexts of job events, and those of Penstock's own events that change resources.
+//! RFC 21: the names of job events, the contexts of most, and Penstock's own events.
 //!
 //! An event that is not here has no context, or one with keys of its user's (`memo`). The context of
 //! `finish` is [`exec::Finish`](crate::exec::Finish).
@@ -13,6 +13,71 @@ use serde_json::{Map, Value};
 
 use crate::exec::ReleasedRanks;
 use crate::payload::Text;
+
+/// The job was accepted.
+pub const SUBMIT: &str = "submit";
+/// The job is valid.
+pub const VALIDATE: &str = "validate";
+/// A dependency exists.
+pub const DEPENDENCY_ADD: &str = "dependency-add";
+/// A dependency is satisfied.
+pub const DEPENDENCY_REMOVE: &str = "dependency-remove";
+/// No dependency is left.
+pub const DEPEND: &str = "depend";
+/// The job has a priority, or another one.
+pub const PRIORITY: &str = "priority";
+/// The urgency was changed.
+pub const URGENCY: &str = "urgency";
+/// The instance was started again.
+pub const FLUX_RESTART: &str = "flux-restart";
+/// The job has another time limit.
+pub const JOBSPEC_UPDATE: &str = "jobspec-update";
+/// Resources are allocated.
+pub const ALLOC: &str = "alloc";
+/// R has another expiration.
+pub const RESOURCE_UPDATE: &str = "resource-update";
+/// The prolog has begun.
+pub const PROLOG_START: &str = "prolog-start";
+/// The prolog has ended.
+pub const PROLOG_FINISH: &str = "prolog-finish";
+/// The tasks have started.
+pub const START: &str = "start";
+/// An execution service has found the tasks of an earlier one.
+pub const REATTACHED: &str = "reattached";
+/// The user's memo was changed.
+pub const MEMO: &str = "memo";
+/// An exception was raised.
+pub const EXCEPTION: &str = "exception";
+/// The tasks have ended.
+pub const FINISH: &str = "finish";
+/// The epilog has begun.
+pub const EPILOG_START: &str = "epilog-start";
+/// The epilog has ended.
+pub const EPILOG_FINISH: &str = "epilog-finish";
+/// The tasks on some ranks are gone.
+pub const RELEASE: &str = "release";
+/// All resources are free.
+pub const FREE: &str = "free";
+/// The job has ended.
+pub const CLEAN: &str = "clean";
+/// The beginning of the names of Penstock's own events.
+pub const OWN_PREFIX: &str = "penstock.";
+/// The job carries a PMIx request.
+pub const REQUEST: &str = "penstock.request";
+/// The PMIx request that the job carries has changed.
+pub const REQUEST_UPDATE: &str = "penstock.request-update";
+/// The resources of a request have joined the job's.
+pub const RESOURCE_ADD: &str = "penstock.resource-add";
+/// The job has released resources.
+pub const RESOURCE_REMOVE: &str = "penstock.resource-remove";
+/// The job has made a PMIx request.
+pub const ALLOC_REQUEST: &str = "penstock.alloc-request";
+/// A PMIx request is made again, for less.
+pub const ALLOC_AGAIN: &str = "penstock.alloc-again";
+/// A PMIx request has ended.
+pub const ALLOC_END: &str = "penstock.alloc-end";
+/// A loan has ended.
+pub const LOAN_END: &str = "penstock.loan-end";
 
 /// `submit`: the job was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

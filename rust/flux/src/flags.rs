@@ -23,3 +23,5 @@ pub const NODEID_ANY: u32 = u32::MAX;
 pub const USERID_UNKNOWN: u32 = u32::MAX;
 /// The matchtag of a request that needs no response.
 pub const MATCHTAG_NONE: u32 = 0;
+/// The greatest matchtag.
+pub const MATCHTAG_MAX: u32 = u32::MAX;

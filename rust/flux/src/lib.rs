@@ -38,6 +38,7 @@ pub mod log;
 mod matchtag;
 mod payload;
 pub mod pmix;
+pub mod pmix_attribute;
 pub mod pmix_exec;
 pub mod pmix_server;
 pub mod pmix_status;

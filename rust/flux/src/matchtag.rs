@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use crate::flags::MATCHTAG_NONE;
+use crate::flags::{MATCHTAG_MAX, MATCHTAG_NONE};
 
 /// The matchtags of a peer's outstanding requests (RFC 6).
 ///
@@ -16,8 +16,11 @@ impl Matchtags {
     /// Allots the matchtag of a new request; it is outstanding until [`release`](Self::release).
     pub fn allot(&mut self) -> u32 {
         loop {
-            self.last = self.last.wrapping_add(1);
-            if self.last != MATCHTAG_NONE && self.outstanding.insert(self.last) {
+            if self.last == MATCHTAG_MAX {
+                self.last = MATCHTAG_NONE;
+            }
+            self.last += 1;
+            if self.outstanding.insert(self.last) {
                 return self.last;
             }
         }

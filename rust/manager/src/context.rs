@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use penstock_flux::eventlog::Exception;
+use penstock_flux::eventlog::{self, Exception};
 use penstock_flux::exec::JobExceptionEvent;
 use penstock_flux::{JobspecDocument, Matchtags, Payload, RequestError, errno, flags, topic};
 use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME};
@@ -417,7 +417,7 @@ impl Context {
             userid: Some(raise.userid),
             wait_status: raise.wait_status,
         };
-        self.log(id, Event::with(self.now, "exception", &context));
+        self.log(id, Event::with(self.now, eventlog::EXCEPTION, &context));
         self.announce_exception(id, raise.kind, raise.severity, raise.wait_status);
     }
 

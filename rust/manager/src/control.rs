@@ -1,5 +1,6 @@
 //! Exceptions and signals of users: `job-manager.raise`, `job-manager.kill`, `job-manager.memo`.
 
+use penstock_flux::eventlog;
 use penstock_flux::job_manager::{BulkResponse, KillRequest, MemoRequest, RaiseRequest};
 use penstock_flux::{EmptyResponse, RequestError};
 use penstock_jobspec::job_id::JobId;
@@ -115,6 +116,6 @@ pub(crate) fn kill(cx: &mut Context, request: Request<'_>, jobs: PermittedJobs) 
 pub(crate) fn memo(cx: &mut Context, request: Request<'_>) -> Handled {
     let memo: MemoRequest = request.payload()?;
     cx.jobs.active(memo.id)?;
-    cx.log(memo.id, Event::with(cx.now, "memo", &memo.memo));
+    cx.log(memo.id, Event::with(cx.now, eventlog::MEMO, &memo.memo));
     Ok(Reply::Empty)
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use penstock_flux::RequestError;
-use penstock_flux::eventlog::Dependency;
+use penstock_flux::eventlog::{self, Dependency};
 use penstock_jobspec::job_id::JobId;
 
 use crate::authorize;
@@ -146,7 +146,7 @@ impl Dependencies {
             if record.is_some_and(|record| !record.dependencies().contains(&description)) {
                 let description = description.into();
                 let context = Dependency { description };
-                cx.log(id, Event::with(cx.now, "dependency-add", &context));
+                cx.log(id, Event::with(cx.now, eventlog::DEPENDENCY_ADD, &context));
             }
         }
         self.resume(cx, id);
@@ -278,6 +278,9 @@ fn remove(cx: &mut Context, id: JobId, description: &str) {
     let context = Dependency {
         description: description.into(),
     };
-    cx.log(id, Event::with(cx.now, "dependency-remove", &context));
+    cx.log(
+        id,
+        Event::with(cx.now, eventlog::DEPENDENCY_REMOVE, &context),
+    );
     cx.revisit(id);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use penstock_elastic::{Attempt, Demand};
-use penstock_flux::eventlog::{ResourceAdd, ResourceRemove};
+use penstock_flux::eventlog::{self, ResourceAdd, ResourceRemove};
 use penstock_flux::job_list::ElasticAnnotation;
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
@@ -79,16 +79,16 @@ impl ElasticState {
     /// Applies an event. Returns the job's own ranks that were released by it and are free. `r` is the job's own R.
     pub(crate) fn apply(&mut self, event: &Event, r: Option<&Arc<ResourceSet>>) -> Option<IdSet> {
         match &*event.name {
-            "penstock.request" => self.request = event.read(),
-            "penstock.request-update" => {
+            eventlog::REQUEST => self.request = event.read(),
+            eventlog::REQUEST_UPDATE => {
                 let update: RequestUpdate = event.read()?;
                 self.request.as_mut()?.attempt = update.attempt;
             }
-            "penstock.resource-add" => match &event.document {
+            eventlog::RESOURCE_ADD => match &event.document {
                 Some(Document::ResourceAdd(added)) => self.add(added, r),
                 _ => self.add(&event.read()?, r),
             },
-            "penstock.resource-remove" => {
+            eventlog::RESOURCE_REMOVE => {
                 return Some(match &event.document {
                     Some(Document::ResourceRemove(removed)) => self.remove(removed, r),
                     _ => self.remove(&event.read()?, r),

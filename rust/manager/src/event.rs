@@ -7,7 +7,7 @@ use penstock_rset::ResourceSet;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-use penstock_flux::eventlog::{Exception, ResourceAdd, ResourceRemove};
+use penstock_flux::eventlog::{self, Exception, ResourceAdd, ResourceRemove};
 
 use crate::spec::Spec;
 
@@ -92,13 +92,13 @@ impl Event {
 
     /// `penstock.resource-add`.
     pub(crate) fn resource_add(timestamp: f64, added: ResourceAdd) -> Self {
-        Self::with(timestamp, "penstock.resource-add", &added)
+        Self::with(timestamp, eventlog::RESOURCE_ADD, &added)
             .with_document(Document::ResourceAdd(Arc::new(added)))
     }
 
     /// `penstock.resource-remove`.
     pub(crate) fn resource_remove(timestamp: f64, removed: ResourceRemove) -> Self {
-        Self::with(timestamp, "penstock.resource-remove", &removed)
+        Self::with(timestamp, eventlog::RESOURCE_REMOVE, &removed)
             .with_document(Document::ResourceRemove(Arc::new(removed)))
     }
 
@@ -136,7 +136,7 @@ impl Event {
 
     /// Whether this is an exception of severity 0 (RFC 21).
     pub fn is_fatal(&self) -> bool {
-        self.name == "exception"
+        self.name == eventlog::EXCEPTION
             && self
                 .read()
                 .is_some_and(|exception: Exception<'_>| exception.severity == 0)

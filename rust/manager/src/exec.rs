@@ -446,7 +446,11 @@ fn take_report(cx: &mut Context, id: JobId, report: &Report<'_>) -> Result<(), F
             advance(cx, id, input)?;
             // A service that does not know `reattached` answers `start` for a job that had started
             // before; and an earlier service may not have reported the start.
-            let name = if has_started { "reattached" } else { "start" };
+            let name = if has_started {
+                eventlog::REATTACHED
+            } else {
+                eventlog::START
+            };
             cx.log(id, Event::new(cx.now, name));
         }
         ExecEvent::Exception(exception) => {
@@ -471,7 +475,7 @@ fn take_report(cx: &mut Context, id: JobId, report: &Report<'_>) -> Result<(), F
             }
             advance(cx, id, input)?;
             if !has_finished {
-                cx.log(id, Event::with(cx.now, "finish", finish));
+                cx.log(id, Event::with(cx.now, eventlog::FINISH, finish));
             }
         }
         ExecEvent::Release(release) => {
@@ -575,7 +579,7 @@ fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fa
         is_final,
         is_retained,
     };
-    cx.log(id, Event::with(cx.now, "release", &context));
+    cx.log(id, Event::with(cx.now, eventlog::RELEASE, &context));
     cx.revisit(id);
     Ok(())
 }
@@ -593,7 +597,7 @@ fn free_shrunk(cx: &mut Context, id: JobId, ranks: IdSet, left: &IdSet) {
         is_final: false,
         is_retained: false,
     };
-    cx.log(id, Event::with(cx.now, "release", &context));
+    cx.log(id, Event::with(cx.now, eventlog::RELEASE, &context));
 }
 
 /// Why a response of the service is invalid.

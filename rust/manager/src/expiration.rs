@@ -2,7 +2,7 @@
 
 use penstock_flux::RequestError;
 use penstock_flux::errno::EBUSY;
-use penstock_flux::eventlog::{JobspecUpdate, ResourceUpdate};
+use penstock_flux::eventlog::{self, JobspecUpdate, ResourceUpdate};
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
@@ -102,11 +102,15 @@ pub(crate) fn accept(cx: &mut Context, change: ExpirationChange) {
     }
     if let Some(checked) = jobspec {
         let duration = checked.spec().duration;
-        let event = Event::with(cx.now, "jobspec-update", &JobspecUpdate { duration });
+        let event = Event::with(
+            cx.now,
+            eventlog::JOBSPEC_UPDATE,
+            &JobspecUpdate { duration },
+        );
         jobspecs::replace(cx, id, *checked, event);
     }
     let context = ResourceUpdate { expiration };
-    cx.log(id, Event::with(cx.now, "resource-update", &context));
+    cx.log(id, Event::with(cx.now, eventlog::RESOURCE_UPDATE, &context));
     cx.add_effect(Effect::ExpirationChanged { id, expiration });
     finish(cx, id, cause, Ok(()));
 }

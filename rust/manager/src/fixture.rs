@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_flux::eventlog::{Priority, Submit};
+use penstock_flux::eventlog::{self, Priority, Submit};
 use penstock_flux::{JobspecDocument, RedactedJobspec, role};
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
@@ -55,14 +55,14 @@ pub(crate) fn add_pending_job(cx: &mut Context) -> JobId {
         flags: 0,
         version: Submit::VERSION,
     };
-    let submit = Event::with(cx.now, "submit", &submit);
+    let submit = Event::with(cx.now, eventlog::SUBMIT, &submit);
     let id = cx.add_jobs(1, OWNER, &stored, &submit).unwrap()[0];
     for name in ["validate", "depend"] {
         cx.log(id, Event::new(cx.now, name));
     }
     cx.log(
         id,
-        Event::with(cx.now, "priority", &Priority { priority: 16 }),
+        Event::with(cx.now, eventlog::PRIORITY, &Priority { priority: 16 }),
     );
     effects(cx);
     id
@@ -78,7 +78,7 @@ pub(crate) fn add_allocated_job(cx: &mut Context) -> JobId {
 /// Logs the allocation of a job.
 pub(crate) fn allocate(cx: &mut Context, id: JobId) {
     let r = Arc::new(ResourceSet::from_json(R).unwrap());
-    let event = Event::new(cx.now, "alloc");
+    let event = Event::new(cx.now, eventlog::ALLOC);
     cx.log(id, event.with_document(Document::R(r)));
     effects(cx);
 }

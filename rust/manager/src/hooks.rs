@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_flux::eventlog::{HookFinish, HookStart};
+use penstock_flux::eventlog::{self, HookFinish, HookStart};
 use penstock_flux::hooks::{CancelRequest, HookRequest, HookResponse};
 use penstock_flux::{Json, topic};
 use penstock_jobspec::job_id::JobId;
@@ -41,15 +41,15 @@ impl Hook {
 
     fn start_event(self) -> &'static str {
         match self {
-            Self::Prolog => "prolog-start",
-            Self::Epilog => "epilog-start",
+            Self::Prolog => eventlog::PROLOG_START,
+            Self::Epilog => eventlog::EPILOG_START,
         }
     }
 
     fn finish_event(self) -> &'static str {
         match self {
-            Self::Prolog => "prolog-finish",
-            Self::Epilog => "epilog-finish",
+            Self::Prolog => eventlog::PROLOG_FINISH,
+            Self::Epilog => eventlog::EPILOG_FINISH,
         }
     }
 

@@ -1,6 +1,6 @@
 //! `job-ingest.submit`: one jobspec, several copies of one, or several jobspecs in one request.
 
-use penstock_flux::eventlog::Submit;
+use penstock_flux::eventlog::{self, Submit};
 use penstock_flux::job_ingest::{
     SubmitCopiesResponse, SubmitManyResponse, SubmitRequest, SubmitResponse, SubmitResult,
 };
@@ -76,7 +76,7 @@ fn accept(
         flags: submission.flags,
         version: Submit::VERSION,
     };
-    let submit = Event::with(cx.now, "submit", &context);
+    let submit = Event::with(cx.now, eventlog::SUBMIT, &context);
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     cx.add_jobs(count, userid, &stored, &submit)
 }

@@ -25,7 +25,7 @@ pub(crate) fn set_urgency(cx: &mut Context, request: Request<'_>, jobs: Permitte
         let id = job.id();
         let old = without_resources(cx, id, "urgency")?.urgency();
         let context = eventlog::Urgency { urgency, userid };
-        cx.log(id, Event::with(cx.now, "urgency", &context));
+        cx.log(id, Event::with(cx.now, eventlog::URGENCY, &context));
         set_priority(cx, id, priority(urgency));
         Ok(old)
     };
@@ -86,7 +86,7 @@ fn set_priority(cx: &mut Context, id: JobId, priority: u32) {
         .map(Record::priority)
     {
         let context = eventlog::Priority { priority };
-        cx.log(id, Event::with(cx.now, "priority", &context));
+        cx.log(id, Event::with(cx.now, eventlog::PRIORITY, &context));
         cx.add_effect(Effect::Reprioritize {
             id,
             old,

@@ -150,7 +150,7 @@ impl Record {
                 line: line.to_owned(),
                 source,
             })?;
-            if &*event.name == "alloc" {
+            if &*event.name == eventlog::ALLOC {
                 event.document = r.map(|r| Document::R(Arc::clone(r)));
             }
             observe(&event);
@@ -164,58 +164,58 @@ impl Record {
         self.events = self.events.saturating_add(1);
         self.take_document(event);
         match &*event.name {
-            "submit" => {
+            eventlog::SUBMIT => {
                 self.t_submit = event.timestamp;
                 if let Some(submit) = event.read::<Submit>() {
                     self.flags = submit.flags;
                     self.urgency = submit.urgency.min(urgency::EXPEDITE);
                 }
             }
-            "urgency" => {
+            eventlog::URGENCY => {
                 if let Some(change) = event.read::<Urgency>() {
                     self.urgency = change.urgency.min(urgency::EXPEDITE);
                 }
                 self.assigned_priority = None;
             }
-            "priority" => {
+            eventlog::PRIORITY => {
                 self.priority = event.read().map_or(0, |context: Priority| context.priority);
                 let usual = urgency::priority(self.urgency);
                 self.assigned_priority = (self.priority != usual).then_some(self.priority);
             }
-            "memo" => self.apply_memo(event),
-            "prolog-start" => self.prolog = HookStage::Begun,
-            "prolog-finish" => self.prolog = HookStage::Done,
-            "epilog-start" => self.epilog = HookStage::Begun,
-            "epilog-finish" => self.epilog = HookStage::Done,
-            "dependency-add" => {
+            eventlog::MEMO => self.apply_memo(event),
+            eventlog::PROLOG_START => self.prolog = HookStage::Begun,
+            eventlog::PROLOG_FINISH => self.prolog = HookStage::Done,
+            eventlog::EPILOG_START => self.epilog = HookStage::Begun,
+            eventlog::EPILOG_FINISH => self.epilog = HookStage::Done,
+            eventlog::DEPENDENCY_ADD => {
                 if let Some(dependency) = event.read::<Dependency<'_>>() {
                     self.dependencies
                         .insert(dependency.description.into_string());
                 }
             }
-            "dependency-remove" => {
+            eventlog::DEPENDENCY_REMOVE => {
                 if let Some(dependency) = event.read::<Dependency<'_>>() {
                     self.dependencies.remove(&*dependency.description);
                 }
             }
-            "alloc" => {
+            eventlog::ALLOC => {
                 self.allocation = Allocation::Active;
                 if let Some(alloc) = event.read::<Alloc>() {
                     self.annotations = alloc.annotations;
                 }
             }
-            "resource-update" => self.apply_expiration(event),
-            "start" => self.has_started = true,
-            "finish" => {
+            eventlog::RESOURCE_UPDATE => self.apply_expiration(event),
+            eventlog::START => self.has_started = true,
+            eventlog::FINISH => {
                 if let Some(finish) = event.read::<Finish>() {
                     self.wait_status = Some(finish.status);
                     self.usage = finish.usage;
                 }
             }
-            "release" => self.apply_release(event),
-            "free" => self.allocation = Allocation::Freed,
-            "exception" => self.apply_exception(event),
-            name if name.starts_with("penstock.") => {
+            eventlog::RELEASE => self.apply_release(event),
+            eventlog::FREE => self.allocation = Allocation::Freed,
+            eventlog::EXCEPTION => self.apply_exception(event),
+            name if name.starts_with(eventlog::OWN_PREFIX) => {
                 let elastic = self.elastic.get_or_insert_default();
                 if let Some(ranks) = elastic.apply(event, self.r.as_ref()) {
                     self.freed.union_with(&ranks);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use penstock_flux::eventlog;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
@@ -146,7 +147,7 @@ impl Restored {
         }
         self.dependencies.resume(cx, id);
         self.elastic.resume(cx, id);
-        cx.log(id, Event::new(cx.now, "flux-restart"));
+        cx.log(id, Event::new(cx.now, eventlog::FLUX_RESTART));
         if has_resources && r.is_none() {
             cx.fail_job(id, "alloc", "its resources cannot be read from the store");
         }

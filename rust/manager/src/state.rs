@@ -1,5 +1,6 @@
 //! Job states (RFC 21), and the one table of the events that change them.
 
+use penstock_flux::eventlog;
 use penstock_flux::job_state;
 
 use crate::event::Event;
@@ -61,14 +62,16 @@ impl State {
     pub fn after(self, event: &Event) -> Self {
         use State::{Cleanup, Depend, Inactive, New, Priority, Run, Sched};
         match (self, &*event.name) {
-            (New, "validate") => Depend,
+            (New, eventlog::VALIDATE) => Depend,
             // After a restart a job gets its priority again.
-            (Depend, "depend") | (Sched, "flux-restart") => Priority,
-            (Priority, "priority") => Sched,
-            (Sched, "alloc") => Run,
-            (Run, "finish") => Cleanup,
-            (Cleanup, "clean") => Inactive,
-            (New | Depend | Priority | Sched | Run, "exception") if event.is_fatal() => Cleanup,
+            (Depend, eventlog::DEPEND) | (Sched, eventlog::FLUX_RESTART) => Priority,
+            (Priority, eventlog::PRIORITY) => Sched,
+            (Sched, eventlog::ALLOC) => Run,
+            (Run, eventlog::FINISH) => Cleanup,
+            (Cleanup, eventlog::CLEAN) => Inactive,
+            (New | Depend | Priority | Sched | Run, eventlog::EXCEPTION) if event.is_fatal() => {
+                Cleanup
+            }
             (state, _) => state,
         }
     }

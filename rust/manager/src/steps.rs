@@ -75,17 +75,17 @@ impl Manager {
         let now = self.cx.now;
         match record.state() {
             State::New => {
-                self.cx.log(id, Event::new(now, "validate"));
+                self.cx.log(id, Event::new(now, eventlog::VALIDATE));
                 self.dependencies.add(&mut self.cx, id);
             }
             State::Depend => {
                 if record.dependencies().is_empty() {
-                    self.cx.log(id, Event::new(now, "depend"));
+                    self.cx.log(id, Event::new(now, eventlog::DEPEND));
                 }
             }
             State::Priority => {
                 let priority = record.due_priority();
-                let event = Event::with(now, "priority", &eventlog::Priority { priority });
+                let event = Event::with(now, eventlog::PRIORITY, &eventlog::Priority { priority });
                 self.cx.log(id, event);
             }
             State::Sched => self.scheduler.schedule(&mut self.cx, id),
@@ -132,7 +132,7 @@ impl Manager {
         }
         self.elastic.end_grants(cx, id);
         self.scheduler.end_allocation(cx, id);
-        cx.log(id, Event::new(cx.now, "clean"));
+        cx.log(id, Event::new(cx.now, eventlog::CLEAN));
     }
 
     /// Reports the end of a job to the requests that follow it.

@@ -1,7 +1,7 @@
 //! `job-manager.update`: another time limit for a job.
 
 use penstock_flux::RequestError;
-use penstock_flux::eventlog::JobspecUpdate;
+use penstock_flux::eventlog::{self, JobspecUpdate};
 use penstock_flux::job_manager::UpdateRequest;
 use serde_json::{Map, Value};
 
@@ -61,7 +61,7 @@ pub(crate) fn update(cx: &mut Context, request: Request<'_>) -> Handled {
         State::New | State::Depend | State::Priority | State::Sched => {
             let checked = jobspecs::with_duration(cx, id, duration)?;
             let context = JobspecUpdate { duration };
-            let event = Event::with(cx.now, "jobspec-update", &context);
+            let event = Event::with(cx.now, eventlog::JOBSPEC_UPDATE, &context);
             jobspecs::replace(cx, id, checked, event);
             // The request for resources starts again.
             cx.add_effect(Effect::Withdraw(id));

@@ -2,12 +2,10 @@
 
 use penstock_flux::Text;
 use penstock_flux::pmix::AbortRequest;
+use penstock_flux::pmix_attribute;
 use penstock_flux::pmix_server::AllocRequest;
 
 use crate::{Info, Value};
-
-/// The key of a query for the status of requests.
-pub const QUERY: &str = "pmix.query.alloc";
 
 /// The payload of `pmix.alloc`: a request of a task for the job's allocation. Attributes without a key are left out.
 pub fn alloc(rank: Option<u32>, directive: u8, attributes: &[Info]) -> AllocRequest {
@@ -40,7 +38,7 @@ pub fn abort(rank: u32, status: i32, message: &str) -> AbortRequest<'_> {
 /// The request id in a query's qualifiers: under `pmix.alloc.reqid` as libpmix names it, or under
 /// `pmix.alloc.id` as RFC 0005 does. `None` for all requests.
 pub fn request_id(qualifiers: &[Info]) -> Option<&str> {
-    ["pmix.alloc.reqid", "pmix.alloc.id"]
+    [pmix_attribute::REQUEST_ID, pmix_attribute::ALLOC_ID]
         .iter()
         .find_map(|key| {
             let info = qualifiers.iter().find(|info| info.key == *key)?;

@@ -1,19 +1,13 @@
 //! Payloads of the instance's responses, as attributes for a task.
 
 use penstock_flux::pmix::{EventResponse, FinalResponse, QueryResponse, RequestRow};
+use penstock_flux::pmix_attribute::{
+    ALLOC_ID, CPUS, ESTIMATE, NODES, QUERY, REQUEST_ID, STATUS, TEXT, TIME,
+};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use crate::request::QUERY;
 use crate::{Error, Info, Value, status};
-
-/// The key of a request's status code in events and queries; PMIx has none.
-pub const STATUS: &str = "penstock.alloc.status";
-/// The key of a human-readable text (`PMIX_EVENT_TEXT_MESSAGE`): the reason of a denial.
-pub const TEXT: &str = "pmix.evtext";
-const REQUEST: &str = "pmix.alloc.reqid";
-const ALLOCATION: &str = "pmix.alloc.id";
-const TIME: &str = "pmix.alloc.time";
 
 /// The response to a task: a status code and attributes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,8 +68,8 @@ impl Response {
     pub fn from_event(payload: Option<&[u8]>) -> Self {
         Self::read(0, payload, |event: EventResponse| {
             let mut response = Self::of_status(event.status);
-            response.add_text(REQUEST, event.id.as_deref());
-            response.add_text(ALLOCATION, event.alloc.as_deref());
+            response.add_text(REQUEST_ID, event.id.as_deref());
+            response.add_text(ALLOC_ID, event.alloc.as_deref());
             response.add(STATUS, Value::Status(event.status));
             response.add_text(TEXT, Some(&event.reason));
             response.add_results(&event.results);
@@ -104,18 +98,15 @@ impl Response {
     fn of_row(row: &RequestRow) -> Self {
         let mut response = Self::of_status(row.status);
         response.add_text(QUERY, Some(&row.state));
-        response.add_text(REQUEST, row.id.as_deref());
-        response.add_text(ALLOCATION, row.alloc.as_deref());
+        response.add_text(REQUEST_ID, row.id.as_deref());
+        response.add_text(ALLOC_ID, row.alloc.as_deref());
         response.add(STATUS, Value::Status(row.status));
         response.add_text(TEXT, row.reason.as_str());
         if row.status == status::SUCCESS {
             response.add_results(&row.results);
             return response;
         }
-        for (key, count) in [
-            ("pmix.alloc.nnodes", row.nodes),
-            ("pmix.alloc.ncpus", row.cores),
-        ] {
+        for (key, count) in [(NODES, row.nodes), (CPUS, row.cores)] {
             // Zero: this is not requested.
             if count > 0 {
                 response.add(key, Value::Uint64(count));
@@ -131,7 +122,7 @@ impl Response {
             }
         }
         if let Some(time) = row.estimate.as_ref().and_then(Json::as_f64) {
-            response.add("penstock.alloc.estimate", Value::Double(time));
+            response.add(ESTIMATE, Value::Double(time));
         }
         response
     }

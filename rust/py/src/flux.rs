@@ -30,6 +30,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.add(name, kind as u8)?;
     }
+    module.add("MATCHTAG_MAX", flags::MATCHTAG_MAX)?;
     module.add("NODEID_ANY", flags::NODEID_ANY)?;
     module.add("USERID_UNKNOWN", flags::USERID_UNKNOWN)?;
     module.add("ROLE_OWNER", role::OWNER)?;

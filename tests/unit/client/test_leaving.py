@@ -10,10 +10,10 @@ import threading
 import pytest
 import trio
 
-from penstock._core import Message
+from penstock._core import MATCHTAG_MAX, Message
 from penstock.aclient import connect
 from penstock.client import Client
-from penstock.client.outstanding import CANCEL_TOPICS, MAX_MATCHTAG, NORESPONSE, Outstanding
+from penstock.client.outstanding import CANCEL_TOPICS, NORESPONSE, Outstanding
 
 STREAMS = {
     "job-list.list": lambda client: client.stream("job-list.list"),
@@ -307,8 +307,8 @@ def test_a_call_that_is_never_answered_leaves_nothing_behind(fake):
 def test_matchtags_are_not_used_again_while_an_answer_may_come():
     calls = Outstanding()
     assert [calls.begin("one", streaming=False), calls.begin("two", streaming=True)] == [1, 2]
-    calls._last = MAX_MATCHTAG - 1
-    assert calls.begin("last", streaming=False) == MAX_MATCHTAG
+    calls._last = MATCHTAG_MAX - 1
+    assert calls.begin("last", streaming=False) == MATCHTAG_MAX
     assert calls.leave(2) == "two"
     assert calls.leave(2) is None
     # 0 is no matchtag, 1 and 2 may still be answered.
@@ -325,5 +325,5 @@ def test_matchtags_are_not_used_again_while_an_answer_may_come():
     # Its one answer may never come.
     assert calls.leave(3) == "three"
     assert len(calls) == 1
-    calls._last = MAX_MATCHTAG
+    calls._last = MATCHTAG_MAX
     assert [calls.begin("four", streaming=False) for _ in range(4)] == [1, 2, 3, 4]

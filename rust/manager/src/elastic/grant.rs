@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use penstock_elastic::{Attribute, Data, Denial, Key, Status};
-use penstock_flux::eventlog::{ResourceAdd, ResourceRemove};
+use penstock_flux::eventlog::{self, ResourceAdd, ResourceRemove};
 use penstock_flux::exec::Finish;
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
@@ -229,7 +229,7 @@ impl Elastic {
         let is_running =
             |record: &Record| record.elastic_request().is_some() && record.state() == State::Run;
         if record.is_some_and(is_running) {
-            cx.log(id, Event::with(cx.now, "finish", &Finish::new(0)));
+            cx.log(id, Event::with(cx.now, eventlog::FINISH, &Finish::new(0)));
             self.observe(id);
         }
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use penstock_elastic::{
     Account, Demand, Denial, Directive, Entry, Loan, LoanEnd, ReleasedPart, Request, Return, Status,
 };
+use penstock_flux::eventlog;
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
@@ -287,7 +288,7 @@ impl Elastic {
         let lenders = accounts.filter(|(_, account)| has_lent(account));
         let lenders: Vec<JobId> = lenders.map(|(job, _)| job).filter(is_running).collect();
         for job in lenders {
-            let event = Event::with(cx.now, "penstock.loan-end", &LoanEnd { target });
+            let event = Event::with(cx.now, eventlog::LOAN_END, &LoanEnd { target });
             self.log(cx, job, event);
         }
     }

@@ -4,6 +4,7 @@
 //! time, until all are allocated. Then they join the requesting job.
 
 use penstock_elastic::{Attempt, RequestAgain};
+use penstock_flux::eventlog;
 use penstock_hostlist::Hostlist;
 use penstock_jobspec::job_id::JobId;
 
@@ -147,7 +148,7 @@ impl Elastic {
             seq: key.seq,
             alloc: id,
         };
-        let event = Event::with(cx.now, "penstock.alloc-again", &context);
+        let event = Event::with(cx.now, eventlog::ALLOC_AGAIN, &context);
         self.log(cx, key.job, event);
         let note = format!("requested again as {}", name_of(id));
         for part in self.parts.all(first) {

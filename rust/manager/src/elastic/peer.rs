@@ -1,6 +1,7 @@
 //! `Elastic`: the state of all PMIx requests, and its changes by events.
 
 use penstock_elastic::{Entry, Ledger};
+use penstock_flux::eventlog;
 use penstock_jobspec::job_id::JobId;
 
 use super::tables::{Listeners, Parts, PostponedReturns, Probes, TimeRequests, Timers};
@@ -40,7 +41,7 @@ impl Elastic {
     /// Applies an event from before a restart.
     pub(crate) fn replay(&mut self, id: JobId, event: &Event) {
         self.observe(id);
-        if event.name.starts_with(Ledger::EVENT_PREFIX) {
+        if event.name.starts_with(eventlog::OWN_PREFIX) {
             self.apply(id, event);
         }
     }
@@ -66,7 +67,7 @@ impl Elastic {
     }
 
     fn apply(&mut self, id: JobId, event: &Event) {
-        if event.name == "penstock.request" {
+        if event.name == eventlog::REQUEST {
             self.usage.insert(id);
             let request: Option<ElasticRequest> = event.read();
             if let Some(request) = request.filter(|request| !request.before.is_empty()) {

@@ -2,7 +2,7 @@
 
 use penstock_elastic::{Demand, Denial, Status};
 use penstock_flux::RequestError;
-use penstock_flux::eventlog::Submit;
+use penstock_flux::eventlog::{self, Submit};
 
 use super::peer::Elastic;
 use crate::context::Context;
@@ -95,9 +95,9 @@ impl Elastic {
             flags: 0,
             version: Submit::VERSION,
         };
-        let submit = Event::with(cx.now, "submit", &context);
+        let submit = Event::with(cx.now, eventlog::SUBMIT, &context);
         cx.add_job(id, userid, &stored, &submit);
-        let event = Event::with(cx.now, "penstock.request", request);
+        let event = Event::with(cx.now, eventlog::REQUEST, request);
         self.log(cx, id, event);
         self.decide_soon(cx, id);
     }

@@ -3,6 +3,7 @@
 use penstock_elastic::{
     Account, Denial, Entry, Flagged, Loan, Request, RequestEnd, Return, Status,
 };
+use penstock_flux::eventlog;
 use penstock_flux::pmix::FinalResponse;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
@@ -104,7 +105,7 @@ impl Elastic {
             nodes: entry.nodes.max(value(request.nodes.as_ref())),
             ..entry
         };
-        let event = Event::with(cx.now, "penstock.alloc-request", &entry);
+        let event = Event::with(cx.now, eventlog::ALLOC_REQUEST, &entry);
         self.log(cx, job, event);
         if let Some(deadline) = deadline {
             self.timers.set(deadline, job);
@@ -129,7 +130,7 @@ impl Elastic {
         for until in end.lent.iter().filter_map(|lend| lend.until) {
             self.timers.set(until, job);
         }
-        let event = Event::with(cx.now, "penstock.alloc-end", &context);
+        let event = Event::with(cx.now, eventlog::ALLOC_END, &context);
         self.log(cx, job, event);
         self.await_returns(cx, job, &returns, end);
         if let Some(caller) = self.listeners.take_caller(key) {

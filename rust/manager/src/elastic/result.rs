@@ -1,11 +1,9 @@
 //! The results of requests, as PMIx attributes.
 
 use penstock_elastic::{Attribute, Data, Key};
+use penstock_flux::pmix_attribute;
 use penstock_rset::ResourceSet;
 use serde_json::Value;
-
-/// The attribute of a result that names the wishes that were not met.
-const DROPPED_KEY: &str = "penstock.alloc.dropped";
 
 /// Hosts, and the number of cpus of each.
 pub(super) fn resources(r: &ResourceSet) -> Vec<Attribute> {
@@ -30,7 +28,7 @@ pub(super) fn add_dropped(
     let unmet = unmet.join(",");
     reasons.push(format!("not met: {unmet}"));
     results.push(Attribute {
-        key: DROPPED_KEY.to_owned(),
+        key: pmix_attribute::DROPPED.to_owned(),
         required: false,
         data: Data::Text(unmet),
     });

@@ -1,6 +1,7 @@
 //! Submission of request jobs: attempts with all preferences, full amount, partial amount.
 
 use penstock_elastic::{Attempt, Demand, Denial, Entry, Return, Status};
+use penstock_flux::eventlog;
 use penstock_jobspec::job_id::JobId;
 
 use super::limits::Satisfiable;
@@ -153,7 +154,7 @@ impl Elastic {
         // The scheduler was probed about the attempt before.
         self.probes.withdraw(id);
         let context = RequestUpdate { attempt };
-        let event = Event::with(cx.now, "penstock.request-update", &context);
+        let event = Event::with(cx.now, eventlog::REQUEST_UPDATE, &context);
         self.observe(id);
         jobspecs::replace(cx, id, checked, event);
         self.decide_soon(cx, id);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_flux::errno::ECANCELED;
+use penstock_flux::eventlog;
 use penstock_flux::job_info::EventlogWatchResponse;
 use penstock_flux::job_list::{ListResponse, Row, WaitRequest};
 use penstock_flux::job_manager::{OutstandingStats, QueueRequest};
@@ -80,7 +81,7 @@ impl Watchers {
         let Some(followers) = self.eventlogs.get(&id) else {
             return;
         };
-        let is_last = event.name == "clean";
+        let is_last = event.name == eventlog::CLEAN;
         let mut line = String::new();
         event.write(&mut line);
         let payload = EventlogWatchResponse { event: line.into() };

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use penstock_flux::alloc::{CancelRequest, PrioritizeRequest};
+use penstock_flux::eventlog;
 use penstock_flux::{Allocation, FreedResources, PendingJob, RedactedJobspec, TypedPayload, topic};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
@@ -242,7 +243,7 @@ impl SchedulerPeer {
             dialogue.advance_alloc(AllocInput::Free);
         }
         if has_alloc_event {
-            cx.log(id, Event::new(cx.now, "free"));
+            cx.log(id, Event::new(cx.now, eventlog::FREE));
         }
     }
 

@@ -152,7 +152,7 @@ impl SchedulerPeer {
             dialogue.annotate(update);
         }
         let annotations = dialogue.take_annotations();
-        let event = Event::with(cx.now, "alloc", &eventlog::Alloc { annotations });
+        let event = Event::with(cx.now, eventlog::ALLOC, &eventlog::Alloc { annotations });
         cx.log(id, event.with_document(Document::R(r)));
     }
 

@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
-use penstock_flux::topic;
+use penstock_flux::{pmix_attribute, topic};
 use penstock_pmix::response::Response;
 use penstock_pmix::{Info, request, status};
 
@@ -202,7 +202,7 @@ unsafe fn read_queries(queries: *const ffi::Query, count: usize) -> Result<Query
         // SAFETY: the keys are null, or pointers of which the last is null.
         while !key.is_null() && !unsafe { *key }.is_null() {
             // SAFETY: not the last; a key is text that ends in NUL.
-            if unsafe { read_text(*key)? } == request::QUERY {
+            if unsafe { read_text(*key)? } == pmix_attribute::QUERY {
                 keys.ids
                     .push(request::request_id(&qualifiers).map(str::to_owned));
             } else {
