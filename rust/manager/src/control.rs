@@ -1,5 +1,6 @@
 //! Exceptions and signals of users: `job-manager.raise`, `job-manager.kill`, `job-manager.memo`.
 
+use penstock_flux::errno::EHOSTUNREACH;
 use penstock_flux::eventlog;
 use penstock_flux::job_manager::{BulkResponse, KillRequest, MemoRequest, RaiseRequest};
 use penstock_flux::{EmptyResponse, RequestError};
@@ -101,10 +102,15 @@ pub(crate) fn kill(cx: &mut Context, request: Request<'_>, jobs: PermittedJobs) 
     let kill_one = |job: PermittedJob| {
         let id = job.id();
         let job = cx.jobs.active(id)?;
+        let exec = job.dialogue.exec();
         // A job whose prolog is running has no tasks that a signal could reach.
-        if job.record.state() != State::Run || !job.dialogue.exec().is_outstanding() {
+        if job.record.state() != State::Run || !exec.may_be_running() {
             let text = format!("job {id} is not running");
             return Err(RequestError::invalid(text));
+        }
+        if !exec.is_outstanding() {
+            let text = format!("job {id} has no execution service now: the signal was not sent");
+            return Err(RequestError::new(EHOSTUNREACH, text));
         }
         cx.add_effect(Effect::Kill { id, signum });
         Ok(())

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Bench, OWNER, body, rejection, settings, topics};
+use penstock_flux::errno;
 use penstock_manager::{ExecHello, Settings};
 use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
@@ -432,4 +433,49 @@ fn an_error_to_start_stops_starts_until_the_next_exec_hello() {
     let out = bench.executor();
     assert_eq!(topics(&out), ["job-exec.start", "job-exec.start"]);
     assert_eq!(body(&out[1])["reattach"], false);
+}
+
+#[test]
+fn a_signal_that_no_service_can_send_is_an_error() {
+    let (mut bench, id) = requested();
+    bench.exec(id, "start", &nothing());
+    let kill = json!({"id": id, "signum": 10});
+    let several = json!({"ids": [id], "signum": 10});
+    let sent = bench.request("job-manager.kill", &kill);
+    assert_eq!(topics(&sent), ["job-exec.kill"]);
+    bench.request_as("exec", OWNER, "job-manager.disconnect", &Value::Null, 4);
+    let (errnum, text) = rejection(&bench.request("job-manager.kill", &kill));
+    assert_eq!(errnum, errno::EHOSTUNREACH, "{text}");
+    assert!(text.ends_with("the signal was not sent"), "{text}");
+    let counted = body(&bench.request("job-manager.kill", &several)[0]);
+    assert_eq!(counted["count"], 0);
+    bench.executor();
+    let sent = bench.request("job-manager.kill", &kill);
+    assert_eq!(topics(&sent), ["job-exec.kill"]);
+}
+
+#[test]
+fn the_start_at_the_next_service_has_the_changed_expiration() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (id, _) = bench.submit(&json!({"duration": 60.0}));
+    bench.allocate(id);
+    bench.exec(id, "start", &nothing());
+    bench.request_as("exec", OWNER, "job-manager.disconnect", &Value::Null, 4);
+    let update = json!({"id": id, "updates": {"attributes.system.duration": 600.0}});
+    let out = bench.request("job-manager.update", &update);
+    let out = bench.reply(&out, "sched.expiration", &nothing());
+    assert!(
+        !topics(&out).contains(&"job-exec.expiration"),
+        "there is no service"
+    );
+    let expiration = bench.row(id)["expiration"].clone();
+    let out = bench.executor();
+    let start = out
+        .iter()
+        .find(|message| message.topic() == "job-exec.start");
+    let start = body(start.unwrap());
+    assert_eq!(start["reattach"], true);
+    assert_eq!(start["R"]["execution"]["expiration"], expiration);
 }
