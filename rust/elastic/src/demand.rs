@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
+use penstock_jobspec::{Constraint, Count, Jobspec, JobspecBuilder, Operator};
 use penstock_rset::ResourceSet;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use crate::names::{Key, Status};
 use crate::request::{Denial, Request};
@@ -162,23 +162,20 @@ impl Demand {
     }
 
     /// The jobspec of an attempt. `queue` is the requester's, `duration` in seconds (0: none), `name` the job's.
+    ///
+    /// # Errors
+    ///
+    /// A name, a duration or a hostlist is not one that a jobspec can have.
     pub fn jobspec(
         &self,
         attempt: Attempt,
         queue: Option<&str>,
         duration: f64,
         name: &str,
-    ) -> Value {
-        let count = |number: u32| -> Value {
-            if attempt == Attempt::Partial && number > 1 {
-                format!("1-{number}").into()
-            } else {
-                number.into()
-            }
-        };
-        let slot = |count: Value, cores: u32| {
-            let cores = json!([{"type": "core", "count": cores}]);
-            json!({"type": "slot", "count": count, "label": "task", "with": cores})
+    ) -> Result<Jobspec, penstock_jobspec::Error> {
+        let count = |number: u32| match attempt {
+            Attempt::Partial => Count::range(1.min(number), Some(number), Operator::Add, 1),
+            Attempt::Preferred | Attempt::Full => Ok(Count::exactly(number)),
         };
         let (nodes, cpus) = match attempt {
             // Of unequal parts, the least number of cpus on each of their nodes.
@@ -187,35 +184,42 @@ impl Demand {
         };
         let listed = self.listed().filter(|_| attempt == Attempt::Preferred);
         let cpus = cpus.filter(|cpus| *cpus > 0).or(listed).unwrap_or(0);
-        let resource = match nodes {
-            Some(nodes) => {
-                let slot = slot(1.into(), cpus.max(1));
-                let exclusive = cpus == 0;
-                json!({"type": "node", "count": count(nodes), "exclusive": exclusive, "with": [slot]})
-            }
-            None => slot(count(self.cpus), 1),
-        };
-        let mut system = json!({"duration": duration, "job": {"name": name}});
-        if let Some(queue) = self.queue_in(attempt).or(queue) {
-            system["queue"] = queue.into();
-        }
-        let hosts = self.hosts.as_ref();
+        let hosts = self.hosts.as_deref();
         let hosts = hosts.filter(|_| self.only_hosts || attempt == Attempt::Preferred);
-        let among = hosts.or(self.among.as_ref());
-        let among = among.map(|hosts| json!({ "hostlist": [hosts] }));
-        let apart = self.apart.as_ref();
-        let apart = apart.map(|hosts| json!({"not": [{ "hostlist": [hosts] }]}));
-        match (among, apart) {
-            (Some(among), Some(apart)) => system["constraints"] = json!({"and": [among, apart]}),
-            (Some(one), None) | (None, Some(one)) => system["constraints"] = one,
-            (None, None) => {}
-        }
-        json!({
-            "version": 1,
-            "resources": [resource],
-            "tasks": [{"command": [name], "slot": "task", "count": {"per_slot": 1}}],
-            "attributes": {"system": system},
-        })
+        let among = hosts
+            .or(self.among.as_deref())
+            .map(Constraint::on_hosts)
+            .transpose()?;
+        let apart = self
+            .apart
+            .as_deref()
+            .map(Constraint::on_hosts)
+            .transpose()?;
+        let apart = apart.map(|hosts| Constraint::Not(vec![hosts]));
+        let constraint = match (among, apart) {
+            (Some(among), Some(apart)) => Some(Constraint::And(vec![among, apart])),
+            (one, None) | (None, one) => one,
+        };
+        let request = penstock_jobspec::Request {
+            nnodes: nodes.map(count).transpose()?,
+            exclusive: nodes.is_some() && cpus == 0,
+            slots: match nodes {
+                Some(_) => Count::exactly(1),
+                None => count(self.cpus)?,
+            },
+            cores_per_slot: Count::exactly(nodes.map_or(1, |_| cpus.max(1))),
+            gpus_per_slot: Count::exactly(0),
+            duration,
+            constraint,
+        };
+        let queue = self.queue_in(attempt).or(queue);
+        let builder = JobspecBuilder {
+            request,
+            command: vec![name.to_owned()],
+            name: Some(name.to_owned()),
+            queue: queue.map(str::to_owned),
+        };
+        builder.build()
     }
 
     /// The demand in words.
@@ -439,7 +443,7 @@ fn by_count(counts: &[u32], hosts: Option<&Hostlist>) -> Vec<Part> {
 mod tests {
     use super::{Attempt, Demand};
     use crate::{Attribute, Directive, Request};
-    use penstock_jobspec::Jobspec;
+    use penstock_jobspec::Constraint;
     use penstock_rset::ResourceSet;
     use serde_json::{Value, json};
 
@@ -455,10 +459,8 @@ mod tests {
 
     /// Nodes, slots, cores of a slot and whether nodes are exclusive, of a attempt.
     fn shape(demand: &Demand, attempt: Attempt) -> (Option<u32>, u32, u32, bool) {
-        let text = demand
-            .jobspec(attempt, Some("batch"), 60.0, "extend")
-            .to_string();
-        let jobspec = Jobspec::from_json(&text).unwrap();
+        let jobspec = demand.jobspec(attempt, Some("batch"), 60.0, "extend");
+        let jobspec = jobspec.unwrap();
         let request = jobspec.request();
         (
             request.nnodes.as_ref().map(penstock_jobspec::Count::min),
@@ -516,11 +518,9 @@ mod tests {
         let second = listed.unwrap().next(Some(&hosts("n1"))).unwrap();
         let third = second.next(Some(&hosts("n2"))).unwrap();
         assert_eq!(third.next(Some(&hosts("n3"))), None);
-        let jobspec = third.jobspec(Attempt::Full, None, 0.0, "new");
-        let constraints = &jobspec["attributes"]["system"]["constraints"];
-        let expected = json!({"and": [{"hostlist": ["n3"]}, {"not": [{"hostlist": ["n1,n2"]}]}]});
-        assert_eq!(*constraints, expected);
-        assert!(Jobspec::from_json(&jobspec.to_string()).is_ok());
+        let jobspec = third.jobspec(Attempt::Full, None, 0.0, "new").unwrap();
+        let expected = json!({"and": [{"hostlist": ["n3"]}, {"not": [{"hostlist": ["n[1-2]"]}]}]});
+        assert_eq!(jobspec.attribute("system.constraints"), Some(&expected));
         assert_eq!(second.next(None).unwrap().apart, None);
     }
 
@@ -541,22 +541,17 @@ mod tests {
     fn preferences_come_first_and_requirements_stay() {
         let preferred = demand(&json!([{"key": "pmix.alloc.nlist", "value": "n1"}])).unwrap();
         assert_eq!(preferred.first_attempt(), Attempt::Preferred);
+        let on = |hosts| Constraint::on_hosts(hosts).unwrap();
         let constraint = |demand: &Demand, attempt| {
-            let jobspec = demand.jobspec(attempt, None, 0.0, "new");
-            jobspec["attributes"]["system"]["constraints"].clone()
+            let jobspec = demand.jobspec(attempt, None, 0.0, "new").unwrap();
+            jobspec.constraints().cloned()
         };
-        assert_eq!(
-            constraint(&preferred, Attempt::Preferred),
-            json!({"hostlist": ["n1"]})
-        );
-        assert_eq!(constraint(&preferred, Attempt::Full), Value::Null);
+        assert_eq!(constraint(&preferred, Attempt::Preferred), Some(on("n1")));
+        assert_eq!(constraint(&preferred, Attempt::Full), None);
         let only = json!([{"key": "pmix.alloc.nlist", "required": true, "value": "n1"}]);
         let only = demand(&only).unwrap();
         assert_eq!(only.first_attempt(), Attempt::Full);
-        assert_eq!(
-            constraint(&only, Attempt::Full),
-            json!({"hostlist": ["n1"]})
-        );
+        assert_eq!(constraint(&only, Attempt::Full), Some(on("n1")));
         assert!(!only.may_be_partial());
     }
 

@@ -50,6 +50,18 @@ impl Constraint {
         parse(value, "", 0)
     }
 
+    /// The condition that the target's host is in a hostlist.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is not a hostlist.
+    pub fn on_hosts(hosts: &str) -> Result<Self, Error> {
+        let hosts = hosts.parse().map(Self::Hostlist);
+        hosts.map_err(|error: penstock_hostlist::Error| {
+            Error::new(Input::Constraint, "hostlist", error.to_string())
+        })
+    }
+
     pub(crate) fn from_value_at(value: &Value, path: &str) -> Result<Self, Error> {
         parse(value, path, 0)
     }

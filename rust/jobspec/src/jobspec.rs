@@ -1,6 +1,6 @@
 //! Jobspec V1 (RFC 25): one program, its resources, its tasks and its attributes.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::constraint::kind;
 use crate::error::Input;
@@ -520,6 +520,151 @@ impl Jobspec {
     }
 }
 
+/// The label of the slot of a jobspec that is built.
+const BUILT_LABEL: &str = "task";
+
+/// The parts of a jobspec that a program makes, with one task on each slot.
+///
+/// ```
+/// use penstock_jobspec::{Count, JobspecBuilder, Request};
+///
+/// let request = Request {
+///     nnodes: Some("1-3".parse()?),
+///     exclusive: true,
+///     slots: Count::exactly(1),
+///     cores_per_slot: Count::exactly(4),
+///     gpus_per_slot: Count::exactly(0),
+///     duration: 60.0,
+///     constraint: None,
+/// };
+/// let builder = JobspecBuilder {
+///     request,
+///     command: vec!["hostname".to_owned()],
+///     name: None,
+///     queue: Some("batch".to_owned()),
+/// };
+/// assert_eq!(builder.build()?.queue(), Some("batch"));
+/// # Ok::<(), penstock_jobspec::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct JobspecBuilder {
+    /// The resources, the time limit and the constraint.
+    pub request: Request,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The job's name.
+    pub name: Option<String>,
+    /// Queue.
+    pub queue: Option<String>,
+}
+
+impl JobspecBuilder {
+    /// Makes the jobspec, without writing and reading its text.
+    ///
+    /// # Errors
+    ///
+    /// Fails where [`Jobspec::from_json`] would fail on the text: at a count that may be 0, whole nodes without a
+    /// number of nodes, a time limit that is no number of seconds, an empty command, or a string with NUL.
+    pub fn build(self) -> Result<Jobspec, Error> {
+        let Self {
+            request,
+            command,
+            name,
+            queue,
+        } = self;
+        let resources = built_resources(&request)?;
+        if command.is_empty() {
+            return Err(fail("tasks[0].command", "expected at least one word"));
+        }
+        let words = command.iter().map(|word| ("tasks[0].command", word));
+        let attributes = [
+            ("attributes.system.job.name", &name),
+            ("attributes.system.queue", &queue),
+        ];
+        let attributes = attributes
+            .into_iter()
+            .filter_map(|(path, text)| Some((path, text.as_ref()?)));
+        if let Some((path, _)) = words
+            .chain(attributes)
+            .find(|(_, text)| text.contains('\0'))
+        {
+            return Err(fail(path, "expected a string without NUL"));
+        }
+        let mut system = Map::new();
+        system.insert("duration".to_owned(), request.duration.into());
+        if let Some(name) = name {
+            system.insert("job".to_owned(), json!({ "name": name }));
+        }
+        if let Some(queue) = queue {
+            system.insert("queue".to_owned(), queue.into());
+        }
+        if let Some(constraint) = &request.constraint {
+            system.insert("constraints".to_owned(), constraint.to_value());
+        }
+        let document = json!({
+            "version": 1,
+            "resources": [resources],
+            "tasks": [{"command": command, "slot": BUILT_LABEL, "count": {"per_slot": 1}}],
+            "attributes": {"system": system},
+        });
+        Ok(Jobspec {
+            request,
+            command,
+            tasks: TaskCount::PerSlot(1),
+            dependencies: Vec::new(),
+            document,
+        })
+    }
+}
+
+/// The `resources` of a request: its slots, in its nodes if it has any.
+fn built_resources(request: &Request) -> Result<Value, Error> {
+    let has_gpus = request.gpus_per_slot != 0;
+    let counts = [
+        Some(("slots", &request.slots)),
+        Some(("cores", &request.cores_per_slot)),
+        has_gpus.then_some(("gpus", &request.gpus_per_slot)),
+        request.nnodes.as_ref().map(|nodes| ("nodes", nodes)),
+    ];
+    if let Some((what, count)) = counts
+        .into_iter()
+        .flatten()
+        .find(|(_, count)| count.min() == 0)
+    {
+        let detail = format!("expected at least 1 of {what}, found `{count}`");
+        return Err(fail("resources[0]", detail));
+    }
+    if !(request.duration.is_finite() && request.duration >= 0.0) {
+        let detail = format!("expected a number of seconds, found {}", request.duration);
+        return Err(fail("attributes.system.duration", detail));
+    }
+    let mut inner = vec![json!({"type": "core", "count": built_count(&request.cores_per_slot)})];
+    if has_gpus {
+        inner.push(json!({"type": "gpu", "count": built_count(&request.gpus_per_slot)}));
+    }
+    let count = built_count(&request.slots);
+    let slot = json!({"type": "slot", "count": count, "label": BUILT_LABEL, "with": inner});
+    match &request.nnodes {
+        Some(nodes) => Ok(json!({
+            "type": "node",
+            "count": built_count(nodes),
+            "exclusive": request.exclusive,
+            "with": [slot],
+        })),
+        None if request.exclusive => Err(fail("resources[0]", "expected a number of whole nodes")),
+        None => Ok(slot),
+    }
+}
+
+/// A number, or the text of RFC 45.
+fn built_count(count: &Count) -> Value {
+    if count.is_exact() {
+        count.min().into()
+    } else {
+        count.to_string().into()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -591,5 +736,87 @@ mod tests {
             Some(&serde_json::json!({"ranks": ["0"]}))
         );
         check(&copy);
+    }
+
+    fn builder() -> JobspecBuilder {
+        JobspecBuilder {
+            request: Request {
+                nnodes: Some("2-4".parse().unwrap()),
+                exclusive: true,
+                slots: Count::exactly(1),
+                cores_per_slot: "1,3".parse().unwrap(),
+                gpus_per_slot: Count::exactly(2),
+                duration: 60.5,
+                constraint: Some(Constraint::Not(vec![Constraint::Hostlist(
+                    "n[1-2]".parse().unwrap(),
+                )])),
+            },
+            command: vec!["a".to_owned(), "b c".to_owned()],
+            name: Some("name".to_owned()),
+            queue: Some("batch".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_built_jobspec_is_that_which_its_text_gives() {
+        let slots = Request {
+            nnodes: None,
+            exclusive: false,
+            slots: "1-8:2:*".parse().unwrap(),
+            cores_per_slot: Count::exactly(1),
+            gpus_per_slot: Count::exactly(0),
+            duration: 0.0,
+            constraint: None,
+        };
+        let plain = JobspecBuilder {
+            request: slots,
+            name: None,
+            queue: None,
+            ..builder()
+        };
+        for builder in [builder(), plain] {
+            let built = builder.build().unwrap();
+            check(&built);
+            let again = Jobspec::from_json(&built.to_text()).unwrap();
+            assert_eq!(again.command(), built.command());
+            assert_eq!(again.tasks, built.tasks);
+            assert_eq!(
+                (again.queue(), again.job_name()),
+                (built.queue(), built.job_name())
+            );
+            assert_eq!(built.dependencies(), []);
+        }
+    }
+
+    #[test]
+    fn what_no_text_could_say_is_not_built() {
+        let with = |change: fn(&mut JobspecBuilder)| {
+            let mut builder = builder();
+            change(&mut builder);
+            builder.build().unwrap_err().path().to_owned()
+        };
+        assert_eq!(with(|b| b.request.slots = 0.into()), "resources[0]");
+        assert_eq!(
+            with(|b| b.request.cores_per_slot = 0.into()),
+            "resources[0]"
+        );
+        assert_eq!(with(|b| b.request.nnodes = Some(0.into())), "resources[0]");
+        assert_eq!(with(|b| b.request.nnodes = None), "resources[0]");
+        for duration in [-1.0, f64::NAN, f64::INFINITY] {
+            let mut builder = builder();
+            builder.request.duration = duration;
+            let error = builder.build().unwrap_err();
+            assert_eq!(error.path(), "attributes.system.duration");
+        }
+        assert_eq!(with(|b| b.command.clear()), "tasks[0].command");
+        assert_eq!(with(|b| b.command[0].push('\0')), "tasks[0].command");
+        assert_eq!(
+            with(|b| b.queue = Some("\0".into())),
+            "attributes.system.queue"
+        );
+        assert_eq!(
+            with(|b| b.name = Some("\0".into())),
+            "attributes.system.job.name"
+        );
     }
 }

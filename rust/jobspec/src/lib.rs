@@ -29,6 +29,6 @@ mod request;
 pub use constraint::{Constraint, Target};
 pub use count::{Count, Operator};
 pub use error::Error;
-pub use jobspec::{Dependency, Jobspec, TaskCount};
+pub use jobspec::{Dependency, Jobspec, JobspecBuilder, TaskCount};
 pub use layout::{Layout, LayoutError, TaskPlacement};
 pub use request::Request;

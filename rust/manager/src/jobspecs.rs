@@ -24,7 +24,8 @@ pub(crate) enum Limited {
     ByDuration,
 }
 
-fn invalid(error: impl std::fmt::Display) -> RequestError {
+/// The error for an invalid jobspec.
+pub(crate) fn invalid(error: impl std::fmt::Display) -> RequestError {
     RequestError::invalid(error.to_string())
 }
 
@@ -43,21 +44,33 @@ pub(crate) fn submit(cx: &mut Context, text: &str, userid: u32) -> Result<Stored
         depend::check(cx, &stored.spec.dependencies, userid)?;
         return Ok(stored);
     }
-    let checked = check(cx, text, userid, Limited::Fully)?;
+    let jobspec = Jobspec::from_json(text).map_err(invalid)?;
+    let checked = check_text(cx, jobspec, text, userid, Limited::Fully)?;
     let stored = store(cx, checked);
     cx.jobspecs.remember(text, &stored);
     Ok(stored)
 }
 
-/// Validates a submitted jobspec and applies the site's defaults and limits.
+/// Applies the site's defaults and limits to a jobspec that the manager has made.
 pub(crate) fn check(
     cx: &Context,
+    jobspec: Jobspec,
+    userid: u32,
+    limited: Limited,
+) -> Result<Checked, RequestError> {
+    let text = jobspec.to_text();
+    check_text(cx, jobspec, &text, userid, limited)
+}
+
+/// Applies the site's defaults and limits to a jobspec with this text.
+fn check_text(
+    cx: &Context,
+    mut jobspec: Jobspec,
     text: &str,
     userid: u32,
     limited: Limited,
 ) -> Result<Checked, RequestError> {
     let settings = &cx.settings;
-    let mut jobspec = Jobspec::from_json(text).map_err(invalid)?;
     let text = if policy::set_defaults(&mut jobspec, settings) {
         Cow::Owned(jobspec.to_text())
     } else {
@@ -90,10 +103,9 @@ pub(crate) fn with_duration(
     checked(&jobspec, &jobspec.to_text(), &cx.settings)
 }
 
-/// Parses another jobspec for a job.
-pub(crate) fn parse(cx: &Context, text: &str) -> Result<Checked, RequestError> {
-    let jobspec = Jobspec::from_json(text).map_err(invalid)?;
-    checked(&jobspec, text, &cx.settings)
+/// Accepts another jobspec that the manager has made for a job.
+pub(crate) fn accept(cx: &Context, jobspec: &Jobspec) -> Result<Checked, RequestError> {
+    checked(jobspec, &jobspec.to_text(), &cx.settings)
 }
 
 /// Puts a jobspec into the store, unless an equal one is there.

@@ -54,13 +54,15 @@ pub(super) fn check_jobspec(
         None => request.directive.clone(),
     };
     let demand = &request.demand;
-    let jobspec = demand.jobspec(request.attempt, queue, duration, &name);
+    let jobspec = demand
+        .jobspec(request.attempt, queue, duration, &name)
+        .map_err(|error| out_of_resource(jobspecs::invalid(error)))?;
     let limited = if request.joins.is_some() || !demand.rest.is_empty() {
         Limited::ByDuration
     } else {
         Limited::Fully
     };
-    jobspecs::check(cx, &jobspec.to_string(), userid, limited).map_err(out_of_resource)
+    jobspecs::check(cx, jobspec, userid, limited).map_err(out_of_resource)
 }
 
 /// Allots the id of a request job.

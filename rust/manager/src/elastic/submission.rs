@@ -147,7 +147,8 @@ impl Elastic {
         };
         let name = &record.spec().name;
         let jobspec = request.demand.jobspec(attempt, queue, duration, name);
-        let checked = match jobspecs::parse(cx, &jobspec.to_string()) {
+        let jobspec = jobspec.map_err(jobspecs::invalid);
+        let checked = match jobspec.and_then(|jobspec| jobspecs::accept(cx, &jobspec)) {
             Ok(checked) => checked,
             Err(error) => return self.deny(cx, id, Status::OUT_OF_RESOURCE, &error.text),
         };
