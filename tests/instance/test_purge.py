@@ -47,7 +47,10 @@ def test_purged_jobs_and_their_output_stay_removed(start):
             left = store.execute(f"SELECT DISTINCT {column} FROM {table}").fetchall()
             assert left == [(jobs[2],)]
         assert store.execute("SELECT count(*) FROM jobspecs").fetchone() == (1,)
-    # A crash may leave output of a job that is no longer known.
+        # A crash may leave output of a purged job, which the store remembers until then.
+        assert store.execute("SELECT * FROM purged_jobs").fetchall() == []
+        store.execute("INSERT INTO purged_jobs VALUES (?)", [jobs[0]])
+        store.commit()
     (instance.state / "exec" / "output" / f"{jobs[0]}.stdout").touch()
     with start() as instance, Client(instance.uri) as client:
         assert client.rpc("job-manager.history.get", {"slice": "[:]"})["jobs"] == jobs[2:]

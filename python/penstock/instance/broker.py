@@ -410,8 +410,8 @@ class Broker:
     def commit(self) -> None:
         """Commits the changes of this round.
 
-        If that fails, no message of the round is sent, the clients that were to get one are
-        disconnected, and the service that writes to the store has failed.
+        If that fails, no message of the round is sent, the requests of clients that were to get one
+        are answered with the error, and the service that writes to the store has failed.
         """
         try:
             self._store.commit()
@@ -422,23 +422,21 @@ class Broker:
             remote.flush()
         self._held.clear()
 
-    def _abandon_store(self) -> None:
+    def _abandon_store(self, failure: Failure) -> None:
         """Sends nothing that the failed service has posted, as its changes are not committed."""
         rounds, self._rounds = self._rounds, deque()
         for peer, batch in rounds:
             if peer != self._store.peer:
                 self._rounds.append((peer, batch))
                 continue
-            for receiver, _ in self._router.route(peer, batch):
-                if receiver in self._sockets:
-                    self._held.add(self._sockets[receiver])
-        self._discard_held()
-        self._store = _Store()
-
-    def _discard_held(self) -> None:
+            for receiver, messages in self._router.route(peer, batch):
+                remote = self._sockets.get(receiver)
+                if remote is not None:
+                    self._send(receiver, remote, messages)
         for remote in self._held:
-            remote.discard()
+            remote.retract(failure)
         self._held.clear()
+        self._store = _Store()
 
     def _exchange(self) -> None:
         """Routes the posted messages, then settles the services that have something to do."""
@@ -484,8 +482,10 @@ class Broker:
                 self.commit()
             if sender == store.peer and self._store is not store:
                 # The messages tell changes that are not committed.
-                if remote is not None:
-                    remote.discard()
+                failure = self._services[sender].failure
+                if remote is not None and failure is not None:
+                    remote.send(batch)
+                    remote.retract(failure)
             elif attached is not None:
                 self._serve_batch(attached, batch)
             elif remote is not None:
@@ -541,7 +541,7 @@ class Broker:
             self._abandoned.append(attached)
             self._wake.set()
         if attached.peer == self._store.peer:
-            self._abandon_store()
+            self._abandon_store(failure)
 
     def _answer_abandoned(self) -> None:
         """Answers the outstanding requests of tracked services that have failed.
@@ -696,6 +696,10 @@ class _SocketPeer:
         # Cancelling it disconnects the client.
         self.scope = trio.CancelScope()
         self._unsent = bytearray()
+        # Of the bytes above, the first of a message that is not to be sent before a commit, and
+        # these messages.
+        self._first_held: int | None = None
+        self._messages_held: list[Batch] = []
         self._sending = 0
         self._wake = trio.Event()
         self._sent = trio.Event()
@@ -721,10 +725,33 @@ class _SocketPeer:
             )
             self.discard()
             return
+        if self._first_held is None:
+            self._first_held = len(self._unsent)
+        self._messages_held.append(batch)
+        self._append(batch)
+
+    def _append(self, batch: Batch) -> None:
         self._unsent += batch.encode_cbor() if self.cbor else batch.encode()
+
+    def retract(self, failure: Failure) -> None:
+        """Sends errors in place of the responses since the last commit.
+
+        A client that was to get a request is a service, and is disconnected.
+        """
+        held, self._messages_held = self._messages_held, []
+        if any(message.kind == "request" for batch in held for message in batch):
+            self.discard()
+            return
+        if self._first_held is not None:
+            del self._unsent[self._first_held :]
+        for batch in held:
+            self._append(batch.errors_in_place(failure.errnum, failure.text))
+        self.flush()
 
     def flush(self) -> None:
         """Writes queued bytes as far as the socket takes them; `write` writes the rest."""
+        self._first_held = None
+        self._messages_held.clear()
         if self._unsent and self._sending == 0:
             sent = self._write_now(self._unsent[:WRITE_BYTES])
             if sent:
@@ -739,7 +766,7 @@ class _SocketPeer:
             while True:
                 await self._wake.wait()
                 self._wake = trio.Event()
-                while self._unsent:
+                while self._unsent and self._first_held is None:
                     data, self._unsent = memoryview(self._unsent), bytearray()
                     await self._send_all(data)
         finally:

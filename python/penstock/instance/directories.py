@@ -12,6 +12,11 @@ from pathlib import Path
 
 from penstock.errors import StartError
 
+# Types in /proc/self/mountinfo. Other hosts can change their files without this one's knowledge.
+NETWORK_FILE_SYSTEMS = frozenset(
+    "afs beegfs ceph cifs coda fuse.beegfs fuse.ceph fuse.glusterfs fuse.sshfs gfs2 gpfs lustre"
+    " ncpfs nfs nfs4 ocfs2 orangefs panfs pvfs2 smb2 smb3 smbfs wekafs".split()
+)
 # As many as Linux follows in one path.
 MAX_LINKS = 40
 
@@ -76,6 +81,29 @@ def check_trusted(directory: Path, uid: int, option: str) -> None:
         if target.is_absolute():
             checked = Path("/")
         rest += reversed([part for part in target.parts if part != "/"])
+
+
+def check_local(directory: Path, mounts: str) -> None:
+    """Checks that a directory is not on a network file system, on which SQLite's log does not work.
+
+    Args:
+        directory: an existing directory.
+        mounts: `/proc/self/mountinfo` (proc(5)).
+
+    Raises:
+        StartError: it is.
+    """
+    device = directory.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in mounts.splitlines():
+        # ID parent MAJOR:MINOR root mount-point options [tags] - type source options
+        fields, _, details = line.partition(" - ")
+        kind = details.partition(" ")[0]
+        if fields.split()[2:3] == [number] and kind in NETWORK_FILE_SYSTEMS:
+            raise StartError(
+                f"state directory `{directory}` is on a network file system ({kind}), which does "
+                "not keep a database safe\nhint: give one on a local disk with `--state DIR`"
+            )
 
 
 def _check_one(path: Path, status: os.stat_result, trusted: set[int], option: str) -> None:

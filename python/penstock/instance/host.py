@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
@@ -16,7 +17,7 @@ from penstock import inventory
 from penstock._core import JobManager
 from penstock.clock import SystemClock
 from penstock.errors import StartError
-from penstock.instance.directories import check_private, check_trusted
+from penstock.instance.directories import check_local, check_private, check_trusted
 from penstock.instance.pmix_server import PmixServers
 from penstock.instance.processes import Children
 from penstock.instance.retained_output import OutputFiles
@@ -27,7 +28,6 @@ from penstock.instance.system import System
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from penstock._core import ResourceSet
     from penstock.instance.startup import StartOptions
@@ -84,6 +84,7 @@ class ThisHost:
         for directory in (state, socket.parent):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_private(state, self.uid, "--state DIR")
+        check_local(state, Path("/proc/self/mountinfo").read_text(errors="surrogateescape"))
         check_trusted(socket.parent, self.uid, "--socket PATH")
         with _lock(state):
             _remove_stale_socket(socket)
@@ -104,18 +105,23 @@ class ThisHost:
 def _lock(state: Path) -> Iterator[None]:
     """Locks the state directory for the length of the block.
 
+    The lock is on the directory itself: a file with the lock could be removed and made again.
+
     Raises:
         StartError: another instance holds the lock.
     """
-    with (state / "lock").open("a") as file:
+    descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StartError(
                 f"state directory `{state}` is in use by another instance\n"
                 "hint: give this one its own with `--state DIR`"
             ) from None
         yield
+    finally:
+        os.close(descriptor)
 
 
 def _remove_stale_socket(path: Path) -> None:

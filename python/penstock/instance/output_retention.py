@@ -1,11 +1,17 @@
-"""Retention of job output: it is removed with the job's record."""
+"""Retention of job output: it is removed with the job's record.
+
+Output of jobs that the store does not know stays, because the store may be the part that is lost.
+"""
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
+
+from penstock._core import fluid_f58
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -14,12 +20,15 @@ if TYPE_CHECKING:
     from penstock.instance.system import RetainedOutput
 
 
+log = logging.getLogger("penstock")
+
+
 class OutputRetention:
     """Removes the output of purged jobs.
 
     Args:
         output: the retained output.
-        manager: knows which jobs exist; output of others, left by a crash, is removed.
+        manager: knows the jobs, and those that were purged before a crash.
         in_thread: runs the removal, which can take long.
     """
 
@@ -30,8 +39,15 @@ class OutputRetention:
         in_thread: Callable[[Callable[[], None]], Awaitable[None]],
     ) -> None:
         self._output = output
+        self._manager = manager
         self._in_thread = in_thread
-        self._purged = manager.missing(output.jobs())
+        self._purged = manager.purged_jobs()
+        if unknown := set(manager.missing(output.jobs())) - set(self._purged):
+            log.warning(
+                "the store does not know %d jobs with retained output, such as %s: it stays",
+                len(unknown),
+                fluid_f58(min(unknown)),
+            )
         self._wake = trio.Event()
 
     def purge(self, jobs: list[int]) -> None:
@@ -45,6 +61,7 @@ class OutputRetention:
             while True:
                 jobs, self._purged = self._purged, []
                 await self._in_thread(partial(self._output.remove, jobs))
+                self._manager.forget_purged(jobs)
                 await self._wake.wait()
                 self._wake = trio.Event()
         finally:

@@ -384,6 +384,13 @@ impl Context {
         self.storage.run(|store| store.remove_job(id));
     }
 
+    /// Removes jobs from those that the store remembers as purged.
+    pub(crate) fn forget_purged(&mut self, ids: &[JobId]) {
+        for id in ids.iter().copied() {
+            self.storage.run(|store| store.forget_purged(id));
+        }
+    }
+
     /// Stores the status of the queues at the next start of the instance.
     pub(crate) fn save_queues(&mut self) {
         self.queues.save(&mut self.storage);

@@ -254,6 +254,11 @@ impl Manager {
         self.purger.take_purged()
     }
 
+    /// Forgets purged jobs: no module has data of theirs any longer.
+    pub fn forget_purged(&mut self, ids: &[JobId]) {
+        self.cx.forget_purged(ids);
+    }
+
     /// The store, the open transaction included. Writing is the manager's.
     pub fn store(&self) -> &Store {
         self.cx.store()

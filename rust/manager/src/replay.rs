@@ -56,9 +56,12 @@ impl Restored {
 
     fn restore_jobs(&mut self) -> Result<(), Error> {
         let jobs = self.cx.store().jobs()?;
+        for damaged in jobs.damaged {
+            self.cx.log_line(format!("store: {damaged}"));
+        }
         let mut specs: BTreeMap<i64, Stored> = BTreeMap::new();
         let mut active = Vec::new();
-        for job in jobs {
+        for job in jobs.records {
             self.cx.reserve_id(job.id);
             let stored = match specs.get(&job.spec) {
                 Some(stored) => Ok(stored.clone()),
@@ -86,7 +89,10 @@ impl Restored {
 
     /// A jobspec in the store; the outer error is the store's.
     fn stored_spec(&mut self, key: i64) -> Result<Result<Stored, Fault>, Error> {
-        let text = self.cx.store().jobspec(key)?;
+        let text = match self.cx.store().jobspec(key) {
+            Err(error) if error.is_damaged() => return Ok(Err(Fault::from(error.to_string()))),
+            read => read?,
+        };
         let text = text.ok_or_else(|| Fault::from("it has no jobspec"));
         Ok(text.and_then(|text| {
             let jobspec = Jobspec::from_json(&text)?;

@@ -115,7 +115,7 @@ fn a_purged_job_is_gone_from_the_store_with_its_jobspec_and_its_id_does_not_come
     purge(&mut bench, &json!({"force": true}));
     drop(bench);
     let store = directory.store();
-    let jobs = store.jobs().unwrap();
+    let jobs = store.jobs().unwrap().records;
     assert_eq!(
         jobs.iter().map(|job| job.id.get()).collect::<Vec<_>>(),
         [first]
@@ -136,7 +136,7 @@ fn a_purged_job_is_gone_from_the_store_with_its_jobspec_and_its_id_does_not_come
     assert_eq!(purge(&mut bench, &json!({"force": true}))["count"], 2);
     drop(bench);
     let store = directory.store();
-    assert!(store.jobs().unwrap().is_empty());
+    assert!(store.jobs().unwrap().records.is_empty());
     assert_eq!(store.jobspec(spec).unwrap(), None);
 }
 

@@ -184,6 +184,17 @@ impl JobManager {
         missing.map_err(raised)
     }
 
+    fn purged_jobs(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        let purged = self.with(py, |manager| manager.store().purged_jobs())?;
+        let purged = purged.map_err(raised)?;
+        Ok(purged.into_iter().map(JobId::get).collect())
+    }
+
+    fn forget_purged(&self, py: Python<'_>, jobs: Vec<u64>) -> PyResult<()> {
+        let jobs: Vec<JobId> = jobs.into_iter().map(JobId::new).collect();
+        self.with(py, |manager| manager.forget_purged(&jobs))
+    }
+
     fn stop_scheduling(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, penstock_manager::Manager::stop_scheduling)
     }

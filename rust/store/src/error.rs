@@ -13,13 +13,22 @@ enum ErrorKind {
     DiskFull,
     InputOutput,
     Busy,
+    Damaged,
     Format,
 }
 
 impl Error {
     /// A failed operation: what failed, and `SQLite`'s error.
     pub(crate) fn new(action: &str, source: &rusqlite::Error) -> Self {
+        let is_damaged = matches!(
+            source,
+            rusqlite::Error::FromSqlConversionFailure(..)
+                | rusqlite::Error::IntegralValueOutOfRange(..)
+                | rusqlite::Error::InvalidColumnType(..)
+                | rusqlite::Error::Utf8Error(..)
+        );
         let kind = match source.sqlite_error_code() {
+            _ if is_damaged => ErrorKind::Damaged,
             Some(rusqlite::ErrorCode::DiskFull) => ErrorKind::DiskFull,
             Some(rusqlite::ErrorCode::SystemIoFailure) => ErrorKind::InputOutput,
             Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
@@ -56,6 +65,11 @@ impl Error {
     /// Whether another process holds a lock of the database.
     pub fn is_busy(&self) -> bool {
         self.kind == ErrorKind::Busy
+    }
+
+    /// Whether a value in the database is not of its type; other rows can be read.
+    pub fn is_damaged(&self) -> bool {
+        self.kind == ErrorKind::Damaged
     }
 
     /// Whether the database was written by a program that uses another format.

@@ -10,7 +10,7 @@
 //!
 //! Tables: `meta(key, value)`, `jobspecs(id, text)`, `jobs(id, userid, t_submit,
 //! spec, r)`, `events(job, seq, lines)` (whole RFC 18 lines, one or more a
-//! row), `unsent_starts(job)`, `resource_events(seq, line)` and `kvs(key, value)`.
+//! row), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)` and `kvs(key, value)`.
 
 mod error;
 mod schema;
@@ -36,6 +36,15 @@ pub struct JobRecord {
     pub r: Option<String>,
     /// Event lines (RFC 18), each with its newline.
     pub eventlog: String,
+}
+
+/// The jobs of a store.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Jobs {
+    /// The jobs, the oldest first.
+    pub records: Vec<JobRecord>,
+    /// For the log: the rows that cannot be read, and why.
+    pub damaged: Vec<String>,
 }
 
 /// The database of one instance.
@@ -342,16 +351,10 @@ impl Store {
     ///
     /// The database cannot be read.
     pub fn unsent_starts(&self) -> Result<Vec<JobId>, Error> {
-        let wrap = |source: rusqlite::Error| Error::new("cannot read unsent starts", &source);
-        let mut statement = self
-            .connection
-            .prepare("SELECT job FROM unsent_starts ORDER BY job")
-            .map_err(wrap)?;
-        let ids = statement
-            .query_map([], |row| row.get(0))
-            .map_err(wrap)?
-            .map(|id| id.map(|id: i64| JobId::new(id.cast_unsigned())));
-        ids.collect::<Result<_, _>>().map_err(wrap)
+        self.job_ids(
+            "cannot read unsent starts",
+            "SELECT job FROM unsent_starts ORDER BY job",
+        )
     }
 
     /// Whether a job of this id is stored.
@@ -368,13 +371,19 @@ impl Store {
         Ok(found.is_some())
     }
 
-    /// Removes a job: its record, its R and its events. Its jobspec stays, as other jobs may share it.
+    /// Removes a job: its record, its R and its events. Its jobspec stays, as other jobs may share it. The job is
+    /// remembered as purged until [`Store::forget_purged`].
     ///
     /// # Errors
     ///
     /// The database fails, for example because the disk is full.
     pub fn remove_job(&mut self, id: JobId) -> Result<(), Error> {
         let what = "cannot remove a job";
+        self.write(
+            what,
+            "INSERT OR IGNORE INTO purged_jobs VALUES (?)",
+            [key(id)],
+        )?;
         self.write(what, "DELETE FROM events WHERE job = ?", [key(id)])?;
         self.write(what, "DELETE FROM jobs WHERE id = ?", [key(id)])
             .map(drop)
@@ -425,44 +434,76 @@ impl Store {
     /// # Errors
     ///
     /// The database cannot be read.
-    pub fn jobs(&self) -> Result<Vec<JobRecord>, Error> {
+    pub fn jobs(&self) -> Result<Jobs, Error> {
         let what = "cannot read the jobs";
         let wrap = |source: rusqlite::Error| Error::new(what, &source);
+        let mut jobs = Jobs::default();
         let mut logs = self
             .connection
             .prepare("SELECT job, lines FROM events ORDER BY job, seq")
             .map_err(wrap)?;
         let mut logs = logs.query([]).map_err(wrap)?;
-        let mut next: Option<(i64, String)> = match logs.next().map_err(wrap)? {
-            Some(row) => Some((row.get(0).map_err(wrap)?, row.get(1).map_err(wrap)?)),
-            None => None,
-        };
+        let mut next = next_lines(&mut logs, &mut jobs.damaged)?;
         let mut statement = self
             .connection
             .prepare("SELECT id, userid, spec, r FROM jobs ORDER BY id")
             .map_err(wrap)?;
         let mut rows = statement.query([]).map_err(wrap)?;
-        let mut jobs = Vec::new();
         while let Some(row) = rows.next().map_err(wrap)? {
             let id: i64 = row.get(0).map_err(wrap)?;
-            let mut eventlog = String::new();
+            let mut eventlog = Ok(String::new());
             while let Some((job, lines)) = next.take_if(|(job, _)| *job <= id) {
                 if job == id {
-                    eventlog.push_str(&lines);
+                    eventlog = eventlog.and_then(|eventlog| Ok(eventlog + &lines?));
                 }
-                if let Some(row) = logs.next().map_err(wrap)? {
-                    next = Some((row.get(0).map_err(wrap)?, row.get(1).map_err(wrap)?));
+                next = next_lines(&mut logs, &mut jobs.damaged)?;
+            }
+            match eventlog.and_then(|eventlog| record(id, row, eventlog)) {
+                Ok(record) => jobs.records.push(record),
+                Err(error) => {
+                    let error = Error::new("it cannot be read", &error);
+                    let id = JobId::new(id.cast_unsigned());
+                    jobs.damaged.push(format!("job {id} is left out: {error}"));
                 }
             }
-            jobs.push(JobRecord {
-                id: JobId::new(id.cast_unsigned()),
-                userid: row.get(1).map_err(wrap)?,
-                spec: row.get(2).map_err(wrap)?,
-                r: row.get(3).map_err(wrap)?,
-                eventlog,
-            });
         }
         Ok(jobs)
+    }
+
+    /// The jobs that were removed, whose data outside of the store may still exist.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn purged_jobs(&self) -> Result<Vec<JobId>, Error> {
+        self.job_ids(
+            "cannot read the purged jobs",
+            "SELECT job FROM purged_jobs ORDER BY job",
+        )
+    }
+
+    /// Forgets a removed job: it has no data outside of the store any longer.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn forget_purged(&mut self, id: JobId) -> Result<(), Error> {
+        self.write(
+            "cannot forget a purged job",
+            "DELETE FROM purged_jobs WHERE job = ?",
+            [key(id)],
+        )
+        .map(drop)
+    }
+
+    fn job_ids(&self, what: &str, sql: &str) -> Result<Vec<JobId>, Error> {
+        let wrap = |source: rusqlite::Error| Error::new(what, &source);
+        let mut statement = self.connection.prepare(sql).map_err(wrap)?;
+        let ids = statement
+            .query_map([], |row| row.get(0))
+            .map_err(wrap)?
+            .map(|id| id.map(|id: i64| JobId::new(id.cast_unsigned())));
+        ids.collect::<Result<_, _>>().map_err(wrap)
     }
 
     /// Appends an event of the resource service, such as drain and undrain.
@@ -539,7 +580,33 @@ impl Store {
     }
 }
 
-/// A job id as `SQLite`'s signed integer, with the same bits; FLUIDs stay below 2^63.
+/// The job of the next row of an eventlog, and its lines; rows without a job are `damaged`.
+fn next_lines(
+    logs: &mut rusqlite::Rows<'_>,
+    damaged: &mut Vec<String>,
+) -> Result<Option<(i64, rusqlite::Result<String>)>, Error> {
+    let what = "cannot read the eventlogs";
+    while let Some(row) = logs.next().map_err(|error| Error::new(what, &error))? {
+        match row.get(0) {
+            Ok(job) => return Ok(Some((job, row.get(1)))),
+            Err(error) => damaged.push(Error::new("events are left out", &error).to_string()),
+        }
+    }
+    Ok(None)
+}
+
+/// A job's record, from the columns `userid`, `spec` and `r`.
+fn record(id: i64, row: &rusqlite::Row<'_>, eventlog: String) -> rusqlite::Result<JobRecord> {
+    Ok(JobRecord {
+        id: JobId::new(id.cast_unsigned()),
+        userid: row.get(1)?,
+        spec: row.get(2)?,
+        r: row.get(3)?,
+        eventlog,
+    })
+}
+
+/// A job id as `SQLite`'s signed integer, with the same bits.
 fn key(id: JobId) -> i64 {
     id.get().cast_signed()
 }

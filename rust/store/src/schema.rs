@@ -1,5 +1,7 @@
 //! The tables, and the version of their format.
 
+use std::time::Duration;
+
 use rusqlite::Connection;
 
 use crate::Error;
@@ -13,6 +15,9 @@ pub enum Synchronous {
     /// At checkpoints, which sync the log: a commit survives a crash of the daemon only.
     Normal,
 }
+
+/// How long a call waits for a lock that another process holds.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
 const FORMAT_VERSION: i64 = 1;
 
@@ -33,6 +38,7 @@ CREATE TABLE IF NOT EXISTS events (
     PRIMARY KEY (job, seq)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS unsent_starts (job INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS purged_jobs (job INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS resource_events (seq INTEGER PRIMARY KEY, line TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS kvs (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 ";
@@ -44,6 +50,7 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
         Synchronous::Full => "FULL",
         Synchronous::Normal => "NORMAL",
     };
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(wrap)?;
     connection
         .pragma_update(None, "journal_mode", "WAL")
         .map_err(wrap)?;

@@ -17,7 +17,7 @@ fn a_job_comes_back_with_its_events_in_order() {
     assert!(!store.set_r(job(8), "R").unwrap());
     assert!(store.commit().unwrap());
     assert!(!store.commit().unwrap());
-    let jobs = store.jobs().unwrap();
+    let jobs = store.jobs().unwrap().records;
     assert_eq!(jobs.len(), 2);
     assert_eq!(
         (jobs[0].id, jobs[0].eventlog.as_str()),
@@ -85,13 +85,16 @@ fn removing_a_job_leaves_the_others_alone() {
     }
     store.set_spec(job(9), new).unwrap();
     store.remove_job(job(7)).unwrap();
+    assert_eq!(store.purged_jobs().unwrap(), [job(7)]);
+    store.forget_purged(job(7)).unwrap();
+    assert!(store.purged_jobs().unwrap().is_empty());
     store.remove_jobspec(old).unwrap();
     assert_eq!(store.jobspec(old).unwrap(), None);
     assert_eq!(
         (store.r(job(7)).unwrap(), store.eventlog(job(7)).unwrap()),
         (None, String::new())
     );
-    let left = store.jobs().unwrap();
+    let left = store.jobs().unwrap().records;
     assert_eq!(left.len(), 1);
     assert!(store.has_job(job(9)).unwrap() && !store.has_job(job(7)).unwrap());
     assert_eq!((left[0].id, left[0].spec), (job(9), new));
@@ -122,4 +125,72 @@ fn a_full_disk_has_an_error_of_its_own() {
     let text = "x".repeat(1 << 20);
     let error = store.set_value("key", text.as_bytes()).unwrap_err();
     assert!(error.is_disk_full() && !error.is_format(), "{error}");
+}
+
+#[test]
+fn a_damaged_row_costs_its_job_only() {
+    let mut store = Store::in_memory().unwrap();
+    let spec = store.add_jobspec("{}").unwrap();
+    for id in 1..=7 {
+        store.add_job(job(id), 1000, 1.5, spec).unwrap();
+        store.append_events(job(id), 0, "a\n").unwrap();
+    }
+    store.commit().unwrap();
+    for damage in [
+        "UPDATE jobs SET userid = 'root' WHERE id = 1",
+        "UPDATE jobs SET userid = -1 WHERE id = 2",
+        "UPDATE jobs SET r = x'ff' WHERE id = 3",
+        "UPDATE events SET lines = x'ff' WHERE job = 4",
+        "PRAGMA foreign_keys = OFF; UPDATE jobs SET spec = x'' WHERE id = 5",
+        "UPDATE events SET job = 'six' WHERE job = 6",
+        "UPDATE jobspecs SET text = x'ff'",
+    ] {
+        store.connection.execute_batch(damage).unwrap();
+    }
+    let jobs = store.jobs().unwrap();
+    let left: Vec<_> = jobs.records.iter().map(|job| job.id).collect();
+    // Job 6 has lost its events, which its reader will find.
+    assert_eq!(left, [6, 7].map(job));
+    assert_eq!(jobs.records[0].eventlog, "");
+    assert_eq!(jobs.damaged.len(), 6, "{:?}", jobs.damaged);
+    assert!(
+        jobs.damaged
+            .iter()
+            .any(|text| text.starts_with("job ƒ2 is left out: store: it cannot be read: ")),
+        "{:?}",
+        jobs.damaged
+    );
+    assert!(store.jobspec(spec).unwrap_err().is_damaged());
+}
+
+#[test]
+fn writes_are_rolled_back_also_after_an_error() {
+    let mut store = Store::in_memory().unwrap();
+    store.set_meta("a", "1").unwrap();
+    store.commit().unwrap();
+    for statement in ["SELECT 1", "ROLLBACK"] {
+        store.set_meta("a", "2").unwrap();
+        // SQLite rolls back by itself after some errors.
+        store.connection.execute_batch(statement).unwrap();
+        store.roll_back().unwrap();
+        assert!(!store.has_uncommitted());
+        assert_eq!(store.meta("a").unwrap().as_deref(), Some("1"));
+    }
+}
+
+#[test]
+fn a_locked_database_has_an_error_of_its_own() {
+    let directory = std::env::temp_dir().join(format!("penstock-locked-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("jobs.db");
+    let mut store = Store::open(&path, Synchronous::Full).unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = store.set_meta("a", "1").unwrap_err();
+    assert!(error.is_busy() && !error.is_input_output(), "{error}");
+    other.execute_batch("ROLLBACK").unwrap();
+    store.set_meta("a", "1").unwrap();
+    store.commit().unwrap();
+    drop(store);
+    std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -162,6 +162,9 @@ impl Service {
         };
         match outstanding {
             Outstanding::Registration => self.handle_registration(response),
+            // The job manager has failed and recorded nothing. It disconnects its peers when it is restarted.
+            Outstanding::Synchronization | Outstanding::Acknowledgement(_)
+                if response.errnum() != 0 => {}
             Outstanding::Synchronization => {
                 self.instance = InstanceState::Synchronized;
                 self.changed.extend(self.jobs.keys());

@@ -3,6 +3,8 @@
 use penstock_exec::JobId;
 use penstock_exec::protocol::{Message as ReaperMessage, Request};
 use penstock_exec::service::journal::JournalContents;
+use penstock_flux::errno;
+use penstock_wire::Message;
 
 use crate::world::{BEYOND_ALL_TIMEOUTS_S, World, exited, submit};
 
@@ -38,6 +40,27 @@ fn jobs_are_forgotten_after_an_acknowledgement_was_lost() {
     assert!(world.job(2).is_released);
     assert_eq!(world.service().jobs(), 0);
     assert!(world.kernel.log().jobs.is_empty());
+}
+
+#[test]
+fn a_job_that_a_failed_job_manager_has_not_recorded_is_reported_again() {
+    let mut world = World::with_running_job();
+    world.end_process(0, exited(2));
+    while world.deliver_from_reaper() {}
+    world.to_manager.clear();
+    world.advance(0.2);
+    let barrier = world.to_manager.pop_back().expect("a barrier");
+    assert_eq!(barrier.topic(), "job-manager.ping");
+    let rejected = Message::error_to(&barrier, errno::ENOSPC, "the disk is full");
+    world.to_service.push_back(rejected);
+    world.deliver_to_service();
+    assert_eq!(world.service().jobs(), 1);
+    world.lose_connection();
+    world.connect();
+    world.run();
+    assert_eq!(world.job(1).statuses, [2 << 8]);
+    assert!(world.job(1).is_released && world.job(1).notes.is_empty());
+    assert_eq!(world.service().jobs(), 0);
 }
 
 #[test]

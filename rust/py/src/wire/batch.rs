@@ -4,6 +4,7 @@
     reason = "what documents a class documents it to Python"
 )]
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use penstock_wire as wire;
@@ -121,6 +122,21 @@ impl Batch {
         );
         let raised = error_at(py, text, error.offset());
         Err(with_attribute(py, raised, "index", index))
+    }
+
+    /// Error responses in place of the responses, one for each request; other messages are left out.
+    fn errors_in_place(&self, errnum: u32, reason: &str) -> Self {
+        let mut answered = BTreeSet::new();
+        let responses = self.messages.iter();
+        let responses = responses.filter(|message| message.kind == wire::MessageType::Response);
+        let messages = responses
+            .filter(|response| answered.insert((response.routes.clone(), response.matchtag)))
+            .map(|response| {
+                let text = format!("{}: {reason}", response.topic());
+                wire::Message::error_to(response, errnum, &text)
+            })
+            .collect();
+        Self { messages }
     }
 
     fn __len__(&self) -> usize {

@@ -1,0 +1,166 @@
+"""An instance continues while its store cannot be written: a full disk, a locked database."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.client import Client
+from penstock.errors import RpcError, StartError
+from penstock.instance.directories import check_local
+from penstock.jobspec import from_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# Jobs wait for files that the test makes: nothing depends on the time of their run.
+WAIT_FOR = 'until test -e "$0"; do sleep 0.05; done'
+
+
+@contextmanager
+def small_disk(directory: Path, size: str) -> Iterator[None]:
+    """A file system of this size, mounted for the length of the block."""
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(directory)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not permitted")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Writes a file until the disk is full."""
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 16, 1 << 10, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+
+
+def submit_until_rejected(client: Client) -> tuple[list[int], RpcError]:
+    """Submits held jobs until one is rejected. Returns the acknowledged ones, and the error."""
+    jobs: list[int] = []
+    while True:
+        try:
+            text = "x" * 2000
+            jobs.append(client.submit(from_command(["true", text], environment={}), urgency=0))
+        except RpcError as error:
+            return jobs, error
+
+
+def test_a_full_disk_rejects_submissions_and_ends_no_task(start, tmp_path):
+    release = tmp_path / "release"
+    with (
+        small_disk(tmp_path / "state", "6m"),
+        start("--nodes=1", "--cores=2", "--oversubscribe", stderr=tmp_path / "log") as instance,
+    ):
+        with Client(instance.uri, timeout=60) as client:
+            running = client.submit(from_command(["sh", "-c", WAIT_FOR, str(release)]))
+            wait_for_start(client, running)
+            fill(instance.state / "ballast")
+            acknowledged, error = submit_until_rejected(client)
+        assert error.errno == errno.ENOSPC
+        assert error.strerror == (
+            "job-ingest.submit: the store cannot be written: the disk is full"
+        )
+        listed = {line.split()[0]: line.split()[4] for line in instance.lines("services")[1:]}
+        assert (listed["job-manager"], listed["log"]) == ("failed", "running")
+        # The task continues, and ends while nothing can be stored.
+        release.touch()
+        (instance.state / "ballast").unlink()
+        with Client(instance.uri, timeout=60) as client:
+            wait_for_store(client)
+            assert client.wait_one(running)["success"]
+            known = {row["id"] for row in client.jobs()}
+            assert known >= {running, *acknowledged}
+            later = client.submit(from_command(["true"]))
+            assert client.wait_one(later)["success"]
+
+
+def wait_for_start(client: Client, job: int) -> None:
+    """Returns when the tasks of a job run."""
+    with client.eventlog(job, follow=True) as events:
+        for event in events:
+            if event["name"] == "start":
+                return
+
+
+def wait_for_store(client: Client) -> None:
+    """Returns when the job manager serves requests."""
+    while True:
+        states = {row["name"]: row["state"] for row in client.services()}
+        if states["job-manager"] == "running":
+            return
+
+
+def test_a_locked_database_is_waited_for(start, tmp_path):
+    with start("--nodes=1", "--cores=2", "--exec=sim", stderr=tmp_path / "log") as instance:
+        other = sqlite3.connect(instance.state / "jobs.sqlite", isolation_level=None)
+        with Client(instance.uri, timeout=60) as client:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(RpcError) as caught:
+                client.submit(from_command(["true"]))
+            assert caught.value.errno == errno.EBUSY
+            with pytest.raises(RpcError, match="another program holds a lock"):
+                client.submit(from_command(["true"]))
+            assert client.rpc("broker.stats-get")["failed"] >= 1
+            other.execute("ROLLBACK")
+            other.close()
+            wait_for_store(client)
+            client.submit(from_command(["true"]))
+
+
+def test_a_second_daemon_is_excluded_whatever_files_are_removed(start, tmp_path):
+    with start("--nodes=1") as instance:
+        for path in instance.state.iterdir():
+            if path.name in ("lock", "socket"):
+                path.unlink()
+        command = ["start", "--state", str(instance.state), "--socket", str(tmp_path / "other")]
+        done = instance.penstock(*command, "--nodes=1", "--", "true")
+        assert done.returncode == 1
+        assert "is in use by another instance" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "lustre", "fuse.sshfs"])
+def test_a_network_file_system_is_rejected(kind, tmp_path):
+    device = tmp_path.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    line = f"24 30 {number} / /home rw,relatime shared:5 - {{}} server:/home rw\n"
+    other = "25 30 0:99999 / /data rw - nfs4 server:/data rw\n"
+    check_local(tmp_path, other + line.format("ext4"))
+    with pytest.raises(StartError, match=rf"network file system \({kind}\)"):
+        check_local(tmp_path, other + line.format(kind))
+
+
+def test_output_of_unknown_jobs_stays(start, tmp_path):
+    with (
+        start("--nodes=1", "--cores=1", "--oversubscribe") as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        job = client.submit(from_command(["echo", "known"]))
+        assert client.wait_one(job)["success"]
+    output = instance.state / "exec" / "output"
+    (output / "99.stdout").write_text("unknown\n")
+    # The store goes back in time.
+    with sqlite3.connect(instance.state / "jobs.sqlite") as database:
+        database.execute("DELETE FROM events")
+        database.execute("DELETE FROM jobs")
+    database.close()
+    with start("--nodes=1", "--oversubscribe", "-v", stderr=tmp_path / "log") as instance:
+        (other,) = instance.lines("submit", "echo", "other")
+        instance.lines("wait", other)
+        instance.lines("purge", "--force", "--num-limit=0")
+    assert {path.name for path in output.glob("*.stdout")} == {"99.stdout", f"{job}.stdout"}
+    assert "the store does not know 2 jobs with retained output" in (tmp_path / "log").read_text()
