@@ -98,13 +98,13 @@ def test_jobs_are_filtered_and_formatted(sim):
     def ids(*args):
         return sim.lines("jobs", "-n", "-o", "{id}", *args)
 
-    assert ids() == [held, running]
-    assert ids("-a") == [held, bad, running]
+    assert ids() == [running, held]
+    assert ids("-a") == [running, held, bad]
     assert ids("-f", "failed") == [bad]
-    assert ids("-f", "running,failed") == [bad, running]
+    assert ids("-f", "running,failed") == [running, bad]
     assert ids("--name", "long") == [running]
     assert ids("-u", "12345") == []
-    assert ids("-A") == [held, running]
+    assert ids("-A") == [running, held]
     assert ids(bad, running) == [bad, running]
     assert ids("-f", "running", "--name", "long", held, bad, running) == [running]
     assert ids("-f", "running", held) == ids("-u", "12345", held) == ids("--name", "x", held) == []

@@ -9,15 +9,18 @@ import re
 import string
 import sys
 import textwrap
+import time
 from argparse import ArgumentTypeError
 from datetime import datetime
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
+from penstock._core import IDset
 from penstock.cli.arguments import seconds, userid, whole
 from penstock.cli.rows import ABBREVIATIONS, RESULTS, ROW_KEYS, STATES, job_id, job_row
 from penstock.cli.text import clock, json_text, safe
 from penstock.client import Client
-from penstock.errors import FormatError, NotFoundError
+from penstock.errors import Error, FormatError, NotFoundError
 
 if TYPE_CHECKING:
     import argparse
@@ -25,13 +28,29 @@ if TYPE_CHECKING:
 
     from penstock.rows import JobRow
 
-SUMMARY = "List jobs: by default the active ones of this user, newest first."
+SUMMARY = """List jobs: by default the active ones of this user.
+
+Running jobs come first, the last to start in front; then pending ones in the order of their queue;
+then inactive ones, the newest in front."""
 
 DEFAULT_FORMAT = (
     "{id:>12} {username:<8.8} {name:<10.10} {status_abbrev:>2} {ntasks:>6} {nnodes:>6} "
     "{runtime:>9} {info}"
 )
 FORMAT_WITH_QUEUES = DEFAULT_FORMAT.replace("{username", "{queue:<8.8} {username", 1)
+# As in flux jobs.
+NAMED_FORMATS = {
+    "default": DEFAULT_FORMAT,
+    "long": (
+        "{id:>12} {queue:<8.8} {username:<8.8} {name:<10.10} {status:>9} {urgency:>3} "
+        "{priority:>10} {ntasks:>6} {nnodes:>6} {ncores:>6} {t_submit!d:%F %T} {runtime:>9} {info}"
+    ),
+    "endreason": (
+        "{id:>12} {username:<8.8} {name:<10.10} {status_abbrev:>2} {t_inactive!d:%F %T} "
+        "{runtime:>9} {returncode:>4} {reason}"
+    ),
+}
+DATE = "%FT%T"
 TITLES = {
     "id": "JOBID",
     "username": "USER",
@@ -86,10 +105,22 @@ def register(parser: argparse.ArgumentParser) -> None:
         type=whole,
         default=1000,
         metavar="N",
-        help="at most N (default 1000; 0: all)",
+        help="at most N, of pending jobs the newest (default 1000; 0: all)",
     )
     add("-n", "--no-header", action="store_true", help="without titles")
-    add("-o", "--format", metavar="FORMAT", help="such as `{id:>12} {status} {reason}`")
+    add(
+        "-o",
+        "--format",
+        metavar="FORMAT",
+        help=f"such as `{{id:>12}} {{status}} {{reason}}`, or a name: {', '.join(NAMED_FORMATS)}",
+    )
+    add(
+        "--sort",
+        type=_sort_keys,
+        metavar="FIELDS",
+        help="the order of the rows, such as `name,-t_submit`: with `-` the greatest first",
+    )
+    add("-i", "--include", metavar="NODES", help="jobs with these hosts or ranks")
     add("--json", action="store_true", help="one object a line, with every key")
     add(
         "--since",
@@ -110,9 +141,23 @@ def register(parser: argparse.ArgumentParser) -> None:
             "Resource usage of ended tasks: max_rss_kib is the greatest resident set of one",
             "process in KiB; user_cpu and system_cpu are the CPU time of all tasks in seconds.",
             "",
-            "A field is laid out as in Python: `{name:<10.10}` takes exactly ten columns.",
+            "A field is laid out as in Python: `{name:<10.10}` takes exactly ten columns. With !d",
+            "a time is a date, laid out as by strftime: `{t_submit!d:%F %T}`. In a terminal `+`",
+            "ends a line that does not fit.",
         ]
     )
+
+
+def _sort_keys(text: str) -> list[tuple[str, bool]]:
+    keys = [(name.removeprefix("-"), name.startswith("-")) for name in text.split(",")]
+    for name, _ in keys:
+        if name not in FIELDS:
+            raise ArgumentTypeError(_unknown_field(name))
+    return keys
+
+
+def _unknown_field(name: str) -> str:
+    return f"unknown field `{name}`: expected {', '.join(sorted(FIELDS))}"
 
 
 def _user(text: str) -> int | str:
@@ -144,7 +189,8 @@ def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     ids = args.id or None
     # Reject an invalid format before any request.
-    formatter = RowFormatter(args.format) if args.format else None
+    form = NAMED_FORMATS.get(args.format, args.format)
+    formatter = RowFormatter(form) if form else None
     constraint = _constraint(args)
     with Client() as client:
         if args.queue:
@@ -156,22 +202,84 @@ def main(args: argparse.Namespace) -> int:
             text = ", ".join(f"{count} {kind}" for kind, count in counts.items())
             print(json_text(counts) if args.json else text)
             return 0
-        rows = client.jobs(
-            ids=ids, constraint=constraint, max_entries=args.count, since=args.since or 0.0
-        )
+        rows, is_cut = _rows(client, args, constraint)
         queues = client.config().get("queues") if not args.json and not args.format else None
+    now = args.clock.now()
+    if args.sort:
+        _sort(rows, args.sort, now)
     if args.json:
         for row in rows:
             print(json_text(job_row(row)))
-        return 0
-    if formatter is None:
-        formatter = RowFormatter(FORMAT_WITH_QUEUES if queues else DEFAULT_FORMAT)
-    if not args.no_header:
-        print(formatter.header().rstrip())
-    now = args.clock.now()
-    for row in rows:
-        print(formatter.line(fields(row, now)).rstrip())
+    else:
+        if formatter is None:
+            formatter = RowFormatter(FORMAT_WITH_QUEUES if queues else DEFAULT_FORMAT)
+        lines = [] if args.no_header else [formatter.header()]
+        lines += [formatter.line(fields(row, now)) for row in rows]
+        columns = get_terminal_size().columns if sys.stdout.isatty() else None
+        for line in lines:
+            print(_fitted(line.rstrip(), columns))
+    if is_cut:
+        sys.stdout.flush()
+        print(f"penstock jobs: only {len(rows)} jobs are shown: `-c 0` shows all", file=sys.stderr)
     return 0
+
+
+PENDING = {"not": [{"states": ["running", "inactive"]}]}
+RUNNING = {"states": ["running"]}
+INACTIVE = {"states": ["inactive"]}
+# A job moves on in this order: one that does so between two requests is in both lists, and in none
+# of them it would be missing. Each list has its own limit, so that no running job is left out for
+# pending ones.
+REQUEST_ORDER = (PENDING, RUNNING, INACTIVE)
+
+
+def _rows(
+    client: Client, args: argparse.Namespace, constraint: dict[str, Any]
+) -> tuple[list[JobRow], bool]:
+    """The rows in the order of the output, and whether the limit has left out some."""
+    since = args.since or 0.0
+    if args.id:
+        return client.jobs(ids=args.id, constraint=constraint, since=since), False
+    pending, running, inactive = (
+        {
+            row["id"]: row
+            for row in client.jobs(
+                constraint={"and": [*constraint["and"], group]},
+                max_entries=args.count + 1 if args.count else 0,
+                since=since,
+            )
+        }
+        for group in REQUEST_ORDER
+    )
+    for earlier, later in ((pending, running), (pending, inactive), (running, inactive)):
+        for job in later:
+            earlier.pop(job, None)
+    if not args.count or len(pending) <= args.count:
+        pending = dict(
+            sorted(pending.items(), key=lambda item: (-item[1].get("priority", -1), item[0]))
+        )
+    started = sorted(running.values(), key=lambda row: -row.get("t_run", 0.0))
+    rows = [*started, *pending.values(), *inactive.values()]
+    return rows[: args.count or None], bool(args.count) and len(rows) > args.count
+
+
+def _sort(rows: list[JobRow], keys: list[tuple[str, bool]], now: float) -> None:
+    """Sorts rows by fields; those without a value come last."""
+
+    def value(row: JobRow, name: str) -> Any:
+        found = fields(row, now)[name]
+        return json_text(found) if isinstance(found, (dict, list)) else found
+
+    for name, is_descending in reversed(keys):
+        empty = [row for row in rows if value(row, name) in (None, "")]
+        full = [row for row in rows if value(row, name) not in (None, "")]
+        full.sort(key=lambda row: value(row, name), reverse=is_descending)
+        rows[:] = full + empty
+
+
+def _fitted(line: str, columns: int | None) -> str:
+    """A line for a terminal of so many columns, with `+` where it is cut."""
+    return line if columns is None or len(line) <= columns else f"{line[: columns - 1]}+"
 
 
 def _constraint(args: argparse.Namespace) -> dict[str, Any]:
@@ -189,7 +297,17 @@ def _constraint(args: argparse.Namespace) -> dict[str, Any]:
         parts.append({"queue": args.queue.split(",")})
     if args.name:
         parts.append({"name": args.name.split(",")})
+    if args.include:
+        parts.append({"ranks" if _is_idset(args.include) else "hostlist": [args.include]})
     return {"and": parts}
+
+
+def _is_idset(text: str) -> bool:
+    try:
+        IDset(text)
+    except Error:
+        return False
+    return True
 
 
 def _check_queues(client: Client, wanted: Sequence[str]) -> None:
@@ -292,16 +410,18 @@ class RowFormatter:
             raise FormatError(f"format `{form}`: {error}") from error
         for _, name, _, _ in self._parts:
             if name is not None and name not in FIELDS:
-                known = ", ".join(sorted(FIELDS))
-                raise FormatError(f"unknown field `{name}`: expected {known}")
+                raise FormatError(_unknown_field(name))
 
     def _fill(self, values: Mapping[str, Any]) -> str:
         text = []
-        for literal, name, spec, _conversion in self._parts:
+        for literal, name, spec, conversion in self._parts:
             text.append(literal)
             if name is None:
                 continue
-            text.append(_format(values[name], spec or ""))
+            value, layout = values[name], spec or ""
+            if conversion == "d":
+                value, layout = _date(value, layout)
+            text.append(_format(value, layout))
         return "".join(text)
 
     def line(self, values: Mapping[str, Any]) -> str:
@@ -313,6 +433,15 @@ class RowFormatter:
         names: Sequence[str] = [name for _, name, _, _ in self._parts if name is not None]
         titles = {name: TITLES.get(name, name.upper()) for name in names}
         return self._fill(titles)
+
+
+def _date(value: Any, spec: str) -> tuple[str, str]:
+    """A time as a date, and the layout of its column, whose width is that of every date."""
+    layout = spec or DATE
+    width = len(time.strftime(layout, time.localtime(0)))
+    if isinstance(value, str):
+        return value, f"<{width}"
+    return time.strftime(layout, time.localtime(value)) if value else "-", f"<{width}"
 
 
 def _format(value: Any, spec: str) -> str:

@@ -34,14 +34,14 @@ def output(stream, data):
 
 
 @pytest.fixture
-def job(fake, answers):
+def job(fake, answers, listing):
     """Makes the instance take job 1, which writes these parts and ends with this row."""
 
     def make(row, *parts):
         fake.methods["job-ingest.submit"] = lambda request: [request.respond({"id": 1})]
         fake.methods["job-exec.output"] = answers(*parts)
         fake.methods["job-list.wait"] = answers({"jobs": [row]})
-        fake.methods["job-list.list"] = answers({"jobs": [row]})
+        fake.methods["job-list.list"] = listing(row)
         raised = {"count": 1, "errors": {}}
         fake.methods["job-manager.raise"] = lambda request: [request.respond(raised)]
 

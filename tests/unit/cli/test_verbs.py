@@ -6,13 +6,14 @@ import errno
 import json
 import os
 import signal
+import time
 from datetime import datetime
 
 import pytest
 from virtualtime import SteppedClock
 
 from penstock.cli import main
-from penstock.cli.jobs import since
+from penstock.cli.jobs import REQUEST_ORDER, since
 
 BULK_RESPONSE = {"count": 1, "errors": {}}
 PARTIAL_RESPONSE = {"count": 1, "errors": {"1": "no job ƒ2"}}
@@ -332,8 +333,11 @@ def test_jobs_that_were_active_since_and_how_many(fake, answers, capsys):
     assert requested(fake, "job-list.list")["constraint"] == {"and": []}
     fake.methods["job-list.list"] = answers()
     assert main(["jobs", "--since=@12.5", "-A", "-o", "{id}"]) == 0
-    request = requested(fake, "job-list.list")
-    assert (request["since"], request["constraint"]) == (12.5, {"and": []})
+    requests = [requested(fake, "job-list.list") for _ in REQUEST_ORDER]
+    assert {request["since"] for request in requests} == {12.5}
+    assert [request["constraint"]["and"] for request in requests] == [
+        [kind] for kind in REQUEST_ORDER
+    ]
     assert main(["jobs", "--since=1h", "-A", "-o", "{id}"], SteppedClock(10_000.0)) == 0
     assert requested(fake, "job-list.list")["since"] == 6400.0
 
@@ -368,3 +372,100 @@ def test_an_unknown_queue_is_an_error(fake, say, answers, capsys):
     fake.methods["job-list.list"] = answers({"jobs": [{"id": 1, "state": 8}]})
     assert main(["jobs", "-q", "old", "--stats"]) == 0
     assert capsys.readouterr().out.startswith("1 pending")
+
+
+# --- jobs
+
+
+ROW = {"userid": 0, "urgency": 16, "t_submit": 1.0, "ntasks": 1}
+
+
+def named(job: int, state: int, name: str = "x", **more) -> dict:
+    return {"id": job, "state": state, "name": name} | ROW | more
+
+
+def shown_jobs(capsys, *words: str) -> list[str]:
+    assert main(["jobs", "-A", "-n", *words]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_running_jobs_come_first_and_pending_ones_in_their_order(fake, listing, capsys):
+    rows = [
+        named(1, 64, result=1),
+        named(2, 16, t_run=5.0),
+        named(3, 8, priority=16),
+        named(4, 8, priority=20),
+        named(5, 4),
+        named(6, 32, t_run=9.0),
+        named(7, 8, priority=16),
+    ]
+    fake.methods["job-list.list"] = listing(*rows)
+    form = ("-a", "-o", "{id.dec}")
+    assert shown_jobs(capsys, *form) == ["6", "2", "4", "3", "7", "5", "1"]
+    assert [json.loads(line)["id_int"] for line in shown_jobs(capsys, "-a", "--json")] == [
+        *(6, 2, 4, 3, 7, 5, 1)
+    ]
+    assert main(["jobs", "-A", "-n", "-c", "3", *form]) == 0
+    out, err = capsys.readouterr()
+    assert out == "6\n2\n3\n"
+    assert err == "penstock jobs: only 3 jobs are shown: `-c 0` shows all\n"
+    assert shown_jobs(capsys, "-c", "7", *form)[-1] == "1"
+    assert shown_jobs(capsys, "-c", "0", *form)[-1] == "1"
+
+
+def test_a_job_that_moves_on_between_two_requests_is_shown_once(fake, answers, capsys):
+    states = iter([{"state": 8}, {"state": 16}, {"state": 64, "result": 1}])
+
+    def method(request):
+        return answers({"jobs": [named(1, 0) | next(states)]})(request)
+
+    fake.methods["job-list.list"] = method
+    assert shown_jobs(capsys, "-a", "-o", "{id.dec} {state}") == ["1 INACTIVE"]
+
+
+def test_jobs_are_sorted_by_fields(fake, listing, capsys):
+    rows = [
+        named(1, 16, "b", nodelist="n1"),
+        named(2, 16, "a"),
+        named(3, 16, "b"),
+        named(4, 16, "a", nodelist="n0"),
+    ]
+    fake.methods["job-list.list"] = listing(*rows)
+    form = ("-o", "{id.dec}")
+    assert shown_jobs(capsys, "--sort=name,-id.dec", *form) == ["4", "2", "3", "1"]
+    assert shown_jobs(capsys, "--sort=-name,id.dec", *form) == ["1", "3", "2", "4"]
+    # Rows without a value come last, either way.
+    assert shown_jobs(capsys, "--sort=nodelist", *form)[:2] == ["4", "1"]
+    assert shown_jobs(capsys, "--sort=-nodelist", *form)[:2] == ["1", "4"]
+    assert main(["jobs", "--sort=nosuch"]) == 2
+    assert "unknown field `nosuch`" in capsys.readouterr().err
+
+
+def test_formats_have_names_and_dates(fake, listing, capsys, monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    fake.methods["job-list.list"] = listing(named(1, 16, t_submit=86400.0), named(2, 8, t_submit=0))
+    assert shown_jobs(capsys, "-o", "{t_submit!d:%F %T}|{t_run!d}|") == [
+        "1970-01-02 00:00:00|-                  |",
+        "-                  |-                  |",
+    ]
+    assert "1970-01-02 00:00:00" in shown_jobs(capsys, "-o", "long")[0]
+    assert main(["jobs", "-A", "-o", "endreason"]) == 0
+    assert "T_INACTIVE" in capsys.readouterr().out
+
+
+def test_lines_that_do_not_fit_in_a_terminal_are_cut(fake, listing, capsys, monkeypatch):
+    fake.methods["job-list.list"] = listing(named(1, 16, "a" * 30))
+    assert shown_jobs(capsys, "-o", "{name}") == ["a" * 30]
+    monkeypatch.setattr("penstock.cli.jobs.get_terminal_size", lambda: os.terminal_size((10, 1)))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert shown_jobs(capsys, "-o", "{name}") == ["a" * 9 + "+"]
+
+
+@pytest.mark.parametrize(
+    ("text", "constraint"), [("n[0-3]", {"hostlist": ["n[0-3]"]}), ("0-3", {"ranks": ["0-3"]})]
+)
+def test_jobs_on_some_nodes_are_listed(fake, listing, capsys, text, constraint):
+    fake.methods["job-list.list"] = listing()
+    assert shown_jobs(capsys, "-i", text, "-o", "{id}") == []
+    assert constraint in requested(fake, "job-list.list")["constraint"]["and"]
