@@ -13,7 +13,7 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 
 .PHONY: run test test-rust test-python test-optional test-peers fuzz lint bench bench-lib bench-lib-compare bench-load docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
-	bench-exec bench-explain bench-running compare kills pmix test-pmix test-pmix-asan
+	bench-exec bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
 	$(BIN)/python examples/run.py

@@ -55,35 +55,28 @@ __all__ = [
     "Decoder",
     "DmesgRequest",
     "EngineCore",
-    "ExpirationRequest",
     "FrozenIDset",
     "HookCancelRequest",
     "HookRequest",
     "HookResponse",
     "Hostlist",
     "IDset",
-    "JobExceptionEvent",
     "JobManager",
-    "KillRequest",
     "LogAppendRequest",
     "LogClearRequest",
     "Message",
     "MockExec",
     "NameRequest",
-    "OutputRequest",
-    "OutputResponse",
     "PanicException",
     "PmixEndedRequest",
     "PmixStartRequest",
     "PmixStopRequest",
-    "ReplacedRequest",
     "ResourceLedger",
     "ResourceModule",
     "ResourceSet",
     "Router",
     "Scheduler",
     "ServiceRequest",
-    "ShrinkRequest",
     "ShutdownRequest",
     "SimResult",
     "Simulation",
@@ -595,62 +588,6 @@ class StartRequest:
     def read(request: Message) -> StartRequest: ...
 
 @final
-class KillRequest:
-    @property
-    def id(self) -> int: ...
-    @property
-    def signum(self) -> int: ...
-    @staticmethod
-    def read(request: Message) -> KillRequest: ...
-
-@final
-class ExpirationRequest:
-    @property
-    def id(self) -> int: ...
-    @property
-    def expiration(self) -> float: ...
-    @staticmethod
-    def read(request: Message) -> ExpirationRequest: ...
-
-@final
-class ShrinkRequest:
-    @property
-    def id(self) -> int: ...
-    @property
-    def ranks(self) -> IDset: ...
-    @staticmethod
-    def read(request: Message) -> ShrinkRequest: ...
-
-@final
-class ReplacedRequest:
-    @property
-    def service(self) -> str: ...
-    @staticmethod
-    def read(request: Message) -> ReplacedRequest: ...
-
-@final
-class OutputRequest:
-    @property
-    def id(self) -> int: ...
-    @property
-    def streams(self) -> list[str] | None: ...
-    @property
-    def follow(self) -> bool | None: ...
-    @staticmethod
-    def read(request: Message) -> OutputRequest: ...
-
-@final
-class JobExceptionEvent:
-    @property
-    def id(self) -> int: ...
-    @property
-    def severity(self) -> int: ...
-    @property
-    def wait_status(self) -> int | None: ...
-    @staticmethod
-    def read(request: Message) -> JobExceptionEvent: ...
-
-@final
 class AbortRequest:
     @property
     def rank(self) -> int: ...
@@ -702,11 +639,6 @@ class StartResponse:
     def finish(job: int, status: int) -> bytes: ...
     @staticmethod
     def release(job: int, ranks: str, *, is_final: bool) -> bytes: ...
-
-@final
-class OutputResponse:
-    @staticmethod
-    def output(stream: str, data: str) -> bytes: ...
 
 @final
 class HookResponse:

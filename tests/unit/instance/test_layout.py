@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from penstock import Engine
 from penstock._core import lay_out
 from penstock.errors import InventoryError, LayoutError
-from penstock.instance.environment import job_environment, task_environment
 from penstock.inventory import from_config, from_file, simulated
 from penstock.jobspec import from_command
 
@@ -141,22 +140,6 @@ def test_every_task_has_its_own_cores(nodes, ntasks, cores, gpus):
     assert all(len(task.cores) == cores and len(task.gpus) == gpus for task in places)
     per_node = [sum(task.target == target for task in places) for target in range(nodes)]
     assert max(per_node) - min(per_node) <= 1
-
-
-def test_a_task_knows_its_job_under_both_names():
-    spec = from_command(["app"], environment={"A": "b"}, cwd="/")
-    shared = job_environment({}, spec, 7, uri="local:///s", ntasks=2, nnodes=1)
-    environment = task_environment(shared, allocate(1, 2, 2, ntasks=2, gpus_per_task=1)[1])
-    assert environment["A"] == "b"
-    for prefix in ("PENSTOCK", "FLUX"):
-        assert environment[f"{prefix}_JOB_ID"] == "ƒ8"
-        assert environment[f"{prefix}_TASK_RANK"] == "1"
-        assert environment[f"{prefix}_LOCAL_RANK"] == "1"
-        assert environment[f"{prefix}_NTASKS"] == "2"
-        assert environment[f"{prefix}_NNODES"] == "1"
-    assert environment["CUDA_VISIBLE_DEVICES"] == "1"
-    bare = task_environment(shared, allocate(1, 1)[0])
-    assert bare["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
 def test_inventories_from_files_and_configuration(tmp_path):

@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use penstock_flux::{
-    AnyRequest, Json, RequestError, Text, broker, exec, hooks, log, pmix, pmix_exec,
-};
+use penstock_flux::{AnyRequest, Json, RequestError, Text, broker, hooks, log, pmix, pmix_exec};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
@@ -252,43 +250,6 @@ requests! {
     /// `hooks.cancel`.
     HookCancelRequest = hooks::CancelRequest as hooks::CancelRequest {
         id: u64,
-    }
-
-    /// `<service>.kill`.
-    KillRequest = exec::KillRequest as exec::KillRequest {
-        id: u64,
-        signum: i32,
-    }
-
-    /// `<service>.expiration`.
-    ExpirationRequest = exec::ExpirationRequest as exec::ExpirationRequest {
-        id: u64,
-        expiration: f64,
-    }
-
-    /// `<service>.shrink`.
-    ShrinkRequest = exec::ShrinkRequest as exec::ShrinkRequest {
-        id: u64,
-        ranks: Py<PyIdSet>,
-    }
-
-    /// `<service>.replaced`.
-    ReplacedRequest = exec::ReplacedRequest<'a> as exec::ReplacedRequest {
-        service: String,
-    }
-
-    /// `<service>.output`.
-    OutputRequest = exec::OutputRequest<'a> as exec::OutputRequest {
-        id: u64,
-        streams: Option<Vec<String>>,
-        follow: Option<bool>,
-    }
-
-    /// The event `job-exception`.
-    JobExceptionEvent = exec::JobExceptionEvent<'a> as exec::JobExceptionEvent {
-        id: u64,
-        severity: i64,
-        wait_status: Option<i32>,
     }
 
     /// `pmix-exec.start`.

@@ -2,8 +2,7 @@
 
 use penstock_flux::Payload;
 use penstock_flux::exec::{
-    Exception, Finish, NoData, OutputResponse, Release, ReleasedRanks, StartResponse,
-    StartResponseType,
+    Exception, Finish, NoData, Release, ReleasedRanks, StartResponse, StartResponseType,
 };
 use penstock_flux::hooks::HookResponse;
 use penstock_jobspec::job_id::JobId;
@@ -73,20 +72,6 @@ fn payload<D: Serialize>(job: u64, kind: StartResponseType, data: D) -> Vec<u8> 
     StartResponse { id, kind, data }.to_payload()
 }
 
-/// The responses to `<service>.output`.
-#[pyclass(module = "penstock._core", name = "OutputResponse", frozen)]
-struct PyOutputResponse;
-
-#[pymethods]
-impl PyOutputResponse {
-    /// The payload of a response with output of `stream`; `data` is in base64.
-    #[staticmethod]
-    fn output(stream: &str, data: &str) -> Vec<u8> {
-        let (stream, data) = (stream.into(), data.into());
-        OutputResponse { stream, data }.to_payload()
-    }
-}
-
 /// The response to `hooks.prolog` and `hooks.epilog`.
 #[pyclass(module = "penstock._core", name = "HookResponse", frozen)]
 struct PyHookResponse;
@@ -104,6 +89,5 @@ impl PyHookResponse {
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyStartResponse>()?;
-    module.add_class::<PyOutputResponse>()?;
     module.add_class::<PyHookResponse>()
 }
