@@ -5,6 +5,8 @@
 //! released, or all at once when its request ends without an allocation. The cost of every operation
 //! is proportional to the job's nodes, whatever the size of the instance.
 
+#[cfg(debug_assertions)]
+use std::collections::HashSet;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -50,6 +52,9 @@ pub(crate) struct Claims {
     inventory: Option<ResourceSet>,
     used: HashMap<u32, Used>,
     jobs: HashMap<JobId, Claim>,
+    /// Jobs whose resources were claimed by another job at the restart.
+    #[cfg(debug_assertions)]
+    unclaimed: HashSet<JobId>,
 }
 
 impl Claims {
@@ -153,9 +158,25 @@ impl Claims {
         } else {
             Arc::new(r.restrict(&r.ranks().difference(released)))
         };
-        self.check_overlap(id, &left)?;
+        if let Err(error) = self.check_overlap(id, &left) {
+            #[cfg(debug_assertions)]
+            self.unclaimed.insert(id);
+            return Err(error);
+        }
         self.put(id, Arc::clone(r), released.clone(), None);
         Ok(())
+    }
+
+    /// Whether a job claims the resources of `r` on all ranks that are not released, and nothing without `r`.
+    #[cfg(debug_assertions)]
+    pub(crate) fn agrees_on(&self, id: JobId, r: Option<&ResourceSet>, released: &IdSet) -> bool {
+        match (self.jobs.get(&id), r) {
+            (None, None) => true,
+            (None, Some(_)) => self.unclaimed.contains(&id),
+            (Some(_), None) => false,
+            // The expiration is not part of a claim.
+            (Some(claim), Some(r)) => claim.r.runs().eq(r.runs()) && claim.released == *released,
+        }
     }
 
     /// Whether this value is the R that was committed for the job.

@@ -1,7 +1,8 @@
 //! Debug assertion: replaying the store and the unwritten events of a job yields its facts.
 //!
-//! Compared are the record; the PMIx requests, loans and parts; what a request job counts for the limits;
-//! and that the timers are set which a restart would set by the log. Not covered, because no event records
+//! Compared are the record; the claim to resources, which is that of the record or of the commit for an
+//! outstanding request; the PMIx requests, loans and parts; what a request job counts for the limits; and that
+//! the timers are set which a restart would set by the log. Not covered, because no event records
 //! it and a restart resets it: the dialogue, the time in which the scheduler is to decide about a request
 //! job, postponed returns, and the cores of whole nodes that a pending request job is counted with, which
 //! depend on the inventory at the time of the count.
@@ -11,13 +12,14 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 use crate::context::Context;
 use crate::elastic::Elastic;
-use crate::jobs::Jobs;
+use crate::jobs::{Job, Jobs};
 use crate::record::{InvalidEvent, Record};
 use crate::spec::Spec;
 use crate::state::State;
@@ -134,8 +136,13 @@ fn compare(cx: &mut Context, elastic: &Elastic, id: JobId) -> Result<(), Differe
         (Some(record), Some(stored)) => (record, stored),
         (Some(_), None) => return Err(Difference::NotStored),
         (None, Some(_)) => return Err(Difference::OnlyStored),
-        (None, None) if elastic.agrees_on(id, &Elastic::default()) => return Ok(()),
-        (None, None) => return Err(Difference::RequestsLeft),
+        (None, None) if !elastic.agrees_on(id, &Elastic::default()) => {
+            return Err(Difference::RequestsLeft);
+        }
+        (None, None) if !cx.claims.agrees_on(id, None, &IdSet::new()) => {
+            return Err(Difference::ClaimLeft);
+        }
+        (None, None) => return Ok(()),
     };
     let text = text.ok_or(Difference::NoJobspec)?;
     let jobspec = Jobspec::from_json(&text).map_err(Difference::Jobspec)?;
@@ -156,6 +163,9 @@ fn compare(cx: &mut Context, elastic: &Elastic, id: JobId) -> Result<(), Differe
             live: Box::new(record.clone()),
         });
     }
+    if !has_claim(cx, id) {
+        return Err(Difference::Claim { eventlog });
+    }
     if !elastic.agrees_on(id, &requests) {
         return Err(Difference::Requests { eventlog });
     }
@@ -168,12 +178,27 @@ fn compare(cx: &mut Context, elastic: &Elastic, id: JobId) -> Result<(), Differe
     Ok(())
 }
 
+/// Whether a job claims what it holds: its resources but the freed ranks or, without any, what is committed
+/// for its request.
+fn has_claim(cx: &Context, id: JobId) -> bool {
+    let Some(Job { record, dialogue }) = cx.jobs.get(id) else {
+        return true;
+    };
+    if record.has_resources() {
+        let r = record.r().map(|r| &**r);
+        return cx.claims.agrees_on(id, r, record.freed());
+    }
+    let committed = dialogue.committed().map(|r| &**r);
+    cx.claims.agrees_on(id, committed, &IdSet::new())
+}
+
 /// How the facts of a job differ from its eventlog and its documents.
 #[derive(Debug)]
 enum Difference {
     NotStored,
     OnlyStored,
     RequestsLeft,
+    ClaimLeft,
     NoJobspec,
     Jobspec(penstock_jobspec::Error),
     Eventlog(InvalidEvent),
@@ -181,6 +206,9 @@ enum Difference {
         eventlog: String,
         replayed: Box<Record>,
         live: Box<Record>,
+    },
+    Claim {
+        eventlog: String,
     },
     Requests {
         eventlog: String,
@@ -199,6 +227,7 @@ impl fmt::Display for Difference {
             Self::NotStored => out.write_str("it is not in the store"),
             Self::OnlyStored => out.write_str("it is in the store alone"),
             Self::RequestsLeft => out.write_str("its PMIx requests are left"),
+            Self::ClaimLeft => out.write_str("its claim is left"),
             Self::NoJobspec => out.write_str("its jobspec is not in the store"),
             Self::Jobspec(error) => write!(out, "its jobspec: {error}"),
             Self::Eventlog(error) => write!(out, "its eventlog: {error}"),
@@ -210,6 +239,9 @@ impl fmt::Display for Difference {
                 out,
                 "its eventlog gives another record:\n{eventlog}replayed: {replayed:?}\nlive: {live:?}"
             ),
+            Self::Claim { eventlog } => {
+                write!(out, "its eventlog gives another claim:\n{eventlog}")
+            }
             Self::Requests { eventlog } => {
                 write!(out, "its eventlog gives other PMIx requests:\n{eventlog}")
             }
@@ -229,6 +261,7 @@ mod tests {
     use std::sync::Arc;
 
     use penstock_flux::eventlog::ResourceUpdate;
+    use penstock_idset::IdSet;
     use penstock_jobspec::job_id::JobId;
     use serde_json::json;
 
@@ -239,7 +272,7 @@ mod tests {
     use crate::context::Context;
     use crate::elastic::Elastic;
     use crate::event::{Document, Event};
-    use crate::fixture::{R, add_pending_job, context};
+    use crate::fixture::{R, add_pending_job, context, ranks};
     use crate::settings::Settings;
 
     /// A running job whose R is committed, as a scheduler does.
@@ -247,6 +280,7 @@ mod tests {
         let id = add_pending_job(cx);
         cx.store_r(id, R);
         let r = Arc::new(penstock_rset::ResourceSet::from_json(R).unwrap());
+        cx.claims.restore(id, &r, &IdSet::new()).unwrap();
         let event = Event::new(cx.now, "alloc").with_document(Document::R(r));
         cx.log(id, event);
         id
@@ -270,6 +304,33 @@ mod tests {
         cx.jobs.take_unwritten();
         let found = difference(&mut cx, &elastic, id);
         assert_eq!(found.unwrap(), "its eventlog gives another record:");
+    }
+
+    #[test]
+    fn a_claim_that_the_record_does_not_give_is_found() {
+        let mut cx = context(Settings::default());
+        let elastic = Elastic::default();
+        let id = running_job(&mut cx);
+        assert_eq!(difference(&mut cx, &elastic, id), None);
+        let rank = ranks("1");
+        cx.claims.release(id, &rank);
+        let found = difference(&mut cx, &elastic, id);
+        assert_eq!(found.unwrap(), "its eventlog gives another claim:");
+        let context = json!({"ranks": "1", "final": false});
+        cx.log(id, Event::with(cx.now, "release", &context));
+        assert_eq!(difference(&mut cx, &elastic, id), None);
+        cx.claims.drop(id);
+        let found = difference(&mut cx, &elastic, id);
+        assert_eq!(found.unwrap(), "its eventlog gives another claim:");
+        let other = add_pending_job(&mut cx);
+        let r = Arc::clone(cx.jobs.record(id).unwrap().r().unwrap());
+        cx.claims.restore(other, &r, &IdSet::new()).unwrap();
+        let found = difference(&mut cx, &elastic, other);
+        assert_eq!(found.unwrap(), "its eventlog gives another claim:");
+        cx.jobs.purge(other);
+        cx.remove_job(other);
+        let found = difference(&mut cx, &elastic, other);
+        assert_eq!(found.unwrap(), "its claim is left");
     }
 
     #[test]
