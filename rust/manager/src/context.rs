@@ -287,10 +287,10 @@ impl Context {
     /// Reads from the store, the open transaction included. A failure yields a default value and makes
     /// the next commit fail.
     pub(crate) fn read_store<T: Default>(
-        &mut self,
+        &self,
         operation: impl FnOnce(&Store) -> Result<T, StoreError>,
     ) -> T {
-        self.storage.run(|store| operation(store))
+        self.storage.read(operation)
     }
 
     /// The store, for callers that handle the errors of reading.

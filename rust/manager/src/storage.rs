@@ -1,5 +1,7 @@
 //! The store, with failures kept until the next commit.
 
+use std::sync::OnceLock;
+
 use penstock_store::{Error, Store};
 
 /// The store of one manager.
@@ -9,7 +11,7 @@ use penstock_store::{Error, Store};
 #[derive(Debug)]
 pub(crate) struct Storage {
     store: Store,
-    failure: Option<Error>,
+    failure: OnceLock<Error>,
     commits: u64,
 }
 
@@ -17,7 +19,7 @@ impl Storage {
     pub(crate) fn new(store: Store) -> Self {
         Self {
             store,
-            failure: None,
+            failure: OnceLock::new(),
             commits: 0,
         }
     }
@@ -28,9 +30,22 @@ impl Storage {
         operation: impl FnOnce(&mut Store) -> Result<T, Error>,
     ) -> T {
         operation(&mut self.store).unwrap_or_else(|error| {
-            self.failure.get_or_insert(error);
+            self.fail(error);
             T::default()
         })
+    }
+
+    /// Reads in the open transaction.
+    pub(crate) fn read<T: Default>(&self, operation: impl FnOnce(&Store) -> Result<T, Error>) -> T {
+        operation(&self.store).unwrap_or_else(|error| {
+            self.fail(error);
+            T::default()
+        })
+    }
+
+    /// Keeps the first failure for the next commit.
+    fn fail(&self, error: Error) {
+        let _ = self.failure.set(error);
     }
 
     /// Runs an operation in the open transaction, for a caller that handles its error, too.
@@ -39,7 +54,7 @@ impl Storage {
         operation: impl FnOnce(&mut Store) -> Result<T, Error>,
     ) -> Result<T, Error> {
         operation(&mut self.store).inspect_err(|error| {
-            self.failure.get_or_insert_with(|| error.clone());
+            let _ = self.failure.set(error.clone());
         })
     }
 
@@ -52,7 +67,7 @@ impl Storage {
     /// written.
     #[cfg(debug_assertions)]
     pub(crate) fn has_failed(&self) -> bool {
-        self.failure.is_some()
+        self.failure.get().is_some()
     }
 
     /// The store itself, for callers that handle the errors of reading.
@@ -73,7 +88,7 @@ impl Storage {
 
     /// Whether there is something to commit, or a failure to report.
     pub(crate) fn has_uncommitted(&self) -> bool {
-        self.failure.is_some() || self.store.has_uncommitted()
+        self.failure.get().is_some() || self.store.has_uncommitted()
     }
 
     /// The number of commits so far.

@@ -142,7 +142,7 @@ impl Elastic {
     /// Chooses the parts to release, never the requesting task's own node.
     fn choose(
         &self,
-        cx: &mut Context,
+        cx: &Context,
         call: &Call<'_>,
         target: JobId,
         grant: Option<JobId>,
@@ -283,7 +283,7 @@ fn may_have_tasks(cx: &Context, id: JobId) -> bool {
 /// Finds the ranks excluded from release, with the reason: the requesting task's node and, if no initial
 /// node is among them, one initial node.
 fn find_kept_ranks(
-    cx: &mut Context,
+    cx: &Context,
     requester: &Requester,
     target: JobId,
     holdings: &[Holding],

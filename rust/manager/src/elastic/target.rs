@@ -143,7 +143,7 @@ fn may_be_new(cx: &Context, name: &str, request: &Request) -> bool {
 
 /// Finds the ranks of a job on which the requesting task runs: empty for the job as a whole, all of the
 /// job's own if the task's node is unknown.
-pub(super) fn find_own_node(cx: &mut Context, requester: &Requester) -> IdSet {
+pub(super) fn find_own_node(cx: &Context, requester: &Requester) -> IdSet {
     let Some(record) = cx.jobs.record(requester.job) else {
         return IdSet::new();
     };
