@@ -11,53 +11,63 @@
 //! `Context` (`context`), leave `Effect`s (`effect`) in it, and never call each other's methods: the [`Manager`]
 //! performs the effects. Three functions of `scheduler` that change a job's dialogue alone are called by others:
 //! `commit_allocation` by `kvs.commit`, `outdate_request` for a changed jobspec, `replace_request` for changed
-//! settings.
+//! settings (DESIGN.md says why they are no effects).
 
-mod annotations;
+// The entry: requests by their topics, and the steps of each job.
 mod authorize;
+mod manager;
+mod router;
+mod rpc;
+mod steps;
+
+// A job: its facts and its conversations, and the tables that move them on.
+mod annotations;
+mod dialogue;
+mod elastic_state;
+mod event;
+mod jobs;
+mod record;
+mod spec;
+mod state;
+
+// The shared state of the peers, and the store.
 mod census;
 mod claims;
 mod context;
-mod control;
-mod depend;
-mod dialogue;
 mod effect;
-mod elastic;
-mod elastic_state;
 mod error;
-mod event;
-mod exec;
-mod expiration;
-#[cfg(test)]
-mod fixture;
-mod hooks;
-mod ingest;
-mod jobs;
 mod jobspec_cache;
 mod jobspecs;
 mod log;
-mod manager;
 mod policy;
-mod priority;
-mod purge;
-mod queries;
-mod queue_admin;
 mod queues;
-mod record;
-mod reload;
 mod replay;
 #[cfg(debug_assertions)]
 mod replay_check;
-mod router;
-mod rpc;
-mod scheduler;
 mod settings;
-mod signed;
-mod spec;
-mod state;
-mod steps;
 mod storage;
+
+// The peers.
+mod elastic;
+mod exec;
+mod hooks;
+mod queries;
+mod scheduler;
+
+// The other handlers.
+mod control;
+mod depend;
+mod expiration;
+mod ingest;
+mod priority;
+mod purge;
+mod queue_admin;
+mod reload;
+mod signed;
 mod update;
+
+#[cfg(test)]
+mod fixture;
 
 pub use error::Error;
 pub use manager::Manager;

@@ -245,7 +245,7 @@ impl Manager {
             MessageType::Response => self.handle_response(message),
             MessageType::Event | MessageType::Control => {}
         }
-        self.settle();
+        self.perform_due_steps();
     }
 
     fn handle_request(&mut self, message: &Message) {

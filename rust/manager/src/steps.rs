@@ -25,7 +25,7 @@ impl Manager {
     /// out and named in the log.
     pub fn open(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
         let mut manager = Self::new(Restored::from_store(store, settings, now)?);
-        manager.settle();
+        manager.perform_due_steps();
         Ok(manager)
     }
 
@@ -34,7 +34,7 @@ impl Manager {
     pub fn set_settings(&mut self, settings: Settings, now: f64) {
         self.begin(now);
         reload::apply(&mut self.cx, settings);
-        self.settle();
+        self.perform_due_steps();
     }
 
     /// Performs the steps that are due by time alone: begin times, purging, deadlines of PMIx requests.
@@ -43,11 +43,11 @@ impl Manager {
         self.dependencies.advance(&mut self.cx);
         self.purger.advance(&mut self.cx, &mut self.census);
         self.elastic.advance(&mut self.cx);
-        self.settle();
+        self.perform_due_steps();
     }
 
     /// Performs the due steps of jobs until none is left.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn perform_due_steps(&mut self) {
         loop {
             self.perform();
             while let Some(id) = self.due.pop_front() {

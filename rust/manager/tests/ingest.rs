@@ -132,7 +132,7 @@ fn depending(bench: &mut Bench, scheme: &str, on: u64) -> u64 {
 
 /// Each scheme on a job that ended well, badly, or without having run: 8 is SCHED, 64 INACTIVE.
 #[test]
-fn dependencies_on_jobs_that_are_over_are_settled_at_once() {
+fn dependencies_on_jobs_that_are_over_are_satisfied_at_once() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     bench.executor();

@@ -332,7 +332,7 @@ fn dependencies_hold_a_job_back_and_let_it_go_or_fail_it() {
         (&row["state"], &row["exception_type"]),
         (&json!(64), &json!("dependency"))
     );
-    // One on an ended job is settled at once.
+    // One on an ended job is satisfied at once.
     let (late, _) = bench.submit(&on("afterok"));
     assert_eq!(bench.row(late)["result"], 2);
     let unknown = json!({"dependencies": [{"scheme": "afterok", "value": "99"}]});
