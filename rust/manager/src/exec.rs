@@ -26,7 +26,6 @@ use crate::dialogue::{Exec, ExecInput, OrderFault, StoredStart};
 use crate::effect::{Effect, FreeRanks};
 use crate::error::Error;
 use crate::event::Event;
-use crate::hooks;
 use crate::jobs::Job;
 use crate::record::Record;
 use crate::rpc::{self, Handled, Reply, Request};
@@ -550,7 +549,7 @@ fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fa
     let fault = (!foreign.is_empty())
         .then(|| format!("ranks {foreign} are no longer the job's, or never were"));
     let is_failure = is_final && !record.has_ended();
-    let is_retained = hooks::retains_release(job, &cx.settings);
+    let is_retained = job.retains_release(&cx.settings);
     match fault {
         Some(fault) if is_final => cx.log_line(format!("final release of {id}: {fault}")),
         Some(fault) => return Err(fault.into()),

@@ -70,37 +70,9 @@ impl Hook {
     fn is_due(self, job: &Job, settings: &Settings) -> bool {
         match self {
             Self::Prolog => settings.prolog && !job.record.has_started(),
-            Self::Epilog => is_epilog_due(job, settings),
+            Self::Epilog => job.is_epilog_due(settings),
         }
     }
-}
-
-/// Whether an epilog that has not begun is due for a job with resources: its prolog or its tasks
-/// may have run, and no resources were freed without an epilog.
-fn is_epilog_due(job: &Job, settings: &Settings) -> bool {
-    let record = &job.record;
-    let may_have_run = record.prolog() != HookStage::Idle
-        || record.has_started()
-        || job.dialogue.exec().was_sent();
-    // Resources that the job itself released were freed without an epilog.
-    let is_whole = match record.elastic() {
-        Some(elastic) => record.freed().is_subset(&elastic.released),
-        None => record.freed().is_empty(),
-    };
-    settings.epilog
-        && record.epilog() == HookStage::Idle
-        && record.has_resources()
-        && is_whole
-        && may_have_run
-        && record.elastic_request().is_none()
-}
-
-/// Whether ranks that the execution service releases now are retained until the epilog has
-/// finished. Once some are, all are.
-pub(crate) fn retains_release(job: &Job, settings: &Settings) -> bool {
-    job.record.epilog() == HookStage::Begun
-        || !job.record.retained().is_empty()
-        || is_epilog_due(job, settings)
 }
 
 /// The conversation with the `hooks` service.

@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 
 use crate::dialogue::Dialogue;
 use crate::event::Event;
-use crate::record::Record;
+use crate::record::{HookStage, Record};
+use crate::settings::Settings;
 use crate::state::State;
 
 /// A job: its facts, and the state of the conversations about it.
@@ -33,6 +34,34 @@ impl Job {
     pub(crate) fn annotations(&self) -> &Map<String, Value> {
         let pending = self.dialogue.annotations();
         pending.unwrap_or_else(|| self.record.annotations())
+    }
+
+    /// Whether an epilog that has not begun is due for a job with resources: its prolog or its tasks
+    /// may have run, and no resources were freed without an epilog.
+    pub(crate) fn is_epilog_due(&self, settings: &Settings) -> bool {
+        let record = &self.record;
+        let may_have_run = record.prolog() != HookStage::Idle
+            || record.has_started()
+            || self.dialogue.exec().was_sent();
+        // Resources that the job itself released were freed without an epilog.
+        let is_whole = match record.elastic() {
+            Some(elastic) => record.freed().is_subset(&elastic.released),
+            None => record.freed().is_empty(),
+        };
+        settings.epilog
+            && record.epilog() == HookStage::Idle
+            && record.has_resources()
+            && is_whole
+            && may_have_run
+            && record.elastic_request().is_none()
+    }
+
+    /// Whether ranks that the execution service releases now are retained until the epilog has
+    /// finished. Once some are, all are.
+    pub(crate) fn retains_release(&self, settings: &Settings) -> bool {
+        self.record.epilog() == HookStage::Begun
+            || !self.record.retained().is_empty()
+            || self.is_epilog_due(settings)
     }
 }
 
