@@ -212,6 +212,27 @@ pub enum Change {
     Other,
 }
 
+/// The end of a request's timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Deadline {
+    /// Whole milliseconds since the epoch.
+    at_ms: u64,
+    /// The number of the request.
+    seq: u32,
+}
+
+impl Deadline {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float out of range saturates"
+    )]
+    fn new(seconds: f64, seq: u32) -> Self {
+        let at_ms = (seconds * 1000.0) as u64;
+        Self { at_ms, seq }
+    }
+}
+
 /// The requests and loans of one job, indexed by state, deadline and id.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Account {
@@ -219,8 +240,8 @@ pub struct Account {
     /// The pending and the ended ones.
     open: BTreeSet<u32>,
     ended: BTreeSet<u32>,
-    /// The ends of timeouts in milliseconds, and their requests.
-    deadlines: BTreeSet<(u64, u32)>,
+    /// The ends of timeouts, the earliest first.
+    deadlines: BTreeSet<Deadline>,
     /// By the user's id, and by the job that represents them.
     names: HashMap<String, BTreeSet<u32>>,
     allocs: HashMap<JobId, u32>,
@@ -269,8 +290,8 @@ impl Account {
 
     /// The pending requests whose timeout has expired.
     pub fn expired(&self, now: f64) -> impl Iterator<Item = &Entry> {
-        let late = self.deadlines.range(..=(milliseconds(now), u32::MAX));
-        let late = late.filter_map(|(_, seq)| self.entry(*seq));
+        let late = self.deadlines.range(..=Deadline::new(now, u32::MAX));
+        let late = late.filter_map(|deadline| self.entry(deadline.seq));
         late.filter(move |entry| entry.deadline.is_some_and(|limit| limit <= now))
     }
 
@@ -307,7 +328,7 @@ impl Account {
         }
         self.open.insert(seq);
         if let Some(limit) = entry.deadline {
-            self.deadlines.insert((milliseconds(limit), seq));
+            self.deadlines.insert(Deadline::new(limit, seq));
         }
         if let Some(id) = &entry.id {
             self.names.entry(id.clone()).or_default().insert(seq);
@@ -340,7 +361,7 @@ impl Account {
         self.open.remove(&ended.seq);
         self.ended.insert(ended.seq);
         if let Some(limit) = entry.deadline {
-            self.deadlines.remove(&(milliseconds(limit), ended.seq));
+            self.deadlines.remove(&Deadline::new(limit, ended.seq));
         }
         let mut left = ended.nodes;
         for Return { loan, nodes } in std::mem::take(&mut entry.returns) {
@@ -383,16 +404,6 @@ impl Account {
             }
         }
     }
-}
-
-/// Whole milliseconds since the epoch.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a float out of range saturates"
-)]
-fn milliseconds(seconds: f64) -> u64 {
-    (seconds * 1000.0) as u64
 }
 
 /// The context of `penstock.alloc-end`.

@@ -9,7 +9,7 @@ use penstock_idset::IdSet;
 use penstock_jobspec::{Constraint, Request};
 
 use super::allocation::Size;
-use super::measure;
+use super::measure::Amounts;
 use super::nodes::Nodes;
 use crate::ids::NodeClassId;
 
@@ -20,8 +20,7 @@ pub(crate) struct Census(Vec<NodeCount>);
 /// The number of nodes with exactly these cores and gpus.
 #[derive(Clone, Copy, Debug)]
 struct NodeCount {
-    cores: u32,
-    gpus: u32,
+    has: Amounts,
     count: u64,
 }
 
@@ -40,17 +39,16 @@ impl Census {
             }
             by_class[class] += u64::from(run.count);
         }
-        let mut census: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+        let mut census: BTreeMap<Amounts, u64> = BTreeMap::new();
         for (count, class) in by_class.into_iter().zip(0_u32..) {
             if count > 0 {
                 let class = nodes.classes().get(NodeClassId::new(class));
-                *census.entry((class.cores.len, class.gpus.len)).or_default() += count;
+                *census.entry(class.into()).or_default() += count;
             }
         }
-        let counts =
-            census
-                .into_iter()
-                .map(|((cores, gpus), count)| NodeCount { cores, gpus, count });
+        let counts = census
+            .into_iter()
+            .map(|(has, count)| NodeCount { has, count });
         Self(counts.collect())
     }
 
@@ -58,35 +56,32 @@ impl Census {
         self.0.iter().map(|nodes| nodes.count).sum()
     }
 
-    fn sum(&self, of: impl Fn(u32, u32) -> u32) -> u64 {
+    fn sum(&self, of: impl Fn(Amounts) -> u32) -> u64 {
         self.0
             .iter()
-            .map(|nodes| u64::from(of(nodes.cores, nodes.gpus)).saturating_mul(nodes.count))
+            .map(|nodes| u64::from(of(nodes.has)).saturating_mul(nodes.count))
             .fold(0, u64::saturating_add)
     }
 
     /// The number of cores of the largest node.
     pub fn max_cores_per_node(&self) -> u64 {
-        self.most(|cores, _| cores)
+        self.most(|has| has.cores)
     }
 
-    fn most(&self, of: impl Fn(u32, u32) -> u32) -> u64 {
-        let most = self.0.iter().map(|nodes| of(nodes.cores, nodes.gpus)).max();
+    fn most(&self, of: impl Fn(Amounts) -> u32) -> u64 {
+        let most = self.0.iter().map(|nodes| of(nodes.has)).max();
         most.unwrap_or(0).into()
     }
 }
 
 /// The fewest nodes and the fewest cores that a feasible request can be allocated.
 pub(crate) fn min_size(census: &Census, request: &Request) -> Size {
-    let (cores, gpus) = (request.cores_per_slot.min(), request.gpus_per_slot.min());
+    let per_slot = per_slot(request);
     let Some(nnodes) = &request.nnodes else {
         let mut by_units: Vec<(u32, u64)> = census
             .0
             .iter()
-            .map(|nodes| {
-                let units = measure::slots(nodes.cores, nodes.gpus, cores, gpus);
-                (units, nodes.count)
-            })
+            .map(|nodes| (nodes.has.slots(per_slot), nodes.count))
             .filter(|(units, _)| *units > 0)
             .collect();
         by_units.sort_unstable_by_key(|(units, _)| Reverse(*units));
@@ -104,7 +99,7 @@ pub(crate) fn min_size(census: &Census, request: &Request) -> Size {
     };
     let wanted = u64::from(nnodes.min().max(1));
     let slots = u64::from(request.slots.min().max(1));
-    let per_node = slots * u64::from(cores.max(1));
+    let per_node = slots * u64::from(per_slot.cores.max(1));
     if !request.exclusive {
         return Size {
             nodes: wanted,
@@ -112,7 +107,8 @@ pub(crate) fn min_size(census: &Census, request: &Request) -> Size {
         };
     }
     let is_large_enough = |nodes: &&NodeCount| {
-        u64::from(nodes.cores) >= per_node && u64::from(nodes.gpus) >= slots * u64::from(gpus)
+        u64::from(nodes.has.cores) >= per_node
+            && u64::from(nodes.has.gpus) >= slots * u64::from(per_slot.gpus)
     };
     // The census begins with the smallest nodes.
     let smallest = census.0.iter().filter(is_large_enough);
@@ -145,7 +141,7 @@ fn cores_of<'a>(nodes: impl Iterator<Item = &'a NodeCount>, wanted: u64) -> u64 
     let (mut cores, mut left) = (0_u64, wanted);
     for nodes in nodes {
         let taken = left.min(nodes.count);
-        cores = cores.saturating_add(taken.saturating_mul(u64::from(nodes.cores)));
+        cores = cores.saturating_add(taken.saturating_mul(u64::from(nodes.has.cores)));
         left -= taken;
     }
     cores
@@ -169,10 +165,10 @@ impl Resource {
     }
 
     /// The number of them, among cores and gpus.
-    fn of(self, cores: u32, gpus: u32) -> u32 {
+    fn of(self, amounts: Amounts) -> u32 {
         match self {
-            Self::Core => cores,
-            Self::Gpu => gpus,
+            Self::Core => amounts.cores,
+            Self::Gpu => amounts.gpus,
         }
     }
 }
@@ -341,17 +337,25 @@ pub(crate) fn check(census: &Census, request: &Request) -> Result<(), Infeasible
     })
 }
 
+/// The minimum cores and gpus of a slot.
+fn per_slot(request: &Request) -> Amounts {
+    Amounts {
+        cores: request.cores_per_slot.min(),
+        gpus: request.gpus_per_slot.min(),
+    }
+}
+
 fn check_slots(census: &Census, request: &Request) -> Result<(), Shortfall> {
-    let (cores, gpus) = (request.cores_per_slot.min(), request.gpus_per_slot.min());
-    let most = census.sum(|has_cores, has_gpus| measure::slots(has_cores, has_gpus, cores, gpus));
+    let per_slot = per_slot(request);
+    let most = census.sum(|has| has.slots(per_slot));
     let wanted = u64::from(request.slots.min().max(1));
     if most >= wanted {
         return Ok(());
     }
     check_largest_node(census, request, 1)?;
     for resource in Resource::ALL {
-        let exist = census.sum(|cores, gpus| resource.of(cores, gpus));
-        let requested = wanted.saturating_mul(u64::from(resource.of(cores, gpus)));
+        let exist = census.sum(|has| resource.of(has));
+        let requested = wanted.saturating_mul(u64::from(resource.of(per_slot)));
         if requested > exist {
             return Err(Shortfall::Total {
                 resource,
@@ -372,8 +376,8 @@ fn check_nodes(census: &Census, request: &Request, wanted: u64) -> Result<(), Sh
     let slots = u64::from(request.slots.min().max(1));
     let need_cores = slots * u64::from(request.cores_per_slot.min().max(1));
     let need_gpus = slots * u64::from(request.gpus_per_slot.min());
-    let fits = |cores: u32, gpus: u32| {
-        u32::from(u64::from(cores) >= need_cores && u64::from(gpus) >= need_gpus)
+    let fits = |has: Amounts| {
+        u32::from(u64::from(has.cores) >= need_cores && u64::from(has.gpus) >= need_gpus)
     };
     let most = census.sum(fits);
     if most >= wanted {
@@ -401,10 +405,10 @@ fn check_largest_node(census: &Census, request: &Request, slots: u64) -> Result<
     } else {
         "slot"
     };
-    let (cores, gpus) = (request.cores_per_slot.min(), request.gpus_per_slot.min());
+    let per_slot = per_slot(request);
     for resource in Resource::ALL {
-        let requested = slots * u64::from(resource.of(cores, gpus));
-        let most = census.most(|cores, gpus| resource.of(cores, gpus));
+        let requested = slots * u64::from(resource.of(per_slot));
+        let most = census.most(|has| resource.of(has));
         if requested > most {
             return Err(Shortfall::LargestNode {
                 resource,

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::allocation::{Allocation, NodeShare, Size};
-use super::measure;
+use super::measure::Amounts;
 use super::nodes::Nodes;
 use super::select::{First, Pack, Selection, Spread, Walk, smallest_row, smallest_span};
 use super::shape::Shape;
@@ -158,10 +158,10 @@ impl Search<'_> {
             && !shape.exact
         {
             // As many as fit on every node, from the outermost count to the innermost.
-            let room = |per_slot: &dyn Fn(u32, u32) -> u32, units: &dyn Fn(u32) -> u32| {
+            let room = |of: &dyn Fn(Amounts) -> u32, units: &dyn Fn(u32) -> u32| {
                 let rooms = picks.iter().map(|pick| {
                     let free = self.nodes.free(pick.node);
-                    per_slot(free.cores, free.gpus) / units(pick.units).max(1)
+                    of(free.into()) / units(pick.units).max(1)
                 });
                 rooms.min().unwrap_or(0)
             };
@@ -171,18 +171,16 @@ impl Search<'_> {
                 u32::try_from(most).unwrap_or(u32::MAX)
             };
             if shape.has_nodes() {
-                let most = room(
-                    &|has_cores, has_gpus| measure::slots(has_cores, has_gpus, cores, gpus),
-                    &|_| 1,
-                );
+                let per_slot = Amounts { cores, gpus };
+                let most = room(&|free| free.slots(per_slot), &|_| 1);
                 let most = most.min(below(cores.into()));
                 slots_per_unit = request.slots.largest_up_to(most).unwrap_or(per_unit);
             }
             let times = |picked: u32| picked.saturating_mul(slots_per_unit);
-            let most = room(&|has_cores, _| has_cores, &times);
+            let most = room(&|free| free.cores, &times);
             let most = most.min(below(slots_per_unit.into()));
             cores = request.cores_per_slot.largest_up_to(most).unwrap_or(cores);
-            let most = room(&|_, has_gpus| has_gpus, &times);
+            let most = room(&|free| free.gpus, &times);
             gpus = request.gpus_per_slot.largest_up_to(most).unwrap_or(gpus);
         }
         let share_of = |pick: &Pick| -> NodeShare {

@@ -1,6 +1,7 @@
 //! Measures: the one number by which a view orders nodes.
 
-use super::nodes::Nodes;
+use super::node_class::NodeClass;
+use super::nodes::{NodeResources, Nodes};
 use crate::ids::NodeIndex;
 
 /// The meaning of the number of a node in a view. A node that is down has 0.
@@ -11,7 +12,42 @@ pub(crate) enum Measure {
     /// Cores, if the node is idle and has at least `gpus` gpus.
     Whole { gpus: u32 },
     /// Slots of these cores and gpus.
-    Slots { cores: u32, gpus: u32 },
+    Slots(Amounts),
+}
+
+/// Numbers of cores and gpus: of a node, or of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Amounts {
+    pub cores: u32,
+    pub gpus: u32,
+}
+
+impl Amounts {
+    /// The number of slots that fit into these cores and gpus.
+    #[inline]
+    pub fn slots(self, per_slot: Self) -> u32 {
+        let by_cores = self.cores / per_slot.cores.max(1);
+        match self.gpus.checked_div(per_slot.gpus) {
+            Some(by_gpus) => by_cores.min(by_gpus),
+            None => by_cores,
+        }
+    }
+}
+
+impl From<NodeResources> for Amounts {
+    #[inline]
+    fn from(NodeResources { cores, gpus, .. }: NodeResources) -> Self {
+        Self { cores, gpus }
+    }
+}
+
+impl From<&NodeClass> for Amounts {
+    fn from(class: &NodeClass) -> Self {
+        Self {
+            cores: class.cores.len,
+            gpus: class.gpus.len,
+        }
+    }
 }
 
 impl Measure {
@@ -23,7 +59,7 @@ impl Measure {
         match self {
             Self::Cores { gpus } => cores_if(free.gpus >= gpus),
             Self::Whole { gpus } => cores_if(free.whole && free.gpus >= gpus),
-            Self::Slots { cores, gpus } => slots(free.cores, free.gpus, cores, gpus),
+            Self::Slots(per_slot) => Amounts::from(free).slots(per_slot),
         }
     }
 
@@ -31,17 +67,8 @@ impl Measure {
     pub fn largest(self, nodes: &Nodes, node: NodeIndex) -> u32 {
         let class = nodes.class(node);
         match self {
-            Self::Slots { cores, gpus } => slots(class.cores.len, class.gpus.len, cores, gpus),
+            Self::Slots(per_slot) => Amounts::from(class).slots(per_slot),
             _ => class.cores.len,
         }
-    }
-}
-
-/// The number of slots that fit into these cores and gpus.
-pub(crate) fn slots(cores: u32, gpus: u32, per_slot: u32, gpus_per_slot: u32) -> u32 {
-    let by_cores = cores / per_slot.max(1);
-    match gpus.checked_div(gpus_per_slot) {
-        Some(by_gpus) => by_cores.min(by_gpus),
-        None => by_cores,
     }
 }

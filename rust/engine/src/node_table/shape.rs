@@ -7,7 +7,7 @@ use std::sync::Arc;
 use penstock_jobspec::{Constraint, Count, Request};
 use smallvec::SmallVec;
 
-use super::measure::{self, Measure};
+use super::measure::{Amounts, Measure};
 use super::nodes::NodeResources;
 
 /// An interned request without its duration.
@@ -84,14 +84,14 @@ impl Shape {
         let units = request.nnodes.as_ref().unwrap_or(&request.slots);
         let measure = match &request.nnodes {
             Some(_) if request.exclusive => Measure::Whole { gpus },
-            None if gpus > 0 => Measure::Slots {
+            None if gpus > 0 => Measure::Slots(Amounts {
                 cores: cores.max(1),
                 gpus,
-            },
+            }),
             _ => Measure::Cores { gpus },
         };
         let min_number = match measure {
-            Measure::Slots { .. } => 1,
+            Measure::Slots(_) => 1,
             _ => cores.max(1),
         };
         let exact = request.cores_per_slot.is_exact()
@@ -148,7 +148,8 @@ impl Shape {
             let enough = free.cores >= self.cores.max(1) && free.gpus >= self.gpus;
             return u32::from(whole && enough);
         }
-        measure::slots(free.cores, free.gpus, self.cores, self.gpus)
+        let (cores, gpus) = (self.cores, self.gpus);
+        Amounts::from(free).slots(Amounts { cores, gpus })
     }
 
     /// The units that a node with this number, in terms of the measure, provides.
@@ -156,7 +157,7 @@ impl Shape {
     pub fn units_at(&self, number: u32) -> u32 {
         match self.measure {
             _ if self.has_nodes() => u32::from(number >= self.min_number),
-            Measure::Slots { .. } => number,
+            Measure::Slots(_) => number,
             _ if self.min_number == 1 => number,
             _ => number / self.min_number,
         }

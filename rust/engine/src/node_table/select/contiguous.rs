@@ -9,6 +9,20 @@ use crate::node_table::index::Tree;
 const LEAVES_PER_UNIT: usize = 8;
 const MIN_EXAMINED_LEAVES: usize = 64;
 
+/// A leaf with its rank.
+#[derive(Clone, Copy)]
+struct RankedLeaf {
+    leaf: u32,
+    rank: u32,
+}
+
+/// A span of ranks: the difference of its last and its first one, and the leaf of the first.
+#[derive(Clone, Copy)]
+struct Span {
+    length: u32,
+    first: u32,
+}
+
 /// The first leaf of the smallest span of ranks with enough units; of equal spans the first.
 ///
 /// `units` returns how many units a leaf provides, `rank` its rank. No span is shorter than
@@ -24,34 +38,36 @@ pub(in super::super) fn smallest_span(
     let most = MIN_EXAMINED_LEAVES.max((want as usize).saturating_mul(LEAVES_PER_UNIT));
     let units = |leaf: u32| u64::from(units(leaf));
     let want = u64::from(want);
-    // Leaves with their ranks; those from `front` on have just enough units, once there are enough.
-    let mut found: Vec<(u32, u32)> = Vec::with_capacity(most.min(4096));
+    // Leaves from `front` on have just enough units, once there are enough.
+    let mut found: Vec<RankedLeaf> = Vec::with_capacity(most.min(4096));
     let (mut front, mut sum) = (0, 0);
-    let mut best: Option<(u32, u32)> = None;
+    let mut best: Option<Span> = None;
     tree.visit(tree.query(min_number, u32::MAX), |leaves| {
         for leaf in leaves {
-            let here = rank(*leaf);
-            found.push((*leaf, here));
-            sum += units(*leaf);
+            let leaf = *leaf;
+            let rank = rank(leaf);
+            found.push(RankedLeaf { leaf, rank });
+            sum += units(leaf);
             if sum < want {
                 continue;
             }
-            while sum - units(found[front].0) >= want {
-                sum -= units(found[front].0);
+            while sum - units(found[front].leaf) >= want {
+                sum -= units(found[front].leaf);
                 front += 1;
             }
-            let (first, from) = found[front];
-            let span = here - from;
-            if best.is_none_or(|(known, _)| span < known) {
-                best = Some((span, first));
+            let first = found[front];
+            let length = rank - first.rank;
+            if best.is_none_or(|best| length < best.length) {
+                let first = first.leaf;
+                best = Some(Span { length, first });
             }
-            if span <= shortest || found.len() >= most {
+            if length <= shortest || found.len() >= most {
                 return ControlFlow::Break(());
             }
         }
         ControlFlow::Continue(())
     });
-    best.map(|(_, front)| front)
+    best.map(|best| best.first)
 }
 
 /// As [`smallest_span`], if each leaf is one unit.
@@ -65,25 +81,28 @@ pub(in super::super) fn smallest_row(
     let want = want as usize;
     let most = MIN_EXAMINED_LEAVES.max(want.saturating_mul(LEAVES_PER_UNIT));
     let mut found: Vec<u32> = Vec::with_capacity(most.min(4096));
-    let mut best: Option<(u32, u32)> = None;
+    let mut best: Option<Span> = None;
     let mut begin = 0;
     tree.visit(tree.query(min_number, u32::MAX), |leaves| {
         let room = most - found.len();
         found.extend_from_slice(&leaves[..leaves.len().min(room)]);
         let ends = found.get(begin + want - 1..).unwrap_or_default();
         for (first, last) in found[begin.min(found.len())..].iter().zip(ends) {
-            let span = rank(*last) - rank(*first);
-            if best.is_none_or(|(known, _)| span < known) {
-                best = Some((span, *first));
+            let length = rank(*last) - rank(*first);
+            if best.is_none_or(|best| length < best.length) {
+                best = Some(Span {
+                    length,
+                    first: *first,
+                });
             }
         }
         begin += ends.len();
-        if found.len() >= most || best.is_some_and(|(span, _)| span <= shortest) {
+        if found.len() >= most || best.is_some_and(|best| best.length <= shortest) {
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
     });
-    best.map(|(_, first)| first)
+    best.map(|best| best.first)
 }
 
 #[cfg(test)]
