@@ -169,6 +169,22 @@ def test_annotations_are_not_in_the_record_before_success():
     assert "volatile" in json.dumps(manager.events(job))
 
 
+@requirement("rfc27.annotate.volatile")
+def test_a_restart_forgets_annotations_that_no_success_has_stored(tmp_path):
+    path = tmp_path / "jobs"
+    manager = Manager(path=path)
+    manager.scheduler()
+    pending, allocated = manager.submit(), manager.submit()
+    for job in (pending, allocated):
+        manager.respond_alloc(job, ANNOTATE, annotations={"sched": {"mark": "volatile"}})
+        assert manager.row(job)["annotations"] == {"sched": {"mark": "volatile"}}
+    manager.allocate(allocated)
+    del manager
+    manager = Manager(path=path)
+    assert "annotations" not in manager.row(pending)
+    assert manager.row(allocated)["annotations"] == {"sched": {"mark": "volatile"}}
+
+
 @pytest.mark.parametrize("how", ["deny", "cancel", "exception"])
 @requirement("rfc27.annotate.discard")
 def test_annotations_are_discarded_when_the_allocation_fails(how):

@@ -28,7 +28,7 @@ from penstock.instance.hooks import HookService
 from penstock.instance.host import host_system, private_umask
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.log_service import LogService
-from penstock.instance.output_retention import OutputRetention
+from penstock.instance.output_purge import OutputPurge
 from penstock.instance.parent_instance import ParentLink
 from penstock.instance.pmix_service import PmixService
 from penstock.instance.resource import ResourceService
@@ -139,10 +139,10 @@ class Instance:
             reload=self._reload,
         )
         self._log = LogService(broker)
-        self._retention = OutputRetention(system.output, self._manager, system.in_thread)
+        self._output_purge = OutputPurge(system.output, self._manager, system.in_thread)
         # The job manager settles first: responses of the other services are durable by then.
         self._jobs = ManagerService(
-            broker, self._manager, self._manager_settings, self._retention.purge
+            broker, self._manager, self._manager_settings, self._output_purge.schedule
         )
         hooks = options.config.job_manager
         self._hooks = HookService(broker, hooks, uri=self._uri, system=system)
@@ -249,7 +249,7 @@ class Instance:
             ):
                 name = f"restarts of {type(service).__name__}"
                 self._supervise(nursery, name, service.restarts.run)
-            self._supervise(nursery, "output retention", self._retention.run)
+            self._supervise(nursery, "purge of output", self._output_purge.run)
             self._supervise(nursery, "log", self._log.run)
             nursery.start_soon(self._watch_signals)
             self._start_execution(nursery)

@@ -141,6 +141,8 @@ impl<'a> Lookup<'a> {
         }
     }
 
+    /// The reasons for a denial come before the verdict: such a job never starts, whatever the
+    /// last pass found in its way.
     fn reason(&mut self, key: Key) -> Reason {
         let Some(PendingClass { class, limit }) = self.state.pending_class(key.handle()) else {
             return Reason::Unconsidered;

@@ -1,4 +1,4 @@
-"""Retention of job output: it is removed with the job's record.
+"""The retained output of a job is removed with the job's record.
 
 Output of jobs that the store does not know stays, because the store may be the part that is lost.
 """
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 
-class OutputRetention:
-    """Removes the output of purged jobs.
+class OutputPurge:
+    """Removes the retained output of purged jobs.
 
     Args:
         output: the retained output.
@@ -50,7 +50,7 @@ class OutputRetention:
             )
         self._wake = trio.Event()
 
-    def purge(self, jobs: list[int]) -> None:
+    def schedule(self, jobs: list[int]) -> None:
         """Schedules the removal of these jobs' output."""
         self._purged += jobs
         self._wake.set()
