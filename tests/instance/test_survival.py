@@ -244,7 +244,7 @@ def test_a_changed_kill_timeout_applies_to_running_jobs(start, tmp_path):
         config.write_text("[penstock.exec]\nkill-timeout = '0.1s'\n")
         instance.lines("config", "reload", str(config))
         instance.lines("cancel", job)
-        assert instance.penstock("wait", job).returncode == 1
+        assert instance.penstock("wait", job).returncode == 128 + signal.SIGKILL
         row = json.loads(instance.lines("info", "--json", job)[0])
         assert row["waitstatus"] == signal.SIGKILL
 
@@ -257,6 +257,6 @@ def test_a_changed_output_limit_applies_to_running_jobs(start, tmp_path):
         (job,) = instance.lines("submit", "sh", "-c", script)
         with fifo.open("w"):
             instance.lines("config", "reload", str(config))
-        assert instance.penstock("wait", job).returncode == 1
+        assert instance.penstock("wait", job).returncode == 128 + signal.SIGTERM
         row = json.loads(instance.lines("info", "--json", job)[0])
         assert row["reason"].startswith("exec: more than 1000 bytes of output: ")
