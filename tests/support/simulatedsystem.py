@@ -140,6 +140,9 @@ class SimulatedNetwork:
         """Every client is a process of one user."""
         return DAEMON_PID, self.uid
 
+    async def read(self, stream: trio.abc.Stream, size: int) -> bytes:
+        return await stream.receive_some(size)
+
     def write(self, _stream: trio.abc.Stream, _data: bytearray) -> int:
         """Every write waits."""
         return 0

@@ -23,7 +23,7 @@ from penstock.instance.requests import error_response, is_disconnect
 from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from penstock._core import Message
     from penstock.clock import Clock
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.broker")
 
-READ_BYTES = WRITE_BYTES = 256 * 1024
+# A larger buffer is mapped and unmapped by the C library for each read.
+READ_BYTES = 64 * 1024
+WRITE_BYTES = 256 * 1024
 # Backpressure: producers of long responses pause while a client has more bytes than this unread.
 BACKPRESSURE_BYTES = 1024 * 1024
 # A client with more unread bytes is disconnected.
@@ -386,9 +388,8 @@ class Broker:
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
+            # Connections get their turn in `wait`, however many messages services exchange.
             self.run_round()
-            # Connections get their turn, however many messages services exchange.
-            await trio.lowlevel.checkpoint()
 
     def run_round(self) -> bool:
         """Routes the posted messages and settles the services, until they post nothing more.
@@ -626,7 +627,12 @@ class Broker:
                 await stream.send_all(bytes([0 if roles else errno.EPERM]))
                 if roles:
                     remote = _SocketPeer(
-                        stream, pid, uid, partial(network.write, stream), self.nudge
+                        stream,
+                        pid,
+                        uid,
+                        partial(network.read, stream),
+                        partial(network.write, stream),
+                        self.nudge,
                     )
                     await self._converse(remote, roles)
             except* trio.BrokenResourceError:
@@ -661,7 +667,7 @@ class Broker:
 
     async def _read(self, number: int, peer: _SocketPeer) -> None:
         decoder = Decoder()
-        while data := await peer.stream.receive_some(READ_BYTES):
+        while data := await peer.read(READ_BYTES):
             try:
                 batch = decoder.feed(data)
                 if batch.has_cbor():
@@ -671,7 +677,6 @@ class Broker:
                 log.warning("closing the connection of pid %d: %s", peer.pid, error)
                 return
             self.post(number, batch)
-            await trio.lowlevel.checkpoint()
 
 
 class _SocketPeer:
@@ -682,6 +687,7 @@ class _SocketPeer:
         stream: trio.abc.Stream,
         pid: int,
         uid: int,
+        read: Callable[[int], Awaitable[bytes]],
         write: Callable[[bytearray], int],
         writable: Callable[[], None],
     ) -> None:
@@ -691,6 +697,7 @@ class _SocketPeer:
         self.cbor = False
         # Whether `writable` is to be called when little is unsent.
         self.is_awaited = False
+        self.read = read
         self._write_now = write
         self._notify_writable = writable
         # Cancelling it disconnects the client.

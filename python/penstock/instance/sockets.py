@@ -45,6 +45,17 @@ class UnixSockets:
         pid, uid, _gid = peer_credentials(stream.socket)
         return pid, uid
 
+    async def read(self, stream: trio.abc.Stream, size: int) -> bytes:
+        assert isinstance(stream, trio.SocketStream)
+        while True:
+            await trio.lowlevel.wait_readable(stream.socket)
+            try:
+                return os.read(stream.socket.fileno(), size)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                raise trio.BrokenResourceError from error
+
     def write(self, stream: trio.abc.Stream, data: bytearray) -> int:
         assert isinstance(stream, trio.SocketStream)
         try:

@@ -76,6 +76,18 @@ class Network(Protocol):
     def credentials(self, stream: trio.abc.Stream) -> tuple[int, int]:
         """Process id and user id of the other end of an accepted connection."""
 
+    async def read(self, stream: trio.abc.Stream, size: int) -> bytes:
+        """Waits until an accepted connection can be read, and reads at most `size` bytes.
+
+        Other tasks have their turn before it returns.
+
+        Returns:
+            The bytes; `b""` at the end of the connection.
+
+        Raises:
+            trio.BrokenResourceError: the connection has failed.
+        """
+
     def write(self, stream: trio.abc.Stream, data: bytearray) -> int:
         """Writes to an accepted connection what it takes without waiting.
 
