@@ -4,8 +4,9 @@ An instance on this machine with a durable store, scheduler, binding and retaine
 `/bin/true` jobs of one core each. In the same run: bare posix_spawn with as many processes at a
 time as there are cores, and HyperQueue (its wheel), which is not durable.
 
-Prints jobs/s, the latency of one job on an idle instance, and the memory of the execution service
-and its reapers for each running one-task job: private memory (USS) and page tables.
+Prints jobs/s, the CPU time of a job in each process, the latency of one job on an idle instance,
+and the memory of the execution service and its reapers for each running one-task job: private
+memory (USS) and page tables.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ import argparse
 import logging
 import os
 import statistics
-import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from running_tasks import measure
+from running_tasks import measure, service_processes
 
-from instance import running
+from instance import make_directory, running
 from penstock.jobspec import from_command
 
 if TYPE_CHECKING:
@@ -69,11 +69,8 @@ def hyperqueue_rate(count: int, cores: int) -> float:
     from hyperqueue import Job, LocalCluster
     from hyperqueue.cluster import WorkerConfig
 
-    with (
-        silenced(),
-        tempfile.TemporaryDirectory(prefix="hq-bench-") as directory,
-        LocalCluster() as cluster,
-    ):
+    directory = make_directory("hq-bench-")
+    with silenced(), LocalCluster() as cluster:
         cluster.start_worker(WorkerConfig(cores=cores))
         client = cluster.client()
 
@@ -98,14 +95,31 @@ def run_jobs(client: Client, count: int) -> float:
     return time.perf_counter() - began
 
 
-def penstock_rate(count: int) -> float:
-    """Jobs per second by Penstock."""
-    with running() as (client, _):
+def cpu_s(pid: int) -> tuple[float, float]:
+    """CPU time of a process, and of its children that have been waited for."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    user, system, children_user, children_system = map(int, fields[11:15])
+    ticks = os.sysconf("SC_CLK_TCK")
+    return (user + system) / ticks, (children_user + children_system) / ticks
+
+
+def penstock_rate(count: int) -> tuple[float, dict[str, float]]:
+    """Jobs per second by Penstock, and the CPU seconds of a job in each process."""
+    with running() as (client, daemon):
         run_jobs(client, WARM_UP_JOBS)
+        state = client.rpc("attr.get", {"name": "statedir"})["value"]
+        pids = {"daemon": daemon.pid}
+        pids |= {program: pid for pid, program in service_processes(state).items()}
+        before = {program: cpu_s(pid) for program, pid in pids.items()}
         took = run_jobs(client, count)
+        after = {program: cpu_s(pid) for program, pid in pids.items()}
         stats = client.rpc("job-list.job-stats", {})
         assert stats["successful"] == count + WARM_UP_JOBS, stats
-    return count / took
+    cpu = {program: (after[program][0] - before[program][0]) / count for program in pids}
+    # The tasks are the reaper's children.
+    reaper = "penstock-reaper"
+    cpu["task"] = (after[reaper][1] - before[reaper][1]) / count
+    return count / took, cpu
 
 
 def latencies_s(count: int) -> list[float]:
@@ -129,12 +143,14 @@ def main() -> None:
     for number in range(1, args.rounds + 1):
         spawn = spawn_rate(args.jobs, cores)
         hyperqueue = hyperqueue_rate(HYPERQUEUE_FACTOR * args.jobs, cores)
-        penstock = penstock_rate(args.jobs)
+        penstock, cpu = penstock_rate(args.jobs)
         print(
             f"| {number} | {spawn:,.0f}/s | {hyperqueue:,.0f}/s | {penstock:,.0f}/s "
             f"({penstock / spawn:.2f} of posix_spawn, {penstock / hyperqueue:.2f} of HyperQueue) |",
             flush=True,
         )
+    times_us = ", ".join(f"{program} {seconds * 1e6:.0f} us" for program, seconds in cpu.items())
+    print(f"\nCPU time of a job in the last round: {times_us}")
     times = latencies_s(args.latencies)
     print(
         f"\nOne job on an idle instance: {statistics.median(times) * 1e3:.2f} ms, 99 % in "
