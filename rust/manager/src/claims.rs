@@ -257,6 +257,10 @@ impl Claims {
         if r.nnodes() == 0 {
             return Err(ClaimError(format!("job {id}: R has no execution target")));
         }
+        if let Some((ranks, ..)) = r.runs().find(|(_, cores, _)| cores.is_empty()) {
+            let rank = ranks.start();
+            return Err(ClaimError(format!("job {id}: R has no core of rank{rank}")));
+        }
         if let Some(inventory) = &self.inventory {
             for (ranks, cores, gpus) in r.runs() {
                 for rank in ranks {

@@ -56,6 +56,11 @@ fn r_outside_the_inventory_is_rejected() {
         assert_eq!((errnum, text), (22, expected));
         assert_eq!(stored(&mut bench, ids[0]), None);
     }
+    for coreless in [r("2", "", ""), r("2", "", "0")] {
+        let (errnum, text) = rejection(&bench.commit_r(ids[0], &coreless));
+        let expected = format!("job {}: R has no core of rank2", name(ids[0]));
+        assert_eq!((errnum, text), (22, expected));
+    }
     let none = r#"{"version":1,"execution":{"R_lite":[],"nodelist":[]}}"#;
     let (errnum, text) = rejection(&bench.commit_r(ids[0], none));
     assert_eq!(errnum, 22);
