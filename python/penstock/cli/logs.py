@@ -30,20 +30,28 @@ def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     files = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
     streams = [args.stream] if args.stream else list(files)
+    is_empty = True
     with Client() as client:
         try:
             for stream, data in client.output(args.id, follow=args.follow, streams=streams):
                 files[stream].write(data)
                 files[stream].flush()
+                is_empty = False
         except RpcError:
-            paths = _output_files(client, args.id)
-            if not paths:
+            if not _tell_files(client, args.id):
                 raise
-            for stream, path in paths.items():
-                name = f"{id_text(args.id)}: {stream}"
-                print(f"penstock logs: {name} went to the file `{safe(path)}`", file=sys.stderr)
             return 1
-    return 0
+        # The instance retains nothing, or the job has written nothing.
+        return 1 if is_empty and _tell_files(client, args.id) else 0
+
+
+def _tell_files(client: Client, job: int) -> bool:
+    """Names the files that a job's output goes to; returns whether there are any."""
+    paths = _output_files(client, job)
+    for stream, path in paths.items():
+        name = f"{id_text(job)}: {stream}"
+        print(f"penstock logs: {name} went to the file `{safe(path)}`", file=sys.stderr)
+    return bool(paths)
 
 
 def _output_files(client: Client, job: int) -> dict[str, str]:

@@ -38,7 +38,7 @@ fn validate_jobspec<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyD
 fn validate_constraint(text: &str) -> PyResult<String> {
     let value = json(text)?;
     let constraint = Constraint::from_value(&value).map_err(raised)?;
-    Ok(constraint.to_string())
+    Ok(constraint.to_value().to_string())
 }
 
 /// A count as text (RFC 45, RFC 22) in the form of a jobspec, as JSON.
