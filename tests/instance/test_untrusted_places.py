@@ -219,6 +219,32 @@ def test_a_command_gives_its_environment_to_no_other_users_server(shared):
 
 
 @needs_root
+@pytest.mark.parametrize("is_simulated", [False, True], ids=["real", "simulated"])
+def test_an_execution_service_takes_no_job_from_another_users_server(shared, is_simulated):
+    path = shared / "socket"
+    options = ["--simulate"] if is_simulated else ["--directory", str(shared / "exec")]
+
+    def start(uri: str) -> subprocess.Popen:
+        command = [*SAFE, "exec", "--uri", uri, *options]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    with server_of(OTHER, path) as received:
+        with start(f"local://{path}") as service:
+            _, said = service.communicate(timeout=60)
+        assert service.returncode == 69
+        assert f"the server at `local://{path}` is not trusted: it runs as user {OTHER}" in said
+        assert f"local://{OTHER}@/PATH" in said
+        assert received() == b"."
+        with start(f"local://nosuchuser@{path}") as service:
+            _, said = service.communicate(timeout=60)
+        assert "unknown user `nosuchuser`" in said
+        with start(f"local://{OTHER}@{path}") as service:
+            sent = received()
+            service.kill()
+        assert b"service.add" in sent
+
+
+@needs_root
 @pytest.mark.parametrize("name", [str(OTHER), "daemon"])
 def test_the_address_may_name_the_user_of_the_server(shared, name):
     path = shared / "socket"

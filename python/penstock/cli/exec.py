@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.cli.arguments import seconds, whole
+from penstock.client.server_identity import named_users
 from penstock.config.tables import ExecSettings
 from penstock.errors import Error
-from penstock.paths import default_uri
+from penstock.paths import default_uri, socket_of, user_of
 
 if TYPE_CHECKING:
     import argparse
@@ -77,7 +78,12 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> NoReturn:
     """Runs the verb: executes the program in place of this process."""
-    command = [PROGRAM, "--uri", default_uri() if args.uri is None else args.uri]
+    uri = default_uri() if args.uri is None else args.uri
+    # The program reads user ids, not names.
+    address = uri if user_of(uri) is None else f"local://{socket_of(uri)}"
+    command = [PROGRAM, "--uri", address]
+    for user in sorted(named_users(uri)):
+        command += ["--server-user", str(user)]
     for option in ("directory", "name", "kill-timeout", "output-limit", "cgroup"):
         value = getattr(args, option.replace("-", "_"))
         if value is not None:

@@ -43,19 +43,25 @@ def check_server(connection: Socket, uri: str) -> None:
         AddressError: the address or the file names an unknown user, or the file is invalid.
     """
     _pid, uid, _gid = peer_credentials(connection)
-    if uid in (os.geteuid(), ROOT):
-        return
-    named = user_of(uri)
-    if named is not None:
-        if uid == _user_number(named, f"address `{uri}`"):
-            return
-    elif uid in _site_users(CLIENT_CONFIG):
+    if uid in (os.geteuid(), ROOT) or uid in named_users(uri):
         return
     raise NoInstanceError(
         f"the server at `{uri}` is not trusted: it runs as user {_describe(uid)}\n"
         f"hint: to trust that user, name it in the address (`local://{uid}@/PATH`), or in "
         f"`server-users` of {CLIENT_CONFIG}"
     )
+
+
+def named_users(uri: str) -> set[int]:
+    """The users beside this process's and root whose server may be at an address.
+
+    Raises:
+        AddressError: the address or the file names an unknown user, or the file is invalid.
+    """
+    named = user_of(uri)
+    if named is not None:
+        return {_user_number(named, f"address `{uri}`")}
+    return _site_users(CLIENT_CONFIG)
 
 
 def peer_credentials(connection: Socket) -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 mod arguments;
 
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,12 +19,14 @@ const USAGE: &str = "\
 usage: penstock-exec [--uri URI] [--directory DIR] [--name NAME] [--kill-timeout SECONDS]
                      [--output-limit BYTES] [--oversubscribe] [--sync] [--reaper PROGRAM]
                      [--cgroup PLACE] [--min-guest-uid UID] [--allow-new-privileges]
-                     [--take-over] [--end-when-idle]
-       penstock-exec --simulate [--uri URI] [--name NAME]
+                     [--take-over] [--end-when-idle] [--server-user UID]...
+       penstock-exec --simulate [--uri URI] [--name NAME] [--server-user UID]...
 
 Runs the jobs of an instance on this machine. Tasks outlive it: when it is started again, it reports what has ended.
 
-  --uri URI               the instance: local:///path or a path (default $PENSTOCK_URI, else the default socket)
+  --uri URI               the instance: local:///path or a path (default $PENSTOCK_URI, else the default socket);
+                          `local://UID@/path` is an instance of that user
+  --server-user UID       a user whose instance it may be, beside this user and root
   --directory DIR         journal, reaper and retained output (default: by the address, in
                           $XDG_STATE_HOME/penstock/exec)
   --name NAME             the name under which it registers (default job-exec)
@@ -133,6 +136,7 @@ fn main() -> ExitCode {
 #[expect(clippy::too_many_lines, reason = "one arm for each option")]
 fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
     let (mut uri, mut directory, mut reaper) = (None, None, None);
+    let mut server_users = BTreeSet::new();
     let mut name = "job-exec".to_owned();
     let defaults = Defaults::declared()?;
     let mut kill_timeout_s = defaults.kill_timeout;
@@ -146,7 +150,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
     while let Some(option) = arguments.next() {
         let option = option.to_string_lossy().into_owned();
         match option.as_str() {
-            "--uri" | "--name" => {}
+            "--uri" | "--name" | "--server-user" => {}
             "--simulate" => {
                 is_simulated = true;
                 continue;
@@ -175,7 +179,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
                 continue;
             }
             "--uri" | "--directory" | "--name" | "--kill-timeout" | "--output-limit"
-            | "--reaper" | "--cgroup" | "--min-guest-uid" => {}
+            | "--reaper" | "--cgroup" | "--min-guest-uid" | "--server-user" => {}
             _ => return Err(format!("unknown argument `{option}`").into()),
         }
         let value = arguments.next();
@@ -192,6 +196,9 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
                 return Err(invalid("auto, none or an absolute path").into());
             }
             "--cgroup" => cgroup = text,
+            "--server-user" => {
+                server_users.insert(text.parse().map_err(|_| invalid("a user id"))?);
+            }
             "--min-guest-uid" => {
                 guests.min_uid = text.parse().map_err(|_| invalid("a user id"))?;
             }
@@ -203,12 +210,19 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
             _ => output_limit = text.parse().map_err(|_| invalid("a number of bytes"))?,
         }
     }
-    let uri = absolute_uri(uri.or_else(|| env::var("PENSTOCK_URI").ok()))?;
+    let uri = uri.or_else(|| env::var("PENSTOCK_URI").ok());
+    let (named, uri) = split_user(uri)?;
+    server_users.extend(named);
+    let uri = absolute_uri(uri)?;
     if is_simulated {
         if let Some(option) = option_of_processes {
             return Err(format!("`{option}` has no effect with `--simulate`").into());
         }
-        return Ok(Mode::Simulation(SimulationOptions { uri, name }));
+        return Ok(Mode::Simulation(SimulationOptions {
+            uri,
+            server_users,
+            name,
+        }));
     }
     let directory = match directory {
         Some(directory) => absolute(&directory)?,
@@ -223,6 +237,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
     let instance = address_name(&uri);
     Ok(Mode::Service(ServiceOptions {
         uri,
+        server_users,
         directory,
         name,
         reaper,
@@ -236,6 +251,21 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
         if_locked,
         end_when_idle,
     }))
+}
+
+/// Divides an address `local://UID@/PATH` into the user and the address without it.
+fn split_user(uri: Option<String>) -> Result<(Option<u32>, Option<String>), UsageError> {
+    let address = uri.as_deref().and_then(|uri| uri.strip_prefix("local://"));
+    let parts = address.and_then(|address| address.split_once("@/"));
+    let Some((user, path)) = parts.filter(|(user, _)| !user.is_empty() && !user.contains('/'))
+    else {
+        return Ok((None, uri));
+    };
+    let Ok(uid) = user.parse() else {
+        let text = "expected the user id of the instance's owner; `penstock exec` also reads names";
+        return Err(format!("invalid user `{user}` in the address: {text}").into());
+    };
+    Ok((Some(uid), Some(format!("local:///{path}"))))
 }
 
 /// The address with its scheme and an absolute path; by default the default socket.

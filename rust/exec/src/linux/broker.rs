@@ -1,14 +1,17 @@
 //! The connection to an instance, and what event loops of its services share: backoff, clock and log.
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Uid, geteuid};
 
+use super::syscalls;
 use crate::Error;
 
 const READ_BUFFER_BYTES: usize = 256 << 10;
@@ -20,23 +23,65 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// The path of the socket at an address.
-///
-/// # Errors
-///
-/// Fails unless it is `local:///PATH`.
-pub(super) fn socket_path(uri: &str) -> Result<PathBuf, Error> {
-    match uri.strip_prefix("local://") {
-        Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
-        _ => Err(Error::directory(format!(
-            "unsupported address `{uri}`: expected local:///path/to/socket"
-        ))),
+/// The socket of an instance, and the users whose servers may be the instance: a server of others would decide which
+/// programs this user executes.
+#[derive(Debug)]
+pub(super) struct Server {
+    uri: String,
+    path: PathBuf,
+    users: BTreeSet<u32>,
+}
+
+impl Server {
+    /// Trusts the user of this process, root, and these users.
+    ///
+    /// # Errors
+    ///
+    /// Fails unless the address is `local:///PATH`.
+    pub(super) fn new(uri: &str, others: &BTreeSet<u32>) -> Result<Self, Error> {
+        let path = uri.strip_prefix("local://");
+        let Some(path) = path.filter(|path| path.starts_with('/')) else {
+            let text = format!("unsupported address `{uri}`: expected local:///path/to/socket");
+            return Err(Error::directory(text));
+        };
+        let mut users = others.clone();
+        users.extend([geteuid(), Uid::ROOT].map(Uid::as_raw));
+        Ok(Self {
+            uri: uri.to_owned(),
+            path: PathBuf::from(path),
+            users,
+        })
+    }
+
+    /// Checks the user of the server before a byte is sent.
+    fn check(&self, stream: &UnixStream) -> Result<(), Error> {
+        let uid = syscalls::peer_uid(stream).map_err(|error| self.missing(&error))?;
+        let uid = uid.as_raw();
+        if self.users.contains(&uid) {
+            return Ok(());
+        }
+        let uri = &self.uri;
+        Err(Error::no_instance(format!(
+            "the server at `{uri}` is not trusted: it runs as user {uid}\n\
+             hint: to trust that user, name it in the address (`local://{uid}@/PATH`)"
+        )))
+    }
+
+    fn missing(&self, error: &io::Error) -> Error {
+        let hint = "hint: start one with `penstock start`, or set PENSTOCK_URI";
+        Error::no_instance(format!("no instance at `{}`: {error}\n{hint}", self.uri))
+    }
+
+    fn open(&self) -> Result<UnixStream, Error> {
+        let missing = |error: io::Error| self.missing(&error);
+        let stream = UnixStream::connect(&self.path).map_err(missing)?;
+        self.check(&stream)?;
+        greet(stream).map_err(missing)
     }
 }
 
-/// Connects to an instance and reads its greeting: a status byte.
-fn connect(path: &Path) -> io::Result<UnixStream> {
-    let mut stream = UnixStream::connect(path)?;
+/// Reads the greeting of an instance: a status byte.
+fn greet(mut stream: UnixStream) -> io::Result<UnixStream> {
     stream.set_read_timeout(Some(GREETING_TIMEOUT))?;
     let mut status = [0];
     stream.read_exact(&mut status)?;
@@ -59,21 +104,14 @@ pub(super) struct Broker {
 }
 
 impl Broker {
-    /// Connects to an instance that should be there.
+    /// Connects to an instance.
     ///
     /// # Errors
     ///
-    /// Fails if there is none.
-    pub(super) fn find(path: &Path, uri: &str) -> Result<Self, Error> {
-        Self::connect(path).map_err(|error| {
-            let hint = "hint: start one with `penstock start`, or set PENSTOCK_URI";
-            Error::no_instance(format!("no instance at `{uri}`: {error}\n{hint}"))
-        })
-    }
-
-    pub(super) fn connect(path: &Path) -> io::Result<Self> {
+    /// Fails if there is none, or if the server is that of a user who is not trusted.
+    pub(super) fn connect(server: &Server) -> Result<Self, Error> {
         Ok(Self {
-            stream: connect(path)?,
+            stream: server.open()?,
             decoder: Decoder::new(DEFAULT_MAX_FRAME),
             unsent: Vec::new(),
             buffer: vec![0; READ_BUFFER_BYTES],

@@ -18,7 +18,7 @@ use rustix::fs::Mode;
 use rustix::process::{Pid, PidfdFlags, geteuid, getrlimit, pidfd_open, umask};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::broker::{Backoff, Broker, is_temporary, log, now, socket_path};
+use super::broker::{Backoff, Broker, Server, is_temporary, log, now};
 use super::directory::{self, Directory, IfLocked};
 use super::spawn::RESOURCES;
 use super::{procfs, syscalls};
@@ -52,6 +52,8 @@ const PMIX_LOG: &str = "pmix.log";
 pub struct ServiceOptions {
     /// The instance's address, `local:///PATH`.
     pub uri: String,
+    /// The users whose instance it may be, beside this one and root.
+    pub server_users: BTreeSet<u32>,
     /// The directory of journal, reaper and output. It is created, accessible only to the user.
     pub directory: PathBuf,
     /// The name under which the service registers.
@@ -90,12 +92,12 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     syscalls::accept_signal(libc::SIGTERM);
     // Beyond RLIMIT_FSIZE a write of the journal fails, and is retried. The reaper resets its signals.
     syscalls::ignore_signal(libc::SIGXFSZ);
-    let path = socket_path(&options.uri)?;
+    let server = Server::new(&options.uri, &options.server_users)?;
     create_private(&options.directory)?;
     let mut directory = Directory::open(&options.directory, directory::JOURNAL_FILE)?;
     // Another service is ended only if this one can replace it.
     read_journal(&directory, &options)?;
-    let broker = Broker::find(&path, &options.uri)?;
+    let broker = Broker::connect(&server)?;
     directory.lock("execution service", options.if_locked)?;
     let journal = read_journal(&directory, &options)?;
     for name in [REAPER_DIRECTORY, OUTPUT_DIRECTORY, PMIX_DIRECTORY] {
@@ -110,7 +112,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     remove_old_job_directories(&options.directory.join(PMIX_DIRECTORY), &service);
     service.register();
     let mut event_loop = EventLoop {
-        path,
+        server,
         output: options.directory.join(OUTPUT_DIRECTORY),
         log: directory.open_log().map_err(failed)?,
         log_len: 0,
@@ -215,8 +217,7 @@ struct StartedReaper {
 
 struct EventLoop {
     options: ServiceOptions,
-    /// The instance's socket.
-    path: PathBuf,
+    server: Server,
     /// The directory of retained output.
     output: PathBuf,
     directory: Directory,
@@ -267,7 +268,7 @@ impl EventLoop {
         if self.broker.is_some() || !self.broker_backoff.is_due() {
             return;
         }
-        match Broker::connect(&self.path) {
+        match Broker::connect(&self.server) {
             Ok(broker) => {
                 self.broker = Some(broker);
                 service.register();

@@ -1,12 +1,13 @@
 //! Simulated execution as a process of its own: the event loop around [`MockExec`].
 
+use std::collections::BTreeSet;
 use std::io;
 
 use penstock_mockexec::MockExec;
 use penstock_wire::{Message, MessageType};
 use rustix::event::{Timespec, poll};
 
-use super::broker::{Backoff, Broker, log, now, socket_path};
+use super::broker::{Backoff, Broker, Server, log, now};
 use crate::Error;
 
 /// The options of simulated execution.
@@ -14,6 +15,8 @@ use crate::Error;
 pub struct SimulationOptions {
     /// The instance's address, `local:///PATH`.
     pub uri: String,
+    /// The users whose instance it may be, beside this one and root.
+    pub server_users: BTreeSet<u32>,
     /// The name under which the service registers.
     pub name: String,
 }
@@ -24,9 +27,9 @@ pub struct SimulationOptions {
 ///
 /// Fails if there is no instance, or if the instance rejects the registration.
 pub fn run_simulation(options: &SimulationOptions) -> Result<(), Error> {
-    let path = socket_path(&options.uri)?;
+    let server = Server::new(&options.uri, &options.server_users)?;
     let failed = |error: io::Error| Error::system("the service failed", &error);
-    let mut broker = Broker::find(&path, &options.uri)?;
+    let mut broker = Broker::connect(&server)?;
     loop {
         let mut simulation = Simulation::new(broker, &options.name);
         let error = simulation.serve().map_err(failed)?;
@@ -38,7 +41,7 @@ pub fn run_simulation(options: &SimulationOptions) -> Result<(), Error> {
         broker = loop {
             backoff.note_failure();
             std::thread::sleep(backoff.remaining());
-            if let Ok(broker) = Broker::connect(&path) {
+            if let Ok(broker) = Broker::connect(&server) {
                 break broker;
             }
         };
