@@ -196,6 +196,11 @@ impl Scheduler {
 
     pub(crate) fn set_expiration(&mut self, request: &Message) -> Reply {
         let change: ExpirationRequest = request.read_request()?;
+        if change.expiration < 0.0 {
+            let (topic, found) = (request.topic(), change.expiration);
+            let text = format!("{topic}: `expiration`: expected 0 or a time, found {found}");
+            return Err(RequestError::invalid(text));
+        }
         if let Some(engine) = &mut self.engine {
             engine
                 .set_expiration(change.id, change.expiration)

@@ -638,6 +638,11 @@ fn an_expiration_beyond_the_inventorys_is_rejected() {
     let until = "the resources end at 1030.5: expected an expiration up to then, found";
     let rejected = |found: &str| (EINVAL, format!("{until} {found}"), Some(1020.0));
     assert_eq!(set_expiration(json!(1030.75)), rejected("1030.75"));
+    let negative = "sched.expiration: `expiration`: expected 0 or a time, found -5";
+    assert_eq!(
+        set_expiration(json!(-5)),
+        (EINVAL, negative.to_owned(), Some(1020.0))
+    );
     assert_eq!(set_expiration(json!(0)), rejected("none"));
     assert_eq!(
         set_expiration(json!(1030.5)),
