@@ -14,6 +14,7 @@ from pmixdaemon import EXAMPLE, PATIENCE, Gates, codes, compile_program, server_
 from tests.instance.conftest import RunningInstance, foreground, is_running, kill, service_of
 
 from penstock.client import Client
+from penstock.jobid import parse
 
 MINE = "id=MYALLOCATION"
 PROGRAMS = Path(__file__).parents[1] / "pmix"
@@ -55,7 +56,8 @@ def run(instance, alloc, *words, ntasks=3):
 def submit(instance, client, alloc, *words, ntasks=3):
     """Submits such a job; returns its id, and its number once it has sent its request."""
     (job,) = instance.lines("submit", "-N1", f"-n{ntasks}", "--pmix", alloc, *words)
-    (number,) = client.rpc("job-manager.history.get", {"slice": "[:1]"})["jobs"]
+    # The newest job can be the request's already.
+    number = parse(job)
     for event in client.eventlog(number, follow=True):
         if event["name"] == "penstock.alloc-request":
             return job, number
@@ -199,7 +201,7 @@ def test_a_loan_is_reclaimed_when_it_ends(instance, alloc):
     script = f"{alloc} extend:nodes=1,id=A release:nodes=1,time=1,id=L; exec sleep 1000"
     (job,) = instance.lines("submit", "-N1", "-n1", "--pmix", "sh", "-c", script)
     with Client(instance.uri) as client:
-        (number,) = client.rpc("job-manager.history.get", {"slice": "[:1]"})["jobs"]
+        number = parse(job)
         names = []
         for event in client.eventlog(number, follow=True):
             names.append(event["name"])
@@ -466,8 +468,9 @@ def test_a_job_continues_when_the_daemon_is_killed(start, fenced, is_early):
         # The second fence needs no daemon, and requests are held.
         tasks.finish()
     with start(*NODES) as instance:
-        assert processes(instance, "penstock-pmix") == [server]
-        tasks.finish()
+        if not is_early:
+            assert processes(instance, "penstock-pmix") == [server]
+            tasks.finish()
         check_fences(instance, tasks.job)
         # The request of this job is forwarded to the instance in its name.
         assert [row["state"] for row in rows(instance)].count("RUN") == 1
