@@ -222,8 +222,7 @@ def test_a_client_that_does_not_read_affects_no_other(start):
             assert client.rpc("broker.ping")["pid"] == instance.process.pid
 
 
-def test_a_store_that_fails_ends_the_instance_with_a_plain_message(tmp_path):
-    import resource
+def test_a_store_that_cannot_be_opened_is_a_plain_message(tmp_path):
     import subprocess
 
     command = [sys.executable, "-m", "penstock", "start", "--nodes", "1"]
@@ -236,18 +235,27 @@ def test_a_store_that_fails_ends_the_instance_with_a_plain_message(tmp_path):
     assert done.stderr == (
         "penstock start: store: cannot prepare the database: file is not a database\n"
     )
-    # A disk that is full in the middle of it: files cannot grow beyond a limit.
-    submit = f"{sys.executable} -m penstock submit --cc=1-500 -t 1h true"
-    options = ["--state", str(tmp_path / "full"), "--socket", str(tmp_path / "s")]
+
+
+def test_submissions_are_rejected_while_the_store_cannot_be_written(tmp_path):
+    import resource
+    import subprocess
+
+    # Files cannot grow beyond a limit, as on a disk that is full.
+    penstock = f"{sys.executable} -m penstock"
+    submit = f"{penstock} submit --cc=1-500 -t 1h true > /dev/null"
+    script = f"{submit}; {submit}; {penstock} services > /dev/null; echo services $?"
+    options = ["--nodes", "1", "--state", str(tmp_path / "full"), "--socket", str(tmp_path / "s")]
     done = subprocess.run(
-        [*command, *options, "--", "sh", "-c", f"{submit} > /dev/null; {submit} > /dev/null"],
+        [sys.executable, "-m", "penstock", "start", *options, "--", "sh", "-c", script],
         capture_output=True,
         text=True,
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)),
     )
-    assert done.returncode == 1
-    assert "penstock start: store: cannot " in done.stderr
+    # The instance still runs.
+    assert done.stdout == "services 0\n"
+    assert "penstock submit: job-ingest.submit: the store cannot be written: " in done.stderr
     assert "Traceback" not in done.stderr
 
 
