@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from errno import EINVAL, ENOSYS, EPROTO
+from errno import EBUSY, EINVAL, EIO, ENOSPC, ENOSYS, EPROTO
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -205,6 +205,19 @@ def test_a_rejected_hello_ends_the_service():
     mock.deliver(Batch([hello.respond(errnum=EINVAL)]))
     with pytest.raises(OSError, match="exec-hello failed with errnum 22"):
         mock.settle(0.0)
+
+
+@pytest.mark.parametrize("errnum", [ENOSPC, EIO, EBUSY])
+def test_a_hello_that_a_failed_job_manager_answers_is_no_fault(errnum):
+    sent, replaced = [], []
+    broker = fake_broker(sent)
+    broker.replace = replaced.append
+    mock = MockExecService(broker, "job-exec")
+    (hello,) = requests(sent, "job-manager.exec-hello")
+    mock.deliver(Batch([hello.respond(errnum=errnum)]))
+    mock.settle(0.0)
+    assert replaced == [mock.peer]
+    assert mock.restarts.failed
 
 
 @pytest.mark.parametrize("kind", ["example", "process"])

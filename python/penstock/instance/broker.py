@@ -46,6 +46,8 @@ STORE_CAUSES = {
     errno.EBUSY: "another program holds a lock of the database",
     errno.EIO: "input/output error",
 }
+# The errors of requests to a service that has failed (`Failure.of`).
+FAILED_SERVICE_ERRNOS = frozenset({*STORE_CAUSES, errno.EIO})
 # Seconds until the next attempt, when a connection cannot be accepted.
 ACCEPT_PAUSE_S = 0.1
 # Seconds in which clients get the last responses of an instance that ends.

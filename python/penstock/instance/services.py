@@ -13,6 +13,7 @@ from penstock._core import Batch, MockExec, Scheduler
 from penstock.client.outstanding import Outstanding
 from penstock.errors import RequestError
 from penstock.instance.alarm import Alarm
+from penstock.instance.broker import FAILED_SERVICE_ERRNOS
 from penstock.instance.restart import Restarts
 from penstock.instance.supervision import MAX_PAUSE_S
 
@@ -277,6 +278,10 @@ class MockExecService:
         Raises:
             OSError: the registration was rejected, which is fatal to the service (RFC 32).
         """
+        if self._exec.failure_errnum in FAILED_SERVICE_ERRNOS:
+            # Of the job manager, not of this service, which registers again.
+            self.restarts.replace()
+            return
         if self._exec.failure is not None:
             raise OSError(errno.EPROTO, f"simulated execution: {self._exec.failure}")
         self._alarm.set(self._exec.deadline)

@@ -62,7 +62,14 @@ pub struct MockExec {
     name: String,
     running: HashMap<JobId, RunningJob>,
     ends: BinaryHeap<JobEnd>,
-    failure: Option<String>,
+    failure: Option<Failure>,
+}
+
+/// An error response to the registration.
+#[derive(Debug)]
+struct Failure {
+    errnum: u32,
+    text: String,
 }
 
 impl MockExec {
@@ -100,7 +107,12 @@ impl MockExec {
 
     /// Why the service has failed: the error response to its registration.
     pub fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
+        self.failure.as_ref().map(|failure| failure.text.as_str())
+    }
+
+    /// The error number of that response.
+    pub fn failure_errnum(&self) -> Option<u32> {
+        self.failure.as_ref().map(|failure| failure.errnum)
     }
 
     /// The number of running jobs.
@@ -124,8 +136,10 @@ impl MockExec {
                 let text = message.error_text().filter(|text| !text.is_empty());
                 let text = text.map_or_else(String::new, |text| format!(": {text}"));
                 // The first error is the cause of the others.
-                self.failure
-                    .get_or_insert_with(|| format!("{topic} failed with errnum {errnum}{text}"));
+                self.failure.get_or_insert_with(|| Failure {
+                    errnum,
+                    text: format!("{topic} failed with errnum {errnum}{text}"),
+                });
             }
             MessageType::Event if message.topic() == topic::JOB_EXCEPTION => {
                 self.handle_exception(message, out);

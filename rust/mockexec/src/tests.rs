@@ -241,6 +241,7 @@ fn a_rejected_registration_is_a_failure() {
         exec.failure(),
         Some("job-manager.exec-hello failed with errnum 22: another is busy")
     );
+    assert_eq!(exec.failure_errnum(), Some(22));
 }
 
 #[test]

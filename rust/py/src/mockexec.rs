@@ -51,6 +51,11 @@ impl MockExec {
     fn failure(&self) -> Option<&str> {
         self.0.failure()
     }
+
+    #[getter]
+    fn failure_errnum(&self) -> Option<u32> {
+        self.0.failure_errnum()
+    }
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
