@@ -428,7 +428,7 @@ pub fn write(workload: &Workload) -> String {
                 text.push_str(",\"exclusive\":true");
             }
             if let Some(constraint) = &shape.constraint {
-                let _ = write!(text, ",\"constraint\":{constraint}");
+                let _ = write!(text, ",\"constraint\":{}", constraint.to_value());
             }
         }
         let limit = workload.limit[index];
