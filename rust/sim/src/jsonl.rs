@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::error::{Verb, excerpt, some, strip_byte_order_mark};
 use crate::workload::{
-    DEFAULT_PRIORITY, Dependencies, Dependency, Dependent, JobIndex, JobShape, JobTimes,
-    RUN_TIME_TAKEN, Workload,
+    Dependencies, Dependency, Dependent, JobIndex, JobShape, JobTimes, Priority, RUN_TIME_TAKEN,
+    TraceJobId, Workload,
 };
 
 /// The error of a line.
@@ -166,7 +166,7 @@ struct ReadDependencies {
     line: usize,
     job: JobIndex,
     /// The ids of the jobs that have to end first.
-    before: Vec<u64>,
+    before: Vec<TraceJobId>,
 }
 
 /// Reads a trace, or its first `limit` jobs. Blank lines are skipped.
@@ -177,7 +177,7 @@ struct ReadDependencies {
 /// an unknown job or on itself. The error names the line.
 pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, Error> {
     let mut workload = Workload::new(name);
-    let mut by_id: HashMap<u64, JobIndex> = HashMap::new();
+    let mut by_id: HashMap<TraceJobId, JobIndex> = HashMap::new();
     let mut dependencies: Vec<ReadDependencies> = Vec::new();
     let mut without_limit = 0;
     for (index, line) in strip_byte_order_mark(data)
@@ -221,7 +221,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
         let number = u32::try_from(workload.len()).map_err(|_| at("too many jobs".to_owned()))?;
         let index = JobIndex::new(number);
         let id = job.id.whole("id").map_err(invalid)?;
-        let id = id.unwrap_or_else(|| u64::from(number) + 1);
+        let id = TraceJobId::new(id.unwrap_or_else(|| u64::from(number) + 1));
         if let Some(before) = by_id.insert(id, index) {
             let text = format!("id {id} is that of job {} already", before.get() + 1);
             return Err(at(text));
@@ -241,17 +241,17 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
                 before: ids(after).map_err(invalid)?,
             });
         }
-        let shape = workload.shape_number(shape)?;
+        let shape = workload.shape_index(shape)?;
         let name = job
             .queue
             .read("queue", "a text", |value| value.as_str().map(str::to_owned));
-        let queue = workload.queue_number(name.map_err(invalid)?.unwrap_or_default())?;
+        let queue = workload.queue_index(name.map_err(invalid)?.unwrap_or_default())?;
         let priority = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
         let priority = job
             .priority
             .read("priority", "a whole number from 0 to 4294967295", priority)
             .map_err(invalid)?;
-        let priority = priority.unwrap_or(DEFAULT_PRIORITY);
+        let priority = priority.map_or(Priority::DEFAULT, Priority::new);
         let times = JobTimes { submit, run, limit };
         workload
             .push_shape(id, times, shape, priority, queue)
@@ -277,7 +277,7 @@ fn add_dependencies(
     workload: &mut Workload,
     name: &str,
     dependencies: Vec<ReadDependencies>,
-    by_id: &HashMap<u64, JobIndex>,
+    by_id: &HashMap<TraceJobId, JobIndex>,
     limit: Option<usize>,
 ) -> Result<(), Error> {
     for ReadDependencies { line, job, before } in dependencies {
@@ -357,13 +357,16 @@ fn shape(job: &Line) -> Result<JobShape, LineError> {
     })
 }
 
-fn ids(value: &Value) -> Result<Vec<u64>, LineError> {
+fn ids(value: &Value) -> Result<Vec<TraceJobId>, LineError> {
     let one = |value: &Value| {
-        value.as_u64().ok_or_else(|| LineError::Value {
-            key: "after",
-            expected: "an id or a list of ids",
-            found: value.to_string(),
-        })
+        value
+            .as_u64()
+            .map(TraceJobId::new)
+            .ok_or_else(|| LineError::Value {
+                key: "after",
+                expected: "an id or a list of ids",
+                found: value.to_string(),
+            })
     };
     match value {
         Value::Array(values) => values.iter().map(one).collect(),
@@ -372,7 +375,7 @@ fn ids(value: &Value) -> Result<Vec<u64>, LineError> {
 }
 
 /// The id of a job that depends, directly or through others, on itself.
-fn find_cycle(workload: &Workload) -> Option<u64> {
+fn find_cycle(workload: &Workload) -> Option<TraceJobId> {
     let Dependencies {
         mut open_dependencies,
         dependents,
@@ -400,9 +403,9 @@ fn find_cycle(workload: &Workload) -> Option<u64> {
 pub fn write(workload: &Workload) -> String {
     let mut text = String::with_capacity(workload.len() * 64);
     for index in 0..workload.len() {
-        let shape = &workload.shapes[workload.shape[index] as usize];
+        let shape = &workload.shapes[workload.shape[index].index()];
         let (submit, run) = (workload.submit[index], workload.run[index]);
-        let id = workload.id[index];
+        let id = workload.id[index].get();
         let _ = write!(text, "{{\"id\":{id},\"submit\":{submit},\"run\":{run}");
         let cores = JobShape {
             slots: shape.slots.clone(),
@@ -437,10 +440,10 @@ pub fn write(workload: &Workload) -> String {
         } else {
             text.push_str(",\"limit\":null");
         }
-        if workload.priority[index] != DEFAULT_PRIORITY {
-            let _ = write!(text, ",\"priority\":{}", workload.priority[index]);
+        if workload.priority[index] != Priority::DEFAULT {
+            let _ = write!(text, ",\"priority\":{}", workload.priority[index].get());
         }
-        let queue = &workload.queues[usize::from(workload.queue[index])];
+        let queue = &workload.queues[workload.queue[index].index()];
         if !queue.is_empty() {
             let _ = write!(text, ",\"queue\":{}", json!(queue));
         }
@@ -450,7 +453,7 @@ pub fn write(workload: &Workload) -> String {
         let after: Vec<u64> = workload.after[from..]
             .iter()
             .take_while(|dependency| dependency.job.index() == index)
-            .map(|dependency| workload.id[dependency.before.index()])
+            .map(|dependency| workload.id[dependency.before.index()].get())
             .collect();
         if !after.is_empty() {
             let _ = write!(text, ",\"after\":{}", json!(after));

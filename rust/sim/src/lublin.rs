@@ -12,7 +12,8 @@ use crate::error::brief;
 use crate::estimates::Estimates;
 use crate::random::{Random, exp, exp2, ln, log2};
 use crate::workload::{
-    DEFAULT_PRIORITY, JobShape, JobTimes, MAX_SECONDS, Workload, check_job_count, check_stop, real,
+    JobShape, JobTimes, MAX_SECONDS, Priority, TraceJobId, Workload, check_job_count, check_stop,
+    real,
 };
 
 /// The half hours of a day, the steps of its cycle.
@@ -267,14 +268,15 @@ impl Lublin {
             next[first] = streams[first].next(&mut random);
         }
         let scale = stretch(&submits, work / f64::from(self.cores), self.load)?;
-        let queue = workload.queue_number(String::new())?;
+        let queue = workload.queue_index(String::new())?;
         let start = submits.first().copied().unwrap_or(0.0);
-        for (number, (submit, (size, run, limit))) in (1u64..).zip(submits.iter().zip(jobs)) {
+        let ids = (1u64..).map(TraceJobId::new);
+        for (id, (submit, (size, run, limit))) in ids.zip(submits.iter().zip(jobs)) {
             check_stop(workload.len(), may_continue)?;
-            let shape = workload.shape_number(JobShape::cores(size))?;
+            let shape = workload.shape_index(JobShape::cores(size))?;
             let submit = ((submit - start) * scale).round();
             let times = JobTimes { submit, run, limit };
-            workload.push_shape(number, times, shape, DEFAULT_PRIORITY, queue)?;
+            workload.push_shape(id, times, shape, Priority::DEFAULT, queue)?;
         }
         let (jobs, cores, seed) = (self.jobs, self.cores, self.seed);
         let plural = if jobs == 1 { "" } else { "s" };

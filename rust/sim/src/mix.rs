@@ -10,7 +10,7 @@ use crate::estimates::Estimates;
 use crate::lublin::{check_load, stretch};
 use crate::random::Random;
 use crate::workload::{
-    DEFAULT_PRIORITY, JobShape, JobTimes, Workload, check_job_count, check_stop,
+    JobShape, JobTimes, Priority, TraceJobId, Workload, check_job_count, check_stop,
 };
 
 /// The named mixes.
@@ -77,7 +77,7 @@ impl Mix {
         check_load(self.load)?;
         let mut random = Random::new(self.seed);
         let mut workload = Workload::new(format!("mix {}, seed {}", self.shapes, self.seed));
-        let queue = workload.queue_number(String::new())?;
+        let queue = workload.queue_index(String::new())?;
         let (mut submits, mut jobs) = (Vec::new(), Vec::new());
         let (mut now, mut work) = (0.0, 0.0);
         for _ in 0..self.jobs {
@@ -103,7 +103,7 @@ impl Mix {
             };
             work += cores * run;
             submits.push(now);
-            jobs.push((workload.shape_number(shape)?, run, limit));
+            jobs.push((workload.shape_index(shape)?, run, limit));
             now += random.exponential(1.0);
         }
         let machine = crate::workload::real(self.cores);
@@ -111,11 +111,12 @@ impl Mix {
             Some(_) => stretch(&submits, work / machine, self.load)?,
             None => 0.0,
         };
-        for (number, (submit, (shape, run, limit))) in (1u64..).zip(submits.iter().zip(jobs)) {
+        let ids = (1u64..).map(TraceJobId::new);
+        for (id, (submit, (shape, run, limit))) in ids.zip(submits.iter().zip(jobs)) {
             check_stop(workload.len(), may_continue)?;
             let submit = (submit * scale).round();
             let times = JobTimes { submit, run, limit };
-            workload.push_shape(number, times, shape, DEFAULT_PRIORITY, queue)?;
+            workload.push_shape(id, times, shape, Priority::DEFAULT, queue)?;
         }
         let arrivals = match self.load {
             Some(load) => format!(

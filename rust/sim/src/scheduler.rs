@@ -8,6 +8,7 @@ use penstock_rset::ResourceSet;
 use crate::Error;
 use crate::failures::Failure;
 use crate::setup::Setup;
+use crate::workload::{Priority, QueueIndex, ShapeIndex};
 
 /// An engine with the shapes and the queues of a workload.
 pub(crate) struct Scheduler {
@@ -45,10 +46,10 @@ impl Scheduler {
     pub fn submit(
         &mut self,
         id: JobId,
-        priority: u32,
-        shape: u32,
         limit: f64,
-        queue: u16,
+        shape: ShapeIndex,
+        priority: Priority,
+        queue: QueueIndex,
     ) -> Result<(), Error> {
         let duration = if limit.is_infinite() {
             0.0
@@ -57,11 +58,11 @@ impl Scheduler {
             // added to a time: such a job is planned to end as it starts.
             limit.max(f64::MIN_POSITIVE)
         };
-        let shape = self.shapes[shape as usize];
-        let queue = self.queues[usize::from(queue)];
+        let shape = self.shapes[shape.index()];
+        let queue = self.queues[queue.index()];
         let queued = self
             .engine
-            .submit_shape(id, priority, shape, duration, queue);
+            .submit_shape(id, priority.get(), shape, duration, queue);
         queued.map_err(Error::bug)
     }
 

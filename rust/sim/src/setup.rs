@@ -276,9 +276,9 @@ impl Hardware {
             let request = self.request(shape, setup).map_err(|error| {
                 let mut places = workload.shape.iter();
                 let place = places
-                    .position(|index| *index as usize == number)
+                    .position(|shape| shape.index() == number)
                     .unwrap_or(0);
-                let id = workload.id.get(place).copied().unwrap_or(0);
+                let id = workload.id.get(place).copied().unwrap_or_default();
                 Error::new(format!("{}: job {id} {error}", workload.name))
             })?;
             requests.push(request);

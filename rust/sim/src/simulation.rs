@@ -19,7 +19,7 @@ use crate::scheduler::Scheduler;
 use crate::series::Series;
 use crate::setup::{Hardware, Machine, Setup};
 use crate::unit_pool::{Pooled, UnitPool};
-use crate::workload::{Dependencies, Dependent, JobIndex, Requested, Workload, real};
+use crate::workload::{Dependencies, Dependent, JobIndex, Requested, TraceJobId, Workload, real};
 
 /// Maximum number of recorded reasons of denials.
 const MAX_DENIALS: usize = 100;
@@ -59,7 +59,7 @@ pub struct Denial {
     /// How many jobs were denied with it.
     pub jobs: u64,
     /// The id of the first of them.
-    pub first: u64,
+    pub first: TraceJobId,
 }
 
 /// The planned completion of a job; completions are ordered by time, then job.
@@ -156,7 +156,7 @@ impl Simulation {
         };
         let mut results = Results::new(jobs, recorded);
         for (index, shape) in workload.shape.iter().enumerate() {
-            let requested = requested[*shape as usize];
+            let requested = requested[shape.index()];
             results.cores[index] = requested.cores;
             results.nodes[index] = requested.nodes;
         }
@@ -350,7 +350,7 @@ impl Simulation {
                 self.tally.lost_core_seconds += self.stop(job)?;
                 if self.setup.requeue {
                     let shape = self.workload.shape[job.index()];
-                    let requested = self.requested[shape as usize];
+                    let requested = self.requested[shape.index()];
                     self.results.requeue(job.index(), requested);
                     self.submit(job)?;
                 } else {
@@ -396,13 +396,13 @@ impl Simulation {
         let limit = self.workload.limit[index];
         self.scheduler.submit(
             id(job),
-            self.workload.priority[index],
-            self.workload.shape[index],
             limit,
+            self.workload.shape[index],
+            self.workload.priority[index],
             self.workload.queue[index],
         )?;
         self.queued += 1;
-        self.held += u32::from(self.workload.priority[index] == 0);
+        self.held += u32::from(self.workload.priority[index].is_held());
         Ok(())
     }
 
@@ -424,7 +424,7 @@ impl Simulation {
                 }
                 Decision::Deny { id, note } => {
                     let job = job_of(id);
-                    let held = self.workload.priority[job.index()] == 0;
+                    let held = self.workload.priority[job.index()].is_held();
                     self.held -= u32::from(held);
                     let shape = self.workload.shape[job.index()];
                     let pool = self.unit_pool.as_ref();
@@ -459,7 +459,7 @@ impl Simulation {
     fn start(&mut self, job: JobIndex) {
         let index = job.index();
         let (cores, nodes, first) = if self.is_pool {
-            let shape = &self.workload.shapes[self.workload.shape[index] as usize];
+            let shape = &self.workload.shapes[self.workload.shape[index].index()];
             let cores = if shape.is_exact() {
                 shape.ncores()
             } else {

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 
 use crate::error::{Verb, brief, excerpt, strip_byte_order_mark};
-use crate::workload::{DEFAULT_PRIORITY, JobShape, JobTimes, RUN_TIME_TAKEN, Workload};
+use crate::workload::{
+    JobShape, JobTimes, Priority, RUN_TIME_TAKEN, ShapeIndex, TraceJobId, Workload,
+};
 use crate::{Error, error};
 
 /// The names of the fields of a line, in order.
@@ -82,7 +84,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
     let mut census = Findings::default();
     let mut sizes = ShapesBySize::default();
     let mut numbers = JobNumbers::default();
-    let queue = workload.queue_number(String::new())?;
+    let queue = workload.queue_index(String::new())?;
     for (index, line) in strip_byte_order_mark(data)
         .split(|byte| *byte == b'\n')
         .enumerate()
@@ -117,6 +119,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
         let Some(SimulatedJob { processors, times }) = census.take(&fields) else {
             continue;
         };
+        let id = id.map(TraceJobId::new);
         let id = id.ok_or_else(|| at(JOB, "expected a whole number"))?;
         census.repeated += u64::from(is_repeated);
         let cores = whole(fields[processors])
@@ -124,7 +127,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
             .ok_or_else(|| at(processors, "expected a whole number below 4294967296"))?;
         let shape = sizes.shape(&mut workload, cores)?;
         workload
-            .push_shape(id, times, shape, DEFAULT_PRIORITY, queue)
+            .push_shape(id, times, shape, Priority::DEFAULT, queue)
             .map_err(|error| Error::at(name, index + 1, error))?;
     }
     census.add_assumptions(&mut workload);
@@ -162,24 +165,24 @@ fn read_pool(workload: &mut Workload) {
 /// Sizes below this one are looked up without a hash.
 const MAX_ARRAY_SIZE: usize = 1 << 16;
 
-/// Shape numbers by size, each plus one; 0 for sizes that have not occurred.
+/// Shape indices by size, each plus one; 0 for sizes that have not occurred.
 #[derive(Default)]
 struct ShapesBySize(Vec<u32>);
 
 impl ShapesBySize {
-    fn shape(&mut self, workload: &mut Workload, cores: u32) -> Result<u32, Error> {
+    fn shape(&mut self, workload: &mut Workload, cores: u32) -> Result<ShapeIndex, Error> {
         let index = cores as usize;
         if let Some(known) = self.0.get(index).and_then(|number| number.checked_sub(1)) {
-            return Ok(known);
+            return Ok(ShapeIndex::new(known));
         }
-        let number = workload.shape_number(JobShape::cores(cores))?;
+        let shape = workload.shape_index(JobShape::cores(cores))?;
         if index < MAX_ARRAY_SIZE {
             if self.0.len() <= index {
                 self.0.resize(index + 1, 0);
             }
-            self.0[index] = number.saturating_add(1);
+            self.0[index] = shape.get().saturating_add(1);
         }
-        Ok(number)
+        Ok(shape)
     }
 }
 
@@ -434,8 +437,8 @@ pub fn write(workload: &Workload) -> Result<String, Error> {
         let _ = writeln!(text, "; MaxProcs: {}", workload.max_cores());
     }
     for index in 0..jobs {
-        let id = workload.id[index];
-        let shape = &workload.shapes[workload.shape[index] as usize];
+        let id = workload.id[index].get();
+        let shape = &workload.shapes[workload.shape[index].index()];
         if !shape.is_cores_alone() || shape.cores_per_slot != 1 || !shape.is_exact() {
             return Err(Error::new(format!(
                 "job {id} asks for more than cores anywhere: SWF cannot say that\nhint: write JSON lines"

@@ -15,7 +15,7 @@ use penstock_jobspec::{Count, Request};
 use crate::Error;
 use crate::results::RankRange;
 use crate::setup::{Hardware, MAX_POOL_CORES, Setup};
-use crate::workload::JobIndex;
+use crate::workload::{JobIndex, ShapeIndex};
 
 /// Consecutive units, both ends included.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct UnitPool {
     /// The units of a job of each shape.
     counts: Vec<u32>,
     /// Notes of denial of shapes that can never run, in terms of the nodes.
-    notes: HashMap<u32, String>,
+    notes: HashMap<ShapeIndex, String>,
 }
 
 /// A pool, with the requests to it in place of those to the nodes.
@@ -114,7 +114,8 @@ impl UnitPool {
             return Ok(None);
         };
         let (mut pooled, mut large) = (Vec::with_capacity(requests.len()), Vec::new());
-        for ((shape, request), count) in (0u32..).zip(requests).zip(&counts) {
+        let shapes = (0u32..).map(ShapeIndex::new);
+        for ((shape, request), count) in shapes.zip(requests).zip(&counts) {
             if u64::from(*count) > all.len() {
                 large.push(shape);
             }
@@ -133,7 +134,7 @@ impl UnitPool {
             let mut engine = Engine::with_options(&hardware.resources, Options::default())
                 .map_err(|error| Error::new(error.to_string()))?;
             for shape in large {
-                if let Err(reason) = engine.feasible(&requests[shape as usize]) {
+                if let Err(reason) = engine.feasible(&requests[shape.index()]) {
                     notes.insert(shape, reason.to_string());
                 }
             }
@@ -163,8 +164,8 @@ impl UnitPool {
     }
 
     /// Allocates units to a job of a shape.
-    pub fn allocate(&mut self, job: JobIndex, shape: u32) -> Allocated<'_> {
-        let count = self.counts[shape as usize];
+    pub fn allocate(&mut self, job: JobIndex, shape: ShapeIndex) -> Allocated<'_> {
+        let count = self.counts[shape.index()];
         let mut taken = Vec::new();
         self.ranks.clear();
         let (mut left, mut next) = (count, 0);
@@ -214,7 +215,7 @@ impl UnitPool {
     }
 
     /// The note with which jobs of a shape are denied, if they are.
-    pub fn note(&self, shape: u32) -> Option<&String> {
+    pub fn note(&self, shape: ShapeIndex) -> Option<&String> {
         self.notes.get(&shape)
     }
 }

@@ -1,6 +1,7 @@
 //! Workloads: the jobs of a simulation, in columns, in the order of submission.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use penstock_jobspec::{Constraint, Count};
 
@@ -8,9 +9,6 @@ use crate::Error;
 use crate::error::{brief, grouped};
 use crate::estimates::Estimates;
 use crate::random::Random;
-
-/// The priority of a job that names none.
-pub const DEFAULT_PRIORITY: u32 = 16;
 
 /// Maximum number of jobs of a workload: their indices are 32 bits wide.
 const MAX_JOBS: usize = (u32::MAX - 1) as usize;
@@ -49,6 +47,88 @@ impl JobIndex {
 
     pub const fn index(self) -> usize {
         self.0 as usize
+    }
+}
+
+/// A job shape of a workload, by its index in the order of first occurrence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub(crate) struct ShapeIndex(u32);
+
+impl ShapeIndex {
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A queue of a workload, by its index in the order of first occurrence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub(crate) struct QueueIndex(u16);
+
+impl QueueIndex {
+    pub const fn new(number: u16) -> Self {
+        Self(number)
+    }
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The id that a workload gives a job. A trace may repeat it; the engine has ids of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct TraceJobId(u64);
+
+impl TraceJobId {
+    /// The id with this number.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for TraceJobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The priority of a job (RFC 30); jobs of a higher one come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct Priority(u32);
+
+impl Priority {
+    /// The priority of a job that names none.
+    pub const DEFAULT: Self = Self(16);
+
+    /// The priority with this number.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Whether a job with this priority is held: it never starts.
+    pub const fn is_held(self) -> bool {
+        self.0 == 0
     }
 }
 
@@ -157,7 +237,7 @@ impl JobShape {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceJob {
     /// Its id in the results.
-    pub id: u64,
+    pub id: TraceJobId,
     /// When it is submitted, in seconds of the trace.
     pub submit: f64,
     /// How long it runs, in seconds.
@@ -167,7 +247,7 @@ pub struct TraceJob {
     /// The resources that it requests.
     pub shape: JobShape,
     /// Its priority; 0 is held.
-    pub priority: u32,
+    pub priority: Priority,
     /// Its queue; empty for the default one.
     pub queue: String,
 }
@@ -176,21 +256,21 @@ pub struct TraceJob {
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
     pub(crate) name: String,
-    pub(crate) id: Vec<u64>,
+    pub(crate) id: Vec<TraceJobId>,
     pub(crate) submit: Vec<f64>,
     pub(crate) run: Vec<f64>,
     pub(crate) limit: Vec<f64>,
-    pub(crate) shape: Vec<u32>,
-    pub(crate) priority: Vec<u32>,
-    pub(crate) queue: Vec<u16>,
+    pub(crate) shape: Vec<ShapeIndex>,
+    pub(crate) priority: Vec<Priority>,
+    pub(crate) queue: Vec<QueueIndex>,
     /// The index of each job of the file, by its number there; empty if the order is the same.
     pub(crate) file_order: Vec<u32>,
     /// The dependencies, by the dependent job.
     pub(crate) after: Vec<Dependency>,
     pub(crate) shapes: Vec<JobShape>,
     pub(crate) queues: Vec<String>,
-    shape_numbers: HashMap<JobShape, u32>,
-    queue_numbers: HashMap<String, u16>,
+    shape_indices: HashMap<JobShape, ShapeIndex>,
+    queue_indices: HashMap<String, QueueIndex>,
     header: Vec<(String, String)>,
     assumptions: Vec<String>,
     pool: Option<Pool>,
@@ -228,8 +308,8 @@ impl Workload {
     /// A time is negative, NaN or too late, there are too many jobs, or there are
     /// more than 65,536 queues.
     pub fn push(&mut self, job: TraceJob) -> Result<(), Error> {
-        let shape = self.shape_number(job.shape)?;
-        let queue = self.queue_number(job.queue)?;
+        let shape = self.shape_index(job.shape)?;
+        let queue = self.queue_index(job.queue)?;
         let times = JobTimes {
             submit: job.submit,
             run: job.run,
@@ -238,14 +318,14 @@ impl Workload {
         self.push_shape(job.id, times, shape, job.priority, queue)
     }
 
-    /// Adds a job whose shape and queue are known by number.
+    /// Adds a job whose shape and queue are known by index.
     pub(crate) fn push_shape(
         &mut self,
-        id: u64,
+        id: TraceJobId,
         times: JobTimes,
-        shape: u32,
-        priority: u32,
-        queue: u16,
+        shape: ShapeIndex,
+        priority: Priority,
+        queue: QueueIndex,
     ) -> Result<(), Error> {
         let JobTimes { submit, run, limit } = times;
         if self.id.len() >= MAX_JOBS {
@@ -272,27 +352,29 @@ impl Workload {
         Ok(())
     }
 
-    /// The number of a shape, which is added if it is new.
-    pub(crate) fn shape_number(&mut self, shape: JobShape) -> Result<u32, Error> {
-        if let Some(number) = self.shape_numbers.get(&shape) {
-            return Ok(*number);
+    /// The index of a shape, which is added if it is new.
+    pub(crate) fn shape_index(&mut self, shape: JobShape) -> Result<ShapeIndex, Error> {
+        if let Some(index) = self.shape_indices.get(&shape) {
+            return Ok(*index);
         }
         let number = u32::try_from(self.shapes.len()).map_err(|_| Error::new("too many shapes"))?;
+        let index = ShapeIndex::new(number);
         self.shapes.push(shape.clone());
-        self.shape_numbers.insert(shape, number);
-        Ok(number)
+        self.shape_indices.insert(shape, index);
+        Ok(index)
     }
 
-    /// The number of a queue, which is added if it is new.
-    pub(crate) fn queue_number(&mut self, queue: String) -> Result<u16, Error> {
-        if let Some(number) = self.queue_numbers.get(&queue) {
-            return Ok(*number);
+    /// The index of a queue, which is added if it is new.
+    pub(crate) fn queue_index(&mut self, queue: String) -> Result<QueueIndex, Error> {
+        if let Some(index) = self.queue_indices.get(&queue) {
+            return Ok(*index);
         }
         let number = u16::try_from(self.queues.len())
             .map_err(|_| Error::new("expected at most 65,536 queues"))?;
+        let index = QueueIndex::new(number);
         self.queues.push(queue.clone());
-        self.queue_numbers.insert(queue, number);
-        Ok(number)
+        self.queue_indices.insert(queue, index);
+        Ok(index)
     }
 
     /// Sorts the jobs by submit time, stably. Returns whether they were out of order.
@@ -367,7 +449,7 @@ impl Workload {
     }
 
     /// The ids of the jobs.
-    pub fn ids(&self) -> &[u64] {
+    pub fn ids(&self) -> &[TraceJobId] {
         &self.id
     }
 
@@ -383,9 +465,9 @@ impl Workload {
             submit: self.submit[index],
             run: self.run[index],
             limit: self.limit[index],
-            shape: self.shapes[self.shape[index] as usize].clone(),
+            shape: self.shapes[self.shape[index].index()].clone(),
             priority: self.priority[index],
-            queue: self.queues[usize::from(self.queue[index])].clone(),
+            queue: self.queues[self.queue[index].index()].clone(),
         })
     }
 
@@ -473,7 +555,7 @@ impl Workload {
             .iter()
             .map(|shape| real(shape.ncores()))
             .collect();
-        jobs.map(|(shape, run)| cores[*shape as usize] * run).sum()
+        jobs.map(|(shape, run)| cores[shape.index()] * run).sum()
     }
 
     /// The workload with arrivals `pace` times as fast, in whole seconds, and with other estimates
@@ -523,7 +605,11 @@ impl Workload {
     /// Bytes on the heap for the columns.
     pub fn heap_bytes(&self) -> usize {
         let jobs = self.id.capacity();
-        jobs * (4 * size_of::<f64>() + 2 * size_of::<u32>() + size_of::<u16>())
+        jobs * (size_of::<TraceJobId>()
+            + 3 * size_of::<f64>()
+            + size_of::<ShapeIndex>()
+            + size_of::<Priority>()
+            + size_of::<QueueIndex>())
             + self.after.capacity() * size_of::<Dependency>()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
-use penstock_sim::{Failure, JobResult, Machine, Setup, Simulation, Workload};
+use penstock_sim::{Failure, JobResult, Machine, Setup, Simulation, TraceJobId, Workload};
 use proptest::prelude::*;
 
 use support::{Line, failure, lines, nodes, pool, run, setup, starts, workload};
@@ -24,7 +24,7 @@ fn jobs_with_equal_submit_times_start_in_file_order() {
     let simulation = pool("fcfs", 1, &[(5, 2, 1, 2), (0, 9, 1, 9), (5, 3, 1, 3)]);
     // In order of submission: the second line, then the first, then the third.
     assert_eq!(starts(&simulation), "0 9 11");
-    assert_eq!(simulation.workload().ids(), [2, 1, 3]);
+    assert_eq!(simulation.workload().ids(), [2, 1, 3].map(TraceJobId::new));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_denied_job_releases_its_dependents() {
     let [denial] = simulation.denials() else {
         panic!("one job was denied")
     };
-    assert_eq!((denial.first, denial.jobs), (7, 1));
+    assert_eq!((denial.first.get(), denial.jobs), (7, 1));
     assert!(!denial.reason.is_empty());
     // The makespan is that of the jobs that ran.
     assert!((simulation.summary().makespan - 30.0).abs() < 1e-12);

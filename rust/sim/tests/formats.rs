@@ -1,17 +1,17 @@
 //! Traces: jobs read and left out, assumptions, rejected input, and writing.
 
 use penstock_jobspec::{Constraint, Count};
-use penstock_sim::{DEFAULT_PRIORITY, JobShape, SubmitSpan, TraceJob, Workload, jsonl, swf};
+use penstock_sim::{JobShape, Priority, SubmitSpan, TraceJob, TraceJobId, Workload, jsonl, swf};
 
 fn job(id: u64, times: [f64; 3], cores: u32) -> TraceJob {
     let [submit, run, limit] = times;
     TraceJob {
-        id,
+        id: TraceJobId::new(id),
         submit,
         run,
         limit,
         shape: JobShape::cores(cores),
-        priority: DEFAULT_PRIORITY,
+        priority: Priority::DEFAULT,
         queue: String::new(),
     }
 }
@@ -78,7 +78,7 @@ fn jobs_that_cannot_have_run_are_left_out_and_counted() {
     ]
     .concat();
     let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
-    let ids: Vec<u64> = jobs(&workload).iter().map(|job| job.id).collect();
+    let ids: Vec<u64> = jobs(&workload).iter().map(|job| job.id.get()).collect();
     assert_eq!(ids, [6, 7]);
     let said = workload.assumptions().join("\n");
     for sentence in [
@@ -142,13 +142,13 @@ fn jobs_are_sorted_by_submit_time_then_file_order() {
     ]
     .concat();
     let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
-    let ids: Vec<u64> = jobs(&workload).iter().map(|job| job.id).collect();
+    let ids: Vec<u64> = jobs(&workload).iter().map(|job| job.id.get()).collect();
     assert_eq!(ids, [2, 4, 1, 3]);
     let said = workload.assumptions().join("\n");
     assert!(said.contains("they were sorted"), "{said}");
     // A limit counts jobs in file order.
     let workload = swf::read(text.as_bytes(), "a.swf", Some(2)).unwrap();
-    let ids: Vec<u64> = jobs(&workload).iter().map(|job| job.id).collect();
+    let ids: Vec<u64> = jobs(&workload).iter().map(|job| job.id.get()).collect();
     assert_eq!(ids, [2, 1]);
 }
 
@@ -260,7 +260,7 @@ fn json_lines_express_every_shape() {
     assert_eq!(found[0], job(1, [0.0, 10.0, 10.0], 4));
     let value = serde_json::json!({"properties": ["fast"]});
     let second = TraceJob {
-        id: 70,
+        id: TraceJobId::new(70),
         submit: 1.5,
         run: 20.0,
         limit: 30.0,
@@ -272,7 +272,7 @@ fn json_lines_express_every_shape() {
             exclusive: true,
             constraint: Some(Constraint::from_value(&value).unwrap()),
         },
-        priority: 31,
+        priority: Priority::new(31),
         queue: "debug".to_owned(),
     };
     assert_eq!(found[1], second);
@@ -420,7 +420,7 @@ fn repeated_job_numbers_are_reported() {
     ]
     .concat();
     let workload = swf::read(text.as_bytes(), "a", None).unwrap();
-    assert_eq!(workload.ids(), [7, 3, 3, 9]);
+    assert_eq!(workload.ids(), [7, 3, 3, 9].map(TraceJobId::new));
     let said = workload.assumptions().join("\n");
     for sentence in [
         "left out: 2 jobs that are parts of others, by status and job number",

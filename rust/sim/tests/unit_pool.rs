@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 
 use penstock_engine::Selection;
 use penstock_jobspec::Count;
-use penstock_sim::{Failure, JobShape, Machine, Setup, Simulation, TraceJob, Workload};
+use penstock_sim::{
+    Failure, JobShape, Machine, Priority, Setup, Simulation, TraceJob, TraceJobId, Workload,
+};
 use proptest::prelude::*;
 
 use support::{nodes, run, setup};
@@ -30,7 +32,7 @@ fn workload(jobs: &[Job], whole: bool) -> Workload {
             ..JobShape::cores(*slots)
         };
         let job = TraceJob {
-            id,
+            id: TraceJobId::new(id),
             submit: f64::from(*submit),
             run: f64::from(*run),
             limit: f64::from(*limit),
@@ -39,7 +41,7 @@ fn workload(jobs: &[Job], whole: bool) -> Workload {
             } else {
                 JobShape::cores(nodes * slots)
             },
-            priority: *priority,
+            priority: Priority::new(*priority),
             queue: String::new(),
         };
         workload.push(job).unwrap();

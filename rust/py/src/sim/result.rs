@@ -78,7 +78,11 @@ impl SimResult {
         let ids = workload.ids();
         columns.set_item(
             "id",
-            view(py, "Q", indices().map(|index| ids[index].to_ne_bytes()))?,
+            view(
+                py,
+                "Q",
+                indices().map(|index| ids[index].get().to_ne_bytes()),
+            )?,
         )?;
         let (submit, start) = (workload.submits(), results.start());
         columns.set_item("submit", floats(submit)?)?;
@@ -202,7 +206,8 @@ impl SimResult {
         let simulation = self.simulation.borrow(py);
         let simulation = simulation.inner()?;
         let denials = simulation.denials().iter();
-        let denials = denials.map(|denial| (denial.reason.clone(), denial.jobs, denial.first));
+        let denials =
+            denials.map(|denial| (denial.reason.clone(), denial.jobs, denial.first.get()));
         Ok(denials.collect())
     }
 }

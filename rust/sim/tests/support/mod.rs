@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
-use penstock_sim::{Failure, JobShape, Machine, Setup, Simulation, TraceJob, Workload, jsonl};
+use penstock_sim::{
+    Failure, JobShape, Machine, Priority, Setup, Simulation, TraceJob, TraceJobId, Workload, jsonl,
+};
 
 pub fn setup(policy: &str) -> Setup {
     Setup {
@@ -22,12 +24,12 @@ pub fn workload(lines: &[Line]) -> Workload {
     let mut workload = Workload::new("test");
     for (id, (submit, run, cores, limit)) in (1..).zip(lines) {
         let job = TraceJob {
-            id,
+            id: TraceJobId::new(id),
             submit: f64::from(*submit),
             run: f64::from(*run),
             limit: f64::from(*limit),
             shape: JobShape::cores(*cores),
-            priority: 16,
+            priority: Priority::DEFAULT,
             queue: String::new(),
         };
         workload.push(job).unwrap();
