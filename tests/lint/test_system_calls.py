@@ -171,7 +171,7 @@ RUST_MODULES = {
     "imp/src/": "a program that becomes the task",
     "pmix/src/peer.rs": "the daemon's end of a PMIx server's connection",
     "pmix/src/server/": "a program",
-    "py/src/sim/away.rs": "simulations in threads of their own",
+    "py/src/sim/worker_thread.rs": "simulations in threads of their own",
 }
 
 

@@ -16,8 +16,8 @@ rank0/core[0-1]
 """
 
 from penstock._core import Decisions
-from penstock.engine.answers import ChangeEffect, Estimates, Explanation, Fit, Moved, Start
 from penstock.engine.engine import Engine
+from penstock.engine.query_results import ChangeEffect, Estimates, Explanation, Fit, Moved, Start
 from penstock.engine.views import Decision, Denial, Pending, Running
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._core import Decisions, EngineCore
 from penstock.engine import saved
-from penstock.engine.answers import ChangeEffect, Estimates, Explanation, Fit
+from penstock.engine.query_results import ChangeEffect, Estimates, Explanation, Fit
 from penstock.engine.views import Pending, Running
 from penstock.errors import EngineError, JobspecError
 

@@ -170,8 +170,9 @@ impl<'a> Rest<'a> {
 
 /// The last number that is written with as many digits, the last 19 of them counting up.
 fn last_alike(number: Number) -> u64 {
-    const LIMIT: u64 = 10_u64.pow(19);
-    if number.value < LIMIT {
+    /// The least number of more than [`MAX_DIGITS`] digits.
+    const MIN_LONGER_NUMBER: u64 = 10_u64.pow(19);
+    if number.value < MIN_LONGER_NUMBER {
         10_u64.pow(u32::from(number.len.min(MAX_DIGITS))) - 1
     } else {
         u64::MAX

@@ -1,6 +1,5 @@
 //! `EngineCore`: the implementation of `penstock.Engine`, which documents its methods.
 
-mod answers;
 mod arrangement;
 mod columns;
 mod core_state;
@@ -8,6 +7,7 @@ mod decisions;
 mod inventory;
 mod jobs;
 mod parts;
+mod queries;
 mod shapes;
 
 use pyo3::prelude::*;

@@ -91,12 +91,13 @@ pub(crate) fn decode<'py>(py: Python<'py>, text: &str) -> Result<Bound<'py, PyAn
 
 /// Whether a text may have a number beyond the range of `float`: one with an exponent, or with hundreds of digits.
 fn may_have_large_numbers(text: &str) -> bool {
-    const MANY_DIGITS: usize = 300;
+    /// A number of at most so many digits is in the range of `float`.
+    const MAX_FINITE_DIGITS: usize = 300;
     let mut digits = 0;
     text.bytes().any(|byte| {
         let is_exponent = matches!(byte, b'e' | b'E') && digits > 0;
         digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
-        is_exponent || digits > MANY_DIGITS
+        is_exponent || digits > MAX_FINITE_DIGITS
     })
 }
 

@@ -1,8 +1,8 @@
 //! `Workload`, `Simulation` and `SimResult`: workloads replayed in virtual time.
 
-mod away;
 mod result;
 mod simulation;
+mod worker_thread;
 mod workload;
 
 use pyo3::prelude::*;

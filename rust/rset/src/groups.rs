@@ -32,7 +32,7 @@ impl<'a> Groups<'a> {
     pub(crate) fn new(segments: &'a Segments, write: impl Fn(&mut Vec<u8>, &Children)) -> Self {
         let runs = segments.as_slice();
         let hasher = RandomState::new();
-        let mut index: HashMap<u64, usize, BuildHasherDefault<AsItIs>> = HashMap::default();
+        let mut index: HashMap<u64, usize, BuildHasherDefault<IdentityHasher>> = HashMap::default();
         let mut text = Vec::with_capacity(runs.len().min(1 << 16) * 64);
         let mut texts: Vec<GroupText> = Vec::new();
         let mut next = vec![None; runs.len()];
@@ -105,9 +105,9 @@ impl Group<'_> {
 
 /// A hasher that returns the number itself.
 #[derive(Default)]
-struct AsItIs(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for AsItIs {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }

@@ -73,12 +73,12 @@ impl RequestUnit {
     }
 
     /// The cores that a node has free beyond its free units.
-    fn spare_cores(self, node: &Alike, units: u64) -> Spare {
+    fn spare_cores(self, node: &NodeGroup, units: u64) -> Spare {
         self.spare(node.free.cores, node.size.cores, units, self.cores)
     }
 
     /// The gpus that a node has free beyond its free units.
-    fn spare_gpus(self, node: &Alike, units: u64) -> Spare {
+    fn spare_gpus(self, node: &NodeGroup, units: u64) -> Spare {
         self.spare(node.free.gpus, node.size.gpus, units, self.gpus)
     }
 
@@ -168,7 +168,7 @@ pub struct Shortage {
 
 /// Nodes of one size with the same amounts free.
 #[derive(Clone, Copy, Debug)]
-struct Alike {
+struct NodeGroup {
     size: NodeResources,
     free: NodeResources,
     up: bool,
@@ -179,14 +179,14 @@ struct Alike {
 
 /// The nodes that a constraint allows, grouped by size and by what is free.
 #[derive(Clone, Debug)]
-pub(super) struct Census(Vec<Alike>);
+pub(super) struct Census(Vec<NodeGroup>);
 
 impl Census {
     /// Groups the nodes that a shape may run on. The cost is proportional to the number of nodes.
     pub fn of(node_table: &mut NodeTable, shape: ShapeId) -> Self {
         // Updates the node table's cache of the shape.
         node_table.units_now(shape);
-        let mut alike: Vec<Alike> = Vec::new();
+        let mut groups: Vec<NodeGroup> = Vec::new();
         let mut known: HashMap<_, usize, FxBuildHasher> = HashMap::default();
         for node in node_table.node_indices() {
             if !node_table.is_eligible(shape, node) {
@@ -198,10 +198,10 @@ impl Census {
                 node_table.is_up(node),
             );
             let key = (size.cores, size.gpus, free.cores, free.gpus, up);
-            let at = *known.entry(key).or_insert(alike.len());
-            match alike.get_mut(at) {
+            let at = *known.entry(key).or_insert(groups.len());
+            match groups.get_mut(at) {
                 Some(known) => known.count += 1,
-                None => alike.push(Alike {
+                None => groups.push(NodeGroup {
                     size,
                     free,
                     up,
@@ -210,7 +210,7 @@ impl Census {
                 }),
             }
         }
-        Self(alike)
+        Self(groups)
     }
 }
 
@@ -238,7 +238,7 @@ impl Shortage {
         let (mut cores, mut gpus) = (0, 0);
         // For whole nodes, the sizes of the nodes.
         let mut sizes: Vec<SizeCount> = Vec::new();
-        let mut nearest: Option<(u64, NodeIndex, &Alike)> = None;
+        let mut nearest: Option<(u64, NodeIndex, &NodeGroup)> = None;
         for nodes in &census.0 {
             let count = u64::from(nodes.count);
             found.nodes += nodes.count;

@@ -7,7 +7,7 @@ use penstock_rset::ResourceSet;
 use penstock_sim::{Failure, Machine, RandomFailures, Setup};
 use pyo3::prelude::*;
 
-use super::away::{self, Watch};
+use super::worker_thread::{self, Watch};
 use super::workload::{Workload, parse};
 use crate::errors::{WorkloadError, raised};
 
@@ -124,7 +124,7 @@ impl Simulation {
             Err(_) => Watch::new(0, 0.0),
         };
         let inner = Arc::clone(&self.inner);
-        let advanced = away::run(py, report.as_ref(), watch, move |watch| {
+        let advanced = worker_thread::run(py, report.as_ref(), watch, move |watch| {
             let mut step = |done, now| watch.step(done, now);
             let mut inner = inner.write().unwrap_or_else(PoisonError::into_inner);
             inner.advance_while(events, &mut step)

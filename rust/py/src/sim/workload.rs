@@ -7,7 +7,7 @@ use penstock_sim::{Estimates, JobKinds, Lublin, Mix, jsonl, swf};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::away::{self, Watch};
+use super::worker_thread::{self, Watch};
 use crate::errors::raised;
 
 /// Parses a setting of a workload or a simulation.
@@ -32,7 +32,7 @@ impl Workload {
         py: Python<'_>,
         make: impl FnOnce(&mut dyn FnMut() -> bool) -> Made + Send + 'static,
     ) -> PyResult<Self> {
-        let drawn = away::run(py, None, Watch::new(0, 0.0), |watch| {
+        let drawn = worker_thread::run(py, None, Watch::new(0, 0.0), |watch| {
             make(&mut || watch.step(0, 0.0))
         });
         let workload = drawn?.map_err(raised)?;

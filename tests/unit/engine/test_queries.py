@@ -1,4 +1,4 @@
-"""Explanations, estimates and what-if answers of the engine: as data and in words."""
+"""Explanations, estimates and what-if queries of the engine: as data and in words."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-//! Work in a thread of its own, while the calling thread handles signals and reports progress,
-//! however long a step of the work takes.
+//! A worker thread for simulations. Meanwhile the calling thread handles signals and reports
+//! progress, however long a step of the work takes.
 
 use std::panic;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ pub(super) fn run<T: Send + 'static>(
         match wait(SIGNAL_CHECK_INTERVAL) {
             Ok(result) => return Ok(result),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(fallen(thread)),
+            Err(RecvTimeoutError::Disconnected) => return Err(resume_panic(thread)),
         }
         if let Err(raised) = watch.check(py, report) {
             watch.stop.store(true, Relaxed);
@@ -92,8 +92,8 @@ pub(super) fn run<T: Send + 'static>(
     }
 }
 
-/// Resumes the panic of a thread that has ended without a result.
-fn fallen(thread: JoinHandle<()>) -> PyErr {
+/// Resumes the panic of a thread that has ended without a result; returns an error if it did not panic.
+fn resume_panic(thread: JoinHandle<()>) -> PyErr {
     if let Err(panicked) = thread.join() {
         panic::resume_unwind(panicked);
     }

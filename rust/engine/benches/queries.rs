@@ -3,7 +3,7 @@
 //! The state: 10,000 nodes of 64 cores, 5,000 jobs running, 100,000 pending of 1,000 shapes and 50
 //! time limits, EASY backfill, after a pass. A third of the shapes request nodes.
 //!
-//! In `answers/wide` 100,000 jobs are running, each on one of 100,000 nodes, with as many distinct
+//! In `queries/wide` 100,000 jobs are running, each on one of 100,000 nodes, with as many distinct
 //! ends, and a job that requests all nodes is pending.
 #![allow(missing_docs, reason = "criterion's macros write undocumented items")]
 
@@ -103,12 +103,12 @@ fn state(nodes: u32, pending: u64) -> Engine {
     engine
 }
 
-fn answers(criterion: &mut Criterion) {
+fn queries(criterion: &mut Criterion) {
     let nodes = 10_000;
     let mut engine = state(nodes, 100_000);
     let queued = engine.queue_order();
     let (first, later) = (queued[0], queued[50]);
-    let mut group = criterion.benchmark_group(format!("answers/{nodes}"));
+    let mut group = criterion.benchmark_group(format!("queries/{nodes}"));
     group.sample_size(10);
     group.bench_function("explain the first", |bencher| {
         bencher.iter(|| black_box(engine.explain(first, NOW)));
@@ -155,7 +155,7 @@ fn wide(criterion: &mut Criterion) {
     assert_eq!(engine.schedule(NOW, usize::MAX).len(), 100_000);
     submit(&mut engine, 100_000, whole(nodes, 60.0));
     engine.schedule(NOW, usize::MAX);
-    let mut group = criterion.benchmark_group("answers/wide");
+    let mut group = criterion.benchmark_group("queries/wide");
     group.sample_size(10);
     group.bench_function("snapshot", |bencher| {
         bencher.iter_batched(|| (), |()| engine.clone(), BatchSize::PerIteration);
@@ -175,5 +175,5 @@ fn wide(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, answers, wide);
+criterion_group!(benches, queries, wide);
 criterion_main!(benches);
