@@ -121,7 +121,7 @@ struct Point {
 /// Some hosts with the same numbers in front.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// Number of the point that those are.
+    /// Number of the point whose coordinates are the numbers in front; [`NO_POINT`] if there are none.
     point: u32,
     tail: u32,
 }
