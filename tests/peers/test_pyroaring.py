@@ -73,8 +73,8 @@ def test_questions(members: list[list[int] | range], candidates: list[int]) -> N
         assert (member in made) == (member in bitmap)
         assert made.next(member) == next(bitmap.iter_equal_or_larger(member + 1), None)
         if member in bitmap:
-            # A rank counts from 0 here, and from 1 there.
-            assert made.rank(member) == bitmap.rank(member) - 1
+            # Positions count from 0; the ranks of a bitmap count from 1.
+            assert made.index(member) == bitmap.rank(member) - 1
             assert made.nth(bitmap.rank(member) - 1) == member
 
 

@@ -94,7 +94,7 @@ def test_questions(members: set[int], member: int) -> None:
     assert made.prev(member) == (model[before - 1] if before else None)
     assert made.next(member) == (model[after] if after < len(model) else None)
     if member in members:
-        assert made.rank(member) == before
+        assert made.index(member) == before
         assert made.nth(before) == made[before - len(model)] == member
 
 
@@ -123,7 +123,7 @@ def test_no_text_is_read_otherwise_than_it_is_written(written: str) -> None:
         last = int(high or low)
         assert int(low) in made
         assert last in made
-        assert int(low) - 1 not in made or IDset(inner).rank(int(low)) > 0
+        assert int(low) - 1 not in made or IDset(inner).index(int(low)) > 0
     assert made.last() == (last if last >= 0 else None)
 
 

@@ -20,7 +20,7 @@ def _join(texts: list[str]) -> IDset:
 
 
 def _find(ids: IDset, member: int) -> int | None:
-    return ids.rank(member) if member in ids else None
+    return ids.index(member) if member in ids else None
 
 
 KIND = sets.SetType(

@@ -233,15 +233,15 @@ def test_positions_and_slices() -> None:
     assert str(full[10:20]) == "10-19"
 
 
-def test_neighbours_and_ranks() -> None:
+def test_neighbours_and_positions() -> None:
     ids = IDset("4,9-11")
     assert (ids.first(), ids.last()) == (4, 11)
     assert (IDset().first(), IDset().last()) == (None, None)
     assert [ids.next(i) for i in (0, 4, 9, 11, 4294967294)] == [4, 9, 10, None, None]
     assert [ids.prev(i) for i in (0, 4, 9, 11, 4294967294)] == [None, None, 4, 10, 11]
-    assert [ids.rank(i) for i in ids] == [0, 1, 2, 3]
+    assert [ids.index(i) for i in ids] == [0, 1, 2, 3]
     with pytest.raises(NotFoundError, match="id 5 is not in the set") as caught:
-        ids.rank(5)
+        ids.index(5)
     assert isinstance(caught.value, LookupError)
     with pytest.raises(IdsetError):
         ids.next(-1)

@@ -248,10 +248,10 @@ macro_rules! reading_methods {
             /// Raises:
             ///     NotFoundError: It is not in the set.
             #[pyo3(signature = (member, /))]
-            fn rank(&self, member: &Bound<'_, PyAny>) -> PyResult<u64> {
+            fn index(&self, member: &Bound<'_, PyAny>) -> PyResult<u64> {
                 let id = valid_id(member)?;
-                let rank = self.with(member.py(), |set| set.rank_of(id));
-                rank.ok_or_else(|| NotFoundError::new_err(format!("id {id} is not in the set")))
+                let index = self.with(member.py(), |set| set.rank_of(id));
+                index.ok_or_else(|| NotFoundError::new_err(format!("id {id} is not in the set")))
             }
 
             /// Return the ranges of the canonical text, ascending, as `range` objects: `1-3` is `range(1, 4)`.
