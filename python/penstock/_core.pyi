@@ -328,6 +328,7 @@ class pmix_status:  # noqa: N801
     TIMEOUT: Final[int]
     UNREACHABLE: Final[int]
     BAD_PARAM: Final[int]
+    LOST_CONNECTION: Final[int]
     OUT_OF_RESOURCE: Final[int]
     NOT_FOUND: Final[int]
     NOT_SUPPORTED: Final[int]

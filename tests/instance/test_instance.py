@@ -255,7 +255,7 @@ def test_submissions_are_rejected_while_the_store_cannot_be_written(tmp_path):
     )
     # The instance still runs.
     assert done.stdout == "services 0\n"
-    assert "penstock submit: job-ingest.submit: the store cannot be written: " in done.stderr
+    assert "job-ingest.submit: the store cannot be written: " in done.stderr
     assert "Traceback" not in done.stderr
 
 

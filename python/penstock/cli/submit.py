@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentTypeError
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli import joboptions
@@ -81,7 +82,7 @@ def main(args: argparse.Namespace) -> int:
 def submit(
     client: Client, specs: list[dict[str, Any]], urgency: int, flags: int = 0
 ) -> tuple[list[int], int]:
-    """Submits jobspecs in one request; prints the error of each that is rejected.
+    """Submits jobspecs in one request; prints the errors, and of how many jobs each is.
 
     Returns:
         The ids, and 1 if any was rejected.
@@ -89,7 +90,7 @@ def submit(
     if len(specs) == 1:
         return [client.submit(specs[0], urgency=urgency, flags=flags)], 0
     ids: list[int] = []
-    code = 0
+    errors: Counter[str] = Counter()
     jobs: list[Submission] = [
         {"jobspec": spec, "urgency": urgency, "flags": flags} for spec in specs
     ]
@@ -97,7 +98,8 @@ def submit(
         if isinstance(result, list):
             ids += result
         else:
-            text = result.strerror if isinstance(result, RpcError) else result
-            print(f"penstock submit: {safe(str(text))}", file=sys.stderr)
-            code = 1
-    return ids, code
+            errors[str(result.strerror if isinstance(result, RpcError) else result)] += 1
+    for text, count in errors.items():
+        jobs_text = f"{count} jobs: " if count > 1 else ""
+        print(f"penstock submit: {jobs_text}{safe(text)}", file=sys.stderr)
+    return ids, 1 if errors else 0

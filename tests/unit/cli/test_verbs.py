@@ -374,6 +374,15 @@ def test_an_unknown_queue_is_an_error(fake, say, answers, capsys):
     assert capsys.readouterr().out.startswith("1 pending")
 
 
+def test_equal_errors_of_a_submission_are_one_line(fake, say, capsys):
+    answers = [{"ids": [1]}, {"error": "no"}, {"error": "no"}, {"error": "never"}]
+    say("job-ingest.submit", {"results": answers})
+    assert main(["submit", "--cc=1-4", "true"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "ƒ2\n"
+    assert err == "penstock submit: 2 jobs: no\npenstock submit: never\n"
+
+
 # --- jobs
 
 
