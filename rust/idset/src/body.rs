@@ -238,7 +238,7 @@ impl Body {
     }
 
     /// How many ids lie below `id`.
-    pub(crate) fn rank(&self, id: u16) -> u32 {
+    pub(crate) fn count_below(&self, id: u16) -> u32 {
         id.checked_sub(1)
             .map_or(0, |hi| self.count_in(Run { lo: 0, hi }))
     }

@@ -192,13 +192,14 @@ impl Chunks {
     }
 
     /// The number of ids below `id`.
-    pub(crate) fn rank(&self, id: u32) -> u64 {
+    pub(crate) fn count_below(&self, id: u32) -> u64 {
         let (key, low) = place(id);
         let index = self.at(key);
         let whole: u64 = self.chunks[..index].iter().map(Chunk::len).sum();
         let part = match self.chunks.get(index) {
             Some(chunk) if chunk.key <= key => {
-                u64::from(key - chunk.key) * u64::from(CHUNK_IDS) + u64::from(chunk.body.rank(low))
+                u64::from(key - chunk.key) * u64::from(CHUNK_IDS)
+                    + u64::from(chunk.body.count_below(low))
             }
             _ => 0,
         };

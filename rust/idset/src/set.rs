@@ -208,7 +208,7 @@ impl IdSet {
     }
 
     /// The position of an id of the set, counted from 0 in ascending order.
-    pub fn rank_of(&self, id: u32) -> Option<u64> {
+    pub fn find(&self, id: u32) -> Option<u64> {
         self.contains(id).then(|| self.count_below(id))
     }
 
@@ -218,7 +218,7 @@ impl IdSet {
             Form::Small(words) => id
                 .checked_sub(1)
                 .map_or(0, |last| words::count_in(words, 0, last as usize).into()),
-            Form::Large(chunks) => chunks.rank(id),
+            Form::Large(chunks) => chunks.count_below(id),
         }
     }
 

@@ -290,7 +290,7 @@ impl Execution {
             for range in targets.ranges() {
                 // A range of ranks of the set has no gap in the set either.
                 let (start, len) = (
-                    self.ranks.rank_of(*range.start()),
+                    self.ranks.find(*range.start()),
                     u64::from(range.end() - range.start()),
                 );
                 if let Some(start) = start {

@@ -210,7 +210,7 @@ impl ResourceSet {
         if !execution.ranks.contains(rank) {
             return None;
         }
-        let position = usize::try_from(execution.ranks.rank_of(rank)?).ok()?;
+        let position = usize::try_from(execution.ranks.find(rank)?).ok()?;
         execution.hosts.get(position)
     }
 

@@ -72,7 +72,7 @@ impl NodeDirectory {
 
     /// The node with a rank.
     pub fn node_of(&self, rank: u32) -> Option<NodeIndex> {
-        u32::try_from(self.ranks.rank_of(rank)?)
+        u32::try_from(self.ranks.find(rank)?)
             .ok()
             .map(NodeIndex::new)
     }

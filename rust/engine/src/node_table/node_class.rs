@@ -93,7 +93,7 @@ impl Ids {
         if self.plain {
             return Bits::from_indices(&known);
         }
-        let indices = known.iter().filter_map(|id| self.all.rank_of(id));
+        let indices = known.iter().filter_map(|id| self.all.find(id));
         Bits::from_indices(indices.filter_map(|index| u32::try_from(index).ok()))
     }
 }

@@ -327,7 +327,7 @@ fn apply_whole(twins: &mut [Twin; 3], op: Op) -> Option<At> {
             let n = n % model.len().max(1);
             assert_eq!(set.nth(n), model.nth(n).map(id));
             assert_eq!(
-                set.nth(n).and_then(|id| set.rank_of(id)),
+                set.nth(n).and_then(|id| set.find(id)),
                 model.nth(n).map(|_| n)
             );
             None
@@ -399,7 +399,7 @@ fn look(twin: &Twin, at: u32) {
     let below = model.below(wide);
     assert_eq!(set.contains(at), there);
     assert_eq!(set.count_below(at), below);
-    assert_eq!(set.rank_of(at), there.then_some(below));
+    assert_eq!(set.find(at), there.then_some(below));
     assert_eq!(set.next(at), model.nth(below + u64::from(there)).map(id));
     let before = below.checked_sub(1).and_then(|n| model.nth(n));
     assert_eq!(set.prev(at), before.map(id));

@@ -250,7 +250,7 @@ macro_rules! reading_methods {
             #[pyo3(signature = (member, /))]
             fn index(&self, member: &Bound<'_, PyAny>) -> PyResult<u64> {
                 let id = valid_id(member)?;
-                let index = self.with(member.py(), |set| set.rank_of(id));
+                let index = self.with(member.py(), |set| set.find(id));
                 index.ok_or_else(|| NotFoundError::new_err(format!("id {id} is not in the set")))
             }
 
