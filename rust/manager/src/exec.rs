@@ -504,99 +504,133 @@ fn advance(cx: &mut Context, id: JobId, input: ExecInput) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Frees the ranks that the execution service has released, or retains them for the epilog.
-///
-/// The final release frees all remaining ranks, whichever it names: no other release can follow.
-fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fault> {
-    let Some(job) = cx.jobs.get(id) else {
-        return Ok(());
-    };
+/// The changes of a job that follow from a release of the execution service.
+struct CheckedRelease {
+    /// Ranks that the running job has released itself and that are idle now; no epilog is due for them.
+    shrunk: Option<FreeRanks>,
+    /// The ranks of the job's end; `None` if the release names none of these.
+    ending: Option<EndingRelease>,
+}
+
+/// The part of a release that belongs to the end of the job.
+struct EndingRelease {
+    ranks: FreeRanks,
+    /// The event that is logged for it.
+    event: eventlog::Release,
+    /// The final release came before the job had ended.
+    is_failure: bool,
+    /// The fault of a final release that names ranks which are not the job's: it is accepted.
+    fault: Option<String>,
+}
+
+/// Checks a release, and computes its changes. Changes nothing.
+fn check_release(cx: &Context, job: &Job, release: &Release) -> Result<CheckedRelease, Fault> {
     let record = &job.record;
+    let id = record.id();
     let is_final = release.is_final;
     let all = record.r().map_or_else(IdSet::new, |r| r.ranks());
-    let left = all.difference(record.freed()).difference(record.retained());
-    let named = match &release.ranks {
+    let mut left = all.difference(record.freed()).difference(record.retained());
+    let mut named = match &release.ranks {
         ReleasedRanks::All => left.clone(),
         ReleasedRanks::Ranks(ranks) => ranks.clone(),
     };
     if named.is_empty() && !is_final {
         return Err("no ranks".to_owned().into());
     }
-    // The service may not know yet which ranks the job itself has released.
-    let shrunk = record.elastic().map_or_else(IdSet::new, |elastic| {
-        named.intersection(&elastic.released).intersection(&left)
-    });
-    let named = match record.elastic() {
-        Some(elastic) => named.difference(&elastic.released),
-        None => named,
-    };
-    if !is_final && named.is_empty() {
-        // A new service repeats what an earlier one has released.
-        if !shrunk.is_empty() {
-            free_shrunk(cx, id, shrunk, &left);
+    let mut shrunk = None;
+    if let Some(elastic) = record.elastic() {
+        // The service may not know yet which ranks the job itself has released, and a new service
+        // repeats what an earlier one has released.
+        let idle = named.intersection(&elastic.released).intersection(&left);
+        named = named.difference(&elastic.released);
+        if !is_final && !idle.is_empty() {
+            let is_last = idle == left;
+            left = left.difference(&idle);
+            shrunk = Some(FreeRanks {
+                id,
+                ranks: idle,
+                is_final: is_last,
+            });
         }
-        return Ok(());
-    }
-    if !is_final && !shrunk.is_empty() {
-        free_shrunk(cx, id, shrunk, &left);
-        let rest = Release {
-            ranks: ReleasedRanks::Ranks(named),
-            is_final,
-        };
-        return take_release(cx, id, &rest);
+        if !is_final && named.is_empty() {
+            return Ok(CheckedRelease {
+                shrunk,
+                ending: None,
+            });
+        }
     }
     let foreign = named.difference(&left);
     let fault = (!foreign.is_empty())
         .then(|| format!("ranks {foreign} are no longer the job's, or never were"));
-    let is_failure = is_final && !record.has_ended();
-    let is_retained = job.retains_release(&cx.settings);
-    match fault {
-        Some(fault) if is_final => cx.log_line(format!("final release of {id}: {fault}")),
-        Some(fault) => return Err(fault.into()),
-        None => {}
+    if let (false, Some(fault)) = (is_final, &fault) {
+        return Err(fault.clone().into());
     }
     let released = if is_final { left.clone() } else { named };
-    if is_failure {
-        cx.fail_job(id, "exec", "released without having finished");
-    }
-    if !released.is_empty() && !is_retained {
-        cx.add_effect(Effect::Free(FreeRanks {
-            id,
-            ranks: released.clone(),
-            is_final: released == left,
-        }));
-    }
-    if !is_retained {
-        cx.claims.release(id, &released);
-    }
-    let context = eventlog::Release {
+    let event = eventlog::Release {
         ranks: if released == all {
             ReleasedRanks::All
         } else {
-            ReleasedRanks::Ranks(released)
+            ReleasedRanks::Ranks(released.clone())
         },
         is_final,
-        is_retained,
+        is_retained: job.retains_release(&cx.settings),
     };
-    cx.log(id, Event::with(cx.now, eventlog::RELEASE, &context));
-    cx.revisit(id);
-    Ok(())
+    let ending = EndingRelease {
+        ranks: FreeRanks {
+            id,
+            is_final: released == left,
+            ranks: released,
+        },
+        event,
+        is_failure: is_final && !record.has_ended(),
+        fault,
+    };
+    Ok(CheckedRelease {
+        shrunk,
+        ending: Some(ending),
+    })
 }
 
-/// Frees ranks that a running job has released and that are idle now. No epilog is due for them.
-fn free_shrunk(cx: &mut Context, id: JobId, ranks: IdSet, left: &IdSet) {
-    cx.add_effect(Effect::Free(FreeRanks {
-        id,
-        ranks: ranks.clone(),
-        is_final: ranks == *left,
-    }));
-    cx.claims.release(id, &ranks);
-    let context = eventlog::Release {
-        ranks: ReleasedRanks::Ranks(ranks),
-        is_final: false,
-        is_retained: false,
+/// Frees the ranks that the execution service has released, or retains them for the epilog.
+///
+/// The final release frees all remaining ranks, whichever it names: no other release can follow.
+///
+/// # Errors
+///
+/// The release is invalid: nothing has changed.
+fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fault> {
+    let Some(job) = cx.jobs.get(id) else {
+        return Ok(());
     };
-    cx.log(id, Event::with(cx.now, eventlog::RELEASE, &context));
+    let CheckedRelease { shrunk, ending } = check_release(cx, job, release)?;
+    if let Some(shrunk) = shrunk {
+        let event = eventlog::Release {
+            ranks: ReleasedRanks::Ranks(shrunk.ranks.clone()),
+            is_final: false,
+            is_retained: false,
+        };
+        cx.claims.release(id, &shrunk.ranks);
+        cx.add_effect(Effect::Free(shrunk));
+        cx.log(id, Event::with(cx.now, eventlog::RELEASE, &event));
+    }
+    let Some(ending) = ending else {
+        return Ok(());
+    };
+    if let Some(fault) = ending.fault {
+        cx.log_line(format!("final release of {id}: {fault}"));
+    }
+    if ending.is_failure {
+        cx.fail_job(id, "exec", "released without having finished");
+    }
+    if !ending.event.is_retained {
+        cx.claims.release(id, &ending.ranks.ranks);
+        if !ending.ranks.ranks.is_empty() {
+            cx.add_effect(Effect::Free(ending.ranks));
+        }
+    }
+    cx.log(id, Event::with(cx.now, eventlog::RELEASE, &ending.event));
+    cx.revisit(id);
+    Ok(())
 }
 
 /// Why a response of the service is invalid.

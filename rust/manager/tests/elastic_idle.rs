@@ -114,6 +114,28 @@ fn released_and_ended_ranks_are_freed_by_one_response() {
 }
 
 #[test]
+fn a_rejected_response_frees_no_released_rank() {
+    let mut bench = Bench::new();
+    let job = running(&mut bench);
+    release(&mut bench, job, 1);
+    bench.exec(job, "finish", &json!({"status": 0}));
+    bench.manager.take_log();
+    let (before, row) = (bench.events(job), bench.row(job));
+    // Rank 3 is idle, rank 7 is not the job's.
+    let out = idle(&mut bench, job, "3,7");
+    assert_eq!(topics(&out), [""; 0]);
+    let log = bench.manager.take_log();
+    assert_eq!(log.len(), 1, "{log:?}");
+    assert!(log[0].contains("ranks 7 are no longer"), "{}", log[0]);
+    assert_eq!((bench.events(job), bench.row(job)), (before, row));
+    assert!(!is_free(&mut bench, "3"));
+    assert_eq!(
+        freed(&idle(&mut bench, job, "3")),
+        [(job, "3".to_owned(), false)]
+    );
+}
+
+#[test]
 fn no_epilog_is_due_for_released_ranks() {
     let mut bench = Bench::with(Settings {
         epilog: true,
