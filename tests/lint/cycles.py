@@ -114,6 +114,16 @@ def method_graph(source: Path) -> Graph:
     return graph
 
 
+def collapse(graph: Graph) -> Graph:
+    """The graph of the top-level modules: a module with its submodules is one."""
+    collapsed: Graph = {}
+    for name, used in graph.items():
+        top = name.partition("::")[0]
+        tops = {other.partition("::")[0] for other in used}
+        collapsed[top] = collapsed.get(top, set()) | (tops - {top})
+    return collapsed
+
+
 def _texts(source: Path) -> dict[Parts, str]:
     """The source of each module, without comments, strings and unit tests."""
     roots = {path.parent for path in source.rglob("main.rs")} - {source}

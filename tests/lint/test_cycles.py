@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.lint.cycles import cycles, method_graph, python_graph, rust_graph
+from tests.lint.cycles import collapse, cycles, method_graph, python_graph, rust_graph
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
@@ -16,6 +16,24 @@ SOURCES = sorted(
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_cycle_in_a_crate(source: Path) -> None:
     assert cycles(method_graph(source)) == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_cycle_of_top_level_modules(source: Path) -> None:
+    assert cycles(collapse(method_graph(source))) == []
+
+
+def test_a_cycle_over_different_submodules_is_found(tmp_path: Path) -> None:
+    files = {
+        "lib.rs": "mod a; mod b;",
+        "a.rs": "use crate::b::c::C;\npub struct A;",
+        "b.rs": "pub mod c;\npub mod d;",
+        "b/c.rs": "pub struct C;",
+        "b/d.rs": "use crate::a::A;",
+    }
+    graph = rust_graph(written(tmp_path, files))
+    assert cycles(graph) == []
+    assert cycles(collapse(graph)) == [["a", "b"]]
 
 
 def test_a_cycle_over_methods_is_found(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ use crate::dialogue::Dialogue;
 use crate::effect::Effect;
 use crate::error::Error;
 use crate::event::Event;
+use crate::handshake::Handshake;
 use crate::jobs::Jobs;
 use crate::jobspec_cache::JobspecCache;
 use crate::queues::Queues;
 use crate::record::Record;
 use crate::rpc;
-use crate::scheduler::{Handshake, HandshakeFault, HandshakeInput};
 use crate::settings::Settings;
 use crate::spec::{Checked, Stored};
 use crate::storage::Storage;
@@ -66,8 +66,9 @@ pub(crate) struct Context {
     pub(crate) jobs: Jobs,
     pub(crate) claims: Claims,
     pub(crate) queues: Queues,
-    /// The state of the handshake with the scheduler.
+    /// Published by `SchedulerPeer`.
     handshake: Handshake,
+    /// Published by `ExecPeer`.
     shrunk_ranks: ShrunkRanks,
     /// Private: only the methods of this type write to the store.
     storage: Storage,
@@ -115,14 +116,9 @@ impl Context {
         self.handshake
     }
 
-    /// Moves the handshake on, for `SchedulerPeer`. Fails without a change if the table does not allow
-    /// the input.
-    pub(crate) fn advance_handshake(
-        &mut self,
-        input: HandshakeInput,
-    ) -> Result<(), HandshakeFault> {
-        self.handshake = self.handshake.after(input)?;
-        Ok(())
+    /// Publishes the state of the handshake, for `SchedulerPeer` (`tests/lint/test_owners.py`).
+    pub(crate) fn publish_handshake(&mut self, handshake: Handshake) {
+        self.handshake = handshake;
     }
 
     /// When ranks that a running job has released are free.
@@ -130,8 +126,8 @@ impl Context {
         self.shrunk_ranks
     }
 
-    /// Sets when they are free, for `ExecPeer`.
-    pub(crate) fn set_shrunk_ranks(&mut self, ranks: ShrunkRanks) {
+    /// Publishes when they are free, for `ExecPeer` (`tests/lint/test_owners.py`).
+    pub(crate) fn publish_shrunk_ranks(&mut self, ranks: ShrunkRanks) {
         self.shrunk_ranks = ranks;
     }
 

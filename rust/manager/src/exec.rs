@@ -97,7 +97,7 @@ impl ExecPeer {
         };
         self.stop(cx, &loss);
         self.record_journal(cx, service.journal.as_ref());
-        cx.set_shrunk_ranks(service.shrunk_ranks);
+        cx.publish_shrunk_ranks(service.shrunk_ranks);
         self.service = Some(service);
         Ok(Reply::Empty)
     }
@@ -281,7 +281,7 @@ impl ExecPeer {
         if self.service.take().is_none() {
             return;
         }
-        cx.set_shrunk_ranks(ShrunkRanks::default());
+        cx.publish_shrunk_ranks(ShrunkRanks::default());
         cx.log_line(format!("the execution service is gone: {why}"));
         let mut orphans = Vec::new();
         for (record, dialogue) in cx.jobs.iter_split() {

@@ -9,7 +9,7 @@
 //! the conversations about it is its `Dialogue` (`dialogue`). The four peers `SchedulerPeer` (`scheduler`),
 //! `ExecPeer` (`exec`), `Hooks` (`hooks`) and `Elastic` (`elastic`), and `Queries` (`queries`), share a
 //! `Context` (`context`), leave `Effect`s (`effect`) in it, and never call each other's methods: the [`Manager`]
-//! performs the effects. Three functions of `scheduler` that change a job's dialogue alone are called by others:
+//! performs the effects. Three functions of `scheduler` that change no peer are called by others:
 //! `commit_allocation` by `kvs.commit`, `outdate_request` for a changed jobspec, `replace_request` for changed
 //! settings (DESIGN.md says why they are no effects).
 
@@ -25,6 +25,7 @@ mod annotations;
 mod dialogue;
 mod elastic_state;
 mod event;
+mod handshake;
 mod jobs;
 mod record;
 mod spec;

@@ -224,7 +224,7 @@ impl Manager {
     /// scheduler.
     pub fn readers(&self) -> BTreeSet<Vec<u8>> {
         let listings = self.queries.listings.readers();
-        let readers = listings.chain(self.scheduler.reader(&self.cx));
+        let readers = listings.chain(self.scheduler.reader());
         readers.map(<[u8]>::to_vec).collect()
     }
 
@@ -309,7 +309,7 @@ impl Manager {
             running,
             max_jobid: self.cx.jobs.greatest_id(),
             commits: self.cx.commits(),
-            sched: self.scheduler.stats(&self.cx),
+            sched: self.scheduler.stats(),
             exec: self.exec.stats(),
             outstanding: self.queries.watchers.stats(),
         }

@@ -3,15 +3,13 @@
 //!
 //! Which message moves a job's request on is the table of
 //! [`Alloc::after`](crate::dialogue::Alloc::after); which moves the handshake on is that of
-//! [`Handshake::after`].
+//! [`Handshake::after`](crate::handshake::Handshake::after).
 
 mod expiration;
 mod handshake;
 mod peer;
 mod request;
 mod response;
-mod state;
 
 pub(crate) use peer::SchedulerPeer;
 pub(crate) use request::{commit_allocation, outdate_request, replace_request};
-pub(crate) use state::{Handshake, HandshakeFault, HandshakeInput};

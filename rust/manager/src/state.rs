@@ -11,11 +11,11 @@ use crate::event::Event;
 pub enum State {
     /// Submitted, not yet validated.
     New = job_state::NEW,
-    /// Waiting for dependencies.
+    /// Pending until its dependencies are satisfied.
     Depend = job_state::DEPEND,
-    /// Waiting for a priority.
+    /// Pending until it has a priority.
     Priority = job_state::PRIORITY,
-    /// Waiting for resources.
+    /// Pending until it has resources.
     Sched = job_state::SCHED,
     /// Has resources; starting or running.
     Run = job_state::RUN,

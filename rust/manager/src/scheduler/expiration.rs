@@ -18,7 +18,7 @@ impl SchedulerPeer {
     /// [`Effect::ExpirationRejected`]. If no scheduler is ready, the change is accepted at once: there is
     /// no scheduler that could object.
     pub(crate) fn request_expiration(&mut self, cx: &mut Context, change: ExpirationChange) {
-        if !cx.handshake().is_ready() {
+        if !self.handshake.is_ready() {
             return cx.add_effect(Effect::ExpirationAccepted(change));
         }
         let (matchtag, message) = make_request(cx, change.id, change.expiration);
@@ -45,7 +45,7 @@ impl SchedulerPeer {
     /// Sends an expiration that was changed without the scheduler to one that has been greeted and is
     /// not ready yet.
     pub(crate) fn correct_expiration(&mut self, cx: &mut Context, id: JobId, expiration: f64) {
-        if !cx.handshake().is_ready() {
+        if !self.handshake.is_ready() {
             let (_, message) = make_request(cx, id, expiration);
             self.send_correction(cx, message);
         }

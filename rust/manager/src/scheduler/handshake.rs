@@ -7,10 +7,10 @@ use penstock_wire::Message;
 
 use super::peer::SchedulerPeer;
 use super::request::undo_commit;
-use super::state::{AllocMode, FreeMode, Handshake, HandshakeFault, HandshakeInput, Sender};
 use crate::context::Context;
 use crate::dialogue::AllocInput;
 use crate::effect::Effect;
+use crate::handshake::{AllocMode, FreeMode, Handshake, HandshakeFault, HandshakeInput, Sender};
 use crate::rpc::{Handled, Reply, Request};
 
 /// The greatest limit of outstanding requests that a scheduler may set.
@@ -27,10 +27,6 @@ impl SchedulerPeer {
     /// replacement.
     pub(crate) fn hello(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
         let message = request.message;
-        if message.is_noresponse() {
-            cx.complain("sched-hello marked as without response: ignored".to_owned());
-            return Ok(Reply::Deferred);
-        }
         let hello: HelloRequest = request.payload()?;
         let input = HandshakeInput::Hello {
             from: self.sender(request),
@@ -40,12 +36,15 @@ impl SchedulerPeer {
                 FreeMode::Whole
             },
         };
-        if let Err(fault) = cx.handshake().after(input) {
-            cx.complain(format!("sched-hello rejected: {fault}"));
-            return Err(rejection(fault));
-        }
+        let greeted = match self.handshake.after(input) {
+            Ok(greeted) => greeted,
+            Err(fault) => {
+                cx.complain(format!("sched-hello rejected: {fault}"));
+                return Err(rejection(fault));
+            }
+        };
         self.suspend(cx, "a scheduler says hello");
-        cx.advance_handshake(input).map_err(rejection)?;
+        self.set_handshake(cx, greeted);
         self.origin = request.origin().map(<[u8]>::to_vec);
         let mut responses = Vec::new();
         for job in cx.jobs.iter() {
@@ -83,7 +82,8 @@ impl SchedulerPeer {
             from: self.sender(request),
             mode: read_mode(request)?,
         };
-        cx.advance_handshake(input).map_err(rejection)?;
+        let ready = self.handshake.after(input).map_err(rejection)?;
+        self.set_handshake(cx, ready);
         let count = self.queued.len() as u64;
         let response = ReadyResponse { count }.to_payload();
         if !request.message.is_noresponse() {
@@ -93,6 +93,11 @@ impl SchedulerPeer {
             cx.send(message);
         }
         Ok(Reply::Deferred)
+    }
+
+    fn set_handshake(&mut self, cx: &mut Context, handshake: Handshake) {
+        self.handshake = handshake;
+        cx.publish_handshake(handshake);
     }
 
     fn sender(&self, request: Request<'_>) -> Sender {
@@ -113,15 +118,14 @@ impl SchedulerPeer {
     /// Stops sending requests until the next hello and ready. Outstanding requests become void and are
     /// sent again to the next scheduler.
     pub(super) fn suspend(&mut self, cx: &mut Context, why: &str) {
-        if cx.handshake() == Handshake::Suspended
-            || cx.advance_handshake(HandshakeInput::Lost).is_err()
-        {
+        if self.handshake == Handshake::Suspended {
             return;
         }
         cx.log_line(format!("scheduling is suspended: {why}"));
         let stopped = self.is_stopped;
         let lost = std::mem::take(self);
         self.is_stopped = stopped;
+        self.set_handshake(cx, Handshake::Suspended);
         self.queued = lost.queued;
         self.bytes_this_turn = lost.bytes_this_turn;
         cx.add_effect(Effect::SchedulerLost);

@@ -8,16 +8,18 @@ use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
-use crate::context::Context;
 use crate::effect::ExpirationChange;
+use crate::handshake::Handshake;
 
 /// Queue order: priority descending, then id ascending.
 pub(super) type Position = (Reverse<u32>, JobId);
 
-/// The conversation with the scheduler. The state of its handshake is in the [`Context`], where other
-/// modules read it.
+/// The conversation with the scheduler. Other modules read a copy of the handshake's state in the
+/// [`Context`](crate::context::Context).
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerPeer {
+    /// The state of the handshake.
+    pub(super) handshake: Handshake,
     /// The scheduler's route, by which a disconnect is recognized.
     pub(super) origin: Option<Vec<u8>>,
     /// Free ranks of jobs whose allocations are freed only as a whole.
@@ -54,9 +56,9 @@ impl SchedulerPeer {
     }
 
     /// The route of the scheduler, if one is ready.
-    pub(crate) fn reader(&self, cx: &Context) -> Option<&[u8]> {
+    pub(crate) fn reader(&self) -> Option<&[u8]> {
         let origin = self.origin.as_deref();
-        origin.filter(|_| cx.handshake().is_ready())
+        origin.filter(|_| self.handshake.is_ready())
     }
 
     /// The number of outstanding alloc requests.
@@ -65,9 +67,9 @@ impl SchedulerPeer {
     }
 
     /// The statistics of `stats-get`.
-    pub(crate) fn stats(&self, cx: &Context) -> SchedStats<'static> {
+    pub(crate) fn stats(&self) -> SchedStats<'static> {
         SchedStats {
-            state: cx.handshake().name().into(),
+            state: self.handshake.name().into(),
             queued: self.queued.len() as u64,
             requested: self.outstanding() as u64,
         }
@@ -76,7 +78,6 @@ impl SchedulerPeer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::state::Handshake;
     use super::SchedulerPeer;
     use crate::context::Context;
     use crate::dialogue::Alloc;
@@ -86,6 +87,7 @@ mod tests {
         R, add_pending_job, allocate, context, described, effects, message, ranks, request,
         response,
     };
+    use crate::handshake::Handshake;
     use crate::queries::kvs;
     use crate::rpc::Request;
     use crate::settings::Settings;

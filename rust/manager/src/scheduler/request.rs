@@ -12,11 +12,11 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use super::peer::SchedulerPeer;
-use super::state::{AllocMode, FreeMode, Handshake};
 use crate::context::Context;
 use crate::dialogue::{Alloc, AllocInput};
 use crate::effect::{Effect, FreeRanks};
 use crate::event::Event;
+use crate::handshake::{AllocMode, FreeMode, Handshake};
 use crate::rpc;
 
 /// Bytes of alloc requests in one turn: some thousand jobs of the usual size.
@@ -72,7 +72,7 @@ impl SchedulerPeer {
     /// Sends alloc requests in queue order, up to the limits of mode and turn. Stops when the
     /// scheduler's send buffer is full.
     pub(crate) fn send_allocs(&mut self, cx: &mut Context) {
-        let Handshake::Ready(_, mode) = cx.handshake() else {
+        let Handshake::Ready(_, mode) = self.handshake else {
             return;
         };
         if self.is_stopped {
@@ -112,13 +112,13 @@ impl SchedulerPeer {
     }
 
     fn is_backlogged(&self, cx: &Context) -> bool {
-        let scheduler = self.reader(cx);
+        let scheduler = self.reader();
         scheduler.is_some_and(|scheduler| cx.backlogged.contains(scheduler))
     }
 
     /// Whether alloc requests are left for the next turn.
     pub(crate) fn has_more(&self, cx: &Context) -> bool {
-        let Handshake::Ready(_, mode) = cx.handshake() else {
+        let Handshake::Ready(_, mode) = self.handshake else {
             return false;
         };
         self.has_room(mode)
@@ -157,7 +157,7 @@ impl SchedulerPeer {
 
     /// Moves a job from the position of its old priority to that of its new one.
     pub(crate) fn reprioritize(&mut self, cx: &mut Context, id: JobId, old: u32, new: u32) {
-        let is_unlimited = matches!(cx.handshake(), Handshake::Ready(_, AllocMode::Unlimited));
+        let is_unlimited = matches!(self.handshake, Handshake::Ready(_, AllocMode::Unlimited));
         let Some(dialogue) = cx.jobs.dialogue(id) else {
             return;
         };
@@ -250,7 +250,7 @@ impl SchedulerPeer {
     /// Frees ranks of a job (`sched.free`).
     pub(crate) fn free(&mut self, cx: &mut Context, free: FreeRanks) {
         // The next scheduler receives the free ranks in the response to its hello.
-        let (Handshake::Greeted(mode) | Handshake::Ready(mode, _)) = cx.handshake() else {
+        let (Handshake::Greeted(mode) | Handshake::Ready(mode, _)) = self.handshake else {
             return;
         };
         let FreeRanks {
@@ -287,7 +287,7 @@ impl SchedulerPeer {
 
     /// Sends a request that corrects the responses to hello, after the response to ready.
     pub(super) fn send_correction(&mut self, cx: &mut Context, request: Message) {
-        match cx.handshake() {
+        match self.handshake {
             Handshake::Suspended => {}
             Handshake::Greeted(_) => self.belated.push(request),
             Handshake::Ready(..) => cx.send(request),

@@ -34,7 +34,7 @@ impl SchedulerPeer {
         if errnum != 0 {
             return self.suspend(cx, &format!("sched.alloc failed with errnum {errnum}"));
         }
-        if !cx.handshake().is_ready() {
+        if !self.handshake.is_ready() {
             return cx.complain("alloc response before sched-ready: ignored".to_owned());
         }
         if let Some(TypedPayload::Allocated(allocated)) = response.typed() {

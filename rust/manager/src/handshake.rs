@@ -1,4 +1,6 @@
-//! The handshake with a scheduler (RFC 27), and the one table of the messages that change its state.
+//! `Handshake`: the state of the handshake with a scheduler (RFC 27), and its transition table.
+//!
+//! Not in `dialogue.rs`, which is about one job: there is one handshake for all.
 
 /// The state of the handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,15 +32,13 @@ pub(crate) enum AllocMode {
     Limited(usize),
 }
 
-/// An input to the state machine of the handshake.
+/// A message of the handshake. The loss of a scheduler is not an input: it suspends the handshake in any state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeInput {
     /// `sched-hello`.
     Hello { from: Sender, mode: FreeMode },
     /// `sched-ready`.
     Ready { from: Sender, mode: AllocMode },
-    /// The scheduler has disconnected, or has answered a request with an error.
-    Lost,
 }
 
 /// The sender of a message of the handshake.
@@ -89,7 +89,6 @@ impl Handshake {
                 return Err(HandshakeFault::ReadyBefore);
             }
             (_, In::Ready { .. }) => return Err(HandshakeFault::NotGreeted),
-            (_, In::Lost) => Self::Suspended,
         })
     }
 
@@ -137,7 +136,6 @@ mod tests {
             (ready(Known, Limited(2)), [Err(NotGreeted),     Ok(Ready(Whole, Limited(2))), Err(ReadyBefore)]),
             (ready(Known, Unlimited),  [Err(NotGreeted),     Ok(Ready(Whole, Unlimited)), Err(ReadyBefore)]),
             (ready(Other, Unlimited),  [Err(NotGreeted),     Err(NotGreeted),             Err(NotGreeted)]),
-            (In::Lost,                 [Ok(Suspended),       Ok(Suspended),               Ok(Suspended)]),
         ];
         let states = [Suspended, Greeted(Whole), Ready(Parts, Limited(1))];
         for (input, expected) in table {
