@@ -6,7 +6,7 @@
 //! to act on.
 //!
 //! Limits are no roles: [`urgency`] and [`signer`] check a value of a submission, [`dependency`] one of the
-//! jobs that a jobspec names, [`has_limits`] tells for whom the site's limits hold.
+//! jobs that a jobspec names, [`has_limits`] tells whose jobs get no more time than the site's limits allow.
 
 use penstock_flux::job_manager::{HistoryRequest, JobsRequest};
 use penstock_flux::role::owner_only;
@@ -215,7 +215,8 @@ pub(crate) fn signer(sender: Credentials, signer: i64) -> Result<(), RequestErro
     Err(RequestError::not_permitted(text))
 }
 
-/// Whether the site's limits hold for a user's jobs: for guests'.
+/// Whether the site's limits hold when a running job of this user requests time: the instance owner's jobs may exceed
+/// them. At submission they hold for everybody.
 pub(crate) fn has_limits(settings: &Settings, userid: u32) -> bool {
     userid != settings.owner
 }
