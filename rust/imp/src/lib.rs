@@ -7,8 +7,10 @@
 //! The request is a header of [`HEADER_BYTES`] bytes and the strings that it counts, each with a zero byte at its end.
 //! All integers are little-endian.
 
+mod program;
 mod request;
 
+pub use program::{DEFAULT_PATH, candidates};
 pub use request::{
     FileMode, HEADER_BYTES, InvalidRequest, Limit, MAX_LIMITS, Request, Step, Stream,
 };

@@ -1,13 +1,12 @@
 //! The steps of a start, in their order. Everything that the user names is opened after the change of user.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::io;
 
-use penstock_imp::{FileMode, HEADER_BYTES, Request, SOCKET, Step, Stream};
+use penstock_imp::{FileMode, HEADER_BYTES, Request, SOCKET, Step, Stream, candidates};
 
 use crate::syscalls::{self, Account};
 
-const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
 const STREAM_STEPS: [Step; 3] = [Step::Stdin, Step::Stdout, Step::Stderr];
 
 /// Reads the request from the socket.
@@ -90,7 +89,7 @@ fn execute(request: &Request, account: &Account) -> i32 {
     }
     // As `execvp`: a missing or inaccessible file is skipped; the error of an inaccessible one is reported.
     let mut errno = libc::ENOENT;
-    for program in candidates(request) {
+    for program in candidates(&request.arguments, &request.environment) {
         match syscalls::execute(&program, &request.arguments, &environment) {
             libc::ENOENT | libc::ENOTDIR => {}
             libc::EACCES => errno = libc::EACCES,
@@ -98,25 +97,4 @@ fn execute(request: &Request, account: &Account) -> i32 {
         }
     }
     errno
-}
-
-/// The files to try to execute, in order.
-fn candidates(request: &Request) -> Vec<CString> {
-    let program = request.arguments.first().map_or(c"", CString::as_c_str);
-    let name = CStr::to_bytes(program);
-    if name.is_empty() || name.contains(&b'/') {
-        return vec![program.to_owned()];
-    }
-    let variables = request.environment.iter().map(CString::as_bytes);
-    let path = variables
-        .filter_map(|variable| variable.strip_prefix(b"PATH="))
-        .next_back()
-        .unwrap_or(DEFAULT_PATH);
-    let candidate = |folder: &[u8]| {
-        let folder = if folder.is_empty() { b"." } else { folder };
-        CString::new([folder, b"/", name].concat()).ok()
-    };
-    path.split(|byte| *byte == b':')
-        .filter_map(candidate)
-        .collect()
 }

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use penstock_imp::candidates;
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 use rustix::io::Errno;
 use rustix::process::{
@@ -18,7 +19,6 @@ use crate::log::{self, STARTED_RECORD_BYTES};
 use crate::protocol::{Group, Input, Output, TaskSpec};
 use crate::types::{CgroupId, Pid, ProcessId, SpawnFailure, Step};
 
-const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
 pub(super) const RESOURCES: [Resource; 16] = [
     Resource::Cpu,
     Resource::Fsize,
@@ -83,7 +83,7 @@ pub(super) fn spawn(
     parts: &Descriptors<'_>,
     stack: &mut ChildStack,
 ) -> Result<ProcessId, SpawnFailure> {
-    let programs = candidates(spec);
+    let programs = candidates(&spec.arguments, &spec.environment);
     let mut plan = Plan {
         spec,
         programs: &programs,
@@ -123,29 +123,6 @@ pub(super) fn spawn(
         },
     };
     Err(failure)
-}
-
-/// The files to try to execute, in order.
-fn candidates(spec: &TaskSpec) -> Vec<CString> {
-    let Some(program) = spec.arguments.first() else {
-        return Vec::new();
-    };
-    let name = program.as_bytes();
-    if name.is_empty() || name.contains(&b'/') {
-        return vec![program.clone()];
-    }
-    let variables = spec.environment.iter().map(CString::as_bytes);
-    let path = variables
-        .filter_map(|variable| variable.strip_prefix(b"PATH="))
-        .next_back()
-        .unwrap_or(DEFAULT_PATH);
-    let candidate = |folder: &[u8]| {
-        let folder = if folder.is_empty() { b"." } else { folder };
-        CString::new([folder, b"/", name].concat()).ok()
-    };
-    path.split(|byte| *byte == b':')
-        .filter_map(candidate)
-        .collect()
 }
 
 fn cpu_set(cpus: &[u32]) -> Result<Option<CpuSet>, SpawnFailure> {

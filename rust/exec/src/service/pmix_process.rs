@@ -7,6 +7,8 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use penstock_imp::DEFAULT_PATH;
+
 use super::note::Note;
 use super::plan::Surroundings;
 use crate::protocol::{Group, Input, Output, Relay, TaskSpec};
@@ -17,9 +19,6 @@ pub const PMIX_SERVER_RANK: Rank = Rank(u32::MAX);
 
 /// The server's program.
 const PROGRAM: &str = "penstock-pmix";
-
-/// The search path of a service without `PATH`.
-const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
 
 /// The server's files are the user's alone.
 const UMASK: u32 = 0o077;
