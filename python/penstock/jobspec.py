@@ -227,6 +227,19 @@ def set_attribute(spec: dict[str, Any], path: str, value: Any) -> None:
     place[keys[-1]] = value
 
 
+def shell_option(spec: Mapping[str, Any], path: str) -> Any:
+    """The shell option at a dotted path; None without one, whatever else the jobspec has there.
+
+    >>> spec = from_command(["true"], output="file", environment={}, cwd="/")
+    >>> shell_option(spec, "output.stdout.path"), shell_option(spec, "pty")
+    ('file', None)
+    """
+    place: Any = spec["attributes"]["system"]
+    for key in ("shell", "options", *path.split(".")):
+        place = place.get(key) if isinstance(place, dict) else None
+    return place
+
+
 def environment_from_rules(rules: Sequence[str]) -> dict[str, str]:
     """The environment that `--env` rules make of the current one, as flux submit documents them.
 

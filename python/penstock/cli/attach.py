@@ -22,6 +22,7 @@ from penstock.cli.rows import exit_code, job_id, reason
 from penstock.cli.text import id_text, safe
 from penstock.client import Client
 from penstock.errors import DetachedError, Error, RpcError
+from penstock.jobspec import shell_option
 
 if TYPE_CHECKING:
     import argparse
@@ -64,15 +65,14 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     with Client() as client:
-        document = json.loads(client.lookup(args.id, "jobspec")["jobspec"])
-        options = document["attributes"]["system"].get("shell", {}).get("options", {})
+        spec = json.loads(client.lookup(args.id, "jobspec")["jobspec"])
         attachment = Attachment(client, "attach", args.clock, unbuffered=args.unbuffered)
         attachment.begin([args.id])
         if args.read_only:
             return attachment.follow()
-        has_terminal = bool(options.get("pty"))
-        stdin = options.get("input", {}).get("stdin", {})
-        attachment.reads_input = has_terminal or stdin.get("type") == "service"
+        has_terminal = bool(shell_option(spec, "pty"))
+        takes_input = shell_option(spec, "input.stdin.type") == "service"
+        attachment.reads_input = has_terminal or takes_input
         attachment.has_terminal = has_terminal
         with attachment.handling_signals():
             return attachment.run()

@@ -230,7 +230,7 @@ INACTIVE = {"states": ["inactive"]}
 # A job moves on in this order: one that does so between two requests is in both lists, and in none
 # of them it would be missing. Each list has its own limit, so that no running job is left out for
 # pending ones.
-REQUEST_ORDER = (PENDING, RUNNING, INACTIVE)
+ACTIVE = {"states": ["active"]}
 
 
 def _rows(
@@ -240,17 +240,19 @@ def _rows(
     since = args.since or 0.0
     if args.id:
         return client.jobs(ids=args.id, constraint=constraint, since=since), False
-    pending, running, inactive = (
-        {
-            row["id"]: row
-            for row in client.jobs(
-                constraint={"and": [*constraint["and"], group]},
-                max_entries=args.count + 1 if args.count else 0,
-                since=since,
-            )
-        }
-        for group in REQUEST_ORDER
-    )
+
+    def listed(group: dict[str, Any]) -> dict[int, JobRow]:
+        rows = client.jobs(
+            constraint={"and": [*constraint["and"], group]},
+            max_entries=args.count + 1 if args.count else 0,
+            since=since,
+        )
+        return {row["id"]: row for row in rows}
+
+    # Without a job that it could list, a request would read through all inactive ones.
+    is_active_only = ACTIVE in constraint["and"]
+    pending, running = listed(PENDING), listed(RUNNING)
+    inactive = {} if is_active_only else listed(INACTIVE)
     for earlier, later in ((pending, running), (pending, inactive), (running, inactive)):
         for job in later:
             earlier.pop(job, None)
@@ -265,15 +267,15 @@ def _rows(
 
 def _sort(rows: list[JobRow], keys: list[tuple[str, bool]], now: float) -> None:
     """Sorts rows by fields; those without a value come last."""
-
-    def value(row: JobRow, name: str) -> Any:
-        found = fields(row, now)[name]
-        return json_text(found) if isinstance(found, (dict, list)) else found
-
-    for name, is_descending in reversed(keys):
-        empty = [row for row in rows if value(row, name) in (None, "")]
-        full = [row for row in rows if value(row, name) not in (None, "")]
-        full.sort(key=lambda row: value(row, name), reverse=is_descending)
+    values: dict[int, list[Any]] = {}
+    for row in rows:
+        found = fields(row, now)
+        columns = [found[name] for name, _ in keys]
+        values[row["id"]] = [json_text(v) if isinstance(v, (dict, list)) else v for v in columns]
+    for column, (_, is_descending) in reversed(list(enumerate(keys))):
+        empty = [row for row in rows if values[row["id"]][column] in (None, "")]
+        full = [row for row in rows if values[row["id"]][column] not in (None, "")]
+        full.sort(key=lambda row: values[row["id"]][column], reverse=is_descending)
         rows[:] = full + empty
 
 
@@ -287,7 +289,7 @@ def _constraint(args: argparse.Namespace) -> dict[str, Any]:
     if args.filter:
         parts.append(_filter(args.filter))
     elif not (args.id or args.every_state or args.since is not None or args.stats):
-        parts.append({"states": ["active"]})
+        parts.append(ACTIVE)
     user = "all" if args.every_user else args.user
     if user is None and not args.id:
         parts.append({"userid": [os.getuid()]})

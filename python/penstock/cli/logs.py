@@ -10,19 +10,19 @@ from penstock.cli.rows import job_id
 from penstock.cli.text import id_text, safe
 from penstock.client import Client
 from penstock.errors import RpcError
+from penstock.jobspec import shell_option
 
 if TYPE_CHECKING:
     import argparse
 
+STREAMS = ("stdout", "stderr")
 SUMMARY = "Show a job's output: its stdout on stdout, its stderr on stderr."
 
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument("-f", "--follow", action="store_true", help="follow until the job ends")
-    parser.add_argument(
-        "--stream", choices=["stdout", "stderr"], help="only this stream (default: both)"
-    )
+    parser.add_argument("--stream", choices=STREAMS, help="only this stream (default: both)")
     parser.add_argument("id", type=job_id, metavar="ID")
 
 
@@ -57,6 +57,5 @@ def _tell_files(client: Client, job: int) -> bool:
 def _output_files(client: Client, job: int) -> dict[str, str]:
     """The templates of the files that a job's output goes to, by stream."""
     spec = json.loads(client.lookup(job, "jobspec")["jobspec"])
-    options = spec["attributes"]["system"].get("shell", {}).get("options", {})
-    output = options.get("output", {})
-    return {stream: option["path"] for stream, option in output.items() if "path" in option}
+    paths = {stream: shell_option(spec, f"output.{stream}.path") for stream in STREAMS}
+    return {stream: path for stream, path in paths.items() if isinstance(path, str)}

@@ -85,7 +85,7 @@ def test_run_and_wait_end_with_the_job_s_code(job, capfd, more, code, reason):
     assert done.returncode == code
     assert done.stdout == b"out\xff"
     assert done.stderr.startswith(b"err")
-    assert main(["jobs", "-n", "-o", "{reason}"]) == 0
+    assert main(["jobs", "-a", "-n", "-o", "{reason}"]) == 0
     assert capfd.readouterr().out.strip() == (reason or "")
 
 

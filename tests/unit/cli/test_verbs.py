@@ -13,7 +13,7 @@ import pytest
 from virtualtime import SteppedClock
 
 from penstock.cli import main
-from penstock.cli.jobs import REQUEST_ORDER, since
+from penstock.cli.jobs import INACTIVE, PENDING, RUNNING, since
 
 BULK_RESPONSE = {"count": 1, "errors": {}}
 PARTIAL_RESPONSE = {"count": 1, "errors": {"1": "no job ƒ2"}}
@@ -333,11 +333,10 @@ def test_jobs_that_were_active_since_and_how_many(fake, answers, capsys):
     assert requested(fake, "job-list.list")["constraint"] == {"and": []}
     fake.methods["job-list.list"] = answers()
     assert main(["jobs", "--since=@12.5", "-A", "-o", "{id}"]) == 0
-    requests = [requested(fake, "job-list.list") for _ in REQUEST_ORDER]
+    groups = [PENDING, RUNNING, INACTIVE]
+    requests = [requested(fake, "job-list.list") for _ in groups]
     assert {request["since"] for request in requests} == {12.5}
-    assert [request["constraint"]["and"] for request in requests] == [
-        [kind] for kind in REQUEST_ORDER
-    ]
+    assert [request["constraint"]["and"] for request in requests] == [[group] for group in groups]
     assert main(["jobs", "--since=1h", "-A", "-o", "{id}"], SteppedClock(10_000.0)) == 0
     assert requested(fake, "job-list.list")["since"] == 6400.0
 
@@ -430,6 +429,15 @@ def test_a_job_that_moves_on_between_two_requests_is_shown_once(fake, answers, c
 
     fake.methods["job-list.list"] = method
     assert shown_jobs(capsys, "-a", "-o", "{id.dec} {state}") == ["1 INACTIVE"]
+
+
+def test_inactive_jobs_are_not_read_for_a_list_of_active_ones(fake, listing, capsys):
+    fake.methods["job-list.list"] = listing(named(1, 16))
+    assert shown_jobs(capsys, "-o", "{id.dec}") == ["1"]
+    groups = [requested(fake, "job-list.list")["constraint"]["and"][-1] for _ in range(2)]
+    assert groups == [PENDING, RUNNING]
+    assert shown_jobs(capsys, "-a", "-o", "{id.dec}") == ["1"]
+    assert requested(fake, "job-list.list")["constraint"]["and"][-1] == PENDING
 
 
 def test_jobs_are_sorted_by_fields(fake, listing, capsys):
