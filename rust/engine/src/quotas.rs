@@ -263,6 +263,24 @@ impl Quotas {
         }
     }
 
+    /// Returns whether the queue of a class has this footprint left for `limit` seconds from `start`
+    /// on.
+    pub fn admits(
+        &mut self,
+        state: &mut EngineState,
+        class: ClassId,
+        footprint: &Footprint,
+        start: f64,
+        limit: f64,
+    ) -> bool {
+        let queue = state.queue.classes[class.index()].queue;
+        if self.of(state, queue).is_none() {
+            return true;
+        }
+        let usage = Usage::of_footprint(state, class, footprint);
+        self.earliest_of(state, queue, usage, start, limit) <= start
+    }
+
     /// Returns whether the minimum of a class is left by a reserved start, or as soon as the overdue
     /// jobs end.
     pub fn check_left_by(&mut self, state: &mut EngineState, class: ClassId, time: f64) -> bool {
@@ -411,8 +429,7 @@ impl Quotas {
             if !found.time.is_finite() {
                 return found;
             }
-            let usage = Usage::of_footprint(state, class, &found.footprint);
-            if self.earliest_of(state, queue, usage, found.time, limit) <= found.time {
+            if self.admits(state, class, &found.footprint, found.time, limit) {
                 return found;
             }
             // It may fit on fewer nodes.

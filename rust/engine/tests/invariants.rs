@@ -484,12 +484,27 @@ impl World {
                 let free = self.free(self.running.values().map(|(_, held, _)| held));
                 may(id) || !self.fits(&want.request, &free)
             });
-            // Conservative backfill may have reserved the resources of the first for other jobs.
-            if let Some(first) =
-                first.filter(|_| self.policy != Policy::Conservative || line.len() == 1)
-            {
-                assert!(!may(first), "job {first} is first, can run, and waits");
-            }
+            let Some(first) = first else {
+                continue;
+            };
+            // The jobs whose reservations may hold the resources of the first: under conservative
+            // backfill of the whole line, under hybrid backfill of those that its limits exclude.
+            let others: &[u64] = match self.policy {
+                Policy::Conservative => &line,
+                Policy::Hybrid { .. } => {
+                    let index = line.iter().position(|id| id == first);
+                    &line[..index.expect("it is in the line")]
+                }
+                Policy::Fcfs | Policy::Easy => &[],
+            };
+            let is_reserved = |id: &u64| {
+                let reservation = self.engine.reservation(JobId::new(*id));
+                id != first && reservation.is_some_and(f64::is_finite)
+            };
+            assert!(
+                others.iter().any(is_reserved) || !may(first),
+                "job {first} is first, can run, and waits"
+            );
         }
     }
 

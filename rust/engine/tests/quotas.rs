@@ -3,9 +3,9 @@
 mod machines;
 
 use machines::{engine, slots, started, submit_to, whole};
-use penstock_engine::{Engine, Policy, QueueId, QueueOptions, Reason};
+use penstock_engine::{Engine, Options, Policy, QueueId, QueueOptions, Reason, Selection};
 use penstock_jobspec::job_id::JobId;
-use penstock_jobspec::{Count, Operator, Request};
+use penstock_jobspec::{Constraint, Count, Operator, Request};
 
 const BACKFILL: [Policy; 4] = [
     Policy::Easy,
@@ -191,4 +191,38 @@ fn a_reservation_of_slots_is_for_when_its_queue_has_room_for_its_nodes() {
             assert_eq!(started(&mut engine, now), expected, "{policy}");
         }
     }
+}
+
+#[test]
+fn a_reservation_beside_a_former_one_keeps_to_the_limits_of_its_queue() {
+    let inventory = machines::inventory(&[(2, 0), (5, 0), (2, 0), (1, 0)]);
+    let options = Options {
+        policy: Policy::Hybrid { depth: 2 },
+        selection: Selection::Spread,
+        ..Options::default()
+    };
+    let mut engine = Engine::with_options(&inventory, options).unwrap();
+    engine.mark_up(&inventory.ranks());
+    let (limited, other) = queues(&mut engine, &limits([None, Some(1), None]));
+    submit_to(&mut engine, 1, other, whole(2, 20.0));
+    submit_to(&mut engine, 2, limited, slots(1, 3, 0, 10.0));
+    submit_to(&mut engine, 4, other, slots(1, 3, 0, 0.0));
+    let reserved = |engine: &Engine| [3, 4].map(|id| engine.reservation(JobId::new(id)));
+    assert_eq!(started(&mut engine, 0.0), [1]);
+    assert_eq!(reserved(&engine), [None, Some(30.0)]);
+    // Before job 4, and on the same node: beside job 4 it would need the other odd node, too.
+    let odd = Constraint::Properties(vec!["odd".to_owned()]);
+    let on_odd_nodes = Request {
+        constraint: Some(odd),
+        ..slots(3, 1, 0, 10.0)
+    };
+    submit_to(&mut engine, 3, limited, on_odd_nodes);
+    assert_eq!(started(&mut engine, 0.0), [0_u64; 0]);
+    assert_eq!(reserved(&engine), [Some(30.0), None]);
+    engine.free(JobId::new(1), None).unwrap();
+    assert_eq!(started(&mut engine, 20.0), [2]);
+    assert_eq!(reserved(&engine), [Some(30.0), Some(40.0)]);
+    engine.free(JobId::new(2), None).unwrap();
+    assert_eq!(started(&mut engine, 30.0), [3]);
+    assert_eq!(reserved(&engine), [None, Some(40.0)]);
 }

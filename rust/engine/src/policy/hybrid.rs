@@ -250,6 +250,7 @@ impl Ahead {
                 &own.footprint,
                 Interval::lasting(found.time, limit),
             )
+            && quotas.admits(state, class, &own.footprint, found.time, limit)
         {
             found.footprint = own.footprint;
             return found;
@@ -258,7 +259,12 @@ impl Ahead {
             .with_before(state, group, now)
             .filter(|_| found.time.is_finite())
             .and_then(|plan| plan.footprint_at(&state.node_table, shape, found.time, limit));
-        found.footprint = undisturbed.unwrap_or(found.footprint);
+        let mut quotas = self.quotas.as_mut();
+        let mut admits = |footprint: &Footprint| {
+            let quotas = quotas.as_mut();
+            quotas.is_none_or(|quotas| quotas.admits(state, class, footprint, found.time, limit))
+        };
+        found.footprint = undisturbed.filter(&mut admits).unwrap_or(found.footprint);
         found
     }
 
