@@ -11,7 +11,7 @@ RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
-.PHONY: run test test-rust test-python test-optional test-peers fuzz lint bench bench-lib bench-lib-compare bench-load docs fmt clean wheel \
+.PHONY: run test test-rust test-python test-random random-cases test-optional test-peers fuzz lint bench bench-lib bench-lib-compare bench-load docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup
 
@@ -20,11 +20,25 @@ run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock job
 
 test: test-rust test-python  ## Everything that CI tests
 
+# The random tests draw from SEED: a run of one version always tests the same cases.
+SEED ?= 20
+export PROPTEST_RNG_SEED := $(SEED)
+
 test-rust:
 	cargo test --workspace --exclude penstock-py --locked
 
 test-python: $(VENV)/.checked $(if $(PMIX),$(BIN)/penstock-pmix)
-	PENSTOCK_NEED_CHECKS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	PENSTOCK_NEED_CHECKS=1 $(BIN)/python -m pytest --hypothesis-seed $(SEED) --numprocesses auto --dist worksteal
+
+# PROPTEST_CASES counts for the tests that do not set their own number.
+test-random: $(VENV)/.checked  ## The random tests with a new seed, which it prints, and more cases: SEED=N repeats a run
+	@$(MAKE) --no-print-directory random-cases SEED=$(if $(filter file,$(origin SEED)),$(shell date +%s),$(SEED))
+
+random-cases:
+	@echo "SEED=$(SEED)"
+	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --workspace --exclude penstock-py --locked --no-fail-fast
+	$(BIN)/python -m pytest --hypothesis-seed $(SEED) --hypothesis-profile thorough --numprocesses auto --dist worksteal \
+		tests/property tests/protocol tests/unit/library
 
 pmix: $(BIN)/penstock-pmix  ## The PMIx server, for jobs submitted with --pmix
 
