@@ -1,9 +1,8 @@
 //! Authorization: the role that each method requires, and the limits of guests.
 //!
-//! The [router](crate::router) checks the role before it calls a handler, with what the rule depends on: the
-//! job, user or key that the payload names. A method about several jobs, and one that answers a denial with
-//! a status of its own, get [`PermittedJob`]s, which only this file makes: without one the handler has no job
-//! to act on.
+//! The [router](crate::router) does the check before it calls a handler, and hands on what the rule depends on:
+//! the [`PermittedJob`], [`PermittedUser`] or [`PermittedKey`] that the payload names. Only this file makes these:
+//! without one a handler has nothing to act on.
 //!
 //! Limits are no roles: [`urgency`] and [`signer`] check a value of a submission, [`dependency`] one of the
 //! jobs that a jobspec names, [`has_limits`] tells whose jobs get no more time than the site's limits allow.
@@ -23,23 +22,24 @@ use crate::state::State;
 /// The highest urgency of a guest's job (RFC 30).
 const MAX_GUEST_URGENCY: u8 = urgency::DEFAULT;
 
-/// The role that a method requires.
+/// The role that a method requires, whatever its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// Every user.
     Anyone,
     /// Every user if the instance has guests, else the instance owner.
     Submitter,
-    /// The user whose jobs the payload asks for (`userid`; if absent the sender), or the instance owner.
-    NamedUser,
-    /// The owner of the one job that the payload names, or the instance owner.
-    JobOwner(JobKey),
-    /// The same until the job runs, then the instance owner.
-    PendingJobOwner(JobKey),
-    /// The owner of the job whose document the payload's `key` names; for other keys the instance owner.
-    KeyOwner,
     /// The instance owner.
     Owner,
+}
+
+/// Who may call a method about the one job that its payload names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobRule {
+    /// The owner of the job, or the instance owner.
+    Owner(JobKey),
+    /// The same until the job runs, then the instance owner.
+    PendingOwner(JobKey),
 }
 
 /// The key of the job in a payload.
@@ -60,6 +60,26 @@ impl PermittedJob {
     pub(crate) fn id(&self) -> JobId {
         self.0
     }
+}
+
+/// A user whose jobs the sender of a request may see.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PermittedUser(u32);
+
+impl PermittedUser {
+    /// The user's id.
+    pub(crate) fn userid(&self) -> u32 {
+        self.0
+    }
+}
+
+/// A key of the store that the sender of a request may read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum PermittedKey {
+    /// A document of a job, by its name (RFC 16).
+    Document(PermittedJob, String),
+    /// Any other key, the instance owner's.
+    Site(String),
 }
 
 /// A job, if the sender may see and change it.
@@ -87,7 +107,6 @@ pub(crate) enum JobNames {
 pub(crate) fn check(
     caller: Caller,
     settings: &Settings,
-    jobs: &Jobs,
     request: Request<'_>,
 ) -> Result<(), RequestError> {
     let sender = request.sender;
@@ -96,32 +115,51 @@ pub(crate) fn check(
         Caller::Owner => sender.require_owner(request.message.topic()),
         Caller::Submitter if settings.guests => Ok(()),
         Caller::Submitter => sender.require_owner("a submission to an instance without guests"),
-        Caller::NamedUser => {
-            let named = request.payload::<HistoryRequest<'_>>()?.userid;
-            match named.filter(|userid| !sender.may_act_for(*userid)) {
-                Some(other) => Err(owner_only(&format!("the jobs of user {other}"))),
-                None => Ok(()),
+    }
+}
+
+/// The user whose jobs a request asks for: `userid`, which only the instance owner may set to another's, or the
+/// sender.
+pub(crate) fn permitted_user(request: Request<'_>) -> Result<PermittedUser, RequestError> {
+    let sender = request.sender;
+    let named = request.payload::<HistoryRequest<'_>>()?.userid;
+    match named.filter(|userid| !sender.may_act_for(*userid)) {
+        Some(other) => Err(owner_only(&format!("the jobs of user {other}"))),
+        None => Ok(PermittedUser(named.unwrap_or(sender.userid))),
+    }
+}
+
+/// The key that a request names: of a job's document for the owner of the job, any for the instance owner.
+pub(crate) fn permitted_key(
+    jobs: &Jobs,
+    request: Request<'_>,
+) -> Result<PermittedKey, RequestError> {
+    let sender = request.sender;
+    let key = request.payload::<kvs::LookupRequest<'_>>()?.key;
+    if let Some((id, document)) = kvs::document_of(&key) {
+        let job = job(jobs, sender, id)?;
+        return Ok(PermittedKey::Document(job, document.to_owned()));
+    }
+    sender.require_owner(&format!("key `{key}`"))?;
+    Ok(PermittedKey::Site(key.into_string()))
+}
+
+/// The one job that a request names, if its sender may call the method for it.
+pub(crate) fn permitted_job(rule: JobRule, jobs: &Jobs, request: Request<'_>) -> Permission {
+    match rule {
+        JobRule::Owner(key) => permission(key, jobs, request)?,
+        JobRule::PendingOwner(key) => {
+            let job = permission(key, jobs, request)??;
+            if jobs.record(job.id()).map(Record::state) == Some(State::Run) {
+                let action = "another duration for a running job";
+                request.sender.require_owner(action)?;
             }
-        }
-        Caller::JobOwner(key) => named_job(key, jobs, request).map(drop),
-        Caller::PendingJobOwner(key) => {
-            let job = named_job(key, jobs, request)?;
-            match jobs.record(job.id()).map(Record::state) {
-                Some(State::Run) => sender.require_owner("another duration for a running job"),
-                _ => Ok(()),
-            }
-        }
-        Caller::KeyOwner => {
-            let key = request.payload::<kvs::LookupRequest<'_>>()?.key;
-            match kvs::document_of(&key) {
-                Some((id, _)) => job(jobs, sender, id).map(drop),
-                None => sender.require_owner(&format!("key `{key}`")),
-            }
+            Ok(job)
         }
     }
 }
 
-/// The one job that a request names, if its sender may see and change it.
+/// The one job that a request names, and whether its sender may see and change it.
 ///
 /// # Errors
 ///
@@ -136,10 +174,6 @@ pub(crate) fn permission(
         JobKey::Job => request.payload::<pmix::AnyRequest>()?.job,
     };
     Ok(job(jobs, request.sender, id))
-}
-
-fn named_job(key: JobKey, jobs: &Jobs, request: Request<'_>) -> Permission {
-    permission(key, jobs, request)?
 }
 
 /// The jobs that a request names, each checked.
@@ -228,11 +262,14 @@ pub(crate) fn dependency(settings: &Settings, userid: u32, antecedent: &Record) 
 
 #[cfg(test)]
 mod tests {
+    use penstock_flux::job_manager::HistoryRequest;
     use penstock_flux::{Credentials, RequestError, errno, kvs, role};
+    use penstock_wire::Message;
     use serde_json::json;
 
     use super::{
-        Caller, JobKey, JobNames, PermittedJob, PermittedJobs, check, permitted_jobs, signer,
+        Caller, JobKey, JobNames, JobRule, PermittedJob, PermittedJobs, PermittedKey,
+        PermittedUser, check, permitted_job, permitted_jobs, permitted_key, permitted_user, signer,
         urgency,
     };
     use crate::fixture::{OWNER, add_allocated_job, add_pending_job, context, message};
@@ -245,51 +282,57 @@ mod tests {
         result.map_or_else(|error| error.errnum, |()| 0)
     }
 
+    fn user(userid: u32) -> Credentials {
+        Credentials {
+            userid,
+            rolemask: role::USER,
+        }
+    }
+
+    fn sent_by(sender: Credentials, payload: &str) -> Message {
+        let mut message = message("job-manager.x", "client", payload);
+        (message.userid, message.rolemask) = (sender.userid, sender.rolemask);
+        message
+    }
+
     #[test]
     fn the_role_of_a_sender_decides() {
         let mut cx = context(Settings::default());
         let id = add_pending_job(&mut cx);
-        let checked = |sender: Credentials, caller: Caller, payload: &str| {
-            let mut message = message("job-manager.x", "client", payload);
-            (message.userid, message.rolemask) = (sender.userid, sender.rolemask);
-            errnum(check(
-                caller,
-                &cx.settings,
-                &cx.jobs,
-                Request::new(&message),
-            ))
+        let has_role = |sender: Credentials, caller: Caller| {
+            let message = sent_by(sender, "");
+            errnum(check(caller, &cx.settings, Request::new(&message)))
+        };
+        let may_act = |sender: Credentials, rule: JobRule, payload: &str| {
+            let message = sent_by(sender, payload);
+            let job = permitted_job(rule, &cx.jobs, Request::new(&message));
+            assert!(job.as_ref().is_ok_and(|job| job.id() == id) || job.is_err());
+            errnum(job.map(drop))
         };
         let (by_id, by_job) = (
             json!({"id": id}).to_string(),
             json!({"job": id}).to_string(),
         );
-        let (of_id, of_job) = (Caller::JobOwner(JobKey::Id), Caller::JobOwner(JobKey::Job));
-        let user = |userid| Credentials {
-            userid,
-            rolemask: role::USER,
-        };
+        let (of_id, of_job) = (JobRule::Owner(JobKey::Id), JobRule::Owner(JobKey::Job));
         // The job is the owner's: its user id suffices for it, and for nothing else.
         for (sender, of_owner, of_user) in [
             (Credentials::owner(OWNER), 0, 0),
             (user(OWNER), errno::EPERM, 0),
             (user(GUEST), errno::EPERM, errno::EPERM),
         ] {
-            assert_eq!(checked(sender, Caller::Anyone, ""), 0);
-            assert_eq!(checked(sender, Caller::Owner, ""), of_owner);
-            assert_eq!(checked(sender, of_id, &by_id), of_user);
-            assert_eq!(checked(sender, of_job, &by_job), of_user);
-            assert_eq!(checked(sender, of_id, &by_job), errno::EPROTO);
-            assert_eq!(checked(sender, of_id, r#"{"id":1}"#), errno::ENOENT);
+            assert_eq!(has_role(sender, Caller::Anyone), 0);
+            assert_eq!(has_role(sender, Caller::Owner), of_owner);
+            assert_eq!(has_role(sender, Caller::Submitter), of_owner);
+            assert_eq!(may_act(sender, of_id, &by_id), of_user);
+            assert_eq!(may_act(sender, of_job, &by_job), of_user);
+            assert_eq!(may_act(sender, of_id, &by_job), errno::EPROTO);
+            assert_eq!(may_act(sender, of_id, r#"{"id":1}"#), errno::ENOENT);
         }
     }
 
     #[test]
     fn values_decide_for_guests() {
-        let guest = Credentials {
-            userid: GUEST,
-            rolemask: role::USER,
-        };
-        let owner = Credentials::owner(OWNER);
+        let (guest, owner) = (user(GUEST), Credentials::owner(OWNER));
         for (sender, number, expected) in [
             (guest, 16, 0),
             (guest, 17, errno::EPERM),
@@ -309,35 +352,63 @@ mod tests {
     fn what_a_request_names_decides() {
         let mut cx = context(Settings::default());
         let (pending, running) = (add_pending_job(&mut cx), add_allocated_job(&mut cx));
-        let user = |userid| Credentials {
-            userid,
-            rolemask: role::USER,
+        let senders = [Credentials::owner(OWNER), user(OWNER), user(GUEST)];
+        let errnums = |check: &dyn Fn(Request<'_>) -> Result<(), RequestError>, payload: &str| {
+            senders.map(|sender| {
+                let message = sent_by(sender, payload);
+                errnum(check(Request::new(&message)))
+            })
         };
-        let (owner, of_owner, guest) = (Credentials::owner(OWNER), user(OWNER), user(GUEST));
-        let update = |id| json!({"id": id}).to_string();
-        let lookup = |key: String| json!({"key": key}).to_string();
-        let history = |userid| json!({"slice": "[:]", "userid": userid}).to_string();
-        let own = json!({"slice": "[:]"}).to_string();
-        let of_job = Caller::PendingJobOwner(JobKey::Id);
-        let permitted = 0;
-        #[rustfmt::skip]
-        let table = [
-            (Caller::Submitter, String::new(),                     [permitted, errno::EPERM, errno::EPERM]),
-            (of_job,            update(pending),                   [permitted, permitted,    errno::EPERM]),
-            (of_job,            update(running),                   [permitted, errno::EPERM, errno::EPERM]),
-            (Caller::NamedUser, own,                               [permitted, permitted,    permitted]),
-            (Caller::NamedUser, history(OWNER),                    [permitted, permitted,    errno::EPERM]),
-            (Caller::NamedUser, history(GUEST),                    [permitted, errno::EPERM, permitted]),
-            (Caller::KeyOwner,  lookup(kvs::r_key(pending)),       [permitted, permitted,    errno::EPERM]),
-            (Caller::KeyOwner,  lookup("site.key".to_owned()),     [permitted, errno::EPERM, errno::EPERM]),
-        ];
-        for (caller, payload, expected) in table {
-            for (sender, expected) in [owner, of_owner, guest].into_iter().zip(expected) {
-                let mut message = message("job-manager.x", "client", &payload);
-                (message.userid, message.rolemask) = (sender.userid, sender.rolemask);
-                let checked = check(caller, &cx.settings, &cx.jobs, Request::new(&message));
-                assert_eq!(errnum(checked), expected, "{caller:?} {payload} {sender:?}");
-            }
+        let (permitted, denied) = (0, errno::EPERM);
+
+        let of_job = JobRule::PendingOwner(JobKey::Id);
+        let update = |request: Request<'_>| permitted_job(of_job, &cx.jobs, request).map(drop);
+        for (id, expected) in [
+            (pending, [permitted, permitted, denied]),
+            (running, [permitted, denied, denied]),
+        ] {
+            let payload = json!({"id": id}).to_string();
+            assert_eq!(errnums(&update, &payload), expected, "{payload}");
+        }
+
+        let history = |request: Request<'_>| {
+            let user = permitted_user(request)?;
+            let named = request.payload::<HistoryRequest<'_>>().unwrap().userid;
+            assert_eq!(user, PermittedUser(named.unwrap_or(request.sender.userid)));
+            Ok(())
+        };
+        for (payload, expected) in [
+            (json!({"slice": "[:]"}), [permitted; 3]),
+            (
+                json!({"slice": "[:]", "userid": OWNER}),
+                [permitted, permitted, denied],
+            ),
+            (
+                json!({"slice": "[:]", "userid": GUEST}),
+                [permitted, denied, permitted],
+            ),
+        ] {
+            assert_eq!(errnums(&history, &payload.to_string()), expected);
+        }
+
+        let (document, site) = (
+            PermittedKey::Document(PermittedJob(pending), "R".to_owned()),
+            PermittedKey::Site("site.key".to_owned()),
+        );
+        for (key, named, expected) in [
+            (
+                kvs::r_key(pending),
+                document,
+                [permitted, permitted, denied],
+            ),
+            ("site.key".to_owned(), site, [permitted, denied, denied]),
+        ] {
+            let lookup = |request: Request<'_>| {
+                assert_eq!(permitted_key(&cx.jobs, request)?, named);
+                Ok(())
+            };
+            let payload = json!({"key": key}).to_string();
+            assert_eq!(errnums(&lookup, &payload), expected, "{key}");
         }
     }
 

@@ -119,9 +119,10 @@ pub(crate) fn kill(cx: &mut Context, request: Request<'_>, jobs: PermittedJobs) 
 }
 
 /// `job-manager.memo`: sets keys of a job's memo; null removes a key.
-pub(crate) fn memo(cx: &mut Context, request: Request<'_>) -> Handled {
-    let memo: MemoRequest = request.payload()?;
-    cx.jobs.active(memo.id)?;
-    cx.log(memo.id, Event::with(cx.now, eventlog::MEMO, &memo.memo));
+pub(crate) fn memo(cx: &mut Context, request: Request<'_>, job: &PermittedJob) -> Handled {
+    let MemoRequest { memo, .. } = request.payload()?;
+    let id = job.id();
+    cx.jobs.active(id)?;
+    cx.log(id, Event::with(cx.now, eventlog::MEMO, &memo));
     Ok(Reply::Empty)
 }

@@ -1,9 +1,12 @@
-//! The table of methods: topic, required role and handler.
+//! The table of methods: topic, authorization and handler.
 
 use penstock_flux::{RequestError, topic};
 use penstock_wire::{Message, MessageType};
 
-use crate::authorize::{self, Caller, JobKey, JobNames, Permission, PermittedJobs};
+use crate::authorize::{
+    self, Caller, JobKey, JobNames, JobRule, Permission, PermittedJob, PermittedJobs, PermittedKey,
+    PermittedUser,
+};
 use crate::control;
 use crate::ingest;
 use crate::manager::Manager;
@@ -28,19 +31,30 @@ enum Mode {
 }
 
 type Handler = fn(&mut Manager, Request<'_>) -> Handled;
+type JobHandler = fn(&mut Manager, Request<'_>, PermittedJob) -> Handled;
 type JobsHandler = fn(&mut Manager, Request<'_>, PermittedJobs) -> Handled;
-type JobHandler = fn(&mut Manager, Request<'_>, Permission) -> Handled;
+type PmixHandler = fn(&mut Manager, Request<'_>, Permission) -> Handled;
+type KeyHandler = fn(&mut Manager, Request<'_>, PermittedKey) -> Handled;
+type UserHandler = fn(&mut Manager, Request<'_>, PermittedUser) -> Handled;
 
-/// The authorization of a method, which the router does, and its handler.
+/// The authorization of a method, which the router does, and its handler, which gets the job, key or user that was
+/// checked.
 #[derive(Clone, Copy)]
 enum Access {
     /// The sender must have a role.
     Role(Caller, Handler),
+    /// The sender must be allowed to act on the one job that the payload names.
+    Job(JobRule, JobHandler),
+    /// The sender must be the owner of the job whose document the payload's `key` names; of other keys the instance
+    /// owner.
+    Key(KeyHandler),
+    /// The sender must be the user whose jobs the payload asks for, or the instance owner.
+    User(UserHandler),
     /// The sender must be the owner of the jobs that the payload names, or the instance owner. The response
     /// for several jobs reports the denied ones, so that the handler gets the result of each check.
     Jobs(JobNames, JobsHandler),
     /// The same for one job, but a denial is answered with a PMIx status.
-    PmixJob(JobHandler),
+    PmixJob(PmixHandler),
 }
 
 /// One method.
@@ -60,6 +74,31 @@ const fn route(topic: &'static str, caller: Caller, mode: Mode, handler: Handler
     }
 }
 
+const fn on_job(topic: &'static str, rule: JobRule, mode: Mode, handler: JobHandler) -> Route {
+    let access = Access::Job(rule, handler);
+    Route {
+        topic,
+        mode,
+        access,
+    }
+}
+
+const fn on_key(topic: &'static str, handler: KeyHandler) -> Route {
+    Route {
+        topic,
+        mode: Mode::Single,
+        access: Access::Key(handler),
+    }
+}
+
+const fn on_user(topic: &'static str, handler: UserHandler) -> Route {
+    Route {
+        topic,
+        mode: Mode::Single,
+        access: Access::User(handler),
+    }
+}
+
 const fn on_jobs(topic: &'static str, names: JobNames, handler: JobsHandler) -> Route {
     Route {
         topic,
@@ -68,7 +107,7 @@ const fn on_jobs(topic: &'static str, names: JobNames, handler: JobsHandler) -> 
     }
 }
 
-const fn on_pmix_job(topic: &'static str, handler: JobHandler) -> Route {
+const fn on_pmix_job(topic: &'static str, handler: PmixHandler) -> Route {
     Route {
         topic,
         mode: Mode::Single,
@@ -98,19 +137,22 @@ const COMMON_ROUTES: [Route; 3] = {
 
 /// The methods of one service each, sorted by topic.
 const ROUTES: [Route; 38] = {
-    use Caller::{Anyone, JobOwner, KeyOwner, NamedUser, Owner, PendingJobOwner, Submitter};
+    use Caller::{Anyone, Owner, Submitter};
     use JobKey::{Id, Job};
     use Mode::{Single, Streaming};
     use topic::{job_info, job_ingest, job_manager, kvs as kv, pmix};
     [
-        route(job_info::EVENTLOG_WATCH, JobOwner(Id), Streaming, |m, r| {
-            m.queries.watchers.eventlog_watch(&mut m.cx, r)
-        }),
+        on_job(
+            job_info::EVENTLOG_WATCH,
+            JobRule::Owner(Id),
+            Streaming,
+            |m, r, job| m.queries.watchers.eventlog_watch(&mut m.cx, r, &job),
+        ),
         route(job_info::EVENTLOG_WATCH_CANCEL, Anyone, Single, |m, r| {
             m.queries.watchers.stream_cancel(&mut m.cx, r)
         }),
-        route(job_info::LOOKUP, JobOwner(Id), Single, |m, r| {
-            info::lookup(&mut m.cx, r)
+        on_job(job_info::LOOKUP, JobRule::Owner(Id), Single, |m, r, job| {
+            info::lookup(&mut m.cx, r, &job)
         }),
         route(job_ingest::SUBMIT, Submitter, Single, |m, r| {
             ingest::submit(&mut m.cx, r)
@@ -145,8 +187,8 @@ const ROUTES: [Route; 38] = {
         route(job_manager::EXEC_HELLO, Owner, Single, |m, r| {
             m.exec.hello(&mut m.cx, r)
         }),
-        route(job_manager::HISTORY_GET, NamedUser, Single, |m, r| {
-            history::history(&m.cx, r)
+        on_user(job_manager::HISTORY_GET, |m, r, user| {
+            history::history(&m.cx, r, &user)
         }),
         route(job_manager::IDLE, Anyone, Single, |m, r| {
             m.queries.watchers.drain(&mut m.cx, r, Drained::Running)
@@ -157,9 +199,12 @@ const ROUTES: [Route; 38] = {
         on_jobs(job_manager::KILL, JobNames::Ids, |m, r, jobs| {
             control::kill(&mut m.cx, r, jobs)
         }),
-        route(job_manager::MEMO, JobOwner(Id), Single, |m, r| {
-            control::memo(&mut m.cx, r)
-        }),
+        on_job(
+            job_manager::MEMO,
+            JobRule::Owner(Id),
+            Single,
+            |m, r, job| control::memo(&mut m.cx, r, &job),
+        ),
         route(job_manager::PRIORITIZE, Owner, Single, |m, r| {
             priority::prioritize(&mut m.cx, r)
         }),
@@ -187,16 +232,17 @@ const ROUTES: [Route; 38] = {
         route(job_manager::SCHED_READY, Owner, Single, |m, r| {
             m.scheduler.ready(&mut m.cx, r)
         }),
-        route(job_manager::UPDATE, PendingJobOwner(Id), Single, |m, r| {
-            update::update(&mut m.cx, r)
-        }),
+        on_job(
+            job_manager::UPDATE,
+            JobRule::PendingOwner(Id),
+            Single,
+            |m, r, job| update::update(&mut m.cx, r, &job),
+        ),
         on_jobs(job_manager::URGENCY, JobNames::Ids, |m, r, jobs| {
             priority::set_urgency(&mut m.cx, r, jobs)
         }),
         route(kv::COMMIT, Owner, Single, |m, r| kvs::commit(&mut m.cx, r)),
-        route(kv::LOOKUP, KeyOwner, Single, |m, r| {
-            kvs::lookup(&mut m.cx, r)
-        }),
+        on_key(kv::LOOKUP, |m, r, key| kvs::lookup(&mut m.cx, r, key)),
         on_pmix_job(pmix::ALLOC, |m, r, job| m.elastic.alloc(&mut m.cx, r, job)),
         route(pmix::ALLOC_CANCEL, Anyone, Single, |m, r| {
             m.elastic.alloc_cancel(&mut m.cx, r)
@@ -204,8 +250,8 @@ const ROUTES: [Route; 38] = {
         on_pmix_job(pmix::CANCEL, |m, r, job| {
             m.elastic.cancel_request(&mut m.cx, r, job)
         }),
-        route(pmix::EVENTS, JobOwner(Job), Streaming, |m, r| {
-            m.elastic.events(&mut m.cx, r)
+        on_job(pmix::EVENTS, JobRule::Owner(Job), Streaming, |m, r, job| {
+            m.elastic.events(&mut m.cx, r, &job)
         }),
         route(pmix::EVENTS_CANCEL, Anyone, Single, |m, r| {
             m.elastic.events_cancel(&mut m.cx, r)
@@ -265,7 +311,7 @@ impl Manager {
         }
     }
 
-    /// Calls a method, if the sender has the role that its route requires.
+    /// Calls a method, if its route permits it to the sender.
     fn call(&mut self, route: &Route, request: Request<'_>) -> Handled {
         let message = request.message;
         if route.mode == Mode::Streaming {
@@ -280,8 +326,20 @@ impl Manager {
         let jobs = &self.cx.jobs;
         match route.access {
             Access::Role(caller, handler) => {
-                authorize::check(caller, &self.cx.settings, jobs, request)?;
+                authorize::check(caller, &self.cx.settings, request)?;
                 handler(self, request)
+            }
+            Access::Job(rule, handler) => {
+                let permitted = authorize::permitted_job(rule, jobs, request)?;
+                handler(self, request, permitted)
+            }
+            Access::Key(handler) => {
+                let permitted = authorize::permitted_key(jobs, request)?;
+                handler(self, request, permitted)
+            }
+            Access::User(handler) => {
+                let permitted = authorize::permitted_user(request)?;
+                handler(self, request, permitted)
             }
             Access::Jobs(names, handler) => {
                 let permitted = authorize::permitted_jobs(names, jobs, request)?;

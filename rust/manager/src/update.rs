@@ -5,6 +5,7 @@ use penstock_flux::eventlog::{self, JobspecUpdate};
 use penstock_flux::job_manager::UpdateRequest;
 use serde_json::{Map, Value};
 
+use crate::authorize::PermittedJob;
 use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause};
 use crate::event::Event;
@@ -35,11 +36,11 @@ fn read_duration(updates: &Map<String, Value>) -> Result<f64, RequestError> {
 }
 
 /// `job-manager.update`. For a running job the response comes when the scheduler has agreed.
-pub(crate) fn update(cx: &mut Context, request: Request<'_>) -> Handled {
-    let update: UpdateRequest = request.payload()?;
-    let id = update.id;
+pub(crate) fn update(cx: &mut Context, request: Request<'_>, job: &PermittedJob) -> Handled {
+    let UpdateRequest { updates, .. } = request.payload()?;
+    let id = job.id();
     let record = &cx.jobs.active(id)?.record;
-    let duration = read_duration(&update.updates)?;
+    let duration = read_duration(&updates)?;
     let state = record.state();
     if !request.sender.is_owner() {
         policy::check_duration(duration, record.spec().queue.as_deref(), &cx.settings)?;

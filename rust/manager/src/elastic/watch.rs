@@ -7,6 +7,7 @@ use penstock_flux::{RequestError, StreamCancelRequest};
 use super::naming::report;
 use super::peer::Elastic;
 use super::tables::Watch;
+use crate::authorize::PermittedJob;
 use crate::context::Context;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
@@ -15,14 +16,19 @@ use penstock_jobspec::job_id::JobId;
 impl Elastic {
     /// `pmix.events`: the requests that have ended, oldest first, then every further one until the job
     /// ends.
-    pub(crate) fn events(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
-        let events: JobRequest<'_> = request.payload()?;
-        let job = cx.jobs.known(events.job)?;
-        let is_over = job.record.state() == State::Inactive;
+    pub(crate) fn events(
+        &mut self,
+        cx: &mut Context,
+        request: Request<'_>,
+        job: &PermittedJob,
+    ) -> Handled {
+        let JobRequest { id: name, .. } = request.payload()?;
+        let job = job.id();
+        let is_over = cx.jobs.known(job)?.record.state() == State::Inactive;
         let watch = Watch {
             message: request.message.clone(),
-            job: events.job,
-            id: events.id.map(penstock_flux::Text::into_string),
+            job,
+            id: name.map(penstock_flux::Text::into_string),
         };
         let account = self.ledger.account(watch.job);
         let entries = account.into_iter().flat_map(Account::entries);

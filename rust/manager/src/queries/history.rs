@@ -3,6 +3,7 @@
 use penstock_flux::RequestError;
 use penstock_flux::job_manager::{HistoryRequest, HistoryResponse};
 
+use crate::authorize::PermittedUser;
 use crate::context::Context;
 use crate::rpc::{Handled, Reply, Request};
 use penstock_jobspec::job_id::JobId;
@@ -80,12 +81,11 @@ impl Slice {
 }
 
 /// `job-manager.history.get`.
-pub(crate) fn history(cx: &Context, request: Request<'_>) -> Handled {
-    let history: HistoryRequest<'_> = request.payload()?;
-    let slice = Slice::parse(&history.slice)?;
-    let userid = history.userid.unwrap_or(request.sender.userid);
+pub(crate) fn history(cx: &Context, request: Request<'_>, user: &PermittedUser) -> Handled {
+    let HistoryRequest { slice, .. } = request.payload()?;
+    let slice = Slice::parse(&slice)?;
     let jobs = cx.jobs.iter().rev();
-    let theirs = jobs.filter(|job| job.record.userid() == userid);
+    let theirs = jobs.filter(|job| job.record.userid() == user.userid());
     // The usual slice is of the newest: the others need not be looked at.
     let max = match (slice.start.unwrap_or(0), slice.stop) {
         (0.., Some(stop @ 0..)) if slice.stride > 0 => usize::try_from(stop).ok(),

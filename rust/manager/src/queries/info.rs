@@ -8,6 +8,7 @@ use penstock_jobspec::job_id::JobId;
 use serde_json::Map;
 
 use super::watch::Watchers;
+use crate::authorize::PermittedJob;
 use crate::context::Context;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
@@ -43,12 +44,11 @@ pub(crate) fn document(
 }
 
 /// `job-info.lookup`.
-pub(crate) fn lookup(cx: &mut Context, request: Request<'_>) -> Handled {
-    let lookup: LookupRequest<'_> = request.payload()?;
-    let id = lookup.id;
-    cx.jobs.known(id)?;
+pub(crate) fn lookup(cx: &mut Context, request: Request<'_>, job: &PermittedJob) -> Handled {
+    let LookupRequest { keys, .. } = request.payload()?;
+    let id = job.id();
     let mut documents = Map::new();
-    for key in lookup.keys {
+    for key in keys {
         let elastic = cx.jobs.record(id).and_then(|record| record.elastic());
         let extent = elastic.and_then(|elastic| elastic.extent.as_ref());
         if let Some(extent) = extent.filter(|_| *key == *"R") {
@@ -66,15 +66,19 @@ pub(crate) fn lookup(cx: &mut Context, request: Request<'_>) -> Handled {
 
 impl Watchers {
     /// `job-info.eventlog-watch`: the logged events, then every further one until `clean`.
-    pub(crate) fn eventlog_watch(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
-        let watch: EventlogWatchRequest<'_> = request.payload()?;
-        if watch.path.is_some_and(|path| *path != *"eventlog") {
+    pub(crate) fn eventlog_watch(
+        &mut self,
+        cx: &mut Context,
+        request: Request<'_>,
+        job: &PermittedJob,
+    ) -> Handled {
+        let EventlogWatchRequest { path, .. } = request.payload()?;
+        if path.is_some_and(|path| *path != *"eventlog") {
             let text = "only the path `eventlog` can be watched";
             return Err(RequestError::invalid(text));
         }
-        let id = watch.id;
-        let job = cx.jobs.known(id)?;
-        let is_over = job.record.state() == State::Inactive;
+        let id = job.id();
+        let is_over = cx.jobs.known(id)?.record.state() == State::Inactive;
         let log = document(cx, id, "eventlog")?.unwrap_or_default();
         for line in log.split_inclusive('\n') {
             cx.respond_with(

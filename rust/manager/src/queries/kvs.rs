@@ -13,6 +13,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 
 use super::info;
+use crate::authorize::PermittedKey;
 use crate::context::Context;
 use crate::rpc::{Handled, Reply, Request};
 use crate::scheduler;
@@ -132,12 +133,14 @@ fn apply(cx: &mut Context, commit: Commit) -> Handled {
 }
 
 /// `kvs.lookup`: a document of a job, or another key of the store.
-pub(crate) fn lookup(cx: &mut Context, request: Request<'_>) -> Handled {
-    let lookup: LookupRequest<'_> = request.payload()?;
-    check_namespace(lookup.namespace.as_deref())?;
-    let data = match document_of(&lookup.key) {
-        Some((id, document)) => info::document(cx, id, document)?.map(String::into_bytes),
-        None => cx.read_store(|store| store.value(&lookup.key)),
+pub(crate) fn lookup(cx: &mut Context, request: Request<'_>, key: PermittedKey) -> Handled {
+    let LookupRequest { namespace, .. } = request.payload()?;
+    check_namespace(namespace.as_deref())?;
+    let data = match key {
+        PermittedKey::Document(job, name) => {
+            info::document(cx, job.id(), &name)?.map(String::into_bytes)
+        }
+        PermittedKey::Site(key) => cx.read_store(|store| store.value(&key)),
     };
     let data = data.ok_or_else(|| RequestError::not_found(""))?;
     let val = Dirent::val(BASE64.encode(data));
