@@ -265,7 +265,7 @@ impl Quotas {
 
     /// Returns whether the queue of a class has this footprint left for `limit` seconds from `start`
     /// on.
-    pub fn admits(
+    pub fn check_admission(
         &mut self,
         state: &mut EngineState,
         class: ClassId,
@@ -429,7 +429,7 @@ impl Quotas {
             if !found.time.is_finite() {
                 return found;
             }
-            if self.admits(state, class, &found.footprint, found.time, limit) {
+            if self.check_admission(state, class, &found.footprint, found.time, limit) {
                 return found;
             }
             // It may fit on fewer nodes.

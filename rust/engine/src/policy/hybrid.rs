@@ -250,7 +250,7 @@ impl Ahead {
                 &own.footprint,
                 Interval::lasting(found.time, limit),
             )
-            && quotas.admits(state, class, &own.footprint, found.time, limit)
+            && quotas.check_admission(state, class, &own.footprint, found.time, limit)
         {
             found.footprint = own.footprint;
             return found;
@@ -262,7 +262,9 @@ impl Ahead {
         let mut quotas = self.quotas.as_mut();
         let mut admits = |footprint: &Footprint| {
             let quotas = quotas.as_mut();
-            quotas.is_none_or(|quotas| quotas.admits(state, class, footprint, found.time, limit))
+            quotas.is_none_or(|quotas| {
+                quotas.check_admission(state, class, footprint, found.time, limit)
+            })
         };
         found.footprint = undisturbed.filter(&mut admits).unwrap_or(found.footprint);
         found
