@@ -33,7 +33,7 @@ pub(crate) enum Caller {
     Owner,
 }
 
-/// Who may call a method about the one job that its payload names.
+/// The role that a method about one job requires, which the payload names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobRule {
     /// The owner of the job, or the instance owner.
