@@ -18,7 +18,7 @@ use crate::effect::Effect;
 use crate::error::Error;
 use crate::event::Event;
 use crate::handshake::Handshake;
-use crate::jobs::Jobs;
+use crate::jobs::{ExecWriter, Jobs, SchedulerWriter, Writers};
 use crate::jobspec_cache::JobspecCache;
 use crate::queues::Queues;
 use crate::record::Record;
@@ -66,9 +66,9 @@ pub(crate) struct Context {
     pub(crate) jobs: Jobs,
     pub(crate) claims: Claims,
     pub(crate) queues: Queues,
-    /// Published by `SchedulerPeer`.
+    /// Set by `SchedulerPeer`.
     handshake: Handshake,
-    /// Published by `ExecPeer`.
+    /// Set by `ExecPeer`.
     shrunk_ranks: ShrunkRanks,
     /// Private: only the methods of this type write to the store.
     storage: Storage,
@@ -82,9 +82,13 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The context of a manager over a store, without its jobs. The first start of an instance makes
-    /// `now` the epoch of its job ids (RFC 19).
-    pub(crate) fn open(mut store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
+    /// The context of a manager over a store, without its jobs, and the writers of what belongs to one peer
+    /// each. The first start of an instance makes `now` the epoch of its job ids (RFC 19).
+    pub(crate) fn open(
+        mut store: Store,
+        settings: Settings,
+        now: f64,
+    ) -> Result<(Self, Writers), Error> {
         let epoch_ms = if let Some(text) = store.meta(EPOCH_META)? {
             let epoch = text.parse();
             epoch.map_err(|_| Error::corrupt(EPOCH_META, &text, "milliseconds"))?
@@ -93,10 +97,11 @@ impl Context {
             store.set_meta(EPOCH_META, &epoch.to_string())?;
             epoch
         };
-        Ok(Self {
+        let (jobs, writers) = Jobs::new();
+        let cx = Self {
             now,
             settings,
-            jobs: Jobs::default(),
+            jobs,
             claims: Claims::default(),
             queues: Queues::restore(&store)?,
             handshake: Handshake::default(),
@@ -108,7 +113,8 @@ impl Context {
             epoch_ms,
             matchtags: Matchtags::default(),
             effects: Vec::new(),
-        })
+        };
+        Ok((cx, writers))
     }
 
     /// The state of the handshake with the scheduler.
@@ -116,8 +122,8 @@ impl Context {
         self.handshake
     }
 
-    /// Publishes the state of the handshake, for `SchedulerPeer` (`tests/lint/test_owners.py`).
-    pub(crate) fn publish_handshake(&mut self, handshake: Handshake) {
+    /// Sets the state of the handshake.
+    pub(crate) fn set_handshake(&mut self, _: &SchedulerWriter, handshake: Handshake) {
         self.handshake = handshake;
     }
 
@@ -126,8 +132,8 @@ impl Context {
         self.shrunk_ranks
     }
 
-    /// Publishes when they are free, for `ExecPeer` (`tests/lint/test_owners.py`).
-    pub(crate) fn publish_shrunk_ranks(&mut self, ranks: ShrunkRanks) {
+    /// Sets when they are free.
+    pub(crate) fn set_shrunk_ranks(&mut self, _: &ExecWriter, ranks: ShrunkRanks) {
         self.shrunk_ranks = ranks;
     }
 

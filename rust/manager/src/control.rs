@@ -102,7 +102,7 @@ pub(crate) fn kill(cx: &mut Context, request: Request<'_>, jobs: PermittedJobs) 
     let kill_one = |job: PermittedJob| {
         let id = job.id();
         let job = cx.jobs.active(id)?;
-        let exec = job.dialogue.exec();
+        let exec = job.dialogue.exec;
         // A job whose prolog is running has no tasks that a signal could reach.
         if job.record.state() != State::Run || !exec.may_be_running() {
             let text = format!("job {id} is not running");

@@ -11,7 +11,7 @@ use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
 use crate::annotations;
-use crate::event::Event;
+use crate::event::{Document, Event};
 use crate::record::{HookStage, Record};
 use crate::state::State;
 
@@ -314,6 +314,21 @@ impl Exec {
         })
     }
 
+    /// Applies an input.
+    ///
+    /// # Errors
+    ///
+    /// The input is not allowed now; nothing changes.
+    pub fn advance(&mut self, input: ExecInput) -> Result<(), OrderFault> {
+        *self = self.after(input)?;
+        Ok(())
+    }
+
+    /// Whether the next start request must ask for `reattach`.
+    pub fn needs_reattach(self) -> bool {
+        self == (Self::Queued { was_sent: true })
+    }
+
     /// Whether tasks of the job may be running: the final release of a service is to come, if necessary
     /// of the next one.
     pub fn may_be_running(self) -> bool {
@@ -394,73 +409,34 @@ pub enum Hook {
     Epilog,
 }
 
-/// The state of the conversations about one job.
+/// The conversation with the scheduler about one job.
 #[derive(Debug)]
-pub struct Dialogue {
+pub struct SchedulerDialogue {
     alloc: Alloc,
-    exec: Exec,
-    prolog: HookCall,
-    epilog: HookCall,
     request: Arc<RedactedJobspec>,
     committed: Option<Arc<ResourceSet>>,
     annotations: Option<Box<Map<String, Value>>>,
     stop_reason: Option<Arc<str>>,
-    is_reported: bool,
 }
 
-impl Dialogue {
-    /// The dialogue of a new job. `request` is the jobspec in the form sent to the scheduler.
-    pub fn new(request: Arc<RedactedJobspec>) -> Self {
+impl SchedulerDialogue {
+    fn new(request: Arc<RedactedJobspec>) -> Self {
         Self {
             alloc: Alloc::Idle,
-            exec: Exec::Idle,
-            prolog: HookCall::Idle,
-            epilog: HookCall::Idle,
             request,
             committed: None,
             annotations: None,
             stop_reason: None,
-            is_reported: false,
         }
     }
 
-    /// The dialogue of a job from before a restart.
-    pub fn resume(record: &Record, request: Arc<RedactedJobspec>, start: StoredStart) -> Self {
-        let mut dialogue = Self::new(request);
-        dialogue.is_reported = record.state() == State::Inactive;
-        dialogue.exec = Exec::resume(record, start);
-        dialogue
-    }
-
-    /// Applies a logged event, which `record` already reflects.
-    pub(crate) fn follow(&mut self, event: &Event, record: &Record) {
-        // RFC 27: without an allocation, annotations do not outlive the request.
-        if event.is_fatal() && !record.has_resources() {
-            self.annotations = None;
-        }
-    }
-
-    /// The conversation with the scheduler.
+    /// The state of the conversation.
     pub fn alloc(&self) -> Alloc {
         self.alloc
     }
 
-    /// The conversation with the execution service.
-    pub fn exec(&self) -> Exec {
-        self.exec
-    }
-
-    /// The request for a hook.
-    pub fn hook(&self, hook: Hook) -> HookCall {
-        match hook {
-            Hook::Prolog => self.prolog,
-            Hook::Epilog => self.epilog,
-        }
-    }
-
-    /// Applies an input to the conversation with the scheduler. Returns whether it was allowed; if
-    /// not, nothing changes.
-    pub fn advance_alloc(&mut self, input: AllocInput) -> bool {
+    /// Applies an input. Returns whether it was allowed; if not, nothing changes.
+    pub fn advance(&mut self, input: AllocInput) -> bool {
         let Some(next) = self.alloc.after(input) else {
             return false;
         };
@@ -476,48 +452,9 @@ impl Dialogue {
         true
     }
 
-    /// Applies an input to the conversation with the execution service.
-    ///
-    /// # Errors
-    ///
-    /// The input is not allowed now; nothing changes.
-    pub fn advance_exec(&mut self, input: ExecInput) -> Result<(), OrderFault> {
-        self.exec = self.exec.after(input)?;
-        Ok(())
-    }
-
-    /// Applies an input to the request for a hook. Returns whether it was allowed; if not, nothing
-    /// changes.
-    pub fn advance_hook(&mut self, hook: Hook, input: HookInput) -> bool {
-        let call = match hook {
-            Hook::Prolog => &mut self.prolog,
-            Hook::Epilog => &mut self.epilog,
-        };
-        let next = call.after(input);
-        if let Some(next) = next {
-            *call = next;
-        }
-        next.is_some()
-    }
-
-    /// Whether the scheduler may still allocate resources to the job, or tasks of it may be running.
-    pub fn may_use_resources(&self) -> bool {
-        self.alloc.is_outstanding() || self.exec.may_be_running()
-    }
-
-    /// Whether the next start request must ask for `reattach`.
-    pub fn needs_reattach(&self) -> bool {
-        self.exec == (Exec::Queued { was_sent: true })
-    }
-
     /// The jobspec in the form sent to the scheduler.
     pub fn request(&self) -> &Arc<RedactedJobspec> {
         &self.request
-    }
-
-    /// Replaces the jobspec that is sent to the scheduler. An outstanding request keeps the old one.
-    pub fn set_request(&mut self, request: Arc<RedactedJobspec>) {
-        self.request = request;
     }
 
     /// R as committed for the outstanding request.
@@ -527,7 +464,7 @@ impl Dialogue {
 
     /// Records a commit of R. Returns whether a request is outstanding; if not, nothing changes.
     pub fn commit(&mut self, r: Arc<ResourceSet>) -> bool {
-        let is_outstanding = self.advance_alloc(AllocInput::Commit);
+        let is_outstanding = self.advance(AllocInput::Commit);
         if is_outstanding {
             self.committed = Some(r);
         }
@@ -565,15 +502,98 @@ impl Dialogue {
     pub fn set_stop_reason(&mut self, reason: Option<Arc<str>>) {
         self.stop_reason = reason;
     }
+}
 
-    /// Whether the end of the job is reported to the requests that follow it.
-    pub fn is_reported(&self) -> bool {
-        self.is_reported
+/// The requests to the `hooks` service for one job.
+#[derive(Debug, Default)]
+pub struct HookCalls {
+    prolog: HookCall,
+    epilog: HookCall,
+}
+
+impl HookCalls {
+    /// The request for a hook.
+    pub fn of(&self, hook: Hook) -> HookCall {
+        match hook {
+            Hook::Prolog => self.prolog,
+            Hook::Epilog => self.epilog,
+        }
     }
 
-    /// Marks the end of the job as reported to the requests that follow it.
-    pub fn set_reported(&mut self) {
-        self.is_reported = true;
+    /// Applies an input to the request for a hook. Returns whether it was allowed; if not, nothing
+    /// changes.
+    pub fn advance(&mut self, hook: Hook, input: HookInput) -> bool {
+        let call = match hook {
+            Hook::Prolog => &mut self.prolog,
+            Hook::Epilog => &mut self.epilog,
+        };
+        let next = call.after(input);
+        if let Some(next) = next {
+            *call = next;
+        }
+        next.is_some()
+    }
+}
+
+/// The state of the conversations about one job.
+///
+/// Everybody reads it. Each part is changed by the peer that holds its writer (see
+/// [`Jobs::new`](crate::jobs::Jobs::new)): only [`Jobs`](crate::jobs::Jobs) has a `&mut Dialogue`.
+#[derive(Debug)]
+pub struct Dialogue {
+    /// With the scheduler.
+    pub scheduler: SchedulerDialogue,
+    /// With the execution service.
+    pub exec: Exec,
+    /// With the `hooks` service.
+    pub hooks: HookCalls,
+    is_reported: bool,
+}
+
+impl Dialogue {
+    /// The dialogue of a new job. `request` is the jobspec in the form sent to the scheduler.
+    pub fn new(request: Arc<RedactedJobspec>) -> Self {
+        Self {
+            scheduler: SchedulerDialogue::new(request),
+            exec: Exec::Idle,
+            hooks: HookCalls::default(),
+            is_reported: false,
+        }
+    }
+
+    /// The dialogue of a job from before a restart.
+    pub fn resume(record: &Record, request: Arc<RedactedJobspec>, start: StoredStart) -> Self {
+        Self {
+            exec: Exec::resume(record, start),
+            is_reported: record.state() == State::Inactive,
+            ..Self::new(request)
+        }
+    }
+
+    /// Applies a logged event, which `record` already reflects.
+    pub(crate) fn follow(&mut self, event: &Event, record: &Record) {
+        // RFC 27: without an allocation, annotations do not outlive the request.
+        if event.is_fatal() && !record.has_resources() {
+            self.scheduler.annotations = None;
+        }
+        if matches!(event.document, Some(Document::Jobspec(_))) {
+            self.scheduler.advance(AllocInput::Outdate);
+        }
+    }
+
+    /// Replaces the jobspec that is sent to the scheduler. An outstanding request keeps the old one.
+    pub(crate) fn set_request(&mut self, request: Arc<RedactedJobspec>) {
+        self.scheduler.request = request;
+    }
+
+    /// Whether the scheduler may still allocate resources to the job, or tasks of it may be running.
+    pub fn may_use_resources(&self) -> bool {
+        self.scheduler.alloc.is_outstanding() || self.exec.may_be_running()
+    }
+
+    /// Marks the end of the job as reported to the requests that follow it. Returns whether it was not yet.
+    pub(crate) fn mark_reported(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_reported, true)
     }
 }
 

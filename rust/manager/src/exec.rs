@@ -26,7 +26,7 @@ use crate::dialogue::{Exec, ExecInput, OrderFault, StoredStart};
 use crate::effect::{Effect, FreeRanks};
 use crate::error::Error;
 use crate::event::Event;
-use crate::jobs::Job;
+use crate::jobs::{ExecWriter, Job};
 use crate::record::Record;
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::settings::ExecHello;
@@ -58,8 +58,9 @@ struct Loss<'a> {
 }
 
 /// The conversation with the execution service.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ExecPeer {
+    writer: ExecWriter,
     service: Option<Service>,
     /// Jobs whose start is due as soon as there is a service, the oldest first.
     queued: BTreeSet<JobId>,
@@ -74,6 +75,19 @@ pub(crate) struct ExecPeer {
 }
 
 impl ExecPeer {
+    /// The conversation before a service says hello, with nothing in the store.
+    fn new(writer: ExecWriter) -> Self {
+        Self {
+            writer,
+            service: None,
+            queued: BTreeSet::new(),
+            unrecorded: Vec::new(),
+            unsent: BTreeSet::new(),
+            journal: None,
+            registered: None,
+        }
+    }
+
     /// Sets the route that has registered each service name: no other may execute jobs under it.
     pub(crate) fn set_registered(&mut self, registered: HashMap<String, Vec<u8>>) {
         self.registered = Some(registered);
@@ -97,7 +111,7 @@ impl ExecPeer {
         };
         self.stop(cx, &loss);
         self.record_journal(cx, service.journal.as_ref());
-        cx.publish_shrunk_ranks(service.shrunk_ranks);
+        cx.set_shrunk_ranks(&self.writer, service.shrunk_ranks);
         self.service = Some(service);
         Ok(Reply::Empty)
     }
@@ -108,7 +122,7 @@ impl ExecPeer {
             return;
         }
         let is_unanswered = |job: &Job| {
-            job.dialogue.exec() == Exec::Queued { was_sent: true } && !job.record.has_started()
+            job.dialogue.exec == Exec::Queued { was_sent: true } && !job.record.has_started()
         };
         let has_unanswered = cx.jobs.iter().any(is_unanswered);
         self.journal = journal.filter(|_| !has_unanswered).cloned();
@@ -133,7 +147,7 @@ impl ExecPeer {
         if let (ExecHello::Reject, Some(known)) = (cx.settings.exec_hello, &self.service) {
             let jobs = cx.jobs.iter();
             let outstanding = jobs
-                .filter(|job| job.dialogue.exec().is_outstanding())
+                .filter(|job| job.dialogue.exec.is_outstanding())
                 .count();
             if outstanding > 0 {
                 let name = &known.name;
@@ -159,8 +173,8 @@ impl ExecPeer {
 
     /// Queues a job for its start.
     pub(crate) fn enqueue(&mut self, cx: &mut Context, id: JobId) {
-        let dialogue = cx.jobs.dialogue(id);
-        if dialogue.is_some_and(|dialogue| dialogue.advance_exec(ExecInput::Enqueue).is_ok()) {
+        let exec = cx.jobs.exec_mut(&self.writer, id);
+        if exec.is_some_and(|(_, exec)| exec.advance(ExecInput::Enqueue).is_ok()) {
             self.queue_start(id);
         }
     }
@@ -176,12 +190,12 @@ impl ExecPeer {
     }
 
     /// Restores from the store what is known of the starts that were not answered.
-    pub(crate) fn restore(store: &Store) -> Result<Self, Error> {
+    pub(crate) fn restore(writer: ExecWriter, store: &Store) -> Result<Self, Error> {
         let journal = store.meta(JOURNAL_META)?.filter(|text| !text.is_empty());
         Ok(Self {
             unsent: store.unsent_starts()?.into_iter().collect(),
             journal: journal.map(Arc::from),
-            ..Self::default()
+            ..Self::new(writer)
         })
     }
 
@@ -199,7 +213,7 @@ impl ExecPeer {
     pub(crate) fn record_unsent(&mut self, cx: &mut Context) {
         for id in self.unrecorded.drain(..) {
             let job = cx.jobs.get(id);
-            let exec = job.map(|job| job.dialogue.exec());
+            let exec = job.map(|job| job.dialogue.exec);
             if exec == Some(Exec::Queued { was_sent: false }) && self.unsent.insert(id) {
                 cx.mark_unsent_start(id);
             }
@@ -217,8 +231,8 @@ impl ExecPeer {
         if !self.queued.contains(&id) {
             return;
         }
-        let dialogue = cx.jobs.dialogue(id);
-        if dialogue.is_some_and(|dialogue| dialogue.advance_exec(ExecInput::Abandon).is_ok()) {
+        let exec = cx.jobs.exec_mut(&self.writer, id);
+        if exec.is_some_and(|(_, exec)| exec.advance(ExecInput::Abandon).is_ok()) {
             self.queued.remove(&id);
             self.forget_unsent(cx, id);
         }
@@ -231,7 +245,7 @@ impl ExecPeer {
         };
         while let Some(id) = self.queued.pop_first() {
             self.forget_unsent(cx, id);
-            send_start(cx, id, &topic, self.journal.as_ref());
+            send_start(&self.writer, cx, id, &topic, self.journal.as_ref());
             self.repeat_shrink(cx, id);
         }
         self.unrecorded.clear();
@@ -269,7 +283,7 @@ impl ExecPeer {
         if let Some(service) = &mut self.service {
             service.has_answered = true;
         }
-        if let Err(fault) = take_report(cx, id, &report) {
+        if let Err(fault) = take_report(&self.writer, cx, id, &report) {
             let kind = report.kind();
             cx.complain(format!("`{kind}` response for {id} ignored: {fault}"));
         }
@@ -281,13 +295,13 @@ impl ExecPeer {
         if self.service.take().is_none() {
             return;
         }
-        cx.publish_shrunk_ranks(ShrunkRanks::default());
+        cx.set_shrunk_ranks(&self.writer, ShrunkRanks::default());
         cx.log_line(format!("the execution service is gone: {why}"));
         let mut orphans = Vec::new();
-        for (record, dialogue) in cx.jobs.iter_split() {
-            if dialogue.exec().is_outstanding()
-                && dialogue
-                    .advance_exec(ExecInput::ServiceLost { was_delivered })
+        for (record, exec) in cx.jobs.iter_exec_mut(&self.writer) {
+            if exec.is_outstanding()
+                && exec
+                    .advance(ExecInput::ServiceLost { was_delivered })
                     .is_ok()
             {
                 orphans.push(record.id());
@@ -341,7 +355,7 @@ impl ExecPeer {
     /// Sends the service a request about a job, if it has the job, without expecting a response.
     fn tell(&self, cx: &mut Context, id: JobId, method: &str, payload: &impl Payload) {
         let job = cx.jobs.get(id);
-        if job.is_some_and(|job| job.dialogue.exec().is_outstanding())
+        if job.is_some_and(|job| job.dialogue.exec.is_outstanding())
             && let Some(topic) = self.topic(method)
         {
             cx.notify(&topic, payload);
@@ -364,20 +378,26 @@ impl ExecPeer {
 }
 
 /// Sends the start request of a job. `journal` is that of all services that have had unanswered start requests.
-fn send_start(cx: &mut Context, id: JobId, topic: &str, journal: Option<&Arc<str>>) {
+fn send_start(
+    writer: &ExecWriter,
+    cx: &mut Context,
+    id: JobId,
+    topic: &str,
+    journal: Option<&Arc<str>>,
+) {
     let Some(key) = cx.jobs.record(id).map(|record| record.spec().key) else {
         return;
     };
     let Some(jobspec) = cx.jobspec(key) else {
         return cx.fail_job(id, "exec", "the jobspec is not in the store");
     };
-    let Some((record, dialogue)) = cx.jobs.split(id) else {
+    let Some((record, exec)) = cx.jobs.exec_mut(writer, id) else {
         return;
     };
     let Some(r) = record.r() else {
         return;
     };
-    let reattach = dialogue.needs_reattach();
+    let reattach = exec.needs_reattach();
     let job = StartingJob {
         id,
         userid: record.userid(),
@@ -390,7 +410,7 @@ fn send_start(cx: &mut Context, id: JobId, topic: &str, journal: Option<&Arc<str
             .cloned(),
     };
     let has_exception = record.fatal_exception().is_some();
-    if dialogue.advance_exec(ExecInput::Send { reattach }).is_err() {
+    if exec.advance(ExecInput::Send { reattach }).is_err() {
         return;
     }
     cx.send(rpc::typed_request(topic, TypedPayload::Start(job)));
@@ -423,7 +443,12 @@ impl<'a> Report<'a> {
 }
 
 /// Takes a response to a start request, if RFC 32 allows it now. The error is the service's fault.
-fn take_report(cx: &mut Context, id: JobId, report: &Report<'_>) -> Result<(), Fault> {
+fn take_report(
+    writer: &ExecWriter,
+    cx: &mut Context,
+    id: JobId,
+    report: &Report<'_>,
+) -> Result<(), Fault> {
     let job = cx.jobs.get(id).ok_or(OrderFault::NotDue)?;
     let (has_ended, has_started) = (job.record.has_ended(), job.record.has_started());
     let has_finished = job.record.wait_status().is_some();
@@ -442,7 +467,7 @@ fn take_report(cx: &mut Context, id: JobId, report: &Report<'_>) -> Result<(), F
     check(cx, id, input)?;
     match &*report.event()? {
         ExecEvent::Start | ExecEvent::Reattached => {
-            advance(cx, id, input)?;
+            advance(writer, cx, id, input)?;
             // A service that does not know `reattached` answers `start` for a job that had started
             // before; and an earlier service may not have reported the start.
             let name = if has_started {
@@ -472,7 +497,7 @@ fn take_report(cx: &mut Context, id: JobId, report: &Report<'_>) -> Result<(), F
                 let text = format!("status {status}: expected a wait status, 0 or more");
                 return Err(text.into());
             }
-            advance(cx, id, input)?;
+            advance(writer, cx, id, input)?;
             if !has_finished {
                 cx.log(id, Event::with(cx.now, eventlog::FINISH, finish));
             }
@@ -484,7 +509,7 @@ fn take_report(cx: &mut Context, id: JobId, report: &Report<'_>) -> Result<(), F
             };
             check(cx, id, input)?;
             take_release(cx, id, release)?;
-            advance(cx, id, input)?;
+            advance(writer, cx, id, input)?;
         }
     }
     Ok(())
@@ -492,14 +517,19 @@ fn take_report(cx: &mut Context, id: JobId, report: &Report<'_>) -> Result<(), F
 
 /// Whether an input is allowed now.
 fn check(cx: &Context, id: JobId, input: ExecInput) -> Result<(), Fault> {
-    let exec = cx.jobs.get(id).map(|job| job.dialogue.exec());
+    let exec = cx.jobs.get(id).map(|job| job.dialogue.exec);
     exec.unwrap_or(Exec::Idle).after(input)?;
     Ok(())
 }
 
-fn advance(cx: &mut Context, id: JobId, input: ExecInput) -> Result<(), Fault> {
-    if let Some(dialogue) = cx.jobs.dialogue(id) {
-        dialogue.advance_exec(input)?;
+fn advance(
+    writer: &ExecWriter,
+    cx: &mut Context,
+    id: JobId,
+    input: ExecInput,
+) -> Result<(), Fault> {
+    if let Some((_, exec)) = cx.jobs.exec_mut(writer, id) {
+        exec.advance(input)?;
     }
     Ok(())
 }
@@ -680,7 +710,7 @@ mod tests {
     use crate::context::Context;
     use crate::dialogue::Exec;
     use crate::fixture::{
-        add_allocated_job, context, described, effects, message, request, response,
+        add_allocated_job, context, described, effects, message, request, response, writers,
     };
     use crate::settings::Settings;
 
@@ -702,7 +732,7 @@ mod tests {
     #[test]
     fn a_job_is_started_finished_and_released() {
         let mut cx = context(Settings::default());
-        let mut exec = ExecPeer::default();
+        let mut exec = ExecPeer::new(writers().exec);
         let id = add_allocated_job(&mut cx);
         exec.enqueue(&mut cx, id);
         exec.send_starts(&mut cx);
@@ -732,13 +762,13 @@ mod tests {
         let rest = r#""type":"release","data":{"ranks":"0","final":true}"#;
         let rest = respond(&mut exec, &mut cx, id, rest);
         assert_eq!(rest, ["free 0 true", "log release", "revisit"]);
-        assert_eq!(cx.jobs.get(id).unwrap().dialogue.exec(), Exec::Released);
+        assert_eq!(cx.jobs.get(id).unwrap().dialogue.exec, Exec::Released);
     }
 
     #[test]
     fn the_jobs_of_a_lost_service_are_reattached_by_the_next() {
         let mut cx = context(Settings::default());
-        let mut exec = ExecPeer::default();
+        let mut exec = ExecPeer::new(writers().exec);
         let id = add_allocated_job(&mut cx);
         exec.enqueue(&mut cx, id);
         hello(&mut exec, &mut cx);
@@ -754,6 +784,6 @@ mod tests {
         exec.send_starts(&mut cx);
         assert_eq!(described(&mut cx), ["send job-exec.start"]);
         let job = cx.jobs.get(id).unwrap();
-        assert_eq!(job.dialogue.exec(), Exec::Requested { reattach: true });
+        assert_eq!(job.dialogue.exec, Exec::Requested { reattach: true });
     }
 }

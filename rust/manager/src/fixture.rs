@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::effect::Effect;
 use crate::event::{Document, Event};
+use crate::jobs::{Jobs, Writers};
 use crate::rpc::Request;
 use crate::settings::Settings;
 use crate::spec::{Spec, Stored};
@@ -24,13 +25,18 @@ pub(crate) const OWNER: u32 = 1000;
 /// R of the job: ranks 0 and 1.
 pub(crate) const R: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"0-1","children":{"core":"0-3"}}],"nodelist":["n[0-1]"],"starttime":0.0,"expiration":0.0}}"#;
 
+/// Writers for the peers of a test.
+pub(crate) fn writers() -> Writers {
+    Jobs::new().1
+}
+
 pub(crate) fn context(settings: Settings) -> Context {
     let settings = Settings {
         owner: OWNER,
         ..settings
     };
     let store = Store::in_memory().unwrap();
-    Context::open(store, settings, 1000.0).unwrap()
+    Context::open(store, settings, 1000.0).unwrap().0
 }
 
 /// Adds a job in state SCHED with priority 16.

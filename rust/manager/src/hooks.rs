@@ -15,7 +15,7 @@ use penstock_wire::Message;
 use crate::context::{Context, Raise};
 use crate::dialogue::{Hook, HookCall, HookInput};
 use crate::event::Event;
-use crate::jobs::Job;
+use crate::jobs::{HooksWriter, Job};
 use crate::record::HookStage;
 use crate::rpc;
 use crate::settings::Settings;
@@ -76,20 +76,29 @@ impl Hook {
 }
 
 /// The conversation with the `hooks` service.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Hooks {
+    writer: HooksWriter,
     /// Outstanding requests by matchtag.
     outstanding: BTreeMap<u32, (JobId, Hook)>,
 }
 
 impl Hooks {
+    /// The conversation without outstanding requests.
+    pub(crate) fn new(writer: HooksWriter) -> Self {
+        Self {
+            writer,
+            outstanding: BTreeMap::new(),
+        }
+    }
+
     /// Runs a hook of a job if it is due. The job waits for it while [`is_running`].
     pub(crate) fn run(&mut self, cx: &mut Context, id: JobId, hook: Hook) {
         let Some(job) = cx.jobs.get(id) else {
             return;
         };
         match hook.stage(job) {
-            HookStage::Begun if job.dialogue.hook(hook) != HookCall::Idle => {}
+            HookStage::Begun if job.dialogue.hooks.of(hook) != HookCall::Idle => {}
             HookStage::Begun if !hook.is_configured(&cx.settings) => finish(cx, id, hook, 0),
             // A restart of the instance has interrupted the hook.
             HookStage::Begun => self.request(cx, id, hook),
@@ -104,10 +113,10 @@ impl Hooks {
     }
 
     fn request(&mut self, cx: &mut Context, id: JobId, hook: Hook) {
-        let Some((record, dialogue)) = cx.jobs.split(id) else {
+        let Some((record, calls)) = cx.jobs.hooks_mut(&self.writer, id) else {
             return;
         };
-        if !dialogue.advance_hook(hook, HookInput::Request) {
+        if !calls.advance(hook, HookInput::Request) {
             return;
         }
         let r = record.r().map(|r| cx.claims.text(id, r));
@@ -128,11 +137,11 @@ impl Hooks {
         let Some((id, hook)) = self.outstanding.remove(&response.matchtag) else {
             return;
         };
-        let Some((record, dialogue)) = cx.jobs.split(id) else {
+        let Some((record, calls)) = cx.jobs.hooks_mut(&self.writer, id) else {
             return;
         };
         let state = record.state();
-        dialogue.advance_hook(hook, HookInput::Response);
+        calls.advance(hook, HookInput::Response);
         let (status, note) = result_of(response);
         if status == 0 {
             finish(cx, id, hook, status);
@@ -161,31 +170,31 @@ impl Hooks {
         }
         cx.revisit(id);
     }
+
+    /// Cancels the prolog of a job in CLEANUP, if it is running.
+    pub(crate) fn cancel_prolog(&self, cx: &mut Context, id: JobId) {
+        let Some((record, calls)) = cx.jobs.hooks_mut(&self.writer, id) else {
+            return;
+        };
+        if record.prolog() != HookStage::Begun {
+            return;
+        }
+        match calls.of(Hook::Prolog) {
+            // A restart of the instance has ended the prolog.
+            HookCall::Idle => finish(cx, id, Hook::Prolog, FAILED_WAIT_STATUS),
+            HookCall::Requested => {
+                calls.advance(Hook::Prolog, HookInput::Cancel);
+                cx.notify(topic::hooks::CANCEL, &CancelRequest { id });
+            }
+            HookCall::Cancelling => {}
+        }
+    }
 }
 
 /// Whether a hook of a job has begun and not finished.
 pub(crate) fn is_running(cx: &Context, id: JobId, hook: Hook) -> bool {
     let job = cx.jobs.get(id);
     job.is_some_and(|job| hook.stage(job) == HookStage::Begun)
-}
-
-/// Cancels the prolog of a job in CLEANUP, if it is running.
-pub(crate) fn cancel_prolog(cx: &mut Context, id: JobId) {
-    let Some((record, dialogue)) = cx.jobs.split(id) else {
-        return;
-    };
-    if record.prolog() != HookStage::Begun {
-        return;
-    }
-    match dialogue.hook(Hook::Prolog) {
-        // A restart of the instance has ended the prolog.
-        HookCall::Idle => finish(cx, id, Hook::Prolog, FAILED_WAIT_STATUS),
-        HookCall::Requested => {
-            dialogue.advance_hook(Hook::Prolog, HookInput::Cancel);
-            cx.notify(topic::hooks::CANCEL, &CancelRequest { id });
-        }
-        HookCall::Cancelling => {}
-    }
 }
 
 /// Logs that a hook has finished.
@@ -221,11 +230,11 @@ mod tests {
     use penstock_flux::{Allocation, Json};
     use penstock_jobspec::job_id::JobId;
 
-    use super::{Hooks, cancel_prolog, is_running};
+    use super::{Hooks, is_running};
     use crate::context::Context;
     use crate::dialogue::{Hook, HookCall};
     use crate::effect::Effect;
-    use crate::fixture::{add_allocated_job, context, described, effects, response};
+    use crate::fixture::{add_allocated_job, context, described, effects, response, writers};
     use crate::settings::Settings;
 
     /// A job whose prolog is running.
@@ -234,7 +243,7 @@ mod tests {
             prolog: true,
             ..Settings::default()
         });
-        let mut hooks = Hooks::default();
+        let mut hooks = Hooks::new(writers().hooks);
         let id = add_allocated_job(&mut cx);
         hooks.run(&mut cx, id, Hook::Prolog);
         assert_eq!(
@@ -273,7 +282,7 @@ mod tests {
             text: TEXT.into(),
         };
         cx.claims.commit(&[allocation]).unwrap();
-        Hooks::default().run(&mut cx, id, Hook::Prolog);
+        Hooks::new(writers().hooks).run(&mut cx, id, Hook::Prolog);
         let Some(Effect::Send(request)) = effects(&mut cx).pop() else {
             panic!("a request is sent");
         };
@@ -299,14 +308,14 @@ mod tests {
 
     #[test]
     fn a_prolog_is_cancelled_once() {
-        let (mut cx, _, id) = job_in_prolog();
-        cancel_prolog(&mut cx, id);
+        let (mut cx, hooks, id) = job_in_prolog();
+        hooks.cancel_prolog(&mut cx, id);
         assert_eq!(described(&mut cx), ["send hooks.cancel"]);
-        cancel_prolog(&mut cx, id);
+        hooks.cancel_prolog(&mut cx, id);
         assert!(effects(&mut cx).is_empty());
         assert!(is_running(&cx, id, Hook::Prolog));
         let job = cx.jobs.get(id).unwrap();
-        assert_eq!(job.dialogue.hook(Hook::Prolog), HookCall::Cancelling);
+        assert_eq!(job.dialogue.hooks.of(Hook::Prolog), HookCall::Cancelling);
     }
 
     #[test]
@@ -316,7 +325,7 @@ mod tests {
             ..Settings::default()
         });
         let id = add_allocated_job(&mut cx);
-        Hooks::default().run(&mut cx, id, Hook::Epilog);
+        Hooks::new(writers().hooks).run(&mut cx, id, Hook::Epilog);
         assert!(!is_running(&cx, id, Hook::Epilog));
         assert!(effects(&mut cx).is_empty());
     }

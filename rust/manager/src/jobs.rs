@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, btree_map};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use penstock_flux::RequestError;
+use penstock_flux::{RedactedJobspec, RequestError};
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
-use crate::dialogue::Dialogue;
+use crate::dialogue::{Dialogue, Exec, HookCalls, SchedulerDialogue};
 use crate::event::Event;
 use crate::record::{HookStage, Record};
 use crate::settings::Settings;
@@ -27,12 +27,12 @@ pub struct Job {
 impl Job {
     /// The job's resources: allocated, or committed for its outstanding request.
     pub(crate) fn r(&self) -> Option<&Arc<ResourceSet>> {
-        self.record.r().or(self.dialogue.committed())
+        self.record.r().or(self.dialogue.scheduler.committed())
     }
 
     /// The job's annotations: of the allocation, or of the pending job.
     pub(crate) fn annotations(&self) -> &Map<String, Value> {
-        let pending = self.dialogue.annotations();
+        let pending = self.dialogue.scheduler.annotations();
         pending.unwrap_or_else(|| self.record.annotations())
     }
 
@@ -42,7 +42,7 @@ impl Job {
         let record = &self.record;
         let may_have_run = record.prolog() != HookStage::Idle
             || record.has_started()
-            || self.dialogue.exec().was_sent();
+            || self.dialogue.exec.was_sent();
         // Resources that the job itself released were freed without an epilog.
         let is_whole = match record.elastic() {
             Some(elastic) => record.freed().is_subset(&elastic.released),
@@ -65,11 +65,31 @@ impl Job {
     }
 }
 
+/// The right to change the conversation with the scheduler: of each job, and its handshake.
+#[derive(Debug)]
+pub(crate) struct SchedulerWriter(());
+
+/// The right to change the conversation with the execution service.
+#[derive(Debug)]
+pub(crate) struct ExecWriter(());
+
+/// The right to change the conversation with the `hooks` service.
+#[derive(Debug)]
+pub(crate) struct HooksWriter(());
+
+/// One writer for each peer.
+#[derive(Debug)]
+pub(crate) struct Writers {
+    pub(crate) scheduler: SchedulerWriter,
+    pub(crate) exec: ExecWriter,
+    pub(crate) hooks: HooksWriter,
+}
+
 /// The jobs by id, and their events that are not in the store yet.
 ///
 /// [`log`](Self::log) is the only access to a `&mut Record`: every event applied to a record is in its
-/// log.
-#[derive(Debug, Default)]
+/// log. A part of a [`Dialogue`] is changed with the writer of its peer.
+#[derive(Debug)]
 pub struct Jobs {
     by_id: BTreeMap<JobId, Job>,
     /// Per job: sequence number of the first unwritten event, and the lines.
@@ -81,6 +101,23 @@ pub struct Jobs {
 }
 
 impl Jobs {
+    /// No jobs, and the writers of their conversations: one of each, which its peer keeps.
+    pub(crate) fn new() -> (Self, Writers) {
+        let jobs = Self {
+            by_id: BTreeMap::new(),
+            unwritten: BTreeMap::new(),
+            greatest_purged: JobId::default(),
+            #[cfg(debug_assertions)]
+            unchecked: std::collections::BTreeSet::new(),
+        };
+        let writers = Writers {
+            scheduler: SchedulerWriter(()),
+            exec: ExecWriter(()),
+            hooks: HooksWriter(()),
+        };
+        (jobs, writers)
+    }
+
     /// The job with this id.
     pub(crate) fn get(&self, id: JobId) -> Option<&Job> {
         self.by_id.get(&id)
@@ -91,15 +128,43 @@ impl Jobs {
         self.by_id.get(&id).map(|job| &job.record)
     }
 
-    /// The conversations of the job with this id.
-    pub(crate) fn dialogue(&mut self, id: JobId) -> Option<&mut Dialogue> {
-        self.by_id.get_mut(&id).map(|job| &mut job.dialogue)
+    /// The facts of the job with this id, and its conversation with the scheduler for change.
+    pub(crate) fn scheduler_mut(
+        &mut self,
+        _: &SchedulerWriter,
+        id: JobId,
+    ) -> Option<(&Record, &mut SchedulerDialogue)> {
+        let job = self.by_id.get_mut(&id)?;
+        Some((&job.record, &mut job.dialogue.scheduler))
     }
 
-    /// The facts of the job with this id, and its conversations for change.
-    pub(crate) fn split(&mut self, id: JobId) -> Option<(&Record, &mut Dialogue)> {
+    /// The facts of the job with this id, and its conversation with the execution service for change.
+    pub(crate) fn exec_mut(&mut self, _: &ExecWriter, id: JobId) -> Option<(&Record, &mut Exec)> {
         let job = self.by_id.get_mut(&id)?;
-        Some((&job.record, &mut job.dialogue))
+        Some((&job.record, &mut job.dialogue.exec))
+    }
+
+    /// The facts of the job with this id, and its requests to the `hooks` service for change.
+    pub(crate) fn hooks_mut(
+        &mut self,
+        _: &HooksWriter,
+        id: JobId,
+    ) -> Option<(&Record, &mut HookCalls)> {
+        let job = self.by_id.get_mut(&id)?;
+        Some((&job.record, &mut job.dialogue.hooks))
+    }
+
+    /// Replaces the jobspec of a job that is sent to the scheduler. An outstanding request keeps the old one.
+    pub(crate) fn set_request(&mut self, id: JobId, request: Arc<RedactedJobspec>) {
+        if let Some(job) = self.by_id.get_mut(&id) {
+            job.dialogue.set_request(request);
+        }
+    }
+
+    /// Marks the end of a job as reported to the requests that follow it. Returns the job if it was not yet.
+    pub(crate) fn mark_reported(&mut self, id: JobId) -> Option<&Record> {
+        let job = self.by_id.get_mut(&id)?;
+        job.dialogue.mark_reported().then_some(&job.record)
     }
 
     /// All jobs, the oldest first.
@@ -107,10 +172,22 @@ impl Jobs {
         self.by_id.values()
     }
 
-    /// The facts and conversations of all jobs, the oldest first.
-    pub(crate) fn iter_split(&mut self) -> impl Iterator<Item = (&Record, &mut Dialogue)> {
+    /// The facts of all jobs, the oldest first, and their conversations with the scheduler for change.
+    pub(crate) fn iter_scheduler_mut(
+        &mut self,
+        _: &SchedulerWriter,
+    ) -> impl Iterator<Item = (&Record, &mut SchedulerDialogue)> {
         let jobs = self.by_id.values_mut();
-        jobs.map(|job| (&job.record, &mut job.dialogue))
+        jobs.map(|job| (&job.record, &mut job.dialogue.scheduler))
+    }
+
+    /// The facts of all jobs, the oldest first, and their conversations with the execution service for change.
+    pub(crate) fn iter_exec_mut(
+        &mut self,
+        _: &ExecWriter,
+    ) -> impl Iterator<Item = (&Record, &mut Exec)> {
+        let jobs = self.by_id.values_mut();
+        jobs.map(|job| (&job.record, &mut job.dialogue.exec))
     }
 
     /// The jobs whose ids are in a range.

@@ -11,7 +11,6 @@ use crate::context::Context;
 use crate::depend;
 use crate::event::{Document, Event};
 use crate::policy;
-use crate::scheduler;
 use crate::settings::Settings;
 use crate::spec::{Checked, Spec, Stored};
 
@@ -122,7 +121,7 @@ pub(crate) fn replace(cx: &mut Context, id: JobId, checked: Checked, event: Even
     let old = Arc::clone(record.spec());
     let Stored { spec, request } = store(cx, checked);
     cx.store_spec(id, spec.key);
-    scheduler::outdate_request(cx, id, request);
+    cx.jobs.set_request(id, request);
     cx.log(id, event.with_document(Document::Jobspec(spec)));
     release(cx, old);
 }

@@ -9,9 +9,9 @@
 //! the conversations about it is its `Dialogue` (`dialogue`). The four peers `SchedulerPeer` (`scheduler`),
 //! `ExecPeer` (`exec`), `Hooks` (`hooks`) and `Elastic` (`elastic`), and `Queries` (`queries`), share a
 //! `Context` (`context`), leave `Effect`s (`effect`) in it, and never call each other's methods: the [`Manager`]
-//! performs the effects. Three functions of `scheduler` that change no peer are called by others:
-//! `commit_allocation` by `kvs.commit`, `outdate_request` for a changed jobspec, `replace_request` for changed
-//! settings (DESIGN.md says why they are no effects).
+//! performs the effects. The conversations that others read (the `Dialogue` of each job, the handshake) are changed
+//! by their peer alone, with its writer (`jobs`). One method of `SchedulerPeer` is called by a handler:
+//! `commit_allocation` by `kvs.commit` (DESIGN.md says why it is no effect).
 
 // The entry: requests by their topics, and the steps of each job.
 mod authorize;

@@ -53,9 +53,9 @@ impl Manager {
     pub(crate) fn new(restored: Restored) -> Self {
         Self {
             cx: restored.cx,
-            scheduler: SchedulerPeer::default(),
+            scheduler: restored.scheduler,
             exec: restored.exec,
-            hooks: Hooks::default(),
+            hooks: restored.hooks,
             elastic: restored.elastic,
             queries: Queries::default(),
             dependencies: restored.dependencies,
@@ -224,7 +224,7 @@ impl Manager {
     /// scheduler.
     pub fn readers(&self) -> BTreeSet<Vec<u8>> {
         let listings = self.queries.listings.readers();
-        let readers = listings.chain(self.scheduler.reader());
+        let readers = listings.chain(self.scheduler.reader(&self.cx));
         readers.map(<[u8]>::to_vec).collect()
     }
 
@@ -309,7 +309,7 @@ impl Manager {
             running,
             max_jobid: self.cx.jobs.greatest_id(),
             commits: self.cx.commits(),
-            sched: self.scheduler.stats(),
+            sched: self.scheduler.stats(&self.cx),
             exec: self.exec.stats(),
             outstanding: self.queries.watchers.stats(),
         }

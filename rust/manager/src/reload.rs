@@ -9,7 +9,6 @@ use penstock_jobspec::Jobspec;
 use crate::context::Context;
 use crate::effect::Effect;
 use crate::policy;
-use crate::scheduler;
 use crate::settings::Settings;
 use crate::state::State;
 
@@ -65,7 +64,7 @@ fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
             requests.insert(spec.key, Arc::clone(&request));
             request
         };
-        scheduler::replace_request(cx, id, request);
+        cx.jobs.set_request(id, request);
         let record = cx.jobs.record(id);
         if record.is_some_and(|record| record.state() < State::Run) {
             cx.add_effect(Effect::Withdraw(id));

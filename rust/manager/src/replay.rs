@@ -17,9 +17,11 @@ use crate::elastic::Elastic;
 use crate::error::Error;
 use crate::event::Event;
 use crate::exec::ExecPeer;
+use crate::hooks::Hooks;
 use crate::policy;
 use crate::purge;
 use crate::record::Record;
+use crate::scheduler::SchedulerPeer;
 use crate::settings::Settings;
 use crate::spec::{Spec, Stored};
 use crate::state::State;
@@ -30,7 +32,9 @@ type Fault = Box<dyn std::error::Error>;
 /// The parts of a manager that have a state in the store.
 pub(crate) struct Restored {
     pub(crate) cx: Context,
+    pub(crate) scheduler: SchedulerPeer,
     pub(crate) exec: ExecPeer,
+    pub(crate) hooks: Hooks,
     pub(crate) elastic: Elastic,
     pub(crate) dependencies: Dependencies,
     pub(crate) census: Census,
@@ -40,12 +44,14 @@ impl Restored {
     /// Restores what is in the store, and resumes the jobs that were active. A job that cannot be read
     /// is left out and named in the log.
     pub(crate) fn from_store(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
-        let mut cx = Context::open(store, settings, now)?;
+        let (mut cx, writers) = Context::open(store, settings, now)?;
         purge::restore(&mut cx)?;
-        let exec = ExecPeer::restore(cx.store())?;
+        let exec = ExecPeer::restore(writers.exec, cx.store())?;
         let mut restored = Self {
             cx,
+            scheduler: SchedulerPeer::new(writers.scheduler),
             exec,
+            hooks: Hooks::new(writers.hooks),
             elastic: Elastic::default(),
             dependencies: Dependencies::default(),
             census: Census::default(),
@@ -141,7 +147,7 @@ impl Restored {
         let Some(job) = cx.jobs.get(id) else {
             return;
         };
-        if matches!(job.dialogue.exec(), Exec::Queued { .. }) {
+        if matches!(job.dialogue.exec, Exec::Queued { .. }) {
             self.exec.resume(id);
         }
         let has_resources = job.record.has_resources();

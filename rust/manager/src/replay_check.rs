@@ -188,7 +188,7 @@ fn has_claim(cx: &Context, id: JobId) -> bool {
         let r = record.r().map(|r| &**r);
         return cx.claims.agrees_on(id, r, record.freed());
     }
-    let committed = dialogue.committed().map(|r| &**r);
+    let committed = dialogue.scheduler.committed().map(|r| &**r);
     cx.claims.agrees_on(id, committed, &IdSet::new())
 }
 

@@ -241,7 +241,9 @@ const ROUTES: [Route; 38] = {
         on_jobs(job_manager::URGENCY, JobNames::Ids, |m, r, jobs| {
             priority::set_urgency(&mut m.cx, r, jobs)
         }),
-        route(kv::COMMIT, Owner, Single, |m, r| kvs::commit(&mut m.cx, r)),
+        route(kv::COMMIT, Owner, Single, |m, r| {
+            kvs::commit(&mut m.cx, &m.scheduler, r)
+        }),
         on_key(kv::LOOKUP, |m, r, key| kvs::lookup(&mut m.cx, r, key)),
         on_pmix_job(pmix::ALLOC, |m, r, job| m.elastic.alloc(&mut m.cx, r, job)),
         route(pmix::ALLOC_CANCEL, Anyone, Single, |m, r| {

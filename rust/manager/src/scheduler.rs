@@ -12,4 +12,3 @@ mod request;
 mod response;
 
 pub(crate) use peer::SchedulerPeer;
-pub(crate) use request::{commit_allocation, outdate_request, replace_request};

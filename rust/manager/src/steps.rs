@@ -11,7 +11,6 @@ use crate::hooks;
 use crate::manager::Manager;
 use crate::reload;
 use crate::replay::Restored;
-use crate::scheduler::SchedulerPeer;
 use crate::settings::Settings;
 use crate::state::State;
 
@@ -102,13 +101,13 @@ impl Manager {
         };
         if job.record.elastic_request().is_some() {
             self.elastic.grant_resources(&mut self.cx, id);
-        } else if job.dialogue.exec() == Exec::Idle {
+        } else if job.dialogue.exec == Exec::Idle {
             self.hooks.run(&mut self.cx, id, Hook::Prolog);
             if !hooks::is_running(&self.cx, id, Hook::Prolog) {
                 self.exec.enqueue(&mut self.cx, id);
             }
         }
-        SchedulerPeer::check_expiration(&mut self.cx, id);
+        self.scheduler.check_expiration(&mut self.cx, id);
         self.dependencies.wake_dependents(&mut self.cx, id);
     }
 
@@ -117,7 +116,7 @@ impl Manager {
         let cx = &mut self.cx;
         self.elastic.end_requests_of(cx, id);
         self.dependencies.forget(cx, id);
-        hooks::cancel_prolog(cx, id);
+        self.hooks.cancel_prolog(cx, id);
         self.scheduler.withdraw(cx, id);
         self.exec.abandon(cx, id);
         let job = cx.jobs.get(id);
@@ -138,13 +137,9 @@ impl Manager {
     /// Reports the end of a job to the requests that follow it.
     fn retire(&mut self, id: JobId) {
         let cx = &mut self.cx;
-        let Some((record, dialogue)) = cx.jobs.split(id) else {
+        let Some(record) = cx.jobs.mark_reported(id) else {
             return;
         };
-        if dialogue.is_reported() {
-            return;
-        }
-        dialogue.set_reported();
         self.census.retire(record);
         self.elastic.end_watches(cx, id);
         self.dependencies.wake_dependents(cx, id);

@@ -79,7 +79,7 @@ impl Elastic {
         let annotation = |key: &str| sched.and_then(|sched| sched.get(key)).cloned();
         let is_open = entry.is_open();
         let reason = if is_open {
-            let stop_reason = job.and_then(|job| job.dialogue.stop_reason());
+            let stop_reason = job.and_then(|job| job.dialogue.scheduler.stop_reason());
             let stop_reason = stop_reason.map_or("", |reason| &**reason);
             annotation("reason_pending").unwrap_or_else(|| stop_reason.into())
         } else {

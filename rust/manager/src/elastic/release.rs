@@ -277,7 +277,7 @@ impl Elastic {
 /// Whether an execution service may have tasks of a job.
 fn may_have_tasks(cx: &Context, id: JobId) -> bool {
     let job = cx.jobs.get(id);
-    job.is_some_and(|job| job.dialogue.exec().was_sent())
+    job.is_some_and(|job| job.dialogue.exec.was_sent())
 }
 
 /// Finds the ranks excluded from release, with the reason: the requesting task's node and, if no initial

@@ -211,7 +211,7 @@ impl Elastic {
             return self.handle_hold_timer(cx, id);
         }
         let by = self.probes.decide_by(id).unwrap_or(cx.now);
-        if by > cx.now || job.dialogue.committed().is_some() {
+        if by > cx.now || job.dialogue.scheduler.committed().is_some() {
             // R is committed: the grant is about to follow.
             self.timers.set(by.max(cx.now + 0.1), id);
         } else {

@@ -16,7 +16,7 @@ use super::info;
 use crate::authorize::PermittedKey;
 use crate::context::Context;
 use crate::rpc::{Handled, Reply, Request};
-use crate::scheduler;
+use crate::scheduler::SchedulerPeer;
 
 /// One operation of a commit on a key that is not a job's.
 enum Write {
@@ -39,8 +39,8 @@ fn check_namespace(namespace: Option<&str>) -> Result<(), RequestError> {
 }
 
 /// `kvs.commit`: all operations or, if one is rejected, none.
-pub(crate) fn commit(cx: &mut Context, request: Request<'_>) -> Handled {
-    let done = check(cx, request).and_then(|commit| apply(cx, commit));
+pub(crate) fn commit(cx: &mut Context, scheduler: &SchedulerPeer, request: Request<'_>) -> Handled {
+    let done = check(cx, request).and_then(|commit| apply(cx, scheduler, commit));
     if let Err(error) = &done {
         cx.complain(format!("kvs.commit rejected: {}", error.text));
     }
@@ -108,18 +108,18 @@ fn check_outstanding(cx: &Context, id: JobId) -> Result<(), RequestError> {
             "no job {id} to commit R for"
         )));
     };
-    if !job.dialogue.alloc().is_outstanding() {
+    if !job.dialogue.scheduler.alloc().is_outstanding() {
         let text = format!("job {id} has no outstanding request for resources");
         return Err(RequestError::protocol(text));
     }
     Ok(())
 }
 
-fn apply(cx: &mut Context, commit: Commit) -> Handled {
+fn apply(cx: &mut Context, scheduler: &SchedulerPeer, commit: Commit) -> Handled {
     let claimed = cx.claims.commit(&commit.allocations);
     claimed.map_err(|error| RequestError::invalid(error.to_string()))?;
     for allocation in commit.allocations {
-        scheduler::commit_allocation(cx, allocation);
+        scheduler.commit_allocation(cx, allocation);
     }
     for write in commit.writes {
         match &write {

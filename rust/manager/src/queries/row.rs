@@ -110,6 +110,7 @@ const ATTRIBUTES: [(&str, Attribute); 36] = [
     ("pending_reason", |job| {
         let pending = job.record.state() == State::Sched;
         job.dialogue
+            .scheduler
             .stop_reason()
             .filter(|_| pending)
             .map(|reason| &**reason)

@@ -18,21 +18,21 @@ impl SchedulerPeer {
     /// [`Effect::ExpirationRejected`]. If no scheduler is ready, the change is accepted at once: there is
     /// no scheduler that could object.
     pub(crate) fn request_expiration(&mut self, cx: &mut Context, change: ExpirationChange) {
-        if !self.handshake.is_ready() {
+        if !cx.handshake().is_ready() {
             return cx.add_effect(Effect::ExpirationAccepted(change));
         }
         let (matchtag, message) = make_request(cx, change.id, change.expiration);
-        self.expirations.insert(matchtag, change);
+        self.session.expirations.insert(matchtag, change);
         cx.send(message);
     }
 
     /// Requests the expiration that follows from the time limit, if an update of the limit has crossed
     /// the scheduler's response.
-    pub(crate) fn check_expiration(cx: &mut Context, id: JobId) {
-        let Some((record, dialogue)) = cx.jobs.split(id) else {
+    pub(crate) fn check_expiration(&self, cx: &mut Context, id: JobId) {
+        let Some((record, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) else {
             return;
         };
-        if dialogue.advance_alloc(AllocInput::Check) && record.has_resources() {
+        if dialogue.advance(AllocInput::Check) && record.has_resources() {
             let duration = record.spec().duration;
             cx.add_effect(Effect::RequestExpiration {
                 id,
@@ -45,7 +45,7 @@ impl SchedulerPeer {
     /// Sends an expiration that was changed without the scheduler to one that has been greeted and is
     /// not ready yet.
     pub(crate) fn correct_expiration(&mut self, cx: &mut Context, id: JobId, expiration: f64) {
-        if !self.handshake.is_ready() {
+        if !cx.handshake().is_ready() {
             let (_, message) = make_request(cx, id, expiration);
             self.send_correction(cx, message);
         }
@@ -54,7 +54,7 @@ impl SchedulerPeer {
     /// Handles a response to `sched.expiration`: an error leaves the job as it is. A scheduler that
     /// does not know the method does not object (RFC 27).
     pub(crate) fn handle_expiration_response(&mut self, cx: &mut Context, response: &Message) {
-        let Some(change) = self.expirations.remove(&response.matchtag) else {
+        let Some(change) = self.session.expirations.remove(&response.matchtag) else {
             return;
         };
         cx.add_effect(match response.errnum() {
@@ -73,7 +73,7 @@ impl SchedulerPeer {
 
     /// Whether an expiration request for the job is outstanding.
     pub(crate) fn has_expiration_request(&self, id: JobId) -> bool {
-        let mut changes = self.expirations.values();
+        let mut changes = self.session.expirations.values();
         changes.any(|change| change.id == id)
     }
 }

@@ -36,7 +36,7 @@ impl SchedulerPeer {
                 FreeMode::Whole
             },
         };
-        let greeted = match self.handshake.after(input) {
+        let greeted = match cx.handshake().after(input) {
             Ok(greeted) => greeted,
             Err(fault) => {
                 cx.complain(format!("sched-hello rejected: {fault}"));
@@ -44,8 +44,8 @@ impl SchedulerPeer {
             }
         };
         self.suspend(cx, "a scheduler says hello");
-        self.set_handshake(cx, greeted);
-        self.origin = request.origin().map(<[u8]>::to_vec);
+        cx.set_handshake(&self.writer, greeted);
+        self.session.origin = request.origin().map(<[u8]>::to_vec);
         let mut responses = Vec::new();
         for job in cx.jobs.iter() {
             let record = &job.record;
@@ -82,26 +82,21 @@ impl SchedulerPeer {
             from: self.sender(request),
             mode: read_mode(request)?,
         };
-        let ready = self.handshake.after(input).map_err(rejection)?;
-        self.set_handshake(cx, ready);
+        let ready = cx.handshake().after(input).map_err(rejection)?;
+        cx.set_handshake(&self.writer, ready);
         let count = self.queued.len() as u64;
         let response = ReadyResponse { count }.to_payload();
         if !request.message.is_noresponse() {
             cx.send(Message::response_to(request.message, 0, Some(response)));
         }
-        for message in std::mem::take(&mut self.belated) {
+        for message in std::mem::take(&mut self.session.belated) {
             cx.send(message);
         }
         Ok(Reply::Deferred)
     }
 
-    fn set_handshake(&mut self, cx: &mut Context, handshake: Handshake) {
-        self.handshake = handshake;
-        cx.publish_handshake(handshake);
-    }
-
     fn sender(&self, request: Request<'_>) -> Sender {
-        if self.origin.as_deref() == request.origin() {
+        if self.session.origin.as_deref() == request.origin() {
             Sender::Known
         } else {
             Sender::Other
@@ -110,7 +105,7 @@ impl SchedulerPeer {
 
     /// Handles the disconnect of a peer, which may be the scheduler.
     pub(crate) fn disconnect(&mut self, cx: &mut Context, origin: &[u8]) {
-        if self.origin.as_deref() == Some(origin) {
+        if self.session.origin.as_deref() == Some(origin) {
             self.suspend(cx, "the scheduler disconnected");
         }
     }
@@ -118,16 +113,12 @@ impl SchedulerPeer {
     /// Stops sending requests until the next hello and ready. Outstanding requests become void and are
     /// sent again to the next scheduler.
     pub(super) fn suspend(&mut self, cx: &mut Context, why: &str) {
-        if self.handshake == Handshake::Suspended {
+        if cx.handshake() == Handshake::Suspended {
             return;
         }
         cx.log_line(format!("scheduling is suspended: {why}"));
-        let stopped = self.is_stopped;
-        let lost = std::mem::take(self);
-        self.is_stopped = stopped;
-        self.set_handshake(cx, Handshake::Suspended);
-        self.queued = lost.queued;
-        self.bytes_this_turn = lost.bytes_this_turn;
+        let lost = std::mem::take(&mut self.session);
+        cx.set_handshake(&self.writer, Handshake::Suspended);
         cx.add_effect(Effect::SchedulerLost);
         for (matchtag, change) in lost.expirations {
             cx.release_matchtag(matchtag);
@@ -140,10 +131,10 @@ impl SchedulerPeer {
             });
         }
         let mut orphans = Vec::new();
-        for (record, dialogue) in cx.jobs.iter_split() {
+        for (record, dialogue) in cx.jobs.iter_scheduler_mut(&self.writer) {
             if dialogue.alloc().is_outstanding() {
                 orphans.push((record.id(), dialogue.alloc()));
-                dialogue.advance_alloc(AllocInput::SchedulerLost);
+                dialogue.advance(AllocInput::SchedulerLost);
             }
         }
         for (id, request) in orphans {

@@ -8,18 +8,30 @@ use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
+use crate::context::Context;
 use crate::effect::ExpirationChange;
-use crate::handshake::Handshake;
+use crate::jobs::SchedulerWriter;
 
 /// Queue order: priority descending, then id ascending.
 pub(super) type Position = (Reverse<u32>, JobId);
 
-/// The conversation with the scheduler. Other modules read a copy of the handshake's state in the
-/// [`Context`](crate::context::Context).
-#[derive(Debug, Default)]
+/// The conversation with the scheduler. The state of its handshake is in the
+/// [`Context`](crate::context::Context), where others read it.
+#[derive(Debug)]
 pub(crate) struct SchedulerPeer {
-    /// The state of the handshake.
-    pub(super) handshake: Handshake,
+    pub(super) writer: SchedulerWriter,
+    pub(super) session: Session,
+    /// Jobs to request resources for.
+    pub(super) queued: BTreeSet<Position>,
+    /// Bytes of the alloc requests of this turn.
+    pub(super) bytes_this_turn: usize,
+    /// Whether the instance is about to end: nothing is requested, and no allocation accepted.
+    pub(super) is_stopped: bool,
+}
+
+/// The state of the conversation that ends when the scheduler goes.
+#[derive(Debug, Default)]
+pub(super) struct Session {
     /// The scheduler's route, by which a disconnect is recognized.
     pub(super) origin: Option<Vec<u8>>,
     /// Free ranks of jobs whose allocations are freed only as a whole.
@@ -30,21 +42,26 @@ pub(crate) struct SchedulerPeer {
     pub(super) reprioritized: BTreeSet<JobId>,
     /// The jobs in `reprioritized` whose requests are to be cancelled and sent again.
     pub(super) displaced: Vec<JobId>,
-    /// Jobs to request resources for.
-    pub(super) queued: BTreeSet<Position>,
     /// Jobs whose requests are outstanding and not cancelled.
     pub(super) requested: BTreeSet<Position>,
     /// Number of cancelled requests; they count against the limit until the scheduler answers.
     pub(super) cancelling: usize,
-    /// Bytes of the alloc requests of this turn.
-    pub(super) bytes_this_turn: usize,
-    /// Whether the instance is about to end: nothing is requested, and no allocation accepted.
-    pub(super) is_stopped: bool,
     /// Outstanding `sched.expiration` requests by matchtag.
     pub(super) expirations: BTreeMap<u32, ExpirationChange>,
 }
 
 impl SchedulerPeer {
+    /// The conversation before a scheduler says hello.
+    pub(crate) fn new(writer: SchedulerWriter) -> Self {
+        Self {
+            writer,
+            session: Session::default(),
+            queued: BTreeSet::new(),
+            bytes_this_turn: 0,
+            is_stopped: false,
+        }
+    }
+
     /// Requests no more resources: pending jobs stay pending for the next start of the instance.
     pub(crate) fn stop(&mut self) {
         self.is_stopped = true;
@@ -56,20 +73,20 @@ impl SchedulerPeer {
     }
 
     /// The route of the scheduler, if one is ready.
-    pub(crate) fn reader(&self) -> Option<&[u8]> {
-        let origin = self.origin.as_deref();
-        origin.filter(|_| self.handshake.is_ready())
+    pub(crate) fn reader(&self, cx: &Context) -> Option<&[u8]> {
+        let origin = self.session.origin.as_deref();
+        origin.filter(|_| cx.handshake().is_ready())
     }
 
     /// The number of outstanding alloc requests.
     pub(super) fn outstanding(&self) -> usize {
-        self.requested.len() + self.cancelling
+        self.session.requested.len() + self.session.cancelling
     }
 
     /// The statistics of `stats-get`.
-    pub(crate) fn stats(&self) -> SchedStats<'static> {
+    pub(crate) fn stats(&self, cx: &Context) -> SchedStats<'static> {
         SchedStats {
-            state: self.handshake.name().into(),
+            state: cx.handshake().name().into(),
             queued: self.queued.len() as u64,
             requested: self.outstanding() as u64,
         }
@@ -85,7 +102,7 @@ mod tests {
     use crate::effect::FreeRanks;
     use crate::fixture::{
         R, add_pending_job, allocate, context, described, effects, message, ranks, request,
-        response,
+        response, writers,
     };
     use crate::handshake::Handshake;
     use crate::queries::kvs;
@@ -109,13 +126,13 @@ mod tests {
         scheduler.ready(cx, request(&ready)).unwrap();
     }
 
-    fn commit(cx: &mut Context, id: JobId) {
+    fn commit(scheduler: &SchedulerPeer, cx: &mut Context, id: JobId) {
         let key = format!("job.{}.R", id.dothex());
         let data = BASE64.encode(R);
         let payload =
             format!(r#"{{"ops":[{{"key":"{key}","dirent":{{"type":"val","data":"{data}"}}}}]}}"#);
         let message = message("kvs.commit", "sched", &payload);
-        kvs::commit(cx, Request::new(&message)).unwrap();
+        kvs::commit(cx, scheduler, Request::new(&message)).unwrap();
     }
 
     fn respond(scheduler: &mut SchedulerPeer, cx: &mut Context, payload: &str) -> Vec<String> {
@@ -126,7 +143,7 @@ mod tests {
     #[test]
     fn a_job_gets_resources_that_were_committed() {
         let mut cx = context(Settings::default());
-        let mut scheduler = SchedulerPeer::default();
+        let mut scheduler = SchedulerPeer::new(writers().scheduler);
         let id = add_pending_job(&mut cx);
         scheduler.enqueue(&mut cx, id);
         scheduler.send_allocs(&mut cx);
@@ -146,16 +163,16 @@ mod tests {
             early[0].ends_with("without committing R: ignored"),
             "{early:?}"
         );
-        commit(&mut cx, id);
+        commit(&scheduler, &mut cx, id);
         assert_eq!(respond(&mut scheduler, &mut cx, &success), ["log alloc"]);
         let job = cx.jobs.get(id).unwrap();
-        assert!(job.record.has_resources() && job.dialogue.committed().is_none());
+        assert!(job.record.has_resources() && job.dialogue.scheduler.committed().is_none());
     }
 
     #[test]
     fn resources_for_a_job_that_has_ended_are_surplus() {
         let mut cx = context(Settings::default());
-        let mut scheduler = SchedulerPeer::default();
+        let mut scheduler = SchedulerPeer::new(writers().scheduler);
         let id = add_pending_job(&mut cx);
         greet(&mut scheduler, &mut cx);
         scheduler.enqueue(&mut cx, id);
@@ -164,18 +181,18 @@ mod tests {
         effects(&mut cx);
         scheduler.withdraw(&mut cx, id);
         assert_eq!(described(&mut cx), ["send sched.cancel"]);
-        commit(&mut cx, id);
+        commit(&scheduler, &mut cx, id);
         let success = json!({"id": id, "type": 0}).to_string();
         assert_eq!(respond(&mut scheduler, &mut cx, &success), ["revisit"]);
         let job = cx.jobs.get(id).unwrap();
-        assert_eq!(job.dialogue.alloc(), Alloc::Surplus);
+        assert_eq!(job.dialogue.scheduler.alloc(), Alloc::Surplus);
         assert!(job.r().is_some() && !job.record.has_resources());
     }
 
     #[test]
     fn a_scheduler_that_takes_whole_allocations_gets_one_free() {
         let mut cx = context(Settings::default());
-        let mut scheduler = SchedulerPeer::default();
+        let mut scheduler = SchedulerPeer::new(writers().scheduler);
         let id = add_pending_job(&mut cx);
         allocate(&mut cx, id);
         let hello = message("job-manager.sched-hello", "sched", "{}");
@@ -203,17 +220,17 @@ mod tests {
     #[test]
     fn a_lost_scheduler_leaves_no_request_behind() {
         let mut cx = context(Settings::default());
-        let mut scheduler = SchedulerPeer::default();
+        let mut scheduler = SchedulerPeer::new(writers().scheduler);
         let id = add_pending_job(&mut cx);
         greet(&mut scheduler, &mut cx);
         scheduler.enqueue(&mut cx, id);
         scheduler.send_allocs(&mut cx);
-        commit(&mut cx, id);
+        commit(&scheduler, &mut cx, id);
         effects(&mut cx);
         scheduler.disconnect(&mut cx, b"sched");
         assert_eq!(cx.handshake(), Handshake::Suspended);
         let job = cx.jobs.get(id).unwrap();
-        assert_eq!(job.dialogue.alloc(), Alloc::Idle);
+        assert_eq!(job.dialogue.scheduler.alloc(), Alloc::Idle);
         assert!(job.r().is_none(), "the commit is void");
     }
 }

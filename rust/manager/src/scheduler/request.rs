@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use penstock_flux::alloc::{CancelRequest, PrioritizeRequest};
 use penstock_flux::eventlog;
-use penstock_flux::{Allocation, FreedResources, PendingJob, RedactedJobspec, TypedPayload, topic};
+use penstock_flux::{Allocation, FreedResources, PendingJob, TypedPayload, topic};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
@@ -28,7 +28,7 @@ const ALLOC_OVERHEAD_BYTES: usize = 80;
 impl SchedulerPeer {
     /// Queues a job in SCHED for resources, unless it is held or its queue is stopped.
     pub(crate) fn schedule(&mut self, cx: &mut Context, id: JobId) {
-        let Some((record, dialogue)) = cx.jobs.split(id) else {
+        let Some((record, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) else {
             return;
         };
         let reason = cx.queues.stop_reason(record.spec().queue.as_deref());
@@ -40,8 +40,8 @@ impl SchedulerPeer {
 
     /// Queues a job in SCHED for resources.
     pub(super) fn enqueue(&mut self, cx: &mut Context, id: JobId) {
-        if let Some((record, dialogue)) = cx.jobs.split(id)
-            && dialogue.advance_alloc(AllocInput::Enqueue)
+        if let Some((record, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id)
+            && dialogue.advance(AllocInput::Enqueue)
         {
             self.queued.insert((Reverse(record.priority()), id));
         }
@@ -50,19 +50,19 @@ impl SchedulerPeer {
     /// Withdraws a job's request for resources, if it has one. An outstanding request stays outstanding
     /// until CANCEL or SUCCESS.
     pub(crate) fn withdraw(&mut self, cx: &mut Context, id: JobId) {
-        let Some((record, dialogue)) = cx.jobs.split(id) else {
+        let Some((record, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) else {
             return;
         };
         let position = (Reverse(record.priority()), id);
         match dialogue.alloc() {
             Alloc::Queued => {
-                dialogue.advance_alloc(AllocInput::Dequeue);
+                dialogue.advance(AllocInput::Dequeue);
                 self.queued.remove(&position);
             }
             Alloc::Requested(_) => {
-                dialogue.advance_alloc(AllocInput::Cancel);
-                self.requested.remove(&position);
-                self.cancelling += 1;
+                dialogue.advance(AllocInput::Cancel);
+                self.session.requested.remove(&position);
+                self.session.cancelling += 1;
                 send_cancel(cx, id);
             }
             Alloc::Idle | Alloc::Cancelling(_) | Alloc::Outdated | Alloc::Surplus => {}
@@ -72,7 +72,7 @@ impl SchedulerPeer {
     /// Sends alloc requests in queue order, up to the limits of mode and turn. Stops when the
     /// scheduler's send buffer is full.
     pub(crate) fn send_allocs(&mut self, cx: &mut Context) {
-        let Handshake::Ready(_, mode) = self.handshake else {
+        let Handshake::Ready(_, mode) = cx.handshake() else {
             return;
         };
         if self.is_stopped {
@@ -89,10 +89,10 @@ impl SchedulerPeer {
                 return;
             };
             let id = position.1;
-            let Some((record, dialogue)) = cx.jobs.split(id) else {
+            let Some((record, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) else {
                 continue;
             };
-            dialogue.advance_alloc(AllocInput::Request);
+            dialogue.advance(AllocInput::Request);
             let is_elastic = record.elastic_request().is_some();
             let jobspec = Arc::clone(dialogue.request());
             self.bytes_this_turn += jobspec.text().len() + ALLOC_OVERHEAD_BYTES;
@@ -103,7 +103,7 @@ impl SchedulerPeer {
                 t_submit: record.t_submit(),
                 jobspec,
             });
-            self.requested.insert(position);
+            self.session.requested.insert(position);
             if is_elastic {
                 cx.add_effect(Effect::ElasticRequested(id));
             }
@@ -112,13 +112,13 @@ impl SchedulerPeer {
     }
 
     fn is_backlogged(&self, cx: &Context) -> bool {
-        let scheduler = self.reader();
+        let scheduler = self.reader(cx);
         scheduler.is_some_and(|scheduler| cx.backlogged.contains(scheduler))
     }
 
     /// Whether alloc requests are left for the next turn.
     pub(crate) fn has_more(&self, cx: &Context) -> bool {
-        let Handshake::Ready(_, mode) = self.handshake else {
+        let Handshake::Ready(_, mode) = cx.handshake() else {
             return false;
         };
         self.has_room(mode)
@@ -138,27 +138,28 @@ impl SchedulerPeer {
     /// In limited mode, cancels the last request if a queued job comes before it. The cancelled job
     /// is requested again later.
     fn displace_last(&mut self, cx: &mut Context) {
-        let (Some(first), Some(last)) = (self.queued.first(), self.requested.last().copied())
+        let (Some(first), Some(last)) =
+            (self.queued.first(), self.session.requested.last().copied())
         else {
             return;
         };
-        if *first >= last || self.cancelling > 0 {
+        if *first >= last || self.session.cancelling > 0 {
             return;
         }
         let id = last.1;
-        if let Some(dialogue) = cx.jobs.dialogue(id)
-            && dialogue.advance_alloc(AllocInput::Cancel)
+        if let Some((_, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id)
+            && dialogue.advance(AllocInput::Cancel)
         {
-            self.requested.remove(&last);
-            self.cancelling += 1;
+            self.session.requested.remove(&last);
+            self.session.cancelling += 1;
             send_cancel(cx, id);
         }
     }
 
     /// Moves a job from the position of its old priority to that of its new one.
     pub(crate) fn reprioritize(&mut self, cx: &mut Context, id: JobId, old: u32, new: u32) {
-        let is_unlimited = matches!(self.handshake, Handshake::Ready(_, AllocMode::Unlimited));
-        let Some(dialogue) = cx.jobs.dialogue(id) else {
+        let is_unlimited = matches!(cx.handshake(), Handshake::Ready(_, AllocMode::Unlimited));
+        let Some((_, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) else {
             return;
         };
         if old == new {
@@ -170,23 +171,23 @@ impl SchedulerPeer {
                 if new > 0 {
                     self.queued.insert((Reverse(new), id));
                 } else {
-                    dialogue.advance_alloc(AllocInput::Dequeue);
+                    dialogue.advance(AllocInput::Dequeue);
                 }
             }
             Alloc::Requested(_) => {
-                self.requested.remove(&(Reverse(old), id));
+                self.session.requested.remove(&(Reverse(old), id));
                 if new > 0 {
-                    self.reprioritized.insert(id);
+                    self.session.reprioritized.insert(id);
                     if is_unlimited {
-                        self.requested.insert((Reverse(new), id));
+                        self.session.requested.insert((Reverse(new), id));
                         return;
                     }
                 }
-                dialogue.advance_alloc(AllocInput::Cancel);
-                self.cancelling += 1;
+                dialogue.advance(AllocInput::Cancel);
+                self.session.cancelling += 1;
                 if new > 0 {
                     // In limited mode the job is requested again at its new position in the queue.
-                    self.displaced.push(id);
+                    self.session.displaced.push(id);
                 } else {
                     // A held job is not requested again until it is released.
                     send_cancel(cx, id);
@@ -199,20 +200,20 @@ impl SchedulerPeer {
 
     /// Sends the scheduler all changed priorities, in one request.
     pub(crate) fn send_priorities(&mut self, cx: &mut Context) {
-        if self.reprioritized.is_empty() {
+        if self.session.reprioritized.is_empty() {
             return;
         }
-        let ids = std::mem::take(&mut self.reprioritized);
+        let ids = std::mem::take(&mut self.session.reprioritized);
         let jobs = ids.into_iter().filter_map(|id| {
             let job = cx.jobs.get(id)?;
-            let is_outstanding = job.dialogue.alloc().is_outstanding();
+            let is_outstanding = job.dialogue.scheduler.alloc().is_outstanding();
             is_outstanding.then(|| (id, job.record.priority()))
         });
         let jobs: Vec<(JobId, u32)> = jobs.collect();
         if !jobs.is_empty() {
             cx.notify(topic::sched::PRIORITIZE, &PrioritizeRequest { jobs });
         }
-        for id in std::mem::take(&mut self.displaced) {
+        for id in std::mem::take(&mut self.session.displaced) {
             send_cancel(cx, id);
         }
     }
@@ -220,10 +221,9 @@ impl SchedulerPeer {
     /// Ends the allocation of a job, if it has one: frees the ranks that are left, drops the claim, and
     /// logs `free` if `alloc` was logged.
     pub(crate) fn end_allocation(&mut self, cx: &mut Context, id: JobId) {
-        let job = cx
-            .jobs
-            .get(id)
-            .filter(|job| job.record.has_resources() || job.dialogue.alloc() == Alloc::Surplus);
+        let job = cx.jobs.get(id).filter(|job| {
+            job.record.has_resources() || job.dialogue.scheduler.alloc() == Alloc::Surplus
+        });
         let Some(job) = job else {
             return;
         };
@@ -239,8 +239,8 @@ impl SchedulerPeer {
             self.free(cx, free);
         }
         cx.claims.drop(id);
-        if let Some(dialogue) = cx.jobs.dialogue(id) {
-            dialogue.advance_alloc(AllocInput::Free);
+        if let Some((_, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) {
+            dialogue.advance(AllocInput::Free);
         }
         if has_alloc_event {
             cx.log(id, Event::new(cx.now, eventlog::FREE));
@@ -250,7 +250,7 @@ impl SchedulerPeer {
     /// Frees ranks of a job (`sched.free`).
     pub(crate) fn free(&mut self, cx: &mut Context, free: FreeRanks) {
         // The next scheduler receives the free ranks in the response to its hello.
-        let (Handshake::Greeted(mode) | Handshake::Ready(mode, _)) = self.handshake else {
+        let (Handshake::Greeted(mode) | Handshake::Ready(mode, _)) = cx.handshake() else {
             return;
         };
         let FreeRanks {
@@ -262,13 +262,13 @@ impl SchedulerPeer {
             return;
         };
         if mode == FreeMode::Whole {
-            let withheld = self.withheld.entry(id).or_default();
+            let withheld = self.session.withheld.entry(id).or_default();
             withheld.union_with(&ranks);
             if !is_final {
                 return;
             }
             ranks = std::mem::take(withheld);
-            self.withheld.remove(&id);
+            self.session.withheld.remove(&id);
         }
         let is_whole = is_final && r.ranks() == ranks;
         let freed = TypedPayload::Free(FreedResources {
@@ -285,38 +285,23 @@ impl SchedulerPeer {
         self.send_correction(cx, message);
     }
 
-    /// Sends a request that corrects the responses to hello, after the response to ready.
-    pub(super) fn send_correction(&mut self, cx: &mut Context, request: Message) {
-        match self.handshake {
-            Handshake::Suspended => {}
-            Handshake::Greeted(_) => self.belated.push(request),
-            Handshake::Ready(..) => cx.send(request),
+    /// Stores a commit of R for an outstanding request; the claims have it already.
+    pub(crate) fn commit_allocation(&self, cx: &mut Context, allocation: Allocation) {
+        let Allocation { id, r, text } = allocation;
+        cx.store_r(id, &text);
+        if let Some((_, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) {
+            let is_outstanding = dialogue.commit(r);
+            debug_assert!(is_outstanding, "checked before the commit");
         }
     }
-}
 
-/// Replaces the jobspec that is sent to the scheduler. An outstanding request keeps the old one.
-pub(crate) fn replace_request(cx: &mut Context, id: JobId, request: Arc<RedactedJobspec>) {
-    if let Some(dialogue) = cx.jobs.dialogue(id) {
-        dialogue.set_request(request);
-    }
-}
-
-/// Replaces the jobspec that is sent to the scheduler by one with another time limit.
-pub(crate) fn outdate_request(cx: &mut Context, id: JobId, request: Arc<RedactedJobspec>) {
-    if let Some(dialogue) = cx.jobs.dialogue(id) {
-        dialogue.set_request(request);
-        dialogue.advance_alloc(AllocInput::Outdate);
-    }
-}
-
-/// Stores a commit of R for an outstanding request; the claims have it already.
-pub(crate) fn commit_allocation(cx: &mut Context, allocation: Allocation) {
-    let Allocation { id, r, text } = allocation;
-    cx.store_r(id, &text);
-    if let Some(dialogue) = cx.jobs.dialogue(id) {
-        let is_outstanding = dialogue.commit(r);
-        debug_assert!(is_outstanding, "checked before the commit");
+    /// Sends a request that corrects the responses to hello, after the response to ready.
+    pub(super) fn send_correction(&mut self, cx: &mut Context, request: Message) {
+        match cx.handshake() {
+            Handshake::Suspended => {}
+            Handshake::Greeted(_) => self.session.belated.push(request),
+            Handshake::Ready(..) => cx.send(request),
+        }
     }
 }
 

@@ -34,7 +34,7 @@ impl SchedulerPeer {
         if errnum != 0 {
             return self.suspend(cx, &format!("sched.alloc failed with errnum {errnum}"));
         }
-        if !self.handshake.is_ready() {
+        if !cx.handshake().is_ready() {
             return cx.complain("alloc response before sched-ready: ignored".to_owned());
         }
         if let Some(TypedPayload::Allocated(allocated)) = response.typed() {
@@ -66,15 +66,17 @@ impl SchedulerPeer {
                 };
                 self.succeed(cx, id, &success);
             }
-            AllocResponseType::Annotate => match (cx.jobs.dialogue(id), &alloc.annotations) {
-                (Some(dialogue), Some(update)) if state == State::Sched => {
-                    dialogue.annotate(update);
+            AllocResponseType::Annotate => {
+                match (cx.jobs.scheduler_mut(&self.writer, id), &alloc.annotations) {
+                    (Some((_, dialogue)), Some(update)) if state == State::Sched => {
+                        dialogue.annotate(update);
+                    }
+                    (_, Some(_)) => {}
+                    (_, None) => {
+                        cx.complain(format!("alloc annotate for {id} ignored: no annotations"));
+                    }
                 }
-                (_, Some(_)) => {}
-                (_, None) => {
-                    cx.complain(format!("alloc annotate for {id} ignored: no annotations"));
-                }
-            },
+            }
             AllocResponseType::Deny => {
                 self.end_request(cx, id, AllocInput::Deny);
                 let note = alloc.note.unwrap_or_default();
@@ -99,23 +101,25 @@ impl SchedulerPeer {
     /// Ends a request without an allocation.
     fn end_request(&mut self, cx: &mut Context, id: JobId, input: AllocInput) {
         let job = cx.jobs.get(id);
-        let request = job.map_or(Alloc::Idle, |job| job.dialogue.alloc());
+        let request = job.map_or(Alloc::Idle, |job| job.dialogue.scheduler.alloc());
         self.advance(cx, id, input);
         undo_commit(cx, id, request);
     }
 
     fn advance(&mut self, cx: &mut Context, id: JobId, input: AllocInput) {
-        let Some((record, dialogue)) = cx.jobs.split(id) else {
+        let Some((record, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) else {
             return;
         };
         let before = dialogue.alloc();
-        if !dialogue.advance_alloc(input) {
+        if !dialogue.advance(input) {
             return;
         }
         match before {
-            Alloc::Cancelling(_) => self.cancelling -= 1,
+            Alloc::Cancelling(_) => self.session.cancelling -= 1,
             Alloc::Requested(_) => {
-                self.requested.remove(&(Reverse(record.priority()), id));
+                self.session
+                    .requested
+                    .remove(&(Reverse(record.priority()), id));
             }
             Alloc::Idle | Alloc::Queued | Alloc::Outdated | Alloc::Surplus => {}
         }
@@ -124,7 +128,10 @@ impl SchedulerPeer {
     /// Handles SUCCESS. Without a commit of the same R the request stays open: the fault is the
     /// scheduler's, not the job's.
     fn succeed(&mut self, cx: &mut Context, id: JobId, success: &Success<'_>) {
-        let committed = cx.jobs.get(id).and_then(|job| job.dialogue.committed());
+        let committed = cx
+            .jobs
+            .get(id)
+            .and_then(|job| job.dialogue.scheduler.committed());
         let Some(r) = committed.cloned() else {
             return cx.complain(format!(
                 "alloc success for {id} without committing R: ignored"
@@ -145,7 +152,7 @@ impl SchedulerPeer {
             return cx.revisit(id);
         }
         self.advance(cx, id, AllocInput::Success);
-        let Some(dialogue) = cx.jobs.dialogue(id) else {
+        let Some((_, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id) else {
             return;
         };
         if let Some(update) = success.annotations {
@@ -169,8 +176,8 @@ impl SchedulerPeer {
 /// Checks that a response is due for a job. Returns the state of the conversation about it, and the job's state.
 fn check_due(cx: &mut Context, id: JobId) -> Option<(Alloc, State)> {
     let job = cx.jobs.get(id);
-    let job = job.filter(|job| job.dialogue.alloc().is_outstanding());
-    let due = job.map(|job| (job.dialogue.alloc(), job.record.state()));
+    let job = job.filter(|job| job.dialogue.scheduler.alloc().is_outstanding());
+    let due = job.map(|job| (job.dialogue.scheduler.alloc(), job.record.state()));
     if due.is_none() {
         cx.complain(format!("alloc response for {id} ignored: none is due"));
     }
