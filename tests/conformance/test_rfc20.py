@@ -138,6 +138,7 @@ def test_scheduling_and_attributes_are_carried_unchanged():
 @requirement("rfc20.version.one")
 def test_the_version_is_1():
     assert written(EXAMPLE)["version"] == 1
+    assert written(changed(EXAMPLE, "version", 1.0)) == EXAMPLE
     for version in (2, 0, "1", 1.5, True):
         assert "version" in error_of("version", version)
 
@@ -192,7 +193,8 @@ def test_children_are_cores_and_optional_gpus():
         for wrong in ("0-", 3, "a", [0]):
             assert f"children.{key}" in error_of(f"{children}.{key}", wrong)
     assert "children" in error_of(children, "0-47")
-    assert "fpga" in error_of(f"{children}.fpga", "0")
+    nics = changed(EXAMPLE, f"{children}.nic", {"ports": [1, 2]})
+    assert written(nics)["execution"]["R_lite"] == nics["execution"]["R_lite"]
 
 
 @requirement("rfc20.execution.nodelist", "rfc20.execution.nodelist-hostlists")

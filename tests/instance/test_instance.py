@@ -271,6 +271,19 @@ def test_resources_come_from_r_or_configuration_and_local_jobs_need_real_cores(s
         rejected = instance.penstock("start", "--R", str(r), *options)
         assert rejected.returncode == 1
         assert "hint: simulate execution" in rejected.stderr
+    document = json.loads(r.read_text())
+    document["version"] = 1.0
+    document["execution"]["R_lite"][0]["children"]["nic"] = "0-1"
+    document["execution"]["rack"] = 7
+    r.write_text(json.dumps(document))
+    with (
+        start("--R", str(r), "--exec=sim", "--sched=none", name="extended") as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        with client.stream("resource.acquire") as responses:
+            inventory = next(iter(responses))["resources"]["execution"]
+        assert inventory["R_lite"][0]["children"] == {"core": "0-7", "nic": "0-1"}
+        assert inventory["rack"] == 7
     config = tmp_path / "penstock.toml"
     config.write_text('[[resource.config]]\nhosts = "a[0-3]"\ncores = "0-1"\nproperties = ["p"]\n')
     options = ["--config", str(config), "--exec", "local", "--oversubscribe"]

@@ -124,20 +124,25 @@ pub struct StartResponse<D> {
     #[serde(rename = "type")]
     pub kind: StartResponseType,
     /// The details, by the type: [`Release`], [`Exception`], [`Finish`], or [`NoData`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub data: Option<D>,
+    pub data: D,
 }
 
 impl<'a> StartResponse<Json<'a>> {
-    /// Returns type and details as one value. The details of `start` and `reattached` are not read.
+    /// Returns type and details as one value.
     ///
     /// # Errors
     ///
     /// Fails as [`read`](crate::read) does.
     pub fn event(&self) -> Result<ExecEvent<'a>, crate::Error> {
         Ok(match self.kind {
-            StartResponseType::Start => ExecEvent::Start,
-            StartResponseType::Reattached => ExecEvent::Reattached,
+            StartResponseType::Start => {
+                self.data::<NoData>()?;
+                ExecEvent::Start
+            }
+            StartResponseType::Reattached => {
+                self.data::<NoData>()?;
+                ExecEvent::Reattached
+            }
             StartResponseType::Release => ExecEvent::Release(self.data()?),
             StartResponseType::Exception => ExecEvent::Exception(self.data()?),
             StartResponseType::Finish => ExecEvent::Finish(self.data()?),
@@ -145,7 +150,7 @@ impl<'a> StartResponse<Json<'a>> {
     }
 
     fn data<T: Deserialize<'a>>(&self) -> Result<T, crate::Error> {
-        crate::read(self.data.map(|data| data.0.as_bytes()))
+        crate::read(Some(self.data.0.as_bytes()))
     }
 }
 

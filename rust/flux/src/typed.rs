@@ -232,7 +232,6 @@ pub struct StartReport {
 impl StartReport {
     fn to_payload(&self) -> Vec<u8> {
         fn write<D: Serialize>(id: JobId, kind: StartResponseType, data: D) -> Vec<u8> {
-            let data = Some(data);
             StartResponse { id, kind, data }.to_payload()
         }
 

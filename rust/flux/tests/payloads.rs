@@ -546,14 +546,31 @@ fn data_of_a_start_response_is_read_by_its_type() {
             is_final: false
         }
     );
-    let absent = exec::StartResponse {
-        data: None,
+    let other = exec::StartResponse {
+        data: Json("{}"),
         ..response
     };
     assert_eq!(
-        absent.event().unwrap_err().to_string(),
+        other.event().unwrap_err().to_string(),
         "missing key `ranks`"
     );
+}
+
+#[test]
+fn a_start_response_has_an_object_as_data() {
+    for kind in ["start", "reattached", "release", "exception", "finish"] {
+        let text = format!(r#"{{"id":1,"type":"{kind}"}}"#);
+        let missing = read::<exec::StartResponse<Json>>(Some(text.as_bytes())).unwrap_err();
+        assert_eq!(missing.to_string(), "missing key `data`");
+        for (data, found) in [("null", "null"), ("[]", "an array")] {
+            let text = format!(r#"{{"id":1,"type":"{kind}","data":{data}}}"#);
+            let response: exec::StartResponse<Json> = read(Some(text.as_bytes())).unwrap();
+            assert_eq!(
+                response.event().unwrap_err().to_string(),
+                format!("expected an object, found {found}")
+            );
+        }
+    }
 }
 
 #[test]

@@ -25,6 +25,16 @@ impl Request {
         u64::from(self.slots.min()) * u64::from(self.least_nodes().unwrap_or(1))
     }
 
+    /// Whether this number of slots, in total on this number of nodes, is acceptable.
+    pub fn accepts_slots(&self, slots: u64, nodes: u64) -> bool {
+        let here = match self.nnodes {
+            Some(_) if nodes > 0 && slots.is_multiple_of(nodes) => slots / nodes,
+            Some(_) => return false,
+            None => slots,
+        };
+        u32::try_from(here).is_ok_and(|slots| self.slots.contains(slots))
+    }
+
     /// The least acceptable number of cores of all slots together; saturates.
     pub fn total_cores(&self) -> u64 {
         let cores = self.cores_per_slot.min();

@@ -74,6 +74,13 @@ impl Claims {
         self.inventory.as_ref()
     }
 
+    /// Returns R with the inventory's hosts, if these are other ones: ranks decide where a job runs, and schedulers
+    /// have other names of hosts at times. `None` if R needs no change.
+    pub(crate) fn with_own_hosts(&self, r: &ResourceSet) -> Option<ResourceSet> {
+        let own = r.with_hosts_of(self.inventory.as_ref()?)?;
+        (own != *r).then_some(own)
+    }
+
     /// Whether `node` has every core and gpu of that node.
     pub(crate) fn is_whole(&self, node: &Node<'_>) -> bool {
         let all = self.inventory.as_ref();
@@ -185,7 +192,7 @@ impl Claims {
         claim.is_some_and(|claim| Arc::ptr_eq(&claim.r, r) || claim.r == *r)
     }
 
-    /// Whether R was committed for the job and the response has the same R, or none.
+    /// Whether R was committed for the job and the response has the same R but for its hosts, or none.
     pub(crate) fn agrees(&self, id: JobId, r: Option<&str>) -> bool {
         let Some(claim) = self.jobs.get(&id) else {
             return false;
@@ -193,7 +200,10 @@ impl Claims {
         match (r, &claim.text) {
             (None, _) => true,
             (Some(r), Some(text)) if **text == *r => true,
-            (Some(r), _) => ResourceSet::from_json(r).is_ok_and(|r| r == *claim.r),
+            (Some(r), _) => {
+                let r = ResourceSet::from_json(r).ok();
+                r.and_then(|r| r.with_hosts_of(&claim.r)).as_ref() == Some(&*claim.r)
+            }
         }
     }
 

@@ -747,7 +747,7 @@ mod tests {
             r#""type":"finish","data":{"status":0}"#,
         );
         assert!(early[0].ends_with("it has not started"), "{early:?}");
-        let started = respond(&mut exec, &mut cx, id, r#""type":"start""#);
+        let started = respond(&mut exec, &mut cx, id, r#""type":"start","data":{}"#);
         assert_eq!(started, ["log start"]);
         let finished = respond(
             &mut exec,

@@ -69,6 +69,49 @@ fn r_outside_the_inventory_is_rejected() {
 }
 
 #[test]
+fn hosts_of_r_are_the_instances() {
+    let (mut bench, ids) = bench(2);
+    let own = r("1-2", "0-1", "");
+    let other = own.replace("\"n1\",\"n2\"", "\"x[7-8]\"");
+    assert_ne!(own, other);
+    for (id, response) in [(ids[0], Some(&other)), (ids[1], None)] {
+        bench.commit_r(id, &other);
+        let stored = stored(&mut bench, id).unwrap();
+        let stored = ResourceSet::from_json(&stored).unwrap();
+        assert_eq!(stored, ResourceSet::from_json(&own).unwrap());
+        let mut success = json!({"id": id, "type": 0});
+        if let Some(r) = response {
+            success["R"] = serde_json::from_str(r).unwrap();
+        }
+        let out = bench.answer("sched.alloc", &success);
+        assert!(topics(&out).contains(&"job-exec.start"), "{out:?}");
+        bench.end(id, 0);
+    }
+}
+
+#[test]
+fn the_number_of_slots_is_one_that_the_jobspec_accepts() {
+    let (mut bench, ids) = bench(1);
+    let with = |slots: u64| {
+        r("0", "0", "").replace(
+            "\"starttime\"",
+            &format!("\"nslots\":{slots},\"starttime\""),
+        )
+    };
+    for slots in [0, 2, 1 << 40] {
+        let (errnum, text) = rejection(&bench.commit_r(ids[0], &with(slots)));
+        assert_eq!(errnum, 22);
+        let job = name(ids[0]);
+        assert_eq!(
+            text,
+            format!("job {job}: `nslots` is {slots} on 1 nodes, not as the jobspec asks")
+        );
+    }
+    bench.commit_r(ids[0], &with(1));
+    assert!(stored(&mut bench, ids[0]).is_some());
+}
+
+#[test]
 fn without_an_inventory_only_overlaps_are_rejected() {
     let mut bench = Bench::new();
     bench.scheduler(None);

@@ -69,7 +69,7 @@ impl Check {
         let raw = self.keep(raw.map_err(|error| Error::at("", error.to_string())))?;
         let mut top = self.keep(object(raw, ""))?;
         match top.take("version") {
-            Some(version) if version.get() == "1" => {}
+            Some(version) if is_one(version) => {}
             found => {
                 let found = found.map_or_else(|| "nothing".to_owned(), describe);
                 let problem = Error::at("version", format!("expected 1, found {found}"));
@@ -169,9 +169,12 @@ impl Check {
             Some(raw) => self.keep(idset(raw, &format!("{children_path}.gpu"))),
             None => Some(IdSet::new()),
         };
-        self.keep(only_known(&children, &children_path, "`core` and `gpu`"))?;
-        let (cores, gpus) = (cores?, gpus?);
-        Some((ranks?, Arc::new(Children { cores, gpus })))
+        let others = Some(others(children)).filter(|others| !others.is_empty());
+        let children = Children {
+            others: others.map(Box::new),
+            ..Children::new(cores?, gpus?)
+        };
+        Some((ranks?, Arc::new(children)))
     }
 
     fn hosts(&mut self, raw: &RawValue) -> Option<Hostlist> {
@@ -215,6 +218,12 @@ impl Check {
     }
 }
 
+/// Whether a value is the number 1, in any notation: JSON does not tell 1 from 1.0.
+fn is_one(raw: &RawValue) -> bool {
+    #[expect(clippy::float_cmp, reason = "the number 1 is exact")]
+    serde_json::from_str::<f64>(raw.get()).is_ok_and(|number| number == 1.0)
+}
+
 fn carried(raw: &RawValue, key: &str) -> Result<Carried, Error> {
     if raw.get().starts_with('{') {
         return Ok(Carried::new(raw));
@@ -243,16 +252,6 @@ fn time(entries: &mut Entries<'_>, key: &str) -> Result<Option<f64>, Error> {
     let path = format!("execution.{key}");
     let time = typed(raw, &path, "seconds since the epoch")?;
     check_time(key, Some(time)).map_err(|error| error.into_reading(path))
-}
-
-fn only_known(entries: &Entries<'_>, path: &str, known: &str) -> Result<(), Error> {
-    match entries.0.first() {
-        Some((key, _)) => Err(Error::at(
-            path,
-            format!("expected only the keys {known}, found `{key}`"),
-        )),
-        None => Ok(()),
-    }
 }
 
 fn hostlist(raw: &RawValue, path: &str) -> Result<Hostlist, Error> {

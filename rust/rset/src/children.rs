@@ -1,15 +1,46 @@
-//! The cores and gpus of one rank.
+//! The resources of one rank.
+
+use std::collections::BTreeMap;
 
 use penstock_idset::IdSet;
+
+use crate::raw::Carried;
 
 /// The resources of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Children {
     pub(crate) cores: IdSet,
     pub(crate) gpus: IdSet,
+    /// Keys that RFC 20 reserves; they stay with the rank.
+    pub(crate) others: Others,
+}
+
+/// Unknown keys with their opaque values; `None` for none.
+pub(crate) type Others = Option<Box<BTreeMap<String, Carried>>>;
+
+/// The keys of both; for a key of both the left value.
+fn either(left: &Others, right: &Others) -> Others {
+    match (left, right) {
+        (Some(left), Some(right)) => {
+            let mut both = right.clone();
+            both.extend(left.iter().map(|(key, value)| (key.clone(), value.clone())));
+            Some(both)
+        }
+        (one, other) => one.as_ref().or(other.as_ref()).cloned(),
+    }
 }
 
 impl Children {
+    /// Cores and gpus without further keys.
+    pub(crate) fn new(cores: IdSet, gpus: IdSet) -> Self {
+        let others = None;
+        Self {
+            cores,
+            gpus,
+            others,
+        }
+    }
+
     /// Neither core nor gpu: the resources of a removed rank, or of a rank without any.
     pub(crate) fn is_bare(&self) -> bool {
         self.cores.is_empty() && self.gpus.is_empty()
@@ -19,6 +50,7 @@ impl Children {
         Self {
             cores: self.cores.union(&other.cores),
             gpus: self.gpus.union(&other.gpus),
+            others: either(&self.others, &other.others),
         }
     }
 
@@ -26,6 +58,7 @@ impl Children {
         Self {
             cores: self.cores.intersection(&other.cores),
             gpus: self.gpus.intersection(&other.gpus),
+            others: either(&self.others, &other.others),
         }
     }
 
@@ -33,6 +66,7 @@ impl Children {
         Self {
             cores: self.cores.difference(&other.cores),
             gpus: self.gpus.difference(&other.gpus),
+            others: self.others.clone(),
         }
     }
 

@@ -141,7 +141,11 @@ impl Text for Vec<u8> {
                 text.push_text(r#"","gpu":""#);
                 text.push_ids(children.gpus.ranges());
             }
-            text.push_text(r#""}}"#);
+            text.push_text("\"");
+            if let Some(others) = &children.others {
+                text.push_members(others);
+            }
+            text.push_text("}}");
         });
         self.reserve(groups.size() + 256);
         self.push_text(r#"{"R_lite":["#);

@@ -34,6 +34,8 @@ impl PartialEq for Carried {
     }
 }
 
+impl Eq for Carried {}
+
 /// A JSON object's keys with their values' text, in order.
 pub(crate) struct Entries<'a>(pub(crate) Vec<(String, &'a RawValue)>);
 

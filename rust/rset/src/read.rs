@@ -335,10 +335,7 @@ impl<'a> Kinds<'a> {
         match place {
             Some((known, children)) if *known == texts => Some(Arc::clone(children)),
             _ => {
-                let children = Arc::new(Children {
-                    cores: ids(texts.core)?,
-                    gpus: ids(texts.gpu)?,
-                });
+                let children = Arc::new(Children::new(ids(texts.core)?, ids(texts.gpu)?));
                 *place = Some((texts, Arc::clone(&children)));
                 Some(children)
             }

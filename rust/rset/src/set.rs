@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::Error;
 use crate::children::Children;
 use crate::execution::{Execution, Segments};
-use crate::hosts::rejected;
+use crate::hosts::{of_part, rejected};
 use crate::raw::Carried;
 
 /// A resource set, *R* of RFC 20.
@@ -77,7 +77,7 @@ impl ResourceSet {
                 hosts.len()
             )));
         }
-        let children = Arc::new(Children { cores, gpus });
+        let children = Arc::new(Children::new(cores, gpus));
         let mut segments = Segments::default();
         for range in ranks.ranges() {
             segments.push(range, Arc::clone(&children));
@@ -214,6 +214,34 @@ impl ResourceSet {
         execution.hosts.get(position)
     }
 
+    /// Returns this set with the hosts that `other` has for its ranks; `None` if `other` lacks one of the ranks.
+    ///
+    /// ```
+    /// use penstock_idset::IdSet;
+    /// use penstock_rset::ResourceSet;
+    ///
+    /// let set = |hosts: &str| {
+    ///     let hosts = hosts.parse().expect("hosts");
+    ///     ResourceSet::uniform(&IdSet::from(0..=1), &hosts, IdSet::from(0..=3), IdSet::new())
+    /// };
+    /// let (one, other) = (set("a[0-1]")?, set("b[0-1]")?);
+    /// assert_eq!(one.with_hosts_of(&other), Some(other));
+    /// assert_eq!(one.with_hosts_of(&ResourceSet::new()), None);
+    /// # Ok::<(), penstock_rset::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_hosts_of(&self, other: &Self) -> Option<Self> {
+        let (ranks, from) = (&self.view().ranks, other.view());
+        if !ranks.is_subset(&from.ranks) {
+            return None;
+        }
+        let mut set = self.clone();
+        if let Some(execution) = &mut set.execution {
+            execution.hosts = of_part(from, ranks);
+        }
+        Some(set)
+    }
+
     /// Adds cores and gpus to a rank.
     ///
     /// Cheap for a rank after all others.
@@ -237,7 +265,7 @@ impl ResourceSet {
         }
         let known = self.host(rank);
         let execution = self.execution_mut()?;
-        let children = Children { cores, gpus };
+        let children = Children::new(cores, gpus);
         if let Some(known) = known {
             if known != host {
                 return Err(Error::rejected(format!(

@@ -73,6 +73,14 @@ fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
                 check_outstanding(cx, id)?;
                 let r = ResourceSet::from_json(&text)
                     .map_err(|error| RequestError::invalid(format!("job {id}: {error}")))?;
+                check_slots(cx, id, &r)?;
+                let (r, text) = match cx.claims.with_own_hosts(&r) {
+                    Some(own) => {
+                        let text = own.to_json();
+                        (own, text)
+                    }
+                    None => (r, text),
+                };
                 let (r, text) = (Arc::new(r), text.into());
                 commit.allocations.push(Allocation { id, r, text });
             }
@@ -113,6 +121,20 @@ fn check_outstanding(cx: &Context, id: JobId) -> Result<(), RequestError> {
         return Err(RequestError::protocol(text));
     }
     Ok(())
+}
+
+/// Checks that R has a number of slots that the jobspec accepts, if it names a number.
+fn check_slots(cx: &Context, id: JobId, r: &ResourceSet) -> Result<(), RequestError> {
+    let (Some(job), Some(slots)) = (cx.jobs.get(id), r.nslots()) else {
+        return Ok(());
+    };
+    let nodes = r.nnodes() as u64;
+    let request = &job.dialogue.scheduler.request().requested().request;
+    if request.accepts_slots(slots, nodes) {
+        return Ok(());
+    }
+    let text = format!("job {id}: `nslots` is {slots} on {nodes} nodes, not as the jobspec asks");
+    Err(RequestError::invalid(text))
 }
 
 fn apply(cx: &mut Context, scheduler: &SchedulerPeer, commit: Commit) -> Handled {

@@ -68,7 +68,7 @@ impl PyStartResponse {
 }
 
 fn payload<D: Serialize>(job: u64, kind: StartResponseType, data: D) -> Vec<u8> {
-    let (id, data) = (JobId::new(job), Some(data));
+    let id = JobId::new(job);
     StartResponse { id, kind, data }.to_payload()
 }
 
