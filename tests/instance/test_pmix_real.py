@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
 import signal
-from contextlib import ExitStack, suppress
+import sqlite3
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,9 @@ from pmixdaemon import EXAMPLE, PATIENCE, Gates, codes, compile_program, server_
 from tests.instance.conftest import RunningInstance, foreground, is_running, kill, service_of
 
 from penstock.client import Client
+from penstock.errors import RpcError
 from penstock.jobid import parse
+from penstock.jobspec import from_command
 
 MINE = "id=MYALLOCATION"
 PROGRAMS = Path(__file__).parents[1] / "pmix"
@@ -385,6 +389,27 @@ def test_a_request_outlives_the_task_that_made_it(instance, alloc):
     lines = instance.lines("logs", job)
     assert "rank 0: new: asked" in lines
     assert not any(line.startswith("rank 0: new: status") for line in lines)
+    assert "rank 1: event: penstock.alloc.status = 0" in lines
+    assert "rank 2: query: pmix.query.alloc = granted" in lines
+
+
+def test_tasks_get_events_after_the_job_manager_has_failed(instance, alloc):
+    (blocker,) = instance.lines("submit", "-N3", "sleep", "1000")
+    with Client(instance.uri) as client:
+        job, _ = submit(instance, client, alloc, f"new:nodes=3,{MINE}")
+        with closing(sqlite3.connect(instance.state / "jobs.sqlite", isolation_level=None)) as lock:
+            lock.execute("BEGIN IMMEDIATE")
+            with pytest.raises(RpcError) as caught:
+                client.submit(from_command(["true"]))
+            assert caught.value.errno == errno.EBUSY
+            lock.execute("ROLLBACK")
+        while {row["name"]: row["state"] for row in client.services()}["job-manager"] != "running":
+            pass
+    instance.lines("cancel", blocker)
+    assert instance.penstock("wait", job).returncode == 0
+    lines = instance.lines("logs", job)
+    # The response is lost with the job manager; the request is not.
+    assert "rank 0: new: status -61" in codes(lines)
     assert "rank 1: event: penstock.alloc.status = 0" in lines
     assert "rank 2: query: pmix.query.alloc = granted" in lines
 

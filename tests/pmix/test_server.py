@@ -320,6 +320,27 @@ def test_events_come_again_with_a_connection_and_tasks_get_them_once(
     ended_well(daemon)
 
 
+@pytest.mark.parametrize("errnum", [errno.EIO, errno.ENOSPC, errno.EBUSY])
+def test_the_events_of_an_instance_whose_job_manager_has_failed_are_requested_again(
+    start: Start, errnum: int
+) -> None:
+    daemon = start(2, lambda _daemon, _request: None)
+    event = {"id": "X", "alloc": "ƒ3", "directive": "new", "status": 0, "results": []}
+    daemon.begin()
+    daemon.tell(event)
+    for _ in range(2):
+        assert daemon.registered.wait(PATIENCE)
+        assert daemon.events is not None
+        daemon.registered.clear()
+        daemon.send(daemon.events.respond(errnum=errnum))
+    # The next stream begins with all requests that have ended.
+    for ident in ["X", "Y"]:
+        daemon.tell({**event, "id": ident})
+    assert daemon.ask("pmix.ping", {}).object() == {}
+    assert daemon.stats()["lent"] == 2
+    ended_well(daemon)
+
+
 def test_a_task_that_has_ended_twice_is_counted_once(start: Start, fence: Path) -> None:
     daemon = start(3, lambda _daemon, _request: None)
     tasks = daemon.run(fence, ["exits", "2", "3"], stdin=subprocess.PIPE)

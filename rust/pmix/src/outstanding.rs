@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use penstock_flux::Matchtags;
@@ -25,6 +25,8 @@ pub struct Outstanding<T> {
     sequence: u64,
     is_connected: bool,
     held_bytes: usize,
+    /// The requests to send again on this connection.
+    delayed: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
@@ -45,6 +47,7 @@ impl<T> Default for Outstanding<T> {
             sequence: 0,
             is_connected: false,
             held_bytes: 0,
+            delayed: BTreeSet::new(),
         }
     }
 }
@@ -97,6 +100,7 @@ impl<T> Outstanding<T> {
     /// Removes the request with this matchtag.
     pub fn remove(&mut self, tag: u32) -> Option<T> {
         self.matchtags.release(tag);
+        self.delayed.remove(&tag);
         let entry = self.requests.remove(&tag)?;
         self.held_bytes -= entry.frame.as_ref().map_or(0, Vec::len);
         Some(entry.request)
@@ -105,6 +109,8 @@ impl<T> Outstanding<T> {
     /// Begins a connection. Returns the frames to send, in the order of their requests.
     pub fn connect(&mut self) -> Vec<Vec<u8>> {
         self.is_connected = true;
+        // They are sent with the others.
+        self.delayed.clear();
         let mut frames = BTreeMap::new();
         for entry in self.requests.values_mut() {
             let frame = match entry.if_lost {
@@ -119,6 +125,24 @@ impl<T> Outstanding<T> {
             }
         }
         frames.into_values().collect()
+    }
+
+    /// Keeps a request whose response was a temporary error, to be sent again. Returns false for a request that must not be
+    /// repeated.
+    pub fn delay(&mut self, tag: u32) -> bool {
+        let entry = self.requests.get(&tag);
+        let repeats = entry.is_some_and(|entry| entry.if_lost == IfLost::Repeat);
+        if repeats {
+            self.delayed.insert(tag);
+        }
+        repeats
+    }
+
+    /// Returns the frames of the delayed requests, which are to be sent now.
+    pub fn take_delayed(&mut self) -> Vec<Vec<u8>> {
+        let tags = mem::take(&mut self.delayed);
+        let entries = tags.iter().filter_map(|tag| self.requests.get(tag));
+        entries.filter_map(|entry| entry.frame.clone()).collect()
     }
 
     /// Ends the connection, and removes the requests that fail with it.
@@ -250,6 +274,34 @@ mod tests {
             assert_eq!(outstanding.disconnect(), [1, 2]);
             assert_eq!(outstanding.remove(tag), Some(4));
         }
+    }
+
+    #[test]
+    fn only_requests_that_may_be_repeated_are_delayed() {
+        let mut outstanding = Outstanding::default();
+        outstanding.connect();
+        let mut insert = |request, if_lost| {
+            let tag = outstanding.allot();
+            let sent = outstanding.insert(tag, request, vec![request], if_lost);
+            assert_eq!(sent, Ok(Some(vec![request])));
+            tag
+        };
+        let tags = [
+            insert(1, IfLost::Fail),
+            insert(2, IfLost::Repeat),
+            insert(3, IfLost::Repeat),
+        ];
+        let delayed = tags.map(|tag| outstanding.delay(tag));
+        assert_eq!(delayed, [false, true, true]);
+        assert_eq!(outstanding.remove(tags[2]), Some(3));
+        assert!(!outstanding.delay(tags[2]));
+        assert_eq!(outstanding.take_delayed(), [[2]]);
+        assert_eq!(outstanding.take_delayed(), [[0; 0]; 0]);
+        // A new connection begins with all requests that may be repeated.
+        assert!(outstanding.delay(tags[1]));
+        assert_eq!(outstanding.disconnect(), [1]);
+        assert_eq!(outstanding.connect(), [[2]]);
+        assert_eq!(outstanding.take_delayed(), [[0; 0]; 0]);
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! The state of the server, the requests of tasks to the instance, and their responses.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
 
-use penstock_flux::errno::ENOSYS;
+use penstock_flux::errno::{EBUSY, EIO, ENODATA, ENOSPC, ENOSYS};
 use penstock_flux::flags::STREAMING;
 use penstock_flux::pmix_server::{QueryRequest, StartResponse, StatsResponse};
 use penstock_flux::{Payload, Text, topic};
@@ -18,6 +21,14 @@ use super::ffi;
 
 /// The longest request that the instance accepts, in bytes.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
+
+/// The pause before requests are sent again after the job manager has failed.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Whether the instance has responded that its job manager has failed. It will be built again from its store.
+fn is_outage(errnum: u32) -> bool {
+    matches!(errnum, EIO | ENOSPC | EBUSY)
+}
 
 /// A change of a task.
 pub enum TaskEvent {
@@ -94,6 +105,10 @@ pub struct Requests {
     /// The writing thread of the connection.
     outgoing: Option<Sender<Vec<u8>>>,
     ended: EndedRequests,
+    /// Whether the stream of ended requests has ended because the job manager has failed.
+    have_events_failed: bool,
+    /// Whether a thread will send again what is delayed.
+    is_retry_due: bool,
 }
 
 impl Requests {
@@ -101,6 +116,29 @@ impl Requests {
         if let Some(outgoing) = &self.outgoing {
             // Without that thread the connection is about to be lost.
             let _ = outgoing.send(frame);
+        }
+    }
+
+    /// Requests the stream of ended requests from its beginning.
+    fn request_events(&mut self) {
+        self.have_events_failed = false;
+        self.ended.begin_stream();
+        let events = Message::request(topic::pmix::EVENTS, "{}")
+            .with_flags(STREAMING)
+            .with_matchtag(u32::MAX);
+        let mut frame = Vec::new();
+        events.encode(&mut frame);
+        self.send(frame);
+    }
+
+    /// Sends what is delayed.
+    fn retry(&mut self) {
+        self.is_retry_due = false;
+        if self.have_events_failed {
+            self.request_events();
+        }
+        for frame in self.outstanding.take_delayed() {
+            self.send(frame);
         }
     }
 }
@@ -173,13 +211,7 @@ impl Server {
             return;
         }
         requests.outgoing = Some(outgoing.clone());
-        requests.ended.begin_stream();
-        let events = Message::request(topic::pmix::EVENTS, "{}")
-            .with_flags(STREAMING)
-            .with_matchtag(u32::MAX);
-        let mut frame = Vec::new();
-        events.encode(&mut frame);
-        requests.send(frame);
+        requests.request_events();
         for frame in requests.outstanding.connect() {
             requests.send(frame);
         }
@@ -193,6 +225,40 @@ impl Server {
         drop(requests);
         for request in lost {
             fail(request, status::LOST_CONNECTION);
+        }
+    }
+
+    /// Sends a query again after a pause if the job manager has failed. Returns false if it is not to be sent again.
+    fn delay(&'static self, response: &Message) -> bool {
+        let mut requests = self.requests();
+        let is_delayed =
+            is_outage(response.errnum()) && requests.outstanding.delay(response.matchtag);
+        if is_delayed {
+            self.retry_later(&mut requests);
+        }
+        is_delayed
+    }
+
+    /// Requests the stream of ended requests again after a pause.
+    fn delay_events(&'static self) {
+        let mut requests = self.requests();
+        requests.have_events_failed = true;
+        self.retry_later(&mut requests);
+    }
+
+    /// Sends what is delayed after a pause, unless the connection is lost before: another one begins with it.
+    fn retry_later(&'static self, requests: &mut Requests) {
+        if mem::replace(&mut requests.is_retry_due, true) {
+            return;
+        }
+        let retry = || {
+            thread::sleep(RETRY_INTERVAL);
+            self.requests().retry();
+        };
+        // The job's limit of processes counts threads, too.
+        if let Err(error) = thread::Builder::new().spawn(retry) {
+            requests.is_retry_due = false;
+            eprintln!("penstock-pmix: no thread to send requests again: {error}");
         }
     }
 
@@ -235,10 +301,14 @@ impl Server {
             match response.errnum() {
                 0 if !self.requests().ended.count(payload.unwrap_or_default()) => {}
                 0 => callbacks().notify(&self.source, &Response::from_event(payload)),
-                // An instance without the service `pmix` has no events.
-                ENOSYS => {}
+                // An instance without the service `pmix` has no events. The stream of an ended job ends.
+                ENOSYS | ENODATA => {}
+                errnum if is_outage(errnum) => self.delay_events(),
                 errnum => eprintln!("penstock-pmix: pmix.events: error {errnum}"),
             }
+            return;
+        }
+        if self.delay(response) {
             return;
         }
         let request = self.requests().outstanding.remove(response.matchtag);
@@ -246,6 +316,10 @@ impl Server {
             Some(TaskRequest::Plain(callback)) => {
                 let code = status::of_errnum(response.errnum());
                 callbacks().enqueue(callback, Response::of_status(code));
+            }
+            // It may have been carried out.
+            Some(TaskRequest::Alloc(callback)) if matches!(response.errnum(), EIO | EBUSY) => {
+                callbacks().enqueue(callback, Response::of_status(status::LOST_CONNECTION));
             }
             Some(TaskRequest::Alloc(callback)) => {
                 let response = Response::from_alloc(response.errnum(), payload);
