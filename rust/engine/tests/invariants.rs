@@ -487,22 +487,22 @@ impl World {
             let Some(first) = first else {
                 continue;
             };
-            // The jobs whose reservations may hold the resources of the first: under conservative
-            // backfill of the whole line, under hybrid backfill of those that its limits exclude.
-            let others: &[u64] = match self.policy {
-                Policy::Conservative => &line,
-                Policy::Hybrid { .. } => {
-                    let index = line.iter().position(|id| id == first);
-                    &line[..index.expect("it is in the line")]
-                }
-                Policy::Fcfs | Policy::Easy => &[],
-            };
+            // Jobs whose reservations may hold what the first needs: under conservative backfill
+            // any of the line, else those that are at a limit. EASY tells no start of these.
+            let index = line.iter().position(|id| id == first);
+            let before = &line[..index.expect("it is in the line")];
             let is_reserved = |id: &u64| {
                 let reservation = self.engine.reservation(JobId::new(*id));
                 id != first && reservation.is_some_and(f64::is_finite)
             };
+            let may_be_reserved = match self.policy {
+                Policy::Fcfs => false,
+                Policy::Easy => !before.is_empty(),
+                Policy::Hybrid { .. } => before.iter().any(is_reserved),
+                Policy::Conservative => line.iter().any(is_reserved),
+            };
             assert!(
-                others.iter().any(is_reserved) || !may(first),
+                may_be_reserved || !may(first),
                 "job {first} is first, can run, and waits"
             );
         }
