@@ -1,4 +1,4 @@
-//! Jobspec digest: what the manager itself reads of a jobspec.
+//! The spec of a job: what the manager itself reads of its jobspec.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ impl Spec {
     }
 }
 
-/// A jobspec that is in the store: its digest, and the form that is sent to the scheduler. Both are shared by jobs with
+/// A jobspec that is in the store: its spec, and the form that is sent to the scheduler. Both are shared by jobs with
 /// equal jobspecs.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
@@ -96,12 +96,12 @@ impl Checked {
         })
     }
 
-    /// The digest, without a key.
+    /// The spec, without a key.
     pub(crate) fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// The document, the digest without a key, and the form that is sent to the scheduler.
+    /// The document, the spec without a key, and the form that is sent to the scheduler.
     pub(crate) fn into_parts(self) -> (JobspecDocument, Spec, RedactedJobspec) {
         (self.document, self.spec, self.request)
     }
