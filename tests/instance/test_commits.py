@@ -146,6 +146,29 @@ async def test_a_response_is_sent_after_the_commit(tmp_path):
 
 
 @pytest.mark.trio
+async def test_messages_of_two_clients_that_arrive_together_are_committed_once(tmp_path):
+    async with writer_at(tmp_path / "socket") as (writer, nursery, client, other):
+        nursery.start_soon(writer.broker.pump)
+        request = Message.request("writer.write", {}, matchtag=1).encode()
+        # No task of the broker has its turn between the two.
+        os.write(client.stream.socket.fileno(), request)
+        os.write(other.stream.socket.fileno(), request)
+        for each in (client, other):
+            (response,) = await each.receive()
+            assert response.errnum == 0
+        assert writer.calls == ["write", "write", "commit"]
+
+
+@pytest.mark.trio
+async def test_a_message_is_answered_without_a_turn_of_the_pump(tmp_path):
+    async with writer_at(tmp_path / "socket") as (writer, _, client, _):
+        await client.send("writer.write", {})
+        (response,) = await client.receive()
+        assert response.errnum == 0
+        assert writer.calls == ["write", "commit"]
+
+
+@pytest.mark.trio
 async def test_what_cannot_be_committed_is_not_sent(tmp_path):
     async with writer_at(tmp_path / "socket") as (writer, nursery, client, other):
         Recorder(writer)

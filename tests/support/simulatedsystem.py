@@ -143,6 +143,12 @@ class SimulatedNetwork:
     async def read(self, stream: trio.abc.Stream, size: int) -> bytes:
         return await stream.receive_some(size)
 
+    def watch(self, _stream: trio.abc.Stream) -> None:
+        """Every message waits for the next round."""
+
+    def has_input(self) -> bool:
+        return True
+
     def write(self, _stream: trio.abc.Stream, _data: bytearray) -> int:
         """Every write waits."""
         return 0

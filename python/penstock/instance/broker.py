@@ -157,6 +157,8 @@ class Broker:
         # Connections with queued messages that may tell what is not committed.
         self._held: set[_SocketPeer] = set()
         self._wake = trio.Event()
+        # Whether a round is running: at its end it wakes the pump if there is more to do.
+        self._in_round = False
         # Whether any service may have something to settle.
         self._nudged = False
         self._settling = False
@@ -273,7 +275,7 @@ class Broker:
         """Sends messages from a peer. They are routed in the next round."""
         if batch:
             self._rounds.append((peer, batch))
-            self._wake.set()
+            self._wake_pump()
             attached = self._services.get(peer)
             if attached is not None and not self._settling:
                 attached.is_due = True
@@ -285,7 +287,7 @@ class Broker:
     def nudge(self) -> None:
         """Schedules a round in which all services are settled: one has something to do."""
         self._nudged = True
-        self._wake.set()
+        self._wake_pump()
 
     # --- for the control service
 
@@ -317,6 +319,8 @@ class Broker:
     def add_service(self, name: str, peer: int) -> int:
         """Registers a service for a peer. Returns an errno, 0 for success."""
         errnum = self._router.add_service(name, peer)
+        if errnum == 0 and peer in self._sockets:
+            self._sockets[peer].is_client = False
         self._notify_watchers()
         return errnum
 
@@ -393,6 +397,18 @@ class Broker:
             # Connections get their turn in `wait`, however many messages services exchange.
             self.run_round()
 
+    def _wake_pump(self) -> None:
+        if not self._in_round:
+            self._wake.set()
+
+    def _take_in(self, peer: int, batch: Batch, network: Network) -> None:
+        """Routes what a client has sent: at once, or in one round with what others have sent."""
+        if network.has_input():
+            self.post(peer, batch)
+        elif batch:
+            self._rounds.append((peer, batch))
+            self.run_round()
+
     def run_round(self) -> bool:
         """Routes the posted messages and settles the services, until they post nothing more.
 
@@ -402,12 +418,18 @@ class Broker:
         Returns:
             Whether there is more to route.
         """
-        for _ in range(MAX_EXCHANGES):
-            self._exchange()
-            if not self._rounds:
-                break
-        if self._held:
-            self.commit()
+        self._in_round = True
+        try:
+            for _ in range(MAX_EXCHANGES):
+                self._exchange()
+                if not self._rounds:
+                    break
+            if self._held:
+                self.commit()
+        finally:
+            self._in_round = False
+            if self._rounds or self._nudged or self._abandoned:
+                self._wake.set()
         return bool(self._rounds)
 
     def commit(self) -> None:
@@ -421,7 +443,8 @@ class Broker:
         except FAULTS as error:
             self.fail(self._store.peer, error)
             return
-        for remote in self._held:
+        # Services first: they act on their requests while clients read their responses.
+        for remote in sorted(self._held, key=lambda remote: remote.is_client):
             remote.flush()
         self._held.clear()
 
@@ -542,7 +565,7 @@ class Broker:
         attached.failure = failure
         if attached.tracked:
             self._abandoned.append(attached)
-            self._wake.set()
+            self._wake_pump()
         if attached.peer == self._store.peer:
             self._abandon_store(failure)
 
@@ -636,7 +659,7 @@ class Broker:
                         partial(network.write, stream),
                         self.nudge,
                     )
-                    await self._converse(remote, roles)
+                    await self._converse(remote, roles, network)
             except* trio.BrokenResourceError:
                 # The peer has disconnected in the middle of a message.
                 log.info("the connection of pid %d broke", pid)
@@ -649,25 +672,26 @@ class Broker:
             return ROLE_OWNER | ROLE_LOCAL
         return ROLE_USER | ROLE_LOCAL if self._allow_guests else 0
 
-    async def _converse(self, peer: _SocketPeer, roles: int) -> None:
+    async def _converse(self, peer: _SocketPeer, roles: int, network: Network) -> None:
         number = self._number()
         # Root acts as the owner, not as another user with jobs of its own.
         userid = self.owner if roles & ROLE_OWNER else peer.uid
         self._add_peer(number, userid, roles, remote=True)
         self._sockets[number] = peer
+        network.watch(peer.stream)
         try:
             async with trio.open_nursery() as nursery:
                 peer.scope = nursery.cancel_scope
                 nursery.start_soon(peer.write)
                 try:
-                    await self._read(number, peer)
+                    await self._read(number, peer, network)
                 finally:
                     nursery.cancel_scope.cancel()
         finally:
             del self._sockets[number]
             self._remove_peer(number)
 
-    async def _read(self, number: int, peer: _SocketPeer) -> None:
+    async def _read(self, number: int, peer: _SocketPeer, network: Network) -> None:
         decoder = Decoder()
         while data := await peer.read(READ_BYTES):
             try:
@@ -678,7 +702,7 @@ class Broker:
             except WireError as error:
                 log.warning("closing the connection of pid %d: %s", peer.pid, error)
                 return
-            self.post(number, batch)
+            self._take_in(number, batch, network)
 
 
 class _SocketPeer:
@@ -697,6 +721,8 @@ class _SocketPeer:
         self.pid = pid
         self.uid = uid
         self.cbor = False
+        # Whether it serves no requests.
+        self.is_client = True
         # Whether `writable` is to be called when little is unsent.
         self.is_awaited = False
         self.read = read

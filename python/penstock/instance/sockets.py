@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
@@ -24,6 +25,9 @@ LISTEN_BACKLOG = 1024
 
 class UnixSockets:
     """The `Network` of Unix sockets."""
+
+    def __init__(self) -> None:
+        self._watched = select.epoll()
 
     @asynccontextmanager
     async def listen(
@@ -55,6 +59,14 @@ class UnixSockets:
                 pass
             except OSError as error:
                 raise trio.BrokenResourceError from error
+
+    def watch(self, stream: trio.abc.Stream) -> None:
+        assert isinstance(stream, trio.SocketStream)
+        # Closing a socket removes it.
+        self._watched.register(stream.socket.fileno(), select.EPOLLIN)
+
+    def has_input(self) -> bool:
+        return bool(self._watched.poll(0, 1))
 
     def write(self, stream: trio.abc.Stream, data: bytearray) -> int:
         assert isinstance(stream, trio.SocketStream)

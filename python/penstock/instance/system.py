@@ -88,6 +88,12 @@ class Network(Protocol):
             trio.BrokenResourceError: the connection has failed.
         """
 
+    def watch(self, stream: trio.abc.Stream) -> None:
+        """Makes an accepted connection count for `has_input` until it is closed."""
+
+    def has_input(self) -> bool:
+        """Whether a watched connection can be read, or has ended: its task will have its turn."""
+
     def write(self, stream: trio.abc.Stream, data: bytearray) -> int:
         """Writes to an accepted connection what it takes without waiting.
 
