@@ -11,6 +11,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.instance.conftest import (
@@ -23,6 +24,8 @@ from tests.instance.conftest import (
 )
 
 from penstock.client import Client
+from penstock.errors import RpcError
+from penstock.jobid import parse
 
 
 def gate(path: Path) -> str:
@@ -260,3 +263,51 @@ def test_a_changed_output_limit_applies_to_running_jobs(start, tmp_path):
         assert instance.penstock("wait", job).returncode == 128 + signal.SIGTERM
         row = json.loads(instance.lines("info", "--json", job)[0])
         assert row["reason"].startswith("exec: more than 1000 bytes of output: ")
+
+
+def test_a_service_by_hand_does_not_replace_the_instances_own(start, exec_process):
+    """One that served an earlier instance at the same address, and its tasks, run on."""
+    with start("--exec=none") as instance, exec_process(instance) as leftover:
+        (job,) = instance.lines("submit", "sleep", "1000")
+        with Client(instance.uri) as client:
+            wait_for_event(client, parse(job), "start")
+        kill(instance)
+        with start() as instance:
+            assert instance.lines("run", "echo", "hello") == ["hello"]
+            (row,) = [row for row in services(instance) if row["name"] == "job-exec"]
+            assert row["pid"] == process(instance, service_of)
+            # It reconnects, and gives up.
+            assert leftover.wait(60) == 1
+            assert leftover.stderr.read().endswith(
+                "penstock-exec: service.add failed with errnum 17: the name `job-exec` is that of the "
+                "instance's own service\nhint: the instance has another execution service: start it "
+                "with `--exec none`\n"
+            )
+            # A job is never started twice.
+            assert instance.penstock("wait", job).returncode == 1
+            (line,) = instance.lines("info", "--json", job)
+            assert "the execution service has no record of the job's start" in line
+
+
+def test_the_name_of_the_instances_own_service_is_reserved_while_it_does_not_run(start):
+    with start() as instance, Client(instance.uri) as client:
+        instance.lines("run", "true")
+        own = process(instance, service_of)
+        with end_of(own):
+            os.kill(own, signal.SIGKILL)
+        with pytest.raises(RpcError, match="is that of the instance's own service"):
+            client.rpc("service.add", {"service": "job-exec"})
+        instance.lines("run", "true")
+
+
+def services(instance) -> list[dict[str, Any]]:
+    with Client(instance.uri) as client:
+        return client.services()
+
+
+def wait_for_event(client: Client, job: int, name: str) -> None:
+    """Returns when a job has an event."""
+    with client.eventlog(job, follow=True) as log:
+        for event in log:
+            if event["name"] == name:
+                return

@@ -50,6 +50,8 @@ class SimulatedExec:
         self._tasks = tasks
         self._start_task = start_task
         self._client: Client | None = None
+        # Of its process.
+        self.pid = 0
         self._streams: dict[int, StartStream] = {}
         self._nursery: trio.Nursery | None = None
         # The payloads of `config-reload`.
@@ -60,7 +62,7 @@ class SimulatedExec:
         async with trio.open_nursery() as self._nursery:
             while True:
                 try:
-                    async with self._network.connect(self._uri) as self._client:
+                    async with self._network.connect(self._uri, self.pid) as self._client:
                         await self._serve(self._client)
                 except NoInstanceError:
                     pass

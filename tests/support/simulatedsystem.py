@@ -98,11 +98,11 @@ class MemoryListener(trio.abc.Listener[trio.abc.Stream]):
         self._send, self._receive = trio.open_memory_channel[trio.abc.Stream](math.inf)
         self.is_open = True
 
-    def connect(self) -> trio.abc.Stream:
-        """Connects to the listener; returns the client's end."""
+    def connect(self) -> tuple[trio.abc.Stream, trio.abc.Stream]:
+        """Connects to the listener; returns the client's end and the listener's."""
         client, server = trio.testing.memory_stream_pair()
         self._send.send_nowait(server)
-        return client
+        return client, server
 
     async def accept(self) -> trio.abc.Stream:
         """Returns the listener's end of the next connection."""
@@ -123,6 +123,8 @@ class SimulatedNetwork:
         self.uid = OWNER
         self._listeners: dict[str, MemoryListener] = {}
         self._listening = trio.Event()
+        # The process that has connected, by the listener's end of a connection.
+        self._pids: dict[trio.abc.Stream, int] = {}
 
     @asynccontextmanager
     async def listen(self, path: Path, *, mode: int) -> AsyncIterator[MemoryListener]:
@@ -136,9 +138,9 @@ class SimulatedNetwork:
         finally:
             del self._listeners[str(path)]
 
-    def credentials(self, _stream: trio.abc.Stream) -> tuple[int, int]:
+    def credentials(self, stream: trio.abc.Stream) -> tuple[int, int]:
         """Every client is a process of one user."""
-        return DAEMON_PID, self.uid
+        return self._pids[stream], self.uid
 
     async def read(self, stream: trio.abc.Stream, size: int) -> bytes:
         return await stream.receive_some(size)
@@ -163,12 +165,13 @@ class SimulatedNetwork:
         return listener if listener is not None and listener.is_open else None
 
     @asynccontextmanager
-    async def connect(self, uri: str) -> AsyncIterator[Client]:
-        """Connects to an instance for the length of the block."""
+    async def connect(self, uri: str, pid: int = DAEMON_PID) -> AsyncIterator[Client]:
+        """Connects a process to an instance for the length of the block."""
         listener = self._listener(uri)
         if listener is None:
             raise NoInstanceError(f"no instance at `{uri}`")
-        stream = listener.connect()
+        stream, end = listener.connect()
+        self._pids[end] = pid
         if await stream.receive_some(1) != b"\0":
             raise NoInstanceError(f"the instance at `{uri}` has closed the connection")
         client = Client(uri, stream, encoding="json")
@@ -278,6 +281,8 @@ class SimulatedProcesses:
             dict(self._host.environment if environment is None else environment),
             service,
         )
+        if service is not None:
+            service.pid = process.pid
         self.started.append(process)
         self._nursery.start_soon(process.run)
         return process

@@ -151,6 +151,8 @@ class Broker:
         self._suspended: set[str] = set()
         self._uuids: dict[int, bytes] = {}
         self._watchers: list[Callable[[dict[str, bytes]], None]] = []
+        # For each reserved name, whether the process with an id may register it.
+        self._reserved: dict[str, Callable[[int], bool]] = {}
         self._sockets: dict[int, _SocketPeer] = {}
         self._rounds: deque[tuple[int, Batch]] = deque()
         self._store = _Store()
@@ -316,8 +318,24 @@ class Broker:
         if remote is not None:
             remote.is_awaited = True
 
+    def reserve_service(self, name: str, may_register: Callable[[int], bool]) -> None:
+        """Reserves the name of a service for one process.
+
+        Args:
+            name: the name.
+            may_register: returns whether the process with this id may register the name.
+        """
+        self._reserved[name] = may_register
+
+    def is_reserved(self, name: str, peer: int) -> bool:
+        """Whether the name of a service is reserved for another process than a client's."""
+        may_register, remote = self._reserved.get(name), self._sockets.get(peer)
+        return may_register is not None and remote is not None and not may_register(remote.pid)
+
     def add_service(self, name: str, peer: int) -> int:
         """Registers a service for a peer. Returns an errno, 0 for success."""
+        if self.is_reserved(name, peer):
+            return errno.EEXIST
         errnum = self._router.add_service(name, peer)
         if errnum == 0 and peer in self._sockets:
             self._sockets[peer].is_client = False

@@ -99,7 +99,10 @@ class ControlService:
     def _service_add(self, request: Message) -> None:
         require_owner(request)
         name = ServiceRequest.read(request).service
-        errnum = self._broker.add_service(name, self._origin(request))
+        peer = self._origin(request)
+        errnum = self._broker.add_service(name, peer)
+        if self._broker.is_reserved(name, peer):
+            raise RequestError(errnum, f"the name `{name}` is that of the instance's own service")
         if errnum == errno.EEXIST:
             raise RequestError(errnum)
         if errnum:

@@ -82,6 +82,12 @@ class ExecProcess:
         self._route: bytes | None = None
         self._tried = trio.Event()
         broker.watch_services(self._set_services)
+        # A service that was started by hand, for an earlier instance at the same address, reconnects.
+        broker.reserve_service(NAME, self._is_own)
+
+    def _is_own(self, pid: int) -> bool:
+        """Whether a process is the running service."""
+        return self._process is not None and self._process.pid == pid
 
     def _set_services(self, services: dict[str, bytes]) -> None:
         route = services.get(NAME)
