@@ -199,9 +199,9 @@ sdist: $(VENV)/.tools  ## The sources as pip installs them, in dist/
 
 # pip builds the sdist in a folder of its own: the target directory is named, so that dependencies are built once.
 test-packaging: wheel sdist  ## Installs wheel and sdist into clean environments, and runs the installed programs
-	$(BIN)/python tests/packaging/check_installation.py $$(ls -t dist/penstock-*-abi3-*.whl | head -1)
+	$(BIN)/python tests/packaging/check_installation.py $$(ls -t dist/penstock_hpc-*-abi3-*.whl | head -1)
 	CARGO_TARGET_DIR=$(CURDIR)/target/packaging \
-		$(BIN)/python tests/packaging/check_installation.py $$(ls -t dist/penstock-*.tar.gz | head -1)
+		$(BIN)/python tests/packaging/check_installation.py $$(ls -t dist/penstock_hpc-*.tar.gz | head -1)
 
 clean:
 	cargo clean

@@ -1,6 +1,6 @@
 """A policy of one's own against the engine's: who waits how long on a small cluster?
 
-It needs nothing but the wheel: `pip install penstock && python examples/engine.py`.
+It needs nothing but the wheel: `pip install penstock-hpc && python examples/engine.py`.
 """
 
 from __future__ import annotations

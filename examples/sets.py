@@ -1,6 +1,6 @@
 """The library alone: which nodes of a rack are free, written as short as it goes.
 
-It needs nothing but the wheel: `pip install penstock && python examples/sets.py`.
+It needs nothing but the wheel: `pip install penstock-hpc && python examples/sets.py`.
 """
 
 from penstock import FrozenIDset, Hostlist, IDset, ResourceSet

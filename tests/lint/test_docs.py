@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,17 @@ def test_an_example_that_is_not_true_is_noticed() -> None:
     page = "# A page\n\n" + "\n\n".join(blocks) + "\n"
     assert run(page.format(1), "page") == ""
     assert 'File "page", line 13' in run(page.format(2), "page")
+
+
+def test_every_installation_names_the_distribution() -> None:
+    """`penstock` is another project's name where packages are published."""
+    name = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
+    sources = [*PAGES, *(ROOT / "examples").glob("*.py"), *(ROOT / "python").rglob("*.py")]
+    named = {
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in sources
+        for found in re.findall(r"pip install '?(penstock[\w-]*)", path.read_text())
+        if found != name
+    }
+    assert named == set()
+    assert f"pip install {name}" in (ROOT / "README.md").read_text()

@@ -42,7 +42,7 @@ class Installation:
             "pip", "list", "--format=freeze", "--exclude=pip", "--exclude=setuptools"
         )
         names = [line.partition("==")[0] for line in others.split()]
-        expect(f"installed with the library: {names}", met=names == ["penstock"])
+        expect(f"installed with the library: {names}", met=names == ["penstock-hpc"])
 
     def check_c_library(self) -> None:
         """The extension needs no later C library than the tag of the wheel names."""
@@ -81,9 +81,9 @@ class Installation:
         without = self._call("penstock", "start", "--", "true")
         expect(
             f"`penstock start` without trio: {without.stderr!r}",
-            met=without.returncode == 1 and "penstock[daemon]" in without.stderr,
+            met=without.returncode == 1 and "penstock-hpc[daemon]" in without.stderr,
         )
-        self._pip("install", "penstock[daemon]")
+        self._pip("install", "penstock-hpc[daemon]")
         start = ["penstock", "start", "--state", self._folder / "state", "--oversubscribe"]
         job = ["penstock", "run", "-n2", "sh", "-c", "echo task $PENSTOCK_TASK_RANK; exit 3"]
         done = self._call(*start, "--", *job)

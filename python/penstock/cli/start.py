@@ -91,7 +91,7 @@ def main(args: argparse.Namespace) -> int:
         import trio  # noqa: F401 - imported here for an error message of our own
     except ModuleNotFoundError:
         print("penstock start: the daemon needs the package trio", file=sys.stderr)
-        print("hint: pip install 'penstock[daemon]'", file=sys.stderr)
+        print("hint: pip install 'penstock-hpc[daemon]'", file=sys.stderr)
         return 1
     from penstock.instance.daemon import run
 
