@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use penstock_exec::protocol::{Event, Group, Input, Message, Output, Relay, Request, TaskSpec};
-use penstock_exec::{Client, JobId, Rank, TaskId};
+use penstock_exec::{Client, JobId, TaskId, TaskRank};
 
 const BATCH: usize = 100;
 
@@ -156,7 +156,7 @@ impl Service {
         let spec = |number: usize| TaskSpec {
             task: TaskId {
                 job: JobId::new((number / tasks_per_job) as u64),
-                rank: Rank(u32::try_from(number % tasks_per_job).expect("few")),
+                rank: TaskRank(u32::try_from(number % tasks_per_job).expect("few")),
             },
             arguments: arguments.iter().map(|argument| text(argument)).collect(),
             environment: Vec::new(),

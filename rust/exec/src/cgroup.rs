@@ -14,14 +14,14 @@ use std::io;
 use crate::types::{CgroupId, CgroupLimits, SpawnFailure, Step};
 
 /// The cgroup that the service's processes move to, so that controllers can be enabled above them.
-pub const LEAF: &str = "penstock-service";
+pub const SERVICE_CGROUP: &str = "penstock-service";
 
 /// Empty cgroups that are kept for later jobs.
-const MAX_FREE: usize = 64;
+const MAX_FREE_CGROUPS: usize = 64;
 /// The period of `cpu.max`, in microseconds.
 const CPU_PERIOD_US: u64 = 100_000;
 /// `cgroup.events` of a cgroup that a later job can use.
-const UNUSED: &str = "populated 0\nfrozen 0\n";
+const UNUSED_CGROUP_EVENTS: &str = "populated 0\nfrozen 0\n";
 
 /// The cgroup v2 hierarchy. A path is that of a cgroup or of one of its files, from the hierarchy's root: `/a/b`.
 pub trait CgroupFs {
@@ -249,7 +249,7 @@ impl<F: CgroupFs> Cgroups<F> {
 
     /// Moves the processes of a cgroup to the leaf below it.
     fn vacate(&mut self, cgroup: &str) {
-        let leaf = file(cgroup, LEAF);
+        let leaf = file(cgroup, SERVICE_CGROUP);
         // It may exist. If it cannot be made, the next step fails.
         let _ = self.fs.make(&leaf);
         let processes = self.fs.read(&file(cgroup, "cgroup.procs"));
@@ -271,10 +271,10 @@ impl<F: CgroupFs> Cgroups<F> {
     /// Gives a job's cgroup back if it has no process. Returns whether that is so.
     pub fn release(&mut self, id: CgroupId) -> bool {
         let path = self.path(id);
-        let is_reusable = !self.single_use.contains(&id) && self.free.len() < MAX_FREE;
+        let is_reusable = !self.single_use.contains(&id) && self.free.len() < MAX_FREE_CGROUPS;
         if is_reusable {
             match self.fs.read(&file(&path, "cgroup.events")) {
-                Ok(events) if events == UNUSED => {
+                Ok(events) if events == UNUSED_CGROUP_EVENTS => {
                     self.free.push(id);
                     return true;
                 }
@@ -345,7 +345,7 @@ impl<F: CgroupFs> Cgroups<F> {
 
 fn make_base<F: CgroupFs>(fs: &mut F, place: &Place) -> io::Result<String> {
     // An earlier reaper may have moved the processes to the leaf.
-    let own = place.own.strip_suffix(LEAF);
+    let own = place.own.strip_suffix(SERVICE_CGROUP);
     let own = own.map_or(place.own.as_str(), |above| above.trim_end_matches('/'));
     let parent = place.parent.as_deref().unwrap_or(own);
     // A process may be moved if the cgroup above both places may be written.

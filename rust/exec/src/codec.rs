@@ -4,7 +4,7 @@ use std::ffi::CString;
 
 use crate::Error;
 use crate::types::{
-    JobId, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd, TaskId, Usage, WaitStatus,
+    JobId, Pid, ProcessId, SpawnFailure, Step, TaskEnd, TaskId, TaskRank, Usage, WaitStatus,
 };
 
 /// Reads values off the front of a payload.
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn task(&mut self) -> Result<TaskId, Error> {
         let job = self.job()?;
-        let rank = Rank(self.u32("a task rank")?);
+        let rank = TaskRank(self.u32("a task rank")?);
         Ok(TaskId { job, rank })
     }
 

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 
 use crate::kernel::Kernel;
 use crate::protocol::{Input, Relay, TaskSpec, WindowSize};
-use crate::types::{ConnectionId, JobId, Rank, TaskId};
+use crate::types::{ConnectionId, JobId, TaskId, TaskRank};
 
 /// Outstanding write requests of a job.
 const MAX_PENDING_WRITES: usize = 16;
@@ -35,8 +35,8 @@ pub(crate) struct Inputs {
 #[derive(Debug, Default)]
 struct JobInput {
     /// The tasks whose input is open, with the number of bytes of the first pending write that they have got.
-    open: BTreeMap<Rank, usize>,
-    terminals: BTreeSet<Rank>,
+    open: BTreeMap<TaskRank, usize>,
+    terminals: BTreeSet<TaskRank>,
     pending: VecDeque<WriteRequest>,
     /// The writers, the last one at the end, with the number of bytes that were accepted of each.
     writers: VecDeque<(u64, u64)>,

@@ -49,6 +49,6 @@ pub use kernel::{Exit, Identity, Kernel, ProcessInfo};
 pub use linux::{is_running, read_log};
 pub use reaper::Reaper;
 pub use types::{
-    BootId, CgroupId, CgroupLimits, ConnectionId, JobId, Pid, ProcessId, Rank, SpawnFailure, Step,
-    TaskEnd, TaskId, Usage, WaitStatus,
+    BootId, CgroupId, CgroupLimits, ConnectionId, JobId, Pid, ProcessId, SpawnFailure, Step,
+    TaskEnd, TaskId, TaskRank, Usage, WaitStatus,
 };

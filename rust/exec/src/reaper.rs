@@ -8,8 +8,8 @@ use crate::log::{self, LogContents, Record};
 use crate::mark::{MAX_SLOTS, MarkSpace};
 use crate::protocol::{Event, Hello, Message, Request, Target, TaskSpec, VERSION};
 use crate::types::{
-    BootId, CgroupId, ConnectionId, JobId, MAX_SIGNAL, Pid, ProcessId, Rank, SpawnFailure, Step,
-    TaskEnd, TaskId, Usage, WaitStatus,
+    BootId, CgroupId, ConnectionId, JobId, MAX_SIGNAL, Pid, ProcessId, SpawnFailure, Step, TaskEnd,
+    TaskId, TaskRank, Usage, WaitStatus,
 };
 
 /// Tasks started in one step, before exits and requests are handled again.
@@ -67,18 +67,18 @@ pub struct Reaper {
 
 #[derive(Debug, Default)]
 struct Job {
-    tasks: BTreeMap<Rank, TaskState>,
+    tasks: BTreeMap<TaskRank, TaskState>,
     /// The slots of its tasks' marks.
     slots: Vec<u32>,
     /// Tasks that have not been started.
     queued: usize,
     /// Descendants of tasks that are children of the reaper, and the tasks that they descend from.
-    adopted: BTreeMap<Pid, Rank>,
+    adopted: BTreeMap<Pid, TaskRank>,
     /// The number of its running tasks and adopted descendants.
     processes: usize,
     is_killed: bool,
     /// Tasks that have been killed one by one, and whether the event that none of their processes is left is due.
-    killed_tasks: BTreeMap<Rank, bool>,
+    killed_tasks: BTreeMap<TaskRank, bool>,
     /// Its cgroup, until no process is in it.
     cgroup: Option<CgroupId>,
     /// The processes that the memory limit has ended.
@@ -89,7 +89,7 @@ struct Job {
 
 impl Job {
     /// Whether a task of this rank is not to be started.
-    fn cancels(&self, rank: Rank) -> bool {
+    fn cancels(&self, rank: TaskRank) -> bool {
         self.is_killed || self.killed_tasks.contains_key(&rank)
     }
 }
@@ -795,12 +795,12 @@ impl Reaper {
         let Some(job) = self.jobs.get(&id) else {
             return Vec::new();
         };
-        let is_meant = |rank: &Rank| match target {
+        let is_meant = |rank: &TaskRank| match target {
             Target::Job(_) => true,
             Target::Task(task) => task.rank == *rank,
         };
         let tasks = job.tasks.iter().filter(|(rank, _)| is_meant(rank));
-        let of = |rank: &Rank| TaskId {
+        let of = |rank: &TaskRank| TaskId {
             job: id,
             rank: *rank,
         };

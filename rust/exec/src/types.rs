@@ -4,7 +4,7 @@ pub use penstock_jobspec::job_id::JobId;
 
 /// A task's rank within its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Rank(pub u32);
+pub struct TaskRank(pub u32);
 
 /// A task: its job and its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,7 +12,7 @@ pub struct TaskId {
     /// The job.
     pub job: JobId,
     /// The rank of the task.
-    pub rank: Rank,
+    pub rank: TaskRank,
 }
 
 /// A connection of a service to a reaper, numbered by the event loop.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use penstock_exec::cgroup::{CgroupFs, Cgroups, LEAF, Place};
+use penstock_exec::cgroup::{CgroupFs, Cgroups, Place, SERVICE_CGROUP};
 use penstock_exec::{CgroupId, CgroupLimits, Step};
 
 #[derive(Debug, Default, Clone)]
@@ -339,7 +339,7 @@ fn the_service_moves_to_a_leaf_of_a_delegated_cgroup() {
     let mut cgroups = open(tree);
     let limited = cgroups.take(&memory()).expect("enabled");
     assert_eq!(cgroups.path(limited), "/site/jobs/0");
-    let leaf = format!("/site/{LEAF}");
+    let leaf = format!("/site/{SERVICE_CGROUP}");
     let processes = node(&cgroups, &leaf).expect("made").processes;
     assert_eq!(processes, BTreeSet::from([1, 2]));
     // The next reaper is in the leaf.

@@ -12,8 +12,8 @@ use penstock_exec::protocol::{
     Event, Group, Hello, Input, Message, Output, Relay, Request, Target, TaskSpec, VERSION,
 };
 use penstock_exec::{
-    BootId, CgroupLimits, ConnectionId, JobId, Pid, ProcessId, Rank, Reaper, SpawnFailure, Step,
-    TaskId, WaitStatus,
+    BootId, CgroupLimits, ConnectionId, JobId, Pid, ProcessId, Reaper, SpawnFailure, Step, TaskId,
+    TaskRank, WaitStatus,
 };
 use virtual_kernel::{REAPER, VirtualKernel};
 
@@ -107,7 +107,7 @@ impl World {
 fn task(job: u64, rank: u32) -> TaskId {
     TaskId {
         job: JobId::new(job),
-        rank: Rank(rank),
+        rank: TaskRank(rank),
     }
 }
 
@@ -326,7 +326,7 @@ fn a_failed_start_is_remembered() {
     for step in [Step::Chdir, Step::Record] {
         let mut world = World::new();
         let failure = SpawnFailure { step, errno: 28 };
-        world.kernel.fails.insert(Rank(0), failure);
+        world.kernel.fails.insert(TaskRank(0), failure);
         let expected = Event::Failed {
             task: task(1, 0),
             failure,

@@ -10,8 +10,8 @@ use penstock_exec::protocol::{
 };
 use penstock_exec::service::journal::{self, JournalContents, JournalId};
 use penstock_exec::{
-    BootId, CgroupId, CgroupLimits, JobId, Pid, ProcessId, Rank, SpawnFailure, Step, TaskEnd,
-    TaskId, Usage, WaitStatus,
+    BootId, CgroupId, CgroupLimits, JobId, Pid, ProcessId, SpawnFailure, Step, TaskEnd, TaskId,
+    TaskRank, Usage, WaitStatus,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -22,7 +22,7 @@ const JOURNAL: JournalId = JournalId(5);
 fn task() -> impl Strategy<Value = TaskId> {
     (any::<u64>(), any::<u32>()).prop_map(|(job, rank)| TaskId {
         job: JobId::new(job),
-        rank: Rank(rank),
+        rank: TaskRank(rank),
     })
 }
 
@@ -210,7 +210,7 @@ fn record() -> impl Strategy<Value = Record> {
     // Few jobs and tasks, so that records are about the same ones.
     let id = (0u64..3, 0u32..3).prop_map(|(job, rank)| TaskId {
         job: JobId::new(job),
-        rank: Rank(rank),
+        rank: TaskRank(rank),
     });
     let id = || id.clone();
     let cgroup = option::of((0..3u32).prop_map(CgroupId));
@@ -386,7 +386,7 @@ fn a_limit_that_leaves_no_room_gives_no_marks() {
 fn the_last_record_of_a_task_counts() {
     let id = TaskId {
         job: JobId::new(1),
-        rank: Rank(0),
+        rank: TaskRank(0),
     };
     let process = ProcessId {
         pid: Pid(2),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message};
+use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Uid, geteuid};
 
@@ -112,7 +112,7 @@ impl Broker {
     pub(super) fn connect(server: &Server) -> Result<Self, Error> {
         Ok(Self {
             stream: server.open()?,
-            decoder: Decoder::new(DEFAULT_MAX_FRAME),
+            decoder: Decoder::new(DEFAULT_MAX_FRAME_BYTES),
             unsent: Vec::new(),
             buffer: vec![0; READ_BUFFER_BYTES],
         })

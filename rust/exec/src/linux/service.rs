@@ -25,14 +25,14 @@ use super::{procfs, syscalls};
 use crate::protocol::Hello;
 use crate::service::journal::{JournalContents, JournalId};
 use crate::service::{
-    Chunk, Effect, GuestSettings, ReaderId, Service, Settings, Stream, Surroundings, job_directory,
+    Chunk, Effect, GuestSettings, ReaderId, Service, Settings, Stream, TaskContext, job_directory,
     retained_file,
 };
 use crate::types::JobId;
 use crate::{Client, Error};
 
 /// Bytes of output in one message.
-const MAX_CHUNK_BYTES: usize = 64 << 10;
+const MAX_OUTPUT_CHUNK_BYTES: usize = 64 << 10;
 /// Unsent bytes above which no more output is read.
 const MAX_UNSENT_OUTPUT_BYTES: usize = 1 << 20;
 /// Time after its start in which a service that takes over tries to register although its name is taken: the instance
@@ -40,7 +40,7 @@ const MAX_UNSENT_OUTPUT_BYTES: usize = 1 << 20;
 const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The directories above that of a guest's job which are the services' own: `/run/penstock/INSTANCE/jobs`.
-const PUBLIC_LEVELS: usize = 3;
+const PUBLIC_DIRECTORY_LEVELS: usize = 3;
 
 const REAPER_DIRECTORY: &str = "reaper";
 const OUTPUT_DIRECTORY: &str = "output";
@@ -189,7 +189,7 @@ fn settings(options: &ServiceOptions) -> io::Result<Settings> {
         owner: geteuid().as_raw(),
         guests: geteuid().is_root().then_some(options.guests),
         boot: procfs::boot_id()?,
-        surroundings: Surroundings {
+        task_context: TaskContext {
             uri: options.uri.clone(),
             job_directories: options.job_directories.clone(),
             pmix_directories: options.directory.join(PMIX_DIRECTORY),
@@ -590,7 +590,11 @@ fn remove_old_job_directories(path: &Path, service: &Service) {
 
 /// Makes the directory of a guest's job, in directories that guests can enter and not list.
 fn make_job_directory(path: &Path, uid: u32) -> io::Result<()> {
-    let parents: Vec<_> = path.ancestors().skip(1).take(PUBLIC_LEVELS).collect();
+    let parents: Vec<_> = path
+        .ancestors()
+        .skip(1)
+        .take(PUBLIC_DIRECTORY_LEVELS)
+        .collect();
     for parent in parents.into_iter().rev() {
         if !parent.exists() {
             fs::create_dir(parent)?;
@@ -615,7 +619,8 @@ fn read_chunk(path: &Path, offset: u64) -> Chunk {
     let read = |mut file: File| {
         file.seek(SeekFrom::Start(offset))?;
         let mut bytes = Vec::new();
-        file.take(MAX_CHUNK_BYTES as u64).read_to_end(&mut bytes)?;
+        file.take(MAX_OUTPUT_CHUNK_BYTES as u64)
+            .read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     match File::open(path).and_then(read) {

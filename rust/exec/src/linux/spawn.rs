@@ -201,7 +201,7 @@ impl Plan<'_> {
             setrlimit(*resource, *limit).map_err(at(Step::Limit))?;
         }
         if let Some(socket) = self.socket {
-            syscalls::pass_on(socket, penstock_imp::SOCKET).map_err(at(Step::Clone))?;
+            syscalls::pass_on(socket, penstock_imp::SOCKET_DESCRIPTOR).map_err(at(Step::Clone))?;
         }
         syscalls::unblock_signals();
         Ok(())

@@ -15,18 +15,18 @@ use rustix::termios::{SpecialCodeIndex, Winsize, tcgetattr, tcsetwinsize};
 
 use super::event_source::EventSource;
 use crate::protocol::{Input, Output, Relay, TaskSpec, WindowSize};
-use crate::types::{JobId, Rank, SpawnFailure, Step, TaskId};
+use crate::types::{JobId, SpawnFailure, Step, TaskId, TaskRank};
 
 const READ_BUFFER_BYTES: usize = 64 << 10;
 /// Reads of one stream for one event: others are to have their turn.
-const MAX_READS: usize = 16;
+const MAX_READS_PER_EVENT: usize = 16;
 /// Bytes at which a line is written although its end has not come.
 const MAX_LINE_BYTES: usize = 64 << 10;
 /// Descriptors that the reaper has for one task at most, and those that it has in any case.
 const MAX_TASK_DESCRIPTORS: u64 = 4;
 const OTHER_DESCRIPTORS: u64 = 128;
 /// The character for the end of a file on a terminal that has none.
-const DEFAULT_END_OF_FILE: u8 = 4;
+const DEFAULT_END_OF_FILE_CHARACTER: u8 = 4;
 
 /// The task's ends of its pipes and terminal.
 #[derive(Debug, Default)]
@@ -161,7 +161,7 @@ impl Streams {
         let position = copies.iter().position(|(other, _)| *other == token)?;
         let (_, copy) = copies.get_mut(position)?;
         self.buffer.resize(READ_BUFFER_BYTES, 0);
-        if copy.run(&mut self.buffer, MAX_READS) == Progress::Ended {
+        if copy.run(&mut self.buffer, MAX_READS_PER_EVENT) == Progress::Ended {
             copies.remove(position);
             self.tokens.remove(&token);
         }
@@ -228,7 +228,9 @@ impl Streams {
             return;
         }
         let task = |rank| TaskId { job, rank };
-        let tasks = self.tasks.range(task(Rank(0))..=task(Rank(u32::MAX)));
+        let tasks = self
+            .tasks
+            .range(task(TaskRank(0))..=task(TaskRank(u32::MAX)));
         let tasks: Vec<_> = tasks.map(|(task, _)| *task).collect();
         for task in tasks {
             let Some(mut streams) = self.tasks.remove(&task) else {
@@ -337,7 +339,7 @@ fn window(size: WindowSize) -> Winsize {
 
 fn end_of_file(terminal: impl AsFd) -> u8 {
     let character = tcgetattr(terminal).map(|modes| modes.special_codes[SpecialCodeIndex::VEOF]);
-    character.unwrap_or(DEFAULT_END_OF_FILE)
+    character.unwrap_or(DEFAULT_END_OF_FILE_CHARACTER)
 }
 
 /// Opens a file of output as the task would.

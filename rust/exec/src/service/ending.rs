@@ -18,7 +18,7 @@ const SIGTERM: u32 = libc::SIGTERM as u32;
 const SIGCONT: u32 = libc::SIGCONT as u32;
 
 /// The severity of an exception that does not end the job.
-const WARNING: i64 = 1;
+const WARNING_SEVERITY: i64 = 1;
 
 impl Service {
     pub(super) fn handle_exception(&mut self, event: &Message) {
@@ -158,7 +158,7 @@ impl Service {
             job.oom_kills = count;
             let processes = if count == 1 { "process" } else { "processes" };
             let note = format!("out of memory: the memory limit has ended {count} {processes}");
-            job.warn(id, "oom", note, WARNING, &mut self.messages);
+            job.warn(id, "oom", note, WARNING_SEVERITY, &mut self.messages);
         }
     }
 }

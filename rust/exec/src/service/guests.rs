@@ -6,7 +6,7 @@ use super::note::Note;
 use crate::protocol::Guest;
 
 /// The search path of tasks whose jobspec has no environment: that of the service is root's.
-const PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
+const DEFAULT_GUEST_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
 /// The jobs of guests that a service of root runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,5 +59,5 @@ pub(super) fn admit(uid: u32, settings: Option<GuestSettings>) -> Result<Admitte
 
 /// The environment of tasks whose jobspec has none. Variables of the user are added when the task starts.
 pub(super) fn environment() -> BTreeMap<Vec<u8>, Vec<u8>> {
-    BTreeMap::from([(b"PATH".to_vec(), PATH.to_vec())])
+    BTreeMap::from([(b"DEFAULT_GUEST_PATH".to_vec(), DEFAULT_GUEST_PATH.to_vec())])
 }

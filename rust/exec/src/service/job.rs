@@ -17,7 +17,7 @@ use super::parsed_jobspec::ParsedJobspec;
 use super::plan::Plan;
 use super::pmix_server::PmixServer;
 use super::shell_options::Warning;
-use crate::types::{JobId, ProcessId, Rank, SpawnFailure, Step, Usage, WaitStatus};
+use crate::types::{JobId, ProcessId, SpawnFailure, Step, TaskRank, Usage, WaitStatus};
 
 /// The wait status of a task whose program does not exist, as of a shell.
 const NOT_FOUND_STATUS: i32 = 127 << 8;
@@ -183,7 +183,7 @@ pub(super) struct Job {
     pub(super) intent: Option<Intent>,
     /// Whether that record is on its way to the journal, and the start waits for it.
     pub(super) is_intent_pending: bool,
-    pub(super) tasks: BTreeMap<Rank, Task>,
+    pub(super) tasks: BTreeMap<TaskRank, Task>,
     /// The tasks to start, until every one has started or failed.
     pub(super) plan: Option<Plan>,
     /// Why there is no plan.
@@ -222,7 +222,7 @@ impl Job {
                 if intent.shrunk.contains(target) {
                     task.shrink = Shrink::Due;
                 }
-                tasks.insert(Rank(rank), task);
+                tasks.insert(TaskRank(rank), task);
             }
         }
         Self {
@@ -336,7 +336,7 @@ impl Job {
     }
 
     /// The rank of a task whose wait status is unknown although it counts.
-    pub(super) fn unknown_status(&self) -> Option<Rank> {
+    pub(super) fn unknown_status(&self) -> Option<TaskRank> {
         let unknown = TaskState::Ended(WaitStatus::Unknown);
         let mut tasks = self.tasks.iter();
         tasks

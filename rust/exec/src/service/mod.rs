@@ -101,7 +101,7 @@ use timers::WakeTarget;
 
 pub use effect::{Chunk, Effect, ReaderId, Stream};
 pub use guests::GuestSettings;
-pub use plan::{Surroundings, job_directory, retained_file};
+pub use plan::{TaskContext, job_directory, retained_file};
 pub use pmix_process::PMIX_SERVER_RANK;
 pub use state::{Service, Settings};
 
@@ -308,7 +308,7 @@ impl Service {
     /// Removes and returns the effects, to be carried out in this order.
     pub fn drain(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
-        let header = || journal::header(&self.settings.surroundings.uri, self.journal);
+        let header = || journal::header(&self.settings.task_context.uri, self.journal);
         let jobs = &self.jobs;
         effects.extend(self.writer.begin(|| journal_of(header(), jobs)));
         let directories = mem::take(&mut self.job_directories).into_iter();

@@ -10,9 +10,9 @@ use penstock_jobspec::Jobspec;
 use super::note::Note;
 
 /// The jobspecs that the cache retains.
-const MAX_CACHED: usize = 8;
+const MAX_CACHED_JOBSPECS: usize = 8;
 /// The length of a jobspec's text above which the cache does not retain it, in bytes.
-const MAX_CACHED_BYTES: usize = 64 << 10;
+const MAX_CACHED_JOBSPEC_BYTES: usize = 64 << 10;
 
 /// A jobspec, with its environment in the form in which tasks get it.
 #[derive(Debug)]
@@ -127,8 +127,8 @@ impl JobspecCache {
             return Ok(jobspec);
         }
         let jobspec = Rc::new(ParsedJobspec::from_json(text)?);
-        if text.len() <= MAX_CACHED_BYTES {
-            self.0.truncate(MAX_CACHED - 1);
+        if text.len() <= MAX_CACHED_JOBSPEC_BYTES {
+            self.0.truncate(MAX_CACHED_JOBSPECS - 1);
             self.0.push_front((text.to_owned(), Rc::clone(&jobspec)));
         }
         Ok(jobspec)
@@ -142,7 +142,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{Environment, JobspecCache, MAX_CACHED, MAX_CACHED_BYTES};
+    use super::{Environment, JobspecCache, MAX_CACHED_JOBSPEC_BYTES, MAX_CACHED_JOBSPECS};
 
     fn jobspec(name: &str) -> String {
         json!({
@@ -158,25 +158,25 @@ mod tests {
     fn equal_jobspecs_are_read_once_while_they_are_in_use() {
         let mut cache = JobspecCache::default();
         let first = cache.parse(&jobspec("first")).unwrap();
-        for number in 1..MAX_CACHED {
+        for number in 1..MAX_CACHED_JOBSPECS {
             let other = cache.parse(&jobspec(&number.to_string())).unwrap();
             assert!(!Rc::ptr_eq(&other, &first));
         }
         assert!(Rc::ptr_eq(&cache.parse(&jobspec("first")).unwrap(), &first));
-        for number in 0..MAX_CACHED {
+        for number in 0..MAX_CACHED_JOBSPECS {
             cache.parse(&jobspec(&format!("later {number}"))).unwrap();
         }
         assert!(!Rc::ptr_eq(
             &cache.parse(&jobspec("first")).unwrap(),
             &first
         ));
-        assert_eq!(cache.0.len(), MAX_CACHED);
+        assert_eq!(cache.0.len(), MAX_CACHED_JOBSPECS);
     }
 
     #[test]
     fn long_and_invalid_jobspecs_are_not_retained() {
         let mut cache = JobspecCache::default();
-        let long = jobspec(&"x".repeat(MAX_CACHED_BYTES));
+        let long = jobspec(&"x".repeat(MAX_CACHED_JOBSPEC_BYTES));
         assert!(cache.parse(&long).is_ok());
         assert!(cache.parse("{}").is_err());
         assert!(cache.0.is_empty());

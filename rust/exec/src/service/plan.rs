@@ -17,7 +17,7 @@ use super::pmix_server::{Placement, TaskVariables};
 use super::resource_limits;
 use super::shell_options::{ShellOptions, Warning};
 use crate::protocol::{Group, Guest, Output, Relay, TaskSpec};
-use crate::types::{JobId, Rank, TaskId};
+use crate::types::{JobId, TaskId, TaskRank};
 
 /// The prefix of the marks of the jobs that a process is in, outermost first: with 0, 1, …
 const MARK_PREFIX: &[u8] = b"PENSTOCK_WITHIN_";
@@ -25,9 +25,9 @@ const MARK_PREFIX: &[u8] = b"PENSTOCK_WITHIN_";
 /// The greatest length of one task's arguments and environment: the kernel accepts less.
 const MAX_TASK_BYTES: usize = 8 << 20;
 
-/// The properties that tasks inherit from their service.
+/// The execution context of tasks: what they inherit from their service, and where it keeps their files.
 #[derive(Debug, Clone)]
-pub struct Surroundings {
+pub struct TaskContext {
     /// The instance's address, for the tasks' environment.
     pub uri: String,
     /// The service's environment: that of jobs that have none.
@@ -75,21 +75,21 @@ impl Plan {
         id: JobId,
         jobspec: &ParsedJobspec,
         r: &ResourceSet,
-        surroundings: &Surroundings,
+        task_context: &TaskContext,
         guest: Option<Admitted>,
     ) -> Result<Self, Note> {
         let options = ShellOptions::new(jobspec)?;
         let cgroup_limits = resource_limits::read(jobspec)?;
         let layout = Layout::new(jobspec, r).map_err(|error| error.to_string())?;
         let placements: Vec<_> = layout.tasks().collect();
-        let outputs = Outputs::new(id, jobspec, surroundings);
+        let outputs = Outputs::new(id, jobspec, task_context);
         if guest.is_some() && options.is_pmix_requested {
             return Err("PMIx is for jobs of the owner only".into());
         }
         let is_redirected = outputs.stdout.is_some() || outputs.stderr.is_some();
-        let mut variables = job_variables(id, &placements, surroundings);
+        let mut variables = job_variables(id, &placements, task_context);
         if guest.is_some() {
-            let path = job_directory(&surroundings.job_directories, id);
+            let path = job_directory(&task_context.job_directories, id);
             let path = path.into_os_string().into_vec();
             for name in ["PENSTOCK_JOB_TMPDIR", "FLUX_JOB_TMPDIR"] {
                 variables.insert(name.as_bytes().to_vec(), path.clone());
@@ -101,7 +101,7 @@ impl Plan {
         } else {
             default = match guest {
                 Some(_) => Environment::new(&guests::environment())?,
-                None => Environment::new(&surroundings.environment)?,
+                None => Environment::new(&task_context.environment)?,
             };
             &default
         };
@@ -110,21 +110,21 @@ impl Plan {
         let directory = match jobspec.cwd() {
             Some(cwd) => text(cwd)?,
             None if guest.is_some() => CString::from(c"/"),
-            None => surroundings.directory.clone(),
+            None => task_context.directory.clone(),
         };
-        let limits = options.limits(&surroundings.hard_limits);
+        let limits = options.limits(&task_context.hard_limits);
         let mut truncated = BTreeSet::new();
         let mut specs = Vec::with_capacity(placements.len());
         let mut pmix_tasks = Vec::with_capacity(placements.len());
         for placement in &placements {
             let rank = u32::try_from(placement.rank).map_err(|_| "too many tasks")?;
             let (stdout, stderr) = outputs.of(placement, &mut truncated)?;
-            let is_bound = surroundings.bind && placement.cores.is_subset(&surroundings.cpus);
+            let is_bound = task_context.bind && placement.cores.is_subset(&task_context.cpus);
             let variables = task_variables(&variables, placement);
             let environment = shared.with(&variables, MARK_PREFIX)?;
             check_length(&arguments, &environment)?;
             pmix_tasks.push(Placement {
-                rank: Rank(rank),
+                rank: TaskRank(rank),
                 target: placement.target,
                 host: placement.host.clone(),
             });
@@ -137,7 +137,7 @@ impl Plan {
             specs.push(TaskSpec {
                 task: TaskId {
                     job: id,
-                    rank: Rank(rank),
+                    rank: TaskRank(rank),
                 },
                 arguments: arguments.clone(),
                 environment,
@@ -153,7 +153,7 @@ impl Plan {
                 },
                 limits: limits.clone(),
                 cgroup_limits,
-                umask: options.umask.unwrap_or(surroundings.umask),
+                umask: options.umask.unwrap_or(task_context.umask),
                 group: Group::Session,
                 guest: guest.map(|guest| Guest {
                     names_stdout: outputs.stdout.is_some(),
@@ -234,9 +234,9 @@ fn text(word: &str) -> Result<CString, Note> {
 fn job_variables(
     id: JobId,
     placements: &[TaskPlacement],
-    surroundings: &Surroundings,
+    task_context: &TaskContext,
 ) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let marks = surroundings
+    let marks = task_context
         .environment
         .iter()
         .filter(|(name, _)| name.starts_with(MARK_PREFIX));
@@ -245,14 +245,14 @@ fn job_variables(
         .collect();
     let f58 = id.f58();
     let own_mark = [MARK_PREFIX, variables.len().to_string().as_bytes()].concat();
-    variables.insert(own_mark, format!("{} {f58}", surroundings.uri).into_bytes());
+    variables.insert(own_mark, format!("{} {f58}", task_context.uri).into_bytes());
     let ntasks = placements.len().to_string();
     let targets: BTreeSet<_> = placements
         .iter()
         .map(|placement| placement.target)
         .collect();
     let nnodes = targets.len().to_string();
-    let uri = surroundings.uri.as_str();
+    let uri = task_context.uri.as_str();
     let identity = [
         ("PENSTOCK_URI", uri),
         ("PENSTOCK_JOB_ID", &f58),
@@ -318,7 +318,7 @@ struct Outputs<'a> {
 }
 
 impl<'a> Outputs<'a> {
-    fn new(id: JobId, jobspec: &'a Jobspec, surroundings: &'a Surroundings) -> Self {
+    fn new(id: JobId, jobspec: &'a Jobspec, task_context: &'a TaskContext) -> Self {
         let options = jobspec.attribute("system.shell.options.output");
         let template = |stream: &str| {
             let path = options?.get(stream)?.get("path")?.as_str()?;
@@ -338,7 +338,7 @@ impl<'a> Outputs<'a> {
             stderr: template("stderr").or_else(|| stdout.clone()),
             stdout,
             cwd: Path::new(jobspec.cwd().unwrap_or("/")),
-            retained: &surroundings.output,
+            retained: &task_context.output,
         }
     }
 

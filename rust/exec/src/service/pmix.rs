@@ -8,7 +8,7 @@ use super::pmix_process::{program_note, server_process};
 use super::pmix_server::{PmixServer, failure_note};
 use super::start_failure::setup_note;
 use super::state::{Outstanding, Service};
-use crate::types::{JobId, Rank};
+use crate::types::{JobId, TaskRank};
 
 impl Service {
     /// Takes the next step to the PMIx server of a job that needs one: starts its process, or requests the environment of
@@ -51,9 +51,9 @@ impl Service {
             return;
         };
         let limits = plan.specs.first().map(|spec| spec.cgroup_limits);
-        let surroundings = &self.settings.surroundings;
+        let task_context = &self.settings.task_context;
         let limits = limits.unwrap_or_default();
-        match server_process(id, server.directory(), surroundings, limits) {
+        match server_process(id, server.directory(), task_context, limits) {
             Ok(spec) => {
                 job.pmix_process = Some(Task::new(TaskState::Requested));
                 job.presence = Presence::Busy;
@@ -101,7 +101,7 @@ impl Service {
         if let Err(note) = result {
             job.fail("pmix", format!("response to {}: {note}", response.topic()));
         }
-        let has_ended = |(rank, task): (&Rank, &Task)| {
+        let has_ended = |(rank, task): (&TaskRank, &Task)| {
             matches!(task.state, TaskState::Ended(_)).then_some(*rank)
         };
         let ended: Vec<_> = job.tasks.iter().filter_map(has_ended).collect();
@@ -111,7 +111,7 @@ impl Service {
     }
 
     /// Tells the PMIx server of a job, if it has one, that a task has ended.
-    pub(super) fn report_end_to_pmix(&mut self, id: JobId, rank: Rank) {
+    pub(super) fn report_end_to_pmix(&mut self, id: JobId, rank: TaskRank) {
         let server = self.jobs.get(&id).and_then(|job| job.pmix.as_ref());
         let ended = server.and_then(|server| server.ended_message(rank));
         self.messages.extend(ended);

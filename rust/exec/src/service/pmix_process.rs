@@ -10,36 +10,36 @@ use std::path::Path;
 use penstock_imp::DEFAULT_PATH;
 
 use super::note::Note;
-use super::plan::Surroundings;
+use super::plan::TaskContext;
 use crate::protocol::{Group, Input, Output, Relay, TaskSpec};
-use crate::types::{CgroupLimits, JobId, Rank, SpawnFailure, Step, TaskId};
+use crate::types::{CgroupLimits, JobId, SpawnFailure, Step, TaskId, TaskRank};
 
 /// The rank under which the reaper has the process of a server.
-pub const PMIX_SERVER_RANK: Rank = Rank(u32::MAX);
+pub const PMIX_SERVER_RANK: TaskRank = TaskRank(u32::MAX);
 
 /// The server's program.
 const PROGRAM: &str = "penstock-pmix";
 
 /// The server's files are the user's alone.
-const UMASK: u32 = 0o077;
+const PMIX_SERVER_UMASK: u32 = 0o077;
 
 /// The process of the server of a job. The job's limits hold for it, too.
 pub(super) fn server_process(
     job: JobId,
     directory: &Path,
-    surroundings: &Surroundings,
+    task_context: &TaskContext,
     cgroup_limits: CgroupLimits,
 ) -> Result<TaskSpec, Note> {
     let text = |bytes: &[u8]| {
         CString::new(bytes).map_err(|_| Note::from("PMIx server: a path has a zero byte"))
     };
-    let mut environment = surroundings.environment.clone();
+    let mut environment = task_context.environment.clone();
     let path = environment.remove(b"PATH".as_slice());
     let path = path.unwrap_or_else(|| DEFAULT_PATH.to_vec());
-    let programs = surroundings.programs.as_os_str().as_bytes();
+    let programs = task_context.programs.as_os_str().as_bytes();
     environment.insert(b"PATH".to_vec(), [&path, programs].join(&b':'));
     // As tasks have it.
-    let uri = surroundings.uri.as_bytes().to_vec();
+    let uri = task_context.uri.as_bytes().to_vec();
     environment.insert(b"PENSTOCK_URI".to_vec(), uri);
     let id = job.f58().into_bytes();
     environment.insert(b"PENSTOCK_JOB_ID".to_vec(), id);
@@ -62,12 +62,12 @@ pub(super) fn server_process(
         directory: CString::from(c"/"),
         stdin: Input::Null,
         stdout: Output::Null,
-        stderr: Output::Append(text(surroundings.pmix_log.as_os_str().as_bytes())?),
+        stderr: Output::Append(text(task_context.pmix_log.as_os_str().as_bytes())?),
         relay: Relay::None,
         cpus: Vec::new(),
         limits: Vec::new(),
         cgroup_limits,
-        umask: UMASK,
+        umask: PMIX_SERVER_UMASK,
         group: Group::Session,
         guest: None,
     })

@@ -15,12 +15,12 @@ use penstock_flux::{flags, topic};
 use penstock_wire::Message;
 
 use super::note::Note;
-use crate::types::{JobId, Rank};
+use crate::types::{JobId, TaskRank};
 
 /// The execution target of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Placement {
-    pub(super) rank: Rank,
+    pub(super) rank: TaskRank,
     pub(super) target: u32,
     pub(super) host: String,
 }
@@ -99,7 +99,7 @@ impl PmixServer {
     }
 
     /// The message that a task has ended.
-    pub(super) fn ended_message(&self, rank: Rank) -> Option<Message> {
+    pub(super) fn ended_message(&self, rank: TaskRank) -> Option<Message> {
         let (id, rank) = (self.job, rank.0);
         let ended = EndedRequest { id, rank };
         let ended = Message::request(topic::pmix_exec::ENDED, "").with_payload(&ended);

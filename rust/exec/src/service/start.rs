@@ -19,7 +19,7 @@ use super::parsed_jobspec::ParsedJobspec;
 use super::plan::{Plan, job_directory};
 use super::pmix_server::PmixServer;
 use super::state::{InstanceState, Outstanding, ReaperState, Service};
-use crate::types::{JobId, Rank};
+use crate::types::{JobId, TaskRank};
 
 impl Service {
     pub(super) fn start(&mut self, request: &Message) {
@@ -125,13 +125,13 @@ impl Service {
         let plan = match ResourceSet::from_json(r) {
             Ok(r) => {
                 job.expiration = r.expiration().unwrap_or(0.0);
-                Plan::new(id, jobspec, &r, &self.settings.surroundings, job.guest)
+                Plan::new(id, jobspec, &r, &self.settings.task_context, job.guest)
             }
             Err(error) => Err(error.to_string().into()),
         };
         match plan {
             Ok(mut plan) => {
-                let directories = &self.settings.surroundings.pmix_directories;
+                let directories = &self.settings.task_context.pmix_directories;
                 let server = |tasks| PmixServer::new(id, tasks, job_directory(directories, id));
                 job.pmix = plan.pmix.take().map(server);
                 job.redirected_to.clone_from(&plan.redirected_to);
@@ -210,7 +210,7 @@ impl Service {
                 self.spawns.push(spec.clone());
                 TaskState::Requested
             };
-            job.tasks.insert(Rank(rank), Task::new(state));
+            job.tasks.insert(TaskRank(rank), Task::new(state));
         }
         job.intent = Some(Intent::new(self.settings.boot, plan.targets.clone()));
         if job.pmix.is_none() {

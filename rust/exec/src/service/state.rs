@@ -12,7 +12,7 @@ use super::job::Job;
 use super::journal::{JournalContents, JournalId};
 use super::journal_writer::JournalWriter;
 use super::parsed_jobspec::JobspecCache;
-use super::plan::Surroundings;
+use super::plan::TaskContext;
 use super::timers::Timers;
 use crate::protocol::{Request, TaskSpec};
 use crate::types::{BootId, JobId};
@@ -28,8 +28,8 @@ pub struct Settings {
     pub guests: Option<GuestSettings>,
     /// The current boot.
     pub boot: BootId,
-    /// The properties that tasks inherit.
-    pub surroundings: Surroundings,
+    /// The execution context of tasks.
+    pub task_context: TaskContext,
     /// Time between SIGTERM and SIGKILL, in seconds.
     pub kill_timeout_s: f64,
     /// Bytes of retained output at which a job is killed; 0 for no limit.

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 
 use penstock_exec::protocol::{Input, Relay, WindowSize};
-use penstock_exec::{JobId, Rank, SpawnFailure, Step, TaskId};
+use penstock_exec::{JobId, SpawnFailure, Step, TaskId, TaskRank};
 use penstock_flux::errno;
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ fn with_reader() -> World {
 
 const TASK: TaskId = TaskId {
     job: JobId::new(1),
-    rank: Rank(0),
+    rank: TaskRank(0),
 };
 
 /// Sends a request, and takes the errnums of the responses that have come.
@@ -164,7 +164,7 @@ fn standard_input_is_a_file_if_requested() {
         step: Step::Stdin,
         errno,
     };
-    world.kernel.fails.insert(Rank(0), failure);
+    world.kernel.fails.insert(TaskRank(0), failure);
     world.run();
     assert_eq!(
         world.job(1).notes,

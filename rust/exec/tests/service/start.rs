@@ -4,7 +4,7 @@ use std::ffi::CString;
 
 use penstock_exec::protocol::{Limit, Output, TaskSpec};
 use penstock_exec::service::journal::JournalContents;
-use penstock_exec::{Rank, SpawnFailure, Step};
+use penstock_exec::{SpawnFailure, Step, TaskRank};
 use penstock_flux::role;
 use serde_json::json;
 
@@ -53,13 +53,13 @@ fn a_program_that_does_not_exist_has_status_127_and_ends_the_others() {
         step: Step::Exec,
         errno,
     };
-    world.kernel.fails.insert(Rank(1), failure(2));
+    world.kernel.fails.insert(TaskRank(1), failure(2));
     submit(&mut world, 1, 2);
     world.run();
     assert_eq!(world.job(1).statuses, [127 << 8]);
     assert_eq!(world.answers(1), ["start", "finish", "release"]);
     assert_eq!(world.lines, ["penstock: true: command not found\n"]);
-    world.kernel.fails.insert(Rank(0), failure(13));
+    world.kernel.fails.insert(TaskRank(0), failure(13));
     submit(&mut world, 2, 1);
     world.run();
     assert_eq!(world.job(2).statuses, [126 << 8]);
@@ -91,7 +91,7 @@ fn a_task_that_cannot_be_set_up_fails_the_job() {
         world
             .kernel
             .fails
-            .insert(Rank(1), SpawnFailure { step, errno });
+            .insert(TaskRank(1), SpawnFailure { step, errno });
         submit(&mut world, 1, 2);
         world.run();
         assert_eq!(world.job(1).notes, [note]);

@@ -1,6 +1,6 @@
 //! Resource usage of jobs.
 
-use penstock_exec::{Rank, SpawnFailure, Step, Usage};
+use penstock_exec::{SpawnFailure, Step, TaskRank, Usage};
 use serde_json::{Value, json};
 
 use crate::world::{World, exited, submit};
@@ -36,7 +36,7 @@ fn a_job_without_a_process_has_no_resource_usage() {
         step: Step::Exec,
         errno: libc::ENOENT,
     };
-    world.kernel.fails.insert(Rank(0), failure);
+    world.kernel.fails.insert(TaskRank(0), failure);
     submit(&mut world, 1, 1);
     world.run();
     assert_eq!(world.job(1).statuses, [127 << 8]);

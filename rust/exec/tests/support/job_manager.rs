@@ -1,6 +1,6 @@
 //! The job manager of a test: RFC 32 from its side, and the service `pmix-exec`.
 
-use penstock_exec::{Pid, Rank};
+use penstock_exec::{Pid, TaskRank};
 use penstock_flux::{flags, role};
 use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
@@ -337,7 +337,7 @@ impl World {
     fn processes_on_second_target(&self, id: u64) -> Vec<Pid> {
         let of_task = |pid: &Pid| {
             let task = self.tasks.get(pid);
-            task.is_some_and(|task| (task.job.get(), task.rank) == (id, Rank(1)))
+            task.is_some_and(|task| (task.job.get(), task.rank) == (id, TaskRank(1)))
         };
         self.kernel
             .processes

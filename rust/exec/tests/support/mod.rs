@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use penstock_exec::protocol::{Event, Group, Input, Message, Output, Relay, Request, TaskSpec};
 use penstock_exec::{
-    CgroupLimits, Client, JobId, ProcessId, Rank, SpawnFailure, TaskEnd, TaskId, WaitStatus,
+    CgroupLimits, Client, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId, TaskRank, WaitStatus,
 };
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock-reaper");
@@ -258,7 +258,7 @@ impl Service {
 pub fn task(job: u64, rank: u32) -> TaskId {
     TaskId {
         job: JobId::new(job),
-        rank: Rank(rank),
+        rank: TaskRank(rank),
     }
 }
 

@@ -7,8 +7,8 @@ use std::io;
 use penstock_exec::log::{LogContents, Record};
 use penstock_exec::protocol::{TaskSpec, WindowSize};
 use penstock_exec::{
-    CgroupId, CgroupLimits, Exit, Identity, JobId, Kernel, Pid, ProcessId, ProcessInfo, Rank,
-    SpawnFailure, Step, TaskId, Usage, WaitStatus,
+    CgroupId, CgroupLimits, Exit, Identity, JobId, Kernel, Pid, ProcessId, ProcessInfo,
+    SpawnFailure, Step, TaskId, TaskRank, Usage, WaitStatus,
 };
 
 /// The process of the reaper.
@@ -50,7 +50,7 @@ pub struct VirtualKernel {
     /// The step that fails because there is no such controller.
     pub missing_controller: Option<Step>,
     pub oom_kills: BTreeMap<CgroupId, u64>,
-    pub fails: BTreeMap<Rank, SpawnFailure>,
+    pub fails: BTreeMap<TaskRank, SpawnFailure>,
     pub rewrites: usize,
     /// Every task that was ever started, and its process.
     pub spawned: Vec<(TaskId, Pid)>,

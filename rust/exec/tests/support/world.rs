@@ -9,9 +9,9 @@ use penstock_exec::log::LogContents;
 use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{Hello, Message as ReaperMessage, Request, TaskSpec, VERSION};
 use penstock_exec::service::journal::{JournalContents, JournalId};
-use penstock_exec::service::{Chunk, Effect, PMIX_SERVER_RANK, Service, Settings, Surroundings};
+use penstock_exec::service::{Chunk, Effect, PMIX_SERVER_RANK, Service, Settings, TaskContext};
 use penstock_exec::{
-    BootId, ConnectionId, JobId, Pid, ProcessId, Rank, Reaper, TaskId, WaitStatus,
+    BootId, ConnectionId, JobId, Pid, ProcessId, Reaper, TaskId, TaskRank, WaitStatus,
 };
 use penstock_wire::Message;
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ pub fn settings() -> Settings {
         owner: OWNER,
         guests: None,
         boot: BOOT,
-        surroundings: Surroundings {
+        task_context: TaskContext {
             uri: URI.to_owned(),
             environment,
             directory: CString::from(c"/start"),
@@ -617,7 +617,7 @@ impl World {
         };
         let mut pids = self.spawned(id);
         pids.retain(|pid| !self.is_server(*pid));
-        let is_kept = |pid: &&Pid| self.tasks[*pid].rank != Rank(1);
+        let is_kept = |pid: &&Pid| self.tasks[*pid].rank != TaskRank(1);
         let all = pids.iter().map(status).max();
         let kept = pids.iter().filter(is_kept).map(status).max();
         match self.job(id).shrunk {
