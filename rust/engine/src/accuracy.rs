@@ -6,9 +6,9 @@ use penstock_jobspec::job_id::JobId;
 use rustc_hash::FxHashMap;
 
 /// Maximum number of starts in the record.
-const MAX_STARTS: usize = 1000;
+const MAX_RECORDED_STARTS: usize = 1000;
 /// Minimum number of starts from which a band is computed.
-const MIN_STARTS: usize = 10;
+const MIN_BAND_STARTS: usize = 10;
 /// Estimated waits below this many seconds have no meaningful ratio.
 const MIN_WAIT_S: f64 = 1.0;
 
@@ -76,7 +76,7 @@ impl Accuracy {
         let Some(first) = self.first.remove(&id) else {
             return;
         };
-        if self.deviations.len() >= MAX_STARTS {
+        if self.deviations.len() >= MAX_RECORDED_STARTS {
             self.deviations.pop_front();
         }
         let expected = first.start - first.made_at;
@@ -99,7 +99,7 @@ impl Accuracy {
                 .iter()
                 .filter_map(|deviation| deviation.ratio),
         );
-        (ratios.len() >= MIN_STARTS).then(|| Band {
+        (ratios.len() >= MIN_BAND_STARTS).then(|| Band {
             low: quantile(&ratios, 10),
             high: quantile(&ratios, 90),
         })

@@ -24,7 +24,7 @@ pub(crate) enum Extent {
 
 /// Maximum number of shares in the log. A full log is emptied: a plan that has not read it by then
 /// is recomputed.
-const MAX_SHARES: usize = 1 << 16;
+const MAX_LOGGED_SHARES: usize = 1 << 16;
 
 /// The latest changes, while a plan follows them.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ impl AllocationLog {
         if !self.followed {
             return;
         }
-        if self.shares + shares.len() >= MAX_SHARES {
+        if self.shares + shares.len() >= MAX_LOGGED_SHARES {
             // This change is not recorded: a plan that follows the log has missed it.
             self.drop_before(usize::MAX);
             self.dropped += 1;
@@ -105,7 +105,7 @@ mod tests {
     use penstock_idset::IdSet;
     use penstock_rset::ResourceSet;
 
-    use super::{AllocationLog, Extent, MAX_SHARES};
+    use super::{AllocationLog, Extent, MAX_LOGGED_SHARES};
     use crate::ids::{JobHandle, NodeIndex};
     use crate::node_table::{Allocation, NodeTable};
 
@@ -147,7 +147,7 @@ mod tests {
             let from = allocation_log.follow();
             allocation_log.record(
                 JobHandle::new(1),
-                &shares(MAX_SHARES),
+                &shares(MAX_LOGGED_SHARES),
                 f64::NEG_INFINITY,
                 1.0,
             );
@@ -155,7 +155,7 @@ mod tests {
             let from = allocation_log.follow();
             allocation_log.record(
                 JobHandle::new(2),
-                &shares(MAX_SHARES / 2),
+                &shares(MAX_LOGGED_SHARES / 2),
                 f64::NEG_INFINITY,
                 1.0,
             );

@@ -35,7 +35,7 @@ struct Step {
 }
 
 /// Maximum number of steps in a block; a full block is split in two.
-const MAX_STEPS: usize = 64;
+const MAX_STEPS_PER_BLOCK: usize = 64;
 
 /// Consecutive steps; `pending` is still to be added to all of them.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ impl AvailabilityProfile {
                 step.free = last.free;
             }
         }
-        let blocks = steps.chunks(MAX_STEPS / 2);
+        let blocks = steps.chunks(MAX_STEPS_PER_BLOCK / 2);
         Self {
             blocks: blocks.map(|steps| Block::new(steps.to_vec())).collect(),
         }
@@ -155,19 +155,19 @@ impl AvailabilityProfile {
         let free = split.steps[step].free;
         let step = step + 1;
         split.steps.insert(step, Step { time, free });
-        if split.steps.len() <= MAX_STEPS {
+        if split.steps.len() <= MAX_STEPS_PER_BLOCK {
             return StepIndex { block, step };
         }
         split.apply_pending();
-        let upper = Block::new(split.steps.split_off(MAX_STEPS / 2));
+        let upper = Block::new(split.steps.split_off(MAX_STEPS_PER_BLOCK / 2));
         split.update_bounds();
         self.blocks.insert(block + 1, upper);
-        if step < MAX_STEPS / 2 {
+        if step < MAX_STEPS_PER_BLOCK / 2 {
             return StepIndex { block, step };
         }
         StepIndex {
             block: block + 1,
-            step: step - MAX_STEPS / 2,
+            step: step - MAX_STEPS_PER_BLOCK / 2,
         }
     }
 

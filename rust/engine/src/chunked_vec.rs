@@ -6,23 +6,23 @@ use std::ops::{Index, IndexMut};
 
 use crate::copy_on_write::CopyOnWrite;
 
-/// A vector in chunks of `WIDTH` items. The last chunk is filled up with defaults.
+/// A vector in chunks of `BLOCK_ITEMS` items. The last chunk is filled up with defaults.
 #[derive(Clone)]
-pub(crate) struct ChunkedVec<T, const WIDTH: usize = 256> {
+pub(crate) struct ChunkedVec<T, const BLOCK_ITEMS: usize = 256> {
     chunks: Vec<CopyOnWrite<Box<[T]>>>,
     /// The chunks that are not shared.
     owned: Vec<usize>,
     len: usize,
 }
 
-impl<T: fmt::Debug, const WIDTH: usize> fmt::Debug for ChunkedVec<T, WIDTH> {
+impl<T: fmt::Debug, const BLOCK_ITEMS: usize> fmt::Debug for ChunkedVec<T, BLOCK_ITEMS> {
     /// Formats the items, shared or not.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
 }
 
-impl<T, const WIDTH: usize> Default for ChunkedVec<T, WIDTH> {
+impl<T, const BLOCK_ITEMS: usize> Default for ChunkedVec<T, BLOCK_ITEMS> {
     fn default() -> Self {
         Self {
             chunks: Vec::new(),
@@ -32,14 +32,16 @@ impl<T, const WIDTH: usize> Default for ChunkedVec<T, WIDTH> {
     }
 }
 
-impl<T, const WIDTH: usize> ChunkedVec<T, WIDTH> {
+impl<T, const BLOCK_ITEMS: usize> ChunkedVec<T, BLOCK_ITEMS> {
     pub fn len(&self) -> usize {
         self.len
     }
 
     #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {
-        self.chunks.get(index / WIDTH)?.get(index % WIDTH)
+        self.chunks
+            .get(index / BLOCK_ITEMS)?
+            .get(index % BLOCK_ITEMS)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &T> {
@@ -49,11 +51,11 @@ impl<T, const WIDTH: usize> ChunkedVec<T, WIDTH> {
 
     /// The bytes of the chunks.
     pub fn bytes(&self) -> usize {
-        self.chunks.len() * WIDTH * size_of::<T>()
+        self.chunks.len() * BLOCK_ITEMS * size_of::<T>()
     }
 }
 
-impl<T: Clone + Default, const WIDTH: usize> ChunkedVec<T, WIDTH> {
+impl<T: Clone + Default, const BLOCK_ITEMS: usize> ChunkedVec<T, BLOCK_ITEMS> {
     /// Makes clones share the present items from now on. The cost is proportional to the chunks
     /// changed since the last time.
     pub fn share(&mut self) {
@@ -88,9 +90,9 @@ impl<T: Clone + Default, const WIDTH: usize> ChunkedVec<T, WIDTH> {
 
     #[inline]
     pub fn push(&mut self, item: T) {
-        if self.len == self.chunks.len() * WIDTH {
+        if self.len == self.chunks.len() * BLOCK_ITEMS {
             self.owned.push(self.chunks.len());
-            let items = (0..WIDTH).map(|_| T::default()).collect();
+            let items = (0..BLOCK_ITEMS).map(|_| T::default()).collect();
             self.chunks.push(CopyOnWrite::Owned(items));
         }
         let last = self.len;
@@ -99,19 +101,19 @@ impl<T: Clone + Default, const WIDTH: usize> ChunkedVec<T, WIDTH> {
     }
 }
 
-impl<T, const WIDTH: usize> Index<usize> for ChunkedVec<T, WIDTH> {
+impl<T, const BLOCK_ITEMS: usize> Index<usize> for ChunkedVec<T, BLOCK_ITEMS> {
     type Output = T;
 
     #[inline]
     fn index(&self, index: usize) -> &T {
-        &self.chunks[index / WIDTH][index % WIDTH]
+        &self.chunks[index / BLOCK_ITEMS][index % BLOCK_ITEMS]
     }
 }
 
-impl<T: Clone + Default, const WIDTH: usize> IndexMut<usize> for ChunkedVec<T, WIDTH> {
+impl<T: Clone + Default, const BLOCK_ITEMS: usize> IndexMut<usize> for ChunkedVec<T, BLOCK_ITEMS> {
     #[inline]
     fn index_mut(&mut self, index: usize) -> &mut T {
-        let (at, offset) = (index / WIDTH, index % WIDTH);
+        let (at, offset) = (index / BLOCK_ITEMS, index % BLOCK_ITEMS);
         if !self.chunks[at].is_owned() {
             self.unshare(at);
         }
@@ -131,7 +133,7 @@ mod tests {
     use super::ChunkedVec;
     use crate::copy_on_write::CopyOnWrite;
 
-    const WIDTH: usize = 256;
+    const BLOCK_ITEMS: usize = 256;
 
     fn of(items: &[u32]) -> ChunkedVec<u32> {
         let mut chunks = ChunkedVec::default();
@@ -156,11 +158,11 @@ mod tests {
         original.share();
         let mut copy = original.clone();
         assert_eq!(shared(&original, &copy), [true; 4]);
-        assert_eq!(std::mem::replace(&mut copy[WIDTH], 7), 256);
+        assert_eq!(std::mem::replace(&mut copy[BLOCK_ITEMS], 7), 256);
         assert_eq!(shared(&original, &copy), [true, false, true, true]);
         assert!(original.iter().eq(&items));
         assert_eq!(
-            (original.get(WIDTH), copy.get(WIDTH)),
+            (original.get(BLOCK_ITEMS), copy.get(BLOCK_ITEMS)),
             (Some(&256), Some(&7))
         );
         copy.share();

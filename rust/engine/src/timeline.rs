@@ -22,7 +22,7 @@ impl Ending {
 }
 
 /// Maximum number of endings in a block; a full block is split in two.
-const MAX_ENDINGS: usize = 128;
+const MAX_ENDINGS_PER_BLOCK: usize = 128;
 
 #[derive(Clone, Debug)]
 struct Block {
@@ -66,7 +66,7 @@ impl Timeline {
     /// A timeline of these endings.
     pub fn new(mut endings: Vec<Ending>) -> Self {
         endings.sort_unstable_by(|a, b| a.end.total_cmp(&b.end).then(a.run.cmp(&b.run)));
-        let blocks = endings.chunks(MAX_ENDINGS / 2);
+        let blocks = endings.chunks(MAX_ENDINGS_PER_BLOCK / 2);
         let blocks = blocks.map(|endings| Block::new(endings.to_vec()));
         Self {
             blocks: blocks.collect(),
@@ -100,8 +100,8 @@ impl Timeline {
         let endings = Arc::make_mut(&mut full.endings);
         endings.insert(index, ending);
         full.cores += u64::from(ending.cores);
-        if endings.len() > MAX_ENDINGS {
-            let upper = Block::new(endings.split_off(MAX_ENDINGS / 2));
+        if endings.len() > MAX_ENDINGS_PER_BLOCK {
+            let upper = Block::new(endings.split_off(MAX_ENDINGS_PER_BLOCK / 2));
             full.cores -= upper.cores;
             self.blocks.insert(block + 1, upper);
         }

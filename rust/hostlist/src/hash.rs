@@ -3,12 +3,12 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::OnceLock;
 
 /// An odd number with no pattern in it: the fraction of the golden ratio.
-const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A random number of this process, unknown to others.
 fn secret() -> u64 {
     static SECRET: OnceLock<u64> = OnceLock::new();
-    *SECRET.get_or_init(|| RandomState::new().hash_one(MIX))
+    *SECRET.get_or_init(|| RandomState::new().hash_one(HASH_MULTIPLIER))
 }
 
 /// Both halves of the product in one.
@@ -31,13 +31,13 @@ impl Default for Mixer {
 
 impl Mixer {
     fn add(&mut self, value: u64) {
-        self.0 = fold(self.0 ^ value, self.1 ^ MIX);
+        self.0 = fold(self.0 ^ value, self.1 ^ HASH_MULTIPLIER);
     }
 }
 
 impl Hasher for Mixer {
     fn finish(&self) -> u64 {
-        fold(self.0, MIX)
+        fold(self.0, HASH_MULTIPLIER)
     }
 
     fn write(&mut self, bytes: &[u8]) {

@@ -1,7 +1,7 @@
 //! The request to `penstock-imp`, the program that starts a task as another user.
 //!
 //! The program has the privilege of root and is executed by `penstock-reaper` of a service that root owns. It reads one
-//! [`Request`] from the socket that is its descriptor [`SOCKET`], and answers only if it fails: the number of a
+//! [`Request`] from the socket that is its descriptor [`SOCKET_DESCRIPTOR`], and answers only if it fails: the number of a
 //! [`Step`] and an error number, four bytes each. The socket is closed when the task's program is executed.
 //!
 //! The request is a header of [`HEADER_BYTES`] bytes and the strings that it counts, each with a zero byte at its end.
@@ -12,11 +12,11 @@ mod request;
 
 pub use program::{DEFAULT_PATH, candidates};
 pub use request::{
-    FileMode, HEADER_BYTES, InvalidRequest, Limit, MAX_LIMITS, Request, Step, Stream,
+    FileMode, HEADER_BYTES, InvalidRequest, Limit, MAX_RESOURCE_LIMITS, Request, Step, Stream,
 };
 
 /// The descriptor of the socket.
-pub const SOCKET: i32 = 3;
+pub const SOCKET_DESCRIPTOR: i32 = 3;
 
 /// The length of the answer of a failed start, in bytes.
 pub const FAILURE_BYTES: usize = 8;

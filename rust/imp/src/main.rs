@@ -9,7 +9,7 @@ mod syscalls;
 use std::env;
 use std::process::ExitCode;
 
-use penstock_imp::{SOCKET, Step, encode_failure};
+use penstock_imp::{SOCKET_DESCRIPTOR, Step, encode_failure};
 
 const USAGE: &str = "\
 usage: penstock-imp
@@ -18,7 +18,7 @@ Starts a task as another user. Only penstock-reaper of a service that root owns 
 the socket that is its descriptor 3. See docs/guests.md.
 ";
 
-const FAILED: u8 = 127;
+const FAILED_EXIT_CODE: u8 = 127;
 
 fn main() -> ExitCode {
     match env::args_os()
@@ -44,9 +44,9 @@ fn main() -> ExitCode {
         eprintln!("penstock-imp: the real and the effective user must be root");
         return ExitCode::FAILURE;
     }
-    if !syscalls::is_socket(SOCKET) {
+    if !syscalls::is_socket(SOCKET_DESCRIPTOR) {
         eprintln!(
-            "penstock-imp: descriptor {SOCKET} is no socket: penstock-reaper executes this program"
+            "penstock-imp: descriptor {SOCKET_DESCRIPTOR} is no socket: penstock-reaper executes this program"
         );
         return ExitCode::FAILURE;
     }
@@ -55,6 +55,6 @@ fn main() -> ExitCode {
         Err(error) => (Step::Request, error.raw_os_error().unwrap_or(libc::EINVAL)),
     };
     // The reaper may have ended.
-    let _ = syscalls::write(SOCKET, &encode_failure(step, errno));
-    ExitCode::from(FAILED)
+    let _ = syscalls::write(SOCKET_DESCRIPTOR, &encode_failure(step, errno));
+    ExitCode::from(FAILED_EXIT_CODE)
 }

@@ -6,10 +6,10 @@ use std::fmt;
 const MAGIC: [u8; 8] = *b"PnstkIm1";
 
 /// The greatest number of resource limits.
-pub const MAX_LIMITS: usize = 16;
+pub const MAX_RESOURCE_LIMITS: usize = 16;
 
 /// Bytes of the header: the magic number, nine numbers of four bytes, the number of limits, and the limits.
-pub const HEADER_BYTES: usize = 8 + 9 * 4 + 4 + MAX_LIMITS * LIMIT_BYTES;
+pub const HEADER_BYTES: usize = 8 + 9 * 4 + 4 + MAX_RESOURCE_LIMITS * LIMIT_BYTES;
 const LIMIT_BYTES: usize = 4 + 8 + 8;
 
 /// The greatest length of the strings; the kernel accepts less.
@@ -102,7 +102,7 @@ pub struct Request {
     pub umask: u32,
     /// Standard input, output and error.
     pub streams: [Stream; 3],
-    /// The resource limits; the first [`MAX_LIMITS`] hold.
+    /// The resource limits; the first [`MAX_RESOURCE_LIMITS`] hold.
     pub limits: Vec<Limit>,
     /// The working directory.
     pub directory: CString,
@@ -137,7 +137,10 @@ impl Request {
             push(string);
         }
         let count = |items: usize| u32::try_from(items).unwrap_or(u32::MAX);
-        let limits = self.limits.get(..MAX_LIMITS).unwrap_or(&self.limits);
+        let limits = self
+            .limits
+            .get(..MAX_RESOURCE_LIMITS)
+            .unwrap_or(&self.limits);
         let [stdin, stdout, stderr] = &self.streams;
         let mut bytes = Vec::with_capacity(HEADER_BYTES + strings.len());
         bytes.extend_from_slice(&MAGIC);
@@ -203,7 +206,7 @@ impl Request {
         let (arguments, environment) = (number(&mut rest)?, number(&mut rest)?);
         number(&mut rest)?;
         let limits = usize::try_from(number(&mut rest)?).map_err(|_| InvalidRequest)?;
-        if arguments == 0 || limits > MAX_LIMITS || umask > 0o777 {
+        if arguments == 0 || limits > MAX_RESOURCE_LIMITS || umask > 0o777 {
             return Err(InvalidRequest);
         }
         let limit = |rest: &mut &[u8]| {

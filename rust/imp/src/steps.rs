@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::io;
 
-use penstock_imp::{FileMode, HEADER_BYTES, Request, SOCKET, Step, Stream, candidates};
+use penstock_imp::{FileMode, HEADER_BYTES, Request, SOCKET_DESCRIPTOR, Step, Stream, candidates};
 
 use crate::syscalls::{self, Account};
 
@@ -13,9 +13,9 @@ const STREAM_STEPS: [Step; 3] = [Step::Stdin, Step::Stdout, Step::Stderr];
 pub fn read_request() -> io::Result<Request> {
     let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, format!("{error}"));
     let mut header = [0; HEADER_BYTES];
-    syscalls::read_exact(SOCKET, &mut header)?;
+    syscalls::read_exact(SOCKET_DESCRIPTOR, &mut header)?;
     let mut strings = vec![0; Request::string_bytes(&header).map_err(invalid)?];
-    syscalls::read_exact(SOCKET, &mut strings)?;
+    syscalls::read_exact(SOCKET_DESCRIPTOR, &mut strings)?;
     Request::decode(&header, &strings).map_err(invalid)
 }
 
@@ -33,8 +33,8 @@ fn prepare(request: &Request) -> Result<Account, (Step, io::Error)> {
         return Err((Step::Identity, io::Error::from_raw_os_error(libc::EPERM)));
     }
     let account = syscalls::account(request.uid).map_err(at(Step::Account))?;
-    syscalls::close_from(SOCKET + 1).map_err(at(Step::Descriptors))?;
-    syscalls::close_on_exec(SOCKET).map_err(at(Step::Descriptors))?;
+    syscalls::close_from(SOCKET_DESCRIPTOR + 1).map_err(at(Step::Descriptors))?;
+    syscalls::close_on_exec(SOCKET_DESCRIPTOR).map_err(at(Step::Descriptors))?;
     for limit in &request.limits {
         syscalls::set_limit(limit.resource, limit.soft, limit.hard).map_err(at(Step::Limit))?;
     }

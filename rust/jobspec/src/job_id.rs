@@ -15,7 +15,7 @@ const SEQUENCE_BITS: u32 = 10;
 const TIME_SHIFT: u32 = GENERATOR_BITS + SEQUENCE_BITS;
 const MAX_SEQUENCE: u64 = (1 << SEQUENCE_BITS) - 1;
 /// The greatest time of an id, in milliseconds since the instance's epoch: 34.8 years.
-pub const MAX_TIME: u64 = (1 << 40) - 1;
+pub const MAX_TIME_MS: u64 = (1 << 40) - 1;
 
 /// A job id: 40 bits of milliseconds since the instance's epoch, 14 bits of generator number,
 /// 10 bits of sequence number. The engine and the simulator accept any number that is unique among
@@ -159,7 +159,7 @@ impl FluidGenerator {
     }
 
     /// Returns the next id. `now` is in milliseconds since the instance's epoch. After the 1024 ids of a
-    /// millisecond, those of the next are used. `None` if the time exceeds [`MAX_TIME`]; no id is
+    /// millisecond, those of the next are used. `None` if the time exceeds [`MAX_TIME_MS`]; no id is
     /// used up then.
     pub fn next(&mut self, now: u64) -> Option<JobId> {
         let (time, sequence) = if !self.begun || now > self.time {
@@ -169,7 +169,7 @@ impl FluidGenerator {
         } else {
             (self.time + 1, 0)
         };
-        if now.max(time) > MAX_TIME {
+        if now.max(time) > MAX_TIME_MS {
             return None;
         }
         (self.time, self.sequence, self.begun) = (time, sequence, true);

@@ -1,6 +1,6 @@
 //! The vectors that pytest reads, too.
 
-use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME};
+use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
 use penstock_jobspec::{Constraint, Jobspec, duration};
 use serde_json::Value;
 
@@ -123,17 +123,17 @@ fn ids_never_repeat_and_never_go_back() {
 fn ids_do_not_wrap_at_the_end_of_their_time() {
     let mut generator = FluidGenerator::new(0);
     let first = generator.next(7).unwrap();
-    assert_eq!(generator.next(MAX_TIME + 1), None);
+    assert_eq!(generator.next(MAX_TIME_MS + 1), None);
     assert_eq!(generator.next(u64::MAX), None);
     // No id is used up by a clock that is wrong for a while.
     assert_eq!(generator.next(7), Some(JobId::new(first.get() + 1)));
     let mut last = first;
     for _ in 0..1024 {
-        let id = generator.next(MAX_TIME).unwrap();
+        let id = generator.next(MAX_TIME_MS).unwrap();
         assert!(id > last);
         last = id;
     }
-    for now in [MAX_TIME, 0] {
+    for now in [MAX_TIME_MS, 0] {
         assert_eq!(generator.next(now), None);
     }
     let mut later = FluidGenerator::new(0);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use penstock_flux::eventlog::{self, Exception};
 use penstock_flux::exec::JobExceptionEvent;
 use penstock_flux::{JobspecDocument, Matchtags, Payload, RequestError, errno, flags, topic};
-use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME};
+use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
 use penstock_store::{Error as StoreError, Store};
 use penstock_wire::Message;
 use serde_json::Value;
@@ -275,7 +275,7 @@ impl Context {
                 "job ids are exhausted: the clock is {} days past the first start of the instance, \
                  ids have a range of {} days\nhint: correct the clock",
                 days(since_epoch),
-                days(MAX_TIME)
+                days(MAX_TIME_MS)
             );
             RequestError::new(errno::EOVERFLOW, text)
         })

@@ -6,7 +6,7 @@ use penstock_flux::pmix_server::StartRequest;
 use crate::Error;
 
 /// Bytes of the longest namespace (`PMIX_MAX_NSLEN`).
-const MAX_NAMESPACE: usize = 255;
+const MAX_NAMESPACE_BYTES: usize = 255;
 /// The greatest number of tasks: higher ranks are reserved (`PMIX_RANK_VALID`).
 const MAX_TASKS: u32 = u32::MAX - 51;
 
@@ -44,9 +44,9 @@ impl Job {
     }
 
     fn check(&self) -> Result<(), Error> {
-        if self.namespace.is_empty() || self.namespace.len() > MAX_NAMESPACE {
+        if self.namespace.is_empty() || self.namespace.len() > MAX_NAMESPACE_BYTES {
             return Err(Error::value(format!(
-                "`namespace`: expected 1 to {MAX_NAMESPACE} bytes, found {}",
+                "`namespace`: expected 1 to {MAX_NAMESPACE_BYTES} bytes, found {}",
                 self.namespace.len()
             )));
         }

@@ -299,13 +299,13 @@ fn each_range(text: &str, mut range: impl FnMut(RangeInclusive<u32>)) -> Option<
 }
 
 /// Ids below this fit a few machine words, and are collected range by range.
-const SMALL_IDS: u32 = 128;
+const SMALL_ID_BOUND: u32 = 128;
 
 fn ids(text: &str) -> Option<IdSet> {
     let mut ids = IdSet::new();
     let mut small = true;
     let collect = |range: RangeInclusive<u32>| {
-        small &= *range.end() < SMALL_IDS;
+        small &= *range.end() < SMALL_ID_BOUND;
         if small {
             ids.insert_range(range);
         }

@@ -8,7 +8,7 @@ use penstock_idset::IdSet;
 use crate::Error;
 use crate::error::{brief, grouped};
 use crate::random::Random;
-use crate::workload::{JobIndex, MAX_SECONDS, SubmitSpan, real};
+use crate::workload::{JobIndex, MAX_TIME_S, SubmitSpan, real};
 
 /// A failure or a return of nodes.
 #[derive(Clone, Debug, PartialEq)]
@@ -166,11 +166,11 @@ impl FailureGenerator {
     fn new(settings: RandomFailures, ranks: &IdSet, first: f64, last: f64) -> Result<Self, Error> {
         let RandomFailures { mtbf, mttr, seed } = settings;
         for (what, time) in [("between failures", mtbf), ("to repair", mttr)] {
-            if !(time > 0.0 && time <= MAX_SECONDS) {
+            if !(time > 0.0 && time <= MAX_TIME_S) {
                 let time = brief(time);
                 return Err(Error::new(format!(
                     "failures: mean time {what} {time}: expected seconds above 0, at most \
-                     {MAX_SECONDS:e}"
+                     {MAX_TIME_S:e}"
                 )));
             }
         }

@@ -12,12 +12,12 @@ use crate::error::brief;
 use crate::estimates::Estimates;
 use crate::random::{Random, exp, exp2, ln, log2};
 use crate::workload::{
-    JobShape, JobTimes, MAX_SECONDS, Priority, TraceJobId, Workload, check_job_count, check_stop,
+    JobShape, JobTimes, MAX_TIME_S, Priority, TraceJobId, Workload, check_job_count, check_stop,
     real,
 };
 
 /// The half hours of a day, the steps of its cycle.
-const HALF_HOURS: u16 = 48;
+const HALF_HOURS_PER_DAY: u16 = 48;
 const HALF_HOUR_S: f64 = 1800.0;
 /// The half hour at which the model's day begins: 5:30.
 const DAY_START_HALF_HOUR: u16 = 11;
@@ -134,10 +134,10 @@ impl Population {
     }
 
     /// The speed of the arrivals' time in each half hour of the day; 1 on average.
-    fn pace(&self) -> [f64; HALF_HOURS as usize] {
+    fn pace(&self) -> [f64; HALF_HOURS_PER_DAY as usize] {
         let density = |x: f64| exp((self.anum - 1.0) * ln(x) - x / self.bnum);
-        let mut pace = [0.0; HALF_HOURS as usize];
-        for slot in DAY_START_HALF_HOUR..DAY_START_HALF_HOUR + HALF_HOURS {
+        let mut pace = [0.0; HALF_HOURS_PER_DAY as usize];
+        for slot in DAY_START_HALF_HOUR..DAY_START_HALF_HOUR + HALF_HOURS_PER_DAY {
             // Simpson's rule over the half hour around the slot.
             let parts = 16u16;
             let step = 1.0 / f64::from(parts);
@@ -150,9 +150,9 @@ impl Population {
                 };
                 sum += weight * density(f64::from(slot) - 0.5 + f64::from(part) * step);
             }
-            pace[usize::from(slot % HALF_HOURS)] = sum;
+            pace[usize::from(slot % HALF_HOURS_PER_DAY)] = sum;
         }
-        let mean = pace.iter().sum::<f64>() / f64::from(HALF_HOURS);
+        let mean = pace.iter().sum::<f64>() / f64::from(HALF_HOURS_PER_DAY);
         pace.map(|pace| pace / mean)
     }
 }
@@ -160,7 +160,7 @@ impl Population {
 /// The arrivals of a population.
 struct Arrivals {
     population: &'static Population,
-    pace: [f64; HALF_HOURS as usize],
+    pace: [f64; HALF_HOURS_PER_DAY as usize],
     /// The current half hour of the day, and the seconds of it that have passed.
     slot: usize,
     within: f64,
@@ -324,9 +324,9 @@ pub(crate) fn stretch(submits: &[f64], work: f64, load: Option<f64>) -> Result<f
     let span = (last - first) * jobs / (jobs - 1.0).max(1.0);
     let scale = if span > 0.0 { work / load / span } else { 1.0 };
     let late = (last - first) * scale;
-    if late > MAX_SECONDS {
+    if late > MAX_TIME_S {
         return Err(Error::new(format!(
-            "load: {} makes jobs come at second {}: expected {MAX_SECONDS:e} at most",
+            "load: {} makes jobs come at second {}: expected {MAX_TIME_S:e} at most",
             brief(load),
             brief(late)
         )));

@@ -1,7 +1,7 @@
 //! Time series: cores in use, and pending jobs.
 
 /// Maximum number of points; at that number the resolution is at least halved.
-const MAX_POINTS: u16 = u16::MAX;
+const MAX_SERIES_POINTS: u16 = u16::MAX;
 
 /// Step functions of time with a bounded number of points: each value applies from its time on. If
 /// there are too many, the points of each interval are merged into one, with the values at its end.
@@ -33,9 +33,9 @@ impl Series {
     /// Records the values from a time on.
     pub(crate) fn push(&mut self, time: f64, used: u64, queued: u32) {
         self.append(time, used, queued);
-        if self.time.len() >= usize::from(MAX_POINTS) {
+        if self.time.len() >= usize::from(MAX_SERIES_POINTS) {
             let span = time - self.time[0];
-            self.step = (self.step * 2.0).max(span / f64::from(MAX_POINTS / 4));
+            self.step = (self.step * 2.0).max(span / f64::from(MAX_SERIES_POINTS / 4));
             let times = std::mem::take(&mut self.time);
             let used = std::mem::take(&mut self.used);
             let queued = std::mem::take(&mut self.queued);

@@ -11,7 +11,7 @@ use penstock_rset::ResourceSet;
 use crate::Error;
 use crate::error::{brief, grouped};
 use crate::failures::{Failure, Failures, RandomFailures};
-use crate::workload::{JobShape, MAX_SECONDS, Requested, SubmitSpan, Workload};
+use crate::workload::{JobShape, MAX_TIME_S, Requested, SubmitSpan, Workload};
 
 /// The cores of each internal node of a pool. Few large nodes are used, because a node costs more
 /// than a word of its cores.
@@ -298,10 +298,10 @@ impl Hardware {
         }
         for failure in &listed {
             let Failure { time, .. } = failure;
-            if !(0.0..=MAX_SECONDS).contains(time) {
+            if !(0.0..=MAX_TIME_S).contains(time) {
                 let time = brief(*time);
                 return Err(Error::new(format!(
-                    "failures: time {time}: expected seconds from 0 on, at most {MAX_SECONDS:e}"
+                    "failures: time {time}: expected seconds from 0 on, at most {MAX_TIME_S:e}"
                 )));
             }
             let unknown = failure.ranks.difference(&ranks);

@@ -22,7 +22,7 @@ use crate::unit_pool::{Pooled, UnitPool};
 use crate::workload::{Dependencies, Dependent, JobIndex, Requested, TraceJobId, Workload, real};
 
 /// Maximum number of recorded reasons of denials.
-const MAX_DENIALS: usize = 100;
+const MAX_LISTED_DENIALS: usize = 100;
 
 /// Counters of a simulation.
 #[derive(Clone, Debug, Default)]
@@ -445,7 +445,7 @@ impl Simulation {
             .find(|denial| denial.reason == reason)
         {
             known.jobs += 1;
-        } else if self.denials.len() < MAX_DENIALS {
+        } else if self.denials.len() < MAX_LISTED_DENIALS {
             let first = self.workload.id[job.index()];
             self.denials.push(Denial {
                 reason,

@@ -31,16 +31,16 @@ const FIELDS: [&str; 18] = [
     "think time",
 ];
 
-const JOB: usize = 0;
-const SUBMIT: usize = 1;
-const WAIT: usize = 2;
-const RUN: usize = 3;
-const ALLOCATED: usize = 4;
-const REQUESTED: usize = 7;
-const REQUESTED_TIME: usize = 8;
-const STATUS: usize = 10;
-const QUEUE: usize = 14;
-const PRECEDING: usize = 16;
+const JOB_FIELD: usize = 0;
+const SUBMIT_FIELD: usize = 1;
+const WAIT_FIELD: usize = 2;
+const RUN_FIELD: usize = 3;
+const ALLOCATED_FIELD: usize = 4;
+const REQUESTED_FIELD: usize = 7;
+const REQUESTED_TIME_FIELD: usize = 8;
+const STATUS_FIELD: usize = 10;
+const QUEUE_FIELD: usize = 14;
+const PRECEDING_FIELD: usize = 16;
 
 /// The value of an unknown field.
 const MISSING_VALUE: f64 = -1.0;
@@ -110,9 +110,9 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
             );
             Error::at(name, index + 1, text)
         };
-        let id = whole(fields[JOB]);
+        let id = whole(fields[JOB_FIELD]);
         let is_repeated = id.is_some_and(|id| numbers.add(id));
-        if is_repeated && PART_STATUSES.contains(&fields[STATUS]) {
+        if is_repeated && PART_STATUSES.contains(&fields[STATUS_FIELD]) {
             census.parts += 1;
             continue;
         }
@@ -120,7 +120,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
             continue;
         };
         let id = id.map(TraceJobId::new);
-        let id = id.ok_or_else(|| at(JOB, "expected a whole number"))?;
+        let id = id.ok_or_else(|| at(JOB_FIELD, "expected a whole number"))?;
         census.repeated += u64::from(is_repeated);
         let cores = whole(fields[processors])
             .and_then(|cores| u32::try_from(cores).ok())
@@ -214,14 +214,14 @@ struct SimulatedJob {
 impl Findings {
     /// A job that is to be simulated; `None` for one that is left out.
     fn take(&mut self, fields: &[f64; 18]) -> Option<SimulatedJob> {
-        let run = fields[RUN];
-        if fields[STATUS].to_bits() == CANCELLED_STATUS.to_bits() && run <= 0.0 {
+        let run = fields[RUN_FIELD];
+        if fields[STATUS_FIELD].to_bits() == CANCELLED_STATUS.to_bits() && run <= 0.0 {
             self.cancelled += 1;
             return None;
         }
-        let processors = match (fields[REQUESTED] > 0.0, fields[ALLOCATED] > 0.0) {
-            (true, _) => REQUESTED,
-            (false, true) => ALLOCATED,
+        let processors = match (fields[REQUESTED_FIELD] > 0.0, fields[ALLOCATED_FIELD] > 0.0) {
+            (true, _) => REQUESTED_FIELD,
+            (false, true) => ALLOCATED_FIELD,
             (false, false) => {
                 self.no_processors += 1;
                 return None;
@@ -231,26 +231,26 @@ impl Findings {
             self.no_run_time += 1;
             return None;
         }
-        if fields[SUBMIT] < 0.0 {
-            if fields[SUBMIT].to_bits() == MISSING_VALUE.to_bits() {
+        if fields[SUBMIT_FIELD] < 0.0 {
+            if fields[SUBMIT_FIELD].to_bits() == MISSING_VALUE.to_bits() {
                 self.no_submit_time += 1;
             } else {
                 self.early += 1;
             }
             return None;
         }
-        self.used_processors += u64::from(processors == ALLOCATED);
-        self.preceding += u64::from(fields[PRECEDING] > 0.0);
-        self.waits += u64::from(fields[WAIT] >= 0.0);
-        let queue = *self.queues.get_or_insert(fields[QUEUE]);
-        self.several_queues |= queue.to_bits() != fields[QUEUE].to_bits();
-        let limit = if fields[REQUESTED_TIME] >= 0.0 {
-            fields[REQUESTED_TIME]
+        self.used_processors += u64::from(processors == ALLOCATED_FIELD);
+        self.preceding += u64::from(fields[PRECEDING_FIELD] > 0.0);
+        self.waits += u64::from(fields[WAIT_FIELD] >= 0.0);
+        let queue = *self.queues.get_or_insert(fields[QUEUE_FIELD]);
+        self.several_queues |= queue.to_bits() != fields[QUEUE_FIELD].to_bits();
+        let limit = if fields[REQUESTED_TIME_FIELD] >= 0.0 {
+            fields[REQUESTED_TIME_FIELD]
         } else {
             self.used_times += 1;
             run
         };
-        let submit = fields[SUBMIT];
+        let submit = fields[SUBMIT_FIELD];
         Some(SimulatedJob {
             processors,
             times: JobTimes { submit, run, limit },

@@ -21,7 +21,7 @@ const JOBS_PER_STOP_CHECK: usize = 1 << 14;
 
 /// The largest time of a job, in seconds: about 30,000 years. Far beyond that, adding a second
 /// would change nothing.
-pub(crate) const MAX_SECONDS: f64 = 1e12;
+pub(crate) const MAX_TIME_S: f64 = 1e12;
 
 /// The end of the sentence about the default for a missing estimate.
 pub(crate) const RUN_TIME_TAKEN: &str = "the run time is taken as the estimate";
@@ -334,10 +334,10 @@ impl Workload {
         }
         for (what, time) in [("submit time", submit), ("run time", run), ("limit", limit)] {
             let is_none = what == "limit" && time == f64::INFINITY;
-            if !is_none && !(0.0..=MAX_SECONDS).contains(&time) {
+            if !is_none && !(0.0..=MAX_TIME_S).contains(&time) {
                 let time = brief(time);
                 return Err(Error::new(format!(
-                    "job {id}: {what} {time}: expected seconds from 0 on, at most {MAX_SECONDS:e}"
+                    "job {id}: {what} {time}: expected seconds from 0 on, at most {MAX_TIME_S:e}"
                 )));
             }
         }
@@ -577,12 +577,12 @@ impl Workload {
             for submit in &mut varied.submit {
                 *submit = first + ((*submit - first) / pace).round();
             }
-            let late = varied.submit.last().filter(|submit| **submit > MAX_SECONDS);
+            let late = varied.submit.last().filter(|submit| **submit > MAX_TIME_S);
             let paced = brief(pace);
             if let Some(late) = late {
                 let late = brief(*late);
                 return Err(Error::new(format!(
-                    "pace: {paced} makes jobs come at second {late}: expected {MAX_SECONDS:e} at most"
+                    "pace: {paced} makes jobs come at second {late}: expected {MAX_TIME_S:e} at most"
                 )));
             }
             varied.assume(format!(

@@ -2,7 +2,7 @@ use crate::frame::{self, PREFIX_BYTES};
 use crate::{Error, Message};
 
 /// The default limit of a frame's length field in a [`Decoder`]: 64 MiB.
-pub const DEFAULT_MAX_FRAME: usize = 64 << 20;
+pub const DEFAULT_MAX_FRAME_BYTES: usize = 64 << 20;
 
 /// Decodes a stream of bytes, split anywhere, into messages.
 ///
@@ -18,7 +18,7 @@ pub struct Decoder {
 
 impl Default for Decoder {
     fn default() -> Self {
-        Self::new(DEFAULT_MAX_FRAME)
+        Self::new(DEFAULT_MAX_FRAME_BYTES)
     }
 }
 

@@ -9,14 +9,14 @@
 //! and a 4-byte big-endian length of 255 or more, and that many bytes.
 //!
 //! ```
-//! use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message};
+//! use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message};
 //!
 //! let request = Message::request("attr.get", r#"{"name":"size"}"#);
 //! let mut bytes = Vec::new();
 //! request.encode(&mut bytes);
 //!
 //! let mut messages = Vec::new();
-//! let mut decoder = Decoder::new(DEFAULT_MAX_FRAME);
+//! let mut decoder = Decoder::new(DEFAULT_MAX_FRAME_BYTES);
 //! for byte in bytes {
 //!     decoder.feed(&[byte], &mut messages)?;
 //! }
@@ -34,7 +34,7 @@ mod text;
 mod transcode;
 
 pub use body::Body;
-pub use decoder::{DEFAULT_MAX_FRAME, Decoder};
+pub use decoder::{DEFAULT_MAX_FRAME_BYTES, Decoder};
 pub use error::Error;
 pub use frame::MAX_ROUTES;
 pub use message::{Message, MessageType, Topic};

@@ -2,7 +2,8 @@
 
 use penstock_flux::flags::{NORESPONSE, PAYLOAD, ROUTE, STREAMING, TOPIC};
 use penstock_wire::{
-    DEFAULT_MAX_FRAME, Decoder, MAX_DEPTH, Message, MessageType, Topic, cbor_to_json, json_to_cbor,
+    DEFAULT_MAX_FRAME_BYTES, Decoder, MAX_DEPTH, Message, MessageType, Topic, cbor_to_json,
+    json_to_cbor,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -97,7 +98,7 @@ proptest! {
         }
         let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(stream.len())).collect();
         cuts.sort_unstable();
-        let mut decoder = Decoder::new(DEFAULT_MAX_FRAME);
+        let mut decoder = Decoder::new(DEFAULT_MAX_FRAME_BYTES);
         let (mut out, mut at) = (Vec::new(), 0);
         for cut in cuts.into_iter().chain([stream.len()]) {
             decoder.feed(&stream[at..cut], &mut out).unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message, MessageType};
+use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
 use serde_json::Value;
 
 const RECORDINGS: [&str; 5] = ["client", "exec", "sched", "sched-reload", "services"];
@@ -154,7 +154,7 @@ fn streams_split_at_every_byte() {
             .map(|frame| Message::decode(&frame.bytes).unwrap())
             .collect();
         for size in (1..=64).chain([255, 1000, 4096, stream.len()]) {
-            let mut decoder = Decoder::new(DEFAULT_MAX_FRAME);
+            let mut decoder = Decoder::new(DEFAULT_MAX_FRAME_BYTES);
             let mut out = Vec::new();
             for piece in stream.chunks(size) {
                 decoder.feed(piece, &mut out).unwrap();
@@ -163,7 +163,7 @@ fn streams_split_at_every_byte() {
             assert_eq!(decoder.pending(), 0);
         }
         // In two pieces, at every boundary; a stream's frames up to the cut are out, and not one more.
-        let mut decoder = Decoder::new(DEFAULT_MAX_FRAME);
+        let mut decoder = Decoder::new(DEFAULT_MAX_FRAME_BYTES);
         let (mut whole, mut end) = (0, 0);
         for cut in 0..=stream.len() {
             if whole < frames.len() && cut == end + frames[whole].bytes.len() {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use penstock_wire::{
-    DEFAULT_MAX_FRAME, Decoder, Error, Message, cbor_to_json, is_cbor, json_to_cbor,
+    DEFAULT_MAX_FRAME_BYTES, Decoder, Error, Message, cbor_to_json, is_cbor, json_to_cbor,
 };
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ fn assert_errors(outcomes: impl Iterator<Item = (Value, Option<Error>)>) {
 #[test]
 fn malformed_frames_name_the_byte() {
     assert_errors(vectors("malformed").into_iter().map(|vector| {
-        let mut decoder = Decoder::new(DEFAULT_MAX_FRAME);
+        let mut decoder = Decoder::new(DEFAULT_MAX_FRAME_BYTES);
         let error = decoder
             .feed(&bytes(&vector, "frame"), &mut Vec::new())
             .err();
@@ -63,7 +63,7 @@ fn malformed_frames_fail_alike_when_split_anywhere() {
     for vector in vectors("malformed") {
         let frame = bytes(&vector, "frame");
         for size in [1, 2, 3, 5, 8, 13] {
-            let mut decoder = Decoder::new(DEFAULT_MAX_FRAME);
+            let mut decoder = Decoder::new(DEFAULT_MAX_FRAME_BYTES);
             let mut out = Vec::new();
             let stream = [&good[..], &frame].concat();
             let error = stream

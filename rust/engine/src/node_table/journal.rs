@@ -3,7 +3,7 @@
 use crate::ids::NodeIndex;
 
 /// Minimum number of changes that the journal holds.
-const MIN_CAPACITY: usize = 4096;
+const MIN_JOURNAL_CHANGES: usize = 4096;
 
 /// Changed nodes, oldest first. A full journal is emptied: rebuilding a view costs no more than
 /// reading that many changes.
@@ -21,7 +21,7 @@ impl Journal {
         Self {
             changed: Vec::new(),
             forgotten: 0,
-            capacity: (node_count as usize).max(MIN_CAPACITY),
+            capacity: (node_count as usize).max(MIN_JOURNAL_CHANGES),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::Error;
 use crate::ids::NodeClassId;
 
 /// The most cores, and the most gpus, that a node can have.
-pub(crate) const MAX_IDS: u64 = 1 << 20;
+pub(crate) const MAX_IDS_PER_NODE: u64 = 1 << 20;
 
 /// The cores and gpus of the nodes of a class.
 #[derive(Clone, Debug)]
@@ -38,9 +38,12 @@ pub(crate) struct Ids {
 impl Ids {
     fn new(ids: &IdSet, what: &str) -> Result<Self, Error> {
         let count = ids.len();
-        let len = u32::try_from(count).ok().filter(|_| count <= MAX_IDS);
+        let len = u32::try_from(count)
+            .ok()
+            .filter(|_| count <= MAX_IDS_PER_NODE);
         let Some(len) = len else {
-            let text = format!("expected at most {MAX_IDS} {what} on a node, found {count}");
+            let text =
+                format!("expected at most {MAX_IDS_PER_NODE} {what} on a node, found {count}");
             return Err(Error::new(text));
         };
         let plain = len == 0 || ids.last() == Some(len - 1);

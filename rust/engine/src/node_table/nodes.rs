@@ -14,7 +14,7 @@ use crate::Error;
 use crate::ids::{NodeClassId, NodeIndex};
 
 /// Maximum number of words of free cores and gpus of a node table: 2 GiB.
-const MAX_WORDS: u32 = 1 << 28;
+const MAX_NODE_TABLE_WORDS: u32 = 1 << 28;
 
 /// Numbers of cores and gpus of one node: free now, free at a future time, or in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Nodes {
         let words: u64 = words
             .map(|entry| u64::from(classes.get(entry.class).words()))
             .sum();
-        if words > MAX_WORDS.into() {
+        if words > MAX_NODE_TABLE_WORDS.into() {
             return Err(Error::new(
                 "the resources have more cores and gpus than the engine can hold",
             ));
@@ -168,7 +168,7 @@ impl Nodes {
             cores: cores.len(),
             gpus: gpus.len(),
             class: entry.class,
-            // At most `MAX_WORDS`.
+            // At most `MAX_NODE_TABLE_WORDS`.
             at: u32::try_from(at).unwrap_or_default(),
         });
         if entry.up {

@@ -18,7 +18,7 @@ impl StartBound {
 }
 
 /// Maximum number of bounds: each search reads all of them.
-const MAX_BOUNDS: usize = 512;
+const MAX_START_BOUNDS: usize = 512;
 
 /// The known bounds of a plan. They hold while it only gets fuller.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +48,7 @@ impl StartBounds {
                 && need <= bound.need
                 && limit <= bound.limit)
         });
-        if self.list.len() >= MAX_BOUNDS {
+        if self.list.len() >= MAX_START_BOUNDS {
             // The earliest bound excludes least.
             let starts = self.list.iter().map(|bound| bound.start).enumerate();
             if let Some((at, _)) = starts.min_by(|a, b| a.1.total_cmp(&b.1)) {

@@ -23,7 +23,7 @@ use super::server::{TaskEvent, server};
 pub const STAND_IN: &str = "--stand-in";
 
 /// The time in which libpmix is expected to see that a connection is closed.
-const DISCONNECT_LIMIT: Duration = Duration::from_secs(5);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Handles the changes of tasks, until the process ends.
 pub fn run(
@@ -63,7 +63,7 @@ fn next_stale() -> Option<u32> {
 
 /// Waits until libpmix has seen every closed connection.
 fn wait_for_library() {
-    let deadline = Instant::now() + DISCONNECT_LIMIT;
+    let deadline = Instant::now() + DISCONNECT_TIMEOUT;
     loop {
         // libpmix's event loop runs at least once in between.
         let (waker, woken) = channel();

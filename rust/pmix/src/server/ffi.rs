@@ -6,8 +6,8 @@
 
 use std::ffi::{c_char, c_int, c_short, c_uint, c_ulong, c_void};
 
-pub const MAX_NAMESPACE: usize = 255;
-pub const MAX_KEY: usize = 511;
+pub const MAX_NAMESPACE_BYTES: usize = 255;
+pub const MAX_KEY_BYTES: usize = 511;
 
 /// Flag of an [`Info`]: the request is to be denied if this cannot be met.
 pub const REQUIRED: u32 = 1;
@@ -25,7 +25,7 @@ pub const RANK_VALID: u32 = u32::MAX - 50;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Proc {
-    pub nspace: [c_char; MAX_NAMESPACE + 1],
+    pub nspace: [c_char; MAX_NAMESPACE_BYTES + 1],
     pub rank: u32,
 }
 
@@ -49,7 +49,7 @@ pub union Data {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Info {
-    pub key: [c_char; MAX_KEY + 1],
+    pub key: [c_char; MAX_KEY_BYTES + 1],
     pub flags: u32,
     pub value: Value,
 }

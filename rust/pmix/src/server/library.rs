@@ -25,7 +25,7 @@ const SETTINGS: [(&str, &str); 3] = [
 ];
 
 /// Seconds until a stand-in process is killed.
-const STAND_IN_LIMIT_S: c_uint = 10;
+const STAND_IN_TIMEOUT_S: c_uint = 10;
 
 /// Sets the environment variables that libpmix reads.
 ///
@@ -134,7 +134,7 @@ pub unsafe fn start(
 pub fn connect() -> i32 {
     // SAFETY: no arguments and no results; `alarm` kills the process if the call blocks.
     let code = unsafe {
-        ffi::alarm(STAND_IN_LIMIT_S);
+        ffi::alarm(STAND_IN_TIMEOUT_S);
         ffi::PMIx_Init(ptr::null_mut(), ptr::null_mut(), 0)
     };
     // Statuses are negative, and small.

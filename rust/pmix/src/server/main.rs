@@ -34,7 +34,7 @@ use penstock_flux::pmix_server::{EndedRequest, StartResponse};
 use penstock_flux::{EmptyResponse, RequestError, topic};
 use penstock_pmix::response::Response;
 use penstock_pmix::{Job, Tasks, status};
-use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message, MessageType};
+use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
 
 use callbacks::{Callback, callbacks};
 use server::{SERVER, Server, TaskEvent};
@@ -202,7 +202,7 @@ fn run(mut socket: UnixStream, directory: &Path) -> io::Result<()> {
     let (outgoing, messages) = channel();
     let writing = socket.try_clone()?;
     thread::spawn(move || write(writing, &messages));
-    let mut decoder = Decoder::new(DEFAULT_MAX_FRAME);
+    let mut decoder = Decoder::new(DEFAULT_MAX_FRAME_BYTES);
     let (mut buffer, mut incoming) = (vec![0; 64 << 10], Vec::new());
     loop {
         let size = match socket.read(&mut buffer) {

@@ -176,7 +176,7 @@ fn text_in(field: &[c_char]) -> Result<String, InvalidInfo> {
 /// Makes the name of a process.
 pub fn proc(namespace: &CStr, rank: u32) -> ffi::Proc {
     let mut proc = ffi::Proc {
-        nspace: [0; ffi::MAX_NAMESPACE + 1],
+        nspace: [0; ffi::MAX_NAMESPACE_BYTES + 1],
         rank,
     };
     fill(&mut proc.nspace, namespace.to_bytes());
@@ -286,14 +286,14 @@ fn make_info(
 ) -> Result<ffi::Info, Error> {
     let invalid = |text: &str| Error::attribute(&info.key, text);
     let bytes = info.key.as_bytes();
-    if bytes.len() > ffi::MAX_KEY || bytes.contains(&0) {
+    if bytes.len() > ffi::MAX_KEY_BYTES || bytes.contains(&0) {
         let expected = format!(
             "expected a key of at most {} bytes without NUL",
-            ffi::MAX_KEY
+            ffi::MAX_KEY_BYTES
         );
         return Err(invalid(&expected));
     }
-    let mut key = [0; ffi::MAX_KEY + 1];
+    let mut key = [0; ffi::MAX_KEY_BYTES + 1];
     fill(&mut key, bytes);
     Ok(ffi::Info {
         key,

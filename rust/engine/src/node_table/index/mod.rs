@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use self::scale::{Scale, Siblings};
 
 /// Children per entry.
-const BLOCK_WIDTH: usize = 16;
-const BLOCK_WIDTH_U32: u32 = 16;
+const BLOCK_CHILDREN: usize = 16;
+const BLOCK_CHILDREN_U32: u32 = 16;
 
 /// A range of numbers, both ends included, prepared for searches in one tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,15 +37,15 @@ pub(crate) struct Tree {
 }
 
 #[inline]
-fn block<T>(items: &[T], number: usize) -> &[T; BLOCK_WIDTH] {
-    items[number * BLOCK_WIDTH..]
+fn block<T>(items: &[T], number: usize) -> &[T; BLOCK_CHILDREN] {
+    items[number * BLOCK_CHILDREN..]
         .first_chunk()
         .expect("levels are padded to whole blocks")
 }
 
 /// The subset of an entry's `bits` that another entry of its block has too.
 #[inline]
-fn others(siblings: &[u64; BLOCK_WIDTH], at: usize, bits: u64) -> u64 {
+fn others(siblings: &[u64; BLOCK_CHILDREN], at: usize, bits: u64) -> u64 {
     if bits.is_power_of_two() {
         let shift = bits.trailing_zeros();
         let having: u64 = siblings.iter().map(|word| word >> shift & 1).sum();
@@ -53,7 +53,11 @@ fn others(siblings: &[u64; BLOCK_WIDTH], at: usize, bits: u64) -> u64 {
     }
     let siblings = siblings.iter().enumerate();
     let all = siblings.fold(0, |all, (index, entry)| {
-        all | if index == at % BLOCK_WIDTH { 0 } else { *entry }
+        all | if index == at % BLOCK_CHILDREN {
+            0
+        } else {
+            *entry
+        }
     });
     all & bits
 }
@@ -69,11 +73,14 @@ impl Tree {
         }
         let sum = leaves.iter().map(|number| u64::from(*number)).sum();
         leaves.resize(
-            leaves.len().next_multiple_of(BLOCK_WIDTH).max(BLOCK_WIDTH),
+            leaves
+                .len()
+                .next_multiple_of(BLOCK_CHILDREN)
+                .max(BLOCK_CHILDREN),
             0,
         );
         let scale = Scale::new(max);
-        let blocks = leaves.chunks_exact(BLOCK_WIDTH);
+        let blocks = leaves.chunks_exact(BLOCK_CHILDREN);
         let mut level: Vec<u64> = blocks
             .map(|block| {
                 block
@@ -83,8 +90,8 @@ impl Tree {
             .collect();
         let mut levels = Vec::new();
         while level.len() > 1 {
-            level.resize(level.len().next_multiple_of(BLOCK_WIDTH), 0);
-            let blocks = level.chunks_exact(BLOCK_WIDTH);
+            level.resize(level.len().next_multiple_of(BLOCK_CHILDREN), 0);
+            let blocks = level.chunks_exact(BLOCK_CHILDREN);
             let next = blocks
                 .map(|block| block.iter().fold(0, |all, mask| all | mask))
                 .collect();
@@ -122,7 +129,7 @@ impl Tree {
 
     /// The block of a leaf.
     pub fn block_of(leaf: u32) -> u32 {
-        leaf / BLOCK_WIDTH_U32
+        leaf / BLOCK_CHILDREN_U32
     }
 
     /// Changes the number of a leaf without its ancestors, until its block is
@@ -150,7 +157,7 @@ impl Tree {
     /// Changes the number of a leaf.
     #[inline]
     pub fn set(&mut self, leaf: u32, number: u32) {
-        let at = leaf as usize / BLOCK_WIDTH;
+        let at = leaf as usize / BLOCK_CHILDREN;
         let before = self.leaves[leaf as usize];
         if before == number {
             return;
@@ -187,15 +194,16 @@ impl Tree {
             }
             let mut above = mask;
             if level + 1 < self.levels.len() {
-                above |= self.levels[level + 1][at / BLOCK_WIDTH];
+                above |= self.levels[level + 1][at / BLOCK_CHILDREN];
                 let lost = before & !mask;
                 if lost != 0 {
                     // As in `set`, read before the entry is written.
-                    above &= !lost | others(block(&self.levels[level], at / BLOCK_WIDTH), at, lost);
+                    above &=
+                        !lost | others(block(&self.levels[level], at / BLOCK_CHILDREN), at, lost);
                 }
             }
             self.levels[level][at] = mask;
-            (at, mask) = (at / BLOCK_WIDTH, above);
+            (at, mask) = (at / BLOCK_CHILDREN, above);
         }
     }
 
@@ -217,13 +225,16 @@ impl Tree {
         if start >= self.len || root.is_none_or(|root| root & query.mask == 0) {
             return None;
         }
-        let (mut at, skip) = (start as usize / BLOCK_WIDTH, start as usize % BLOCK_WIDTH);
+        let (mut at, skip) = (
+            start as usize / BLOCK_CHILDREN,
+            start as usize % BLOCK_CHILDREN,
+        );
         if start == 0 {
             at = self.descend(self.levels.len() - 1, 0, query.mask);
         }
         loop {
             // Numbers may share a bit: a block with the bit may have no leaf that meets the query.
-            let skip = if at == start as usize / BLOCK_WIDTH {
+            let skip = if at == start as usize / BLOCK_CHILDREN {
                 skip
             } else {
                 0
@@ -241,13 +252,13 @@ impl Tree {
             return;
         };
         let (low, span) = (query.low, query.high - query.low);
-        let mut next = Some(first as usize / BLOCK_WIDTH);
+        let mut next = Some(first as usize / BLOCK_CHILDREN);
         while let Some(at) = next {
-            let start = u32::try_from(at * BLOCK_WIDTH).unwrap_or(u32::MAX);
+            let start = u32::try_from(at * BLOCK_CHILDREN).unwrap_or(u32::MAX);
             // No branch per leaf: which of them match is hard to predict.
-            let (mut leaves, mut count) = ([0; BLOCK_WIDTH], 0);
+            let (mut leaves, mut count) = ([0; BLOCK_CHILDREN], 0);
             for (leaf, number) in (start..).zip(block(&self.leaves, at)) {
-                leaves[count % BLOCK_WIDTH] = leaf;
+                leaves[count % BLOCK_CHILDREN] = leaf;
                 count += usize::from(number.wrapping_sub(low) <= span);
             }
             if see(&leaves[..count]).is_break() {
@@ -265,7 +276,7 @@ impl Tree {
         let found = leaves
             .iter()
             .position(|number| number.wrapping_sub(low) <= span)?;
-        u32::try_from(at * BLOCK_WIDTH + skip + found).ok()
+        u32::try_from(at * BLOCK_CHILDREN + skip + found).ok()
     }
 
     /// The first block of leaves after `after` with a bit of the mask.
@@ -275,12 +286,12 @@ impl Tree {
         // Climb while no entry to the right within the block has a bit of the mask.
         loop {
             let entries = self.levels.get(level).filter(|level| level.len() > 1)?;
-            let right = &block(entries, at / BLOCK_WIDTH)[at % BLOCK_WIDTH + 1..];
+            let right = &block(entries, at / BLOCK_CHILDREN)[at % BLOCK_CHILDREN + 1..];
             if let Some(found) = right.iter().position(|entry| entry & mask != 0) {
                 at += found + 1;
                 break;
             }
-            at /= BLOCK_WIDTH;
+            at /= BLOCK_CHILDREN;
             level += 1;
         }
         Some(self.descend(level, at, mask))
@@ -293,7 +304,7 @@ impl Tree {
         for level in self.levels[..level].iter().rev() {
             let mut children = block(level, at).iter();
             let found = children.position(|entry| entry & mask != 0);
-            at = at * BLOCK_WIDTH + found.unwrap_or_default();
+            at = at * BLOCK_CHILDREN + found.unwrap_or_default();
         }
         at
     }

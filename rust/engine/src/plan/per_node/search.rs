@@ -18,7 +18,7 @@ use crate::plan::free_intervals::{
 use crate::plan::{Footprint, PlannedStart};
 
 /// The cost of an index of free intervals, in visits of all nodes and events.
-const INDEX_COST: usize = 8;
+const INDEX_COST_VISITS: usize = 8;
 
 impl NodePlans {
     /// The earliest start within `starts` from which units fit for `limit` seconds, on the lowest
@@ -63,7 +63,7 @@ impl NodePlans {
             Resource::Cores
         };
         if self.intervals.iter().all(Option::is_none) {
-            let index_cost = INDEX_COST * (self.steps.len() + self.events.len());
+            let index_cost = INDEX_COST_VISITS * (self.steps.len() + self.events.len());
             if self.visited <= index_cost {
                 let time = self.sweep(node_table, wanted, starts, limit);
                 let chosen = self.choose(node_table, wanted, Interval::lasting(time, limit))?;
