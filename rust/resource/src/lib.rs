@@ -13,6 +13,7 @@ mod event;
 mod ledger;
 mod liveness;
 mod module;
+mod router;
 
 pub use acquire::AcquireProvider;
 pub use drain::{Drain, Drains};

@@ -10,12 +10,11 @@ use penstock_flux::resource::{
     MonitorRequest, MonitorResponse, PropertyRequest, SchedStatusResponse, StatsResponse,
     StatusResponse, TargetsRequest,
 };
-use penstock_flux::topic::{self, broker, resource};
-use penstock_flux::{EmptyResponse, Json, Payload, RequestError, StreamCancelRequest, Text};
+use penstock_flux::{Json, Payload, RequestError, StreamCancelRequest, Text};
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_rset::{Operation, ResourceSet, Scheduling};
-use penstock_wire::{Message, MessageType};
+use penstock_wire::Message;
 use serde_json::{Map, Value};
 
 use crate::event::{Change, Event, Overwrite, Targets};
@@ -50,8 +49,19 @@ impl From<Error> for RequestError {
     }
 }
 
-/// The payload of a response, if it has one.
-type Served = Result<Option<Vec<u8>>, RequestError>;
+/// The response of a handler.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// An empty response.
+    Empty,
+    /// A response with this payload.
+    Payload(Vec<u8>),
+    /// None by the router: the handler has sent the responses, or will send them.
+    Deferred,
+}
+
+/// The result of a handler.
+pub(crate) type Handled = Result<Reply, RequestError>;
 
 /// A `resource.monitor` stream: its sender reports these targets alive until it disconnects.
 #[derive(Debug)]
@@ -160,39 +170,11 @@ impl ResourceModule {
         Ok(())
     }
 
-    /// Serves a request; other messages are ignored. [`take_effects`](Self::take_effects) returns what is to be
-    /// performed before the next one.
-    pub fn handle(&mut self, request: &Message, now: f64) {
-        if request.kind != MessageType::Request {
-            return;
-        }
-        if request.method() == topic::DISCONNECT {
-            self.disconnect(request.origin().unwrap_or_default(), now);
-            return;
-        }
-        if request.topic() == resource::ACQUIRE {
-            if !request.is_noresponse() {
-                let response = self.acquire(request);
-                self.responses.push(response);
-            }
-            return;
-        }
-        let query = match request.topic() {
-            resource::SCHED_STATUS => Some(Effect::ReadAllocated(request.clone())),
-            resource::HISTORY => Some(Effect::ReadEvents(request.clone())),
-            _ => None,
-        };
-        if let Some(query) = query {
-            self.effects.push(query);
-            return;
-        }
-        let served = self.serve(request, now);
-        self.respond(request, served);
-    }
-
-    fn respond(&mut self, request: &Message, served: Served) {
-        let response = match served {
-            Ok(payload) => Message::response_to(request, 0, payload),
+    pub(crate) fn respond(&mut self, request: &Message, handled: Handled) {
+        let response = match handled {
+            Ok(Reply::Deferred) => return,
+            Ok(Reply::Empty) => Message::response_to(request, 0, None),
+            Ok(Reply::Payload(payload)) => Message::response_to(request, 0, Some(payload)),
             Err(RequestError { errnum: EIO, text }) => {
                 self.log.push(format!("{}: {text}", request.topic()));
                 Message::error_to(request, EIO, "internal error: see the log")
@@ -235,28 +217,8 @@ impl ResourceModule {
         }
     }
 
-    fn serve(&mut self, request: &Message, now: f64) -> Served {
-        match request.topic() {
-            resource::STATUS => Ok(Some(self.status())),
-            resource::STATS_GET => Ok(Some(self.stats())),
-            resource::DRAIN => self.drain(request, now),
-            resource::UNDRAIN => self.undrain(request, now),
-            resource::GROW => self.grow(request, now),
-            resource::SHRINK => self.shrink(request, now),
-            resource::PROPERTY_ADD => self.add_property(request, now),
-            resource::PROPERTY_REMOVE => self.remove_property(request, now),
-            resource::EXPIRATION => self.set_expiration(request, now),
-            resource::MONITOR => self.monitor(request, now),
-            resource::UNMONITOR => self.unmonitor(request, now),
-            resource::ACQUIRE_CANCEL => self.cancel_acquire(request),
-            resource::MONITOR_CANCEL => self.cancel_monitor(request, now),
-            broker::GROUPS_GET => self.group(request),
-            name => match request.method() {
-                topic::PING => request.echo().map(Some),
-                topic::STATS_GET => Ok(Some(EmptyResponse {}.to_payload())),
-                _ => Err(RequestError::unknown_method(name)),
-            },
-        }
+    pub(crate) fn push_effect(&mut self, effect: Effect) {
+        self.effects.push(effect);
     }
 
     fn append(&mut self, line: String) {
@@ -294,25 +256,26 @@ impl ResourceModule {
 
     // --- streams
 
-    fn acquire(&mut self, request: &Message) -> Message {
-        if let Err(error) = request.require_owner() {
-            return Message::error_to(request, error.errnum, &error.text);
+    pub(crate) fn acquire(&mut self, request: &Message) -> Reply {
+        // A stream without responses would lock other schedulers out.
+        if !request.is_noresponse() {
+            self.refresh();
+            let response = self.provider.acquire(request);
+            self.responses.push(response);
         }
-        self.refresh();
-        self.provider.acquire(request)
+        Reply::Deferred
     }
 
-    fn cancel_acquire(&mut self, request: &Message) -> Served {
+    pub(crate) fn cancel_acquire(&mut self, request: &Message) -> Handled {
         let StreamCancelRequest { matchtag } = request.read_request()?;
         let last = self
             .provider
             .cancel(request.origin().unwrap_or_default(), matchtag);
         self.responses.extend(last);
-        Ok(None)
+        Ok(Reply::Empty)
     }
 
-    fn monitor(&mut self, request: &Message, now: f64) -> Served {
-        request.require_owner()?;
+    pub(crate) fn monitor(&mut self, request: &Message, now: f64) -> Handled {
         request.require_streaming()?;
         let MonitorRequest { ranks } = request.read_request()?;
         let ranks: IdSet = ranks
@@ -334,24 +297,24 @@ impl ResourceModule {
         let mut request = request.clone();
         request.set_payload(None);
         self.monitors.push(Monitor { request, ranks });
-        Ok(Some(response.to_payload()))
+        Ok(Reply::Payload(response.to_payload()))
     }
 
-    fn cancel_monitor(&mut self, request: &Message, now: f64) -> Served {
+    pub(crate) fn cancel_monitor(&mut self, request: &Message, now: f64) -> Handled {
         let StreamCancelRequest { matchtag } = request.read_request()?;
-        let place = self.monitors.iter().position(|monitor| {
+        let index = self.monitors.iter().position(|monitor| {
             monitor.request.matchtag == matchtag && monitor.request.origin() == request.origin()
         });
-        if let Some(place) = place {
-            let monitor = self.monitors.remove(place);
+        if let Some(index) = index {
+            let monitor = self.monitors.remove(index);
             let last = Message::error_to(&monitor.request, ENODATA, "");
             self.end_monitor(&monitor, now)?;
             self.responses.push(last);
         }
-        Ok(None)
+        Ok(Reply::Empty)
     }
 
-    fn disconnect(&mut self, peer: &[u8], now: f64) {
+    pub(crate) fn disconnect(&mut self, peer: &[u8], now: f64) {
         self.provider.disconnect(peer);
         let monitors = std::mem::take(&mut self.monitors);
         let (ended, others) = monitors
@@ -376,19 +339,17 @@ impl ResourceModule {
         self.record_of(&lost, Change::Offline, now)
     }
 
-    fn unmonitor(&mut self, request: &Message, now: f64) -> Served {
-        request.require_owner()?;
+    pub(crate) fn unmonitor(&mut self, request: &Message, now: f64) -> Handled {
         let TargetsRequest { targets } = request.read_request()?;
         let ranks = &self.ledger.find(&targets)? & &self.ledger.offline();
         self.record_of(&ranks, Change::Unmonitor, now)?;
-        Ok(None)
+        Ok(Reply::Empty)
     }
 
     // --- administration
 
     /// Drained targets keep their time and reason, unless `mode` says something else.
-    fn drain(&mut self, request: &Message, now: f64) -> Served {
-        request.require_owner()?;
+    pub(crate) fn drain(&mut self, request: &Message, now: f64) -> Handled {
         let payload: DrainRequest<'_> = request.read_request()?;
         let named = self.ledger.find(&payload.targets)?;
         let reason = payload.reason.map(Text::into_string).unwrap_or_default();
@@ -416,11 +377,10 @@ impl ResourceModule {
             overwrite,
         };
         self.record_of(&ranks, change, now)?;
-        Ok(None)
+        Ok(Reply::Empty)
     }
 
-    fn undrain(&mut self, request: &Message, now: f64) -> Served {
-        request.require_owner()?;
+    pub(crate) fn undrain(&mut self, request: &Message, now: f64) -> Handled {
         let payload: DrainRequest<'_> = request.read_request()?;
         let ranks = self.ledger.find(&payload.targets)?;
         let drained = self.ledger.drains().ranks();
@@ -447,11 +407,10 @@ impl ResourceModule {
         };
         let ranks = &ranks & drained;
         self.record_of(&ranks, change, now)?;
-        Ok(None)
+        Ok(Reply::Empty)
     }
 
-    fn grow(&mut self, request: &Message, now: f64) -> Served {
-        request.require_owner()?;
+    pub(crate) fn grow(&mut self, request: &Message, now: f64) -> Handled {
         let GrowRequest { r } = request.read_request()?;
         let rejection = |error: &dyn std::fmt::Display| {
             RequestError::invalid(format!("resource.grow: {error}"))
@@ -470,11 +429,10 @@ impl ResourceModule {
         check_executable(self.executable.as_ref(), &grown.ranks())
             .map_err(|error| rejection(&error))?;
         self.record(Change::Grow(more), now)?;
-        Ok(None)
+        Ok(Reply::Empty)
     }
 
-    fn shrink(&mut self, request: &Message, now: f64) -> Served {
-        request.require_owner()?;
+    pub(crate) fn shrink(&mut self, request: &Message, now: f64) -> Handled {
         let TargetsRequest { targets } = request.read_request()?;
         let ranks = self.ledger.find(&targets)?;
         if ranks == self.ledger.resources().ranks() {
@@ -482,11 +440,10 @@ impl ResourceModule {
             return Err(RequestError::invalid(text));
         }
         self.record_of(&ranks, Change::Shrink, now)?;
-        Ok(None)
+        Ok(Reply::Empty)
     }
 
-    fn add_property(&mut self, request: &Message, now: f64) -> Served {
-        request.require_owner()?;
+    pub(crate) fn add_property(&mut self, request: &Message, now: f64) -> Handled {
         let PropertyRequest { targets, name } = request.read_request()?;
         let ranks = self.ledger.find(&targets)?;
         let mut changed = (**self.ledger.resources()).clone();
@@ -495,11 +452,10 @@ impl ResourceModule {
         let name = name.into_string();
         let change = |targets| Change::PropertyAdd { targets, name };
         self.record_of(&ranks, change, now)?;
-        Ok(None)
+        Ok(Reply::Empty)
     }
 
-    fn remove_property(&mut self, request: &Message, now: f64) -> Served {
-        request.require_owner()?;
+    pub(crate) fn remove_property(&mut self, request: &Message, now: f64) -> Handled {
         let PropertyRequest { targets, name } = request.read_request()?;
         let ranks = self.ledger.find(&targets)?;
         let others = &ranks - &self.with_property(&name);
@@ -511,7 +467,7 @@ impl ResourceModule {
         let name = name.into_string();
         let change = |targets| Change::PropertyRemove { targets, name };
         self.record_of(&ranks, change, now)?;
-        Ok(None)
+        Ok(Reply::Empty)
     }
 
     fn with_property(&self, name: &str) -> IdSet {
@@ -519,8 +475,7 @@ impl ResourceModule {
         properties.get(name).cloned().unwrap_or_default()
     }
 
-    fn set_expiration(&mut self, request: &Message, now: f64) -> Served {
-        request.require_owner()?;
+    pub(crate) fn set_expiration(&mut self, request: &Message, now: f64) -> Handled {
         let ExpirationRequest { expiration: end } = request.read_request()?;
         if !(end.is_finite() && end >= 0.0) {
             let text =
@@ -535,12 +490,12 @@ impl ResourceModule {
         if end != self.ledger.resources().expiration() {
             self.record(Change::Expiration(end), now)?;
         }
-        Ok(None)
+        Ok(Reply::Empty)
     }
 
     // --- status
 
-    fn status(&self) -> Vec<u8> {
+    pub(crate) fn status(&self) -> Vec<u8> {
         let resources = self.ledger.resources().to_json();
         let drains = self.ledger.drains().groups().into_iter();
         StatusResponse {
@@ -568,11 +523,11 @@ impl ResourceModule {
         request: &Message,
         allocated: Result<ResourceSet, Error>,
     ) {
-        let served = self.sched_status(allocated);
-        self.respond(request, served);
+        let handled = self.sched_status(allocated);
+        self.respond(request, handled);
     }
 
-    fn sched_status(&mut self, allocated: Result<ResourceSet, Error>) -> Served {
+    fn sched_status(&mut self, allocated: Result<ResourceSet, Error>) -> Handled {
         self.refresh();
         let all = self.provider.schedulable();
         let ranks = all.ranks();
@@ -584,16 +539,16 @@ impl ResourceModule {
             down: Json(&down.to_json()),
             allocated: Json(&allocated.to_json()),
         };
-        Ok(Some(response.to_payload()))
+        Ok(Reply::Payload(response.to_payload()))
     }
 
     /// Responds to [`Effect::ReadEvents`].
     pub fn respond_history(&mut self, request: &Message, events: Result<Vec<String>, Error>) {
-        let served = self.history(request, events);
-        self.respond(request, served);
+        let handled = self.history(request, events);
+        self.respond(request, handled);
     }
 
-    fn history(&self, request: &Message, events: Result<Vec<String>, Error>) -> Served {
+    fn history(&self, request: &Message, events: Result<Vec<String>, Error>) -> Handled {
         let HistoryRequest { targets } = request.read_request()?;
         let events = events?;
         let events = events.iter().map(|line| serde_json::from_str(line));
@@ -602,7 +557,7 @@ impl ResourceModule {
         if let Some(targets) = targets {
             self.select(&mut events, &targets)?;
         }
-        Ok(Some(HistoryResponse { events }.to_payload()))
+        Ok(Reply::Payload(HistoryResponse { events }.to_payload()))
     }
 
     /// Keeps the events about some ranks or hosts, which may have left the inventory.
@@ -627,7 +582,7 @@ impl ResourceModule {
         Err(RequestError::invalid(text))
     }
 
-    fn stats(&self) -> Vec<u8> {
+    pub(crate) fn stats(&self) -> Vec<u8> {
         StatsResponse {
             ranks: self.ledger.resources().ranks(),
             up: self.ledger.up(),
@@ -639,7 +594,7 @@ impl ResourceModule {
         .to_payload()
     }
 
-    fn group(&self, request: &Message) -> Served {
+    pub(crate) fn group(&self, request: &Message) -> Handled {
         let NameRequest { name } = request.read_request()?;
         if &*name != ONLINE_GROUP {
             let name = name.escape_debug();
@@ -649,7 +604,7 @@ impl ResourceModule {
         let response = GroupResponse {
             members: self.ledger.online().to_string().into(),
         };
-        Ok(Some(response.to_payload()))
+        Ok(Reply::Payload(response.to_payload()))
     }
 }
 
