@@ -1,6 +1,14 @@
+//! The state machine of a reaper.
+
+mod freeze;
+mod job;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::mem;
+
+use freeze::{Freeze, Root, Walk};
+use job::{Job, TaskState, task_events, unknown_end};
 
 use crate::input::{Inputs, WriteRequest, WriteResponse};
 use crate::kernel::{Exit, Identity, Kernel, ProcessInfo};
@@ -8,29 +16,22 @@ use crate::log::{self, LogContents, Record};
 use crate::mark::{MAX_SLOTS, MarkSpace};
 use crate::protocol::{Event, Hello, Message, Request, Target, TaskSpec, VERSION};
 use crate::types::{
-    BootId, CgroupId, ConnectionId, JobId, MAX_SIGNAL, Pid, ProcessId, SpawnFailure, Step, TaskEnd,
-    TaskId, TaskRank, Usage, WaitStatus,
+    BootId, CgroupId, ConnectionId, JobId, MAX_SIGNAL, Pid, SpawnFailure, Step, TaskEnd, TaskId,
 };
 
 /// Tasks started in one step, before exits and requests are handled again.
 const MAX_SPAWNS_PER_STEP: usize = 32;
-/// Passes over a job's processes that must find no new one before the job counts as stopped.
-const REQUIRED_QUIET_PASSES: usize = 2;
-/// Passes after which a job is killed although it still forks: processes left over are killed when the reaper adopts
-/// them.
-const MAX_STOP_PASSES: usize = 1000;
 /// Events in one message.
 const MAX_EVENTS_PER_MESSAGE: usize = 1 << 16;
 /// Bytes of log below which it is not compacted.
 const MIN_COMPACTED_BYTES: usize = 256 << 10;
 const SIGKILL: u32 = libc::SIGKILL as u32;
-const SIGSTOP: u32 = libc::SIGSTOP as u32;
 
 /// The state machine of a reaper.
 ///
 /// The event loop passes in requests ([`handle`](Self::handle)), exits ([`reap`](Self::reap)) and lost connections,
-/// calls [`step`](Self::step) and [`settle`](Self::settle) in every turn, and sends the messages of
-/// [`drain`](Self::drain). No status is in a message before it is in the log.
+/// calls [`step`](Self::step) and [`commit`](Self::commit) in every turn, and sends the messages of
+/// [`take_messages`](Self::take_messages). No status is in a message before it is in the log.
 #[derive(Debug)]
 pub struct Reaper {
     hello: Hello,
@@ -59,50 +60,10 @@ pub struct Reaper {
     log_len: usize,
     compact_at: usize,
     /// Jobs that may have become empty.
-    drained: BTreeSet<JobId>,
+    maybe_empty: BTreeSet<JobId>,
     /// Whether the reaper may have children that are not in `children`.
     is_scan_due: bool,
     is_finished: bool,
-}
-
-#[derive(Debug, Default)]
-struct Job {
-    tasks: BTreeMap<TaskRank, TaskState>,
-    /// The slots of its tasks' marks.
-    slots: Vec<u32>,
-    /// Tasks that have not been started.
-    queued: usize,
-    /// Descendants of tasks that are children of the reaper, and the tasks that they descend from.
-    adopted: BTreeMap<Pid, TaskRank>,
-    /// The number of its running tasks and adopted descendants.
-    processes: usize,
-    is_killed: bool,
-    /// Tasks that have been killed one by one, and whether the event that none of their processes is left is due.
-    killed_tasks: BTreeMap<TaskRank, bool>,
-    /// Its cgroup, until no process is in it.
-    cgroup: Option<CgroupId>,
-    /// The processes that the memory limit has ended.
-    oom_kills: u64,
-    /// Whether it has no process and the event has been emitted.
-    is_empty: bool,
-}
-
-impl Job {
-    /// Whether a task of this rank is not to be started.
-    fn cancels(&self, rank: TaskRank) -> bool {
-        self.is_killed || self.killed_tasks.contains_key(&rank)
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-enum TaskState {
-    Queued,
-    /// The process is becoming that of a guest.
-    SettingUp(ProcessId),
-    Running(ProcessId),
-    Orphan(ProcessId),
-    Failed(SpawnFailure),
-    Ended(ProcessId, TaskEnd),
 }
 
 /// The role of a child of the reaper.
@@ -177,7 +138,7 @@ impl Reaper {
             records: Vec::new(),
             log_len: 0,
             compact_at: MIN_COMPACTED_BYTES,
-            drained: BTreeSet::new(),
+            maybe_empty: BTreeSet::new(),
             is_scan_due: true,
             is_finished: false,
         };
@@ -187,7 +148,7 @@ impl Reaper {
                 for (task, state) in tasks {
                     reaper.restore_task(task, state, recorded.boot, kernel);
                 }
-                reaper.drained.insert(job);
+                reaper.maybe_empty.insert(job);
             }
         } else {
             kernel.restore_cgroups(&BTreeSet::new());
@@ -376,7 +337,7 @@ impl Reaper {
     }
 
     /// Notes that the kernel has found no child of the reaper after the last exit. A process that a task has left has an
-    /// ancestor that is a child of the reaper, so none is left, and the next [`settle`](Self::settle) need not look.
+    /// ancestor that is a child of the reaper, so none is left, and the next [`commit`](Self::commit) need not look.
     pub fn note_childless(&mut self) {
         self.is_scan_due = false;
     }
@@ -390,7 +351,7 @@ impl Reaper {
 
     /// Handles a change of a cgroup that was not empty when it was to be released.
     pub fn note_cgroup_change(&mut self, cgroup: CgroupId) {
-        self.drained.extend(self.cgroups.get(&cgroup));
+        self.maybe_empty.extend(self.cgroups.get(&cgroup));
     }
 
     /// Starts some of the requested tasks, and handles the requests that wait for them.
@@ -428,13 +389,13 @@ impl Reaper {
         }
     }
 
-    /// Detects empty jobs, and writes the log. If the log cannot be written, the messages are held, and the next call
+    /// Reports empty jobs, and writes the records of this turn to the log. If the log cannot be written, the messages are held, and the next call
     /// retries.
-    pub fn settle<K: Kernel>(&mut self, kernel: &mut K) {
+    pub fn commit<K: Kernel>(&mut self, kernel: &mut K) {
         if mem::take(&mut self.is_scan_due) {
             self.discover(kernel);
         }
-        for job in mem::take(&mut self.drained) {
+        for job in mem::take(&mut self.maybe_empty) {
             self.report_oom_kills(job, kernel);
             self.report_empty_tasks(job);
             self.report_if_empty(job, kernel);
@@ -470,7 +431,7 @@ impl Reaper {
     }
 
     /// Removes and returns the messages to send, in order for each connection.
-    pub fn drain(&mut self) -> Vec<(ConnectionId, Message)> {
+    pub fn take_messages(&mut self) -> Vec<(ConnectionId, Message)> {
         if !self.records.is_empty() {
             return Vec::new();
         }
@@ -601,7 +562,7 @@ impl Reaper {
         if let Some(job) = self.jobs.get_mut(&task.job) {
             job.tasks.insert(task.rank, TaskState::Failed(failure));
             job.queued -= 1;
-            self.drained.insert(task.job);
+            self.maybe_empty.insert(task.job);
         }
         Record::Failed(task, failure).encode(&mut self.records);
         self.broadcast(Event::Failed { task, failure });
@@ -663,7 +624,7 @@ impl Reaper {
     fn remove_process(&mut self, job: JobId) {
         if let Some(state) = self.jobs.get_mut(&job) {
             state.processes -= 1;
-            self.drained.insert(job);
+            self.maybe_empty.insert(job);
         }
     }
 
@@ -672,27 +633,8 @@ impl Reaper {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let mut empty = Vec::new();
-        for (rank, is_due) in job.killed_tasks.iter_mut().filter(|(_, is_due)| **is_due) {
-            let state = job.tasks.get(rank);
-            let is_running = state.is_some_and(|state| {
-                matches!(
-                    state,
-                    TaskState::Queued
-                        | TaskState::SettingUp(_)
-                        | TaskState::Running(_)
-                        | TaskState::Orphan(_)
-                )
-            });
-            if !is_running && !job.adopted.values().any(|of| of == rank) {
-                *is_due = false;
-                empty.push(TaskId {
-                    job: id,
-                    rank: *rank,
-                });
-            }
-        }
-        for task in empty {
+        for rank in job.take_empty_killed_tasks() {
+            let task = TaskId { job: id, rank };
             self.broadcast(Event::TaskEmpty { task });
         }
     }
@@ -786,73 +728,21 @@ impl Reaper {
         self.jobs.values().any(has_process)
     }
 
-    /// The target's processes that are not descendants of other processes of the target.
-    fn roots(&self, target: Target) -> Vec<(Pid, Identity, TaskId)> {
-        let id = match target {
-            Target::Job(id) => id,
-            Target::Task(task) => task.job,
-        };
-        let Some(job) = self.jobs.get(&id) else {
-            return Vec::new();
-        };
-        let is_meant = |rank: &TaskRank| match target {
-            Target::Job(_) => true,
-            Target::Task(task) => task.rank == *rank,
-        };
-        let tasks = job.tasks.iter().filter(|(rank, _)| is_meant(rank));
-        let of = |rank: &TaskRank| TaskId {
-            job: id,
-            rank: *rank,
-        };
-        let tasks = tasks.filter_map(|(rank, state)| match state {
-            TaskState::SettingUp(process) | TaskState::Running(process) => {
-                Some((process.pid, Identity::Child, of(rank)))
-            }
-            TaskState::Orphan(process) => {
-                let identity = Identity::StartTime(process.start_time);
-                Some((process.pid, identity, of(rank)))
-            }
-            _ => None,
+    /// The processes of the targets that are not descendants of other processes of them.
+    fn roots(&self, targets: &[Target]) -> Vec<Root> {
+        let roots = targets.iter().flat_map(|target| {
+            let (Target::Job(id) | Target::Task(TaskId { job: id, .. })) = *target;
+            let job = self.jobs.get(&id);
+            job.map_or_else(Vec::new, |job| job.roots(id, *target))
         });
-        let adopted = job.adopted.iter().filter(|(_, rank)| is_meant(rank));
-        let adopted = adopted.map(|(pid, rank)| (*pid, Identity::Child, of(rank)));
-        tasks.chain(adopted).collect()
-    }
-
-    /// Walks over the targets' processes, parents first, and signals those that are not in `members`. Returns whether it
-    /// found any.
-    fn signal_new_members<K: Kernel>(
-        &self,
-        targets: &[Target],
-        signal: u32,
-        members: &mut Members,
-        kernel: &mut K,
-    ) -> bool {
-        let mut is_new = false;
-        let mut unvisited: Vec<_> = targets
-            .iter()
-            .flat_map(|target| self.roots(*target))
-            .collect();
-        while let Some((pid, identity, task)) = unvisited.pop() {
-            if !members.pids.contains(&pid) {
-                if !kernel.signal(pid, identity, signal) {
-                    continue;
-                }
-                is_new = true;
-                members.pids.insert(pid);
-                members.parents_first.push((pid, identity, task));
-            }
-            let children = kernel.children(Some(pid)).into_iter();
-            unvisited.extend(children.map(|child| (child, Identity::ChildOf(pid), task)));
-        }
-        is_new
+        roots.collect()
     }
 
     fn signal<K: Kernel>(&mut self, target: Target, signal: u32, kernel: &mut K) -> i32 {
         let is_sent = match target {
             Target::Job(_) => {
                 self.discover(kernel);
-                self.signal_new_members(&[target], signal, &mut Members::default(), kernel)
+                Walk::default().signal_new(self.roots(&[target]), signal, kernel)
             }
             Target::Task(task) => {
                 let job = self.jobs.get(&task.job);
@@ -883,7 +773,7 @@ impl Reaper {
                 Target::Job(_) => job.is_killed = true,
                 Target::Task(task) => {
                     job.killed_tasks.insert(task.rank, true);
-                    self.drained.insert(id);
+                    self.maybe_empty.insert(id);
                 }
             }
         }
@@ -897,21 +787,11 @@ impl Reaper {
         }
         // Processes outside it: there is none, or a process of root has left it.
         self.discover(kernel);
-        // A stopped process cannot fork: when passes find no running process, all are stopped, except those whose
-        // parent has ended meanwhile.
-        let mut members = Members::default();
-        let mut quiet_passes = 0;
-        for _ in 0..MAX_STOP_PASSES {
-            let is_new = self.signal_new_members(targets, SIGSTOP, &mut members, kernel)
-                || (quiet_passes + 1 == REQUIRED_QUIET_PASSES && self.discover(kernel));
-            quiet_passes = if is_new { 0 } else { quiet_passes + 1 };
-            if quiet_passes == REQUIRED_QUIET_PASSES {
-                break;
-            }
+        let mut freeze = Freeze::default();
+        while !freeze.is_complete() {
+            freeze.pass(self.roots(targets), kernel, |kernel| self.discover(kernel));
         }
-        // Children first: a child whose parent has ended is no longer recognized by its parent.
-        for (pid, identity, task) in members.parents_first.into_iter().rev() {
-            kernel.signal(pid, identity, SIGKILL);
+        for (pid, task) in freeze.kill(kernel) {
             if !self.children.contains_key(&pid) {
                 self.killed.insert(pid, task);
             }
@@ -1039,39 +919,10 @@ impl Reaper {
     }
 }
 
-/// The processes of a job that a walk has signalled.
-#[derive(Default)]
-struct Members {
-    pids: BTreeSet<Pid>,
-    parents_first: Vec<(Pid, Identity, TaskId)>,
-}
-
 const CANCELLED: SpawnFailure = SpawnFailure {
     step: Step::Cancelled,
     errno: libc::ECANCELED,
 };
-
-fn unknown_end(time_ns: u64) -> TaskEnd {
-    TaskEnd {
-        status: WaitStatus::Unknown,
-        usage: Usage::default(),
-        time_ns,
-    }
-}
-
-/// The events that result in a state.
-fn task_events(task: TaskId, state: TaskState) -> impl Iterator<Item = Event> {
-    let started = |process| Event::Started { task, process };
-    let (first, second) = match state {
-        TaskState::Queued | TaskState::SettingUp(_) => (None, None),
-        TaskState::Running(process) | TaskState::Orphan(process) => (Some(started(process)), None),
-        TaskState::Failed(failure) => (Some(Event::Failed { task, failure }), None),
-        TaskState::Ended(process, end) => {
-            (Some(started(process)), Some(Event::Ended { task, end }))
-        }
-    };
-    first.into_iter().chain(second)
-}
 
 fn push_event(messages: &mut Vec<Message>, event: Event) {
     match messages.last_mut() {

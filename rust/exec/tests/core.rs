@@ -77,8 +77,8 @@ impl World {
                 self.reaper.note_childless();
             }
             self.reaper.step(&mut self.kernel);
-            self.reaper.settle(&mut self.kernel);
-            let drained = self.reaper.drain().into_iter();
+            self.reaper.commit(&mut self.kernel);
+            let drained = self.reaper.take_messages().into_iter();
             messages.extend(drained.map(|(_, message)| message));
             if !self.reaper.has_queued_requests() && self.kernel.ended.is_empty() {
                 return messages;
@@ -143,7 +143,7 @@ fn a_status_is_sent_after_it_is_logged() {
     world.kernel.is_full = true;
     world.kernel.end(pid, EXITED);
     assert_eq!(world.turn(), []);
-    world.reaper.settle(&mut world.kernel);
+    world.reaper.commit(&mut world.kernel);
     assert!(world.reaper.has_unwritten_records());
     world.kernel.is_full = false;
     let events = world.events();
@@ -165,8 +165,8 @@ fn requests_before_hello_are_rejected() {
         .handle(stranger, 5, Request::List, &mut world.kernel);
     let errno = libc::EPROTO;
     let expected = (stranger, Message::Done { id: 5, errno });
-    world.reaper.settle(&mut world.kernel);
-    assert_eq!(world.reaper.drain(), [expected]);
+    world.reaper.commit(&mut world.kernel);
+    assert_eq!(world.reaper.take_messages(), [expected]);
     let other_version = Request::Hello {
         version: VERSION + 1,
     };
@@ -443,14 +443,25 @@ fn events_go_to_every_service_and_answers_to_the_one() {
     world.kernel.end(pid, EXITED);
     let exits = std::mem::take(&mut world.kernel.ended);
     world.reaper.reap(&exits, 0);
-    world.reaper.settle(&mut world.kernel);
-    let receivers: Vec<_> = world.reaper.drain().into_iter().map(|(to, _)| to).collect();
+    world.reaper.commit(&mut world.kernel);
+    let receivers: Vec<_> = world
+        .reaper
+        .take_messages()
+        .into_iter()
+        .map(|(to, _)| to)
+        .collect();
     assert_eq!(receivers, [SERVICE, second]);
     world
         .reaper
         .handle(second, 3, Request::List, &mut world.kernel);
-    world.reaper.settle(&mut world.kernel);
-    assert!(world.reaper.drain().iter().all(|(to, _)| *to == second));
+    world.reaper.commit(&mut world.kernel);
+    assert!(
+        world
+            .reaper
+            .take_messages()
+            .iter()
+            .all(|(to, _)| *to == second)
+    );
 }
 
 #[test]
@@ -463,8 +474,8 @@ fn hello_is_answered_before_any_event() {
     let second = ConnectionId(9);
     let hello = Request::Hello { version: VERSION };
     world.reaper.handle(second, 0, hello, &mut world.kernel);
-    world.reaper.settle(&mut world.kernel);
-    let sent = world.reaper.drain().into_iter();
+    world.reaper.commit(&mut world.kernel);
+    let sent = world.reaper.take_messages().into_iter();
     let sent: Vec<_> = sent.filter(|(to, _)| *to == second).collect();
     assert!(matches!(
         sent.as_slice(),
@@ -572,7 +583,7 @@ fn only_the_messages_of_starts_may_wait() {
     let is_urgent = |world: &mut World, request| {
         world.reaper.handle(SERVICE, 1, request, &mut world.kernel);
         world.reaper.step(&mut world.kernel);
-        world.reaper.settle(&mut world.kernel);
+        world.reaper.commit(&mut world.kernel);
         assert!(world.reaper.has_messages());
         world.reaper.has_urgent_messages()
     };
@@ -582,7 +593,7 @@ fn only_the_messages_of_starts_may_wait() {
     world.kernel.end(pid, EXITED);
     let exits = std::mem::take(&mut world.kernel.ended);
     world.reaper.reap(&exits, 0);
-    world.reaper.settle(&mut world.kernel);
+    world.reaper.commit(&mut world.kernel);
     assert!(world.reaper.has_urgent_messages());
     let [first, rest @ ..] = &world.turn()[..] else {
         unreachable!("messages")

@@ -97,7 +97,7 @@ impl IdSet {
             }
             Form::Large(chunks) => {
                 Arc::make_mut(chunks).remove_span(span);
-                self.settle();
+                self.shrink_form();
             }
         }
     }

@@ -65,12 +65,12 @@ impl IdSet {
     /// The set of some chunks, in the small form where that fits.
     pub(crate) fn from_chunks(chunks: Chunks) -> Self {
         let mut set = Self::from_form(Form::Large(Arc::new(chunks)));
-        set.settle();
+        set.shrink_form();
         set
     }
 
     /// Converts to the small form if all ids fit it.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn shrink_form(&mut self) {
         let Form::Large(chunks) = &self.form else {
             return;
         };

@@ -287,7 +287,7 @@ impl Backfill for Easy {
             shadow.spare = shadow.spare.saturating_sub(cost);
             AtShadowTime::Allocated
         };
-        shadow.settle(&state.node_table, overlay, shares, then);
+        shadow.update_overlay(&state.node_table, overlay, shares, then);
     }
 }
 

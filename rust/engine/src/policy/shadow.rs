@@ -302,8 +302,8 @@ impl Shadow {
         node_table.place_where(shape, &mut accept)
     }
 
-    /// Updates the overlay before an allocation.
-    pub fn settle(
+    /// Records in the overlay what an allocation that is about to be made leaves free at the shadow time.
+    pub fn update_overlay(
         &self,
         node_table: &NodeTable,
         overlay: &mut Overlay,

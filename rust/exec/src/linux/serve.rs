@@ -180,7 +180,7 @@ impl EventLoop {
                 self.dispatch(event.data.u64(), event.flags);
             }
             self.reaper.step(&mut self.kernel);
-            self.reaper.settle(&mut self.kernel);
+            self.reaper.commit(&mut self.kernel);
             if self.check_send_due() {
                 self.send();
             }
@@ -401,7 +401,7 @@ impl EventLoop {
     fn send(&mut self) {
         self.held_since = None;
         let mut failed = Vec::new();
-        for (id, message) in self.reaper.drain() {
+        for (id, message) in self.reaper.take_messages() {
             if let Some(connection) = self.connections.get_mut(&id)
                 && let Err(error) = connection.push(&message)
             {

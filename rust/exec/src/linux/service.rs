@@ -435,8 +435,8 @@ impl EventLoop {
     /// Carries out the service's effects until there are none.
     fn carry_out(&mut self, service: &mut Service) {
         loop {
-            service.settle(now());
-            let effects = service.drain();
+            service.advance_jobs(now());
+            let effects = service.take_effects();
             if effects.is_empty() {
                 break;
             }

@@ -1,8 +1,8 @@
 //! The execution service `penstock-exec`: RFC 32 at one end, a reaper at the other.
 //!
 //! [`Service`] is sans-I/O. The event loop of [`run`](crate::linux::serve) passes in messages of the broker,
-//! messages of the reaper, lost and new connections, and the time; it calls [`settle`](Service::settle) after each batch
-//! and carries out the [`Effect`]s in their order.
+//! messages of the reaper, lost and new connections, and the time; after each batch it calls
+//! [`advance_jobs`](Service::advance_jobs) and carries out the [`Effect`]s in their order.
 //!
 //! # Which jobs have been started
 //!
@@ -283,7 +283,7 @@ impl Service {
                 WakeTarget::Job(id) => {
                     self.changed.insert(id);
                 }
-                // `settle` looks whether it is due.
+                // `advance_jobs` looks whether it is due.
                 WakeTarget::Acknowledgement => {}
                 WakeTarget::Followers => self.followers.poll(&mut self.effects),
             }
@@ -291,7 +291,7 @@ impl Service {
     }
 
     /// Takes the next steps of all jobs that have changed.
-    pub fn settle(&mut self, now: f64) {
+    pub fn advance_jobs(&mut self, now: f64) {
         while !self.changed.is_empty() {
             for id in mem::take(&mut self.changed) {
                 self.check_times(id, now);
@@ -306,7 +306,7 @@ impl Service {
     }
 
     /// Removes and returns the effects, to be carried out in this order.
-    pub fn drain(&mut self) -> Vec<Effect> {
+    pub fn take_effects(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
         let header = || journal::header(&self.settings.task_context.uri, self.journal);
         let jobs = &self.jobs;

@@ -16,9 +16,9 @@ fn the_first_error_of_a_registration_is_reported() {
     let now = world.now;
     let service = world.service_mut();
     service.register();
-    service.settle(now);
+    service.advance_jobs(now);
     let errors = [(17, "it is taken"), (0, ""), (1, "it is not yours")].into_iter();
-    for (effect, (errnum, text)) in service.drain().into_iter().zip(errors) {
+    for (effect, (errnum, text)) in service.take_effects().into_iter().zip(errors) {
         if let Effect::Send(request) = effect {
             service.handle(&Message::error_to(&request, errnum, text));
         }
@@ -37,15 +37,15 @@ fn a_name_that_is_taken_is_free_at_another_attempt() {
     world.connect_reaper();
     let service = world.service.as_mut().expect("started");
     service.register();
-    service.settle(world.now);
-    for effect in service.drain() {
+    service.advance_jobs(world.now);
+    for effect in service.take_effects() {
         if let Effect::Send(request) = effect {
             service.handle(&Message::error_to(&request, 17, "it is taken"));
         }
     }
     assert!(service.is_name_taken());
     service.handle_disconnect();
-    service.settle(world.now);
+    service.advance_jobs(world.now);
     assert!(!service.is_finished());
     world.connect();
     world.run();
@@ -77,8 +77,8 @@ fn settings_are_changed_at_run_time() {
         let now = world.now;
         let service = world.service_mut();
         service.handle(&request.with_matchtag(7));
-        service.settle(now);
-        let effects = service.drain();
+        service.advance_jobs(now);
+        let effects = service.take_effects();
         let is_measured = effects.contains(&Effect::MeasureOutput(JobId::new(1)));
         let response = effects.into_iter().find_map(|effect| match effect {
             Effect::Send(message) if message.matchtag == 7 => Some(message),

@@ -193,8 +193,8 @@ impl World {
     pub fn crash_service(&mut self, effects: usize, torn: usize) {
         let mut left = effects;
         while let Some(service) = &mut self.service {
-            service.settle(self.now);
-            let drained = service.drain();
+            service.advance_jobs(self.now);
+            let drained = service.take_effects();
             if drained.is_empty() {
                 break;
             }
@@ -325,8 +325,8 @@ impl World {
             let Some(service) = &mut self.service else {
                 return;
             };
-            service.settle(self.now);
-            let effects = service.drain();
+            service.advance_jobs(self.now);
+            let effects = service.take_effects();
             if effects.is_empty() {
                 break;
             }
@@ -487,9 +487,9 @@ impl World {
                 reaper.note_cgroup_change(*cgroup);
             }
             reaper.step(&mut self.kernel);
-            reaper.settle(&mut self.kernel);
+            reaper.commit(&mut self.kernel);
             assert!(!reaper.has_unwritten_records());
-            self.from_reaper.extend(reaper.drain());
+            self.from_reaper.extend(reaper.take_messages());
             if !reaper.has_queued_requests() && self.kernel.ended.is_empty() {
                 break;
             }

@@ -69,7 +69,7 @@ fn room_is_what_can_go_without_harm_and_follows_the_node_table() {
             .collect::<Vec<_>>(),
         [2]
     );
-    shadow.settle(node_table, &mut overlay, &shares, AtShadowTime::Allocated);
+    shadow.update_overlay(node_table, &mut overlay, &shares, AtShadowTime::Allocated);
     node_table.allocate(&shares);
     assert_eq!(shadow.room(node_table, &mut overlay), 0);
     assert_eq!(shadow.place_beside(node_table, &mut overlay, one), None);

@@ -1,0 +1,131 @@
+//! The tasks of a job, as the reaper knows them.
+
+use std::collections::BTreeMap;
+
+use super::freeze::Root;
+use crate::kernel::Identity;
+use crate::protocol::{Event, Target};
+use crate::types::{
+    CgroupId, JobId, Pid, ProcessId, SpawnFailure, TaskEnd, TaskId, TaskRank, Usage, WaitStatus,
+};
+
+/// The tasks of a job, and the processes that they have left.
+#[derive(Debug, Default)]
+pub(super) struct Job {
+    pub(super) tasks: BTreeMap<TaskRank, TaskState>,
+    /// The slots of its tasks' marks.
+    pub(super) slots: Vec<u32>,
+    /// Tasks that have not been started.
+    pub(super) queued: usize,
+    /// Descendants of tasks that are children of the reaper, and the tasks that they descend from.
+    pub(super) adopted: BTreeMap<Pid, TaskRank>,
+    /// The number of its running tasks and adopted descendants.
+    pub(super) processes: usize,
+    pub(super) is_killed: bool,
+    /// Tasks that have been killed one by one, and whether the event that none of their processes is left is due.
+    pub(super) killed_tasks: BTreeMap<TaskRank, bool>,
+    /// Its cgroup, until no process is in it.
+    pub(super) cgroup: Option<CgroupId>,
+    /// The processes that the memory limit has ended.
+    pub(super) oom_kills: u64,
+    /// Whether it has no process and the event has been emitted.
+    pub(super) is_empty: bool,
+}
+
+impl Job {
+    /// Whether a task of this rank is not to be started.
+    pub(super) fn cancels(&self, rank: TaskRank) -> bool {
+        self.is_killed || self.killed_tasks.contains_key(&rank)
+    }
+
+    /// The processes of a target in this job, `id`, that are not descendants of other processes of the target.
+    pub(super) fn roots(&self, id: JobId, target: Target) -> Vec<Root> {
+        let is_meant = |rank: &TaskRank| match target {
+            Target::Job(_) => true,
+            Target::Task(task) => task.rank == *rank,
+        };
+        let root = |rank: &TaskRank, pid: Pid, identity: Identity| Root {
+            pid,
+            identity,
+            task: TaskId {
+                job: id,
+                rank: *rank,
+            },
+        };
+        let tasks = self.tasks.iter().filter_map(|(rank, state)| match state {
+            TaskState::SettingUp(process) | TaskState::Running(process) => {
+                Some(root(rank, process.pid, Identity::Child))
+            }
+            TaskState::Orphan(process) => {
+                let identity = Identity::StartTime(process.start_time);
+                Some(root(rank, process.pid, identity))
+            }
+            _ => None,
+        });
+        let adopted = self.adopted.iter();
+        let adopted = adopted.map(|(pid, rank)| root(rank, *pid, Identity::Child));
+        let roots = tasks.chain(adopted);
+        roots.filter(|root| is_meant(&root.task.rank)).collect()
+    }
+
+    /// Takes the killed tasks of which no process is left, each once.
+    pub(super) fn take_empty_killed_tasks(&mut self) -> Vec<TaskRank> {
+        let (tasks, adopted) = (&self.tasks, &self.adopted);
+        let killed = self.killed_tasks.iter_mut();
+        let empty = killed.filter(|(rank, is_due)| {
+            **is_due
+                && !tasks.get(rank).is_some_and(TaskState::may_run)
+                && !adopted.values().any(|of| of == *rank)
+        });
+        let taken = empty.map(|(rank, is_due)| {
+            *is_due = false;
+            *rank
+        });
+        taken.collect()
+    }
+}
+
+/// The state of a task.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum TaskState {
+    Queued,
+    /// The process is becoming that of a guest.
+    SettingUp(ProcessId),
+    Running(ProcessId),
+    Orphan(ProcessId),
+    Failed(SpawnFailure),
+    Ended(ProcessId, TaskEnd),
+}
+
+impl TaskState {
+    /// Whether it has a process, or may get one.
+    fn may_run(&self) -> bool {
+        match self {
+            Self::Queued | Self::SettingUp(_) | Self::Running(_) | Self::Orphan(_) => true,
+            Self::Failed(_) | Self::Ended(..) => false,
+        }
+    }
+}
+
+/// The end of a task whose status nobody has waited for.
+pub(super) fn unknown_end(time_ns: u64) -> TaskEnd {
+    TaskEnd {
+        status: WaitStatus::Unknown,
+        usage: Usage::default(),
+        time_ns,
+    }
+}
+
+/// The events that result in a state.
+pub(super) fn task_events(task: TaskId, state: TaskState) -> impl Iterator<Item = Event> {
+    let started = |process| Event::Started { task, process };
+    let (first, second) = match state {
+        TaskState::Queued | TaskState::SettingUp(_) => (None, None),
+        TaskState::Running(process) | TaskState::Orphan(process) => (Some(started(process)), None),
+        TaskState::Failed(failure) => (Some(Event::Failed { task, failure }), None),
+        TaskState::Ended(process, end) => {
+            (Some(started(process)), Some(Event::Ended { task, end }))
+        }
+    };
+    first.into_iter().chain(second)
+}
