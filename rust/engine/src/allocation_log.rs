@@ -107,7 +107,7 @@ mod tests {
 
     use super::{AllocationLog, Extent, MAX_LOGGED_SHARES};
     use crate::ids::{JobHandle, NodeIndex};
-    use crate::node_table::{Allocation, NodeTable};
+    use crate::node_table::{Allocation, Amounts, NodeTable};
 
     /// An allocation of `count` shares.
     fn shares(count: usize) -> Allocation {
@@ -115,7 +115,7 @@ mod tests {
         r.insert(0, "n0", (0..2).collect(), IdSet::new()).unwrap();
         let share = NodeTable::new(&r)
             .unwrap()
-            .lowest_free(NodeIndex::new(0), 1, 0);
+            .lowest_free(NodeIndex::new(0), Amounts { cores: 1, gpus: 0 });
         std::iter::repeat_n(share, count).collect()
     }
 

@@ -478,7 +478,7 @@ fn takes_any_node(node_table: &NodeTable, shape: ShapeId) -> bool {
 #[inline]
 pub(crate) fn is_whole(node_table: &NodeTable, shares: &Allocation) -> bool {
     let mut shares = shares.iter();
-    shares.all(|share| node_table.is_whole_node(share.node, share.ncores(), share.ngpus()))
+    shares.all(|share| node_table.is_whole_node(share.node, share.amounts()))
 }
 
 /// The cores of an allocation on nodes that are up.

@@ -4,6 +4,7 @@ use std::ops::Deref;
 
 use smallvec::SmallVec;
 
+use super::amounts::Amounts;
 use super::bits::Bits;
 use crate::ids::NodeIndex;
 
@@ -18,6 +19,13 @@ pub(crate) struct NodeShare {
 impl NodeShare {
     pub fn ncores(&self) -> u32 {
         self.cores.len()
+    }
+
+    pub fn amounts(&self) -> Amounts {
+        Amounts {
+            cores: self.ncores(),
+            gpus: self.ngpus(),
+        }
     }
 
     pub fn ngpus(&self) -> u32 {
@@ -43,6 +51,15 @@ pub(crate) struct NodeAmount {
     pub node: NodeIndex,
     pub cores: u32,
     pub gpus: u32,
+}
+
+impl NodeAmount {
+    pub fn amounts(self) -> Amounts {
+        Amounts {
+            cores: self.cores,
+            gpus: self.gpus,
+        }
+    }
 }
 
 /// An allocation cut in two.

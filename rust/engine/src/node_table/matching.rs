@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::allocation::{Allocation, NodeShare, Size};
-use super::measure::Amounts;
+use super::amounts::Amounts;
 use super::nodes::Nodes;
 use super::select::{First, Pack, Selection, Spread, Walk, smallest_row, smallest_span};
 use super::shape::Shape;
@@ -68,7 +68,7 @@ impl Search<'_> {
     fn place_single(self, mut walk: impl Walk) -> Option<Allocation> {
         let node = self.view.node(walk.next(self.view.tree())?);
         if self.shape.exact && !self.shape.request.exclusive {
-            let share = self.nodes.share(node, self.shape.cores, self.shape.gpus);
+            let share = self.nodes.lowest_free(node, self.shape.unit_amounts());
             let slots = if self.shape.has_nodes() {
                 self.shape.request.slots.min()
             } else {
@@ -188,11 +188,11 @@ impl Search<'_> {
                 return self.nodes.free_share(pick.node);
             }
             let slots = pick.units.saturating_mul(slots_per_unit);
-            self.nodes.share(
-                pick.node,
-                cores.saturating_mul(slots),
-                gpus.saturating_mul(slots),
-            )
+            let amounts = Amounts {
+                cores: cores.saturating_mul(slots),
+                gpus: gpus.saturating_mul(slots),
+            };
+            self.nodes.lowest_free(pick.node, amounts)
         };
         Allocation::new(
             picks.iter().map(share_of).collect(),

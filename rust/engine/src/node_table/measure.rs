@@ -1,7 +1,7 @@
 //! Measures: the one number by which a view orders nodes.
 
-use super::node_class::NodeClass;
-use super::nodes::{NodeResources, Nodes};
+use super::amounts::Amounts;
+use super::nodes::Nodes;
 use crate::ids::NodeIndex;
 
 /// The meaning of the number of a node in a view. A node that is down has 0.
@@ -13,41 +13,6 @@ pub(crate) enum Measure {
     Whole { gpus: u32 },
     /// Slots of these cores and gpus.
     Slots(Amounts),
-}
-
-/// Numbers of cores and gpus: of a node, or of a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Amounts {
-    pub cores: u32,
-    pub gpus: u32,
-}
-
-impl Amounts {
-    /// The number of slots that fit into these cores and gpus.
-    #[inline]
-    pub fn slots(self, per_slot: Self) -> u32 {
-        let by_cores = self.cores / per_slot.cores.max(1);
-        match self.gpus.checked_div(per_slot.gpus) {
-            Some(by_gpus) => by_cores.min(by_gpus),
-            None => by_cores,
-        }
-    }
-}
-
-impl From<NodeResources> for Amounts {
-    #[inline]
-    fn from(NodeResources { cores, gpus, .. }: NodeResources) -> Self {
-        Self { cores, gpus }
-    }
-}
-
-impl From<&NodeClass> for Amounts {
-    fn from(class: &NodeClass) -> Self {
-        Self {
-            cores: class.cores.len,
-            gpus: class.gpus.len,
-        }
-    }
 }
 
 impl Measure {

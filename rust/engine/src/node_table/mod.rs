@@ -10,6 +10,7 @@
 //! steps, and counts units without visiting nodes. A view is updated when it is used.
 
 mod allocation;
+mod amounts;
 mod bits;
 mod directory;
 mod feasibility;
@@ -49,6 +50,7 @@ use crate::Error;
 use crate::ids::NodeIndex;
 
 pub(crate) use self::allocation::{Allocation, NodeAmount, NodeShare, Size};
+pub(crate) use self::amounts::Amounts;
 pub use self::feasibility::Infeasible;
 pub(crate) use self::nodes::NodeResources;
 pub(crate) use self::reconfiguration::{Relocated, Relocation};
@@ -245,10 +247,10 @@ impl NodeTable {
         host
     }
 
-    /// Whether these are all cores and gpus of the node.
+    /// Whether a node has this many cores and gpus in all.
     #[inline]
-    pub fn is_whole_node(&self, node: NodeIndex, cores: u32, gpus: u32) -> bool {
-        self.nodes.is_whole_node(node, cores, gpus)
+    pub fn is_whole_node(&self, node: NodeIndex, amounts: Amounts) -> bool {
+        self.nodes.is_whole_node(node, amounts)
     }
 
     /// The cores and gpus of a node, free or allocated.
@@ -267,9 +269,9 @@ impl NodeTable {
         self.all.census.max_cores_per_node()
     }
 
-    /// The lowest free cores and gpus of a node, which has at least `cores` and `gpus` free.
-    pub fn lowest_free(&self, node: NodeIndex, cores: u32, gpus: u32) -> NodeShare {
-        self.nodes.share(node, cores, gpus)
+    /// The lowest free cores and gpus of a node, which has at least that many free.
+    pub fn lowest_free(&self, node: NodeIndex, amounts: Amounts) -> NodeShare {
+        self.nodes.lowest_free(node, amounts)
     }
 
     /// The interned shape of a request.

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use penstock_idset::IdSet;
 
+use super::amounts::Amounts;
 use super::bits::{Bits, words_for};
 use crate::Error;
 use crate::ids::NodeClassId;
@@ -17,6 +18,15 @@ pub(crate) const MAX_IDS_PER_NODE: u64 = 1 << 20;
 pub(crate) struct NodeClass {
     pub cores: Ids,
     pub gpus: Ids,
+}
+
+impl From<&NodeClass> for Amounts {
+    fn from(class: &NodeClass) -> Self {
+        Self {
+            cores: class.cores.len,
+            gpus: class.gpus.len,
+        }
+    }
 }
 
 impl NodeClass {

@@ -8,6 +8,7 @@ use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 
 use super::allocation::NodeShare;
+use super::amounts::Amounts;
 use super::bits::{Bits, words_for};
 use super::node_class::{NodeClass, NodeClasses};
 use crate::Error;
@@ -25,6 +26,13 @@ pub(crate) struct NodeResources {
     pub whole: bool,
 }
 
+impl From<NodeResources> for Amounts {
+    #[inline]
+    fn from(NodeResources { cores, gpus, .. }: NodeResources) -> Self {
+        Self { cores, gpus }
+    }
+}
+
 /// The free resources of one node.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
@@ -33,6 +41,16 @@ struct Cell {
     class: NodeClassId,
     /// Index of its first word: those of the cores, then those of the gpus.
     at: u32,
+}
+
+impl Cell {
+    /// Its free cores and gpus.
+    fn free(self) -> Amounts {
+        Amounts {
+            cores: self.cores,
+            gpus: self.gpus,
+        }
+    }
 }
 
 /// A node to be added to the arrays.
@@ -289,14 +307,13 @@ impl Nodes {
         NodeResources {
             cores: cell.cores,
             gpus: cell.gpus,
-            whole: self.is_whole_node(node, cell.cores, cell.gpus),
+            whole: self.is_whole_node(node, cell.free()),
         }
     }
 
     #[inline]
-    pub fn is_whole_node(&self, node: NodeIndex, cores: u32, gpus: u32) -> bool {
-        let class = self.class(node);
-        cores == class.cores.len && gpus == class.gpus.len
+    pub fn is_whole_node(&self, node: NodeIndex, amounts: Amounts) -> bool {
+        amounts == Amounts::from(self.class(node))
     }
 
     #[inline]
@@ -314,19 +331,19 @@ impl Nodes {
 
     /// A share of the lowest free cores and gpus of a node, which has at least that many free.
     #[inline]
-    pub fn share(&self, node: NodeIndex, cores: u32, gpus: u32) -> NodeShare {
+    pub fn lowest_free(&self, node: NodeIndex, amounts: Amounts) -> NodeShare {
         let words = self.words(node);
         NodeShare {
             node,
-            cores: Bits::lowest(words.cores, cores),
-            gpus: Bits::lowest(words.gpus, gpus),
+            cores: Bits::lowest(words.cores, amounts.cores),
+            gpus: Bits::lowest(words.gpus, amounts.gpus),
         }
     }
 
     /// A share of everything that is free on a node.
     pub fn free_share(&self, node: NodeIndex) -> NodeShare {
         let cell = self.cells[node.index()];
-        self.share(node, cell.cores, cell.gpus)
+        self.lowest_free(node, cell.free())
     }
 
     /// Whether all of a share is free.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use penstock_jobspec::{Constraint, Count, Request};
 use smallvec::SmallVec;
 
-use super::measure::{Amounts, Measure};
+use super::amounts::Amounts;
+use super::measure::Measure;
 use super::nodes::NodeResources;
 
 /// An interned request without its duration.
@@ -72,6 +73,15 @@ impl Demand {
 }
 
 impl Shape {
+    /// The fewest cores and gpus of a unit.
+    #[inline]
+    pub fn unit_amounts(&self) -> Amounts {
+        Amounts {
+            cores: self.cores,
+            gpus: self.gpus,
+        }
+    }
+
     fn new(request: Request, constraint: u32) -> Self {
         let slots_per_unit = if request.nnodes.is_some() {
             request.slots.min().max(1)

@@ -167,7 +167,7 @@ fn units_of<'a>(unit: AggregateUnit, shares: impl Iterator<Item = &'a NodeShare>
 pub(crate) fn allocation_of(node_table: &NodeTable, amounts: &[NodeAmount]) -> Allocation {
     amounts
         .iter()
-        .map(|amount| node_table.lowest_free(amount.node, amount.cores, amount.gpus))
+        .map(|amount| node_table.lowest_free(amount.node, amount.amounts()))
         .collect()
 }
 

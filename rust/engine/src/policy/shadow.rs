@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 
 use crate::ids::{ClassId, NodeIndex, RunId};
 use crate::node_table::{
-    Allocation, NodeAmount, NodeResources, NodeShare, NodeTable, ShapeId, UnitKind,
+    Allocation, Amounts, NodeResources, NodeShare, NodeTable, ShapeId, UnitKind,
 };
 use crate::quotas::Quotas;
 use crate::state::{EngineState, amount};
@@ -104,19 +104,19 @@ impl Overlay {
         let after = NodeResources {
             cores,
             gpus,
-            whole: node_table.is_whole_node(node, cores, gpus),
+            whole: node_table.is_whole_node(node, Amounts { cores, gpus }),
         };
         self.set(node, after);
         node_table.units(shape, node, after) - node_table.units(shape, node, before)
     }
 }
 
-/// The free resources of a node after taking these cores and gpus.
-fn without(free: NodeResources, cores: u32, gpus: u32) -> NodeResources {
+/// The free resources of a node after these have been taken.
+fn without(free: NodeResources, taken: Amounts) -> NodeResources {
     NodeResources {
-        cores: free.cores.saturating_sub(cores),
-        gpus: free.gpus.saturating_sub(gpus),
-        whole: free.whole && (cores, gpus) == (0, 0),
+        cores: free.cores.saturating_sub(taken.cores),
+        gpus: free.gpus.saturating_sub(taken.gpus),
+        whole: free.whole && (taken.cores, taken.gpus) == (0, 0),
     }
 }
 
@@ -210,10 +210,8 @@ impl Shadow {
         if self.fungible {
             return shares.iter().map(|share| u64::from(share.ncores())).sum();
         }
-        let cost = |share: &NodeShare| {
-            let (cores, gpus) = (share.ncores(), share.ngpus());
-            self.harm(node_table, overlay, share.node, cores, gpus)
-        };
+        let cost =
+            |share: &NodeShare| self.cost_on_node(node_table, overlay, share.node, share.amounts());
         shares.iter().map(cost).sum()
     }
 
@@ -230,16 +228,15 @@ impl Shadow {
     }
 
     /// As [`cost`](Self::cost), for these cores and gpus of one node.
-    pub fn harm(
+    pub fn cost_on_node(
         &self,
         node_table: &NodeTable,
         overlay: &Overlay,
         node: NodeIndex,
-        cores: u32,
-        gpus: u32,
+        taken: Amounts,
     ) -> u64 {
         let before = overlay.at(node_table, node);
-        let left = without(before, cores, gpus);
+        let left = without(before, taken);
         let units = node_table.units(self.shape, node, before);
         u64::from(units.saturating_sub(node_table.units(self.shape, node, left)))
     }
@@ -271,7 +268,7 @@ impl Shadow {
         let (mut good, mut bad) = (0, node_table.free(node).cores.saturating_add(1));
         let mut cores = bad - 1;
         while good + 1 < bad {
-            if self.harm(node_table, overlay, node, cores, 0) == 0 {
+            if self.cost_on_node(node_table, overlay, node, Amounts { cores, gpus: 0 }) == 0 {
                 good = cores;
             } else {
                 bad = cores;
@@ -295,9 +292,9 @@ impl Shadow {
             return None;
         }
         let mut accept = |node_table: &NodeTable, node: NodeIndex, units: u32| {
-            let NodeAmount { cores, gpus, .. } = amount(node_table, shape, node, units);
-            room.by_node[node.index()] >= cores
-                && self.harm(node_table, overlay, node, cores, gpus) == 0
+            let amounts = amount(node_table, shape, node, units).amounts();
+            room.by_node[node.index()] >= amounts.cores
+                && self.cost_on_node(node_table, overlay, node, amounts) == 0
         };
         node_table.place_where(shape, &mut accept)
     }
@@ -318,7 +315,7 @@ impl Shadow {
             let free = overlay.at(node_table, node);
             let free = match then {
                 AtShadowTime::Released => free,
-                AtShadowTime::Allocated => without(free, share.ncores(), share.ngpus()),
+                AtShadowTime::Allocated => without(free, share.amounts()),
             };
             overlay.set(node, free);
         }

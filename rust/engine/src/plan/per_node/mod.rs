@@ -12,7 +12,7 @@ use super::free_intervals::{
 use super::start_bounds::StartBounds;
 use crate::availability_profile::Interval;
 use crate::ids::NodeIndex;
-use crate::node_table::{NodeAmount, NodeResources, NodeShare, NodeTable, ShapeId};
+use crate::node_table::{Amounts, NodeAmount, NodeResources, NodeShare, NodeTable, ShapeId};
 use crate::state::amount;
 
 /// The free resources of a node from a time until the next step; negative if more is planned than
@@ -135,7 +135,7 @@ fn resources(node_table: &NodeTable, node: NodeIndex, cores: i64, gpus: i64) -> 
     NodeResources {
         cores,
         gpus,
-        whole: node_table.is_whole_node(node, cores, gpus),
+        whole: node_table.is_whole_node(node, Amounts { cores, gpus }),
     }
 }
 
