@@ -1,7 +1,7 @@
 """Files that follow from the declaration of the configuration.
 
 The tables of `docs/configuration.md`, and for the job manager, the scheduler and `penstock-exec`
-the defaults and choices of their settings, which their crates take from there.
+the defaults, choices and keys of their settings, which their crates take from there.
 
 python tests/support/configuration_page.py    # rewrites them
 """
@@ -12,9 +12,10 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from penstock.config import Config, manager_settings, scheduler_settings
-from penstock.config.declaration import Key, choices, keys, spelled
+from penstock.config.declaration import Key, choices, full_settings, keys, spelled
 from penstock.config.tables import ExecSettings, SchedulerSettings
 
 ROOT = Path(__file__).parents[2]
@@ -50,22 +51,34 @@ def rendered(page: str) -> str:
 
 
 def service_settings() -> dict[Path, str]:
-    """The defaults and choices of each service's settings, by file, as JSON."""
+    """The declaration of each service's settings, by file, as JSON.
+
+    `defaults`, the `choices` of a key, and `full`: every key, the optional ones too. The keys of
+    `penstock.exec` all have defaults.
+    """
     execution = {
         spelled(field): getattr(ExecSettings(), field.name)
         for field in dataclasses.fields(ExecSettings)
     }
-    services = {
-        "manager": (manager_settings(Config()), choices(Config, "manager")),
-        "sched": (scheduler_settings(Config()), choices(SchedulerSettings, "scheduler")),
-        "exec": (execution, ()),
+    manager = full_settings(Config, "manager")
+    # The queue of a job that names none is set by the general policy only.
+    del manager["queues"]["NAME"]["default_queue"]
+    declared: dict[str, dict[str, Any]] = {
+        "manager": {
+            "defaults": manager_settings(Config()),
+            "choices": list(choices(Config, "manager")),
+            "full": manager,
+        },
+        "sched": {
+            "defaults": scheduler_settings(Config()),
+            "choices": list(choices(SchedulerSettings, "scheduler")),
+            "full": full_settings(SchedulerSettings, "scheduler"),
+        },
+        "exec": {"defaults": execution},
     }
     return {
-        ROOT / "rust" / crate / "src" / "settings.json": json.dumps(
-            {"defaults": defaults, "choices": list(each)}, indent=1
-        )
-        + "\n"
-        for crate, (defaults, each) in services.items()
+        ROOT / "rust" / crate / "src" / "settings.json": json.dumps(each, indent=1) + "\n"
+        for crate, each in declared.items()
     }
 
 

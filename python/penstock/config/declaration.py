@@ -286,3 +286,46 @@ def choices(kind: Any, service: str) -> Iterator[dict[str, Any]]:
             else:
                 prefix = field.metadata.get("prefix", "")
                 yield {prefix + each: choice for each, choice in below.items()}
+
+
+def full_settings(kind: Any, service: str) -> dict[str, Any]:
+    """The settings of a service with every key that it has, the optional ones too.
+
+    A key without a default has a value of its kind; a table by the user's names has the name
+    `NAME`.
+    """
+    found: dict[str, Any] = {}
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        hint, name = annotation(hints[field.name]), field.metadata.get(service)
+        args = typing.get_args(hint)
+        named = typing.get_origin(hint) is dict
+        table = args[1] if named and hint is not Constraint else hint
+        if not dataclasses.is_dataclass(table):
+            if name is not None:
+                found[name] = field.default or _example(hint)
+            continue
+        inner = full_settings(table, service)
+        if name is not None:
+            found[name] = {"NAME": inner} if named else inner
+        else:
+            prefix = field.metadata.get("prefix", "")
+            found |= {prefix + each: value for each, value in inner.items()}
+    return found
+
+
+def _example(hint: Any) -> Any:
+    """A value of a kind."""
+    if typing.get_origin(hint) is typing.Literal:
+        return typing.get_args(hint)[0]
+    if typing.get_origin(hint) is tuple:
+        return ["x"]
+    examples = {
+        str: "x",
+        bool: True,
+        int: 1,
+        Seconds: 1.0,
+        Count: 1,
+        Constraint: {"ranks": ["0"]},
+    }
+    return examples[hint]

@@ -57,9 +57,10 @@ enum Mode {
 
 /// The defaults of the configuration's section `exec`, as the Python package declares them.
 #[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Defaults {
     kill_timeout: f64,
+    oversubscribe: bool,
     output_limit: u64,
     cgroup: String,
     min_guest_uid: u32,
@@ -143,7 +144,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
     let mut output_limit = defaults.output_limit;
     let mut guests = defaults.guests();
     let mut cgroup = defaults.cgroup;
-    let (mut bind, mut sync) = (true, false);
+    let (mut bind, mut sync) = (!defaults.oversubscribe, false);
     let (mut if_locked, mut end_when_idle) = (IfLocked::Fail, false);
     let (mut is_simulated, mut option_of_processes) = (false, None);
     let mut arguments = arguments.into_iter();

@@ -13,6 +13,7 @@ const DECLARATION_JSON: &str = include_str!("settings.json");
 /// The least and greatest amounts that one job may request. A negative number is unlimited: in a
 /// queue it overrides the general limit.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Longest time limit in seconds; if set, a job without a time limit is rejected. 0 or negative is
@@ -47,6 +48,7 @@ impl Limits {
 
 /// A named queue: its resources and limits.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields, default)]
 pub struct Queue {
     /// Properties that the execution targets of the queue must have.
@@ -61,6 +63,7 @@ pub struct Queue {
 
 /// The response to an `exec-hello` while jobs run under another execution service (RFC 32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(rename_all = "lowercase")]
 pub enum ExecHello {
     /// The new service replaces the old one, running jobs included.
@@ -72,6 +75,7 @@ pub enum ExecHello {
 /// The greatest amounts that requests of running jobs may have at a time. A negative number is
 /// unlimited.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields)]
 pub struct ElasticLimits {
     /// Pending requests.
@@ -84,6 +88,7 @@ pub struct ElasticLimits {
 
 /// The limits of PMIx requests.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields)]
 pub struct ElasticSettings {
     /// For the requests of one job.
@@ -95,6 +100,7 @@ pub struct ElasticSettings {
 /// The job manager's settings. [`Settings::default`] has the declared defaults of the configuration; the fields that
 /// are no keys of it are zero and false there.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// User id of the instance owner.
@@ -218,6 +224,18 @@ mod tests {
         assert_eq!(settings.elastic.job.requests, Some(4096));
         assert_eq!(settings.elastic.job.nnodes, Some(3));
         assert!(settings.queues.contains_key("a"));
+    }
+
+    #[test]
+    fn the_declared_keys_are_those_of_the_settings() {
+        let declared: Value = serde_json::from_str(DECLARATION_JSON).unwrap();
+        let settings = Settings::from_json(&declared["full"].to_string()).unwrap();
+        let mut keys = serde_json::to_value(settings).unwrap();
+        for of_the_daemon in ["owner", "guests", "prolog", "epilog"] {
+            keys.as_object_mut().unwrap().remove(of_the_daemon).unwrap();
+        }
+        // An optional field that is not declared would be null here.
+        assert_eq!(keys, declared["full"]);
     }
 
     #[test]

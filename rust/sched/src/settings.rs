@@ -203,7 +203,7 @@ fn word<T: FromStr<Err: Display>>(key: &str, value: &Value) -> Result<T, Setting
 #[cfg(test)]
 mod tests {
     use super::{SETTINGS_JSON, Settings};
-    use penstock_engine::{Order, Overlong, Policy, Selection};
+    use penstock_engine::{Order, Overlong, Policy, QueueOptions, Selection};
     use serde_json::{Value, json};
 
     #[test]
@@ -226,6 +226,30 @@ mod tests {
             .extend(Order::ALL.map(|order| json!({"queues": {"NAME": {"order": order.name()}}})));
         let declared: Value = serde_json::from_str(SETTINGS_JSON).unwrap();
         assert_eq!(declared["choices"], Value::Array(choices));
+    }
+
+    #[test]
+    fn the_declared_keys_are_those_of_the_settings() {
+        let declared: Value = serde_json::from_str(SETTINGS_JSON).unwrap();
+        let full = &declared["full"];
+        let settings = Settings::from_json(&full.to_string()).unwrap();
+        // The patterns name every field: a new one fails to compile here until it is declared and checked.
+        let Settings {
+            policy: _,
+            selection: _,
+            overlong: _,
+            max_annotated_jobs: _,
+            queues,
+        } = settings;
+        let QueueOptions {
+            group,
+            order: _,
+            max_jobs,
+            max_nodes,
+            max_cores,
+        } = queues["NAME"].clone();
+        assert_eq!(group.as_deref(), Some("x"));
+        assert_eq!([max_jobs, max_nodes, max_cores], [Some(1); 3]);
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl TaskState {
     }
 }
 
-/// The end of a task whose status nobody has waited for.
+/// The end of a task of which no process has the status: the reaper that was its parent has ended.
 pub(super) fn unknown_end(time_ns: u64) -> TaskEnd {
     TaskEnd {
         status: WaitStatus::Unknown,
