@@ -1,7 +1,7 @@
 """Better estimates of run times and their effect on waiting times: a study with the simulator.
 
-It needs nothing but the wheel: `pip install penstock-hpc && python examples/simulate.py`. To run the
-study on a trace whose jobs arrive 1.6 times as fast: `python examples/simulate.py a.swf 1.6`.
+It needs nothing but the wheel: `pip install penstock-hpc && python examples/simulate.py`. To run
+the study on a trace whose jobs arrive 1.6 times as fast: `python examples/simulate.py a.swf 1.6`.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class ExecProcess:
         self._route: bytes | None = None
         self._tried = trio.Event()
         broker.watch_services(self._set_services)
-        # A service that was started by hand, for an earlier instance at the same address, reconnects.
+        # A service that was started by hand for an earlier instance at this address reconnects.
         broker.reserve_service(NAME, self._is_own)
 
     def _is_own(self, pid: int) -> bool:
