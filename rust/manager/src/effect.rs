@@ -18,6 +18,10 @@ pub(crate) struct RequestKey {
     pub(crate) seq: u32,
 }
 
+/// The number of a probe of the scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ProbeId(pub(crate) u64);
+
 /// The origin of a request to change the expiration of a running job.
 #[derive(Debug)]
 pub(crate) enum ExpirationCause {
@@ -81,6 +85,14 @@ pub(crate) enum Effect {
     Withdraw(JobId),
     /// Move a pending job to the position of its new priority.
     Reprioritize { id: JobId, old: u32, new: u32 },
+    /// Probe the scheduler: its response shows that the alloc requests sent before have been considered.
+    Probe(ProbeId),
+    /// The response to a probe has come.
+    Probed {
+        probe: ProbeId,
+        /// Whether the scheduler has considered the requests; not if it does not know probes.
+        is_considered: bool,
+    },
     /// Request the scheduler's agreement to another time limit of a running job, in seconds from its
     /// begin; 0 is unlimited.
     RequestExpiration {

@@ -127,6 +127,11 @@ impl Manager {
             Effect::Free(free) => self.scheduler.free(cx, free),
             Effect::Withdraw(id) => self.scheduler.withdraw(cx, id),
             Effect::Reprioritize { id, old, new } => self.scheduler.reprioritize(cx, id, old, new),
+            Effect::Probe(probe) => self.scheduler.probe(cx, probe),
+            Effect::Probed {
+                probe,
+                is_considered,
+            } => self.elastic.handle_probe_result(cx, probe, is_considered),
             Effect::RequestExpiration {
                 id,
                 duration,
@@ -201,7 +206,7 @@ impl Manager {
         let cx = &mut self.cx;
         self.queries.listings.take_turn(cx);
         self.scheduler.send_allocs(cx);
-        self.elastic.send_probe(cx);
+        self.elastic.probe_scheduler(cx);
         self.scheduler.begin_turn();
         self.perform();
         self.assert_records();

@@ -380,7 +380,7 @@ impl Manager {
             sched::ALLOC => self.scheduler.handle_alloc_response(cx, response),
             sched::FREE => self.scheduler.handle_free_response(cx, response),
             sched::EXPIRATION => self.scheduler.handle_expiration_response(cx, response),
-            sched::EXPLAIN => self.elastic.handle_probe_response(cx, response),
+            sched::EXPLAIN => self.scheduler.handle_probe_response(cx, response),
             hooks::PROLOG | hooks::EPILOG => self.hooks.handle_response(cx, response),
             // The execution service has chosen its name.
             _ if response.method() == exec_method::START => {

@@ -55,7 +55,7 @@ impl Manager {
             }
             self.scheduler.send_allocs(&mut self.cx);
             self.exec.send_starts(&mut self.cx);
-            self.elastic.send_probe(&mut self.cx);
+            self.elastic.probe_scheduler(&mut self.cx);
             self.perform();
             if self.due.is_empty() {
                 self.scheduler.send_priorities(&mut self.cx);

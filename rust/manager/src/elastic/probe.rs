@@ -3,22 +3,18 @@
 use std::collections::BTreeSet;
 
 use penstock_elastic::Attempt;
-use penstock_flux::sched::JobsRequest;
-use penstock_flux::topic;
 use penstock_jobspec::job_id::JobId;
-use penstock_wire::Message;
 
 use super::peer::Elastic;
 use super::submission::is_decided_at_once;
 use super::tables::{DECISION_TIMEOUT_S, PROBE_TIMEOUT_S};
 use crate::context::Context;
+use crate::effect::{Effect, ProbeId};
 use crate::record::Record;
-use crate::rpc;
 
 impl Elastic {
-    /// Probes the scheduler once for all requests that are to be decided at once: the response comes
-    /// after a pass, and what that pass allocated is committed by then.
-    pub(crate) fn send_probe(&mut self, cx: &mut Context) {
+    /// Probes the scheduler once for all requests that are to be decided at once.
+    pub(crate) fn probe_scheduler(&mut self, cx: &mut Context) {
         if self.probes.unprobed.is_empty() || !cx.handshake().is_ready() {
             return;
         }
@@ -28,18 +24,12 @@ impl Elastic {
         if due.is_empty() {
             return;
         }
-        let matchtag = cx.next_matchtag();
         for id in &due {
             let by = self.response_due(cx, *id);
             self.probes.decide_by.insert(*id, by);
         }
-        self.probes.outstanding.insert(matchtag, due);
-        let nothing = JobsRequest {
-            ids: Some(Vec::new()),
-            ..JobsRequest::default()
-        };
-        let probe = rpc::request(topic::sched::EXPLAIN, &nothing);
-        cx.send(probe.with_matchtag(matchtag));
+        let probe = self.probes.begin(due);
+        cx.add_effect(Effect::Probe(probe));
     }
 
     /// By when the scheduler is to answer a probe about a request job: in time for the caller's timeout, at
@@ -55,12 +45,16 @@ impl Elastic {
             })
     }
 
-    /// Handles the response to a probe. An error of a scheduler that does not know probes decides
-    /// nothing: its decisions are awaited.
-    pub(crate) fn handle_probe_response(&mut self, cx: &mut Context, response: &Message) {
-        let due = self.probes.outstanding.remove(&response.matchtag);
-        let due = due.into_iter().flatten();
-        if response.errnum() == 0 {
+    /// Handles the result of a probe. A scheduler that does not know probes has decided nothing: its decisions are
+    /// awaited.
+    pub(crate) fn handle_probe_result(
+        &mut self,
+        cx: &mut Context,
+        probe: ProbeId,
+        is_considered: bool,
+    ) {
+        let due = self.probes.outstanding.remove(&probe).into_iter().flatten();
+        if is_considered {
             due.for_each(|id| self.decide(cx, id));
         } else {
             due.for_each(|id| self.decide_unprobed(cx, id));
@@ -69,7 +63,7 @@ impl Elastic {
 
     /// Forgets the probes of a scheduler that has gone.
     pub(crate) fn forget_probes(&mut self, cx: &mut Context) {
-        for id in self.probes.clear(cx) {
+        for id in self.probes.clear() {
             self.decide_unprobed(cx, id);
         }
     }

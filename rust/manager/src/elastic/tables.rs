@@ -9,7 +9,7 @@ use penstock_wire::Message;
 
 use super::naming::{is_named, report};
 use crate::context::{Context, milliseconds, seconds};
-use crate::effect::RequestKey;
+use crate::effect::{ProbeId, RequestKey};
 use crate::rpc;
 
 /// Seconds after which a scheduler that is not probed, or rejects the probe, counts as having no free resources.
@@ -127,14 +127,22 @@ pub(super) struct Probes {
     pub(super) unprobed: BTreeSet<JobId>,
     /// When a request job that is decided at once counts as denied, seconds since the epoch.
     pub(super) decide_by: BTreeMap<JobId, f64>,
-    /// Outstanding probes by matchtag, with their request jobs.
-    pub(super) outstanding: BTreeMap<u32, BTreeSet<JobId>>,
+    /// The request jobs of each outstanding probe.
+    pub(super) outstanding: BTreeMap<ProbeId, BTreeSet<JobId>>,
+    last: ProbeId,
 }
 
 impl Probes {
     /// Queues a probe about a request job, for which resources were requested.
     pub(super) fn queue(&mut self, id: JobId) {
         self.unprobed.insert(id);
+    }
+
+    /// Begins a probe about request jobs.
+    pub(super) fn begin(&mut self, due: BTreeSet<JobId>) -> ProbeId {
+        self.last.0 += 1;
+        self.outstanding.insert(self.last, due);
+        self.last
     }
 
     /// Begins the time in which a scheduler without probes is to decide about a request job. Returns its end.
@@ -162,14 +170,10 @@ impl Probes {
     }
 
     /// Forgets the probes of a scheduler that has gone. Returns the request jobs of outstanding ones.
-    pub(super) fn clear(&mut self, cx: &mut Context) -> BTreeSet<JobId> {
+    pub(super) fn clear(&mut self) -> BTreeSet<JobId> {
         self.unprobed.clear();
-        let mut probed = BTreeSet::new();
-        for (matchtag, due) in std::mem::take(&mut self.outstanding) {
-            cx.release_matchtag(matchtag);
-            probed.extend(due);
-        }
-        probed
+        let outstanding = std::mem::take(&mut self.outstanding);
+        outstanding.into_values().flatten().collect()
     }
 }
 

@@ -120,6 +120,9 @@ impl SchedulerPeer {
         let lost = std::mem::take(&mut self.session);
         cx.set_handshake(&self.writer, Handshake::Suspended);
         cx.add_effect(Effect::SchedulerLost);
+        for matchtag in lost.probes.into_keys() {
+            cx.release_matchtag(matchtag);
+        }
         for (matchtag, change) in lost.expirations {
             cx.release_matchtag(matchtag);
             let text = "the scheduler disconnected before it agreed: try again";

@@ -9,7 +9,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use crate::context::Context;
-use crate::effect::ExpirationChange;
+use crate::effect::{ExpirationChange, ProbeId};
 use crate::jobs::SchedulerWriter;
 
 /// Queue order: priority descending, then id ascending.
@@ -48,6 +48,8 @@ pub(super) struct Session {
     pub(super) cancelling: usize,
     /// Outstanding `sched.expiration` requests by matchtag.
     pub(super) expirations: BTreeMap<u32, ExpirationChange>,
+    /// Outstanding probes by matchtag.
+    pub(super) probes: BTreeMap<u32, ProbeId>,
 }
 
 impl SchedulerPeer {

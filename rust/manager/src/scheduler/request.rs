@@ -1,4 +1,4 @@
-//! Requests to the scheduler: alloc, cancel, prioritize, free; the commit of R for an outstanding one, and its
+//! Requests to the scheduler: alloc, cancel, prioritize, free, probes; the commit of R for an outstanding one, and its
 //! undoing. No other module stores or clears R.
 
 use std::cmp::Reverse;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use penstock_flux::alloc::{CancelRequest, PrioritizeRequest};
 use penstock_flux::eventlog;
+use penstock_flux::sched::JobsRequest;
 use penstock_flux::{Allocation, FreedResources, PendingJob, TypedPayload, topic};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
@@ -14,7 +15,7 @@ use penstock_wire::Message;
 use super::peer::SchedulerPeer;
 use crate::context::Context;
 use crate::dialogue::{Alloc, AllocInput};
-use crate::effect::{Effect, FreeRanks};
+use crate::effect::{Effect, FreeRanks, ProbeId};
 use crate::event::Event;
 use crate::handshake::{AllocMode, FreeMode, Handshake};
 use crate::rpc;
@@ -283,6 +284,19 @@ impl SchedulerPeer {
         });
         let message = rpc::typed_request(topic::sched::FREE, freed);
         self.send_correction(cx, message);
+    }
+
+    /// Probes the scheduler by a query about no job: it responds after a pass, and what that pass has allocated is
+    /// committed by then.
+    pub(crate) fn probe(&mut self, cx: &mut Context, probe: ProbeId) {
+        let nothing = JobsRequest {
+            ids: Some(Vec::new()),
+            ..JobsRequest::default()
+        };
+        let matchtag = cx.next_matchtag();
+        self.session.probes.insert(matchtag, probe);
+        let request = rpc::request(topic::sched::EXPLAIN, &nothing);
+        cx.send(request.with_matchtag(matchtag));
     }
 
     /// Stores a commit of R for an outstanding request; the claims have it already.

@@ -163,6 +163,16 @@ impl SchedulerPeer {
         cx.log(id, event.with_document(Document::R(r)));
     }
 
+    /// Handles the response to a probe.
+    pub(crate) fn handle_probe_response(&mut self, cx: &mut Context, response: &Message) {
+        if let Some(probe) = self.session.probes.remove(&response.matchtag) {
+            cx.add_effect(Effect::Probed {
+                probe,
+                is_considered: response.errnum() == 0,
+            });
+        }
+    }
+
     /// Handles a response to `sched.free`: no step waits for it, but an error means that the scheduler
     /// has gone.
     pub(crate) fn handle_free_response(&mut self, cx: &mut Context, response: &Message) {
