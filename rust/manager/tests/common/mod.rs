@@ -1,7 +1,6 @@
 //! A job manager with a hand-driven scheduler and execution service at its sides.
 #![allow(dead_code, reason = "not every test file needs all of it")]
 
-pub mod cores;
 pub mod elastic;
 
 use std::path::PathBuf;

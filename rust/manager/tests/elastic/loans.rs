@@ -1,10 +1,8 @@
 //! Elastic allocations: loans return, on request or when their time expires, and no more than was
 //! lent.
 
-mod common;
-
-use common::elastic::*;
-use common::{Bench, OWNER, body, settings, topics};
+use crate::common::elastic::*;
+use crate::common::{Bench, OWNER, body, settings, topics};
 use penstock_flux::flags::STREAMING;
 use penstock_manager::{ElasticLimits, ElasticSettings, Settings};
 use penstock_wire::Message;

@@ -1,12 +1,10 @@
 //! Any sequence of directives, with a scheduler that is slow, loses answers and restarts, and a
 //! daemon that restarts: resources are conserved, nothing is granted twice, loans add up.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::cores::{CORES, Cores, NODES, Requested, Scheduler, cores_in, r_of, ranks_of, whole};
-use common::{Bench, Directory, body, settings};
+use crate::common::{Bench, Directory, body, settings};
+use crate::cores::{CORES, Cores, NODES, Requested, Scheduler, cores_in, r_of, ranks_of, whole};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::{Message, MessageType};
@@ -434,7 +432,7 @@ fn resources_are_conserved() {
                 _ => {
                     let now = world.bench.now;
                     // Only one manager may have the store open.
-                    world.bench.manager = common::empty_manager();
+                    world.bench.manager = crate::common::empty_manager();
                     let (bench, out) = directory.reopen(settings(), now + 1.0);
                     world.bench = bench.with_tag(world.bench.tag());
                     let all = r_of(&whole(0..NODES));

@@ -1,9 +1,7 @@
 //! Resolution of names: existing allocations, grants and loans come first, whatever else has the name.
 
-mod common;
-
-use common::elastic::*;
-use common::{Bench, body, settings};
+use crate::common::elastic::*;
+use crate::common::{Bench, body, settings};
 use serde_json::{Value, json};
 
 fn seconds(number: u32) -> Value {

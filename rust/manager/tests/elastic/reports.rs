@@ -1,9 +1,7 @@
 //! The response, the event and a query report a grant in the same words.
 
-mod common;
-
-use common::elastic::*;
-use common::{Bench, body, settings};
+use crate::common::elastic::*;
+use crate::common::{Bench, body, settings};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 use serde_json::{Value, json};

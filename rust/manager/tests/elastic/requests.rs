@@ -1,9 +1,7 @@
 //! Elastic allocations: requests of running jobs, and the decisions about them.
 
-mod common;
-
-use common::elastic::*;
-use common::{Directory, OWNER, body, settings, topics};
+use crate::common::elastic::*;
+use crate::common::{Directory, OWNER, body, settings, topics};
 use penstock_flux::flags::STREAMING;
 use penstock_manager::Settings;
 use serde_json::{Value, json};
@@ -343,7 +341,7 @@ fn requests_need_the_owner_and_a_running_job() {
         json!({"job": job, "directive": 1, "attributes": [{"value": 1}]}),
     ] {
         assert_eq!(
-            common::rejection(&bench.request("pmix.alloc", &wrong)).0,
+            crate::common::rejection(&bench.request("pmix.alloc", &wrong)).0,
             71
         );
     }
@@ -467,7 +465,7 @@ fn a_job_that_is_to_end_has_its_grants_until_its_tasks_have_ended_also_after_a_r
     assert_eq!(bench.row(job)["state"], 32);
     let now = bench.now;
     // Only one manager may have the store open.
-    bench.manager = common::empty_manager();
+    bench.manager = crate::common::empty_manager();
     let (mut bench, _) = directory.reopen(settings(), now + 1.0);
     bench.manager.set_inventory(inventory);
     let hello = bench.scheduler(None);

@@ -1,9 +1,7 @@
 //! Elastic allocations: denials, and how they are reported.
 
-mod common;
-
-use common::elastic::*;
-use common::{Bench, body, settings};
+use crate::common::elastic::*;
+use crate::common::{Bench, body, settings};
 use penstock_manager::{ElasticLimits, ElasticSettings, Settings};
 use penstock_rset::ResourceSet;
 use penstock_wire::{Message, MessageType};

@@ -1,9 +1,7 @@
 //! Elastic allocations: releases, loans and their return; time; limits; a restart.
 
-mod common;
-
-use common::elastic::*;
-use common::{Directory, body, settings, topics};
+use crate::common::elastic::*;
+use crate::common::{Directory, body, settings, topics};
 use penstock_jobspec::job_id::JobId;
 use penstock_manager::{ElasticLimits, ElasticSettings, Settings};
 use penstock_wire::Message;
@@ -472,7 +470,7 @@ fn a_grant_released_in_part_shows_what_is_left() {
     let grant = request_job(&alloc(&mut bench, job, "extend", &json!([nodes(3)])));
     give(&mut bench, grant, "4-6");
     alloc(&mut bench, job, "release", &json!([nodes(1)]));
-    let shown = |bench: &mut common::Bench| {
+    let shown = |bench: &mut crate::common::Bench| {
         let row = bench.row(grant);
         assert_eq!(
             (&row["nodelist"], &row["nnodes"], &row["ncores"]),

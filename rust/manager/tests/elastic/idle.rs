@@ -1,9 +1,7 @@
 //! Ranks that a running job releases are idle before they are free, if the execution service says when they are.
 
-mod common;
-
-use common::elastic::{alloc, answer, freed, give, nodes, r_of};
-use common::{Bench, Directory, OWNER, body, rejection, settings, topics};
+use crate::common::elastic::{alloc, answer, freed, give, nodes, r_of};
+use crate::common::{Bench, Directory, OWNER, body, rejection, settings, topics};
 use penstock_manager::Settings;
 use penstock_wire::Message;
 use serde_json::{Value, json};

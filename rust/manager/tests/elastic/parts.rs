@@ -1,9 +1,7 @@
 //! Elastic allocations: requests for nodes with different amounts, all of them or none.
 
-mod common;
-
-use common::elastic::*;
-use common::{Bench, Directory, body, settings, topics};
+use crate::common::elastic::*;
+use crate::common::{Bench, Directory, body, settings, topics};
 use penstock_jobspec::job_id::JobId;
 use penstock_manager::{ElasticLimits, ElasticSettings, Limits, Settings};
 use penstock_wire::Message;
