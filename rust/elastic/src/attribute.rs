@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::names::Key;
+use crate::names::AttributeKey;
 
 /// The value of an attribute, by the types that RFC 0005 uses.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +33,7 @@ pub struct Attribute {
 }
 
 #[derive(Deserialize, Serialize)]
-struct Json {
+struct JsonAttribute {
     key: String,
     #[serde(default, skip_serializing_if = "is_false")]
     required: bool,
@@ -62,7 +62,7 @@ fn is_false(flag: &bool) -> bool {
 
 impl Attribute {
     /// Makes an attribute of a result.
-    pub fn result(key: Key, data: Data) -> Self {
+    pub fn result(key: AttributeKey, data: Data) -> Self {
         Self {
             key: key.name().to_owned(),
             required: false,
@@ -76,8 +76,8 @@ impl Attribute {
     ///
     /// The object is malformed, or the value is not of its type; the text names the key.
     pub fn from_json(value: &Value) -> Result<Self, Error> {
-        let json =
-            Json::deserialize(value).map_err(|error| Error::new(format!("attribute: {error}")))?;
+        let json = JsonAttribute::deserialize(value)
+            .map_err(|error| Error::new(format!("attribute: {error}")))?;
         let key = json.key;
         let wrong = |expected: &str| {
             let found = &json.value;
@@ -118,7 +118,7 @@ impl Attribute {
 
     /// The JSON form, with the type that PMIx expects; a number out of its range becomes the largest one.
     pub fn to_json(&self) -> Value {
-        let usual = Key::from_name(&self.key).map(Key::kind);
+        let usual = AttributeKey::from_name(&self.key).map(AttributeKey::kind);
         let (kind, value) = match &self.data {
             Data::Whole(number) if usual == Some("uint32") => {
                 ("uint32", (*number).min(u32::MAX.into()).into())
@@ -129,7 +129,7 @@ impl Attribute {
             Data::Array(all) => ("array", all.iter().map(Self::to_json).collect()),
             Data::Other => ("undefined", Value::Null),
         };
-        let json = Json {
+        let json = JsonAttribute {
             key: self.key.clone(),
             required: self.required,
             kind: Some(kind.to_owned()),
@@ -142,7 +142,7 @@ impl Attribute {
 #[cfg(test)]
 mod tests {
     use super::{Attribute, Data};
-    use crate::Key;
+    use crate::AttributeKey;
     use serde_json::json;
 
     #[test]
@@ -178,10 +178,10 @@ mod tests {
 
     #[test]
     fn results_have_the_types_of_the_rfc() {
-        let time = Attribute::result(Key::Time, Data::Whole(60)).to_json();
+        let time = Attribute::result(AttributeKey::Time, Data::Whole(60)).to_json();
         let expected = json!({"key": "pmix.alloc.time", "type": "uint32", "value": 60});
         assert_eq!(time, expected);
-        let endless = Attribute::result(Key::Time, Data::Whole(1 << 40)).to_json();
+        let endless = Attribute::result(AttributeKey::Time, Data::Whole(1 << 40)).to_json();
         assert_eq!(endless["value"], u32::MAX);
         assert_eq!(
             Attribute::from_json(&time).unwrap().data,

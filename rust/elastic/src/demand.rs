@@ -9,8 +9,8 @@ use penstock_jobspec::{Constraint, Count, Jobspec, JobspecBuilder, Operator};
 use penstock_rset::ResourceSet;
 use serde::{Deserialize, Serialize};
 
-use crate::names::{Key, Status};
-use crate::request::{Denial, Request};
+use crate::names::{AttributeKey, Status};
+use crate::request::{Denial, PmixRequest};
 
 /// An attempt to satisfy a request: each is made after the one before it has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -259,10 +259,10 @@ impl Demand {
     /// The preferred attributes that a grant in this queue does not meet.
     pub fn unmet(&self, granted: &ResourceSet, queue: Option<&str>) -> Vec<String> {
         let mut unmet = self.dropped.clone();
-        let mut add = |key: Key| unmet.push(key.name().to_owned());
+        let mut add = |key: AttributeKey| unmet.push(key.name().to_owned());
         let wished = self.hosts.as_ref().and_then(|hosts| hosts.parse().ok());
         if wished.is_some_and(|hosts: Hostlist| !granted.nodelist().is_subset(&hosts)) {
-            add(Key::NodeList);
+            add(AttributeKey::NodeList);
         }
         let wished = self.cpu_list.as_ref().and_then(|list| list.parse().ok());
         let wished: Option<IdSet> = wished;
@@ -271,10 +271,10 @@ impl Demand {
             all.any(|node| !wished.is_subset(node.cores))
         };
         if wished.as_ref().is_some_and(lacks) {
-            add(Key::CpuList);
+            add(AttributeKey::CpuList);
         }
         if self.queue.is_some() && self.queue.as_deref() != queue {
-            add(Key::Queue);
+            add(AttributeKey::Queue);
         }
         unmet
     }
@@ -289,7 +289,7 @@ impl Demand {
     /// # Errors
     ///
     /// The attributes contradict each other, or name no resources.
-    pub fn of(request: &Request) -> Result<Self, Denial> {
+    pub fn of(request: &PmixRequest) -> Result<Self, Denial> {
         let counts = request
             .cpu_counts
             .as_ref()
@@ -400,7 +400,7 @@ struct Part {
 }
 
 /// The listed hosts, each once.
-fn listed_hosts(request: &Request) -> Result<Option<Hostlist>, Denial> {
+fn listed_hosts(request: &PmixRequest) -> Result<Option<Hostlist>, Denial> {
     let Some(list) = &request.hosts else {
         return Ok(None);
     };
@@ -442,7 +442,7 @@ fn by_count(counts: &[u32], hosts: Option<&Hostlist>) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::{Attempt, Demand};
-    use crate::{Attribute, Directive, Request};
+    use crate::{Attribute, Directive, PmixRequest};
     use penstock_jobspec::Constraint;
     use penstock_rset::ResourceSet;
     use serde_json::{Value, json};
@@ -453,7 +453,7 @@ mod tests {
         let attributes: Vec<_> = attributes
             .map(|value| Attribute::from_json(value).unwrap())
             .collect();
-        let request = Request::read(Directive::New, &attributes).unwrap();
+        let request = PmixRequest::read(Directive::New, &attributes).unwrap();
         Demand::of(&request).map_err(|denial| denial.status.0)
     }
 

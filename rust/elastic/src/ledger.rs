@@ -16,7 +16,7 @@ use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::names::{Directive, Key, Status};
+use crate::names::{AttributeKey, Directive, Status};
 
 /// The maximum number of ended requests kept per job.
 const MAX_ENDED_REQUESTS: usize = 1024;
@@ -110,7 +110,7 @@ impl Entry {
     }
 
     /// The value of a result.
-    pub fn result(&self, key: Key) -> Option<&Value> {
+    pub fn result(&self, key: AttributeKey) -> Option<&Value> {
         let mut results = self.results.iter();
         let found = results.find(|result| result["key"] == key.name())?;
         found.get("value")

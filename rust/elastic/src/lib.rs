@@ -1,6 +1,6 @@
 //! Flexible allocations (PMIx RFC 0005): requests of running jobs for more resources or time, releases, and loans.
 //!
-//! The crate is pure. [`Request::read`] turns PMIx attributes into a request, or into a [`Denial`] with its PMIx status
+//! The crate is pure. [`PmixRequest::read`] turns PMIx attributes into a request, or into a [`Denial`] with its PMIx status
 //! and reason; [`Demand`] is the part of it that goes to a scheduler, as a jobspec; [`Ledger`] holds the requests and
 //! loans of every job, and changes by events alone, so that a replay restores it.
 
@@ -20,6 +20,6 @@ pub use error::Error;
 pub use ledger::{
     Account, Change, Entry, Ledger, Loan, LoanEnd, Progress, RequestAgain, RequestEnd, Return,
 };
-pub use names::{Directive, Key, Status};
+pub use names::{AttributeKey, Directive, Status};
 pub use release::{Holding, ReleasedPart, select_released};
-pub use request::{Denial, Flagged, Request};
+pub use request::{Denial, Flagged, PmixRequest};

@@ -88,7 +88,7 @@ impl fmt::Display for Directive {
 
 /// A supported attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Key {
+pub enum AttributeKey {
     /// The user's id of a request, in newer libraries.
     RequestId,
     /// The id of an allocation; in RFC 0005, and alone, the user's id of a request.
@@ -122,37 +122,37 @@ pub enum Key {
 }
 
 /// The names of each attribute; results carry the first.
-const KEYS: [(&str, Key); 27] = [
-    (pmix_attribute::REQUEST_ID, Key::RequestId),
-    ("PMIX_ALLOC_REQ_ID", Key::RequestId),
-    (pmix_attribute::ALLOC_ID, Key::AllocId),
-    ("PMIX_ALLOC_ID", Key::AllocId),
-    (pmix_attribute::NODES, Key::Nodes),
-    ("PMIX_ALLOC_NUM_NODES", Key::Nodes),
-    (pmix_attribute::NODE_LIST, Key::NodeList),
-    ("PMIX_ALLOC_NODE_LIST", Key::NodeList),
-    (pmix_attribute::CPUS, Key::Cpus),
-    ("PMIX_ALLOC_NUM_CPUS", Key::Cpus),
-    (pmix_attribute::CPU_COUNTS, Key::CpuCounts),
-    ("PMIX_ALLOC_NUM_CPU_LIST", Key::CpuCounts),
-    (pmix_attribute::CPU_LIST, Key::CpuList),
-    ("PMIX_ALLOC_CPU_LIST", Key::CpuList),
-    (pmix_attribute::MEMORY, Key::Memory),
-    ("PMIX_ALLOC_MEM_SIZE", Key::Memory),
-    (pmix_attribute::NETWORK, Key::Network),
-    ("PMIX_ALLOC_NETWORK", Key::Network),
-    ("PMIX_ALLOC_FABRIC", Key::Network),
-    (pmix_attribute::NETWORK_ID, Key::NetworkId),
-    (pmix_attribute::BANDWIDTH, Key::Bandwidth),
-    (pmix_attribute::NETWORK_QOS, Key::NetworkQos),
-    (pmix_attribute::TIME, Key::Time),
-    ("PMIX_ALLOC_TIME", Key::Time),
-    (pmix_attribute::QUEUE, Key::Queue),
-    (pmix_attribute::JOB_QUEUE, Key::Queue),
-    (pmix_attribute::TIMEOUT, Key::Timeout),
+const KEYS: [(&str, AttributeKey); 27] = [
+    (pmix_attribute::REQUEST_ID, AttributeKey::RequestId),
+    ("PMIX_ALLOC_REQ_ID", AttributeKey::RequestId),
+    (pmix_attribute::ALLOC_ID, AttributeKey::AllocId),
+    ("PMIX_ALLOC_ID", AttributeKey::AllocId),
+    (pmix_attribute::NODES, AttributeKey::Nodes),
+    ("PMIX_ALLOC_NUM_NODES", AttributeKey::Nodes),
+    (pmix_attribute::NODE_LIST, AttributeKey::NodeList),
+    ("PMIX_ALLOC_NODE_LIST", AttributeKey::NodeList),
+    (pmix_attribute::CPUS, AttributeKey::Cpus),
+    ("PMIX_ALLOC_NUM_CPUS", AttributeKey::Cpus),
+    (pmix_attribute::CPU_COUNTS, AttributeKey::CpuCounts),
+    ("PMIX_ALLOC_NUM_CPU_LIST", AttributeKey::CpuCounts),
+    (pmix_attribute::CPU_LIST, AttributeKey::CpuList),
+    ("PMIX_ALLOC_CPU_LIST", AttributeKey::CpuList),
+    (pmix_attribute::MEMORY, AttributeKey::Memory),
+    ("PMIX_ALLOC_MEM_SIZE", AttributeKey::Memory),
+    (pmix_attribute::NETWORK, AttributeKey::Network),
+    ("PMIX_ALLOC_NETWORK", AttributeKey::Network),
+    ("PMIX_ALLOC_FABRIC", AttributeKey::Network),
+    (pmix_attribute::NETWORK_ID, AttributeKey::NetworkId),
+    (pmix_attribute::BANDWIDTH, AttributeKey::Bandwidth),
+    (pmix_attribute::NETWORK_QOS, AttributeKey::NetworkQos),
+    (pmix_attribute::TIME, AttributeKey::Time),
+    ("PMIX_ALLOC_TIME", AttributeKey::Time),
+    (pmix_attribute::QUEUE, AttributeKey::Queue),
+    (pmix_attribute::JOB_QUEUE, AttributeKey::Queue),
+    (pmix_attribute::TIMEOUT, AttributeKey::Timeout),
 ];
 
-impl Key {
+impl AttributeKey {
     /// The attribute of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         let mut all = KEYS.into_iter();
@@ -181,13 +181,13 @@ impl Key {
 
 #[cfg(test)]
 mod tests {
-    use super::{Directive, KEYS, Key};
+    use super::{AttributeKey, Directive, KEYS};
 
     #[test]
     fn names_and_attributes_correspond() {
         for (name, key) in KEYS {
-            assert_eq!(Key::from_name(name), Some(key));
-            assert_eq!(Key::from_name(key.name()), Some(key));
+            assert_eq!(AttributeKey::from_name(name), Some(key));
+            assert_eq!(AttributeKey::from_name(key.name()), Some(key));
             assert!(key.name().starts_with("pmix."), "{name}");
             assert_eq!(
                 KEYS.iter().filter(|(own, _)| *own == name).count(),
@@ -195,7 +195,7 @@ mod tests {
                 "{name}"
             );
         }
-        assert_eq!(Key::from_name("pmix.alloc.nope"), None);
+        assert_eq!(AttributeKey::from_name("pmix.alloc.nope"), None);
     }
 
     #[test]

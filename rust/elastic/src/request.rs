@@ -5,7 +5,7 @@ use penstock_idset::IdSet;
 
 use crate::attribute::{Attribute, Data};
 use crate::lists;
-use crate::names::{Directive, Key, Status};
+use crate::names::{AttributeKey, Directive, Status};
 use crate::time;
 
 /// The denial of a request: its PMIx status and the reason.
@@ -40,7 +40,7 @@ pub struct Flagged<T> {
 
 /// A request with its attributes in their types.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Request {
+pub struct PmixRequest {
     /// The directive.
     pub directive: Directive,
     /// `pmix.alloc.reqid`: the user's id of this request.
@@ -71,7 +71,7 @@ pub struct Request {
     pub dropped: Vec<String>,
 }
 
-impl Request {
+impl PmixRequest {
     /// Makes a request without attributes.
     pub fn new(directive: Directive) -> Self {
         Self {
@@ -111,9 +111,9 @@ impl Request {
         let mut request = Self::new(directive);
         for attribute in attributes {
             let name = word(attribute).ok().map(str::to_owned);
-            match Key::from_name(attribute.key.trim()).filter(|_| name.is_some()) {
-                Some(Key::RequestId) => request.id = name,
-                Some(Key::AllocId) => {
+            match AttributeKey::from_name(attribute.key.trim()).filter(|_| name.is_some()) {
+                Some(AttributeKey::RequestId) => request.id = name,
+                Some(AttributeKey::AllocId) => {
                     request.alloc = name;
                     request.alloc_required |= attribute.required;
                 }
@@ -134,7 +134,10 @@ impl Request {
 
     /// Names of attributes that have no effect on a release or a request for time: the unsupported ones and the queue.
     pub fn without_effect(&self) -> Vec<String> {
-        let queue = self.queue.iter().map(|_| Key::Queue.name().to_owned());
+        let queue = self
+            .queue
+            .iter()
+            .map(|_| AttributeKey::Queue.name().to_owned());
         self.dropped.iter().cloned().chain(queue).collect()
     }
 
@@ -144,19 +147,19 @@ impl Request {
             return Ok(());
         }
         let required = attribute.required;
-        let Some(key) = Key::from_name(name) else {
+        let Some(key) = AttributeKey::from_name(name) else {
             return self.drop_unsupported(attribute, "unknown attribute");
         };
         let flagged = |value| Flagged { value, required };
         match key {
-            Key::AllocId => self.alloc_required |= required,
+            AttributeKey::AllocId => self.alloc_required |= required,
             _ => self.required |= required,
         }
         match key {
-            Key::RequestId => self.id = Some(word(attribute)?.to_owned()),
-            Key::AllocId => self.alloc = Some(word(attribute)?.to_owned()),
-            Key::Nodes => self.nodes = Some(flagged(amount(attribute)?)),
-            Key::Cpus => match &attribute.data {
+            AttributeKey::RequestId => self.id = Some(word(attribute)?.to_owned()),
+            AttributeKey::AllocId => self.alloc = Some(word(attribute)?.to_owned()),
+            AttributeKey::Nodes => self.nodes = Some(flagged(amount(attribute)?)),
+            AttributeKey::Cpus => match &attribute.data {
                 Data::Array(all) => {
                     for inner in all {
                         let required = inner.required || required;
@@ -169,17 +172,17 @@ impl Request {
                 }
                 _ => self.cpus = Some(flagged(amount(attribute)?)),
             },
-            Key::NodeList => {
+            AttributeKey::NodeList => {
                 let value = lists::hosts(text(attribute)?);
                 let value = value.map_err(|error| wrong(attribute, &error.to_string()))?;
                 self.hosts = Some(Flagged { value, required });
             }
-            Key::CpuCounts => {
+            AttributeKey::CpuCounts => {
                 let value = lists::counts(text(attribute)?);
                 let value = value.map_err(|error| wrong(attribute, &error.to_string()))?;
                 self.cpu_counts = Some(Flagged { value, required });
             }
-            Key::CpuList => {
+            AttributeKey::CpuList => {
                 let value = lists::cpus(text(attribute)?);
                 let value = value.map_err(|error| wrong(attribute, &error.to_string()))?;
                 if required {
@@ -188,7 +191,7 @@ impl Request {
                 }
                 self.cpu_list = Some(Flagged { value, required });
             }
-            Key::Time => {
+            AttributeKey::Time => {
                 let value = match &attribute.data {
                     Data::Whole(number) => u32::try_from(*number)
                         .map_err(|_| wrong(attribute, &format!("{number} is too many seconds")))?,
@@ -202,11 +205,11 @@ impl Request {
                 }
                 self.time = Some(flagged(value));
             }
-            Key::Queue => {
+            AttributeKey::Queue => {
                 let value = word(attribute)?.to_owned();
                 self.queue = Some(Flagged { value, required });
             }
-            Key::Timeout => {
+            AttributeKey::Timeout => {
                 let seconds = match &attribute.data {
                     #[expect(clippy::cast_precision_loss, reason = "a timeout in seconds")]
                     Data::Whole(number) => *number as f64,
@@ -216,7 +219,11 @@ impl Request {
                 // PMIx takes 0 for no limit.
                 self.timeout = Some(seconds).filter(|timeout| *timeout > 0.0);
             }
-            Key::Memory | Key::Network | Key::NetworkId | Key::Bandwidth | Key::NetworkQos => {
+            AttributeKey::Memory
+            | AttributeKey::Network
+            | AttributeKey::NetworkId
+            | AttributeKey::Bandwidth
+            | AttributeKey::NetworkQos => {
                 let what = "not in the inventory";
                 // A flag within the array applies to the request.
                 if let Data::Array(all) = &attribute.data {
@@ -278,16 +285,16 @@ fn amount(attribute: &Attribute) -> Result<u32, Denial> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Flagged, Request};
+    use super::{Flagged, PmixRequest};
     use crate::{Attribute, Directive, Status};
     use serde_json::{Value, json};
 
-    fn read(attributes: &Value) -> Result<Request, (i32, String)> {
+    fn read(attributes: &Value) -> Result<PmixRequest, (i32, String)> {
         let attributes = attributes.as_array().unwrap().iter();
         let attributes: Vec<_> = attributes
             .map(|value| Attribute::from_json(value).unwrap())
             .collect();
-        Request::read(Directive::Extend, &attributes)
+        PmixRequest::read(Directive::Extend, &attributes)
             .map_err(|denial| (denial.status.0, denial.reason))
     }
 

@@ -1,6 +1,6 @@
 //! `Dialogue`: the state of the conversations about a job, and their transition tables.
 //!
-//! One table per protocol: [`Alloc::after`] (RFC 27), [`Exec::after`] (RFC 32), [`HookCall::after`]
+//! One table per protocol: [`AllocState::after`] (RFC 27), [`ExecState::after`] (RFC 32), [`HookCall::after`]
 //! (the `hooks` service). A dialogue is not in the eventlog: a restart derives it from the record and
 //! from the starts that the store has marked as unsent, see [`Dialogue::resume`].
 
@@ -17,16 +17,16 @@ use crate::state::State;
 
 /// The conversation with the scheduler (RFC 27).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Alloc {
+pub enum AllocState {
     /// No resources are requested.
     #[default]
     Idle,
     /// The job is queued for `sched.alloc`.
     Queued,
     /// `sched.alloc` is outstanding.
-    Requested(Outstanding),
+    Requested(SentAlloc),
     /// `sched.alloc` is outstanding and `sched.cancel` was sent, or will be.
-    Cancelling(Outstanding),
+    Cancelling(SentAlloc),
     /// The time limit has changed since the resources were allocated: the expiration is to be
     /// requested.
     Outdated,
@@ -36,7 +36,7 @@ pub enum Alloc {
 
 /// The state of an outstanding `sched.alloc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outstanding {
+pub struct SentAlloc {
     /// R is committed for the request.
     pub is_committed: bool,
     /// The job's time limit has changed since the request was sent.
@@ -76,7 +76,7 @@ pub enum AllocInput {
 }
 
 #[allow(clippy::match_same_arms, reason = "a table has a row for each input")]
-impl Alloc {
+impl AllocState {
     /// The state after `input`; `None` if the input is not allowed in this state.
     #[must_use]
     pub fn after(self, input: AllocInput) -> Option<Self> {
@@ -84,7 +84,7 @@ impl Alloc {
         Some(match (self, input) {
             (Self::Idle, In::Enqueue) => Self::Queued,
             (Self::Queued, In::Dequeue) => Self::Idle,
-            (Self::Queued, In::Request) => Self::Requested(Outstanding::default()),
+            (Self::Queued, In::Request) => Self::Requested(SentAlloc::default()),
             (Self::Requested(request), In::Cancel) => Self::Cancelling(request),
             (Self::Requested(request), In::Commit) => Self::Requested(request.committed()),
             (Self::Cancelling(request), In::Commit) => Self::Cancelling(request.committed()),
@@ -92,10 +92,10 @@ impl Alloc {
             (Self::Cancelling(request), In::Outdate) => Self::Cancelling(request.outdated()),
             (state @ (Self::Idle | Self::Queued | Self::Surplus), In::Outdate) => state,
             (
-                Self::Requested(Outstanding {
+                Self::Requested(SentAlloc {
                     is_outdated: true, ..
                 })
-                | Self::Cancelling(Outstanding {
+                | Self::Cancelling(SentAlloc {
                     is_outdated: true, ..
                 }),
                 In::Success,
@@ -125,7 +125,7 @@ impl Alloc {
     }
 }
 
-impl Outstanding {
+impl SentAlloc {
     fn committed(self) -> Self {
         Self {
             is_committed: true,
@@ -145,7 +145,7 @@ impl Outstanding {
 ///
 /// `reattach` is the value in the start request: if set, the job's tasks may already be running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Exec {
+pub enum ExecState {
     /// Not to be started yet.
     #[default]
     Idle,
@@ -227,7 +227,7 @@ pub enum StoredStart {
 }
 
 #[allow(clippy::match_same_arms, reason = "a table has a row for each input")]
-impl Exec {
+impl ExecState {
     /// The state of a job from before a restart.
     ///
     /// The eventlog does not tell when a start is sent. But it is sent in the step in which it is due, or
@@ -412,7 +412,7 @@ pub enum Hook {
 /// The conversation with the scheduler about one job.
 #[derive(Debug)]
 pub struct SchedulerDialogue {
-    alloc: Alloc,
+    alloc: AllocState,
     request: Arc<RedactedJobspec>,
     committed: Option<Arc<ResourceSet>>,
     annotations: Option<Box<Map<String, Value>>>,
@@ -422,7 +422,7 @@ pub struct SchedulerDialogue {
 impl SchedulerDialogue {
     fn new(request: Arc<RedactedJobspec>) -> Self {
         Self {
-            alloc: Alloc::Idle,
+            alloc: AllocState::Idle,
             request,
             committed: None,
             annotations: None,
@@ -431,7 +431,7 @@ impl SchedulerDialogue {
     }
 
     /// The state of the conversation.
-    pub fn alloc(&self) -> Alloc {
+    pub fn alloc(&self) -> AllocState {
         self.alloc
     }
 
@@ -441,7 +441,7 @@ impl SchedulerDialogue {
             return false;
         };
         self.alloc = next;
-        if !next.is_outstanding() && next != Alloc::Surplus {
+        if !next.is_outstanding() && next != AllocState::Surplus {
             // R is held here from its commit to the end of the request; then the record has it, or it is
             // void.
             self.committed = None;
@@ -544,7 +544,7 @@ pub struct Dialogue {
     /// With the scheduler.
     pub scheduler: SchedulerDialogue,
     /// With the execution service.
-    pub exec: Exec,
+    pub exec: ExecState,
     /// With the `hooks` service.
     pub hooks: HookCalls,
     is_reported: bool,
@@ -555,7 +555,7 @@ impl Dialogue {
     pub fn new(request: Arc<RedactedJobspec>) -> Self {
         Self {
             scheduler: SchedulerDialogue::new(request),
-            exec: Exec::Idle,
+            exec: ExecState::Idle,
             hooks: HookCalls::default(),
             is_reported: false,
         }
@@ -564,7 +564,7 @@ impl Dialogue {
     /// The dialogue of a job from before a restart.
     pub fn resume(record: &Record, request: Arc<RedactedJobspec>, start: StoredStart) -> Self {
         Self {
-            exec: Exec::resume(record, start),
+            exec: ExecState::resume(record, start),
             is_reported: record.state() == State::Inactive,
             ..Self::new(request)
         }
@@ -599,14 +599,16 @@ impl Dialogue {
 
 #[cfg(test)]
 mod tests {
-    use super::{Alloc, AllocInput, Exec, ExecInput, HookCall, HookInput, OrderFault, Outstanding};
+    use super::{
+        AllocInput, AllocState, ExecInput, ExecState, HookCall, HookInput, OrderFault, SentAlloc,
+    };
 
     #[test]
     fn the_alloc_table_is_this_one() {
-        use Alloc::{Cancelling, Idle, Outdated, Queued, Requested, Surplus};
         use AllocInput as In;
-        let fresh = Outstanding::default();
-        let late = Outstanding {
+        use AllocState::{Cancelling, Idle, Outdated, Queued, Requested, Surplus};
+        let fresh = SentAlloc::default();
+        let late = SentAlloc {
             is_outdated: true,
             ..fresh
         };
@@ -625,8 +627,8 @@ mod tests {
             Some(Requested(late)),
             Some(Idle),
         );
-        let committed = |state: fn(Outstanding) -> Alloc, request: Outstanding| {
-            Some(state(Outstanding {
+        let committed = |state: fn(SentAlloc) -> AllocState, request: SentAlloc| {
+            Some(state(SentAlloc {
                 is_committed: true,
                 ..request
             }))
@@ -655,14 +657,14 @@ mod tests {
         }
     }
 
-    const RESENT: Exec = Exec::Queued { was_sent: true };
-    const UNSENT: Exec = Exec::Queued { was_sent: false };
+    const RESENT: ExecState = ExecState::Queued { was_sent: true };
+    const UNSENT: ExecState = ExecState::Queued { was_sent: false };
 
-    fn outstanding(reattach: bool) -> [Exec; 3] {
+    fn outstanding(reattach: bool) -> [ExecState; 3] {
         [
-            Exec::Requested { reattach },
-            Exec::Started { reattach },
-            Exec::Finished { reattach },
+            ExecState::Requested { reattach },
+            ExecState::Started { reattach },
+            ExecState::Finished { reattach },
         ]
     }
 
@@ -690,7 +692,7 @@ mod tests {
                 is_final,
                 has_ended,
             };
-            let over = Ok(Exec::Released);
+            let over = Ok(ExecState::Released);
             #[rustfmt::skip]
             let table = [
                 (ExecInput::Start,                       [Ok(started),      before,        before]),
@@ -709,7 +711,7 @@ mod tests {
                 (ExecInput::ServiceLost { was_delivered: true },
                                                          [Ok(RESENT),      Ok(RESENT),   Ok(RESENT)]),
                 (ExecInput::ServiceLost { was_delivered: false },
-                                                         [Ok(Exec::Queued { was_sent: reattach }),
+                                                         [Ok(ExecState::Queued { was_sent: reattach }),
                                                                             Ok(RESENT),   Ok(RESENT)]),
             ];
             for (input, expected) in table {
@@ -740,7 +742,13 @@ mod tests {
                 was_delivered: true,
             },
         ];
-        for state in [Exec::Idle, UNSENT, RESENT, Exec::Released, Exec::Abandoned] {
+        for state in [
+            ExecState::Idle,
+            UNSENT,
+            RESENT,
+            ExecState::Released,
+            ExecState::Abandoned,
+        ] {
             for input in inputs {
                 assert_eq!(
                     state.after(input),
@@ -749,24 +757,27 @@ mod tests {
                 );
             }
         }
-        assert_eq!(Exec::Idle.after(ExecInput::Enqueue), Ok(UNSENT));
-        for (state, next) in [(Exec::Idle, Exec::Abandoned), (UNSENT, Exec::Abandoned)] {
+        assert_eq!(ExecState::Idle.after(ExecInput::Enqueue), Ok(UNSENT));
+        for (state, next) in [
+            (ExecState::Idle, ExecState::Abandoned),
+            (UNSENT, ExecState::Abandoned),
+        ] {
             assert_eq!(state.after(ExecInput::Abandon), Ok(next));
         }
         assert_eq!(RESENT.after(ExecInput::Abandon), Err(OrderFault::NotDue));
         for reattach in [false, true] {
             let send = ExecInput::Send { reattach };
             for state in [UNSENT, RESENT] {
-                assert_eq!(state.after(send), Ok(Exec::Requested { reattach }));
+                assert_eq!(state.after(send), Ok(ExecState::Requested { reattach }));
             }
-            for state in [Exec::Idle, Exec::Released, Exec::Abandoned] {
+            for state in [ExecState::Idle, ExecState::Released, ExecState::Abandoned] {
                 assert_eq!(state.after(send), Err(OrderFault::NotDue));
             }
         }
-        for state in [UNSENT, RESENT, Exec::Released, Exec::Abandoned] {
+        for state in [UNSENT, RESENT, ExecState::Released, ExecState::Abandoned] {
             assert_eq!(state.after(ExecInput::Enqueue), Err(OrderFault::NotDue));
         }
-        for state in [Exec::Released, Exec::Abandoned] {
+        for state in [ExecState::Released, ExecState::Abandoned] {
             assert_eq!(state.after(ExecInput::Abandon), Err(OrderFault::NotDue));
         }
     }

@@ -1,6 +1,6 @@
 //! `ExecPeer`: the job manager's end of RFC 32: the execution service, and its reports on jobs.
 //!
-//! The table of [`Exec::after`](crate::dialogue::Exec::after) says which responses are allowed in each
+//! The table of [`ExecState::after`](crate::dialogue::ExecState::after) says which responses are allowed in each
 //! state. Any other is logged and ignored. No response is due after the final release.
 
 use std::borrow::Cow;
@@ -22,7 +22,7 @@ use penstock_store::Store;
 use penstock_wire::Message;
 
 use crate::context::{Context, Raise, ShrunkRanks};
-use crate::dialogue::{Exec, ExecInput, OrderFault, StoredStart};
+use crate::dialogue::{ExecInput, ExecState, OrderFault, StoredStart};
 use crate::effect::{Effect, FreeRanks};
 use crate::error::Error;
 use crate::event::Event;
@@ -122,7 +122,7 @@ impl ExecPeer {
             return;
         }
         let is_unanswered = |job: &Job| {
-            job.dialogue.exec == Exec::Queued { was_sent: true } && !job.record.has_started()
+            job.dialogue.exec == ExecState::Queued { was_sent: true } && !job.record.has_started()
         };
         let has_unanswered = cx.jobs.iter().any(is_unanswered);
         self.journal = journal.filter(|_| !has_unanswered).cloned();
@@ -214,7 +214,7 @@ impl ExecPeer {
         for id in self.unrecorded.drain(..) {
             let job = cx.jobs.get(id);
             let exec = job.map(|job| job.dialogue.exec);
-            if exec == Some(Exec::Queued { was_sent: false }) && self.unsent.insert(id) {
+            if exec == Some(ExecState::Queued { was_sent: false }) && self.unsent.insert(id) {
                 cx.mark_unsent_start(id);
             }
         }
@@ -448,7 +448,7 @@ fn take_report(
     cx: &mut Context,
     id: JobId,
     report: &Report<'_>,
-) -> Result<(), Fault> {
+) -> Result<(), ReportFault> {
     let job = cx.jobs.get(id).ok_or(OrderFault::NotDue)?;
     let (has_ended, has_started) = (job.record.has_ended(), job.record.has_started());
     let has_finished = job.record.wait_status().is_some();
@@ -516,9 +516,9 @@ fn take_report(
 }
 
 /// Whether an input is allowed now.
-fn check(cx: &Context, id: JobId, input: ExecInput) -> Result<(), Fault> {
+fn check(cx: &Context, id: JobId, input: ExecInput) -> Result<(), ReportFault> {
     let exec = cx.jobs.get(id).map(|job| job.dialogue.exec);
-    exec.unwrap_or(Exec::Idle).after(input)?;
+    exec.unwrap_or(ExecState::Idle).after(input)?;
     Ok(())
 }
 
@@ -527,7 +527,7 @@ fn advance(
     cx: &mut Context,
     id: JobId,
     input: ExecInput,
-) -> Result<(), Fault> {
+) -> Result<(), ReportFault> {
     if let Some((_, exec)) = cx.jobs.exec_mut(writer, id) {
         exec.advance(input)?;
     }
@@ -554,7 +554,11 @@ struct EndingRelease {
 }
 
 /// Checks a release, and computes its changes. Changes nothing.
-fn check_release(cx: &Context, job: &Job, release: &Release) -> Result<CheckedRelease, Fault> {
+fn check_release(
+    cx: &Context,
+    job: &Job,
+    release: &Release,
+) -> Result<CheckedRelease, ReportFault> {
     let record = &job.record;
     let id = record.id();
     let is_final = release.is_final;
@@ -628,7 +632,7 @@ fn check_release(cx: &Context, job: &Job, release: &Release) -> Result<CheckedRe
 /// # Errors
 ///
 /// The release is invalid: nothing has changed.
-fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fault> {
+fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), ReportFault> {
     let Some(job) = cx.jobs.get(id) else {
         return Ok(());
     };
@@ -665,7 +669,7 @@ fn take_release(cx: &mut Context, id: JobId, release: &Release) -> Result<(), Fa
 
 /// Why a response of the service is invalid.
 #[derive(Debug)]
-enum Fault {
+enum ReportFault {
     /// Not allowed now.
     Order(OrderFault),
     /// Malformed data.
@@ -674,7 +678,7 @@ enum Fault {
     Value(String),
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for ReportFault {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Order(error) => error.fmt(out),
@@ -684,19 +688,19 @@ impl std::fmt::Display for Fault {
     }
 }
 
-impl From<OrderFault> for Fault {
+impl From<OrderFault> for ReportFault {
     fn from(error: OrderFault) -> Self {
         Self::Order(error)
     }
 }
 
-impl From<penstock_flux::Error> for Fault {
+impl From<penstock_flux::Error> for ReportFault {
     fn from(error: penstock_flux::Error) -> Self {
         Self::Data(error)
     }
 }
 
-impl From<String> for Fault {
+impl From<String> for ReportFault {
     fn from(text: String) -> Self {
         Self::Value(text)
     }
@@ -708,7 +712,7 @@ mod tests {
 
     use super::ExecPeer;
     use crate::context::Context;
-    use crate::dialogue::Exec;
+    use crate::dialogue::ExecState;
     use crate::fixture::{
         add_allocated_job, context, described, effects, message, request, response, writers,
     };
@@ -762,7 +766,7 @@ mod tests {
         let rest = r#""type":"release","data":{"ranks":"0","final":true}"#;
         let rest = respond(&mut exec, &mut cx, id, rest);
         assert_eq!(rest, ["free 0 true", "log release", "revisit"]);
-        assert_eq!(cx.jobs.get(id).unwrap().dialogue.exec, Exec::Released);
+        assert_eq!(cx.jobs.get(id).unwrap().dialogue.exec, ExecState::Released);
     }
 
     #[test]
@@ -784,6 +788,6 @@ mod tests {
         exec.send_starts(&mut cx);
         assert_eq!(described(&mut cx), ["send job-exec.start"]);
         let job = cx.jobs.get(id).unwrap();
-        assert_eq!(job.dialogue.exec, Exec::Requested { reattach: true });
+        assert_eq!(job.dialogue.exec, ExecState::Requested { reattach: true });
     }
 }

@@ -9,7 +9,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
-use crate::dialogue::{Dialogue, Exec, HookCalls, SchedulerDialogue};
+use crate::dialogue::{Dialogue, ExecState, HookCalls, SchedulerDialogue};
 use crate::event::Event;
 use crate::record::{HookStage, Record};
 use crate::settings::Settings;
@@ -139,7 +139,11 @@ impl Jobs {
     }
 
     /// The facts of the job with this id, and its conversation with the execution service for change.
-    pub(crate) fn exec_mut(&mut self, _: &ExecWriter, id: JobId) -> Option<(&Record, &mut Exec)> {
+    pub(crate) fn exec_mut(
+        &mut self,
+        _: &ExecWriter,
+        id: JobId,
+    ) -> Option<(&Record, &mut ExecState)> {
         let job = self.by_id.get_mut(&id)?;
         Some((&job.record, &mut job.dialogue.exec))
     }
@@ -185,7 +189,7 @@ impl Jobs {
     pub(crate) fn iter_exec_mut(
         &mut self,
         _: &ExecWriter,
-    ) -> impl Iterator<Item = (&Record, &mut Exec)> {
+    ) -> impl Iterator<Item = (&Record, &mut ExecState)> {
         let jobs = self.by_id.values_mut();
         jobs.map(|job| (&job.record, &mut job.dialogue.exec))
     }

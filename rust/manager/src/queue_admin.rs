@@ -8,7 +8,7 @@ use penstock_jobspec::job_id::JobId;
 
 use crate::context::Context;
 use crate::effect::Effect;
-use crate::queues::{ANONYMOUS_QUEUE, Status};
+use crate::queues::{ANONYMOUS_QUEUE, QueueStatus};
 use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 use crate::settings::Settings;
@@ -90,7 +90,7 @@ pub(crate) fn queue_start(cx: &mut Context, request: Request<'_>) -> Handled {
         all: change.all,
     };
     let names = select(&cx.settings, selection)?;
-    let start = |status: &mut Status| {
+    let start = |status: &mut QueueStatus| {
         status.start = change.start;
         status.stop_reason = reason.clone().filter(|_| !change.start);
     };

@@ -18,7 +18,7 @@ pub(crate) const ANONYMOUS_QUEUE: &str = "";
 
 /// Whether a queue accepts jobs (`enable`), and whether they are scheduled (`start`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Status {
+pub(crate) struct QueueStatus {
     pub(crate) enable: bool,
     pub(crate) start: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,7 +27,7 @@ pub(crate) struct Status {
     pub(crate) stop_reason: Option<String>,
 }
 
-impl Status {
+impl QueueStatus {
     /// The response to `job-manager.queue-status`.
     pub(crate) fn response(&self) -> QueueStatusResponse<'_> {
         QueueStatusResponse {
@@ -39,7 +39,7 @@ impl Status {
     }
 }
 
-impl Default for Status {
+impl Default for QueueStatus {
     fn default() -> Self {
         Self {
             enable: true,
@@ -53,9 +53,9 @@ impl Default for Status {
 /// The status of each queue that is not in its default status, enabled and started.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    live: BTreeMap<String, Status>,
+    live: BTreeMap<String, QueueStatus>,
     /// The status at the next start of the instance: without changes marked `nocheckpoint`.
-    saved: BTreeMap<String, Status>,
+    saved: BTreeMap<String, QueueStatus>,
     /// Per stopped queue: the pending reason of its jobs.
     stop_reasons: BTreeMap<String, Arc<str>>,
 }
@@ -66,7 +66,7 @@ impl Queues {
         let Some(text) = store.meta(QUEUES_META)? else {
             return Ok(Self::default());
         };
-        let saved: BTreeMap<String, Status> = serde_json::from_str(&text)
+        let saved: BTreeMap<String, QueueStatus> = serde_json::from_str(&text)
             .map_err(|error| Error::corrupt(QUEUES_META, &text, error))?;
         let mut queues = Self {
             live: saved.clone(),
@@ -93,7 +93,7 @@ impl Queues {
     }
 
     /// The status of a queue; `None` is the anonymous one.
-    pub(crate) fn status(&self, queue: Option<&str>) -> Status {
+    pub(crate) fn status(&self, queue: Option<&str>) -> QueueStatus {
         let status = self.live.get(queue.unwrap_or(ANONYMOUS_QUEUE));
         status.cloned().unwrap_or_default()
     }
@@ -123,13 +123,13 @@ impl Queues {
     }
 
     /// Changes the status of a queue until the next start of the instance.
-    pub(crate) fn change_live(&mut self, queue: &str, change: impl Fn(&mut Status)) {
+    pub(crate) fn change_live(&mut self, queue: &str, change: impl Fn(&mut QueueStatus)) {
         change_in(&mut self.live, queue, change);
         self.update_stop_reasons();
     }
 
     /// Changes the status of a queue, now and from the next start of the instance.
-    pub(crate) fn change_saved(&mut self, queue: &str, change: impl Fn(&mut Status)) {
+    pub(crate) fn change_saved(&mut self, queue: &str, change: impl Fn(&mut QueueStatus)) {
         change_in(&mut self.saved, queue, &change);
         self.change_live(queue, change);
     }
@@ -143,10 +143,14 @@ impl Queues {
     }
 }
 
-fn change_in(queues: &mut BTreeMap<String, Status>, queue: &str, change: impl Fn(&mut Status)) {
+fn change_in(
+    queues: &mut BTreeMap<String, QueueStatus>,
+    queue: &str,
+    change: impl Fn(&mut QueueStatus),
+) {
     let mut status = queues.remove(queue).unwrap_or_default();
     change(&mut status);
-    if status != Status::default() {
+    if status != QueueStatus::default() {
         queues.insert(queue.to_owned(), status);
     }
 }

@@ -20,7 +20,7 @@ use crate::state::{JobResult, State};
 
 /// The stage of an allocation, by its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Allocation {
+enum AllocationStage {
     /// No resources were allocated.
     None,
     /// Resources were allocated and not all of them freed.
@@ -43,7 +43,7 @@ pub enum HookStage {
 
 /// An exception as its event describes it (RFC 21).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Exception {
+pub struct RaisedException {
     /// Type, such as `cancel`.
     pub kind: String,
     /// 0 (fatal) to 7.
@@ -78,7 +78,7 @@ pub struct Record {
     dependencies: BTreeSet<String>,
     annotations: Map<String, Value>,
     memo: Option<Box<Map<String, Value>>>,
-    allocation: Allocation,
+    allocation: AllocationStage,
     r: Option<Arc<ResourceSet>>,
     is_expiration_updated: bool,
     freed: IdSet,
@@ -89,7 +89,7 @@ pub struct Record {
     has_started: bool,
     wait_status: Option<i32>,
     usage: Option<ResourceUsage>,
-    exception: Option<Exception>,
+    exception: Option<RaisedException>,
     elastic: Option<Box<ElasticState>>,
 }
 
@@ -114,7 +114,7 @@ impl Record {
             dependencies: BTreeSet::new(),
             annotations: Map::new(),
             memo: None,
-            allocation: Allocation::None,
+            allocation: AllocationStage::None,
             r: None,
             is_expiration_updated: false,
             freed: IdSet::new(),
@@ -199,7 +199,7 @@ impl Record {
                 }
             }
             eventlog::ALLOC => {
-                self.allocation = Allocation::Active;
+                self.allocation = AllocationStage::Active;
                 if let Some(alloc) = event.read::<Alloc>() {
                     self.annotations = alloc.annotations;
                 }
@@ -213,7 +213,7 @@ impl Record {
                 }
             }
             eventlog::RELEASE => self.apply_release(event),
-            eventlog::FREE => self.allocation = Allocation::Freed,
+            eventlog::FREE => self.allocation = AllocationStage::Freed,
             eventlog::EXCEPTION => self.apply_exception(event),
             name if name.starts_with(eventlog::OWN_PREFIX) => {
                 let elastic = self.elastic.get_or_insert_default();
@@ -314,7 +314,7 @@ impl Record {
         let severity = raised.severity;
         let known = self.exception.as_ref().map(|known| known.severity);
         if known.is_none_or(|known| known != 0 && severity == 0) {
-            self.exception = Some(Exception {
+            self.exception = Some(RaisedException {
                 kind: raised.kind.into_string(),
                 severity,
                 note: raised.note.into_string(),
@@ -425,7 +425,7 @@ impl Record {
 
     /// Whether resources are allocated and not all freed.
     pub fn has_resources(&self) -> bool {
-        self.allocation == Allocation::Active
+        self.allocation == AllocationStage::Active
     }
 
     /// Ranks that the scheduler may allocate again.
@@ -475,12 +475,12 @@ impl Record {
     }
 
     /// The first fatal exception, else the first of any severity.
-    pub fn exception(&self) -> Option<&Exception> {
+    pub fn exception(&self) -> Option<&RaisedException> {
         self.exception.as_ref()
     }
 
     /// The first fatal exception.
-    pub fn fatal_exception(&self) -> Option<&Exception> {
+    pub fn fatal_exception(&self) -> Option<&RaisedException> {
         self.exception().filter(|exception| exception.severity == 0)
     }
 

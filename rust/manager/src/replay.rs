@@ -12,7 +12,7 @@ use penstock_store::{JobRecord, Store};
 use crate::census::Census;
 use crate::context::Context;
 use crate::depend::Dependencies;
-use crate::dialogue::{Dialogue, Exec};
+use crate::dialogue::{Dialogue, ExecState};
 use crate::elastic::Elastic;
 use crate::error::Error;
 use crate::event::Event;
@@ -27,7 +27,7 @@ use crate::spec::{Spec, Stored};
 use crate::state::State;
 
 /// Why one job in the store cannot be restored.
-type Fault = Box<dyn std::error::Error>;
+type RestoreFault = Box<dyn std::error::Error>;
 
 /// The parts of a manager that have a state in the store.
 pub(crate) struct Restored {
@@ -94,12 +94,14 @@ impl Restored {
     }
 
     /// A jobspec in the store; the outer error is the store's.
-    fn stored_spec(&mut self, key: i64) -> Result<Result<Stored, Fault>, Error> {
+    fn stored_spec(&mut self, key: i64) -> Result<Result<Stored, RestoreFault>, Error> {
         let text = match self.cx.store().jobspec(key) {
-            Err(error) if error.is_damaged() => return Ok(Err(Fault::from(error.to_string()))),
+            Err(error) if error.is_damaged() => {
+                return Ok(Err(RestoreFault::from(error.to_string())));
+            }
             read => read?,
         };
-        let text = text.ok_or_else(|| Fault::from("it has no jobspec"));
+        let text = text.ok_or_else(|| RestoreFault::from("it has no jobspec"));
         Ok(text.and_then(|text| {
             let jobspec = Jobspec::from_json(&text)?;
             let request = policy::redact(&jobspec, &self.cx.settings)?;
@@ -113,7 +115,7 @@ impl Restored {
     }
 
     /// Restores one job. Returns its state.
-    fn restore_job(&mut self, job: &JobRecord, stored: &Stored) -> Result<State, Fault> {
+    fn restore_job(&mut self, job: &JobRecord, stored: &Stored) -> Result<State, RestoreFault> {
         let r = job.r.as_deref().map(ResourceSet::from_json).transpose();
         let r = r.unwrap_or_else(|error| {
             let id = job.id;
@@ -147,7 +149,7 @@ impl Restored {
         let Some(job) = cx.jobs.get(id) else {
             return;
         };
-        if matches!(job.dialogue.exec, Exec::Queued { .. }) {
+        if matches!(job.dialogue.exec, ExecState::Queued { .. }) {
             self.exec.resume(id);
         }
         let has_resources = job.record.has_resources();

@@ -2,7 +2,7 @@
 //! order.
 //!
 //! Which message moves a job's request on is the table of
-//! [`Alloc::after`](crate::dialogue::Alloc::after); which moves the handshake on is that of
+//! [`AllocState::after`](crate::dialogue::AllocState::after); which moves the handshake on is that of
 //! [`Handshake::after`](crate::handshake::Handshake::after).
 
 mod expiration;

@@ -4,7 +4,7 @@ use penstock_flux::eventlog;
 use penstock_jobspec::job_id::JobId;
 use penstock_store::Store;
 
-use crate::dialogue::{Exec, Hook};
+use crate::dialogue::{ExecState, Hook};
 use crate::error::Error;
 use crate::event::Event;
 use crate::hooks;
@@ -101,7 +101,7 @@ impl Manager {
         };
         if job.record.elastic_request().is_some() {
             self.elastic.grant_resources(&mut self.cx, id);
-        } else if job.dialogue.exec == Exec::Idle {
+        } else if job.dialogue.exec == ExecState::Idle {
             self.hooks.run(&mut self.cx, id, Hook::Prolog);
             if !hooks::is_running(&self.cx, id, Hook::Prolog) {
                 self.exec.enqueue(&mut self.cx, id);

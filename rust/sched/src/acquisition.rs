@@ -7,7 +7,7 @@ use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
 use crate::error::{Error, failure_text};
-use crate::scheduler::Outstanding;
+use crate::scheduler::OutstandingRequest;
 use crate::{Phase, Scheduler, Settings};
 
 impl Scheduler {
@@ -20,7 +20,7 @@ impl Scheduler {
             }
             _ => return self.fail(failure_text(response)),
         }
-        self.outstanding.insert(tag, Outstanding::Acquire);
+        self.outstanding.insert(tag, OutstandingRequest::Acquire);
         let is_first = self.phase == Phase::Acquiring;
         let applied = if is_first {
             self.build_engine(response)

@@ -9,7 +9,7 @@ use penstock_wire::Message;
 
 use crate::Scheduler;
 use crate::error::failure_text;
-use crate::scheduler::Outstanding;
+use crate::scheduler::OutstandingRequest;
 
 impl Scheduler {
     /// Commits R of allocated jobs.
@@ -41,7 +41,7 @@ impl Scheduler {
         let allocations: Arc<[Allocation]> = allocations.into();
         let commit = TypedPayload::Commit(Arc::clone(&allocations));
         let message = Message::request(topic::kvs::COMMIT, "").with_typed(commit);
-        self.send(message, Outstanding::Commit(allocations));
+        self.send(message, OutstandingRequest::Commit(allocations));
     }
 
     /// Handles the response to a commit.

@@ -4,7 +4,7 @@ use penstock_flux::sched::StatsResponse;
 use penstock_flux::{Payload, RequestError, topic};
 use penstock_wire::{Message, MessageType};
 
-use crate::scheduler::Outstanding;
+use crate::scheduler::OutstandingRequest;
 use crate::{Phase, Scheduler};
 
 impl Scheduler {
@@ -64,12 +64,14 @@ impl Scheduler {
             return;
         };
         match request {
-            Outstanding::Register(name) => self.handle_register_response(name, response),
-            Outstanding::Acquire => self.handle_acquire_response(tag, response),
-            Outstanding::Hello => self.handle_hello_response(tag, response),
-            Outstanding::Lookup(job) => self.handle_lookup_response(&job, response),
-            Outstanding::Ready => self.handle_ready_response(response),
-            Outstanding::Commit(allocations) => self.handle_commit_response(&allocations, response),
+            OutstandingRequest::Register(name) => self.handle_register_response(name, response),
+            OutstandingRequest::Acquire => self.handle_acquire_response(tag, response),
+            OutstandingRequest::Hello => self.handle_hello_response(tag, response),
+            OutstandingRequest::Lookup(job) => self.handle_lookup_response(&job, response),
+            OutstandingRequest::Ready => self.handle_ready_response(response),
+            OutstandingRequest::Commit(allocations) => {
+                self.handle_commit_response(&allocations, response);
+            }
         }
         // A stream is still outstanding.
         if !self.outstanding.contains_key(&tag) {

@@ -13,7 +13,7 @@ use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
 use crate::error::{Error, failure_text};
-use crate::scheduler::{AllocatedJob, Outstanding};
+use crate::scheduler::{AllocatedJob, OutstandingRequest};
 use crate::{Phase, Scheduler};
 
 impl Scheduler {
@@ -24,7 +24,7 @@ impl Scheduler {
                 service: name.into(),
             };
             let request = Message::request(topic::service::ADD, "").with_payload(&payload);
-            self.send(request, Outstanding::Register(name));
+            self.send(request, OutstandingRequest::Register(name));
         }
     }
 
@@ -39,7 +39,7 @@ impl Scheduler {
         let is_registering = self
             .outstanding
             .values()
-            .any(|request| matches!(request, Outstanding::Register(_)));
+            .any(|request| matches!(request, OutstandingRequest::Register(_)));
         if !is_registering && self.phase == Phase::Registering {
             self.phase = Phase::Acquiring;
             let mut request = Message::request(topic::resource::ACQUIRE, "");
@@ -47,7 +47,7 @@ impl Scheduler {
             if self.options.grow {
                 request = request.with_payload(&AcquireRequest { grow_ok: true });
             }
-            self.send(streaming(request), Outstanding::Acquire);
+            self.send(streaming(request), OutstandingRequest::Acquire);
         }
     }
 
@@ -56,13 +56,13 @@ impl Scheduler {
         self.phase = Phase::Greeting;
         let payload = HelloRequest { partial_ok: true };
         let request = Message::request(topic::job_manager::SCHED_HELLO, "").with_payload(&payload);
-        self.send(streaming(request), Outstanding::Hello);
+        self.send(streaming(request), OutstandingRequest::Hello);
     }
 
     pub(crate) fn handle_hello_response(&mut self, tag: u32, response: &Message) {
         match response.errnum() {
             0 => {
-                self.outstanding.insert(tag, Outstanding::Hello);
+                self.outstanding.insert(tag, OutstandingRequest::Hello);
                 let hello: HelloResponse = match response.read() {
                     Ok(hello) => hello,
                     Err(error) => return self.fail(format!("{}: {error}", response.topic())),
@@ -78,7 +78,7 @@ impl Scheduler {
                     id: hello.id,
                     freed: hello.free.map(penstock_flux::Text::into_string),
                 };
-                self.send(request, Outstanding::Lookup(job));
+                self.send(request, OutstandingRequest::Lookup(job));
             }
             ENODATA => {
                 self.hello.has_ended = true;
@@ -136,7 +136,7 @@ impl Scheduler {
             };
             let request =
                 Message::request(topic::job_manager::SCHED_READY, "").with_payload(&ready);
-            self.send(request, Outstanding::Ready);
+            self.send(request, OutstandingRequest::Ready);
         }
     }
 

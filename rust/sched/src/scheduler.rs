@@ -67,7 +67,7 @@ pub(crate) struct Hello {
 
 /// An outstanding request of the scheduler, by which its response is handled.
 #[derive(Debug)]
-pub(crate) enum Outstanding {
+pub(crate) enum OutstandingRequest {
     Register(&'static str),
     Acquire,
     Hello,
@@ -123,7 +123,7 @@ pub struct Scheduler {
     pub(crate) phase: Phase,
     pub(crate) engine: Option<Engine>,
     /// Requests to others, by matchtag.
-    pub(crate) outstanding: HashMap<u32, Outstanding>,
+    pub(crate) outstanding: HashMap<u32, OutstandingRequest>,
     pub(crate) matchtags: Matchtags,
     pub(crate) hello: Hello,
     /// Alloc requests, by job.
@@ -186,7 +186,7 @@ impl Scheduler {
     }
 
     /// Sends a request under a new matchtag.
-    pub(crate) fn send(&mut self, request: Message, outstanding: Outstanding) {
+    pub(crate) fn send(&mut self, request: Message, outstanding: OutstandingRequest) {
         let tag = self.matchtags.allot();
         self.outstanding.insert(tag, outstanding);
         self.out.push(request.with_matchtag(tag));

@@ -1,6 +1,6 @@
 //! `pmix.alloc` and `pmix.cancel`: authorization, and the begin of a request.
 
-use penstock_elastic::{Account, Attribute, Demand, Denial, Directive, Entry, Request, Status};
+use penstock_elastic::{Account, Attribute, Demand, Denial, Directive, Entry, PmixRequest, Status};
 use penstock_flux::errno::EPERM;
 use penstock_flux::{RequestError, Text, pmix};
 use penstock_jobspec::job_id::JobId;
@@ -12,7 +12,7 @@ use super::peer::Elastic;
 use super::request_job::time_left;
 use super::requests::{Call, Requester};
 use super::requests::{End, end_response, respond_finally};
-use super::tables::Amount;
+use super::tables::TimeShare;
 use super::target::{Target, own_allocation};
 use crate::authorize::Permission;
 use crate::context::Context;
@@ -113,13 +113,13 @@ impl Elastic {
                 let Some(number) = directive.as_u64() else {
                     return respond_denial(cx, message, &denial);
                 };
-                let names = Request::ids_of(Directive::New, attributes);
+                let names = PmixRequest::ids_of(Directive::New, attributes);
                 let directive = Some(number);
                 let early = EarlyDenial { denial, directive };
                 return self.begin(cx, message, requester, names, Some(early));
             }
         };
-        match Request::read(directive, attributes) {
+        match PmixRequest::read(directive, attributes) {
             Ok(cancel) if directive == Directive::Cancel => {
                 let id = cancel.id.or(cancel.alloc);
                 let done = self.cancel_requests(cx, requester, id.as_deref());
@@ -129,7 +129,7 @@ impl Elastic {
             // The names in a cancel are those of another request.
             Err(denial) if directive == Directive::Cancel => respond_denial(cx, message, &denial),
             Err(denial) => {
-                let names = Request::ids_of(directive, attributes);
+                let names = PmixRequest::ids_of(directive, attributes);
                 let early = EarlyDenial {
                     denial,
                     directive: None,
@@ -145,7 +145,7 @@ impl Elastic {
         cx: &mut Context,
         message: &Message,
         requester: &Requester,
-        mut request: Request,
+        mut request: PmixRequest,
         early: Option<EarlyDenial>,
     ) {
         let key = self.next_key(requester.job);
@@ -210,7 +210,7 @@ impl Elastic {
                     ..Entry::default()
                 };
                 self.log_request(cx, call, entry);
-                self.request_time(cx, call.key, Amount::Whole);
+                self.request_time(cx, call.key, TimeShare::Whole);
                 Ok(())
             }
             Directive::Extend => {

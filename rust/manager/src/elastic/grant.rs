@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_elastic::{Attribute, Data, Denial, Key, Status};
+use penstock_elastic::{Attribute, AttributeKey, Data, Denial, Status};
 use penstock_flux::eventlog::{self, ResourceAdd, ResourceRemove};
 use penstock_flux::exec::Finish;
 use penstock_idset::IdSet;
@@ -113,9 +113,15 @@ impl Elastic {
         for (_, r) in parts {
             all = all.union(r).unwrap_or(all);
         }
-        let mut results = vec![Attribute::result(Key::AllocId, Data::Text(name_of(*id)))];
+        let mut results = vec![Attribute::result(
+            AttributeKey::AllocId,
+            Data::Text(name_of(*id)),
+        )];
         if let Some(user) = &first.id {
-            results.push(Attribute::result(Key::RequestId, Data::Text(user.clone())));
+            results.push(Attribute::result(
+                AttributeKey::RequestId,
+                Data::Text(user.clone()),
+            ));
         }
         results.extend(resources(&all));
         let end = first_r.expiration().unwrap_or(0.0);
@@ -126,7 +132,7 @@ impl Elastic {
         }
         if first.joins.is_none() && end > start {
             let time = Data::Whole(whole_seconds(end - start));
-            results.push(Attribute::result(Key::Time, time));
+            results.push(Attribute::result(AttributeKey::Time, time));
         }
         let mut reasons = Vec::new();
         reasons.extend(first.demand.partial_note(&all));

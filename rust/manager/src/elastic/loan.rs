@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use penstock_elastic::{
-    Account, Demand, Denial, Directive, Entry, Loan, LoanEnd, ReleasedPart, Request, Return, Status,
+    Account, Demand, Denial, Directive, Entry, Loan, LoanEnd, PmixRequest, ReleasedPart, Return,
+    Status,
 };
 use penstock_flux::eventlog;
 use penstock_hostlist::Hostlist;
@@ -82,7 +83,7 @@ pub(super) fn lends_of(
 
 impl Elastic {
     /// The loans that a request reclaims, by kind of node: one request job requests nodes of one kind.
-    fn returns_of(&self, job: JobId, request: &Request) -> Vec<Vec<Return>> {
+    fn returns_of(&self, job: JobId, request: &PmixRequest) -> Vec<Vec<Return>> {
         let Some(account) = self.ledger.account(job) else {
             return Vec::new();
         };
@@ -234,7 +235,7 @@ impl Elastic {
         let Some(outstanding) = lend.map(Loan::outstanding) else {
             return;
         };
-        let request = Request::new(Directive::Reacquire);
+        let request = PmixRequest::new(Directive::Reacquire);
         let requester = Requester {
             job,
             rank: None,

@@ -1,6 +1,6 @@
 //! Names of requests: the user's id, or the id of the request job.
 
-use penstock_elastic::{Account, Entry, Key};
+use penstock_elastic::{Account, AttributeKey, Entry};
 use penstock_flux::pmix::EventResponse;
 use penstock_jobspec::job_id::JobId;
 use serde_json::Value;
@@ -30,7 +30,7 @@ pub(super) fn find<'a>(account: &'a Account, name: &str) -> Option<&'a Entry> {
 /// The name of the allocation that a request was granted or is about; before that, of its request
 /// job.
 pub(super) fn alloc_of(entry: &Entry) -> Option<String> {
-    let granted = entry.result(Key::AllocId).and_then(Value::as_str);
+    let granted = entry.result(AttributeKey::AllocId).and_then(Value::as_str);
     let request_job = || entry.alloc.map(name_of);
     granted.map(str::to_owned).or_else(request_job)
 }

@@ -1,6 +1,6 @@
 //! `pmix.query`: the requests and loans of a job.
 
-use penstock_elastic::{Account, Entry, Key, Progress, Status};
+use penstock_elastic::{Account, AttributeKey, Entry, Progress, Status};
 use penstock_flux::pmix::{JobRequest, LoanRow, QueryResponse, RequestRow};
 use penstock_hostlist::Hostlist;
 use serde_json::Value;
@@ -121,12 +121,12 @@ fn amounts(entry: &Entry) -> Amounts {
         };
     }
     let text = |key| entry.result(key).and_then(Value::as_str);
-    let hosts: Option<Hostlist> = text(Key::NodeList).and_then(|hosts| hosts.parse().ok());
+    let hosts: Option<Hostlist> = text(AttributeKey::NodeList).and_then(|hosts| hosts.parse().ok());
     let nodes = hosts.map_or(0, |hosts| hosts.len() as u64);
-    let counts = text(Key::CpuCounts).into_iter();
+    let counts = text(AttributeKey::CpuCounts).into_iter();
     let counts = counts.flat_map(|counts| counts.split(','));
     let cores = counts.filter_map(|count| count.parse::<u64>().ok()).sum();
-    let time = entry.result(Key::Time).and_then(Value::as_u64);
+    let time = entry.result(AttributeKey::Time).and_then(Value::as_u64);
     Amounts {
         nodes,
         cores,

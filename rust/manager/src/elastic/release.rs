@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use penstock_elastic::{
-    Attribute, Data, Denial, Entry, Holding, Key, Loan, ReleasedPart, Request, Status,
+    Attribute, AttributeKey, Data, Denial, Entry, Holding, Loan, PmixRequest, ReleasedPart, Status,
     select_released,
 };
 use penstock_flux::eventlog::ResourceRemove;
@@ -311,19 +311,28 @@ struct Released<'a> {
 }
 
 /// The result of a release.
-fn report(request: &Request, target: JobId, released: Released<'_>) -> End {
+fn report(request: &PmixRequest, target: JobId, released: Released<'_>) -> End {
     let Released {
         r,
         lacking,
         is_withheld,
     } = released;
-    let mut results = vec![Attribute::result(Key::AllocId, Data::Text(name_of(target)))];
+    let mut results = vec![Attribute::result(
+        AttributeKey::AllocId,
+        Data::Text(name_of(target)),
+    )];
     if let Some(id) = &request.id {
-        results.push(Attribute::result(Key::RequestId, Data::Text(id.clone())));
+        results.push(Attribute::result(
+            AttributeKey::RequestId,
+            Data::Text(id.clone()),
+        ));
     }
     results.extend(resources(r));
     if let Some(time) = &request.time {
-        results.push(Attribute::result(Key::Time, Data::Whole(time.value.into())));
+        results.push(Attribute::result(
+            AttributeKey::Time,
+            Data::Whole(time.value.into()),
+        ));
     }
     let mut reasons = Vec::new();
     match request.nodes.as_ref().map(|nodes| nodes.value as usize) {

@@ -1,7 +1,7 @@
 //! The requester of a PMIx request; the begin and the end of a request, in the log of its job.
 
 use penstock_elastic::{
-    Account, Denial, Entry, Flagged, Loan, Request, RequestEnd, Return, Status,
+    Account, Denial, Entry, Flagged, Loan, PmixRequest, RequestEnd, Return, Status,
 };
 use penstock_flux::eventlog;
 use penstock_flux::pmix::FinalResponse;
@@ -71,7 +71,7 @@ pub(super) struct Requester {
 pub(super) struct Call<'a> {
     pub(super) key: RequestKey,
     pub(super) requester: &'a Requester,
-    pub(super) request: &'a Request,
+    pub(super) request: &'a PmixRequest,
 }
 
 impl Elastic {

@@ -1,6 +1,6 @@
 //! The results of requests, as PMIx attributes.
 
-use penstock_elastic::{Attribute, Data, Key};
+use penstock_elastic::{Attribute, AttributeKey, Data};
 use penstock_flux::pmix_attribute;
 use penstock_rset::ResourceSet;
 use serde_json::Value;
@@ -9,8 +9,8 @@ use serde_json::Value;
 pub(super) fn resources(r: &ResourceSet) -> Vec<Attribute> {
     let cpus: Vec<String> = r.nodes().map(|node| node.cores.len().to_string()).collect();
     vec![
-        Attribute::result(Key::NodeList, Data::Text(r.nodelist().to_string())),
-        Attribute::result(Key::CpuCounts, Data::Text(cpus.join(","))),
+        Attribute::result(AttributeKey::NodeList, Data::Text(r.nodelist().to_string())),
+        Attribute::result(AttributeKey::CpuCounts, Data::Text(cpus.join(","))),
     ]
 }
 

@@ -179,7 +179,7 @@ impl Probes {
 
 /// The acceptable share of the requested time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Amount {
+pub(super) enum TimeShare {
     /// All of it.
     Whole,
     /// The available share: the caller's timeout has expired.

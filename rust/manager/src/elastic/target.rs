@@ -1,6 +1,6 @@
 //! The allocation or loan that a request is about.
 
-use penstock_elastic::{Account, Denial, Directive, Entry, Progress, Request, Status};
+use penstock_elastic::{Account, Denial, Directive, Entry, PmixRequest, Progress, Status};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Jobspec, Layout};
@@ -33,7 +33,7 @@ impl Elastic {
         &self,
         cx: &Context,
         job: JobId,
-        request: &mut Request,
+        request: &mut PmixRequest,
     ) -> Result<Target, Denial> {
         let mut target = Target::Own;
         let account = self.ledger.account(job);
@@ -132,7 +132,7 @@ impl Elastic {
 
 /// Whether an unknown `pmix.alloc.id` counts as a new request name. False for RELEASE, for a required
 /// attribute and, except in NEW, for known job ids.
-fn may_be_new(cx: &Context, name: &str, request: &Request) -> bool {
+fn may_be_new(cx: &Context, name: &str, request: &PmixRequest) -> bool {
     let job = name.parse::<JobId>().ok();
     match request.directive {
         Directive::New => !request.alloc_required,

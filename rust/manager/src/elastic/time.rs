@@ -1,7 +1,7 @@
 //! EXTEND by time: the scheduler agrees to a later expiration (RFC 27), one change of a job at a
 //! time.
 
-use penstock_elastic::{Attribute, Data, Denial, Directive, Entry, Key, Status};
+use penstock_elastic::{Attribute, AttributeKey, Data, Denial, Directive, Entry, Status};
 use penstock_flux::RequestError;
 use penstock_flux::errno::EAGAIN;
 
@@ -9,7 +9,7 @@ use super::naming::name_of;
 use super::peer::Elastic;
 use super::requests::End;
 use super::result::{add_dropped, to_json, whole_seconds};
-use super::tables::Amount;
+use super::tables::TimeShare;
 use crate::authorize;
 use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause, RequestKey};
@@ -31,7 +31,7 @@ impl Elastic {
         &mut self,
         cx: &mut Context,
         key: RequestKey,
-        amount: Amount,
+        amount: TimeShare,
     ) -> bool {
         let Some((entry, target)) = self.time_request(key) else {
             return false;
@@ -49,11 +49,11 @@ impl Elastic {
         let latest = latest_expiration(cx, target, began);
         let (until, granted) = match latest.filter(|latest| *latest < requested) {
             None => (requested, entry.time),
-            Some(latest) if amount == Amount::Available && latest >= expiration + 1.0 => {
+            Some(latest) if amount == TimeShare::Available && latest >= expiration + 1.0 => {
                 let seconds = whole_seconds((latest - expiration).floor());
                 (latest, u32::try_from(seconds).unwrap_or(u32::MAX))
             }
-            Some(_) if amount == Amount::Available => {
+            Some(_) if amount == TimeShare::Available => {
                 let denial = Denial::new(Status::TIMEOUT, "no more time became available in time");
                 self.end_request(cx, key, &End::denied(denial));
                 return false;
@@ -125,13 +125,13 @@ impl Elastic {
             entries.map(move |entry| (job, entry))
         });
         let due = open.filter(|(job, entry)| entry.target.unwrap_or(*job) == target);
-        let due: Vec<(RequestKey, Amount)> = due
+        let due: Vec<(RequestKey, TimeShare)> = due
             .map(|(job, entry)| {
                 let is_late = entry.deadline.is_some_and(|deadline| deadline <= cx.now);
                 let amount = if is_late && !entry.required {
-                    Amount::Available
+                    TimeShare::Available
                 } else {
-                    Amount::Whole
+                    TimeShare::Whole
                 };
                 let seq = entry.seq;
                 (RequestKey { job, seq }, amount)
@@ -161,11 +161,17 @@ fn latest_expiration(cx: &Context, id: JobId, began: f64) -> Option<f64> {
 
 /// The result of a request that was granted time.
 fn report(entry: Entry, target: JobId, granted: u32) -> End {
-    let mut results = vec![Attribute::result(Key::AllocId, Data::Text(name_of(target)))];
+    let mut results = vec![Attribute::result(
+        AttributeKey::AllocId,
+        Data::Text(name_of(target)),
+    )];
     if let Some(id) = entry.id {
-        results.push(Attribute::result(Key::RequestId, Data::Text(id)));
+        results.push(Attribute::result(AttributeKey::RequestId, Data::Text(id)));
     }
-    results.push(Attribute::result(Key::Time, Data::Whole(granted.into())));
+    results.push(Attribute::result(
+        AttributeKey::Time,
+        Data::Whole(granted.into()),
+    ));
     let mut reasons = Vec::new();
     if granted < entry.time {
         reasons.push(format!("in part: {granted} of {} s", entry.time));

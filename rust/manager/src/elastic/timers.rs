@@ -4,7 +4,7 @@ use penstock_elastic::{Account, Loan};
 use penstock_jobspec::job_id::JobId;
 
 use super::peer::Elastic;
-use super::tables::{Amount, LoanKey};
+use super::tables::{LoanKey, TimeShare};
 use crate::context::Context;
 use crate::effect::RequestKey;
 use crate::record::Record;
@@ -68,7 +68,7 @@ impl Elastic {
                 Some(alloc) => self.handle_timeout(cx, alloc),
                 // The decision about one request for time triggers the next one.
                 None if has_requested_time => {}
-                None => has_requested_time = self.request_time(cx, key, Amount::Available),
+                None => has_requested_time = self.request_time(cx, key, TimeShare::Available),
             }
         }
         for loan in returns {

@@ -26,7 +26,7 @@ const JOBS_PER_TURN: usize = 10_000;
 
 /// The jobs that a listing examines next.
 #[derive(Debug)]
-enum Position {
+enum ListingPosition {
     /// The jobs with smaller ids, the greatest first.
     Below(Bound<JobId>),
     /// The jobs that the request names.
@@ -42,11 +42,11 @@ struct Listing {
     attrs: Attrs,
     /// Number of rows until its limit is reached.
     left: usize,
-    position: Position,
+    position: ListingPosition,
 }
 
 /// The next rows of a listing.
-struct Part {
+struct ListingPart {
     rows: Vec<Row>,
     is_last: bool,
 }
@@ -89,8 +89,8 @@ impl Listing {
                 max => max,
             },
             position: match list.ids {
-                Some(ids) => Position::Named(ids.into_iter()),
-                None => Position::Below(Bound::Unbounded),
+                Some(ids) => ListingPosition::Named(ids.into_iter()),
+                None => ListingPosition::Below(Bound::Unbounded),
             },
         })
     }
@@ -107,30 +107,30 @@ impl Listing {
     }
 
     /// Reads the next rows.
-    fn read_rows(&mut self, jobs: &Jobs, effort: &mut Effort) -> Part {
+    fn read_rows(&mut self, jobs: &Jobs, effort: &mut Effort) -> ListingPart {
         let mut rows = Vec::new();
         let mut below = match &self.position {
-            Position::Below(below) => {
+            ListingPosition::Below(below) => {
                 let range = jobs.range((Bound::Unbounded, *below));
                 Some(range.rev())
             }
-            Position::Named(_) => None,
+            ListingPosition::Named(_) => None,
         };
         while self.left > 0 {
             if effort.is_spent() {
-                return Part {
+                return ListingPart {
                     rows,
                     is_last: false,
                 };
             }
             let job = match (&mut below, &mut self.position) {
                 (Some(range), position) => range.next().map(|(id, job)| {
-                    *position = Position::Below(Bound::Excluded(*id));
+                    *position = ListingPosition::Below(Bound::Excluded(*id));
                     Some(job)
                 }),
                 // A job may have been purged meanwhile.
-                (None, Position::Named(ids)) => ids.next().map(|id| jobs.get(id)),
-                (None, Position::Below(_)) => None,
+                (None, ListingPosition::Named(ids)) => ids.next().map(|id| jobs.get(id)),
+                (None, ListingPosition::Below(_)) => None,
             };
             let Some(job) = job else {
                 break;
@@ -142,7 +142,7 @@ impl Listing {
                 effort.rows -= 1;
             }
         }
-        Part {
+        ListingPart {
             rows,
             is_last: true,
         }
@@ -191,7 +191,7 @@ impl Listings {
             let Some(mut listing) = index.and_then(|index| self.open.remove(index)) else {
                 return;
             };
-            let Part { rows, is_last } = listing.read_rows(&cx.jobs, &mut effort);
+            let ListingPart { rows, is_last } = listing.read_rows(&cx.jobs, &mut effort);
             if !rows.is_empty() {
                 let payload = ListResponse {
                     jobs: rows,

@@ -12,10 +12,10 @@ use crate::jobs::Job;
 use crate::state::{JobResult, State};
 
 /// Computes a job's attribute; null if the job does not have it (yet).
-type Attribute = fn(&Job) -> Value;
+type RowAttribute = fn(&Job) -> Value;
 
 /// Every attribute, in the order of a row's keys.
-const ATTRIBUTES: [(&str, Attribute); 36] = [
+const ATTRIBUTES: [(&str, RowAttribute); 36] = [
     ("id", |job| job.record.id().get().into()),
     ("userid", |job| job.record.userid().into()),
     ("urgency", |job| job.record.urgency().into()),
@@ -174,7 +174,7 @@ impl Attrs {
         if names.is_empty() || names.iter().any(|name| **name == *"all") {
             return Self::ALL;
         }
-        let wanted = |(index, (name, _)): (usize, &(&str, Attribute))| {
+        let wanted = |(index, (name, _)): (usize, &(&str, RowAttribute))| {
             let wanted = *name == "id" || names.iter().any(|wanted| **wanted == **name);
             u64::from(wanted) << index
         };

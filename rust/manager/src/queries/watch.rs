@@ -31,7 +31,7 @@ struct Wait {
 
 /// The condition of a `drain` or `idle` request, for one queue or for all.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Drain {
+struct DrainCondition {
     queue: Option<String>,
     jobs: Drained,
 }
@@ -45,7 +45,7 @@ pub(crate) enum Drained {
     Running,
 }
 
-impl Drain {
+impl DrainCondition {
     fn is_reached(&self, census: &Census) -> bool {
         let tally = census.tally(self.queue.as_deref());
         let left = match self.jobs {
@@ -67,7 +67,7 @@ pub(crate) struct Watchers {
     awaited: BTreeSet<(JobId, u64)>,
     next_wait: u64,
     /// Requests by condition: each tally is checked once, whatever the number of requests.
-    drains: BTreeMap<Drain, Vec<Message>>,
+    drains: BTreeMap<DrainCondition, Vec<Message>>,
 }
 
 impl Watchers {
@@ -159,7 +159,10 @@ impl Watchers {
             return Err(RequestError::not_found(format!("unknown queue `{name}`")));
         }
         let queue = name.map(penstock_flux::Text::into_string);
-        let requests = self.drains.entry(Drain { queue, jobs }).or_default();
+        let requests = self
+            .drains
+            .entry(DrainCondition { queue, jobs })
+            .or_default();
         requests.push(request.message.clone());
         Ok(Reply::Deferred)
     }

@@ -13,7 +13,7 @@ use crate::effect::{ExpirationChange, ProbeId};
 use crate::jobs::SchedulerWriter;
 
 /// Queue order: priority descending, then id ascending.
-pub(super) type Position = (Reverse<u32>, JobId);
+pub(super) type QueuePosition = (Reverse<u32>, JobId);
 
 /// The conversation with the scheduler. The state of its handshake is in the
 /// [`Context`](crate::context::Context), where others read it.
@@ -22,7 +22,7 @@ pub(crate) struct SchedulerPeer {
     pub(super) writer: SchedulerWriter,
     pub(super) session: Session,
     /// Jobs to request resources for.
-    pub(super) queued: BTreeSet<Position>,
+    pub(super) queued: BTreeSet<QueuePosition>,
     /// Bytes of the alloc requests of this turn.
     pub(super) bytes_this_turn: usize,
     /// Whether the instance is about to end: nothing is requested, and no allocation accepted.
@@ -43,7 +43,7 @@ pub(super) struct Session {
     /// The jobs in `reprioritized` whose requests are to be cancelled and sent again.
     pub(super) displaced: Vec<JobId>,
     /// Jobs whose requests are outstanding and not cancelled.
-    pub(super) requested: BTreeSet<Position>,
+    pub(super) requested: BTreeSet<QueuePosition>,
     /// Number of cancelled requests; they count against the limit until the scheduler answers.
     pub(super) cancelling: usize,
     /// Outstanding `sched.expiration` requests by matchtag.
@@ -99,7 +99,7 @@ impl SchedulerPeer {
 mod tests {
     use super::SchedulerPeer;
     use crate::context::Context;
-    use crate::dialogue::Alloc;
+    use crate::dialogue::AllocState;
     use crate::effect::Effect;
     use crate::effect::FreeRanks;
     use crate::fixture::{
@@ -187,7 +187,7 @@ mod tests {
         let success = json!({"id": id, "type": 0}).to_string();
         assert_eq!(respond(&mut scheduler, &mut cx, &success), ["revisit"]);
         let job = cx.jobs.get(id).unwrap();
-        assert_eq!(job.dialogue.scheduler.alloc(), Alloc::Surplus);
+        assert_eq!(job.dialogue.scheduler.alloc(), AllocState::Surplus);
         assert!(job.r().is_some() && !job.record.has_resources());
     }
 
@@ -232,7 +232,7 @@ mod tests {
         scheduler.disconnect(&mut cx, b"sched");
         assert_eq!(cx.handshake(), Handshake::Suspended);
         let job = cx.jobs.get(id).unwrap();
-        assert_eq!(job.dialogue.scheduler.alloc(), Alloc::Idle);
+        assert_eq!(job.dialogue.scheduler.alloc(), AllocState::Idle);
         assert!(job.r().is_none(), "the commit is void");
     }
 }

@@ -14,7 +14,7 @@ use penstock_wire::Message;
 
 use super::peer::SchedulerPeer;
 use crate::context::Context;
-use crate::dialogue::{Alloc, AllocInput};
+use crate::dialogue::{AllocInput, AllocState};
 use crate::effect::{Effect, FreeRanks, ProbeId};
 use crate::event::Event;
 use crate::handshake::{AllocMode, FreeMode, Handshake};
@@ -34,7 +34,7 @@ impl SchedulerPeer {
         };
         let reason = cx.queues.stop_reason(record.spec().queue.as_deref());
         dialogue.set_stop_reason(reason.map(Arc::clone));
-        if reason.is_none() && record.priority() > 0 && dialogue.alloc() == Alloc::Idle {
+        if reason.is_none() && record.priority() > 0 && dialogue.alloc() == AllocState::Idle {
             self.enqueue(cx, id);
         }
     }
@@ -56,17 +56,20 @@ impl SchedulerPeer {
         };
         let position = (Reverse(record.priority()), id);
         match dialogue.alloc() {
-            Alloc::Queued => {
+            AllocState::Queued => {
                 dialogue.advance(AllocInput::Dequeue);
                 self.queued.remove(&position);
             }
-            Alloc::Requested(_) => {
+            AllocState::Requested(_) => {
                 dialogue.advance(AllocInput::Cancel);
                 self.session.requested.remove(&position);
                 self.session.cancelling += 1;
                 send_cancel(cx, id);
             }
-            Alloc::Idle | Alloc::Cancelling(_) | Alloc::Outdated | Alloc::Surplus => {}
+            AllocState::Idle
+            | AllocState::Cancelling(_)
+            | AllocState::Outdated
+            | AllocState::Surplus => {}
         }
     }
 
@@ -167,7 +170,7 @@ impl SchedulerPeer {
             return;
         }
         match dialogue.alloc() {
-            Alloc::Queued => {
+            AllocState::Queued => {
                 self.queued.remove(&(Reverse(old), id));
                 if new > 0 {
                     self.queued.insert((Reverse(new), id));
@@ -175,7 +178,7 @@ impl SchedulerPeer {
                     dialogue.advance(AllocInput::Dequeue);
                 }
             }
-            Alloc::Requested(_) => {
+            AllocState::Requested(_) => {
                 self.session.requested.remove(&(Reverse(old), id));
                 if new > 0 {
                     self.session.reprioritized.insert(id);
@@ -194,8 +197,8 @@ impl SchedulerPeer {
                     send_cancel(cx, id);
                 }
             }
-            Alloc::Idle => cx.revisit(id),
-            Alloc::Cancelling(_) | Alloc::Outdated | Alloc::Surplus => {}
+            AllocState::Idle => cx.revisit(id),
+            AllocState::Cancelling(_) | AllocState::Outdated | AllocState::Surplus => {}
         }
     }
 
@@ -223,7 +226,7 @@ impl SchedulerPeer {
     /// logs `free` if `alloc` was logged.
     pub(crate) fn end_allocation(&mut self, cx: &mut Context, id: JobId) {
         let job = cx.jobs.get(id).filter(|job| {
-            job.record.has_resources() || job.dialogue.scheduler.alloc() == Alloc::Surplus
+            job.record.has_resources() || job.dialogue.scheduler.alloc() == AllocState::Surplus
         });
         let Some(job) = job else {
             return;
@@ -321,7 +324,7 @@ impl SchedulerPeer {
 
 /// Undoes the commit of R for a request that ends without an allocation. `request` is the request
 /// before its end.
-pub(super) fn undo_commit(cx: &mut Context, id: JobId, request: Alloc) {
+pub(super) fn undo_commit(cx: &mut Context, id: JobId, request: AllocState) {
     cx.claims.drop(id);
     if request.is_committed() {
         cx.clear_r(id);

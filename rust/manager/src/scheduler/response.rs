@@ -12,7 +12,7 @@ use super::peer::SchedulerPeer;
 use super::request::undo_commit;
 use crate::annotations;
 use crate::context::Context;
-use crate::dialogue::{Alloc, AllocInput};
+use crate::dialogue::{AllocInput, AllocState};
 use crate::effect::Effect;
 use crate::event::{Document, Event};
 use crate::rpc;
@@ -85,7 +85,7 @@ impl SchedulerPeer {
                 }
                 cx.revisit(id);
             }
-            AllocResponseType::Cancel if matches!(request, Alloc::Cancelling(_)) => {
+            AllocResponseType::Cancel if matches!(request, AllocState::Cancelling(_)) => {
                 check_cancel(cx, response, id);
                 self.end_request(cx, id, AllocInput::Cancelled);
                 cx.revisit(id);
@@ -101,7 +101,7 @@ impl SchedulerPeer {
     /// Ends a request without an allocation.
     fn end_request(&mut self, cx: &mut Context, id: JobId, input: AllocInput) {
         let job = cx.jobs.get(id);
-        let request = job.map_or(Alloc::Idle, |job| job.dialogue.scheduler.alloc());
+        let request = job.map_or(AllocState::Idle, |job| job.dialogue.scheduler.alloc());
         self.advance(cx, id, input);
         undo_commit(cx, id, request);
     }
@@ -115,13 +115,13 @@ impl SchedulerPeer {
             return;
         }
         match before {
-            Alloc::Cancelling(_) => self.session.cancelling -= 1,
-            Alloc::Requested(_) => {
+            AllocState::Cancelling(_) => self.session.cancelling -= 1,
+            AllocState::Requested(_) => {
                 self.session
                     .requested
                     .remove(&(Reverse(record.priority()), id));
             }
-            Alloc::Idle | Alloc::Queued | Alloc::Outdated | Alloc::Surplus => {}
+            AllocState::Idle | AllocState::Queued | AllocState::Outdated | AllocState::Surplus => {}
         }
     }
 
@@ -184,7 +184,7 @@ impl SchedulerPeer {
 }
 
 /// Checks that a response is due for a job. Returns the state of the conversation about it, and the job's state.
-fn check_due(cx: &mut Context, id: JobId) -> Option<(Alloc, State)> {
+fn check_due(cx: &mut Context, id: JobId) -> Option<(AllocState, State)> {
     let job = cx.jobs.get(id);
     let job = job.filter(|job| job.dialogue.scheduler.alloc().is_outstanding());
     let due = job.map(|job| (job.dialogue.scheduler.alloc(), job.record.state()));
