@@ -133,8 +133,8 @@ MUTATIONS = (
     Mutation(
         "a disconnect of the scheduler suspends scheduling",
         "rust/manager/src/scheduler/handshake.rs",
-        "        if self.origin.as_deref() == Some(origin) {\n",
-        "        if self.origin.as_deref() == Some(origin) && false {\n",
+        "        if self.session.origin.as_deref() == Some(origin) {\n",
+        "        if self.session.origin.as_deref() == Some(origin) && false {\n",
         "test_rfc27.py::test_a_disconnect_of_the_scheduler_suspends_scheduling",
     ),
     Mutation(
