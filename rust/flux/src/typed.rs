@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Jobspec, Request};
 use penstock_rset::ResourceSet;
 use serde::Serialize;
 
+use crate::acquire::InventoryResponse;
 use crate::alloc::{AllocRequest, AllocResponse, AllocResponseType, Annotations, FreeRequest};
 use crate::exec::{ExecEvent, NoData, StartRequest, StartResponse, StartResponseType};
 use crate::jobspec_document::JobspecDocument;
-use crate::kvs::{self, CommitRequest, Dirent, Operation};
+use crate::kvs::{self, CommitRequest, Dirent, LookupResponse, Operation};
 use crate::payload::{Json, Payload};
 
 /// A payload that is a value at its sender.
@@ -30,6 +32,10 @@ pub enum TypedPayload {
     Start(StartingJob),
     /// A response to `<service>.start`.
     StartResponse(StartReport),
+    /// A response to `kvs.lookup` of a job's R.
+    StoredR(StoredR),
+    /// The first response to `resource.acquire`.
+    Inventory(Inventory),
 }
 
 impl TypedPayload {
@@ -42,6 +48,8 @@ impl TypedPayload {
             Self::Free(freed) => freed.to_payload(),
             Self::Start(job) => job.wire().to_payload(),
             Self::StartResponse(report) => report.to_payload(),
+            Self::StoredR(stored) => stored.to_payload(),
+            Self::Inventory(inventory) => inventory.to_payload(),
         }
     }
 }
@@ -185,6 +193,43 @@ impl FreedResources {
             is_final: self.is_final,
         };
         request.to_payload()
+    }
+}
+
+/// The R of a job in the key-value store: the value of [`LookupResponse`].
+#[derive(Clone, Debug)]
+pub struct StoredR {
+    /// The resources.
+    pub r: Arc<ResourceSet>,
+    /// Their JSON text as it was committed; `None` if R has changed since.
+    pub text: Option<Arc<str>>,
+}
+
+impl StoredR {
+    fn to_payload(&self) -> Vec<u8> {
+        let written = self.text.is_none().then(|| self.r.to_json());
+        let text = self.text.as_deref().or(written.as_deref());
+        let val = Dirent::of(text.unwrap_or_default().as_bytes());
+        LookupResponse { val }.to_payload()
+    }
+}
+
+/// The resources that a scheduler may allocate: the value of [`InventoryResponse`].
+#[derive(Clone, Debug)]
+pub struct Inventory {
+    /// The resources.
+    pub resources: Arc<ResourceSet>,
+    /// The ranks that are up.
+    pub up: IdSet,
+}
+
+impl Inventory {
+    fn to_payload(&self) -> Vec<u8> {
+        let response = InventoryResponse {
+            resources: Json(&self.resources.to_json()),
+            up: self.up.clone(),
+        };
+        response.to_payload()
     }
 }
 

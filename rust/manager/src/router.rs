@@ -308,7 +308,10 @@ impl Manager {
                 let response = Message::response_to(message, 0, Some(payload));
                 self.cx.send(response);
             }
-            Ok(Reply::Deferred | Reply::Payload(_)) => {}
+            Ok(Reply::Typed(value)) if !message.is_noresponse() => {
+                self.cx.send(Message::typed_success_to(message, value));
+            }
+            Ok(Reply::Deferred | Reply::Payload(_) | Reply::Typed(_)) => {}
             Err(error) => self.cx.reject(message, &error),
         }
     }

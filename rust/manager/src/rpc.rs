@@ -12,6 +12,8 @@ pub(crate) enum Reply {
     Empty,
     /// A response with this payload.
     Payload(Vec<u8>),
+    /// A response with this value.
+    Typed(TypedPayload),
     /// None by the router: the handler has sent the responses, or will send them.
     Deferred,
 }

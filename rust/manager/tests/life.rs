@@ -2,9 +2,14 @@
 
 mod common;
 
-use common::{Bench, OWNER, R, body, rejection, topics};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use common::{Bench, Directory, OWNER, R, body, rejection, settings, topics};
 use penstock_flux::flags::STREAMING;
+use penstock_flux::{TypedPayload, kvs};
+use penstock_jobspec::job_id::JobId;
 use penstock_manager::Settings;
+use penstock_rset::ResourceSet;
 use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
@@ -556,6 +561,34 @@ fn the_store_serves_job_data_and_plain_keys() {
         rejection(&bench.request("kvs.lookup", &json!({"key": "z"}))).0,
         2
     );
+}
+
+#[test]
+fn a_lookup_of_r_has_the_value_and_the_committed_text() {
+    // Not the text that would be made of R.
+    const TEXT: &str = r#"{"execution":{"starttime":0.0,"expiration":0.0,"nodelist":["n0"],"R_lite":[{"rank":"0","children":{"core":"0"}}]},"version":1}"#;
+    let directory = Directory::new("lookup");
+    let mut bench = directory.open(settings(), 1000.0);
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&nothing());
+    let key = kvs::r_key(JobId::new(id));
+    let lookup = |bench: &mut Bench| bench.request("kvs.lookup", &json!({ "key": key }));
+    assert_eq!(rejection(&lookup(&mut bench)).0, 2);
+    bench.commit_r(id, TEXT);
+    bench.answer("sched.alloc", &json!({"id": id, "type": 0}));
+    for is_restarted in [false, true] {
+        if is_restarted {
+            drop(bench);
+            bench = directory.open(settings(), 1001.0);
+        }
+        let out = lookup(&mut bench);
+        let Some(TypedPayload::StoredR(stored)) = out[0].typed() else {
+            panic!("expected a value: {out:?}");
+        };
+        assert_eq!(*stored.r, ResourceSet::from_json(TEXT).unwrap());
+        let data = body(&out[0])["val"]["data"].as_str().unwrap().to_owned();
+        assert_eq!(BASE64.decode(data).unwrap(), TEXT.as_bytes());
+    }
 }
 
 #[test]

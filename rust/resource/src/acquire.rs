@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use penstock_flux::acquire::{AcquireRequest, ChangeResponse, InventoryResponse};
+use penstock_flux::acquire::{AcquireRequest, ChangeResponse};
 use penstock_flux::errno::{EBUSY, ENODATA, EPROTO};
-use penstock_flux::{Json, Payload, read};
+use penstock_flux::{Inventory, Json, Payload, TypedPayload, read};
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
@@ -100,13 +100,12 @@ impl AcquireProvider {
                 return Message::error_to(request, EPROTO, &text);
             }
         };
-        let resources = self.schedulable();
-        let payload = InventoryResponse {
-            resources: Json(&resources.to_json()),
+        let resources = Arc::new(self.schedulable());
+        let inventory = Inventory {
+            resources: Arc::clone(&resources),
             up: self.up.clone(),
-        }
-        .to_payload();
-        let response = Message::response_to(request, 0, Some(payload));
+        };
+        let response = Message::typed_success_to(request, TypedPayload::Inventory(inventory));
         let mut request = request.clone();
         request.set_payload(None);
         self.holder = Some(Holder {

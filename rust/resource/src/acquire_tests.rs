@@ -1,3 +1,4 @@
+use penstock_flux::acquire::InventoryResponse;
 use penstock_flux::flags::STREAMING;
 use proptest::prelude::*;
 

@@ -1,8 +1,11 @@
 //! RFC 28: the inventory, and its changes.
 
+use std::sync::Arc;
+
 use penstock_engine::Engine;
 use penstock_flux::acquire::{ChangeResponse, InventoryResponse};
 use penstock_flux::errno::ENODATA;
+use penstock_flux::{Inventory, TypedPayload};
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
@@ -35,11 +38,10 @@ impl Scheduler {
     }
 
     fn build_engine(&mut self, response: &Message) -> Result<(), Error> {
-        let initial: InventoryResponse = response.read()?;
-        let inventory = ResourceSet::from_json(initial.resources.as_str())?;
+        let Inventory { resources, up } = read_inventory(response)?;
         let settings = &self.options.settings;
-        let mut engine = Engine::with_options(&inventory, settings.engine_options())?;
-        engine.mark_up(&initial.up);
+        let mut engine = Engine::with_options(&resources, settings.engine_options())?;
+        engine.mark_up(&up);
         settings.configure_queues(&mut engine, &Settings::default());
         self.engine = Some(engine);
         self.queues.clear();
@@ -79,4 +81,14 @@ impl Scheduler {
         }
         Ok(())
     }
+}
+
+/// The inventory in the first response: a value from this process, else JSON.
+fn read_inventory(response: &Message) -> Result<Inventory, Error> {
+    if let Some(TypedPayload::Inventory(inventory)) = response.typed() {
+        return Ok(inventory.clone());
+    }
+    let InventoryResponse { resources, up } = response.read()?;
+    let resources = Arc::new(ResourceSet::from_json(resources.as_str())?);
+    Ok(Inventory { resources, up })
 }

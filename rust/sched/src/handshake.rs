@@ -1,5 +1,7 @@
 //! The handshake, from registration to readiness: which response leads from which phase to the next.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::acquire::AcquireRequest;
@@ -7,7 +9,7 @@ use penstock_flux::alloc::{HelloRequest, HelloResponse, ReadyMode, ReadyRequest}
 use penstock_flux::broker::ServiceRequest;
 use penstock_flux::errno::{EEXIST, ENODATA};
 use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY, r_key};
-use penstock_flux::{flags, topic};
+use penstock_flux::{TypedPayload, flags, topic};
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
@@ -110,14 +112,10 @@ impl Scheduler {
         if response.errnum() != 0 {
             return Err(Error::Response(failure_text(response)));
         }
-        let lookup: LookupResponse = response
-            .read()
-            .map_err(|error| Error::Response(format!("{}: {error}", response.topic())))?;
-        let bytes = BASE64.decode(lookup.val.data.as_bytes())?;
-        let mut r = ResourceSet::from_json(&String::from_utf8(bytes)?)?;
+        let mut r = read_r(response)?;
         if let Some(freed) = &job.freed {
             let freed: IdSet = freed.parse()?;
-            r = r.restrict(&r.ranks().difference(&freed));
+            r = Arc::new(r.restrict(&r.ranks().difference(&freed)));
         }
         let Some(engine) = &mut self.engine else {
             return Err(Error::BeforeInventory("hello"));
@@ -148,6 +146,20 @@ impl Scheduler {
             self.fail(failure_text(response));
         }
     }
+}
+
+/// The R in a response to `kvs.lookup`: a value from this process, else JSON in base64.
+fn read_r(response: &Message) -> Result<Arc<ResourceSet>, Error> {
+    if let Some(TypedPayload::StoredR(stored)) = response.typed() {
+        return Ok(Arc::clone(&stored.r));
+    }
+    let lookup: LookupResponse = response
+        .read()
+        .map_err(|error| Error::Response(format!("{}: {error}", response.topic())))?;
+    let bytes = BASE64.decode(lookup.val.data.as_bytes())?;
+    Ok(Arc::new(ResourceSet::from_json(&String::from_utf8(
+        bytes,
+    )?)?))
 }
 
 fn streaming(request: Message) -> Message {

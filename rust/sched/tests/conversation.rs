@@ -9,7 +9,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bench::{Bench, body, inventory, jobspec};
 use penstock_flux::errno::{EAGAIN, EBUSY, EEXIST, EINVAL, ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
 use penstock_flux::flags::STREAMING;
-use penstock_flux::{FreedResources, PendingJob, RedactedJobspec, TypedPayload};
+use penstock_flux::{
+    FreedResources, Inventory, PendingJob, RedactedJobspec, StoredR, TypedPayload,
+};
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use penstock_rset::ResourceSet;
@@ -715,6 +717,54 @@ fn typed_resources_are_freed_as_their_json_would_be() {
         }
         assert_eq!(freed, [1, 0], "typed: {is_typed}");
     }
+}
+
+#[test]
+fn typed_resources_are_acquired_and_adopted_as_their_json_would_be() {
+    let all = Arc::new(ResourceSet::from_json(&inventory().to_string()).unwrap());
+    let mut commits = Vec::new();
+    for is_typed in [false, true] {
+        let answer = |bench: &mut Bench, topic: &str, value: TypedPayload| {
+            let request = bench.take_request(topic);
+            let mut response = Message::typed_success_to(&request, value);
+            if !is_typed {
+                let json = std::str::from_utf8(response.payload_json().unwrap()).unwrap();
+                let payload = Some(Message::json_payload(json));
+                response = Message::response_to(&request, 0, payload);
+            }
+            bench.respond(&response);
+        };
+        let mut bench = Bench::new(None);
+        bench.answer("service.add", &Value::Null);
+        bench.answer("service.add", &Value::Null);
+        let inventory = Inventory {
+            resources: Arc::clone(&all),
+            up: all.ranks(),
+        };
+        answer(
+            &mut bench,
+            "resource.acquire",
+            TypedPayload::Inventory(inventory),
+        );
+        let held = json!({"id": 9, "priority": 1, "userid": 0, "t_submit": 1.0, "free": "1"});
+        bench.answer("job-manager.sched-hello", &held);
+        let stored = StoredR {
+            r: Arc::clone(&all),
+            text: None,
+        };
+        answer(&mut bench, "kvs.lookup", TypedPayload::StoredR(stored));
+        bench.reject("job-manager.sched-hello", ENODATA);
+        bench.answer("job-manager.sched-ready", &json!({"count": 0}));
+        assert!(bench.scheduler.take_log().ends_with(&["ready".to_owned()]));
+        bench.alloc(1, 2);
+        let commit = body(&bench.take_request("kvs.commit"));
+        let data = commit["ops"][0]["dirent"]["data"].as_str().unwrap();
+        let text = String::from_utf8(BASE64.decode(data).unwrap()).unwrap();
+        let r = ResourceSet::from_json(&text).unwrap();
+        assert_eq!(r.ranks().to_string(), "1", "typed: {is_typed}");
+        commits.push(commit);
+    }
+    assert_eq!(commits[0], commits[1]);
 }
 
 #[test]

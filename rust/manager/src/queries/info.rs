@@ -1,9 +1,11 @@
 //! `job-info`: a job's documents, and its eventlog as it grows.
 
-use penstock_flux::RequestError;
+use std::sync::Arc;
+
 use penstock_flux::job_info::{
     EventlogWatchRequest, EventlogWatchResponse, LookupRequest, LookupResponse,
 };
+use penstock_flux::{RequestError, StoredR};
 use penstock_jobspec::job_id::JobId;
 use serde_json::Map;
 
@@ -19,28 +21,36 @@ pub(crate) fn document(
     id: JobId,
     key: &str,
 ) -> Result<Option<String>, RequestError> {
-    let Some(job) = cx.jobs.get(id) else {
+    let Some(spec) = cx.jobs.record(id).map(|record| record.spec().key) else {
         return Ok(None);
     };
-    let (spec, has_r) = (job.record.spec().key, job.r().is_some());
-    // The store has R as it was committed; a later expiration is in the eventlog.
-    let updated = job
-        .record
-        .r()
-        .filter(|_| job.record.is_expiration_updated());
-    let updated = updated.map(|r| r.to_json());
     Ok(match key {
         "eventlog" => {
             cx.write_events();
             Some(cx.read_store(|store| store.eventlog(id)))
         }
         "jobspec" => cx.read_store(|store| store.jobspec(spec)),
-        // The store may still have the R of a request that a restart has interrupted.
-        "R" if updated.is_some() => updated,
-        "R" if has_r => cx.read_store(|store| store.r(id)),
-        "R" => None,
+        "R" => stored_r(cx, id).map(|StoredR { r, text }| match text {
+            Some(text) => String::from(&*text),
+            None => r.to_json(),
+        }),
         _ => return Err(RequestError::not_found(format!("unknown key `{key}`"))),
     })
+}
+
+/// The R of a job as the store has it; `None` if the job has none yet.
+pub(crate) fn stored_r(cx: &Context, id: JobId) -> Option<StoredR> {
+    let job = cx.jobs.get(id)?;
+    // The store may still have the R of a request that a restart has interrupted.
+    let r = Arc::clone(job.r()?);
+    // It has R as it was committed; a later expiration is in the eventlog.
+    let text = if job.record.is_expiration_updated() {
+        None
+    } else {
+        let committed = cx.claims.committed_text(id, &r);
+        committed.or_else(|| cx.read_store(|store| store.r(id)).map(Arc::from))
+    };
+    Some(StoredR { r, text })
 }
 
 /// `job-info.lookup`.

@@ -159,6 +159,11 @@ pub(crate) fn lookup(cx: &mut Context, request: Request<'_>, key: PermittedKey) 
     let LookupRequest { namespace, .. } = request.payload()?;
     check_namespace(namespace.as_deref())?;
     let data = match key {
+        PermittedKey::Document(job, name) if name == "R" => {
+            let stored = info::stored_r(cx, job.id());
+            let stored = stored.ok_or_else(|| RequestError::not_found(""))?;
+            return Ok(Reply::Typed(TypedPayload::StoredR(stored)));
+        }
         PermittedKey::Document(job, name) => {
             info::document(cx, job.id(), &name)?.map(String::into_bytes)
         }
