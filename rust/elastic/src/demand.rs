@@ -260,17 +260,16 @@ impl Demand {
     pub fn unmet(&self, granted: &ResourceSet, queue: Option<&str>) -> Vec<String> {
         let mut unmet = self.dropped.clone();
         let mut add = |key: AttributeKey| unmet.push(key.name().to_owned());
-        let wished = self.hosts.as_ref().and_then(|hosts| hosts.parse().ok());
-        if wished.is_some_and(|hosts: Hostlist| !granted.nodelist().is_subset(&hosts)) {
+        let wished_hosts = self.hosts.as_ref().and_then(|hosts| hosts.parse().ok());
+        if wished_hosts.is_some_and(|hosts: Hostlist| !granted.nodelist().is_subset(&hosts)) {
             add(AttributeKey::NodeList);
         }
-        let wished = self.cpu_list.as_ref().and_then(|list| list.parse().ok());
-        let wished: Option<IdSet> = wished;
+        let wished_cpus: Option<IdSet> = self.cpu_list.as_ref().and_then(|list| list.parse().ok());
         let lacks = |wished: &IdSet| {
             let mut all = granted.nodes();
             all.any(|node| !wished.is_subset(node.cores))
         };
-        if wished.as_ref().is_some_and(lacks) {
+        if wished_cpus.as_ref().is_some_and(lacks) {
             add(AttributeKey::CpuList);
         }
         if self.queue.is_some() && self.queue.as_deref() != queue {
@@ -422,21 +421,19 @@ fn listed_hosts(request: &PmixRequest) -> Result<Option<Hostlist>, Denial> {
 
 /// The part for each number of cpus: the largest first, so that the larger nodes go to the parts that need them.
 fn by_count(counts: &[u32], hosts: Option<&Hostlist>) -> Vec<Part> {
-    let mut parts: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    let mut places_by_cpus: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (place, cpus) in counts.iter().enumerate() {
-        parts.entry(*cpus).or_default().push(place);
+        places_by_cpus.entry(*cpus).or_default().push(place);
     }
-    let parts = parts.into_iter().rev();
     let part = |(cpus, places): (u32, Vec<usize>)| {
         let nodes = u32::try_from(places.len()).unwrap_or(u32::MAX);
         let hosts = hosts.map(|all| {
-            let hosts = places.iter().filter_map(|place| all.get(*place));
-            let hosts: Vec<String> = hosts.collect();
-            Hostlist::try_from_hosts(&hosts).unwrap_or_default()
+            let chosen: Vec<String> = places.iter().filter_map(|place| all.get(*place)).collect();
+            Hostlist::try_from_hosts(&chosen).unwrap_or_default()
         });
         Part { nodes, cpus, hosts }
     };
-    parts.map(part).collect()
+    places_by_cpus.into_iter().rev().map(part).collect()
 }
 
 #[cfg(test)]

@@ -36,10 +36,10 @@ const TYPES: [(&str, &str); 11] = [
 
 impl Error {
     pub(crate) fn new(bytes: &[u8], error: &serde_json::Error) -> Self {
-        let text = error.to_string();
+        let full_text = error.to_string();
         let (line, column) = (error.line(), error.column());
         let position = format!(" at line {line} column {column}");
-        let text = text.strip_suffix(&position).unwrap_or(&text);
+        let text = full_text.strip_suffix(&position).unwrap_or(&full_text);
         let mut offset = offset(bytes, line, column);
         if error.classify() != Category::Data {
             return Self {
@@ -103,8 +103,8 @@ impl std::error::Error for Error {}
 
 /// Rewrites serde's text about a value as `expected …, found …`.
 fn value_text(text: &str) -> String {
-    let about = ["invalid type: ", "invalid value: ", "unknown variant "];
-    let about = about.iter().find_map(|prefix| text.strip_prefix(prefix));
+    let prefixes = ["invalid type: ", "invalid value: ", "unknown variant "];
+    let about = prefixes.iter().find_map(|prefix| text.strip_prefix(prefix));
     let Some((found, expected)) = about.and_then(|rest| rest.rsplit_once(", expected ")) else {
         return text.to_owned();
     };

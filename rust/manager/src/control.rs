@@ -66,22 +66,27 @@ fn report(response: &mut BulkResponse, id: JobId, result: Result<(), RequestErro
 
 /// `job-manager.raise` for one job, for several, or for all active ones.
 pub(crate) fn raise(cx: &mut Context, request: Request<'_>, jobs: PermittedJobs) -> Handled {
-    let raise: RaiseRequest<'_> = request.payload()?;
-    let severity = raise.severity;
+    let RaiseRequest {
+        kind,
+        severity,
+        note,
+        wait_status,
+        ..
+    } = request.payload()?;
     if !(0..=7).contains(&severity) {
         let text = format!("severity {severity} is out of range: expected 0 to 7");
         return Err(RequestError::invalid(text));
     }
-    if raise.kind.is_empty() || !raise.kind.chars().all(|c| c.is_ascii_graphic()) {
-        let text = format!("invalid exception type `{}`", raise.kind.escape_debug());
+    if kind.is_empty() || !kind.chars().all(|c| c.is_ascii_graphic()) {
+        let text = format!("invalid exception type `{}`", kind.escape_debug());
         return Err(RequestError::invalid(text));
     }
     let raise = Raise {
-        kind: &raise.kind,
+        kind: &kind,
         severity,
-        note: &raise.note,
+        note: &note,
         userid: request.sender.userid,
-        wait_status: raise.wait_status.map(i32::from),
+        wait_status: wait_status.map(i32::from),
     };
     let raise_one = |job: PermittedJob| {
         cx.jobs.active(job.id())?;

@@ -94,8 +94,11 @@ fn parse(scheme: &str, value: &str) -> Result<Condition, RequestError> {
         "afternotok" => job().map(Condition::AfterNotOk),
         "begin-time" => {
             // A sign makes the time relative, which only the submitting client can resolve.
-            let time = value.parse::<f64>().ok().filter(|time| time.is_finite());
-            let time = time.filter(|_| !value.starts_with(['+', '-']));
+            let number = value
+                .parse::<f64>()
+                .ok()
+                .filter(|number| number.is_finite());
+            let time = number.filter(|_| !value.starts_with(['+', '-']));
             time.map(Condition::Begin).ok_or_else(|| {
                 let expected = "expected seconds since the epoch, without a sign";
                 invalid(scheme, value, expected)
@@ -126,8 +129,7 @@ pub(crate) fn check(
             return Err(invalid(scheme, value, &cx.jobs.unknown(id).text));
         };
         if !authorize::dependency(&cx.settings, userid, record) {
-            let text = "the job belongs to another user";
-            let text = format!("dependency `{scheme}:{value}`: {text}");
+            let text = format!("dependency `{scheme}:{value}`: the job belongs to another user");
             return Err(RequestError::not_permitted(text));
         }
     }

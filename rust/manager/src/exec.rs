@@ -150,8 +150,8 @@ impl ExecPeer {
                 .filter(|job| job.dialogue.exec.is_outstanding())
                 .count();
             if outstanding > 0 {
-                let name = &known.name;
-                let text = format!("`{name}` has start requests to answer: {outstanding}");
+                let other = &known.name;
+                let text = format!("`{other}` has start requests to answer: {outstanding}");
                 return Err(RequestError::invalid(text));
             }
         }
@@ -503,13 +503,13 @@ fn take_report(
             }
         }
         ExecEvent::Release(release) => {
-            let input = ExecInput::Release {
+            let reported = ExecInput::Release {
                 is_final: release.is_final,
                 has_ended,
             };
-            check(cx, id, input)?;
+            check(cx, id, reported)?;
             take_release(cx, id, release)?;
-            advance(writer, cx, id, input)?;
+            advance(writer, cx, id, reported)?;
         }
     }
     Ok(())

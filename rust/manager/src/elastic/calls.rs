@@ -98,24 +98,26 @@ impl Elastic {
         Ok(Reply::Deferred)
     }
 
-    /// Reads the directive and the attributes of `pmix.alloc`, and begins the request.
+    /// Reads the directive, by its name or number, and the attributes of `pmix.alloc`, and begins the request.
     fn begin_call(
         &mut self,
         cx: &mut Context,
         message: &Message,
         requester: &Requester,
-        directive: &Value,
+        name: &Value,
         attributes: &[Attribute],
     ) {
-        let directive = match read_directive(directive) {
+        let directive = match read_directive(name) {
             Ok(directive) => directive,
             Err(denial) => {
-                let Some(number) = directive.as_u64() else {
+                let Some(number) = name.as_u64() else {
                     return respond_denial(cx, message, &denial);
                 };
                 let names = PmixRequest::ids_of(Directive::New, attributes);
-                let directive = Some(number);
-                let early = EarlyDenial { denial, directive };
+                let early = EarlyDenial {
+                    denial,
+                    directive: Some(number),
+                };
                 return self.begin(cx, message, requester, names, Some(early));
             }
         };

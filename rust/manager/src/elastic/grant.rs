@@ -208,10 +208,10 @@ impl Elastic {
             };
             self.end_request(cx, key, &End::denied(denial));
         }
-        let target = request.joins.and_then(|target| cx.jobs.record(target));
-        let target = target.filter(|target| target.state() == State::Run && has_grant(target, id));
+        let joined = request.joins.and_then(|target| cx.jobs.record(target));
+        let holder = joined.filter(|joined| joined.state() == State::Run && has_grant(joined, id));
         let unfreed = cx.jobs.record(id).and_then(Record::unfreed);
-        if let Some((target, r)) = target.map(Record::id).zip(unfreed) {
+        if let Some((target, r)) = holder.map(Record::id).zip(unfreed) {
             let removed = ResourceRemove {
                 r: Arc::new(r),
                 ranks: IdSet::new(),

@@ -62,12 +62,9 @@ impl Elastic {
                 return Ok(());
             }
             let record = cx.jobs.record(job);
-            let queue = record.and_then(|record| record.spec().queue.as_deref());
-            let queue = demand
-                .queue
-                .as_deref()
-                .filter(|_| demand.only_queue)
-                .or(queue);
+            let own_queue = record.and_then(|record| record.spec().queue.as_deref());
+            let required_queue = demand.queue.as_deref().filter(|_| demand.only_queue);
+            let queue = required_queue.or(own_queue);
             let sum = Amount::of_parts(demand);
             let allowed = policy::check_growth(sum.nodes, sum.cores, queue, &cx.settings);
             return allowed.map_err(out_of_resource);

@@ -202,9 +202,10 @@ impl Elastic {
         let Some(account) = self.ledger.account(job) else {
             return Ok(None);
         };
-        let lends = returns.iter();
-        let lends = lends.filter_map(|due| Some((account.loan(due.loan)?, due.nodes)));
-        let lends: Vec<(&Loan, u32)> = lends.collect();
+        let lends: Vec<(&Loan, u32)> = returns
+            .iter()
+            .filter_map(|due| Some((account.loan(due.loan)?, due.nodes)))
+            .collect();
         let Some((kind, _)) = lends.first().copied() else {
             return Ok(None);
         };
@@ -213,8 +214,8 @@ impl Elastic {
             let added = hosts.extend_from_str(&lend.hosts);
             added.map_err(|error| out_of_resource(error.to_string()))?;
         }
-        let among = cx.claims.nodes_like(kind.cpus, kind.gpus);
-        let among = among.filter(|_| kind.whole).map(|hosts| hosts.to_string());
+        let alike = cx.claims.nodes_like(kind.cpus, kind.gpus);
+        let among = alike.filter(|_| kind.whole).map(|hosts| hosts.to_string());
         let demand = Demand {
             nodes: Some(lends.iter().map(|(_, nodes)| nodes).sum()),
             cpus: if kind.whole { 0 } else { kind.cpus },

@@ -46,8 +46,8 @@ impl Elastic {
         // The loans of a job end with it.
         let state = cx.jobs.record(id).map(Record::state);
         let is_running = state == Some(State::Run);
-        let account = account.filter(|_| is_running);
-        let lends = account.into_iter().flat_map(Account::loans);
+        let lender = account.filter(|_| is_running);
+        let lends = lender.into_iter().flat_map(Account::loans);
         let lent = lends.map(|(number, lend)| {
             let postponed = self.postponed.of(LoanKey {
                 job: id,
@@ -123,8 +123,8 @@ fn amounts(entry: &Entry) -> Amounts {
     let text = |key| entry.result(key).and_then(Value::as_str);
     let hosts: Option<Hostlist> = text(AttributeKey::NodeList).and_then(|hosts| hosts.parse().ok());
     let nodes = hosts.map_or(0, |hosts| hosts.len() as u64);
-    let counts = text(AttributeKey::CpuCounts).into_iter();
-    let counts = counts.flat_map(|counts| counts.split(','));
+    let lists = text(AttributeKey::CpuCounts).into_iter();
+    let counts = lists.flat_map(|list| list.split(','));
     let cores = counts.filter_map(|count| count.parse::<u64>().ok()).sum();
     let time = entry.result(AttributeKey::Time).and_then(Value::as_u64);
     Amounts {

@@ -33,12 +33,13 @@ fn holdings(cx: &Context, target: JobId) -> Vec<Holding> {
     let parts = std::iter::once(target).chain(grants_of(cx, target));
     let holding = |alloc| {
         let record = cx.jobs.record(alloc)?;
-        let ranks = record.r()?.ranks();
-        let ranks = ranks.difference(record.freed());
-        let ranks = ranks.difference(record.retained());
+        let allocated = record.r()?.ranks();
+        let unreleased = allocated
+            .difference(record.freed())
+            .difference(record.retained());
         let ranks = match record.elastic() {
-            Some(elastic) => ranks.difference(&elastic.released),
-            None => ranks,
+            Some(elastic) => unreleased.difference(&elastic.released),
+            None => unreleased,
         };
         Some(Holding { alloc, ranks })
     };
@@ -126,14 +127,14 @@ impl Elastic {
             lends_of(cx, &released, &own, &lend)
         });
         self.release_parts(cx, allocation, &parts, &released);
-        let released = Released {
+        let result = Released {
             r: &released,
             lacking,
             is_withheld,
         };
         let end = End {
             lent: lent.unwrap_or_default(),
-            ..report(request, allocation, released)
+            ..report(request, allocation, result)
         };
         self.end_request(cx, call.key, &end);
         Ok(())

@@ -84,8 +84,8 @@ impl Slice {
 pub(crate) fn history(cx: &Context, request: Request<'_>, user: &PermittedUser) -> Handled {
     let HistoryRequest { slice, .. } = request.payload()?;
     let slice = Slice::parse(&slice)?;
-    let jobs = cx.jobs.iter().rev();
-    let theirs = jobs.filter(|job| job.record.userid() == user.userid());
+    let newest_first = cx.jobs.iter().rev();
+    let theirs = newest_first.filter(|job| job.record.userid() == user.userid());
     // The usual slice is of the newest: the others need not be looked at.
     let max = match (slice.start.unwrap_or(0), slice.stop) {
         (0.., Some(stop @ 0..)) if slice.stride > 0 => usize::try_from(stop).ok(),

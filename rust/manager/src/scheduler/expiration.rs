@@ -60,8 +60,8 @@ impl SchedulerPeer {
         cx.add_effect(match response.errnum() {
             0 | ENOSYS => Effect::ExpirationAccepted(change),
             errnum => {
-                let text = response.error_text().unwrap_or_default();
-                let text = format!("the scheduler denies the update: {text}");
+                let reason = response.error_text().unwrap_or_default();
+                let text = format!("the scheduler denies the update: {reason}");
                 Effect::ExpirationRejected {
                     id: change.id,
                     cause: change.cause,

@@ -60,15 +60,14 @@ impl SchedulerPeer {
                 continue;
             }
             let free = (!record.freed().is_empty()).then(|| record.freed().to_string());
-            let payload = HelloResponse {
+            let hello = HelloResponse {
                 id: record.id(),
                 priority: record.priority(),
                 userid: record.userid(),
                 t_submit: record.t_submit(),
                 free: free.map(Into::into),
             };
-            let payload = Some(payload.to_payload());
-            responses.push(Message::response_to(message, 0, payload));
+            responses.push(Message::success_to(message, &hello));
         }
         for response in responses {
             cx.send(response);
