@@ -22,6 +22,15 @@ pub(crate) struct RequestKey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ProbeId(pub(crate) u64);
 
+/// The answer of the scheduler to a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProbeAnswer {
+    /// The requests sent before have been considered.
+    Considered,
+    /// An error: the scheduler does not know probes.
+    Unsupported,
+}
+
 /// The origin of a request to change the expiration of a running job.
 #[derive(Debug)]
 pub(crate) enum ExpirationCause {
@@ -88,11 +97,7 @@ pub(crate) enum Effect {
     /// Probe the scheduler: its response shows that the alloc requests sent before have been considered.
     Probe(ProbeId),
     /// The response to a probe has come.
-    Probed {
-        probe: ProbeId,
-        /// Whether the scheduler has considered the requests; not if it does not know probes.
-        is_considered: bool,
-    },
+    Probed { probe: ProbeId, answer: ProbeAnswer },
     /// Request the scheduler's agreement to another time limit of a running job, in seconds from its
     /// begin; 0 is unlimited.
     RequestExpiration {

@@ -128,10 +128,9 @@ impl Manager {
             Effect::Withdraw(id) => self.scheduler.withdraw(cx, id),
             Effect::Reprioritize { id, old, new } => self.scheduler.reprioritize(cx, id, old, new),
             Effect::Probe(probe) => self.scheduler.probe(cx, probe),
-            Effect::Probed {
-                probe,
-                is_considered,
-            } => self.elastic.handle_probe_result(cx, probe, is_considered),
+            Effect::Probed { probe, answer } => {
+                self.elastic.handle_probe_answer(cx, probe, answer);
+            }
             Effect::RequestExpiration {
                 id,
                 duration,

@@ -9,7 +9,7 @@ use super::peer::Elastic;
 use super::submission::is_decided_at_once;
 use super::tables::{DECISION_TIMEOUT_S, PROBE_TIMEOUT_S};
 use crate::context::Context;
-use crate::effect::{Effect, ProbeId};
+use crate::effect::{Effect, ProbeAnswer, ProbeId};
 use crate::record::Record;
 
 impl Elastic {
@@ -45,19 +45,18 @@ impl Elastic {
             })
     }
 
-    /// Handles the result of a probe. A scheduler that does not know probes has decided nothing: its decisions are
+    /// Handles the answer to a probe. A scheduler that does not know probes has decided nothing: its decisions are
     /// awaited.
-    pub(crate) fn handle_probe_result(
+    pub(crate) fn handle_probe_answer(
         &mut self,
         cx: &mut Context,
         probe: ProbeId,
-        is_considered: bool,
+        answer: ProbeAnswer,
     ) {
         let due = self.probes.outstanding.remove(&probe).into_iter().flatten();
-        if is_considered {
-            due.for_each(|id| self.decide(cx, id));
-        } else {
-            due.for_each(|id| self.decide_unprobed(cx, id));
+        match answer {
+            ProbeAnswer::Considered => due.for_each(|id| self.decide(cx, id)),
+            ProbeAnswer::Unsupported => due.for_each(|id| self.decide_unprobed(cx, id)),
         }
     }
 

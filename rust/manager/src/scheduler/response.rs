@@ -13,7 +13,7 @@ use super::request::undo_commit;
 use crate::annotations;
 use crate::context::Context;
 use crate::dialogue::{AllocInput, AllocState};
-use crate::effect::Effect;
+use crate::effect::{Effect, ProbeAnswer};
 use crate::event::{Document, Event};
 use crate::rpc;
 use crate::state::State;
@@ -166,10 +166,11 @@ impl SchedulerPeer {
     /// Handles the response to a probe.
     pub(crate) fn handle_probe_response(&mut self, cx: &mut Context, response: &Message) {
         if let Some(probe) = self.session.probes.remove(&response.matchtag) {
-            cx.add_effect(Effect::Probed {
-                probe,
-                is_considered: response.errnum() == 0,
-            });
+            let answer = match response.errnum() {
+                0 => ProbeAnswer::Considered,
+                _ => ProbeAnswer::Unsupported,
+            };
+            cx.add_effect(Effect::Probed { probe, answer });
         }
     }
 
