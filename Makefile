@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
+RUST := Cargo.toml Cargo.lock .cargo/config.toml $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
 # Only the PMIx server needs libpmix: everything else builds and runs without it.
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)

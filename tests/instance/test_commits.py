@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import os
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from rawclient import RawClient
 from simulatedsystem import OPTIONS, in_virtual_time, instance_on
 from virtualtime import make_broker
 
+from penstock import _core
 from penstock._core import Message
 from penstock.errors import StoreError
 from penstock.instance.services import MAX_COMMIT_DELAY_S
@@ -21,8 +23,6 @@ from penstock.instance.sockets import UnixSockets
 from penstock.jobspec import from_command
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from simulatedsystem import SimulatedMachine
 
     from penstock._core import Batch
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 
 SIMULATED = dataclasses.replace(OPTIONS, exec="sim")
+
+
+def test_a_commit_syncs_the_data_of_the_log_alone():
+    # The name of the function in the extension's table of symbols: only SQLite uses it.
+    assert b"\0fdatasync\0" in Path(_core.__file__).read_bytes()
 
 
 async def count_commits(client) -> int:

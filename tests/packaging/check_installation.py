@@ -45,9 +45,11 @@ class Installation:
         expect(f"installed with the library: {names}", met=names == ["penstock-hpc"])
 
     def check_c_library(self) -> None:
-        """The extension needs no later C library than the tag of the wheel names."""
+        """The extension needs no later C library than the tag names; SQLite uses `fdatasync`."""
         code = "import penstock._core; print(penstock._core.__file__)"
         extension = Path(self._run("python", "-c", code).strip())
+        symbols = read_elf("--dyn-syms", extension)
+        expect(f"{extension.name} does not use fdatasync", met=" fdatasync@" in symbols)
         needed = max(c_library_versions(extension))
         promised = re.search(r"-manylinux_(\d+)_(\d+)_\w+\.whl$", self._distribution.name)
         if self._distribution.suffix == ".whl":
