@@ -95,8 +95,8 @@ class _Attached:
     transient: bool
     tracked: bool
     failure: Failure | None = None
-    # Whether it has got or posted messages since it was settled.
-    is_due: bool = True
+    # Whether it is among the services to be settled.
+    is_due: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,8 @@ class Broker:
         self._allow_root = allow_root
         self._router = Router(self.uuid, owner)
         self._services: dict[int, _Attached] = {}
+        # The services that have got or posted messages since they were settled.
+        self._due: list[_Attached] = []
         # The failed services with outstanding requests to be answered.
         self._abandoned: list[_Attached] = []
         self._failures = 0
@@ -198,7 +200,9 @@ class Broker:
         """
         peer = self._number()
         self._add_peer(peer, self.owner, ROLE_OWNER | ROLE_LOCAL)
-        self._services[peer] = _Attached(peer, service, on_failure, transient, tracked)
+        attached = _Attached(peer, service, on_failure, transient, tracked)
+        self._services[peer] = attached
+        self._make_due(attached)
         if tracked:
             self._router.track_requests(peer)
         for name in names:
@@ -280,7 +284,7 @@ class Broker:
             self._wake_pump()
             attached = self._services.get(peer)
             if attached is not None and not self._settling:
-                attached.is_due = True
+                self._make_due(attached)
 
     def post_messages(self, peer: int, messages: list[Message]) -> None:
         """Sends a few messages from a peer."""
@@ -493,13 +497,21 @@ class Broker:
             else:
                 self._deliver(deliveries, peer)
         self._answer_abandoned()
-        nudged, self._nudged = self._nudged, False
-        due = [each for each in self._services.values() if nudged or each.is_due]
-        now = self.clock.now()
+        due, self._due = self._due, []
         for attached in due:
             attached.is_due = False
-            if attached.failure is None:
+        if self._nudged:
+            self._nudged = False
+            due = list(self._services.values())
+        now = self.clock.now()
+        for attached in due:
+            if attached.failure is None and attached.peer in self._services:
                 self._settle(attached, now)
+
+    def _make_due(self, attached: _Attached) -> None:
+        if not attached.is_due:
+            attached.is_due = True
+            self._due.append(attached)
 
     def _settle(self, attached: _Attached, now: float) -> None:
         self._settling = True
@@ -539,7 +551,7 @@ class Broker:
         if attached.failure is not None:
             self._reject(attached, batch)
             return
-        attached.is_due = True
+        self._make_due(attached)
         try:
             attached.service.deliver(batch)
         except FAULTS as error:

@@ -95,8 +95,7 @@ impl Store {
         if !self.open {
             return Ok(false);
         }
-        self.connection
-            .execute_batch("COMMIT")
+        self.execute("COMMIT")
             .map_err(|source| Error::new("cannot commit", &source))?;
         self.open = false;
         Ok(true)
@@ -125,12 +124,15 @@ impl Store {
 
     fn begin(&mut self) -> Result<(), Error> {
         if !self.open {
-            self.connection
-                .execute_batch("BEGIN IMMEDIATE")
+            self.execute("BEGIN IMMEDIATE")
                 .map_err(|source| Error::new("cannot begin a transaction", &source))?;
             self.open = true;
         }
         Ok(())
+    }
+
+    fn execute(&self, sql: &str) -> rusqlite::Result<usize> {
+        self.connection.prepare_cached(sql)?.execute([])
     }
 
     fn write(
