@@ -13,7 +13,7 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 
 .PHONY: run test test-rust test-python test-random random-cases test-optional test-peers fuzz lint bench bench-lib bench-lib-compare bench-load docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
-	bench-exec bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup
+	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
 	$(BIN)/python examples/run.py
@@ -150,6 +150,11 @@ bench-throughput: $(VENV)/.built  ## The cost of a simulated job from submit to 
 bench-exec: $(VENV)/.built  ## Real jobs: jobs/s, latency and memory, next to posix_spawn and HyperQueue
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt hyperqueue
 	$(BIN)/python bench/exec.py
+
+# BEFORE is the folder of another clone, in which `make .venv/.built` has run.
+bench-exec-compare: $(VENV)/.built  ## Real jobs on this build and on that in BEFORE, in turn: latency, jobs/s, CPU time
+	@test -d "$(BEFORE)" || { echo "BEFORE: expected the folder of another clone" >&2; exit 1; }
+	$(BIN)/python bench/exec_compare.py $(BEFORE) .
 
 bench-running: $(VENV)/.built  ## 10,000 running tasks at once: times, memory for each, and that nothing is left of them
 	$(BIN)/python bench/running_tasks.py

@@ -28,13 +28,19 @@ def make_directory(prefix: str) -> str:
 
 
 @contextmanager
-def running(*options: str) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
+def running(
+    *options: str, python: str = sys.executable
+) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
     """Starts `penstock start` with a temporary state directory, and stops it after the block.
+
+    Args:
+        options: of `penstock start`.
+        python: the interpreter of the environment whose build is started.
 
     Yields a connected client and the daemon's process.
     """
     name = make_directory("penstock-bench-")
-    command = [sys.executable, "-m", "penstock", "start", "--state", name]
+    command = [python, "-m", "penstock", "start", "--state", name]
     command += ["--socket", f"{name}/socket", *options]
     command += ["--", "sh", "-c", "echo accepting; cat > /dev/null"]
     pipe = subprocess.PIPE
