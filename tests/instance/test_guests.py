@@ -9,9 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pmixdaemon import EXAMPLE, codes, compile_program, server_program
 
 # A client whose connections are those of another user: the interpreter may be in root's home.
 CLIENT = """
@@ -89,11 +91,17 @@ def guests():
 
 @pytest.fixture
 def site(start, guests, tmp_path):
+    with make_site(start, guests, tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def make_site(start, guests, tmp_path, *options):
     folder = Path(tempfile.mkdtemp(prefix="penstock-"))
     folder.chmod(0o755)
     config = tmp_path / "config.toml"
     config.write_text("[access]\nallow-guest-user = true\n")
-    with start("--config", str(config), "--socket", str(folder / "socket")):
+    with start("--config", str(config), "--socket", str(folder / "socket"), *options):
         yield Site(folder, guests)
     shutil.rmtree(folder)
 
@@ -182,6 +190,34 @@ def test_a_job_has_a_directory_of_its_own_until_its_end(site):
         assert time.monotonic() < deadline, "the directory is removed after the job"
         time.sleep(0.01)
     assert Path("/etc/passwd").exists()
+
+
+def test_the_pmix_server_of_a_guests_job_runs_as_the_guest(start, guests, tmp_path):
+    server_program()
+    nodes = ["--nodes=4", "--cores=4", "--oversubscribe"]
+    with make_site(start, guests, tmp_path, *nodes) as site:
+        program = compile_program(EXAMPLE, site.folder)
+        server = "ps -o user:32= -C penstock-pmix; stat -c '%U %a' $FLUX_JOB_TMPDIR/pmix; "
+        server += "xargs -0n1 < /proc/$(pgrep -x penstock-pmix)/environ | sort"
+        script = f"test $PMIX_RANK != 0 || {{ {server}; }}; exec {program} new:nodes=2,id=X"
+        done = site.penstock("run", "-N1", "-n3", "-t10", "--pmix", "sh", "-c", script)
+        assert done.returncode == 0, done.stderr
+        lines = codes(done.stdout.splitlines())
+        assert guests[0] in lines
+        assert f"{guests[0]} 700" in lines
+        # The server's environment has nothing of root's.
+        assert f"HOME={pwd.getpwuid(site.uids[0]).pw_dir}" in lines
+        assert not any(line.startswith("VIRTUAL_ENV=") for line in lines)
+        assert "rank 0: new: status 0" in lines
+        assert "rank 0: new: pmix.alloc.nlist = node[1-2]" in lines
+        assert "rank 1: event: penstock.alloc.status = 0" in lines
+        # The allocation is the guest's.
+        listed = site.owner("jobs", "-Ano", "{id},{username},{state}").stdout.split()
+        (allocation,) = [line.split(",") for line in listed]
+        assert allocation[1:] == [guests[0], "RUN"]
+        assert site.penstock("cancel", allocation[0], guest=1).returncode != 0
+        assert site.penstock("cancel", allocation[0]).returncode == 0
+        assert list((tmp_path / "state" / "exec" / "pmix").iterdir()) == []
 
 
 def test_a_guest_cannot_signal_root_or_other_guests(site):

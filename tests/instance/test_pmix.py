@@ -15,7 +15,7 @@ import trio
 import trio.testing
 from pmixjobs import run
 
-from penstock._core import Decoder
+from penstock._core import Decoder, Message
 from penstock.errors import PmixError, RpcError
 from penstock.instance import pmix_server as pmix
 
@@ -205,6 +205,50 @@ def test_a_server_that_does_not_listen_is_an_error(tmp_path):
     clock = trio.testing.MockClock(autojump_threshold=0)
     start = clock.current_time()
     trio.run(main, clock=clock)
+
+
+def test_the_server_of_a_guest_is_the_guests(server, tmp_path):
+    """The directory is the guest's choice: a link in it leads to another user's server."""
+    directory = server("read()")
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "socket").symlink_to(directory / "socket")
+    (tmp_path / "link").symlink_to(directory)
+
+    async def main():
+        for path in (directory, linked):
+            async with await pmix.connect(str(path), os.geteuid()):
+                pass
+            with pytest.raises(PmixError, match="the socket of the PMIx server is another user's"):
+                await pmix.connect(str(path), os.geteuid() + 1)
+        with pytest.raises(NotADirectoryError):
+            await pmix.connect(str(tmp_path / "link"), os.geteuid())
+
+    trio.run(main)
+
+
+def test_no_more_is_read_from_a_server_that_reads_nothing():
+    async def main():
+        ours, theirs = socket.socketpair()
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        link = pmix.Link(1, stream, unanswered, lambda *_why: None)
+        unknown = Message.request("pmix.unknown", {}, matchtag=1).encode()
+        os.set_blocking(theirs.fileno(), False)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.run)
+            # All that both ends hold, and the daemon no more.
+            is_full = False
+            while not is_full:
+                await trio.testing.wait_all_tasks_blocked()
+                try:
+                    theirs.send(unknown * 100)
+                except BlockingIOError:
+                    is_full = True
+            assert pmix.MAX_UNSENT_MESSAGES < link._unread() < 10 * pmix.MAX_UNSENT_MESSAGES
+            await link.close()
+        theirs.close()
+
+    trio.run(main)
 
 
 def test_a_job_that_ends_before_its_server_listens_is_not_served(tmp_path):

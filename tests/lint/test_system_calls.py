@@ -63,6 +63,7 @@ RESOURCES = {
             "cli/alloc.py": "waits for the job's end beside the command",
             "cli/attach.py": "reads standard input beside the output",
             "executor/worker.py": "the thread of an executor",
+            "instance/pmix_server.py": "connects to servers in directories of guests",
         },
     ),
     "a file: use the `System`": Resource(

@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import socket
+import struct
 from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +49,8 @@ PING_INTERVAL_S, MAX_UNANSWERED_PINGS = 5.0, 6
 # For each job.
 MAX_OUTSTANDING_REQUESTS = 10_000
 MAX_FRAME_BYTES = 1 << 20
+# Messages that a server has not read: while there are more, none is read from it.
+MAX_UNSENT_MESSAGES = 1_000
 # The requests of tasks that are forwarded to the instance.
 TOPICS = frozenset({topic.pmix.ALLOC, topic.pmix.QUERY, topic.pmix.CANCEL, topic.pmix.EVENTS})
 HINT = "the `pmix.log` of the execution service may say why"
@@ -68,6 +72,7 @@ class PmixServers:
         tasks: Sequence[PmixTask],
         directory: str,
         *,
+        userid: int | None,
         send_request: SendRequest,
         fail: Callable[[str, str], None],
         start_soon: Callable[..., None],
@@ -77,6 +82,7 @@ class PmixServers:
         return _connected(
             job,
             directory,
+            userid,
             describe(job, tasks, namespace),
             send_request=send_request,
             fail=fail,
@@ -88,13 +94,14 @@ class PmixServers:
 async def _connected(
     job: int,
     directory: str,
+    userid: int | None,
     description: dict[str, Any],
     *,
     send_request: SendRequest,
     fail: Callable[[str, str], None],
     start_soon: Callable[..., None],
 ) -> AsyncIterator[PmixLink]:
-    async with await connect(directory) as stream:
+    async with await connect(directory, userid) as stream:
         link = Link(job, stream, send_request, fail)
         try:
             start_soon(link.run)
@@ -105,8 +112,12 @@ async def _connected(
                 await link.close()
 
 
-async def connect(directory: str) -> trio.SocketStream:
+async def connect(directory: str, userid: int | None = None) -> trio.SocketStream:
     """Connects to the server with this directory, which may still be starting.
+
+    Args:
+        directory: its directory.
+        userid: its user, if that is a guest: the directory and all in it are the guest's choice.
 
     Raises:
         PmixError: it does not listen.
@@ -116,20 +127,47 @@ async def connect(directory: str) -> trio.SocketStream:
     with trio.move_on_after(START_TIMEOUT_S):
         while True:
             try:
-                return await _open_socket(directory)
-            except (FileNotFoundError, ConnectionRefusedError):
+                if userid is None:
+                    connected = _open_socket(directory, userid)
+                else:
+                    # The file system may be the guest's, and not respond.
+                    connected = await trio.to_thread.run_sync(
+                        _open_socket,
+                        directory,
+                        userid,
+                        abandon_on_cancel=True,
+                        limiter=trio.CapacityLimiter(1),
+                    )
+                return trio.SocketStream(trio.socket.from_stdlib_socket(connected))
+            except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
                 await trio.sleep(interval)
             interval = min(2 * interval, MAX_CONNECT_INTERVAL_S)
     raise PmixError(f"the PMIx server does not listen: {HINT}")
 
 
-async def _open_socket(directory: str) -> trio.SocketStream:
-    folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def _open_socket(directory: str, userid: int | None) -> socket.socket:
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    folder = os.open(directory, flags)
     try:
-        # The address of a socket is 107 bytes at most; the directory's can be longer.
-        return await trio.open_unix_socket(f"/proc/self/fd/{folder}/socket")
+        with ExitStack() as stack:
+            connected = stack.enter_context(socket.socket(socket.AF_UNIX))
+            os.set_blocking(connected.fileno(), False)
+            # The address of a socket is 107 bytes at most; the directory's can be longer.
+            connected.connect(f"/proc/self/fd/{folder}/socket")
+            # A link to the socket of another user's server would get messages of the instance.
+            if userid is not None and _peer(connected) != userid:
+                raise PmixError("the socket of the PMIx server is another user's")
+            stack.pop_all()
+            return connected
     finally:
         os.close(folder)
+
+
+def _peer(connected: socket.socket) -> int:
+    """The user of the process that listens."""
+    credentials = struct.Struct("3i")
+    data = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
+    return int(credentials.unpack(data)[1])
 
 
 def describe(job: int, tasks: Sequence[PmixTask], namespace: str) -> dict[str, Any]:
@@ -174,6 +212,9 @@ class Link:
         self._send_request = send_request
         self._fail = fail
         self._outgoing, self._unsent = trio.open_memory_channel[Message](float("inf"))
+        # Set whenever a message has been sent, or none can be sent any longer.
+        self._progress = trio.Event()
+        self._can_send = True
         self.environment: dict[int, dict[str, str]] = {}
         self._started: Message | None = None
         self._answered = trio.Event()
@@ -254,7 +295,11 @@ class Link:
         async for message in self._unsent:
             try:
                 await self._stream.send_all(message.encode())
+                self._progress.set()
+                self._progress = trio.Event()
             except (trio.BrokenResourceError, trio.ClosedResourceError):
+                self._can_send = False
+                self._progress.set()
                 return
 
     async def _watch(self, scope: trio.CancelScope) -> None:
@@ -270,9 +315,15 @@ class Link:
         self._end = "the job's PMIx server does not answer"
         scope.cancel()
 
+    def _unread(self) -> int:
+        """The number of messages that the server has not read."""
+        return self._unsent.statistics().current_buffer_used
+
     async def _receive(self, nursery: trio.Nursery) -> None:
         decoder = Decoder(MAX_FRAME_BYTES)
         while True:
+            while self._can_send and self._unread() > MAX_UNSENT_MESSAGES:
+                await self._progress.wait()
             try:
                 data = await self._stream.receive_some(READ_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError):

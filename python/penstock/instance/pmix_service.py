@@ -96,7 +96,9 @@ class PmixService:
         else:
             self._jobs[start.id] = job = _Job(start.id, request)
             tasks = [PmixTask(rank, host) for rank, _, host in start.tasks]
-            self._start_soon(self._serve_job, job, tasks, start.directory)
+            # Checked with the rest of the payload.
+            userid = request.object().get("userid")
+            self._start_soon(self._serve_job, job, tasks, start.directory, userid)
         return DEFERRED
 
     def _report_end(self, request: Message) -> None:
@@ -120,7 +122,9 @@ class PmixService:
             async for function, *args in self._outbox:
                 nursery.start_soon(contain, f"PMIx: {function.__name__}", function, *args)
 
-    async def _serve_job(self, job: _Job, tasks: list[PmixTask], directory: str) -> None:
+    async def _serve_job(
+        self, job: _Job, tasks: list[PmixTask], directory: str, userid: int | None
+    ) -> None:
         """Connects to the server of a job, and answers its start request, whatever happens."""
         end = errno.ENODATA, ""
         self._start_soon(self._stop_with_job, job)
@@ -130,6 +134,7 @@ class PmixService:
                     job.id,
                     tasks,
                     directory,
+                    userid=userid,
                     send_request=self._client.responses,
                     fail=partial(self._fail, job.id),
                     start_soon=self._start_soon,

@@ -211,6 +211,7 @@ class PmixServers(Protocol):
         tasks: Sequence[PmixTask],
         directory: str,
         *,
+        userid: int | None,
         send_request: SendRequest,
         fail: Callable[[str, str], None],
         start_soon: Callable[..., None],
@@ -221,6 +222,7 @@ class PmixServers(Protocol):
             job: the job's id.
             tasks: its tasks.
             directory: where the server listens.
+            userid: the server's user, if that is a guest.
             send_request: sends a request to the instance.
             fail: ends the job, with an exception's type and note.
             start_soon: runs a function in the background.

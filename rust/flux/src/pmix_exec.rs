@@ -18,6 +18,9 @@ pub struct StartRequest<'a> {
     /// The directory of the server, which listens on `socket` in it.
     #[serde(borrow)]
     pub directory: Text<'a>,
+    /// The user that the server runs as, if that is a guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub userid: Option<u32>,
     /// Its tasks, by rank.
     #[serde(borrow, deserialize_with = "objects")]
     pub tasks: Vec<TaskPlacement<'a>>,

@@ -83,9 +83,6 @@ impl Plan {
         let layout = Layout::new(jobspec, r).map_err(|error| error.to_string())?;
         let placements: Vec<_> = layout.tasks().collect();
         let outputs = Outputs::new(id, jobspec, task_context);
-        if guest.is_some() && options.is_pmix_requested {
-            return Err("PMIx is for jobs of the owner only".into());
-        }
         let is_redirected = outputs.stdout.is_some() || outputs.stderr.is_some();
         let mut variables = job_variables(id, &placements, task_context);
         if guest.is_some() {
@@ -426,6 +423,19 @@ impl<'a> Outputs<'a> {
 /// The directory of a guest's job, in theirs.
 pub fn job_directory(directory: &Path, job: JobId) -> PathBuf {
     directory.join(job.get().to_string())
+}
+
+/// The directory of the PMIx server of a job. A guest's is in the directory of the guest's job: that of the others is the
+/// owner's.
+pub(super) fn pmix_directory(
+    job: JobId,
+    task_context: &TaskContext,
+    guest: Option<Admitted>,
+) -> PathBuf {
+    match guest {
+        Some(_) => job_directory(&task_context.job_directories, job).join("pmix"),
+        None => job_directory(&task_context.pmix_directories, job),
+    }
 }
 
 /// The file of the retained output of a job, in their directory.

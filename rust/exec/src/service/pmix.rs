@@ -4,7 +4,7 @@ use penstock_wire::Message;
 
 use super::effect::Effect;
 use super::job::{Job, Presence, Task, TaskState};
-use super::pmix_process::{program_note, server_process};
+use super::pmix_process::{ServerProcess, program_note};
 use super::pmix_server::{PmixServer, failure_note};
 use super::start_failure::setup_note;
 use super::state::{Outstanding, Service};
@@ -52,8 +52,17 @@ impl Service {
         };
         let limits = plan.specs.first().map(|spec| spec.cgroup_limits);
         let task_context = &self.settings.task_context;
-        let limits = limits.unwrap_or_default();
-        match server_process(id, server.directory(), task_context, limits) {
+        let process = ServerProcess {
+            job: id,
+            directory: server.directory(),
+            cgroup_limits: limits.unwrap_or_default(),
+            guest: job.guest,
+            is_output_retained: job.is_output_retained,
+        };
+        // After a restart of the service it may be missing.
+        let directory = job.guest.map(|guest| (id, guest.uid()));
+        self.job_directories.extend(directory);
+        match process.task(task_context) {
             Ok(spec) => {
                 job.pmix_process = Some(Task::new(TaskState::Requested));
                 job.presence = Presence::Busy;
@@ -126,7 +135,8 @@ impl Service {
 
     /// Removes the directory of the PMIx server of a job that is forgotten.
     pub(super) fn remove_pmix_directory(&mut self, id: JobId, job: &Job) {
-        let has_server = job.pmix_process.is_some();
+        // A guest's is in the directory of the job.
+        let has_server = job.pmix_process.is_some() && job.guest.is_none();
         self.effects
             .extend(has_server.then_some(Effect::RemovePmixDirectory(id)));
     }

@@ -14,6 +14,7 @@ use penstock_flux::pmix_exec::{
 use penstock_flux::{flags, topic};
 use penstock_wire::Message;
 
+use super::guests::Admitted;
 use super::note::Note;
 use crate::types::{JobId, TaskRank};
 
@@ -43,15 +44,23 @@ pub(super) struct PmixServer {
     state: ServerState,
     /// The directory of its socket.
     directory: PathBuf,
+    /// Its user, if that is a guest.
+    guest: Option<Admitted>,
 }
 
 impl PmixServer {
-    pub(super) fn new(job: JobId, tasks: Vec<Placement>, directory: PathBuf) -> Self {
+    pub(super) fn new(
+        job: JobId,
+        tasks: Vec<Placement>,
+        directory: PathBuf,
+        guest: Option<Admitted>,
+    ) -> Self {
         Self {
             job,
             tasks,
             state: ServerState::Unrequested,
             directory,
+            guest,
         }
     }
 
@@ -77,6 +86,7 @@ impl PmixServer {
         let start = StartRequest {
             id: self.job,
             directory: self.directory.to_string_lossy().into_owned().into(),
+            userid: self.guest.map(Admitted::uid),
             tasks: self.tasks.iter().map(placement).collect(),
         };
         let start = Message::request(topic::pmix_exec::START, "").with_payload(&start);

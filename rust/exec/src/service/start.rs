@@ -16,7 +16,7 @@ use super::journal::{Intent, Record};
 use super::journal_writer::NextStep;
 use super::note::Note;
 use super::parsed_jobspec::ParsedJobspec;
-use super::plan::{Plan, job_directory};
+use super::plan::{Plan, pmix_directory};
 use super::pmix_server::PmixServer;
 use super::state::{InstanceState, Outstanding, ReaperState, Service};
 use crate::types::{JobId, TaskRank};
@@ -131,8 +131,8 @@ impl Service {
         };
         match plan {
             Ok(mut plan) => {
-                let directories = &self.settings.task_context.pmix_directories;
-                let server = |tasks| PmixServer::new(id, tasks, job_directory(directories, id));
+                let directory = pmix_directory(id, &self.settings.task_context, job.guest);
+                let server = |tasks| PmixServer::new(id, tasks, directory, job.guest);
                 job.pmix = plan.pmix.take().map(server);
                 job.redirected_to.clone_from(&plan.redirected_to);
                 job.is_output_retained = plan.is_output_retained;
