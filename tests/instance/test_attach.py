@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -221,6 +222,21 @@ def test_run_without_a_terminal_gives_the_task_one(local):
     assert done.returncode == 0
     assert done.stdout.startswith("texttext")
     assert local.penstock("run", "--pty", "--input=0", "cat").returncode == 2
+
+
+def test_an_allocation_is_a_shell_in_the_terminal(start):
+    with (
+        start("--nodes=2", "--cores=4", "--oversubscribe") as instance,
+        screen(instance, "alloc", "-N2", "sh") as terminal,
+    ):
+        terminal.wait_for(": granted 2 nodes, 8 cores: node[0-1]\r\n")
+        run = shlex.join([*PENSTOCK, "run", "-N2", "echo", "in the job"])
+        terminal.press(f"stty size; {run}; exit 3\r")
+        terminal.wait_for("30 100\r\n")
+        terminal.wait_for("in the job\r\nin the job\r\n")
+        terminal.wait_for(": released\r\n")
+        assert terminal.process.wait(HANG_S) == 3
+        assert active(instance) == []
 
 
 # --- signals

@@ -199,6 +199,19 @@ def test_a_script_runs_in_an_instance_with_the_requested_resources(cluster, tmp_
     assert kept["size"] == Path(path).stat().st_size
 
 
+def test_a_script_reads_its_input(cluster, tmp_path):
+    (tmp_path / "in").write_text("one\ntwo\n")
+    path = script(tmp_path / "x.sh", "#FLUX: --input=nosuch", "cat")
+    name = batch(cluster, tmp_path, "--input", "in", path)
+    assert (tmp_path / f"penstock-{name}.out").read_text() == "one\ntwo\n"
+    # Otherwise it is empty.
+    name = batch(cluster, tmp_path, "--wrap", "cat; echo end", stdin="of the submitter")
+    assert (tmp_path / f"penstock-{name}.out").read_text() == "end\n"
+    name = batch(cluster, tmp_path, path, code=1)
+    (row,) = map(json.loads, cluster.lines("info", "--json", name))
+    assert "cannot read `nosuch`" in row["reason"]
+
+
 def test_a_script_s_jobs_run_on_its_job_s_resources(cluster, tmp_path):
     lines = ["for i in 1 2 3; do", f"{SHELL} submit --cc=1-2 sh -c 'echo $PENSTOCK_JOB_ID'", "done"]
     path = script(tmp_path / "x.sh", *lines, f"{SHELL} wait --all && exit 7")

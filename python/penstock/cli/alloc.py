@@ -16,6 +16,7 @@ from penstock.cli.rows import exit_code, reason
 from penstock.cli.text import id_text, safe
 from penstock.client import Client
 from penstock.errors import Error
+from penstock.resource import ResourceSet
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +26,8 @@ SUMMARY = """Get an instance with the requested resources, and run a command wit
 
 A job starts the instance. COMMAND, by default $SHELL, runs here and not in the job, with
 PENSTOCK_URI set, so that `penstock run` and the rest use the job's resources. When it ends, so does
-the job. Exits with the command's exit code. Ctrl-C while waiting cancels the job."""
+the job. Exits with the command's exit code. Ctrl-C while waiting cancels the job. In a terminal it
+says what is granted and released."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +61,7 @@ def main(args: argparse.Namespace) -> int:
             why = reason(row) or "it has ended, and no instance ran in it"
             print(f"penstock alloc: {id_text(job)}: {safe(why)}", file=sys.stderr)
             return exit_code(row) or 1
+        _tell(f"{id_text(job)}: granted {_granted(client, job)}")
         return _run(command, client, job, uri)
 
 
@@ -110,6 +113,20 @@ def _wait_for_address(client: Client, job: int) -> str | None:
     return None
 
 
+def _tell(text: str) -> None:
+    """Tells the user at a terminal what becomes of the allocation."""
+    if sys.stderr.isatty():
+        print(f"penstock alloc: {safe(text)}", file=sys.stderr, flush=True)
+
+
+def _granted(client: Client, job: int) -> str:
+    """The nodes, cores and gpus of a job that runs, for people."""
+    r = ResourceSet(client.lookup(job, "R")["R"])
+    amounts = [("node", r.nnodes), ("core", r.ncores), ("gpu", r.ngpus)]
+    shown = [f"{amount} {name}{'s' * (amount != 1)}" for name, amount in amounts if amount]
+    return f"{', '.join(shown)}: {r.nodelist}"
+
+
 def _run(command: list[str], client: Client, job: int, uri: str) -> int:
     """Runs the command and ends the job, whichever comes first; returns the command's exit code."""
     environment = {**os.environ, "PENSTOCK_URI": uri, "FLUX_URI": uri}
@@ -159,3 +176,4 @@ def _end(client: Client, job: int, uri: str) -> None:
         client.cancel([job], note="the instance does not answer")
     for _ in client.wait([job]):
         pass
+    _tell(f"{id_text(job)}: released")

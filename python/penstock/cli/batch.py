@@ -44,10 +44,17 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print the jobspecs (RFC 25), submit nothing"
     )
+    _register_input(parser)
     joboptions.register(
         parser, words="SCRIPT …", words_help="a file and its arguments; default: standard input"
     )
     parser.set_defaults(defaults=_take_defaults(parser))
+
+
+def _register_input(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--input", metavar="FILE", help="file for stdin of the script; default: it is empty"
+    )
 
 
 def _take_defaults(parser: argparse.ArgumentParser) -> dict[str, Any]:
@@ -129,6 +136,7 @@ def _with_directives(args: argparse.Namespace, name: str, script: bytes) -> argp
     Where an option may be repeated, the script's come first.
     """
     parser = _Parser(prog=name, add_help=False, allow_abbrev=False)
+    _register_input(parser)
     joboptions.register(parser)
     _take_defaults(parser)
     found: dict[str, Any] = {}
