@@ -152,7 +152,8 @@ def main() -> None:
         installation.check_c_library()
         installation.check_programs()
         installation.check_job()
-    print(f"{distribution.name}: installed; ran a job by {', '.join(PROGRAMS)}, which are static")
+    static = " and ".join(STATIC_PROGRAMS)
+    print(f"{distribution.name}: installed; ran a job; {static} are static")
 
 
 if __name__ == "__main__":
