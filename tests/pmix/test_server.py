@@ -271,6 +271,10 @@ def test_a_request_is_held_while_the_instance_is_away(start: Start, between: Pat
     tasks = daemon.run(between, [gates.name])
     with gates:
         daemon.hang_up()
+        # The server accepts the next connection when it has noticed the end of the first.
+        daemon.connect()
+        assert daemon.ask("pmix.other", {}).errnum == errno.ENOSYS
+        daemon.hang_up()
     # Rank 1 has left the second fence, and rank 0 is about to request, or has.
     [(code, lines)] = finish(tasks[1:])
     assert (code, lines) == (0, ["rank 1: fence: 0"] * 2)
