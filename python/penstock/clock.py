@@ -6,6 +6,10 @@ import time
 from typing import Protocol
 
 
+# The monotonic clock of Linux stops while the system is suspended, and this one does not.
+_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class Clock(Protocol):
     """Tells the time; the two readings go forward together, but for steps of the first one."""
 
@@ -24,8 +28,8 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        """Seconds since the start of the system."""
-        return time.monotonic()
+        """Seconds since the start of the system, the time in suspension included."""
+        return time.clock_gettime(_MONOTONIC)
 
 
 SYSTEM_CLOCK = SystemClock()

@@ -294,6 +294,35 @@ def test_only_the_implementations_of_system_import_the_operating_system(monkeypa
     assert not found
 
 
+def test_a_clock_that_is_set_far_forward_rejects_submissions_until_it_is_right():
+    step = 90_000.0
+
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine, SIMULATED) as client:
+            job = await client.submit(jobspec("true", run_s=60))
+            # As time synchronization does.
+            machine.clock.set(1800.0)
+            await client.submit(jobspec("true"))
+            machine.clock.set(step)
+            with pytest.raises(RpcError, match="the clock was set forward by 91800 s") as caught:
+                await client.submit(jobspec("true"))
+            assert caught.value.errno == errno.EAGAIN
+            machine.clock.set(-step)
+            await client.submit(jobspec("true"))
+            assert (await client.wait_one(job))["success"]
+            # Ids go on from the greatest one.
+            machine.clock.set(-step)
+            assert await client.submit(jobspec("true")) > job
+            machine.clock.set(step)
+            machine.clock.set(step)
+        # A new start takes the clock for right.
+        async with instance_on(machine, SIMULATED) as client:
+            later = await client.submit(jobspec("true"))
+            assert later > job
+
+    in_virtual_time(scenario)
+
+
 def test_a_clock_35_years_ahead_rejects_submissions_and_ids_do_not_repeat():
     years = 365.25 * 24 * HOUR
     jobspec = from_command(["true"], environment={}, cwd="/", duration=60)

@@ -27,6 +27,10 @@ class VirtualClock:
         self._clock = clock
         self._epoch = epoch
 
+    def set(self, step: float) -> None:
+        """Sets the clock forward, or back, by some seconds."""
+        self._epoch += step
+
     def now(self) -> float:
         """Seconds since the epoch."""
         return self._epoch + self._clock.current_time()

@@ -351,6 +351,30 @@ class ElasticSettings:
     user: ElasticLimits = table(ElasticLimits(), manager="user")
 
 
+# A message about a job has twice the bytes of its jobspec at most, and a frame has 64 MiB.
+_MAX_JOBSPEC_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Quota:
+    """`penstock.quota`: limits of what one user may send."""
+
+    jobspec_bytes: int = key(
+        _MAX_JOBSPEC_BYTES,
+        "maximum size of a jobspec of the owner",
+        reload=True,
+        check=checks.at_most(_MAX_JOBSPEC_BYTES),
+        manager="jobspec_bytes",
+    )
+    guest_jobspec_bytes: int = key(
+        1 << 20,
+        "the same for other users",
+        reload=True,
+        check=checks.at_most(_MAX_JOBSPEC_BYTES),
+        manager="guest_jobspec_bytes",
+    )
+
+
 @dataclass(frozen=True)
 class StoreSettings:
     """`penstock.store`: the durability of the job store."""
@@ -380,6 +404,13 @@ class Penstock:
     exec: ExecSettings = table(ExecSettings())
     elastic: ElasticSettings = table(ElasticSettings(), manager="elastic")
     store: StoreSettings = table(StoreSettings())
+    quota: Quota = table(Quota(), manager="quota")
+    clock_step_limit: Seconds = key(
+        Seconds(86400.0),
+        "submissions are rejected when the clock has been set forward by more than this since the "
+        "start of the daemon, because job ids are made of the time; 0 is no limit",
+        reload=True,
+    )
 
 
 @dataclass(frozen=True)

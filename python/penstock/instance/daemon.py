@@ -142,7 +142,11 @@ class Instance:
         self._output_purge = OutputPurge(system.output, self._manager, system.in_thread)
         # The job manager settles first: responses of the other services are durable by then.
         self._jobs = ManagerService(
-            broker, self._manager, self._manager_settings, self._output_purge.schedule
+            broker,
+            self._manager,
+            self._manager_settings,
+            self._output_purge.schedule,
+            lambda: self._options.config.penstock.clock_step_limit,
         )
         hooks = options.config.job_manager
         self._hooks = HookService(broker, hooks, uri=self._uri, system=system)

@@ -40,6 +40,7 @@ class ManagerService:
         manager: the job manager.
         settings: makes its settings, as JSON, when it is built again.
         on_purge: called with the ids of purged jobs.
+        clock_step_limit: the seconds by which the clock may be set forward; 0 for any number.
 
     Attributes:
         on_rebuild: functions that are called when the job manager has been built again: peers
@@ -56,9 +57,14 @@ class ManagerService:
         manager: JobManager,
         settings: Callable[[], str] = lambda: "{}",
         on_purge: Callable[[list[int]], None] | None = None,
+        clock_step_limit: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._broker = broker
         self._manager = manager
+        self._clock_step_limit = clock_step_limit
+        self._clock_offset = self._read_clock_offset()
+        # Why submissions are rejected; None if they are not.
+        self._rejection: str | None = None
         self._settings = settings
         self._on_purge = on_purge
         self.on_rebuild: list[Callable[[], None]] = []
@@ -81,6 +87,7 @@ class ManagerService:
             StoreError: the store cannot be read or written.
         """
         self._manager.rebuild(self._settings(), self._broker.clock.now())
+        self._manager.set_rejection(self._rejection)
         self._commit_by = None
         self._outstanding = Outstanding()
         self._lost_peers = self._broker.serving_clients(self.peer)
@@ -103,7 +110,32 @@ class ManagerService:
 
     def deliver(self, batch: Batch) -> None:
         """Takes messages in."""
+        self._check_clock()
         self._manager.handle(batch, self._broker.clock.now())
+
+    def _read_clock_offset(self) -> float:
+        clock = self._broker.clock
+        return clock.now() - clock.monotonic()
+
+    def _check_clock(self) -> None:
+        """Rejects submissions while the clock is far ahead: job ids are made of the time.
+
+        A clock that is set back does no harm, because ids go on from the greatest one.
+        """
+        limit = self._clock_step_limit()
+        step = self._read_clock_offset() - self._clock_offset
+        rejection = None
+        if 0 < limit < step:
+            rejection = (
+                f"the clock was set forward by {step:.0f} s, "
+                f"more than {limit:.0f} s: no jobs are accepted\n"
+                "hint: correct the clock; if it is right, restart the instance"
+            )
+        # The words differ with the size of the step, which changes while a clock is slewed.
+        if (rejection is None) != (self._rejection is None):
+            log.warning("%s", rejection or "the clock is right again: jobs are accepted")
+            self._rejection = rejection
+            self._manager.set_rejection(rejection)
 
     def do(self, call: Call[T]) -> T:
         """Sends a request that the job manager answers at once; returns its result.

@@ -66,6 +66,8 @@ pub(crate) struct Context {
     pub(crate) jobs: Jobs,
     pub(crate) claims: Claims,
     pub(crate) queues: Queues,
+    /// Why submissions are rejected, if they are.
+    pub(crate) rejection: Option<String>,
     /// Set by `SchedulerPeer`.
     handshake: Handshake,
     /// Set by `ExecPeer`.
@@ -104,6 +106,7 @@ impl Context {
             jobs,
             claims: Claims::default(),
             queues: Queues::restore(&store)?,
+            rejection: None,
             handshake: Handshake::default(),
             shrunk_ranks: ShrunkRanks::default(),
             storage: Storage::new(store),

@@ -5,7 +5,7 @@ use penstock_flux::job_ingest::{
     SubmitCopiesResponse, SubmitManyResponse, SubmitRequest, SubmitResponse, SubmitResult,
 };
 use penstock_flux::urgency::DEFAULT;
-use penstock_flux::{Json, RequestError};
+use penstock_flux::{Json, RequestError, errno};
 use penstock_jobspec::job_id::JobId;
 
 use crate::authorize;
@@ -20,6 +20,9 @@ const MAX_JOBS_PER_SUBMISSION: u64 = 10_000_000;
 
 /// `job-ingest.submit`. The ids are sent when the jobs are durable.
 pub(crate) fn submit(cx: &mut Context, request: Request<'_>) -> Handled {
+    if let Some(reason) = &cx.rejection {
+        return Err(RequestError::new(errno::EAGAIN, reason));
+    }
     let submission: SubmitRequest<'_> = request.payload()?;
     if let Some(jobs) = &submission.jobs {
         let mut submit_one = |job: &Json<'_>| {

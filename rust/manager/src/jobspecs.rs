@@ -38,6 +38,7 @@ fn checked(jobspec: &Jobspec, text: &str, settings: &Settings) -> Result<Checked
 ///
 /// A text that was submitted before is not checked again, unless the settings have changed or its jobs are purged.
 pub(crate) fn submit(cx: &mut Context, text: &str, userid: u32) -> Result<Stored, RequestError> {
+    policy::check_bytes(text.len(), userid, &cx.settings)?;
     if let Some(stored) = cx.jobspecs.submitted(text) {
         cx.queues.check_enabled(stored.spec.queue.as_deref())?;
         depend::check(cx, &stored.spec.dependencies, userid)?;
@@ -83,6 +84,8 @@ fn check_text(
     }
     cx.queues.check_enabled(jobspec.queue())?;
     let checked = checked(&jobspec, &text, settings)?;
+    policy::check_bytes(checked.bytes(), userid, settings)?;
+    policy::check_names(checked.spec())?;
     depend::check(cx, &checked.spec().dependencies, userid)?;
     Ok(checked)
 }

@@ -73,5 +73,5 @@ mod fixture;
 pub use error::Error;
 pub use manager::Manager;
 pub use settings::{
-    ElasticLimits, ElasticSettings, ExecHello, Limits, Queue, Settings, SettingsError,
+    ElasticLimits, ElasticSettings, ExecHello, Limits, Queue, Quota, Settings, SettingsError,
 };

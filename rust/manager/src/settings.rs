@@ -97,6 +97,16 @@ pub struct ElasticSettings {
     pub user: ElasticLimits,
 }
 
+/// The limits of one user's requests.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quota {
+    /// Size of a jobspec of the instance owner.
+    pub jobspec_bytes: usize,
+    /// Size of a jobspec of another user.
+    pub guest_jobspec_bytes: usize,
+}
+
 /// The job manager's settings. [`Settings::default`] has the declared defaults of the configuration; the fields that
 /// are no keys of it are zero and false there.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -131,6 +141,8 @@ pub struct Settings {
     pub epilog: bool,
     /// The limits of PMIx requests.
     pub elastic: ElasticSettings,
+    /// The limits of one user's requests.
+    pub quota: Quota,
 }
 
 impl Settings {
@@ -140,6 +152,7 @@ impl Settings {
             && self.limits == other.limits
             && self.default_duration == other.default_duration
             && self.default_queue == other.default_queue
+            && self.quota == other.quota
     }
 
     /// Reads a JSON object; absent keys have their defaults.

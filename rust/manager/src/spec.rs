@@ -8,6 +8,9 @@ use penstock_jobspec::{Error, Jobspec, TaskCount};
 use crate::policy;
 use crate::settings::Settings;
 
+/// The length of a name that comes from the command; the rest is cut off.
+const MAX_COMMAND_NAME_BYTES: usize = 255;
+
 /// The attributes of a jobspec that the manager needs, shared by jobs with equal jobspecs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
@@ -44,7 +47,10 @@ impl Spec {
         let name = jobspec.job_name().map_or_else(
             || {
                 let command = jobspec.command().first().map_or("", String::as_str);
-                command.rsplit('/').next().unwrap_or(command).to_owned()
+                let name = command.rsplit('/').next().unwrap_or(command);
+                let ends = name.char_indices().map(|(at, c)| at + c.len_utf8());
+                let end = ends.take_while(|end| *end <= MAX_COMMAND_NAME_BYTES).last();
+                name[..end.unwrap_or(0)].to_owned()
             },
             str::to_owned,
         );
@@ -99,6 +105,11 @@ impl Checked {
     /// The spec, without a key.
     pub(crate) fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    /// The size of the greater of the two texts.
+    pub(crate) fn bytes(&self) -> usize {
+        self.document.text().len().max(self.request.text().len())
     }
 
     /// The document, the spec without a key, and the form that is sent to the scheduler.

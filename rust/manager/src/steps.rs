@@ -36,6 +36,11 @@ impl Manager {
         self.perform_due_steps();
     }
 
+    /// Rejects submissions from now on with this reason, or accepts them again.
+    pub fn set_rejection(&mut self, reason: Option<String>) {
+        self.cx.rejection = reason;
+    }
+
     /// Performs the steps that are due by time alone: begin times, purging, deadlines of PMIx requests.
     pub fn advance(&mut self, now: f64) {
         self.begin(now);

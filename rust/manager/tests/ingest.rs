@@ -5,7 +5,7 @@ mod common;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use common::{Bench, OWNER, body, jobspec, rejection, settings};
-use penstock_manager::Settings;
+use penstock_manager::{Quota, Settings};
 use serde_json::{Value, json};
 
 fn signed(userid: u32, spec: &Value) -> String {
@@ -40,6 +40,74 @@ fn a_submission_recorded_from_flux_is_taken() {
         taken += 1;
     }
     assert!(taken > 3);
+}
+
+#[test]
+fn the_size_of_a_jobspec_is_limited_by_user() {
+    let limits = Quota {
+        jobspec_bytes: 3000,
+        guest_jobspec_bytes: 2000,
+    };
+    let mut bench = Bench::with(Settings {
+        guests: true,
+        quota: limits,
+        ..settings()
+    });
+    let sized = |bytes: usize| {
+        let with = |padding: String| jobspec(&json!({ "padding": padding }));
+        let bare = with(String::new()).to_string().len();
+        with("x".repeat(bytes - bare))
+    };
+    for (userid, limit) in [(OWNER, 3000), (OWNER + 1, 2000)] {
+        let mut submit = |spec: &Value| {
+            let payload = json!({ "jobspec": spec });
+            bench.request_as("user", userid, "job-ingest.submit", &payload, 0)
+        };
+        assert!(body(&submit(&sized(limit))[0])["id"].is_u64());
+        let (errnum, text) = rejection(&submit(&sized(limit + 1)));
+        let found = limit + 1;
+        let expected = format!(
+            "the jobspec is too large: expected at most {limit} bytes of JSON, found {found}"
+        );
+        assert_eq!((errnum, text), (22, expected));
+    }
+}
+
+#[test]
+fn the_notation_of_numbers_evades_no_limit() {
+    let mut bench = Bench::new();
+    let numbers = format!("[{}]", vec!["1e15"; 1_000_000].join(","));
+    let text = jobspec(&json!({"x": "NUMBERS"}))
+        .to_string()
+        .replace("\"NUMBERS\"", &numbers);
+    let payload = format!("{{\"jobspec\":{text}}}");
+    let out = bench.request_text("client", OWNER, "job-ingest.submit", &payload, 0);
+    let (errnum, text) = rejection(&out);
+    assert_eq!(errnum, 22);
+    assert!(text.starts_with("the jobspec is too large: "), "{text}");
+}
+
+#[test]
+fn names_are_short() {
+    let mut bench = Bench::new();
+    let long = "x".repeat(4097);
+    for (key, system) in [
+        ("job.name", json!({"job": {"name": long}})),
+        ("cwd", json!({ "cwd": long })),
+        ("project", json!({ "project": long })),
+        ("bank", json!({ "bank": long })),
+    ] {
+        let payload = json!({"jobspec": jobspec(&system)});
+        let (errnum, text) = rejection(&bench.request("job-ingest.submit", &payload));
+        let expected =
+            format!("attributes.system.{key} is too long: expected at most 4096 bytes, found 4097");
+        assert_eq!((errnum, text), (22, expected));
+    }
+    let mut spec = jobspec(&json!({}));
+    spec["tasks"][0]["command"] = json!(["/bin/".to_owned() + &"ƒ".repeat(3000)]);
+    let out = bench.request("job-ingest.submit", &json!({ "jobspec": spec }));
+    let id = body(&out[0])["id"].as_u64().unwrap();
+    assert_eq!(bench.row(id)["name"], "ƒ".repeat(127));
 }
 
 #[test]

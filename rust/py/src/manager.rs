@@ -171,6 +171,11 @@ impl JobManager {
         self.with(py, |manager| manager.set_settings(settings, now))
     }
 
+    #[pyo3(signature = (reason, /))]
+    fn set_rejection(&self, py: Python<'_>, reason: Option<String>) -> PyResult<()> {
+        self.with(py, |manager| manager.set_rejection(reason))
+    }
+
     fn missing(&self, py: Python<'_>, jobs: Vec<u64>) -> PyResult<Vec<u64>> {
         let missing = self.with(py, move |manager| {
             let mut missing = Vec::new();

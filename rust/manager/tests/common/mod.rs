@@ -69,13 +69,25 @@ impl Bench {
         payload: &Value,
         flags: u8,
     ) -> Vec<Message> {
-        self.tag += 1;
-        self.now += 1.0;
         let text = match payload {
             Value::Null => String::new(),
             payload => payload.to_string(),
         };
-        let mut request = Message::request(topic, &text).with_matchtag(self.tag);
+        self.request_text(from, userid, topic, &text, flags)
+    }
+
+    /// The same with the text of the payload.
+    pub fn request_text(
+        &mut self,
+        from: &str,
+        userid: u32,
+        topic: &str,
+        text: &str,
+        flags: u8,
+    ) -> Vec<Message> {
+        self.tag += 1;
+        self.now += 1.0;
+        let mut request = Message::request(topic, text).with_matchtag(self.tag);
         request = request.with_flags(flags);
         request.userid = userid;
         request.rolemask = if userid == self.owner {
