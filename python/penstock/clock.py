@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-
 # The monotonic clock of Linux stops while the system is suspended, and this one does not.
 _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 

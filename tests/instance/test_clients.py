@@ -46,6 +46,29 @@ def test_many_copies_are_watched_over_one_connection(start):
         assert done.returncode == 40
 
 
+def test_a_submission_that_is_repeated_after_a_kill_adds_no_jobs(start):
+    command = ["submit", "--token=nightly", "true"]
+    specs = [{"jobspec": from_command([name], environment={}, cwd="/")} for name in "ab"]
+    with start("--nodes=1", "--exec=sim") as instance:
+        (job,) = instance.lines(*command)
+        with Client(instance.uri, timeout=60) as client:
+            several = client.submit_many(specs, token="several")
+            copies = client.submit(specs[0]["jobspec"], count=3, token="copies")
+            # Each has a token of its own by default.
+            assert client.submit(specs[0]["jobspec"]) != client.submit(specs[0]["jobspec"])
+        instance.process.kill()
+        instance.process.wait()
+    with start("--nodes=1", "--exec=sim") as instance:
+        assert instance.lines(*command) == [job]
+        with Client(instance.uri, timeout=60) as client:
+            assert client.submit_many(specs, token="several") == several
+            assert client.submit(specs[0]["jobspec"], count=3, token="copies") == copies
+            with pytest.raises(RpcError, match="token `copies` names another submission") as caught:
+                client.submit(specs[0]["jobspec"], count=4, token="copies")
+            assert caught.value.errno == errno.EEXIST
+            assert len(client.jobs()) == 8
+
+
 def test_more_jobspecs_than_a_frame_holds_are_submitted(start):
     with start("--nodes", "1") as instance, Client(instance.uri) as client:
         spec = from_command(["true"], environment={"BIG": "x" * 1_000_000}, cwd="/")

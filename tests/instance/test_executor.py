@@ -113,13 +113,12 @@ def test_large_jobspecs_do_not_end_the_connection(sim):
 
     with JobExecutor(sim.uri) as executor, Client(sim.uri) as client:
         # Together they are more than one frame holds.
-        futures = [executor.submit(spec(5_000_000)) for _ in range(4)]
-        futures.append(executor.submit(spec(52_000_000)))
-        with pytest.raises(JobspecError, match="expected at most 62914560 bytes of JSON"):
-            executor.submit(spec(65_000_000))
+        futures = [executor.submit(spec(15_000_000)) for _ in range(5)]
+        with pytest.raises(JobspecError, match="expected at most 16777216 bytes of JSON"):
+            executor.submit(spec(17_000_000))
         with pytest.raises(JobspecError, match="too large"):
-            client.submit(spec(65_000_000))
-        small, large = client.submit_many([{"jobspec": spec(size)} for size in (1, 65_000_000)])
+            client.submit(spec(17_000_000))
+        small, large = client.submit_many([{"jobspec": spec(size)} for size in (1, 17_000_000)])
         assert isinstance(large, JobspecError)
         assert [row["id"] for row in client.wait(small)] == small
         assert [future.result() for future in futures] == [0] * 5

@@ -27,7 +27,11 @@ RESOURCES = {
     ),
     "randomness: use `System.random_bytes`": Resource(
         r"(random|secrets)\..*|uuid\.uuid[14]|os\.(urandom|getrandom)",
-        {HOST: "the real system", "cli/attach.py": "the number of a writer of input"},
+        {
+            HOST: "the real system",
+            "cli/attach.py": "the number of a writer of input",
+            "client/tokens.py": "the tokens of submissions",
+        },
     ),
     "a socket: use `System.network`, or a client": Resource(
         r"(trio\.)?socket\.(socket|socketpair|create_\w+|from\w+)|trio\.open_(unix|tcp)\w+",

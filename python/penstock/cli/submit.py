@@ -41,6 +41,11 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="FLAGS",
         help="`waitable`: recorded as in Flux; every job is waitable",
     )
+    parser.add_argument(
+        "--token",
+        metavar="TEXT",
+        help="name the submission: repeated within a day, it adds no jobs and prints the same ids",
+    )
     joboptions.register_streams(parser)
     joboptions.register(parser)
 
@@ -69,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
             print(json_text(spec))
         return 0
     with Client() as client:
-        ids, code = submit(client, specs, args.urgency, args.flags)
+        ids, code = submit(client, specs, args.urgency, args.flags, args.token)
         for job in ids:
             row = {"id": id_text(job), "id_int": job}
             print(json_text(row) if args.json else row["id"])
@@ -80,7 +85,11 @@ def main(args: argparse.Namespace) -> int:
 
 
 def submit(
-    client: Client, specs: list[dict[str, Any]], urgency: int, flags: int = 0
+    client: Client,
+    specs: list[dict[str, Any]],
+    urgency: int,
+    flags: int = 0,
+    token: str | None = None,
 ) -> tuple[list[int], int]:
     """Submits jobspecs in one request; prints the errors, and of how many jobs each is.
 
@@ -88,13 +97,13 @@ def submit(
         The ids, and 1 if any was rejected.
     """
     if len(specs) == 1:
-        return [client.submit(specs[0], urgency=urgency, flags=flags)], 0
+        return [client.submit(specs[0], urgency=urgency, flags=flags, token=token)], 0
     ids: list[int] = []
     errors: Counter[str] = Counter()
     jobs: list[Submission] = [
         {"jobspec": spec, "urgency": urgency, "flags": flags} for spec in specs
     ]
-    for result in client.submit_many(jobs):
+    for result in client.submit_many(jobs, token=token):
         if isinstance(result, list):
             ids += result
         else:

@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock._core import topic as topics
+from penstock.client.tokens import new_token
 from penstock.errors import JobspecError, RpcError
 
 if TYPE_CHECKING:
@@ -23,10 +24,8 @@ Key = TypeVar("Key")
 
 MAX_SUBMISSION_BYTES = 16 * 1024 * 1024
 """The length above which the jobs of a submission are split into several requests."""
-# The largest frame is 64 MiB; the envelope, and what the instance adds to the jobspec, need the
-# rest.
-MAX_JOB_BYTES = 60 * 1024 * 1024
-"""The maximum length of one job's jobspec as JSON."""
+MAX_JOB_BYTES = 16 * 1024 * 1024
+"""The maximum length of one job's jobspec as JSON, which is the default of instances."""
 
 
 class Call(NamedTuple, Generic[T]):
@@ -213,14 +212,19 @@ def encoded_jobspec(request: Mapping[str, Any], *, limit: int = MAX_JOB_BYTES) -
 
 
 def submit(
-    jobspec: Mapping[str, Any], urgency: int, count: int | None, flags: int
+    jobspec: Mapping[str, Any],
+    urgency: int,
+    count: int | None,
+    flags: int,
+    token: str | None = None,
 ) -> Call[int | list[int]]:
-    """The submission of a job, or of `count` copies.
+    """The submission of a job, or of `count` copies; by default with a new token.
 
     Raises:
         JobspecError: the jobspec has no JSON form, or exceeds the size limit.
     """
     request: dict[str, Any] = {"jobspec": jobspec, "urgency": urgency}
+    request["token"] = new_token() if token is None else token
     if flags:
         request["flags"] = flags
     if count is None:
@@ -233,8 +237,10 @@ def submit(
     )
 
 
-def submit_batch(jobs: Iterable[bytes]) -> Call[list[list[int] | RpcError] | RpcError]:
-    """The submission of several encoded jobs in one request.
+def submit_batch(
+    jobs: Iterable[bytes], token: str | None = None
+) -> Call[list[list[int] | RpcError] | RpcError]:
+    """The submission of several encoded jobs in one request, by default with a new token.
 
     The result has one item for each job; it is an error if the whole request was rejected.
     """
@@ -245,7 +251,8 @@ def submit_batch(jobs: Iterable[bytes]) -> Call[list[list[int] | RpcError] | Rpc
             for result in response["results"]
         ]
 
-    text = b'{"jobs":[' + b",".join(jobs) + b"]}\0"
+    name = json.dumps(new_token() if token is None else token).encode()
+    text = b'{"token":' + name + b',"jobs":[' + b",".join(jobs) + b"]}\0"
     return Call(topics.job_ingest.SUBMIT, text, read, lambda error: error)
 
 
@@ -280,8 +287,13 @@ def submissions(
     *,
     limit: int = MAX_SUBMISSION_BYTES,
     job_limit: int = MAX_JOB_BYTES,
+    token: str | None = None,
 ) -> Submissions:
-    """Requests for `job-ingest.submit`, each at most `limit` bytes unless one job exceeds it."""
+    """Requests for `job-ingest.submit`, each at most `limit` bytes unless one job exceeds it.
+
+    The first has the token, the others have it with a number.
+    """
+    first_token = token = new_token() if token is None else token
     errors: dict[int, JobspecError] = {}
     batches: list[tuple[list[int], Call[list[list[int] | RpcError] | RpcError]]] = []
     positions: list[int] = []
@@ -294,11 +306,12 @@ def submissions(
             errors[position] = error
             continue
         if encoded and size + len(text) > limit:
-            batches.append((positions, submit_batch(encoded)))
+            batches.append((positions, submit_batch(encoded, token)))
+            token = f"{first_token}.{len(batches)}"
             positions, encoded, size = [], [], 0
         positions.append(position)
         encoded.append(text)
         size += len(text) + 1
     if encoded:
-        batches.append((positions, submit_batch(encoded)))
+        batches.append((positions, submit_batch(encoded, token)))
     return Submissions(batches, errors)

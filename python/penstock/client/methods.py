@@ -108,10 +108,17 @@ if TYPE_CHECKING:
             urgency: int = 16,
             count: None = None,
             flags: int = 0,
+            token: str | None = None,
         ) -> Id_co: ...
         @overload
         def __call__(
-            self, jobspec: Mapping[str, Any], *, urgency: int = 16, count: int, flags: int = 0
+            self,
+            jobspec: Mapping[str, Any],
+            *,
+            urgency: int = 16,
+            count: int,
+            flags: int = 0,
+            token: str | None = None,
         ) -> Ids_co: ...
 
     class SubmitRequest(Protocol):
@@ -441,6 +448,7 @@ class Methods:
         urgency: int = 16,
         count: int | None = None,
         flags: int = 0,
+        token: str | None = None,
     ) -> Call[int | list[int]]:
         """Submits a job, or `count` copies of it. They are durable when this returns.
 
@@ -449,30 +457,34 @@ class Methods:
             urgency: 0 (hold) to 31 (expedite), RFC 30.
             count: The number of copies.
             flags: The flags of the `submit` event (RFC 21).
+            token: Names the submission: another one of the same user with this token, within a
+                day, adds no jobs and returns the same ids. By default no other one has it.
 
         Returns:
             The job's id, or with `count` the list of ids.
 
         Raises:
             JobspecError: the jobspec has no JSON form, or exceeds the size limit.
-            RpcError: the jobspec is invalid, or the site's policy rejects it.
+            RpcError: the jobspec is invalid, or the site's policy rejects it; EEXIST: the token
+                names another submission.
         """
-        return calls.submit(jobspec, urgency, count, flags)
+        return calls.submit(jobspec, urgency, count, flags, token)
 
     @sequence
     def submit_many(
-        self, jobs: Iterable[Submission]
+        self, jobs: Iterable[Submission], *, token: str | None = None
     ) -> CallSequence[list[list[int] | RpcError | JobspecError]]:
         """Submits many jobspecs in the fewest requests that hold them.
 
         Args:
             jobs: Mappings with `jobspec` and, as needed, `urgency`, `count` and `flags`.
+            token: Names the submission, as that of `submit` does.
 
         Returns:
             For each the list of its ids, or its error: an invalid jobspec does not affect the
             others. `RpcError` is the instance's, `JobspecError` that of one that cannot be sent.
         """
-        many = submissions(jobs)
+        many = submissions(jobs, token=token)
         return CallSequence([call for _, call in many.batches], many.results)
 
     @request

@@ -54,6 +54,11 @@ ACCEPT_PAUSE_S = 0.1
 SEND_TIMEOUT_S = 1.0
 
 
+# Lines about the connections of one user in a period of so many seconds.
+MAX_USER_LINES = 20
+USER_LINES_PERIOD_S = 60.0
+
+
 class Service(Protocol):
     """A peer within the daemon."""
 
@@ -107,6 +112,48 @@ class _Store:
     commit: Callable[[], None] = lambda: None
 
 
+class ConnectionLog:
+    """Logs what happens to the connections of users, at most some lines for each in a period.
+
+    The number of the other lines follows at the end of the period.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+
+    def write(
+        self,
+        nursery: trio.Nursery,
+        uid: int,
+        level: int,
+        text: str,
+        *args: object,
+        exc_info: bool = False,
+    ) -> None:
+        """Writes a line, unless there were too many about the user.
+
+        Args:
+            nursery: runs the period.
+            uid: the user.
+            level: the level of the line.
+            text: the line, in which `args` are inserted.
+            args: what is inserted.
+            exc_info: whether the current exception is shown.
+        """
+        count = self._counts.get(uid, 0) + 1
+        self._counts[uid] = count
+        if count == 1:
+            nursery.start_soon(self._end_period, uid)
+        if count <= MAX_USER_LINES:
+            log.log(level, text, *args, exc_info=exc_info)
+
+    async def _end_period(self, uid: int) -> None:
+        await trio.sleep(USER_LINES_PERIOD_S)
+        more = self._counts.pop(uid) - MAX_USER_LINES
+        if more > 0:
+            log.warning("user %d: %d more lines about connections were suppressed", uid, more)
+
+
 class Broker:
     """Routes messages between connections and in-process services.
 
@@ -149,6 +196,7 @@ class Broker:
         # The failed services with outstanding requests to be answered.
         self._abandoned: list[_Attached] = []
         self._failures = 0
+        self._connection_log = ConnectionLog()
         # The names of services that are not restarted for now.
         self._suspended: set[str] = set()
         self._uuids: dict[int, bytes] = {}
@@ -671,10 +719,16 @@ class Broker:
                     await trio.sleep(ACCEPT_PAUSE_S)
                 else:
                     accepts = True
-                    connections.start_soon(self._serve, stream, network)
+                    connections.start_soon(self._serve, connections, stream, network)
 
-    async def _serve(self, stream: trio.abc.Stream, network: Network) -> None:
-        pid = 0
+    async def _serve(
+        self, connections: trio.Nursery, stream: trio.abc.Stream, network: Network
+    ) -> None:
+        pid = uid = 0
+
+        def report(level: int, text: str, *args: object, exc_info: bool = False) -> None:
+            self._connection_log.write(connections, uid, level, text, *args, exc_info=exc_info)
+
         async with stream:
             try:
                 pid, uid = network.credentials(stream)
@@ -688,14 +742,15 @@ class Broker:
                         partial(network.read, stream),
                         partial(network.write, stream),
                         self.nudge,
+                        report,
                     )
                     await self._converse(remote, roles, network)
             except* trio.BrokenResourceError:
                 # The peer has disconnected in the middle of a message.
-                log.info("the connection of pid %d broke", pid)
+                report(logging.INFO, "the connection of pid %d broke", pid)
             except* FAULTS:
                 # A fault in one connection ends that one alone.
-                log.exception("closing the connection of pid %d", pid)
+                report(logging.ERROR, "closing the connection of pid %d", pid, exc_info=True)
 
     def _roles(self, uid: int) -> int:
         if uid == self.owner or (uid == 0 and self._allow_root):
@@ -730,7 +785,9 @@ class Broker:
                     peer.cbor = True
                     batch.normalise()
             except WireError as error:
-                log.warning("closing the connection of pid %d: %s", peer.pid, error)
+                peer.report(
+                    logging.WARNING, "closing the connection of pid %d: %s", peer.pid, error
+                )
                 return
             self._take_in(number, batch, network)
 
@@ -746,8 +803,11 @@ class _SocketPeer:
         read: Callable[[int], Awaitable[bytes]],
         write: Callable[[bytearray], int],
         writable: Callable[[], None],
+        report: Callable[..., None],
     ) -> None:
         self.stream = stream
+        # Writes a line about the connection into the log.
+        self.report = report
         self.pid = pid
         self.uid = uid
         self.cbor = False
@@ -785,8 +845,11 @@ class _SocketPeer:
             return
         # Checked before the batch is added: a client that reads may get a batch of any length.
         if self.unsent > MAX_UNSENT_BYTES:
-            log.warning(
-                "closing the connection of pid %d: it leaves %d bytes unread", self.pid, self.unsent
+            self.report(
+                logging.WARNING,
+                "closing the connection of pid %d: it leaves %d bytes unread",
+                self.pid,
+                self.unsent,
             )
             self.discard()
             return

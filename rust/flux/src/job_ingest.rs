@@ -7,7 +7,7 @@ use crate::payload::{Json, Payload, Text, objects};
 
 /// `job-ingest.submit`: one jobspec, several copies of one, or several submissions in one request.
 ///
-/// `count` and `jobs` are Penstock's own.
+/// `count`, `token` and `jobs` are Penstock's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmitRequest<'a> {
     /// The jobspec.
@@ -25,7 +25,11 @@ pub struct SubmitRequest<'a> {
     /// How many copies to submit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// In place of all other keys: several submissions, each a request like this one.
+    /// Names the request: a second one of the same user with this token, within a day, adds no jobs and gets the ids of
+    /// the first (Penstock's own).
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Text<'a>>,
+    /// In place of all other keys but `token`: several submissions, each a request like this one.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub jobs: Option<Vec<Json<'a>>>,
 }

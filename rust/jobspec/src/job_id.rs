@@ -130,6 +130,19 @@ impl FromStr for JobId {
     }
 }
 
+impl JobId {
+    /// The id that a generator makes after this one if no time passes.
+    #[must_use]
+    pub fn successor(self) -> Self {
+        let (time, rest) = (self.0 >> TIME_SHIFT, self.0 & ((1 << TIME_SHIFT) - 1));
+        if rest & MAX_SEQUENCE < MAX_SEQUENCE {
+            Self(self.0 + 1)
+        } else {
+            Self((time.wrapping_add(1) << TIME_SHIFT) | (rest & !MAX_SEQUENCE))
+        }
+    }
+}
+
 /// Generates unique, increasing ids, even if the clock goes back.
 #[derive(Clone, Debug)]
 pub struct FluidGenerator {

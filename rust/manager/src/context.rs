@@ -8,7 +8,7 @@ use penstock_flux::eventlog::{self, Exception};
 use penstock_flux::exec::JobExceptionEvent;
 use penstock_flux::{JobspecDocument, Matchtags, Payload, RequestError, errno, flags, topic};
 use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
-use penstock_store::{Error as StoreError, Store};
+use penstock_store::{Error as StoreError, Store, Submission};
 use penstock_wire::Message;
 use serde_json::Value;
 
@@ -367,6 +367,19 @@ impl Context {
     /// Removes a jobspec from the store.
     pub(crate) fn remove_jobspec(&mut self, key: i64) {
         self.jobspecs.remove(&mut self.storage, key);
+    }
+
+    /// Stores what became of a submission with a token.
+    pub(crate) fn store_submission(
+        &mut self,
+        userid: u32,
+        token: &str,
+        submission: &Submission,
+        expired: f64,
+    ) {
+        let now = self.now;
+        self.storage
+            .run(|store| store.add_submission(userid, token, now, submission, expired));
     }
 
     /// Makes a job refer to another jobspec in the store.

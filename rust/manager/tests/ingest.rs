@@ -4,7 +4,7 @@ mod common;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use common::{Bench, OWNER, body, jobspec, rejection, settings};
+use common::{Bench, Directory, OWNER, body, jobspec, rejection, settings};
 use penstock_manager::{Quota, Settings};
 use serde_json::{Value, json};
 
@@ -85,6 +85,93 @@ fn the_notation_of_numbers_evades_no_limit() {
     let (errnum, text) = rejection(&out);
     assert_eq!(errnum, 22);
     assert!(text.starts_with("the jobspec is too large: "), "{text}");
+}
+
+fn jobs(bench: &mut Bench) -> usize {
+    let out = bench.request("job-list.job-stats", &json!({}));
+    usize::try_from(body(&out[0])["job_states"]["total"].as_u64().unwrap()).unwrap()
+}
+
+#[test]
+fn a_repeated_submission_adds_no_jobs() {
+    let files = Directory::new("repeated-submission");
+    let limits = Settings {
+        guests: true,
+        ..settings()
+    };
+    let mut bench = files.open(limits.clone(), 1000.0);
+    let spec = jobspec(&json!({}));
+    let requests = [
+        json!({"jobspec": spec, "token": "a"}),
+        json!({"jobspec": spec, "token": "b", "count": 3000}),
+        json!({"token": "c", "jobs": [{"jobspec": spec, "count": 2}, {"jobspec": {}}, {"jobspec": spec}]}),
+    ];
+    let submit = |bench: &mut Bench, user: u32, request: &Value| {
+        body(&bench.request_as("user", user, "job-ingest.submit", request, 0)[0])
+    };
+    let first: Vec<Value> = requests
+        .iter()
+        .map(|request| submit(&mut bench, OWNER, request))
+        .collect();
+    assert_eq!(jobs(&mut bench), 1 + 3000 + 3);
+    for (request, response) in requests.iter().zip(&first) {
+        assert_eq!(submit(&mut bench, OWNER, request), *response);
+    }
+    assert_eq!(jobs(&mut bench), 3004);
+    // Another user has other tokens.
+    assert_ne!(submit(&mut bench, OWNER + 1, &requests[0]), first[0]);
+    // After a restart, too, and for a day.
+    let now = bench.now;
+    drop(bench);
+    let (mut bench, _) = files.reopen(limits, now);
+    for (request, response) in requests.iter().zip(&first) {
+        assert_eq!(submit(&mut bench, OWNER, request), *response);
+    }
+    let mut other = requests[0].clone();
+    other["urgency"] = 3.into();
+    let out = bench.request("job-ingest.submit", &other);
+    assert_eq!(
+        rejection(&out),
+        (17, "token `a` names another submission".to_owned())
+    );
+    assert_eq!(jobs(&mut bench), 3005);
+    bench.pass(86_400.0);
+    assert_ne!(submit(&mut bench, OWNER, &requests[0]), first[0]);
+    assert_eq!(jobs(&mut bench), 3006);
+}
+
+#[test]
+fn a_rejected_submission_can_be_repeated() {
+    let mut bench = Bench::new();
+    let submit = |bench: &mut Bench, request: &Value| bench.request("job-ingest.submit", request);
+    let request = json!({"jobspec": jobspec(&json!({})), "token": "a"});
+    bench.manager.set_rejection(Some("not now".to_owned()));
+    let (errnum, text) = rejection(&submit(&mut bench, &request));
+    assert_eq!((errnum, text.as_str()), (11, "not now"));
+    bench.manager.set_rejection(None);
+    let id = body(&submit(&mut bench, &request)[0]);
+    bench.manager.set_rejection(Some("not now".to_owned()));
+    assert_eq!(body(&submit(&mut bench, &request)[0]), id);
+}
+
+#[test]
+fn a_token_is_short_and_names_a_whole_request() {
+    let mut bench = Bench::new();
+    for token in [String::new(), "x".repeat(65)] {
+        let request = json!({"jobspec": jobspec(&json!({})), "token": token});
+        let (errnum, text) = rejection(&bench.request("job-ingest.submit", &request));
+        assert_eq!(
+            (errnum, text.as_str()),
+            (22, "expected a `token` of 1 to 64 bytes")
+        );
+    }
+    let request = json!({"jobs": [{"jobspec": jobspec(&json!({})), "token": "a"}]});
+    let out = bench.request("job-ingest.submit", &request);
+    let error = body(&out[0])["results"][0]["error"].clone();
+    assert_eq!(
+        error,
+        "a `token` names the whole request: expected it beside `jobs`"
+    );
 }
 
 #[test]

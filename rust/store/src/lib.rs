@@ -10,10 +10,12 @@
 //!
 //! Tables: `meta(key, value)`, `jobspecs(id, text)`, `jobs(id, userid, t_submit,
 //! spec, r)`, `events(job, seq, lines)` (whole RFC 18 lines, one or more a
-//! row), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)` and `kvs(key, value)`.
+//! row), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)`,
+//! `submissions(seq, userid, token, time, digest, result)` and `kvs(key, value)`.
 
 mod error;
 mod schema;
+mod submissions;
 
 use std::path::Path;
 
@@ -22,6 +24,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 pub use error::Error;
 pub use schema::Synchronous;
+pub use submissions::Submission;
 
 /// A stored job: its record and the text of its eventlog.
 #[derive(Clone, Debug, PartialEq)]

@@ -231,7 +231,10 @@ def test_calls(fake, method, args, named, topic, payload, response, result):
     assert over_both(method, args, named) == (result, result)
     for _ in range(2):
         request = fake.wait_for(topic)
-        assert (request.object() or None) == (payload or None)
+        sent = request.object() or {}
+        # Each submission has a token of its own.
+        assert len(sent.pop("token", "")) == (32 if method == "submit" else 0)
+        assert sent == (payload or {})
         assert not request.streaming
 
 
@@ -311,7 +314,8 @@ def test_ids_are_kept_when_a_later_part_is_rejected(fake, monkeypatch):
     from penstock.client.calls import submissions
 
     monkeypatch.setattr(
-        "penstock.client.methods.submissions", lambda jobs: submissions(jobs, limit=1)
+        "penstock.client.methods.submissions",
+        lambda jobs, token: submissions(jobs, limit=1, token=token),
     )
 
     def submit(request):

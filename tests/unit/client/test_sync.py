@@ -205,7 +205,8 @@ def test_a_job_that_is_too_large_is_not_sent_and_harms_no_other():
 
 def test_many_jobs_get_their_ids_or_their_errors(fake, monkeypatch):
     monkeypatch.setattr(
-        "penstock.client.methods.submissions", lambda jobs: submissions(jobs, limit=1)
+        "penstock.client.methods.submissions",
+        lambda jobs, token: submissions(jobs, limit=1, token=token),
     )
 
     def method(request):

@@ -1,0 +1,80 @@
+//! Submissions by their tokens, so that one that is repeated adds no jobs.
+
+use rusqlite::{OptionalExtension, params};
+
+use crate::{Error, Store};
+
+/// A submission with a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submission {
+    /// Digest of the request.
+    pub digest: u64,
+    /// What was made of it, in the words of the caller.
+    pub result: String,
+}
+
+impl Store {
+    /// The submission of a user with this token, if it was stored at `since` or later.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn submission(
+        &self,
+        userid: u32,
+        token: &str,
+        since: f64,
+    ) -> Result<Option<Submission>, Error> {
+        self.connection
+            .prepare_cached(
+                "SELECT digest, result FROM submissions WHERE userid = ? AND token = ? AND time >= ?",
+            )
+            .and_then(|mut statement| {
+                let submission = |row: &rusqlite::Row<'_>| {
+                    Ok(Submission {
+                        digest: row.get::<_, i64>(0)?.cast_unsigned(),
+                        result: row.get(1)?,
+                    })
+                };
+                let values = params![userid, token, since];
+                statement.query_row(values, submission).optional()
+            })
+            .map_err(|source| Error::new("cannot read a submission", &source))
+    }
+
+    /// Stores a submission, in the place of an older one with its token, and removes one or two that were stored before
+    /// `expired`: each call removes more than it adds.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn add_submission(
+        &mut self,
+        userid: u32,
+        token: &str,
+        time: f64,
+        submission: &Submission,
+        expired: f64,
+    ) -> Result<(), Error> {
+        let what = "cannot write a submission";
+        self.write(
+            what,
+            "DELETE FROM submissions \
+             WHERE time < ? AND seq <= (SELECT min(seq) + 1 FROM submissions)",
+            [expired],
+        )?;
+        self.write(
+            what,
+            "INSERT OR REPLACE INTO submissions(userid, token, time, digest, result) \
+             VALUES (?, ?, ?, ?, ?)",
+            params![
+                userid,
+                token,
+                time,
+                submission.digest.cast_signed(),
+                submission.result
+            ],
+        )
+        .map(drop)
+    }
+}
