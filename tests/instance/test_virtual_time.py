@@ -310,7 +310,7 @@ def test_a_clock_that_is_set_far_forward_rejects_submissions_until_it_is_right()
             machine.clock.set(-step)
             await client.submit(jobspec("true"))
             assert (await client.wait_one(job))["success"]
-            # Ids go on from the greatest one.
+            # New ids follow the greatest one.
             machine.clock.set(-step)
             assert await client.submit(jobspec("true")) > job
             machine.clock.set(step)

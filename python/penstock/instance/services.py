@@ -120,7 +120,7 @@ class ManagerService:
     def _check_clock(self) -> None:
         """Rejects submissions while the clock is far ahead: job ids are made of the time.
 
-        A clock that is set back does no harm, because ids go on from the greatest one.
+        A clock that is set back does no harm, because new ids follow the greatest one.
         """
         limit = self._clock_step_limit()
         step = self._read_clock_offset() - self._clock_offset

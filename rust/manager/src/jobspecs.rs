@@ -28,6 +28,32 @@ pub(crate) fn invalid(error: impl std::fmt::Display) -> RequestError {
     RequestError::invalid(error.to_string())
 }
 
+/// The maximum length of a name in a jobspec: of the job, its queue, project and bank, and of its working directory.
+const MAX_NAME_BYTES: usize = 4096;
+
+/// Checks the names that every row of a list of jobs has.
+fn check_names(spec: &Spec) -> Result<(), RequestError> {
+    let names = [
+        ("job.name", Some(&spec.name)),
+        ("cwd", spec.cwd.as_ref()),
+        ("queue", spec.queue.as_ref()),
+        ("project", spec.project.as_ref()),
+        ("bank", spec.bank.as_ref()),
+    ];
+    let lengths = names
+        .into_iter()
+        .filter_map(|(key, name)| Some((key, name?.len())));
+    match lengths
+        .into_iter()
+        .find(|(_, length)| *length > MAX_NAME_BYTES)
+    {
+        Some((key, length)) => Err(RequestError::invalid(format!(
+            "attributes.system.{key} is too long: expected at most {MAX_NAME_BYTES} bytes, found {length}"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// A valid jobspec with a time limit that a job can have.
 fn checked(jobspec: &Jobspec, text: &str, settings: &Settings) -> Result<Checked, RequestError> {
     policy::check_run_time(jobspec.duration())?;
@@ -85,7 +111,7 @@ fn check_text(
     cx.queues.check_enabled(jobspec.queue())?;
     let checked = checked(&jobspec, &text, settings)?;
     policy::check_bytes(checked.bytes(), userid, settings)?;
-    policy::check_names(checked.spec())?;
+    check_names(checked.spec())?;
     depend::check(cx, &checked.spec().dependencies, userid)?;
     Ok(checked)
 }

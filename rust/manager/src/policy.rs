@@ -6,7 +6,6 @@ use penstock_jobspec::Jobspec;
 use serde_json::json;
 
 use crate::settings::{Limits, Settings};
-use crate::spec::Spec;
 
 /// Sets the default queue and time limit if the jobspec names none. Returns whether anything was
 /// set.
@@ -84,9 +83,6 @@ pub(crate) fn check_run_time(duration: f64) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// The maximum length of a name in a jobspec: of the job, its queue, project and bank, and of its working directory.
-const MAX_NAME_BYTES: usize = 4096;
-
 /// Checks the size of a jobspec as submitted, and with the site's defaults, which need not be of the same notation.
 /// Messages about a job have twice that size at most: as a string in JSON each byte becomes two.
 pub(crate) fn check_bytes(
@@ -106,29 +102,6 @@ pub(crate) fn check_bytes(
     let text =
         format!("the jobspec is too large: expected at most {limit} bytes of JSON, found {bytes}");
     Err(RequestError::invalid(text))
-}
-
-/// Checks the names that every row of a list of jobs has.
-pub(crate) fn check_names(spec: &Spec) -> Result<(), RequestError> {
-    let names = [
-        ("job.name", Some(&spec.name)),
-        ("cwd", spec.cwd.as_ref()),
-        ("queue", spec.queue.as_ref()),
-        ("project", spec.project.as_ref()),
-        ("bank", spec.bank.as_ref()),
-    ];
-    let lengths = names
-        .into_iter()
-        .filter_map(|(key, name)| Some((key, name?.len())));
-    match lengths
-        .into_iter()
-        .find(|(_, length)| *length > MAX_NAME_BYTES)
-    {
-        Some((key, length)) => Err(RequestError::invalid(format!(
-            "attributes.system.{key} is too long: expected at most {MAX_NAME_BYTES} bytes, found {length}"
-        ))),
-        None => Ok(()),
-    }
 }
 
 /// Checks a time limit against the site's.

@@ -9,7 +9,7 @@ use crate::{Error, Store};
 pub struct Submission {
     /// Digest of the request.
     pub digest: u64,
-    /// What was made of it, in the words of the caller.
+    /// The jobs that were added, in the caller's notation.
     pub result: String,
 }
 
