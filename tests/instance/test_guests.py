@@ -241,3 +241,24 @@ def test_users_below_the_least_uid_have_no_jobs(start, guests, tmp_path):
         done = site.penstock("run", "true")
         assert "expected a user id of at least 4000000000" in done.stderr
     shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_guests_job_of_a_simulation_does_not_run_as_the_owner(start, guests, tmp_path, allowed):
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    folder.chmod(0o755)
+    config = tmp_path / "config.toml"
+    config.write_text("[access]\nallow-guest-user = true\n")
+    options = ["--config", str(config), "--socket", str(folder / "socket")]
+    site = Site(folder, guests)
+    with start(*options, "--exec=sim", "--sched=none"):
+        done = site.penstock("submit", "id", "-u")
+        assert done.returncode == 0, done.stderr
+        job = done.stdout.strip()
+    if not allowed:
+        config.write_text("")
+    with start(*options):
+        site.owner("wait", job)
+        output = site.owner("logs", job).stdout
+    assert output == f"{site.uids[0]}\n"
+    shutil.rmtree(folder)

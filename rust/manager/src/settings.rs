@@ -99,6 +99,7 @@ pub struct ElasticSettings {
 
 /// The limits of one user's requests.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
     /// Size of a jobspec of the instance owner.
