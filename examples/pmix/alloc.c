@@ -1,24 +1,24 @@
-/* Asks for resources from inside a job, through PMIx (RFC 0005).
+/* Requests resources from inside a job, through PMIx (RFC 0005).
  *
  *     cc -o alloc alloc.c $(pkg-config --cflags --libs pmix)
  *     penstock run -n3 --pmix ./alloc new:nodes=12,id=MYALLOCATION
  *
- * Rank 0 asks, rank 1 waits for the event that the request is over, and the others poll how it stands.
+ * Rank 0 sends the requests, rank 1 waits for the event that ends the first, and the others poll its status.
  *
  *     alloc [--late] [--count N] [--abort STATUS] [REQUEST...]
  *
  * REQUEST is `new`, `extend`, `release`, `reacquire`, `cancel` or a directive's number, and after a colon, with commas
  * between them:
- *     id=TEXT      the request's id, by which other ranks know it (the first request's is what they look at)
- *     alloc=TEXT   an allocation that exists
+ *     id=TEXT      the request's id, by which other ranks find it (they watch the first request)
+ *     alloc=TEXT   an existing allocation
  *     nodes=N, cpus=N, time=SECONDS, hosts=HOST   (one host; several with '+' between them)
  *     timeout=SECONDS   how long the request may wait
- *     required     refuse what cannot be had now
- *     nowait       go on to the next request before this one is answered
- * REQUEST `status` tells how all requests of the job stand.
- * --late: rank 1 registers for the event when the requests are over.
- * --count N: the first request N times at once.
- * --abort STATUS: rank 0 gives the job up instead.
+ *     required     reject the request if an attribute cannot be honoured
+ *     nowait       send the next request before the response to this one
+ * REQUEST `status` prints the status of all requests of the job.
+ * --late: rank 1 registers for the event after the requests have ended.
+ * --count N: send the first request N times at once.
+ * --abort STATUS: rank 0 aborts the job instead.
  */
 
 #include <pthread.h>
@@ -30,14 +30,14 @@
 
 #include <pmix.h>
 
-/* What libraries before 5 have no name for. */
+/* Names that libraries before version 5 lack. */
 #ifndef PMIX_ALLOC_REQ_CANCEL
 #define PMIX_ALLOC_REQ_CANCEL 5
 #endif
 #ifndef PMIX_NOTIFY_ALLOC_COMPLETE
 #define PMIX_NOTIFY_ALLOC_COMPLETE -105
 #endif
-/* The request's status code, in queries and events; 1 while it waits. */
+/* The request's status code, in queries and events; 1 while it is pending. */
 #define STATUS_KEY "penstock.alloc.status"
 #define WAITS 1
 #define MAX_INFOS 8
@@ -48,7 +48,7 @@ static pmix_proc_t me;
 static const char *watched = NULL;
 static bool event_came = false;
 
-/* A request, and its answer. */
+/* A request, and its response. */
 typedef struct {
     const char *name;
     const char *id;
@@ -61,7 +61,7 @@ typedef struct {
     int denied;
 } request_t;
 
-/* A query, and its answer. */
+/* A query, and its response. */
 typedef struct {
     bool answered;
     bool over;
@@ -74,7 +74,7 @@ static void fail(const char *what, pmix_status_t status)
     exit(1);
 }
 
-/* One attribute, on a line of its own. */
+/* Prints an attribute on a line of its own. */
 static void print_info(const char *who, const pmix_info_t *info)
 {
     const pmix_value_t *value = &info->value;
@@ -108,7 +108,7 @@ static const char *text_of(const pmix_info_t *infos, size_t ninfos, const char *
     return NULL;
 }
 
-/* The answer to a request. The attributes are the library's until `release`. */
+/* Receives the response to a request. The library owns the attributes until `release`. */
 static void answered(pmix_status_t status, pmix_info_t *infos, size_t ninfos, void *cbdata,
                      pmix_release_cbfunc_t release, void *release_cbdata)
 {
@@ -161,7 +161,7 @@ static void wait_for(request_t *request)
     }
 }
 
-/* An event that a request is over: all of the job's come here, the one looked for is told by its id. */
+/* Handles the end of a request. The events of all requests of the job arrive here; the id selects the watched one. */
 static void event_handler(size_t handler, pmix_status_t status, const pmix_proc_t *source,
                           pmix_info_t infos[], size_t ninfos, pmix_info_t results[],
                           size_t nresults, pmix_event_notification_cbfunc_fn_t next, void *cbdata)
@@ -172,7 +172,7 @@ static void event_handler(size_t handler, pmix_status_t status, const pmix_proc_
     pthread_mutex_lock(&lock);
     if (!event_came && (NULL == watched || (NULL != id && 0 == strcmp(id, watched)))) {
         for (size_t n = 0; n < ninfos; n++) {
-            /* Those of the library itself are of no interest here. */
+            /* Skip the attributes that the library adds. */
             if (0 == strncmp(infos[n].key, "pmix.alloc.", 11) || PMIX_CHECK_KEY(&infos[n], STATUS_KEY) ||
                 PMIX_CHECK_KEY(&infos[n], PMIX_EVENT_TEXT_MESSAGE)) {
                 print_info("event", &infos[n]);
@@ -197,7 +197,7 @@ static void register_for_event(void)
     if (NULL != watched) {
         PMIX_INFO_LOAD(&info, PMIX_ALLOC_REQ_ID, watched, PMIX_STRING);
     }
-    /* Without a callback the answer is the handler's number. */
+    /* Without a callback, the function returns the handler's number. */
     status = PMIx_Register_event_handler(&code, 1, &info, NULL != watched, event_handler, NULL, NULL);
     PMIX_INFO_DESTRUCT(&info);
     if (status < 0) {
@@ -216,7 +216,7 @@ static void wait_for_event(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* The answer to a query: the request's status is among the attributes. */
+/* Receives the response to a query, whose attributes include the request's status. */
 static void polled(pmix_status_t status, pmix_info_t *infos, size_t ninfos, void *cbdata,
                    pmix_release_cbfunc_t release, void *release_cbdata)
 {
@@ -241,7 +241,7 @@ static void polled(pmix_status_t status, pmix_info_t *infos, size_t ninfos, void
     }
 }
 
-/* Asks until the request is over. Where nobody has asked for it yet, it is not found. */
+/* Polls until the request has ended. It is not found until rank 0 has sent it. */
 static void poll_until_over(void)
 {
     poll_t answer = {.over = false};
@@ -255,7 +255,7 @@ static void poll_until_over(void)
         PMIX_ARGV_APPEND(status, query->keys, PMIX_QUERY_ALLOC_STATUS);
         PMIX_QUERY_QUALIFIERS_CREATE(query, 2);
         PMIX_INFO_LOAD(&query->qualifiers[0], PMIX_ALLOC_REQ_ID, watched, PMIX_STRING);
-        /* The library would give the answer that it had the last time. */
+        /* Without it, the library returns its cached response. */
         PMIX_INFO_LOAD(&query->qualifiers[1], PMIX_QUERY_REFRESH_CACHE, &fresh, PMIX_BOOL);
         status = PMIx_Query_info_nb(query, 1, polled, &answer);
         if (PMIX_SUCCESS != status) {
@@ -276,7 +276,7 @@ static void poll_until_over(void)
     }
 }
 
-/* The answer to a query for all requests: each an array of attributes. */
+/* Receives the response to a query for all requests: each is an array of attributes. */
 static void listed(pmix_status_t status, pmix_info_t *infos, size_t ninfos, void *cbdata,
                    pmix_release_cbfunc_t release, void *release_cbdata)
 {
@@ -337,7 +337,7 @@ static uint32_t job_value(const char *key)
     return number;
 }
 
-/* Waits until all ranks have come here. */
+/* Waits until all ranks have called it. */
 static void meet(void)
 {
     pmix_proc_t job;
@@ -365,7 +365,7 @@ static void add(request_t *request, const char *key, void *value, pmix_data_type
     request->ninfos++;
 }
 
-/* Reads a request, which it takes apart. */
+/* Parses a request; changes `word`. */
 static void read_request(request_t *request, char *word)
 {
     static const char *directives[] = {"", "new", "extend", "release", "reacquire", "cancel"};

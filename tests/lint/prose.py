@@ -1,7 +1,7 @@
 """Rejects words that `tests/lint/prose.toml` names: `python -m tests.lint.prose`.
 
 Reads the comments, strings and names of Rust and Python, the names of files, Markdown without its
-code, TOML's comments and strings, and the help of makefiles.
+code, the comments and strings of C and TOML, and the help of makefiles.
 A rule that still has occurrences has a baseline, their number per folder, which may only fall;
 `--tighten` lowers it to what is left. Text in backticks is code and never matches.
 """
@@ -173,6 +173,27 @@ def python(text: str) -> Iterator[tuple[int, str]]:
         yield text.count("\n", 0, match.start()) + 1, CHANGES + match[1]
 
 
+C = re.compile(
+    r"""
+      (?P<comment>/\*.*?\*/ | (?:[^\S\n]*//[^\n]*\n?)+)
+    | (?P<string>"(?:[^"\\\n]|\\.)*")
+    | '(?:[^'\\\n]|\\[^\n]{1,8}?)'
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+STARS = re.compile(r"^[^\S\n]*(?:/\*+|\*/?|//+)", re.MULTILINE)
+
+
+def c(text: str) -> Iterator[tuple[int, str]]:
+    """Yields the comments and strings of C."""
+    for match in C.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        if comment := match["comment"]:
+            yield line, STARS.sub("", comment)
+        elif string := match["string"]:
+            yield line, string.replace("\\n", "  ")
+
+
 FENCE = re.compile(r"^[ \t]*(```+|~~~+).*?^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
@@ -203,6 +224,8 @@ READERS = {
     ".rs": rust,
     ".py": python,
     ".pyi": python,
+    ".c": c,
+    ".h": c,
     ".md": markdown,
     ".toml": toml,
     "Makefile": makefile,

@@ -43,6 +43,8 @@ def test_rust_is_read_by_comments_strings_and_names():
         ("x.py", "class MadeUp:\n    made_up: int\n    other = made_up", [1, 2]),
         ("x.py", "MADE_UP = 1\nif made_up == 2: pass\nmade_up(1)", [1]),
         ("x.toml", 'made_up = 1 # made up\na = "made up"\nb = """\nx made\nup"""', [1, 2, 4]),
+        ("x.c", '/* Made\n * up */\nint made_up; // made up\nx("made up\\n", \'"\');', [1, 3, 4]),
+        ("x.h", '"made \\"up" /* `made up` made up */', [1]),
         ("Makefile", "# Made up\nmade-up: up ## made up\n\techo made up", [1, 2]),
         ("a/made_up.rs", "", [1]),
         ("a/MadeUp.md", "", [1]),

@@ -1,10 +1,10 @@
-/* Requests, one after another, with the attributes that the arguments name:
+/* Sends requests, one after another, with the attributes that the arguments name:
  *
  *     attributes DIRECTIVE [KEY:TYPE=VALUE[!]]... [then DIRECTIVE ...]
  *
  * With `!` it is required. TYPE is string, uint32, uint64, int, float, blank (no key), regex (a list of hosts, as
  * PMIx_generate_regex writes it), network (an array: the network's id, bandwidth and quality of service) or nodes
- * (an array: a list of hosts, and after a slash one of cpus). Prints the answers.
+ * (an array: a list of hosts, and after a slash one of cpus). Prints the responses.
  */
 
 #include <stdbool.h>
@@ -90,7 +90,7 @@ static void load(pmix_info_t *info, char *word)
     }
 }
 
-/* Asks once, for what `count` words say, and prints the answer. */
+/* Sends one request with the attributes that `count` words name, and prints the response. */
 static void ask(int count, char **words)
 {
     pmix_info_t infos[MAX_INFOS], *results = NULL;

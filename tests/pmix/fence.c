@@ -1,9 +1,9 @@
-/* Ranks that end, and others that go on to fence.
+/* Ends some ranks while the others continue to fence.
  *
  *     fence HOW FIRST COUNT
  *
  * The ranks from FIRST on end: `killed` or `finalized` after a fence of all, `exits` before they connect, `waits`
- * in a fence, until somebody ends them. The others fence COUNT times; of those, rank 0 awaits a line, or the end of
+ * in a fence until it is killed. The others fence COUNT times; of those, rank 0 awaits a line, or the end of
  * its input, before the first.
  */
 

@@ -1,4 +1,4 @@
-/* What a task is told of a process, or the end of the program. */
+/* Returns an attribute of a process; exits if it is unknown. */
 
 #include <stdio.h>
 #include <stdlib.h>

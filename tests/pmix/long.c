@@ -1,4 +1,4 @@
-/* Asks for resources with a text of as many bytes as each argument says. */
+/* Requests resources with a text attribute of as many bytes as each argument says. */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* Prints what a task finds of its job: the nodes, its peers, and where each rank runs. */
+/* Prints a task's view of its job: the nodes, its peers, and the node of each rank. */
 
 #include "get.h"
 
-/* Each task of this node puts in a number, and gets those of the others. */
+/* Puts a number for each task of this node, and gets the numbers of the others. */
 static void exchange(const pmix_proc_t *me, const pmix_proc_t *job)
 {
     pmix_value_t card = {.type = PMIX_UINT32, .data.uint32 = 100 + me->rank}, *value;

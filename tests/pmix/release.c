@@ -1,4 +1,4 @@
-/* Rank 0 gives a node back, which ends the tasks there; those that are left fence as many times as the argument says. */
+/* Rank 0 releases a node, which ends the tasks there; the remaining ones fence as many times as the argument says. */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* Prints what a task finds of its own node, and of each rank of its job, and what each rank has put in for the others. */
+/* Prints the attributes of a task's own node and of each rank of its job, and the values that each rank has put. */
 
 #include "get.h"
 
-/* As a number of the type that the key has. */
+/* Converts a value to a number by the type of its key. */
 static uint32_t number(const pmix_proc_t *proc, const char *key)
 {
     pmix_value_t *value = get(proc, key);
