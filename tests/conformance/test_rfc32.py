@@ -204,7 +204,7 @@ def test_a_rejected_hello_ends_the_service():
     mock.deliver(Batch([hello.respond()]))
     mock.deliver(Batch([hello.respond(errnum=EINVAL)]))
     with pytest.raises(OSError, match="exec-hello failed with errnum 22"):
-        mock.settle(0.0)
+        mock.post_output(0.0)
 
 
 @pytest.mark.parametrize("errnum", [ENOSPC, EIO, EBUSY])
@@ -215,7 +215,7 @@ def test_a_hello_that_a_failed_job_manager_answers_is_no_fault(errnum):
     mock = MockExecService(broker, "job-exec")
     (hello,) = requests(sent, "job-manager.exec-hello")
     mock.deliver(Batch([hello.respond(errnum=errnum)]))
-    mock.settle(0.0)
+    mock.post_output(0.0)
     assert replaced == [mock.peer]
     assert mock.restarts.failed
 

@@ -105,7 +105,7 @@ class Writer:
         self.broker = broker
         self.calls: list[str] = []
         self.fault: str | None = None
-        self.peer = broker.attach(self, names=["writer"], transient=True)
+        self.peer = broker.attach(self, names=["writer"], in_memory=True)
         broker.set_store(self.peer, self.commit)
 
     def commit(self) -> None:
@@ -121,8 +121,8 @@ class Writer:
                 told = Message.request("recorder.told", {})
                 self.broker.post_messages(self.peer, [told, message.respond({})])
 
-    def settle(self, now: float) -> None:
-        if self.fault == "settle" and "write" in self.calls:
+    def post_output(self, now: float) -> None:
+        if self.fault == "post_output" and "write" in self.calls:
             raise RuntimeError("on demand")
 
 
@@ -194,7 +194,7 @@ async def test_what_cannot_be_committed_is_not_sent(tmp_path):
 async def test_what_a_failed_writer_has_said_is_not_sent(tmp_path):
     async with writer_at(tmp_path / "socket") as (writer, nursery, client, other):
         nursery.start_soon(writer.broker.pump)
-        writer.fault = "settle"
+        writer.fault = "post_output"
         await client.send("writer.write", {})
         # The response was posted before the fault.
         (response,) = await client.receive()
@@ -215,7 +215,7 @@ class Recorder:
     def deliver(self, batch: Batch) -> None:
         self._calls += [message.topic for message in batch if message.topic == "recorder.told"]
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         pass
 
 

@@ -107,7 +107,7 @@ class Faulty:
     def __init__(self, broker: Broker, fault: type[BaseException]) -> None:
         self._broker = broker
         self._fault = fault
-        self.settles = True
+        self.posts_output = True
         self.calls = 0
         self.peer = broker.attach(self, names=["faulty"])
 
@@ -119,9 +119,9 @@ class Faulty:
                 raise self._fault("on demand")
             self._broker.post_messages(self.peer, [request.respond({})])
 
-    def settle(self, now: float) -> None:
-        """Raises unless `settles` is set."""
-        if not self.settles:
+    def post_output(self, now: float) -> None:
+        """Raises unless `posts_output` is set."""
+        if not self.posts_output:
             raise self._fault("on demand")
 
 
@@ -150,10 +150,10 @@ def test_a_service_that_raises_fails_alone_and_its_requests_are_answered(fault, 
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_service_that_cannot_settle_fails_alone(fault, caplog):
+def test_a_service_that_cannot_post_its_output_fails_alone(fault, caplog):
     async def scenario(machine: SimulatedMachine) -> None:
         async with instance_on(machine) as client:
-            Faulty(broker_of(machine), fault).settles = False
+            Faulty(broker_of(machine), fault).posts_output = False
             assert (await client.wait_one(await client.submit(job("true"))))["success"]
             assert await rejected(client, "faulty.fine", {}) == errno.EIO
 
@@ -207,7 +207,7 @@ def fail_next(monkeypatch, service: Any, method: str, fault: type[BaseException]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("method", ["deliver", "settle"])
+@pytest.mark.parametrize("method", ["deliver", "post_output"])
 @pytest.mark.parametrize(
     ("name", "topic", "payload"),
     [
@@ -223,7 +223,7 @@ def test_a_service_of_the_daemon_that_fails_is_restarted(
         async with instance_on(machine) as client:
             assert machine.instance is not None
             fail_next(monkeypatch, getattr(machine.instance, name), method, fault)
-            # A failure in `settle` follows the response.
+            # A failure in `post_output` follows the response.
             if method == "deliver":
                 assert await rejected(client, topic, payload) == errno.EIO
             else:
@@ -314,7 +314,7 @@ DISK_FULL.errno = errno.ENOSPC
 
 
 @pytest.mark.parametrize("execution", ["local", "sim"])
-@pytest.mark.parametrize("method", ["handle", "settle", "commit", "advance", "set_services"])
+@pytest.mark.parametrize("method", ["handle", "take_output", "commit", "advance", "set_services"])
 @pytest.mark.parametrize("fault", [ValueError("on demand"), PanicException("on demand"), DISK_FULL])
 def test_a_job_manager_that_fails_is_built_again_from_its_store(fault, method, execution, caplog):
     async def scenario(machine: SimulatedMachine) -> None:
@@ -412,7 +412,7 @@ def test_the_outstanding_requests_of_a_job_manager_that_fails_are_answered(fault
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("method", ["handle", "settle", "configure"])
+@pytest.mark.parametrize("method", ["handle", "take_output", "configure"])
 def test_a_resource_module_that_fails_is_built_again_from_its_eventlog(fault, method):
     async def scenario(machine: SimulatedMachine) -> None:
         async with instance_on(machine) as client:

@@ -36,7 +36,7 @@ class Talker:
         ]
         self._broker.post_messages(self.peer, answers)
 
-    def settle(self, now):
+    def post_output(self, now):
         pass
 
 

@@ -90,7 +90,7 @@ class Example:
         """Delays messages."""
         self.inbox.extend(batch)
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Does nothing."""
 
     def work(self) -> None:

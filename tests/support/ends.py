@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def take_log(manager: JobManager) -> list[str]:
     """Takes the lines of a manager's log whose messages have been flushed."""
-    messages, _, _, _, lines, _ = manager.settle(lambda _route: True)
+    messages, _, _, _, lines, _ = manager.take_output(lambda _route: True)
     assert not messages
     return lines
 
@@ -74,9 +74,9 @@ class SlowManager:
             message = self.inbox.popleft()
             self.on_received(message)
             self._manager.handle(Batch([message]), self._broker.clock.now())
-            self.settle(0.0)
+            self.post_output(0.0)
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Commits and sends."""
         out = self._manager.flush()
         for message in out:
@@ -103,7 +103,7 @@ class SlowScheduler:
         """Delays messages."""
         self.inbox.extend(batch)
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Does nothing."""
 
     def work(self, count: int | None = None) -> None:

@@ -49,7 +49,7 @@ class Peer:
             else:
                 self.react(message)
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Does nothing."""
 
     def post(self, *messages: Message) -> None:

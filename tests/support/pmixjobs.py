@@ -60,7 +60,7 @@ class Manager:
         rows = [request.respond({"jobs": [{}]}) for request in self._waits]
         self._broker.post_messages(self.peer, rows)
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Does nothing."""
 
 
@@ -86,7 +86,7 @@ class ExecService:
         self._more.set()
         self._more = trio.Event()
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Does nothing."""
 
     async def request(self, topic: str, payload: dict[str, Any], flags: int = 0) -> Any:

@@ -182,7 +182,7 @@ class Worker(threading.Thread):
             self._ended = self._closing and not busy
             return self._ended
 
-    def _settle(self, future: JobFuture, row: JobRow | RpcError) -> None:
+    def _complete(self, future: JobFuture, row: JobRow | RpcError) -> None:
         """Resolves a future with its job's row, or with an error."""
         with self._lock:
             self._open.discard(future)
@@ -226,7 +226,7 @@ class Worker(threading.Thread):
             result = call.result(response)
             if isinstance(result, RpcError):
                 for future in futures:
-                    self._settle(future, result)
+                    self._complete(future, result)
             else:
                 self._set_ids(futures, result)
 
@@ -237,7 +237,7 @@ class Worker(threading.Thread):
         jobs = []
         for future, result in zip(futures, results, strict=True):
             if isinstance(result, RpcError):
-                self._settle(future, result)
+                self._complete(future, result)
                 continue
             (job,) = result
             self._set_id(future, job)
@@ -282,14 +282,14 @@ class Worker(threading.Thread):
             return
         for job in jobs:
             for future in self._futures.pop(job, []):
-                self._settle(future, error)
+                self._complete(future, error)
 
     def _end(self, row: JobRow) -> None:
         for future in self._futures.pop(row["id"], []):
             if future in self._watched:
                 self._watched[future] = row
             else:
-                self._settle(future, row)
+                self._complete(future, row)
 
     # --- events
 
@@ -314,7 +314,7 @@ class Worker(threading.Thread):
                 return
             row = self._watched.pop(future)
             if row is not None:
-                self._settle(future, row)
+                self._complete(future, row)
 
         self._send(call, handle)
 

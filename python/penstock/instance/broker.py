@@ -1,7 +1,7 @@
 """The broker: peers, their connections, and the pump that moves batches of messages between them.
 
-Rust routes (`Router`); this module accepts, authenticates, reads and writes, and settles the
-in-process services at the end of every round.
+Rust routes (`Router`); this module accepts, authenticates, reads and writes, and has the
+in-process services post their output.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Service(Protocol):
     def deliver(self, batch: Batch) -> None:
         """Takes messages in. Responses are posted to the broker, now or later."""
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Posts the messages that follow from the delivered ones.
 
         It is called at the end of an exchange in which the service has got or posted messages, and
@@ -97,10 +97,10 @@ class _Attached:
     peer: int
     service: Service
     on_failure: Callable[[BaseException], None] | None
-    transient: bool
-    tracked: bool
+    in_memory: bool
+    answer_on_failure: bool
     failure: Failure | None = None
-    # Whether it is among the services to be settled.
+    # Whether it is among the services whose output is due.
     is_due: bool = False
 
 
@@ -191,7 +191,7 @@ class Broker:
         self._allow_root = allow_root
         self._router = Router(self.uuid, owner)
         self._services: dict[int, _Attached] = {}
-        # The services that have got or posted messages since they were settled.
+        # The services that have got or posted messages since they posted their output.
         self._due: list[_Attached] = []
         # The failed services with outstanding requests to be answered.
         self._abandoned: list[_Attached] = []
@@ -204,17 +204,17 @@ class Broker:
         # For each reserved name, whether the process with an id may register it.
         self._reserved: dict[str, Callable[[int], bool]] = {}
         self._sockets: dict[int, _SocketPeer] = {}
-        self._rounds: deque[tuple[int, Batch]] = deque()
+        self._posted: deque[tuple[int, Batch]] = deque()
         self._store = _Store()
         # Connections with queued messages that may tell what is not committed.
-        self._held: set[_SocketPeer] = set()
+        self._unflushed: set[_SocketPeer] = set()
         self._wake = trio.Event()
         # Whether a round is running: at its end it wakes the pump if there is more to do.
         self._in_round = False
-        # Whether any service may have something to settle.
+        # Whether any service may have output to post.
         self._nudged = False
-        self._settling = False
-        self._next = 1
+        self._is_posting_output = False
+        self._next_peer = 1
 
     # --- in-process services
 
@@ -224,8 +224,8 @@ class Broker:
         *,
         names: Iterable[str] = (),
         on_failure: Callable[[BaseException], None] | None = None,
-        transient: bool = False,
-        tracked: bool = False,
+        in_memory: bool = False,
+        answer_on_failure: bool = False,
     ) -> int:
         """Adds an in-process service, with the owner's credentials, and registers its names.
 
@@ -238,20 +238,20 @@ class Broker:
             service: the service.
             names: the first words of the topics that it serves.
             on_failure: called with the fault when the service has failed, such as to restart it.
-            transient: whether all that the service does with a message is in memory, and in the
+            in_memory: whether all that the service does with a message is in memory, and in the
                 messages that it posts. Others are given only what the store has committed.
-            tracked: whether the broker answers the service's outstanding requests when it fails,
-                because it cannot do that when it is restarted.
+            answer_on_failure: whether the broker answers the service's outstanding requests when it
+                fails, because it cannot do that when it is restarted.
 
         Returns:
             The peer's number, with which it posts.
         """
-        peer = self._number()
+        peer = self._number_peer()
         self._add_peer(peer, self.owner, ROLE_OWNER | ROLE_LOCAL)
-        attached = _Attached(peer, service, on_failure, transient, tracked)
+        attached = _Attached(peer, service, on_failure, in_memory, answer_on_failure)
         self._services[peer] = attached
         self._make_due(attached)
-        if tracked:
+        if answer_on_failure:
             self._router.track_requests(peer)
         for name in names:
             if self.add_service(name, peer):
@@ -288,7 +288,7 @@ class Broker:
 
     @contextmanager
     def guard(self, peer: int) -> Iterator[None]:
-        """Contains the faults of a service in calls other than `deliver` and `settle`.
+        """Contains the faults of a service in calls other than `deliver` and `post_output`.
 
         Raises:
             Error: the call is rejected; the service has not failed.
@@ -328,10 +328,10 @@ class Broker:
     def post(self, peer: int, batch: Batch) -> None:
         """Sends messages from a peer. They are routed in the next round."""
         if batch:
-            self._rounds.append((peer, batch))
+            self._posted.append((peer, batch))
             self._wake_pump()
             attached = self._services.get(peer)
-            if attached is not None and not self._settling:
+            if attached is not None and not self._is_posting_output:
                 self._make_due(attached)
 
     def post_messages(self, peer: int, messages: list[Message]) -> None:
@@ -339,7 +339,7 @@ class Broker:
         self.post(peer, Batch(messages))
 
     def nudge(self) -> None:
-        """Schedules a round in which all services are settled: one has something to do."""
+        """Schedules a round in which all services post their output: one has some."""
         self._nudged = True
         self._wake_pump()
 
@@ -476,11 +476,11 @@ class Broker:
         if network.has_input():
             self.post(peer, batch)
         elif batch:
-            self._rounds.append((peer, batch))
+            self._posted.append((peer, batch))
             self.run_round()
 
     def run_round(self) -> bool:
-        """Routes the posted messages and settles the services, until they post nothing more.
+        """Routes the posted messages, and has services post their output, until there is none.
 
         The changes of all exchanges in a round are committed once, at its end. Connections write
         only then.
@@ -492,15 +492,15 @@ class Broker:
         try:
             for _ in range(MAX_EXCHANGES):
                 self._exchange()
-                if not self._rounds:
+                if not self._posted:
                     break
-            if self._held:
+            if self._unflushed:
                 self.commit()
         finally:
             self._in_round = False
-            if self._rounds or self._nudged or self._abandoned:
+            if self._posted or self._nudged or self._abandoned:
                 self._wake.set()
-        return bool(self._rounds)
+        return bool(self._posted)
 
     def commit(self) -> None:
         """Commits the changes of this round.
@@ -514,34 +514,34 @@ class Broker:
             self.fail(self._store.peer, error)
             return
         # Services first: they act on their requests while clients read their responses.
-        for remote in sorted(self._held, key=lambda remote: remote.is_client):
+        for remote in sorted(self._unflushed, key=lambda remote: remote.is_client):
             remote.flush()
-        self._held.clear()
+        self._unflushed.clear()
 
     def _abandon_store(self, failure: Failure) -> None:
         """Sends nothing that the failed service has posted, as its changes are not committed."""
-        rounds, self._rounds = self._rounds, deque()
-        for peer, batch in rounds:
+        posted, self._posted = self._posted, deque()
+        for peer, batch in posted:
             if peer != self._store.peer:
-                self._rounds.append((peer, batch))
+                self._posted.append((peer, batch))
                 continue
             for receiver, messages in self._router.route(peer, batch):
                 remote = self._sockets.get(receiver)
                 if remote is not None:
                     self._send(receiver, remote, messages)
-        for remote in self._held:
+        for remote in self._unflushed:
             remote.retract(failure)
-        self._held.clear()
+        self._unflushed.clear()
         self._store = _Store()
 
     def _exchange(self) -> None:
-        """Routes the posted messages, then settles the services that have something to do."""
-        while self._rounds:
-            peer, batch = self._rounds.popleft()
+        """Routes the posted messages, then has the services that may have output post it."""
+        while self._posted:
+            peer, batch = self._posted.popleft()
             try:
                 deliveries = self._router.route(peer, batch)
             except FAULTS as error:
-                self._end(peer, error)
+                self._contain_fault(peer, error)
             else:
                 self._deliver(deliveries, peer)
         self._answer_abandoned()
@@ -554,21 +554,21 @@ class Broker:
         now = self.clock.now()
         for attached in due:
             if attached.failure is None and attached.peer in self._services:
-                self._settle(attached, now)
+                self._post_output_of(attached, now)
 
     def _make_due(self, attached: _Attached) -> None:
         if not attached.is_due:
             attached.is_due = True
             self._due.append(attached)
 
-    def _settle(self, attached: _Attached, now: float) -> None:
-        self._settling = True
+    def _post_output_of(self, attached: _Attached, now: float) -> None:
+        self._is_posting_output = True
         try:
-            attached.service.settle(now)
+            attached.service.post_output(now)
         except FAULTS as error:
             self._fail(attached, error)
         finally:
-            self._settling = False
+            self._is_posting_output = False
 
     async def send_posted(self) -> None:
         """Returns when the posted messages have been sent, except to clients that do not read."""
@@ -582,7 +582,7 @@ class Broker:
         for peer, batch in deliveries:
             attached = self._services.get(peer)
             remote = self._sockets.get(peer)
-            if attached is not None and not attached.transient and attached.failure is None:
+            if attached is not None and not attached.in_memory and attached.failure is None:
                 self.commit()
             if sender == store.peer and self._store is not store:
                 # The messages tell changes that are not committed.
@@ -604,16 +604,16 @@ class Broker:
             attached.service.deliver(batch)
         except FAULTS as error:
             self._fail(attached, error)
-            if not attached.tracked:
+            if not attached.answer_on_failure:
                 # `deliver` answers none of a batch's requests before it has taken all of them.
                 self._reject(attached, batch)
 
     def _send(self, peer: int, remote: _SocketPeer, batch: Batch) -> None:
         try:
             remote.send(batch)
-            self._held.add(remote)
+            self._unflushed.add(remote)
         except FAULTS as error:
-            self._end(peer, error)
+            self._contain_fault(peer, error)
 
     def _reject(self, attached: _Attached, batch: Batch) -> None:
         """Answers the requests of a batch with an error, in the name of a failed service."""
@@ -641,14 +641,14 @@ class Broker:
 
     def _mark_failed(self, attached: _Attached, failure: Failure) -> None:
         attached.failure = failure
-        if attached.tracked:
+        if attached.answer_on_failure:
             self._abandoned.append(attached)
             self._wake_pump()
         if attached.peer == self._store.peer:
             self._abandon_store(failure)
 
     def _answer_abandoned(self) -> None:
-        """Answers the outstanding requests of tracked services that have failed.
+        """Answers the outstanding requests of failed services that cannot do it themselves.
 
         The responses that these posted before are routed by now.
         """
@@ -660,7 +660,7 @@ class Broker:
                     self._router.abandon_requests(attached.peer, failure.errnum, failure.text)
                 )
 
-    def _end(self, peer: int, fault: BaseException) -> None:
+    def _contain_fault(self, peer: int, fault: BaseException) -> None:
         """Ends a client's connection, or marks a service as failed, after a fault."""
         remote = self._sockets.get(peer)
         if remote is not None:
@@ -684,9 +684,9 @@ class Broker:
     def _make_uuid(self) -> str:
         return str(uuid.UUID(bytes=self._random_bytes(16), version=4))
 
-    def _number(self) -> int:
-        number = self._next
-        self._next += 1
+    def _number_peer(self) -> int:
+        number = self._next_peer
+        self._next_peer += 1
         return number
 
     # --- connections
@@ -719,9 +719,9 @@ class Broker:
                     await trio.sleep(ACCEPT_PAUSE_S)
                 else:
                     accepts = True
-                    connections.start_soon(self._serve, connections, stream, network)
+                    connections.start_soon(self._serve_connection, connections, stream, network)
 
-    async def _serve(
+    async def _serve_connection(
         self, connections: trio.Nursery, stream: trio.abc.Stream, network: Network
     ) -> None:
         pid = uid = 0
@@ -744,7 +744,7 @@ class Broker:
                         self.nudge,
                         report,
                     )
-                    await self._converse(remote, roles, network)
+                    await self._serve_peer(remote, roles, network)
             except* trio.BrokenResourceError:
                 # The peer has disconnected in the middle of a message.
                 report(logging.INFO, "the connection of pid %d broke", pid)
@@ -757,8 +757,8 @@ class Broker:
             return ROLE_OWNER | ROLE_LOCAL
         return ROLE_USER | ROLE_LOCAL if self._allow_guests else 0
 
-    async def _converse(self, peer: _SocketPeer, roles: int, network: Network) -> None:
-        number = self._number()
+    async def _serve_peer(self, peer: _SocketPeer, roles: int, network: Network) -> None:
+        number = self._number_peer()
         # Root acts as the owner, not as another user with jobs of its own.
         userid = self.owner if roles & ROLE_OWNER else peer.uid
         self._add_peer(number, userid, roles, remote=True)
@@ -823,8 +823,8 @@ class _SocketPeer:
         self._unsent = bytearray()
         # Of the bytes above, the first of a message that is not to be sent before a commit, and
         # these messages.
-        self._first_held: int | None = None
-        self._messages_held: list[Batch] = []
+        self._uncommitted_start: int | None = None
+        self._uncommitted: list[Batch] = []
         self._sending = 0
         self._wake = trio.Event()
         self._sent = trio.Event()
@@ -853,9 +853,9 @@ class _SocketPeer:
             )
             self.discard()
             return
-        if self._first_held is None:
-            self._first_held = len(self._unsent)
-        self._messages_held.append(batch)
+        if self._uncommitted_start is None:
+            self._uncommitted_start = len(self._unsent)
+        self._uncommitted.append(batch)
         self._append(batch)
 
     def _append(self, batch: Batch) -> None:
@@ -866,20 +866,20 @@ class _SocketPeer:
 
         A client that was to get a request is a service, and is disconnected.
         """
-        held, self._messages_held = self._messages_held, []
-        if any(message.kind == "request" for batch in held for message in batch):
+        uncommitted, self._uncommitted = self._uncommitted, []
+        if any(message.kind == "request" for batch in uncommitted for message in batch):
             self.discard()
             return
-        if self._first_held is not None:
-            del self._unsent[self._first_held :]
-        for batch in held:
+        if self._uncommitted_start is not None:
+            del self._unsent[self._uncommitted_start :]
+        for batch in uncommitted:
             self._append(batch.errors_in_place(failure.errnum, failure.text))
         self.flush()
 
     def flush(self) -> None:
         """Writes queued bytes as far as the socket takes them; `write` writes the rest."""
-        self._first_held = None
-        self._messages_held.clear()
+        self._uncommitted_start = None
+        self._uncommitted.clear()
         if self._unsent and self._sending == 0:
             sent = self._write_now(self._unsent[:WRITE_BYTES])
             if sent:
@@ -894,7 +894,7 @@ class _SocketPeer:
             while True:
                 await self._wake.wait()
                 self._wake = trio.Event()
-                while self._unsent and self._first_held is None:
+                while self._unsent and self._uncommitted_start is None:
                     data, self._unsent = memoryview(self._unsent), bytearray()
                     await self._send_all(data)
         finally:

@@ -87,7 +87,7 @@ class ControlService:
                 responses.append(response)
         self._broker.post(self.peer, responses)
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Does nothing: every response is posted at once."""
 
     def _origin(self, request: Message) -> int:

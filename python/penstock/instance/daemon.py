@@ -73,12 +73,12 @@ def run(options: StartOptions) -> int | None:
         return trio.run(_run, options, strict_exception_groups=True)
     except BaseExceptionGroup as group:
         # The first failure cancels all other tasks: it is the one to report.
-        raise _first_leaf(group) from group
+        raise _first_failure(group) from group
 
 
-def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException:
     first = group.exceptions[0]
-    return _first_leaf(first) if isinstance(first, BaseExceptionGroup) else first
+    return _first_failure(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 async def _run(options: StartOptions) -> int | None:
@@ -103,9 +103,9 @@ class Instance:
         self._resources = _inventory(options, system.host)
         self._stopping = trio.Event()
         self._keep_running = self._restart = False
-        self._exec: ExecProcess | None = None
+        self._exec_process: ExecProcess | None = None
         # The settings that the scheduler was sent last.
-        self._scheduler_sent = ""
+        self._sent_scheduler_settings = ""
         config = options.config
         self._broker = Broker(
             owner=system.host.uid,
@@ -140,7 +140,7 @@ class Instance:
         )
         self._log = LogService(broker)
         self._output_purge = OutputPurge(system.output, self._manager, system.in_thread)
-        # The job manager settles first: responses of the other services are durable by then.
+        # The job manager posts first: responses of the other services are durable by then.
         self._jobs = ManagerService(
             broker,
             self._manager,
@@ -195,16 +195,16 @@ class Instance:
         config, changed = merge(old.config, document)
         check_queues(old.config, config, lambda: self._jobs.do(JOB_STATS_CALL))
         new = dataclasses.replace(old, config=config)
-        self._set_manager(old, new)
+        self._configure_manager(old, new)
         try:
             self._resource.reconfigure(config.resource)
         except Error:
-            self._set_manager(new, old)
+            self._configure_manager(new, old)
             raise
-        if self._exec is not None:
-            self._exec.set_settings(config.penstock.exec)
+        if self._exec_process is not None:
+            self._exec_process.set_settings(config.penstock.exec)
         self._options = new
-        self._set_scheduler()
+        self._configure_scheduler()
         log.info("configuration: %s", ", ".join(changed) or "unchanged")
         return config, changed
 
@@ -212,16 +212,16 @@ class Instance:
         """The scheduler's settings, from the configuration and the nodes of each queue."""
         return json.dumps(scheduler_settings(self._options.config, self._resource.resources))
 
-    def _set_scheduler(self) -> None:
+    def _configure_scheduler(self) -> None:
         """Sends changed settings to the scheduler, within the daemon or outside."""
         settings = self._scheduler_settings()
-        if self._options.sched != "none" and settings != self._scheduler_sent:
-            self._scheduler_sent = settings
+        if self._options.sched != "none" and settings != self._sent_scheduler_settings:
+            self._sent_scheduler_settings = settings
             payload = json.loads(settings)
             request = silent_request(topic.sched.CONFIG_RELOAD, payload)
             self._broker.post_messages(self._control.peer, [request])
 
-    def _set_manager(self, before: StartOptions, after: StartOptions) -> None:
+    def _configure_manager(self, before: StartOptions, after: StartOptions) -> None:
         owner = self._broker.owner
         settings = manager_settings(after, owner)
         if settings != manager_settings(before, owner):
@@ -271,8 +271,8 @@ class Instance:
                     network=network,
                 )
                 nursery.start_soon(contain, "link to the parent", link.run)
-            code = await self._serve(nursery)
-            await self._wind_down()
+            code = await self._run_scheduler_and_command(nursery)
+            await self._end_jobs()
             await self._broker.send_posted()
             nursery.cancel_scope.cancel()
         if self._jobs.restarts.failed:
@@ -281,8 +281,8 @@ class Instance:
             self._manager.flush()
         # The service of continuing jobs enforces their limits until the next start. At a restart,
         # that is now: the next daemon starts its own.
-        if self._exec is not None and (self._restart or not self._keep_running):
-            await self._exec.end(at_once=self._restart)
+        if self._exec_process is not None and (self._restart or not self._keep_running):
+            await self._exec_process.end(at_once=self._restart)
         return None if self._restart else code
 
     def _supervise(
@@ -303,7 +303,7 @@ class Instance:
         if options.exec == "local":
             if options.exec_program is None:
                 raise StartError("no program `penstock-exec`, which runs the jobs")
-            self._exec = ExecProcess(
+            self._exec_process = ExecProcess(
                 self._broker,
                 options.exec_program,
                 options.exec_directory,
@@ -312,9 +312,9 @@ class Instance:
                 oversubscribe=options.oversubscribe or _flux_counts(options),
                 system=self._system,
             )
-            self._supervise(nursery, "execution service", self._exec.run)
+            self._supervise(nursery, "execution service", self._exec_process.run)
 
-    async def _serve(self, nursery: trio.Nursery) -> int:
+    async def _run_scheduler_and_command(self, nursery: trio.Nursery) -> int:
         """Runs the scheduler, and the command if there is one, until the instance is to stop."""
         limit = self._options.config.penstock.scheduler.limit or None
         if self._options.sched == "inside":
@@ -322,14 +322,14 @@ class Instance:
             self._jobs.on_rebuild.append(service.restarts.replace)
             self._supervise(nursery, "scheduler", service.run)
         elif self._options.sched == "process":
-            keep = partial(self._keep_scheduler, limit)
+            keep = partial(self._keep_scheduler_process, limit)
             self._supervise(nursery, "scheduler process", keep)
         if not self._options.command:
             await self._stopping.wait()
             return 0
-        if self._exec is not None:
+        if self._exec_process is not None:
             # A command that requests output at once finds the service.
-            await self._exec.wait_for_start()
+            await self._exec_process.wait_for_start()
         return await self._run_command(self._options.command)
 
     async def _run_command(self, command: tuple[str, ...]) -> int:
@@ -365,7 +365,7 @@ class Instance:
                 return
             await trio.sleep(self._options.config.penstock.exec.kill_timeout)
 
-    async def _keep_scheduler(self, limit: int | None) -> None:
+    async def _keep_scheduler_process(self, limit: int | None) -> None:
         """Runs a scheduler process; restarts it with backoff when it ends."""
         command = [sys.executable, "-P", "-m", "penstock", "sched", "--uri", self._uri]
         if limit is not None:
@@ -385,7 +385,7 @@ class Instance:
             async for _ in signals:
                 self._stopping.set()
 
-    async def _wind_down(self) -> None:
+    async def _end_jobs(self) -> None:
         """Ends running jobs, unless they are to continue; pending jobs stay in the store."""
         # Resources that the running jobs free must not start pending ones.
         with suppress(RequestError), self._jobs.guard():

@@ -18,7 +18,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
     " ncpfs nfs nfs4 ocfs2 orangefs panfs pvfs2 smb2 smb3 smbfs wekafs".split()
 )
 # As many as Linux follows in one path.
-MAX_LINKS = 40
+MAX_SYMBOLIC_LINKS = 40
 
 
 def check_private(directory: Path, uid: int, option: str) -> None:
@@ -72,7 +72,7 @@ def check_trusted(directory: Path, uid: int, option: str) -> None:
             checked = path
             continue
         links += 1
-        if links > MAX_LINKS:
+        if links > MAX_SYMBOLIC_LINKS:
             raise _untrusted(path, "too many symbolic links", option)
         if status.st_uid not in trusted:
             problem = f"it is a symbolic link of user {status.st_uid}"

@@ -99,7 +99,7 @@ class HookService:
             if requester(run.request) == client:
                 run.cancel()
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Does nothing: every response is posted at once."""
 
     def _begin(self, request: Message) -> Any:

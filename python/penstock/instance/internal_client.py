@@ -68,7 +68,7 @@ class InternalClient:
             if take is not None:
                 take(message)
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Does nothing: requests are posted at once."""
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.instance.broker import Broker
     from penstock.rows import LogRow
 
-MAX_LINES = 1024
+MAX_RETAINED_LINES = 1024
 # Long enough for a traceback; longer lines are truncated.
 MAX_LINE_CHARACTERS = 16 * 1024
 LEVELS = {
@@ -73,8 +73,8 @@ class LogService(logging.Handler):
     def __init__(self, broker: Broker) -> None:
         super().__init__()
         self._broker = broker
-        self._lines: deque[LogRow] = deque(maxlen=MAX_LINES)
-        self._unsent: deque[LogRow] = deque(maxlen=MAX_LINES)
+        self._lines: deque[LogRow] = deque(maxlen=MAX_RETAINED_LINES)
+        self._unsent: deque[LogRow] = deque(maxlen=MAX_RETAINED_LINES)
         self._followers: list[Message] = []
         self._count = 0
         self._faults = 0
@@ -169,7 +169,7 @@ class LogService(logging.Handler):
                 responses.append(response)
         self._broker.post_messages(self.peer, responses)
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Sends new lines to the followers."""
         if not self._unsent:
             return
@@ -185,7 +185,7 @@ class LogService(logging.Handler):
         require_streaming(request)
         options = DmesgRequest.read(request)
         # Flush unsent lines to existing followers first, or the new one gets them twice.
-        self.settle(0.0)
+        self.post_output(0.0)
         responses = []
         if self._lines and not options.nobacklog:
             responses.append(request.respond({"lines": list(self._lines)}))

@@ -82,7 +82,7 @@ class PmixService:
         responses = serve_owner(batch, self._methods)
         self._broker.post_messages(self.peer, responses)
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Does nothing: every response is posted at once."""
 
     def _start(self, request: Message) -> Any:

@@ -53,7 +53,7 @@ class ResourceService:
         self._executable = executable
         self._rebuild()
         self.restarts = Restarts(
-            broker, self, self.NAMES, rebuild=self._rebuild, transient=True, tracked=True
+            broker, self, self.NAMES, rebuild=self._rebuild, in_memory=True, answer_on_failure=True
         )
         self.restarts.start()
 
@@ -69,7 +69,7 @@ class ResourceService:
 
     def restart(self) -> None:
         """Tells the job manager what may be allocated."""
-        self.settle(self._broker.clock.now())
+        self.post_output(self._broker.clock.now())
 
     @property
     def resources(self) -> ResourceSet:
@@ -78,13 +78,13 @@ class ResourceService:
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests."""
-        # The job manager has something to settle, too: it allocates these resources.
+        # The job manager has output to post, too: it allocates these resources.
         self._broker.nudge()
         self._module.handle(batch, self._broker.clock.now())
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Posts the responses. The changes that they report are in the store's open transaction."""
-        batch, lines = self._module.settle()
+        batch, lines = self._module.take_output()
         self._broker.post(self.peer, batch)
         for line in lines:
             log.warning("%s", line)

@@ -34,7 +34,7 @@ class RestartedService(Protocol):
     def deliver(self, batch: Batch) -> None:
         """As in `penstock.instance.broker.Service`."""
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """As in `penstock.instance.broker.Service`."""
 
     def restart(self) -> None:
@@ -59,8 +59,8 @@ class Restarts:
         rebuild: replaces the state that a fault has left; it is called before the service is
             attached again.
         max_pause_s: the longest pause before a restart without a fault, in seconds.
-        transient: as for `Broker.attach`.
-        tracked: as for `Broker.attach`.
+        in_memory: as for `Broker.attach`.
+        answer_on_failure: as for `Broker.attach`.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ class Restarts:
         title: str = "",
         rebuild: Callable[[], None] | None = None,
         max_pause_s: float = OUTAGE_PAUSE_S,
-        transient: bool = False,
-        tracked: bool = False,
+        in_memory: bool = False,
+        answer_on_failure: bool = False,
     ) -> None:
         self._broker = broker
         self._service = service
         self._names = tuple(names)
         self._titles = self._names or (title,)
         self._rebuild = rebuild
-        self._transient = transient
-        self._tracked = tracked
+        self._in_memory = in_memory
+        self._answer_on_failure = answer_on_failure
         self._failed = trio.Event()
         self._faults = Backoff(broker.clock)
         # Of runs that have ended without a fault of the service.
@@ -116,8 +116,8 @@ class Restarts:
             self._service,
             names=self._names,
             on_failure=self.fail,
-            transient=self._transient,
-            tracked=self._tracked,
+            in_memory=self._in_memory,
+            answer_on_failure=self._answer_on_failure,
         )
         self._service.restart()
 

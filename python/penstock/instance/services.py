@@ -75,7 +75,7 @@ class ManagerService:
         self._commit_by: float | None = None
         self._outstanding: Outstanding[list[Message]] = Outstanding()
         self.restarts = Restarts(
-            broker, self, self.NAMES, rebuild=self._rebuild, transient=True, tracked=True
+            broker, self, self.NAMES, rebuild=self._rebuild, in_memory=True, answer_on_failure=True
         )
         self.restarts.start()
         broker.watch_services(self._set_services)
@@ -175,13 +175,15 @@ class ManagerService:
         self._broker.post(self.peer, others)
         return call.result(inbox[0])
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Posts messages; long responses in parts, as their readers keep up."""
         self._broker.post(self.peer, self._take())
 
     def _take(self) -> Batch:
         """Takes the output of the job manager, and returns its messages."""
-        batch, busy, deadline, uncommitted, lines, purged = self._manager.settle(self._is_writable)
+        batch, busy, deadline, uncommitted, lines, purged = self._manager.take_output(
+            self._is_writable
+        )
         if busy:
             self._broker.nudge()
         for line in lines:
@@ -235,7 +237,7 @@ class SchedulerService:
         self._settings = settings
         self._alarm = Alarm(broker.clock)
         self.restarts = Restarts(
-            broker, self, title="sched", transient=True, max_pause_s=MAX_PAUSE_S
+            broker, self, title="sched", in_memory=True, max_pause_s=MAX_PAUSE_S
         )
         self.restarts.start()
 
@@ -249,7 +251,7 @@ class SchedulerService:
         """Takes messages in."""
         self._scheduler.handle(batch)
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Schedules, then sends."""
         if self._scheduler.schedule(now):
             self._broker.nudge()
@@ -292,7 +294,7 @@ class MockExecService:
         self._broker = broker
         self._name = name
         self._alarm = Alarm(broker.clock)
-        self.restarts = Restarts(broker, self, title=name, transient=True)
+        self.restarts = Restarts(broker, self, title=name, in_memory=True)
         self.restarts.start()
 
     def restart(self) -> None:
@@ -304,7 +306,7 @@ class MockExecService:
         """Takes messages in and responds."""
         self._broker.post(self.peer, self._exec.handle(batch, self._broker.clock.now()))
 
-    def settle(self, now: float) -> None:
+    def post_output(self, now: float) -> None:
         """Sets the alarm for the end of the next job.
 
         Raises:

@@ -24,8 +24,8 @@ pub(crate) struct JobManager {
     synchronous: Synchronous,
 }
 
-/// The fields of one turn of a manager: see [`JobManager::settle`].
-type Settled = (Batch, bool, Option<f64>, bool, Vec<String>, Vec<u64>);
+/// The output of a manager: see [`JobManager::take_output`].
+type ManagerOutput = (Batch, bool, Option<f64>, bool, Vec<String>, Vec<u64>);
 
 fn settings(text: &str) -> PyResult<Settings> {
     Settings::from_json(text).map_err(raised)
@@ -120,7 +120,11 @@ impl JobManager {
 
     /// Takes the output of the manager: messages, whether there is more to do, the deadline, whether changes are
     /// uncommitted, lines of its log, and purged jobs. `is_writable` tells whether the reader of a long response keeps up.
-    fn settle(&self, py: Python<'_>, is_writable: &Bound<'_, PyAny>) -> PyResult<Settled> {
+    fn take_output(
+        &self,
+        py: Python<'_>,
+        is_writable: &Bound<'_, PyAny>,
+    ) -> PyResult<ManagerOutput> {
         let mut backlogged = BTreeSet::new();
         for reader in self.with(py, |manager| manager.readers())? {
             if !is_writable.call1((PyBytes::new(py, &reader),))?.extract()? {

@@ -117,9 +117,9 @@ impl ResourceModule {
         })
     }
 
-    fn settle(&self, py: Python<'_>) -> PyResult<(Batch, Vec<String>)> {
+    fn take_output(&self, py: Python<'_>) -> PyResult<(Batch, Vec<String>)> {
         let (messages, log) = self.with(py, |module, manager| {
-            let effects = module.settle();
+            let effects = module.take_output();
             perform(module, effects, manager)
         })?;
         Ok((Batch { messages }, log))

@@ -191,9 +191,9 @@ impl ResourceModule {
         std::mem::take(&mut self.effects)
     }
 
-    /// Ends a round: returns the responses, which are to be sent when the eventlog is durable, and the changes of the
+    /// Takes the output of a round: the responses, which are to be sent when the eventlog is durable, and the changes of the
     /// inventory.
-    pub fn settle(&mut self) -> Vec<Effect> {
+    pub fn take_output(&mut self) -> Vec<Effect> {
         self.refresh();
         let mut effects = self.take_effects();
         if std::mem::take(&mut self.inventory_changed) {

@@ -87,7 +87,7 @@ impl Bench {
 
     /// Ends a round. Returns the sent messages.
     fn settle(&mut self) -> Vec<Message> {
-        let effects = self.service.settle();
+        let effects = self.service.take_output();
         self.instance.perform(&mut self.service, effects)
     }
 
@@ -341,7 +341,7 @@ fn an_event_is_to_be_appended_before_its_response_is_sent() {
     assert!(
         matches!(&bench.service.take_effects()[..], [Effect::Append(line)] if line.contains("drain"))
     );
-    let effects = bench.service.settle();
+    let effects = bench.service.take_output();
     assert!(matches!(
         &effects[..],
         [Effect::SetInventory(_), Effect::Send(response)] if response.errnum() == 0

@@ -73,7 +73,7 @@ def test_lines_of_other_threads_reach_followers(monkeypatch):
                 await trio.to_thread.run_sync(warning, "from %s, %s", "afar", "\udcff")
                 await broker.nudged.wait()
             logging.getLogger("penstock.broker").warning("no longer kept")
-            service.settle(0.0)
+            service.post_output(0.0)
             return [row for message in broker.posted for row in message.object()["lines"]]
 
     (row,) = trio.run(main)

@@ -62,7 +62,7 @@ class Bench:
         self.service = ResourceService(self.broker, self.manager, resources, Resource(**config))
 
     def ask(self, topic, payload=None, *, userid=OWNER, flags=0, matchtag=1):
-        """Takes a request in; it is answered when the round settles."""
+        """Takes a request in; it is answered when the service posts its output."""
         roles = ROLE_OWNER if userid == OWNER else ROLE_USER
         request = Message.request(
             topic, payload, matchtag=matchtag, flags=flags, userid=userid, rolemask=roles
@@ -71,7 +71,7 @@ class Bench:
 
     def settle(self):
         self.manager.flush()
-        self.service.settle(1.0)
+        self.service.post_output(1.0)
         sent, self.broker.sent = self.broker.sent, []
         return sent
 

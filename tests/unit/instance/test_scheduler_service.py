@@ -43,8 +43,8 @@ class RejectingResource:
             else:
                 self.acquire_sent.set()
 
-    def settle(self, now: float) -> None:
-        """Has nothing to settle."""
+    def post_output(self, now: float) -> None:
+        """Has no output."""
 
 
 def test_one_that_fails_is_logged_and_replaced(caplog):
