@@ -1,4 +1,4 @@
-"""How the engine's cost grows, as plots: `make bench-curves`.
+"""Plots how the engine's cost grows: `make bench-curves`.
 
 Runs the example `curves` of the engine, or reads a table that it has written
 (`python bench/curves.py TABLE.tsv`), and writes `bench/curves/curves.tsv` and an SVG for each

@@ -32,9 +32,9 @@ __all__ = [
 ]
 
 Level = Literal["debug", "info", "warning", "error", "critical"]
-"""How much a line of the log matters."""
+"""The severity of a line of the log."""
 DrainMode = Literal["update", "overwrite", "force-overwrite"]
-"""How a drain changes the reason (and the time) of a target that is already drained."""
+"""The effect of a drain on the reason (and the time) of a target that is already drained."""
 UndrainMode = Literal["force"]
 """`force` skips targets that are not drained."""
 

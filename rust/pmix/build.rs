@@ -12,7 +12,7 @@ fn main() {
     }
     // The library is to find the server's `accept` before that of the C library.
     println!("cargo::rustc-link-arg-bins=-Wl,--export-dynamic-symbol=accept");
-    // Where neither names a directory, the linker looks where it always does.
+    // If neither names a directory, the linker searches its default path.
     if let Ok(directory) = env::var("PENSTOCK_LIBPMIX_DIR") {
         println!("cargo::rustc-link-search=native={directory}");
     } else {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
-# Where tests are marked.
+# The folders with marked tests.
 COLLECTED = (HERE, ROOT / "tests" / "pmix")
 
 HEAD = """\

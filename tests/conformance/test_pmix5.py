@@ -63,7 +63,7 @@ def granted(world, job, directive, *attributes):
 
 
 def states(world, job):
-    """How each request of a job stands, by its id."""
+    """The state of each request of a job, by its id."""
     return {row["id"]: row["state"] for row in world.query(job)}
 
 

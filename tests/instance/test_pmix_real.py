@@ -280,7 +280,7 @@ def test_attributes_of_every_type(instance, programs):
         assert next(results)[0] == 0
     for request, expected in rejected.items():
         assert (request, next(results)) == (request, (expected, {}))
-    # Where there is no such allocation, it is the request's own name.
+    # If there is no such allocation, it is the request's own name.
     status, response = next(results)
     assert (status, response["pmix.alloc.reqid"]) == (0, "mine")
     assert next(results, None) is None

@@ -245,9 +245,9 @@ def test_a_restart_restores_all_resource_state(start, tmp_path):
         again = instance.penstock("resource", "grow", r_file(tmp_path, "0,5", "late0,x"))
         assert again.returncode == 1
         for part in (
-            "ranks that are there already: 5",
+            "ranks that exist already: 5",
             "ranks that were removed for good: 0",
-            "hosts that are there already: late0",
+            "hosts that exist already: late0",
         ):
             assert part in again.stderr
         assert instance.lines("resource", "info")[0] == "5 nodes, 14 cores, 0 gpus"

@@ -277,7 +277,7 @@ Counts = dict[str, dict[str, int]]
 
 
 def counts(found: Iterable[Finding]) -> Counts:
-    """How often each rule occurs, by rule and folder."""
+    """The number of occurrences of each rule, by rule and folder."""
     counter = Counter((finding.rule.name, finding.folder) for finding in found)
     result: Counts = {}
     for (name, folder), number in sorted(counter.items()):

@@ -225,6 +225,7 @@ EXAMPLES = [
     ("is-told", "the owner is told of it", "it tells the owner"),
     ("go-on", "the pass goes on", "it goes on the list"),
     ("starts-with-what", "It ends. Those that run are killed", "Who may ask? The owner."),
+    ("starts-with-how", "How a request ended.", "Which one? How many? The number of nodes"),
     ("where-none", "the time, none where there is no job", "a place where nodes are"),
     ("job-waits", "no job waits", "a job waits for its prolog"),
     ("run-on", "the tasks run on until the next start", "nodes that a job may run on"),

@@ -1,4 +1,4 @@
-"""Where the Python package may use the operating system: modules with their reasons."""
+"""The modules of the Python package that may use the operating system, with their reasons."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class Easy(Base):
 
 
 def units_lost(machine: Machine, request: Request, parts: list[Part]) -> int:
-    """How many units of the request a machine no longer holds when those parts are taken."""
+    """The number of units of the request that a machine loses when those parts are taken."""
     without = deepcopy(machine)
     take(without, parts)
     return units(machine, request) - units(without, request)

@@ -192,7 +192,7 @@ class Daemon:
         return self._environment
 
     def port(self) -> int:
-        """Where the server's clients connect, on 127.0.0.1."""
+        """The port on 127.0.0.1 to which the server's clients connect."""
         return int(self.begin()["0"]["PMIX_SERVER_URI41"].rpartition(":")[2])
 
     def stats(self) -> dict[str, int]:

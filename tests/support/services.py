@@ -71,7 +71,7 @@ class Service:
         self.starts: list[Message] = []
         self.other_requests: list[tuple[str, dict[str, Any]]] = []
         self.exceptions: list[dict[str, Any]] = []
-        # How many exceptions there had been before.
+        # The number of exceptions before.
         self.since = 0
         self.hellos: dict[int, int] = {}
         self.peer.post(self.peer.request("service.add", {"service": name}))

@@ -77,9 +77,9 @@ class Site:
         self._is_up = threading.Event()
         self._is_ended = False
         self._wake: Callable[[], None] = lambda: None
-        # How often a service has announced itself.
+        # The number of times that a service has announced itself.
         self.ready_count = 0
-        # How often the daemon was started.
+        # The number of starts of the daemon.
         self.starts = 0
         # Lines of the log that must not be there.
         self.faults: list[str] = []

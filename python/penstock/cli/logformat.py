@@ -1,4 +1,4 @@
-"""How the daemon and the scheduler log to a terminal."""
+"""The log of the daemon and the scheduler on a terminal."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 MAX_SIZE = 100000
-"""How many hosts a range, or a name with brackets, may stand for; a program may set it."""
+"""The limit of hosts that a range, or a name with brackets, expands to; a program may set it."""
 
 _BRACKETS = re.compile(r"[\[\]]")
 _BALANCED = re.compile(r"[^\[\]]*+(?:\[[^\[\]]*+\][^\[\]]*+)*+")

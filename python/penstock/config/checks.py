@@ -41,7 +41,7 @@ def required_properties(names: tuple[str, ...]) -> None:
 
 
 def cgroup_place(text: str) -> None:
-    """Where cgroups are made: `auto`, `none`, or a path."""
+    """Checks the parent of cgroups: `auto`, `none`, or a path."""
     if text not in ("auto", "none") and not text.startswith("/"):
         raise Error(f"expected auto, none or an absolute path, found `{text}`")
 

@@ -525,7 +525,7 @@ class Engine:
             up: Whether they are up.
 
         Raises:
-            EngineError: a rank is there already; nothing has changed.
+            EngineError: a rank exists already; nothing has changed.
             ResourceSetError: `r` is not a valid R.
         """
         self._core.grow(r, up)

@@ -66,7 +66,7 @@ class Start:
     time: float | None
     """In seconds; None for never."""
     ranks: IDset | None
-    """Where; None for never."""
+    """Its execution targets; None for never."""
     note: str | None
     """Why never."""
 

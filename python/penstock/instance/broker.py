@@ -106,7 +106,7 @@ class _Attached:
 
 @dataclass(frozen=True)
 class _Store:
-    """How to commit, and the peer whose changes are committed; by default there is no store."""
+    """The commit function, and the peer whose changes it commits; by default there is no store."""
 
     peer: int = 0
     commit: Callable[[], None] = lambda: None

@@ -1,4 +1,4 @@
-"""How the daemon's Python services serve requests, and answer errors, in one place.
+"""Serves the requests to the daemon's Python services, and answers errors, in one place.
 
 The structures of payloads are Rust's (`penstock._core`): `LogAppendRequest.read(request)` and the
 like reject a malformed one in the words of the services in Rust.

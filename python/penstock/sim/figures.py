@@ -88,7 +88,7 @@ def over_time(study: Study) -> list[str]:
 
 
 def distributions(study: Study) -> list[str]:
-    """How waits and bounded slowdowns are spread: which share of the jobs has at most so much."""
+    """The cumulative distributions of waits and bounded slowdowns."""
     waits = [(run.policy, sorted(_waits(run.results))) for run in study.runs]
     slow = [(run.policy, sorted(slowdown for _, slowdown in _jobs(run))) for run in study.runs]
     longest = max((values[-1] for _, values in waits if values), default=1.0)

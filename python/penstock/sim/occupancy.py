@@ -90,7 +90,7 @@ class Rows:
                 yield job, low, high + 1
 
     def _shares(self, places: Sequence[int], cores: int) -> list[int]:
-        """How many cores a job has on each of its nodes: all, or as evenly as possible."""
+        """The number of cores of a job on each of its nodes: all, or as evenly as possible."""
         if cores >= sum(self._cores[place] for place in places):
             return [self._cores[place] for place in places]
         each, more = divmod(cores, max(len(places), 1))

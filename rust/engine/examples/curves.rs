@@ -1,4 +1,4 @@
-//! How the engine's cost grows: a table of curve, series, x, and nanoseconds, as tab-separated
+//! Measures how the engine's cost grows: a table of curve, series, x, and nanoseconds, as tab-separated
 //! text. `bench/curves.py` runs and plots it.
 //!
 //! Every figure is the median of several rounds on the state that the curve's title names.

@@ -35,7 +35,7 @@ pub struct Accuracy {
     deviations: VecDeque<Deviation>,
 }
 
-/// How many seconds later than estimated jobs started; negative for earlier.
+/// The delays of starts against their estimates, in seconds; negative for earlier starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Errors {
     /// The number of starts; if it is 0, all other values are 0.

@@ -15,7 +15,7 @@ pub(crate) struct AllocationChange {
     pub extent: Extent,
 }
 
-/// How much of a job's allocation some shares are.
+/// The share of a job's allocation that a change covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     Whole,

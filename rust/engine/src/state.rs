@@ -59,7 +59,7 @@ pub(crate) struct EngineState {
     /// Counts changes of nodes, changes of planned ends other than by starts and ends of jobs, and
     /// jobs that are already running when they are registered.
     pub changes: u64,
-    /// How many of these changes are in the log of allocations.
+    /// The number of these changes in the log of allocations.
     pub logged_changes: u64,
     /// The allocations and releases of running jobs.
     pub allocation_log: AllocationLog,

@@ -46,9 +46,9 @@ pub struct AllocationSummary {
 pub struct NodeAllocation {
     /// The node's rank.
     pub rank: u32,
-    /// How many of its cores.
+    /// The number of its cores.
     pub cores: u32,
-    /// How many of its gpus.
+    /// The number of its gpus.
     pub gpus: u32,
 }
 

@@ -63,7 +63,7 @@ pub trait CgroupFs {
     fn is_delegated(&self, path: &str) -> bool;
 }
 
-/// Where a reaper makes its base.
+/// The cgroup below which a reaper creates its base.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The cgroup of the reaper's process.
@@ -312,7 +312,7 @@ impl<F: CgroupFs> Cgroups<F> {
         }
     }
 
-    /// How many processes of a job's cgroup the kernel has killed because of its memory limit.
+    /// The number of processes of a job's cgroup that the kernel has killed because of its memory limit.
     pub fn oom_kills(&mut self, id: CgroupId) -> u64 {
         if !self.single_use.contains(&id) {
             return 0;

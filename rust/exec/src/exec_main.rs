@@ -44,7 +44,7 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
   --simulate              run nothing: each job succeeds after the time that its jobspec says
 ";
 
-/// Where the directories of guests' jobs are, by the address.
+/// The parent of the directories of guests' jobs, which are named after the address.
 const RUNTIME_DIRECTORY: &str = "/run/penstock";
 
 const NO_INSTANCE_EXIT_CODE: u8 = 69;

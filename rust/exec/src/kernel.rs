@@ -74,7 +74,7 @@ pub trait Kernel {
     /// [`Reaper::note_cgroup_change`](crate::Reaper::note_cgroup_change).
     fn release_cgroup(&mut self, cgroup: CgroupId) -> bool;
 
-    /// How many processes of a cgroup the memory limit has ended.
+    /// The number of processes of a cgroup that the memory limit has ended.
     fn oom_kills(&mut self, cgroup: CgroupId) -> u64;
 
     /// Appends records to the log atomically: all or none.

@@ -18,7 +18,7 @@
 pub struct MarkSpace {
     /// The fields of the levels above.
     base: u64,
-    /// Where this level's field begins.
+    /// The lowest bit of this level's field.
     shift: u32,
 }
 

@@ -240,7 +240,7 @@ pub enum Event {
     OomKilled {
         /// The job.
         job: JobId,
-        /// How many of its processes the kernel has killed so far.
+        /// The number of its processes that the kernel has killed so far.
         count: u64,
     },
 }

@@ -57,7 +57,7 @@ impl fmt::Display for BootId {
     }
 }
 
-/// How a task ended.
+/// The end of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitStatus {
     /// It exited with this code.
@@ -87,7 +87,7 @@ pub struct Usage {
 /// The end of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskEnd {
-    /// How it ended.
+    /// Its exit code or signal.
     pub status: WaitStatus,
     /// Its resource usage; zero if the status is unknown.
     pub usage: Usage,

@@ -20,7 +20,7 @@ const SIGKILL: WaitStatus = WaitStatus::Signaled {
     core: false,
 };
 
-/// Where reapers of these tests make cgroups.
+/// The parents of the cgroups of these tests.
 const PLACES: [&str; 2] = ["auto", "none"];
 
 /// Scripts whose processes write their pids to descriptor 3, close it, and do not end by themselves.

@@ -32,7 +32,7 @@ pub struct HelloResponse<'a> {
     pub free: Option<Text<'a>>,
 }
 
-/// How many alloc requests may be outstanding.
+/// The limit of outstanding alloc requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReadyMode {
@@ -45,7 +45,7 @@ pub enum ReadyMode {
 /// `job-manager.sched-ready`: the scheduler accepts alloc requests from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadyRequest {
-    /// How many alloc requests may be outstanding.
+    /// The limit of outstanding alloc requests.
     pub mode: ReadyMode,
     /// The limit of the mode `limited`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -22,7 +22,7 @@ pub struct SubmitRequest<'a> {
     /// Flags of the submission.
     #[serde(default)]
     pub flags: u32,
-    /// How many copies to submit.
+    /// The number of copies to submit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
     /// Names the request: a second one of the same user with this token, within a day, adds no jobs and gets the ids of

@@ -39,7 +39,7 @@ impl JobspecDocument {
         &self.text
     }
 
-    /// How long the job takes under simulated execution.
+    /// The run time of the job under simulated execution.
     ///
     /// # Errors
     ///

@@ -23,13 +23,13 @@ pub(crate) struct Bits {
     last: Option<(Key, usize)>,
     /// The low numbers of each key: 64 in a word.
     low: Vec<Vec<u64>>,
-    /// How many more words `low` may hold.
+    /// The number of words that `low` may still take.
     left: usize,
     /// The other words.
     high: Map<Word, u64>,
 }
 
-/// Where the bits of 64 numbers are.
+/// The key of a word, which has the bits of 64 numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Word {
     key: Key,

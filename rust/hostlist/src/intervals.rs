@@ -73,7 +73,7 @@ fn interval((&lo, &hi): (&u64, &u64)) -> Interval {
     Interval { lo, hi }
 }
 
-/// How often numbers occur: disjoint intervals of equal counts, by their first number.
+/// The counts of numbers: disjoint intervals of equal counts, by their first number.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     runs: BTreeMap<u64, Run>,

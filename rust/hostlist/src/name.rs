@@ -8,7 +8,7 @@ fn in_name(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b',' | b'[' | b']')
 }
 
-/// Where a name ends that starts at `start`.
+/// The end of the name that starts at `start`.
 pub(crate) fn name_end(text: &str, start: usize) -> usize {
     let rest = &text.as_bytes()[start..];
     start + rest.iter().take_while(|&&byte| in_name(byte)).count()

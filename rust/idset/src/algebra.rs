@@ -116,7 +116,7 @@ fn edge(id: u32) -> u16 {
     id as u16
 }
 
-/// Where runs begin and end, in turn; beyond all ids past the last.
+/// The beginnings and ends of runs, in turn; beyond all ids past the last.
 fn boundary(runs: &[Run], index: usize) -> u32 {
     runs.get(index / 2).map_or(u32::MAX, |run| {
         if index.is_multiple_of(2) {

@@ -104,7 +104,7 @@ impl Body {
             ids.extend(words::ones(&words).map(low));
             return Some(Self::Ids(ids));
         }
-        // Where almost all is set, a few runs may say the same.
+        // If almost all bits are set, a few runs may be shorter.
         if 16 * count as usize >= 15 * WORD_BITS * words.len()
             && 16 * words::count_runs(&words) <= bytes
         {
@@ -113,7 +113,7 @@ impl Body {
         Some(Self::Bits(words))
     }
 
-    /// How many ids there are, counted.
+    /// The number of ids, counted each time.
     pub(crate) fn count(&self) -> u32 {
         match self {
             Self::Full => CHUNK_IDS,
@@ -237,13 +237,13 @@ impl Body {
         }
     }
 
-    /// How many ids lie below `id`.
+    /// The number of ids below `id`.
     pub(crate) fn count_below(&self, id: u16) -> u32 {
         id.checked_sub(1)
             .map_or(0, |hi| self.count_in(Run { lo: 0, hi }))
     }
 
-    /// How many ids of the run are there.
+    /// The number of ids in the run.
     pub(crate) fn count_in(&self, run: Run) -> u32 {
         let Run { lo, hi } = run;
         match self {

@@ -31,7 +31,7 @@ impl fmt::Display for Mended {
 /// The maximum number of reported faults; more are not corrected by hand.
 const MAX_MENDED_FAULTS: usize = 100;
 
-/// Where separators are.
+/// The context of separators.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Start,

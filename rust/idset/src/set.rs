@@ -30,7 +30,7 @@ pub struct IdSet {
     pub(crate) form: Form,
 }
 
-/// How a set is kept. `Small` exactly when all ids are below [`INLINE_IDS`].
+/// The representation of a set: `Small` exactly when all ids are below [`INLINE_IDS`].
 #[derive(Clone, Debug)]
 pub(crate) enum Form {
     Small([u64; 2]),
@@ -118,7 +118,7 @@ impl IdSet {
         matches!(self.form, Form::Small([0, 0]))
     }
 
-    /// How many ranges the canonical text has. Counted each time.
+    /// The number of ranges in the canonical text. Counted each time.
     pub fn range_count(&self) -> usize {
         match &self.form {
             Form::Small(words) => words::count_runs(words),

@@ -101,7 +101,7 @@ fn each(left: &mut [u64], right: &[u64], word: impl Fn(u64, u64) -> u64) -> u32 
     count as u32
 }
 
-/// How many bits are set.
+/// The number of set bits.
 pub(crate) fn count(words: &[u64]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("popcnt") {

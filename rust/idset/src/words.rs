@@ -77,12 +77,12 @@ pub(crate) fn prev_clear(words: &[u64], to: usize) -> Option<usize> {
     Some(bit_of(word, (!words[word]).ilog2()))
 }
 
-/// How many bits are set.
+/// The number of set bits.
 pub(crate) fn count(words: &[u64]) -> u32 {
     wide::count(words)
 }
 
-/// How many bits of `lo..=hi` are set.
+/// The number of set bits in `lo..=hi`.
 pub(crate) fn count_in(words: &[u64], lo: usize, hi: usize) -> u32 {
     let (first, last) = (lo / WORD_BITS, hi / WORD_BITS);
     let Some(&head) = words.get(first) else {
@@ -96,7 +96,7 @@ pub(crate) fn count_in(words: &[u64], lo: usize, hi: usize) -> u32 {
     (head & high(lo)).count_ones() + count(middle) + tail.count_ones()
 }
 
-/// How many maximal runs of set bits there are.
+/// The number of maximal runs of set bits.
 pub(crate) fn count_runs(words: &[u64]) -> usize {
     let mut carry = 0;
     let mut runs = 0;
@@ -141,7 +141,7 @@ pub(crate) struct Runs<'a> {
     words: &'a [u64],
     /// The word to be looked at next.
     next: usize,
-    /// Where runs begin and end in the word before it.
+    /// The bits at which runs begin or end in the word before it.
     toggles: u64,
     /// Its last bit.
     carry: u64,

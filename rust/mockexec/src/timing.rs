@@ -1,4 +1,4 @@
-//! How long a simulated job runs, and when its time limit ends it.
+//! The run time of a simulated job, and the end by its time limit.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use penstock_jobspec::duration;
 use penstock_rset::ResourceSet;
 use serde_json::Value;
 
-/// How a job begins. Times are seconds since the epoch; those of R are 0 if they are not set.
+/// The times that a start depends on, in seconds since the epoch; those of R are 0 if they are not set.
 struct Beginning {
     starttime: f64,
     expiration: f64,

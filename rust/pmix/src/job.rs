@@ -14,7 +14,7 @@ const MAX_TASKS: u32 = u32::MAX - 51;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job(StartRequest);
 
-/// Where a task is.
+/// The place of a task among the job's nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodePosition {
     /// The position of its node among the job's nodes.

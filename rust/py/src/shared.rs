@@ -73,7 +73,7 @@ pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
     name.map_or_else(|_| "?".to_owned(), |name| name.to_string())
 }
 
-/// How many of something Python asks for.
+/// Converts a number of things that Python passes.
 pub(crate) fn count(object: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
     object.extract::<u64>().map_err(|error| {
         if !error.is_instance_of::<PyOverflowError>(object.py()) {

@@ -58,7 +58,7 @@ impl Error {
         self.kind == ErrorKind::Unknown
     }
 
-    /// Whether targets cannot be added: they are there already, were removed for good, or jobs cannot be run there.
+    /// Whether targets cannot be added: they exist already, were removed for good, or jobs cannot be run there.
     pub fn is_conflict(&self) -> bool {
         self.kind == ErrorKind::Conflict
     }

@@ -40,7 +40,7 @@ pub enum Change {
         targets: Targets,
         /// The administrator's reason; may be empty.
         reason: String,
-        /// How the event treats targets that are drained already.
+        /// The treatment of targets that are drained already.
         overwrite: Overwrite,
     },
     /// Targets take jobs again.

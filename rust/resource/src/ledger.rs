@@ -211,13 +211,13 @@ impl Ledger {
         let hosts = more.nodelist().intersection(&self.resources.nodelist());
         let mut conflicts = Vec::new();
         if !present.is_empty() {
-            conflicts.push(format!("ranks that are there already: {present}"));
+            conflicts.push(format!("ranks that exist already: {present}"));
         }
         if !removed.is_empty() {
             conflicts.push(format!("ranks that were removed for good: {removed}"));
         }
         if !hosts.is_empty() {
-            conflicts.push(format!("hosts that are there already: {hosts}"));
+            conflicts.push(format!("hosts that exist already: {hosts}"));
         }
         if conflicts.is_empty() {
             Ok(())

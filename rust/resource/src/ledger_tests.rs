@@ -156,8 +156,8 @@ fn growth_names_every_conflict() {
     assert!(error.is_conflict());
     assert_eq!(
         error.to_string(),
-        "ranks that are there already: 2; ranks that were removed for good: 3; \
-         hosts that are there already: node[0-1]"
+        "ranks that exist already: 2; ranks that were removed for good: 3; \
+         hosts that exist already: node[0-1]"
     );
     assert_eq!(ledger.check_growth(&uniform("4", "node3")), Ok(()));
     assert!(

@@ -27,7 +27,7 @@ pub enum Operation {
     Append,
 }
 
-/// How an operation combines the opaque values `scheduling` and `attributes` of two sets.
+/// The way in which an operation combines the opaque values `scheduling` and `attributes` of two sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduling {
     /// The left set's value, or the right's if the left has none; two different values are an error.

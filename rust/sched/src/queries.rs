@@ -276,7 +276,7 @@ impl Scheduler {
         ids
     }
 
-    /// How late starts were against their estimates.
+    /// The statistics of delays of starts against their estimates.
     pub(crate) fn accuracy(&self) -> Accuracy {
         let errors = self.accuracy.errors();
         Accuracy {

@@ -135,7 +135,7 @@ pub struct Scheduler {
     /// Whether anything has changed since the last pass.
     pub(crate) needs_pass: bool,
     pub(crate) annotator: Annotator,
-    /// How estimates compared with starts.
+    /// The comparison of estimates with starts.
     pub(crate) accuracy: penstock_engine::Accuracy,
     /// Queries of users, which the next [`schedule`](Self::schedule) answers.
     pub(crate) queries: Vec<Message>,

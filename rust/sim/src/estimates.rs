@@ -7,7 +7,7 @@ use crate::Error;
 use crate::error::excerpt;
 use crate::random::Random;
 
-/// How the estimates of a generated workload are drawn.
+/// The distribution of the estimates of a generated workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Estimates {
     /// The exact run time.

@@ -212,7 +212,7 @@ pub struct Lublin {
     /// The core-seconds of all jobs, as a fraction of the machine's core-seconds from the first
     /// submit to the last: gaps are scaled to reach it. `None` leaves them as drawn.
     pub load: Option<f64>,
-    /// How estimates are drawn.
+    /// The distribution of estimates.
     pub estimates: Estimates,
     /// The populations.
     pub kinds: JobKinds,

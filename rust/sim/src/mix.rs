@@ -48,7 +48,7 @@ pub struct Mix {
     pub seed: u64,
     /// As for [`Lublin`](crate::Lublin); `None` submits all jobs at second 0.
     pub load: Option<f64>,
-    /// How estimates are drawn.
+    /// The distribution of estimates.
     pub estimates: Estimates,
 }
 

@@ -56,7 +56,7 @@ pub struct Tally {
 pub struct Denial {
     /// The note of the denials.
     pub reason: String,
-    /// How many jobs were denied with it.
+    /// The number of jobs that were denied with it.
     pub jobs: u64,
     /// The id of the first of them.
     pub first: TraceJobId,

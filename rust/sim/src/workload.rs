@@ -240,7 +240,7 @@ pub struct TraceJob {
     pub id: TraceJobId,
     /// When it is submitted, in seconds of the trace.
     pub submit: f64,
-    /// How long it runs, in seconds.
+    /// Its run time, in seconds.
     pub run: f64,
     /// The user's estimate, in seconds, by which the scheduler plans. Infinite for no estimate.
     pub limit: f64,

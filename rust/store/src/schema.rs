@@ -16,7 +16,7 @@ pub enum Synchronous {
     Normal,
 }
 
-/// How long a call waits for a lock that another process holds.
+/// The longest wait of a call for a lock that another process holds.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
 const FORMAT_VERSION: i64 = 1;

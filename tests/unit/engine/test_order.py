@@ -124,7 +124,7 @@ def test_new_jobs_are_put_between_the_others():
     [
         ({"order": lambda _: [0, 3]}, EngineError, r"order\[1\]: .* below 3, found 3"),
         ({"order": lambda _: [0, -1]}, EngineError, r"order\[1\]: expected a position .*, found"),
-        ({"order": lambda _: [1, 2, 1]}, EngineError, r"order\[2\]: position 1 is there twice"),
+        ({"order": lambda _: [1, 2, 1]}, EngineError, r"order\[2\]: position 1 occurs twice"),
         ({"order": lambda _: None}, TypeError, "order: expected integers .*, found NoneType"),
         ({"order": lambda _: 0}, TypeError, "order: expected integers .*, found int"),
         ({"order": lambda _: [0.5]}, TypeError, r"order\[0\]: expected an integer, found float"),

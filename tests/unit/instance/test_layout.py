@@ -96,7 +96,7 @@ def test_a_job_of_ranges_has_as_many_tasks_as_slots_were_granted():
     ]
     assert len(granted(3, 4, nslots=12, nodes=3, ntasks="3+")) == 12
     assert len(granted(3, 4, nslots=3, nodes="2-4")) == 3
-    # Where R does not say, there are as many as it has room for and the range admits.
+    # If R does not say, there are as many as it has room for and the range admits.
     assert len(granted(2, 4, ntasks="1+")) == 8
     assert len(granted(2, 5, ntasks="1+:2:*", cores_per_task=2)) == 4
     assert len(granted(2, 5, 3, ntasks="1-5", gpus_per_task=1)) == 5

@@ -63,7 +63,7 @@ def test_doctest() -> None:
 
 def test_it_is_a_mutable_set() -> None:
     assert isinstance(IDset(), MutableSet)
-    # How the mixin works inside is its own.
+    # The internals of the mixin may change.
     names = [name for name in vars(MutableSet) | vars(AbstractSet) if not name.startswith("_")]
     assert [name for name in names if not hasattr(IDset, name)] == []
 

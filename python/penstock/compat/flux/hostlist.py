@@ -131,7 +131,7 @@ class Hostlist:
         return self._hosts.expand()
 
     def count(self) -> int:
-        """How many hosts the list has, repeats included."""
+        """The number of hosts, repeats included."""
         return len(self._hosts)
 
     def append(self, *args: Hosts) -> int:

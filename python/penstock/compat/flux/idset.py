@@ -164,7 +164,7 @@ class IDset:
         return _id(i, "test") in self._ids
 
     def count(self) -> int:
-        """How many ids the set has."""
+        """The number of ids."""
         return len(self._ids)
 
     def expand(self) -> list[int]:

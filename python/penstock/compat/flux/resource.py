@@ -147,21 +147,21 @@ class ResourceSet:
 
     @property
     def nnodes(self) -> int:
-        """How many execution targets there are."""
+        """The number of execution targets."""
         return self._set.nnodes
 
     @property
     def ncores(self) -> int:
-        """How many cores there are."""
+        """The number of cores."""
         return self._set.ncores
 
     @property
     def ngpus(self) -> int:
-        """How many gpus there are."""
+        """The number of gpus."""
         return self._set.ngpus
 
     def count(self, name: str) -> int:
-        """How many cores (`"core"`) or gpus (`"gpu"`) there are; 0 for any other name."""
+        """The number of cores (`"core"`) or gpus (`"gpu"`); 0 for any other name."""
         if name == "core":
             return self._set.ncores
         return self._set.ngpus if name == "gpu" else 0

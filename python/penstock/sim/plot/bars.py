@@ -127,7 +127,7 @@ def histogram(
     y: Axis,
     size: Size | None = None,
 ) -> str:
-    """How values are spread over a continuous axis, as outlines that may lie over each other.
+    """The distributions of values over a continuous axis, as outlines that may overlap.
 
     Args:
         edges: of the bins, ascending, one more than there are bins.
@@ -167,7 +167,7 @@ def histogram(
 
 
 def _cells(frame: Frame, groups: int, rows: int) -> list[tuple[float, float, int, int]]:
-    """Where each bar is: its left side, its width, its group and its row."""
+    """The place of each bar: its left side, its width, its group and its row."""
     each = (frame.right - frame.left) / max(groups, 1)
     inner = min(each * 0.78, 46.0 * max(rows, 1))
     wide = inner / max(rows, 1)

@@ -59,7 +59,7 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Size:
-    """How large a chart is, in pixels, and whether it stands by itself in a file."""
+    """The size of a chart, in pixels, and whether it stands by itself in a file."""
 
     width: int = 720
     height: int = 300

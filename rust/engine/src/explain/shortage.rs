@@ -137,9 +137,9 @@ pub struct Nearest {
     pub host: String,
     /// Whether gpus are short there; otherwise cores are.
     pub gpus: bool,
-    /// How many of them are free beyond its free units.
+    /// The number that is free beyond its free units.
     pub has: u64,
-    /// How many of them one more unit takes.
+    /// The number that one more unit takes.
     pub wants: u64,
 }
 
@@ -158,7 +158,7 @@ pub struct Shortage {
     pub down: u64,
     /// The number of nodes that the constraint allows.
     pub nodes: u32,
-    /// How many of these are up.
+    /// The number of these that are up.
     pub nodes_up: u32,
     /// Which resource is short.
     pub lack: Lack,

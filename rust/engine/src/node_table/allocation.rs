@@ -45,7 +45,7 @@ pub(crate) struct Allocation {
     slots: u32,
 }
 
-/// How many cores and gpus of a node.
+/// A number of cores and gpus of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeAmount {
     pub node: NodeIndex,

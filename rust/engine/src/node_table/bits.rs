@@ -337,7 +337,7 @@ impl Bits {
     }
 }
 
-/// How many indices follow each other from `start` on, which is in the first word.
+/// The number of consecutive set bits from `start`, which is in the first word.
 fn run_length(words: &[u64], start: u32) -> u32 {
     let mut len = (words[0] >> start).trailing_ones();
     if len + start < WORD_BITS {

@@ -207,7 +207,7 @@ impl PropertySets {
         &self.names[property as usize]
     }
 
-    /// How many of a set's properties are not among `names`.
+    /// The number of a set's properties that are not among `names`.
     pub fn count_unnamed(&self, number: u32, names: &[&str]) -> u32 {
         let is_named = |property: &str| {
             names.iter().any(|name| {

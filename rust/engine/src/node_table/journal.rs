@@ -35,7 +35,7 @@ impl Journal {
         self.changed.push(node);
     }
 
-    /// How many changes there have been.
+    /// The number of changes so far.
     #[inline]
     pub fn end(&self) -> u64 {
         self.forgotten + self.changed.len() as u64

@@ -29,7 +29,7 @@ pub(super) struct Pick {
 /// Picked nodes; mostly few.
 type Picks = SmallVec<[Pick; 4]>;
 
-/// How many slots per node, cores and gpus an allocation gets if the request has ranges.
+/// The numbers of slots per node, cores and gpus of an allocation if the request has ranges.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Counts {
     /// The least of each.

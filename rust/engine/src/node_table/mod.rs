@@ -404,7 +404,7 @@ impl NodeTable {
         }
     }
 
-    /// How many changes of nodes' free resources there have been.
+    /// The number of changes of nodes' free resources so far.
     pub fn change_count(&self) -> u64 {
         self.journal.end()
     }

@@ -76,7 +76,7 @@ struct NodeWords<'a> {
     gpus: &'a [u64],
 }
 
-/// How many cores and gpus of a node have changed.
+/// The numbers of cores and gpus of a node that have changed.
 struct ChangedCounts {
     cores: u32,
     gpus: u32,

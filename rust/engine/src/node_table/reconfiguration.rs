@@ -24,7 +24,7 @@ struct FormerNode {
     now: Option<NodeIndex>,
 }
 
-/// How the nodes are renumbered when the node table grows or shrinks.
+/// The renumbering of the nodes when the node table grows or shrinks.
 #[derive(Clone, Debug)]
 pub(crate) struct Relocation(Vec<FormerNode>);
 

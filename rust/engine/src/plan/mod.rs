@@ -171,7 +171,7 @@ pub(crate) fn allocation_of(node_table: &NodeTable, amounts: &[NodeAmount]) -> A
         .collect()
 }
 
-/// How long a job is planned to run: a job that ends as it starts is given a second.
+/// The planned run time of a job: at least a second if it ends as it starts.
 pub(crate) fn length(limit: f64) -> f64 {
     if limit < SHORTEST_LIMIT_S { 1.0 } else { limit }
 }

@@ -90,7 +90,7 @@ impl Backfill for Fcfs {
     fn admit(&mut self, _: &EngineState, _: GroupedClass, _: f64, _: &Allocation) {}
 }
 
-/// How the next job of a class is found.
+/// The way to find the next job of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Mode {
     /// The first one: every job so far has started.

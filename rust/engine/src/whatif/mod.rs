@@ -57,7 +57,7 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// How many seconds earlier it starts: negative if later, infinite if only one of both starts is
+    /// The seconds by which it starts earlier: negative if later, infinite if only one of both starts is
     /// known.
     pub fn earlier(&self) -> f64 {
         match (self.before.time(), self.after.time()) {

@@ -21,7 +21,7 @@ use crate::types::{CgroupId, CgroupLimits, SpawnFailure, Step};
 /// The file of the reaper's directory that names its base.
 const BASE_FILE: &str = "cgroup";
 
-/// Where a reaper makes the cgroups of jobs.
+/// The cgroup below which a reaper creates the cgroups of jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum CgroupPlace {
     /// Below its own, if it may.

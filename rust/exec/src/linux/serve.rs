@@ -44,7 +44,7 @@ pub struct Options {
     /// Time after which a reaper without processes and connections exits; never if `None`. Statuses that no service has
     /// acknowledged are in its log, from which the next reaper of the directory reports them.
     pub idle_timeout: Option<Duration>,
-    /// Where the cgroups of jobs are made.
+    /// The parent of the cgroups of jobs.
     pub cgroup: CgroupPlace,
     /// The program `penstock-imp`.
     pub imp: PathBuf,

@@ -64,7 +64,7 @@ pub struct ServiceOptions {
     pub guests: GuestSettings,
     /// The directory of guests' job directories.
     pub job_directories: PathBuf,
-    /// Where the reaper makes the cgroups of jobs: `auto`, `none` or a path.
+    /// The parent of the cgroups of jobs: `auto`, `none` or a path.
     pub cgroup: String,
     /// Time between SIGTERM and SIGKILL, in seconds.
     pub kill_timeout_s: f64,

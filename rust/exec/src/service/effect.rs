@@ -37,7 +37,7 @@ pub enum Effect {
         job: JobId,
         /// The stream.
         stream: Stream,
-        /// Where to begin.
+        /// The first byte to read.
         offset: u64,
     },
     /// Write a line to the service's log.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The human-readable text of a fatal exception: why a job cannot start, or cannot run on.
+/// The human-readable text of a fatal exception: why a job cannot start, or cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Note(String);
 

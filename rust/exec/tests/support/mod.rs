@@ -103,7 +103,7 @@ pub fn cgroup_base(directory: &Path) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Where the cgroup v2 hierarchy is mounted.
+/// The mount point of the cgroup v2 hierarchy.
 pub fn cgroup_mount() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     mounts.lines().find_map(|line| {

@@ -54,7 +54,7 @@ pub struct VirtualKernel {
     pub rewrites: usize,
     /// Every task that was ever started, and its process.
     pub spawned: Vec<(TaskId, Pid)>,
-    /// How processes ended.
+    /// The wait statuses of processes that have ended.
     pub statuses: BTreeMap<Pid, WaitStatus>,
     /// The signals that end or stop no process.
     pub signals: Vec<(Pid, u32)>,
@@ -63,7 +63,7 @@ pub struct VirtualKernel {
     /// Processes that no signal ends.
     pub is_uninterruptible: BTreeSet<Pid>,
     pub ignores_sigterm: BTreeSet<Pid>,
-    /// How often children were listed.
+    /// The number of times that children were listed.
     pub lists: usize,
     /// Standard input: of each task what it got, and how much room there is.
     pub inputs: BTreeMap<TaskId, VirtualInput>,

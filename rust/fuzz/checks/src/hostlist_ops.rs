@@ -22,7 +22,7 @@ const PREFIXES: [&str; 9] = [
 ];
 const SUFFIXES: [&str; 8] = ["", "", "", "-ib", "-eth2", "0", "b0n1", ".c1.org"];
 
-/// Where a digit is gained, and the ends of 64 bits.
+/// Numbers at which a digit is gained, and the ends of 64 bits.
 const ANCHORS: [u64; 7] = [
     0,
     10,
@@ -412,7 +412,7 @@ fn split(twin: &Twin, parts: usize) {
     }
 }
 
-/// Where a name is.
+/// Compares the positions of a name.
 fn look(twin: &Twin, name: &str) {
     let Twin { list, names } = twin;
     let found = names.iter().enumerate().filter(|(_, own)| *own == name);

@@ -173,7 +173,7 @@ fn number(text: &str) -> Option<(u64, usize)> {
 ///
 /// # Panics
 ///
-/// Where they differ.
+/// Panics if they differ.
 pub fn same(list: &Hostlist, names: &[String]) {
     assert_eq!(list.len(), names.len(), "{list}");
     assert_eq!(list.is_empty(), names.is_empty());
@@ -222,7 +222,7 @@ fn settled(list: &Hostlist) {
 ///
 /// # Panics
 ///
-/// Where they are not.
+/// Panics if they are not equal.
 pub fn equal(one: &Hostlist, other: &Hostlist) {
     assert_eq!(one, other);
     assert_eq!(hash(one), hash(other));

@@ -9,7 +9,7 @@ use crate::idset_text::{equal, id, same, written};
 use crate::intervals::Intervals;
 use crate::{Few, operations};
 
-/// Where forms change: word and inline borders, bitmaps, 16 and 32 bits, the greatest id. Few, so that ids meet.
+/// Ids at which forms change: word and inline borders, bitmaps, 16 and 32 bits, the greatest id. Few, so that ids meet.
 const ANCHORS: [u32; 8] = [64, 4096, 65_536, 65_536, 65_536, 65_536, 1 << 31, u32::MAX];
 
 /// A number near an anchor: an id, or 4294967295, which is too large for one.

@@ -91,7 +91,7 @@ fn number(text: &str) -> Option<u64> {
 ///
 /// # Panics
 ///
-/// Where they differ.
+/// Panics if they differ.
 pub fn same(set: &IdSet, model: &Intervals) {
     set.check_invariants();
     assert_eq!(set.len(), model.len());
@@ -141,7 +141,7 @@ pub fn written(set: &IdSet) {
 ///
 /// # Panics
 ///
-/// Where they are not.
+/// Panics if they are not equal.
 pub fn equal(one: &IdSet, other: &IdSet) {
     assert_eq!(one, other);
     assert_eq!(one.cmp(other), std::cmp::Ordering::Equal);

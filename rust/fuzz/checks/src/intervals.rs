@@ -87,7 +87,7 @@ impl Intervals {
         next > 0 && id < self.0[next - 1].1
     }
 
-    /// How many ids there are.
+    /// The number of ids.
     pub fn len(&self) -> u64 {
         self.0.iter().map(|&(start, end)| end - start).sum()
     }
@@ -97,7 +97,7 @@ impl Intervals {
         self.0.is_empty()
     }
 
-    /// How many ids there are below `id`.
+    /// The number of ids below `id`.
     pub fn below(&self, id: u64) -> u64 {
         self.intersection(&Self::new(0, id)).len()
     }

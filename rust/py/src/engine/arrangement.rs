@@ -172,7 +172,7 @@ impl EngineCore {
             };
             if std::mem::replace(used, true) {
                 return Err(EngineError::new_err(format!(
-                    "order[{row}]: position {found} is there twice"
+                    "order[{row}]: position {found} occurs twice"
                 )));
             }
             first.push(ids[position]);

@@ -64,7 +64,7 @@ struct Named {
 }
 
 impl Shapes {
-    /// How many there are.
+    /// The number of shapes.
     pub fn count(&self) -> u32 {
         u32::try_from(self.0.shapes.len()).unwrap_or(u32::MAX)
     }

@@ -30,7 +30,7 @@ pub(crate) struct Tree {
     max: u32,
     scale: Scale,
     levels: Vec<Vec<u64>>,
-    /// How many leaves have each number.
+    /// The number of leaves with each number.
     counts: Vec<u32>,
     /// The sum of all numbers.
     sum: u64,
@@ -322,7 +322,7 @@ impl Tree {
         (from..=self.max).find(|number| self.counts[*number as usize] > 0)
     }
 
-    /// How many leaves have at least `low`.
+    /// The number of leaves with at least `low`.
     pub fn at_least(&self, low: u32) -> u64 {
         let Some(counts) = self.counts.get(low as usize..) else {
             return 0;

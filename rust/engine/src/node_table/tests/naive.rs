@@ -91,7 +91,7 @@ impl Naive {
         }
     }
 
-    /// How a selection policy ranks a node: the less, the earlier it is taken.
+    /// The key of a node by a selection policy: the less, the earlier it is taken.
     pub(super) fn order(
         &self,
         rank: u32,

@@ -18,7 +18,7 @@ use crate::state::EngineState;
 /// The number of reservations that are moved up at once when resources become free.
 pub(super) const MAX_MOVED_RESERVATIONS: usize = 256;
 
-/// How late, in seconds, a job may start and still be planned to end at its reserved end.
+/// The greatest delay, in seconds, of a start that is still planned to end at its reserved end.
 const MAX_LATENESS_S: f64 = 0.25;
 
 /// The origin of the plan of a pass.
@@ -59,7 +59,7 @@ pub(super) struct GroupReservations {
     pub in_units: Option<bool>,
     /// Whether the resources had expired at the last pass.
     expired: bool,
-    /// How many are moved up at once.
+    /// The number that is moved up at once.
     pub near: usize,
     /// Whether some reservations have not been moved up to freed resources yet.
     behind: bool,
