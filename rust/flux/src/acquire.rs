@@ -28,12 +28,15 @@ pub struct InventoryResponse<'a> {
 }
 
 /// A further response: what has changed. Absent keys are unchanged.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+///
+/// `R` is the form of an R: its JSON text, or a value in
+/// [`InventoryChange`](crate::InventoryChange).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct ChangeResponse<'a> {
+pub struct ChangeResponse<R> {
     /// R of new resources, sent to a scheduler with `grow-ok` (Penstock's own).
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    pub grow: Option<Json<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grow: Option<R>,
     /// Ranks that have been removed from the inventory (current version).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shrink: Option<IdSet>,
@@ -54,6 +57,40 @@ pub struct ChangeResponse<'a> {
     pub expiration: Option<f64>,
 }
 
+impl<R> ChangeResponse<R> {
+    /// Whether nothing has changed.
+    pub fn is_empty(&self) -> bool {
+        let Self {
+            grow,
+            shrink,
+            up,
+            down,
+            property_add,
+            property_remove,
+            expiration,
+        } = self;
+        let ranks = [shrink, up, down];
+        let properties = [property_add, property_remove];
+        grow.is_none()
+            && ranks.iter().all(|ranks| ranks.is_none())
+            && properties.iter().all(|properties| properties.is_none())
+            && expiration.is_none()
+    }
+
+    /// The same change with R of the new resources in another form.
+    pub fn with_grow<S>(self, grow: Option<S>) -> ChangeResponse<S> {
+        ChangeResponse {
+            grow,
+            shrink: self.shrink,
+            up: self.up,
+            down: self.down,
+            property_add: self.property_add,
+            property_remove: self.property_remove,
+            expiration: self.expiration,
+        }
+    }
+}
+
 impl Payload for AcquireRequest {}
 impl Payload for InventoryResponse<'_> {}
-impl Payload for ChangeResponse<'_> {}
+impl Payload for ChangeResponse<Json<'_>> {}

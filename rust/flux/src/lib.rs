@@ -58,7 +58,7 @@ pub use penstock_jobspec::job_id::JobId;
 pub use request_error::RequestError;
 pub use role::Credentials;
 pub use typed::{
-    Allocated, Allocation, FreedResources, Inventory, PendingJob, RedactedJobspec,
+    Allocated, Allocation, FreedResources, Inventory, InventoryChange, PendingJob, RedactedJobspec,
     RequestedResources, StartReport, StartingJob, StoredR, TypedPayload,
 };
 

@@ -8,7 +8,7 @@ use penstock_jobspec::{Jobspec, Request};
 use penstock_rset::ResourceSet;
 use serde::Serialize;
 
-use crate::acquire::InventoryResponse;
+use crate::acquire::{ChangeResponse, InventoryResponse};
 use crate::alloc::{AllocRequest, AllocResponse, AllocResponseType, Annotations, FreeRequest};
 use crate::exec::{ExecEvent, NoData, StartRequest, StartResponse, StartResponseType};
 use crate::jobspec_document::JobspecDocument;
@@ -36,6 +36,8 @@ pub enum TypedPayload {
     StoredR(StoredR),
     /// The first response to `resource.acquire`.
     Inventory(Inventory),
+    /// A further response to `resource.acquire`.
+    InventoryChange(InventoryChange),
 }
 
 impl TypedPayload {
@@ -50,6 +52,7 @@ impl TypedPayload {
             Self::StartResponse(report) => report.to_payload(),
             Self::StoredR(stored) => stored.to_payload(),
             Self::Inventory(inventory) => inventory.to_payload(),
+            Self::InventoryChange(change) => change_response(change),
         }
     }
 }
@@ -231,6 +234,15 @@ impl Inventory {
         };
         response.to_payload()
     }
+}
+
+/// The change of the inventory since the last response.
+pub type InventoryChange = ChangeResponse<Arc<ResourceSet>>;
+
+fn change_response(change: &InventoryChange) -> Vec<u8> {
+    let grow = change.grow.as_ref().map(|r| r.to_json());
+    let response = change.clone().with_grow(grow.as_deref().map(Json));
+    response.to_payload()
 }
 
 /// A job to be started: the value of [`StartRequest`].

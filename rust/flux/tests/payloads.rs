@@ -114,11 +114,11 @@ fn rfc_27_payloads_round_trip() {
 fn rfc_28_payloads_round_trip() {
     round_trip::<acquire::AcquireRequest>(r#"{"grow-ok":true}"#);
     round_trip::<acquire::InventoryResponse>(r#"{"resources":{"version":1},"up":"0-3"}"#);
-    round_trip::<acquire::ChangeResponse>(
+    round_trip::<acquire::ChangeResponse<Json>>(
         r#"{"grow":{"version":1},"shrink":"4","up":"1","down":"2-3","property-add":{"a":"0"},
             "property-remove":{"b":"1"},"expiration":0.0}"#,
     );
-    round_trip::<acquire::ChangeResponse>("{}");
+    round_trip::<acquire::ChangeResponse<Json>>("{}");
 }
 
 #[test]
@@ -457,7 +457,7 @@ fn a_value_of_the_wrong_type_is_named_with_what_was_expected() {
             "`jobs[1]`: invalid length 1, expected a tuple of size 2",
         ),
         (
-            error::<acquire::ChangeResponse>(r#"{"property-add":{"a":"0","b":"x"}}"#),
+            error::<acquire::ChangeResponse<Json>>(r#"{"property-add":{"a":"0","b":"x"}}"#),
             "`property-add.b`: invalid idset \"x\": expected a number at byte 0",
         ),
         (

@@ -42,7 +42,7 @@ fn rewritten(kind: &str, topic: &str, text: &str) -> Option<Value> {
         ("response", "resource.acquire") if text.contains("resources") => {
             written::<acquire::InventoryResponse>
         }
-        ("response", "resource.acquire") => written::<acquire::ChangeResponse>,
+        ("response", "resource.acquire") => written::<acquire::ChangeResponse<Json>>,
         ("request", "job-ingest.submit") => written::<job_ingest::SubmitRequest>,
         ("response", "job-ingest.submit") => written::<job_ingest::SubmitResponse>,
         ("request", "job-info.lookup") => written::<job_info::LookupRequest>,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use penstock_flux::acquire::{AcquireRequest, ChangeResponse};
+use penstock_flux::acquire::AcquireRequest;
 use penstock_flux::errno::{EBUSY, ENODATA, EPROTO};
-use penstock_flux::{Inventory, Json, Payload, TypedPayload, read};
+use penstock_flux::{Inventory, InventoryChange, TypedPayload, read};
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
@@ -159,9 +159,8 @@ impl AcquireProvider {
         let up = &self.up & &ranks;
         let properties = within(self.resources.properties(), &ranks);
         let expiration = self.resources.expiration().unwrap_or(0.0);
-        let grow = (!new.is_empty()).then(|| self.resources.restrict(&new).to_json());
-        let change = ChangeResponse {
-            grow: grow.as_deref().map(Json),
+        let change = InventoryChange {
+            grow: (!new.is_empty()).then(|| Arc::new(self.resources.restrict(&new))),
             up: some(&up - &holder.up, IdSet::is_empty),
             down: some(&holder.up - &up, IdSet::is_empty),
             property_add: some(
@@ -179,8 +178,10 @@ impl AcquireProvider {
         holder.up = up;
         holder.properties = properties;
         holder.expiration = expiration;
-        (change != ChangeResponse::default())
-            .then(|| Message::response_to(&holder.request, 0, Some(change.to_payload())))
+        (!change.is_empty()).then(|| {
+            let change = TypedPayload::InventoryChange(change);
+            Message::typed_success_to(&holder.request, change)
+        })
     }
 }
 

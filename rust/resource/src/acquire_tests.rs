@@ -1,5 +1,6 @@
-use penstock_flux::acquire::InventoryResponse;
+use penstock_flux::acquire::{ChangeResponse, InventoryResponse};
 use penstock_flux::flags::STREAMING;
+use penstock_flux::{Json, Payload};
 use proptest::prelude::*;
 
 use super::*;
@@ -68,11 +69,15 @@ impl Consumer {
         }
     }
 
-    fn apply(&mut self, change: &Message) {
-        let change: ChangeResponse<'_> = read(change.payload_json()).unwrap();
-        assert!(change != ChangeResponse::default());
+    fn apply(&mut self, message: &Message) {
+        let Some(TypedPayload::InventoryChange(value)) = message.typed() else {
+            panic!("no value");
+        };
+        let change: ChangeResponse<Json<'_>> = read(message.payload_json()).unwrap();
+        assert!(!change.is_empty());
         if let Some(grow) = change.grow {
             let more = ResourceSet::from_json(grow.as_str()).unwrap();
+            assert_eq!(value.grow.as_deref(), Some(&more));
             assert!(!more.ranks().is_empty() && more.ranks().is_disjoint(&self.ranks));
             self.ranks.union_with(&more.ranks());
             for (name, ranks) in more.properties() {

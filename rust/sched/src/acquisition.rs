@@ -5,7 +5,7 @@ use std::sync::Arc;
 use penstock_engine::Engine;
 use penstock_flux::acquire::{ChangeResponse, InventoryResponse};
 use penstock_flux::errno::ENODATA;
-use penstock_flux::{Inventory, TypedPayload};
+use penstock_flux::{Inventory, InventoryChange, Json, TypedPayload};
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
@@ -49,14 +49,13 @@ impl Scheduler {
     }
 
     fn change_inventory(&mut self, response: &Message) -> Result<(), Error> {
-        let change: ChangeResponse = response.read()?;
+        let change = read_change(response)?;
         let Some(engine) = &mut self.engine else {
             return Err(Error::BeforeInventory("a change"));
         };
         // New ranks come first: the other keys may name them.
-        if let Some(grow) = &change.grow {
-            let added = ResourceSet::from_json(grow.as_str())?;
-            engine.grow(&added)?;
+        if let Some(added) = &change.grow {
+            engine.grow(added)?;
         }
         if let Some(shrink) = &change.shrink {
             engine.shrink(shrink);
@@ -91,4 +90,15 @@ fn read_inventory(response: &Message) -> Result<Inventory, Error> {
     let InventoryResponse { resources, up } = response.read()?;
     let resources = Arc::new(ResourceSet::from_json(resources.as_str())?);
     Ok(Inventory { resources, up })
+}
+
+/// The change in a further response: a value from this process, else JSON.
+fn read_change(response: &Message) -> Result<InventoryChange, Error> {
+    if let Some(TypedPayload::InventoryChange(change)) = response.typed() {
+        return Ok(change.clone());
+    }
+    let change: ChangeResponse<Json<'_>> = response.read()?;
+    let grow = change.grow.map(|r| ResourceSet::from_json(r.as_str()));
+    let grow = grow.transpose()?.map(Arc::new);
+    Ok(change.with_grow(grow))
 }

@@ -10,7 +10,7 @@ use bench::{Bench, body, inventory, jobspec};
 use penstock_flux::errno::{EAGAIN, EBUSY, EEXIST, EINVAL, ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
 use penstock_flux::flags::STREAMING;
 use penstock_flux::{
-    FreedResources, Inventory, PendingJob, RedactedJobspec, StoredR, TypedPayload,
+    FreedResources, Inventory, InventoryChange, PendingJob, RedactedJobspec, StoredR, TypedPayload,
 };
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
@@ -763,8 +763,24 @@ fn typed_resources_are_acquired_and_adopted_as_their_json_would_be() {
         let r = ResourceSet::from_json(&text).unwrap();
         assert_eq!(r.ranks().to_string(), "1", "typed: {is_typed}");
         commits.push(commit);
+        let added = ResourceSet::from_json(&more("5", "n5", "0-7").to_string()).unwrap();
+        let change = InventoryChange {
+            grow: Some(Arc::new(added)),
+            shrink: None,
+            up: Some("5".parse().unwrap()),
+            down: Some("1".parse().unwrap()),
+            property_add: None,
+            property_remove: None,
+            expiration: None,
+        };
+        let change = TypedPayload::InventoryChange(change);
+        answer(&mut bench, "resource.acquire", change);
+        let engine = bench.scheduler.engine().unwrap();
+        assert!(engine.ranks().contains(5), "typed: {is_typed}");
+        bench.alloc(2, 8);
+        commits.push(body(&bench.take_request("kvs.commit")));
     }
-    assert_eq!(commits[0], commits[1]);
+    assert_eq!(commits[..2], commits[2..]);
 }
 
 #[test]
