@@ -142,7 +142,11 @@ impl Scheduler {
         let Ok(CancelRequest { id }) = request.read() else {
             return;
         };
-        if self.engine.as_mut().is_some_and(|engine| engine.cancel(id)) {
+        let was_pending = match &mut self.engine {
+            Some(engine) => engine.cancel(id),
+            None => false,
+        };
+        if was_pending {
             self.needs_pass = true;
             self.respond_cancel(id);
         } else if self.allocs.contains_key(&id) {

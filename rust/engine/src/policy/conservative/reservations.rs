@@ -95,22 +95,18 @@ impl GroupReservations {
         jobs: Vec<PendingJob>,
         quotas: Quotas,
     ) -> Pass {
-        let mut freed = FreedIntervals::default();
-        let mut kept = self.kept.take();
-        let follows = |plan: &mut IncrementalPlan| {
-            plan.follow(state, group, now, |interval| freed.add(interval))
-        };
-        let origin = if kept.as_mut().is_some_and(follows) {
-            PlanOrigin::Followed
-        } else {
-            kept = None;
-            freed = FreedIntervals::all();
-            PlanOrigin::Recomputed
+        let (kept, freed, origin) = match self.follow_kept_plan(state, group, now) {
+            Some((plan, freed)) => (plan, freed, PlanOrigin::Followed),
+            None => (
+                IncrementalPlan::of(state, group, now),
+                FreedIntervals::all(),
+                PlanOrigin::Recomputed,
+            ),
         };
         let mut pass = Pass {
             decisions: jobs.iter().map(|_| JobDecision::Pending).collect(),
             jobs,
-            kept: kept.unwrap_or_else(|| IncrementalPlan::of(state, group, now)),
+            kept,
             quotas,
             freed,
             now,
@@ -141,6 +137,20 @@ impl GroupReservations {
             self.repair(state, &mut pass, order);
         }
         pass
+    }
+
+    /// Takes the plan of the last pass and applies the changes since, with the intervals in which
+    /// resources have become free. `None` if the plan has to be recomputed.
+    fn follow_kept_plan(
+        &mut self,
+        state: &mut EngineState,
+        group: GroupId,
+        now: f64,
+    ) -> Option<(IncrementalPlan, FreedIntervals)> {
+        let mut plan = self.kept.take()?;
+        let mut freed = FreedIntervals::default();
+        let is_current = plan.follow(state, group, now, |interval| freed.add(interval));
+        is_current.then_some((plan, freed))
     }
 
     /// Renumbers the nodes of all reservations.
