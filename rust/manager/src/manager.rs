@@ -117,7 +117,7 @@ impl Manager {
                     }
                     self.due.push_back(id);
                 }
-                self.queries.watchers.send_event(cx, id, &event);
+                self.queries.send_event(cx, id, &event);
                 self.elastic.observe(id);
             }
             Effect::Send(message) => self.out.push(message),
@@ -203,7 +203,7 @@ impl Manager {
     /// [`has_more`](Self::has_more).
     pub fn take_messages(&mut self) -> Vec<Message> {
         let cx = &mut self.cx;
-        self.queries.listings.take_turn(cx);
+        self.queries.send_listing_parts(cx);
         self.scheduler.send_allocs(cx);
         self.elastic.probe_scheduler(cx);
         self.scheduler.begin_turn();
@@ -221,13 +221,13 @@ impl Manager {
     /// Whether the next [`take_messages`](Self::take_messages) has messages without further input: there is an open
     /// listing, or a job to request resources for, and the send buffer of its peer is not full.
     pub fn has_more(&self) -> bool {
-        self.queries.listings.has_more(&self.cx) || self.scheduler.has_more(&self.cx)
+        self.queries.has_more(&self.cx) || self.scheduler.has_more(&self.cx)
     }
 
     /// The peers that receive messages in bulk, by route: those with an open listing, and the
     /// scheduler.
     pub fn readers(&self) -> BTreeSet<Vec<u8>> {
-        let listings = self.queries.listings.readers();
+        let listings = self.queries.readers();
         let readers = listings.chain(self.scheduler.reader(&self.cx));
         readers.map(<[u8]>::to_vec).collect()
     }
@@ -315,7 +315,7 @@ impl Manager {
             commits: self.cx.commits(),
             sched: self.scheduler.stats(&self.cx),
             exec: self.exec.stats(),
-            outstanding: self.queries.watchers.stats(),
+            outstanding: self.queries.stats(),
         }
     }
 }

@@ -12,17 +12,105 @@ pub(crate) mod kvs;
 pub(crate) mod row;
 pub(crate) mod watch;
 
+use penstock_flux::job_manager::OutstandingStats;
+use penstock_jobspec::job_id::JobId;
+
 use self::job_list::Listings;
-use self::watch::Watchers;
+use self::watch::{Drained, Watchers};
+use crate::authorize::PermittedJob;
+use crate::census::Census;
+use crate::context::Context;
+use crate::event::Event;
+use crate::rpc::{Handled, Request};
 
 /// The open listings, streams and waits.
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
-    pub(crate) listings: Listings,
-    pub(crate) watchers: Watchers,
+    listings: Listings,
+    watchers: Watchers,
 }
 
 impl Queries {
+    /// `job-info.eventlog-watch`: the logged events of a job, then each further one until `clean`.
+    pub(crate) fn watch_eventlog(
+        &mut self,
+        cx: &mut Context,
+        request: Request<'_>,
+        job: &PermittedJob,
+    ) -> Handled {
+        self.watchers.eventlog_watch(cx, request, job)
+    }
+
+    /// `job-list.list`: opens a listing.
+    pub(crate) fn open_listing(&mut self, cx: &Context, request: Request<'_>) -> Handled {
+        self.listings.list(cx, request)
+    }
+
+    /// `job-list.list-cancel`: ends a listing before its remaining rows.
+    pub(crate) fn cancel_listing(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        self.listings.list_cancel(cx, request)
+    }
+
+    /// `job-list.wait`: the row of each job when it becomes inactive.
+    pub(crate) fn wait_for_jobs(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        self.watchers.wait(cx, request)
+    }
+
+    /// `job-info.eventlog-watch-cancel` and `job-list.wait-cancel`: ends a stream with ENODATA.
+    pub(crate) fn cancel_stream(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        self.watchers.stream_cancel(cx, request)
+    }
+
+    /// `job-manager.drain` and `job-manager.idle`: answered when no such jobs are left.
+    pub(crate) fn await_drain(
+        &mut self,
+        cx: &mut Context,
+        request: Request<'_>,
+        jobs: Drained,
+    ) -> Handled {
+        self.watchers.drain(cx, request, jobs)
+    }
+
+    /// `job-manager.drain-cancel` and `job-manager.idle-cancel`: ends such a request with ECANCELED.
+    pub(crate) fn cancel_drain(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        self.watchers.drain_cancel(cx, request)
+    }
+
+    /// Sends an event to the followers of its job.
+    pub(crate) fn send_event(&mut self, cx: &mut Context, id: JobId, event: &Event) {
+        self.watchers.send_event(cx, id, event);
+    }
+
+    /// Sends the row of a job that has become inactive to the requests that wait for it.
+    pub(crate) fn report_end(&mut self, cx: &mut Context, id: JobId) {
+        self.watchers.report_end(cx, id);
+    }
+
+    /// Answers the `drain` and `idle` requests whose jobs have ended.
+    pub(crate) fn answer_drains(&mut self, cx: &mut Context, census: &Census) {
+        self.watchers.answer_drains(cx, census);
+    }
+
+    /// Sends the next parts of open listings, as many as one turn may send.
+    pub(crate) fn send_listing_parts(&mut self, cx: &mut Context) {
+        self.listings.take_turn(cx);
+    }
+
+    /// Whether a listing can send its next part.
+    pub(crate) fn has_more(&self, cx: &Context) -> bool {
+        self.listings.has_more(cx)
+    }
+
+    /// The peers with an open listing.
+    pub(crate) fn readers(&self) -> impl Iterator<Item = &[u8]> {
+        self.listings.readers()
+    }
+
+    /// The numbers of open streams and waits.
+    pub(crate) fn stats(&self) -> OutstandingStats {
+        self.watchers.stats()
+    }
+
     /// Drops the open requests of a peer that has disconnected.
     pub(crate) fn disconnect(&mut self, origin: &[u8]) {
         self.listings.disconnect(origin);
@@ -45,15 +133,15 @@ mod tests {
         let request = message("job-info.eventlog-watch", "client", "{}");
         queries.watchers.follow(id, request);
         let event = Event::new(cx.now, "debug");
-        queries.watchers.send_event(&mut cx, other, &event);
+        queries.send_event(&mut cx, other, &event);
         assert!(described(&mut cx).is_empty());
-        queries.watchers.send_event(&mut cx, id, &event);
+        queries.send_event(&mut cx, id, &event);
         assert_eq!(described(&mut cx), ["send job-info.eventlog-watch"]);
         queries.disconnect(b"another");
-        queries.watchers.send_event(&mut cx, id, &event);
+        queries.send_event(&mut cx, id, &event);
         assert_eq!(described(&mut cx), ["send job-info.eventlog-watch"]);
         queries.disconnect(b"client");
-        queries.watchers.send_event(&mut cx, id, &event);
+        queries.send_event(&mut cx, id, &event);
         assert!(described(&mut cx).is_empty());
     }
 }

@@ -146,10 +146,10 @@ const ROUTES: [Route; 38] = {
             job_info::EVENTLOG_WATCH,
             JobRule::Owner(Id),
             Streaming,
-            |m, r, job| m.queries.watchers.eventlog_watch(&mut m.cx, r, &job),
+            |m, r, job| m.queries.watch_eventlog(&mut m.cx, r, &job),
         ),
         route(job_info::EVENTLOG_WATCH_CANCEL, Anyone, Single, |m, r| {
-            m.queries.watchers.stream_cancel(&mut m.cx, r)
+            m.queries.cancel_stream(&mut m.cx, r)
         }),
         on_job(job_info::LOOKUP, JobRule::Owner(Id), Single, |m, r, job| {
             info::lookup(&mut m.cx, r, &job)
@@ -161,28 +161,28 @@ const ROUTES: [Route; 38] = {
             Ok(Reply::of(&m.census.stats()))
         }),
         route(topic::job_list::LIST, Anyone, Streaming, |m, r| {
-            m.queries.listings.list(&m.cx, r)
+            m.queries.open_listing(&m.cx, r)
         }),
         route(topic::job_list::LIST_ATTRS, Anyone, Single, |_, _| {
             Ok(Reply::of(&row::attributes()))
         }),
         route(topic::job_list::LIST_CANCEL, Anyone, Single, |m, r| {
-            m.queries.listings.list_cancel(&mut m.cx, r)
+            m.queries.cancel_listing(&mut m.cx, r)
         }),
         route(topic::job_list::LIST_ID, Anyone, Single, |m, r| {
             job_list::list_id(&m.cx, r)
         }),
         route(topic::job_list::WAIT, Anyone, Streaming, |m, r| {
-            m.queries.watchers.wait(&mut m.cx, r)
+            m.queries.wait_for_jobs(&mut m.cx, r)
         }),
         route(topic::job_list::WAIT_CANCEL, Anyone, Single, |m, r| {
-            m.queries.watchers.stream_cancel(&mut m.cx, r)
+            m.queries.cancel_stream(&mut m.cx, r)
         }),
         route(job_manager::DRAIN, Anyone, Single, |m, r| {
-            m.queries.watchers.drain(&mut m.cx, r, Drained::Active)
+            m.queries.await_drain(&mut m.cx, r, Drained::Active)
         }),
         route(job_manager::DRAIN_CANCEL, Anyone, Single, |m, r| {
-            m.queries.watchers.drain_cancel(&mut m.cx, r)
+            m.queries.cancel_drain(&mut m.cx, r)
         }),
         route(job_manager::EXEC_HELLO, Owner, Single, |m, r| {
             m.exec.hello(&mut m.cx, r)
@@ -191,10 +191,10 @@ const ROUTES: [Route; 38] = {
             history::history(&m.cx, r, &user)
         }),
         route(job_manager::IDLE, Anyone, Single, |m, r| {
-            m.queries.watchers.drain(&mut m.cx, r, Drained::Running)
+            m.queries.await_drain(&mut m.cx, r, Drained::Running)
         }),
         route(job_manager::IDLE_CANCEL, Anyone, Single, |m, r| {
-            m.queries.watchers.drain_cancel(&mut m.cx, r)
+            m.queries.cancel_drain(&mut m.cx, r)
         }),
         on_jobs(job_manager::KILL, JobNames::Ids, |m, r, jobs| {
             control::kill(&mut m.cx, r, jobs)

@@ -64,8 +64,7 @@ impl Manager {
             self.perform();
             if self.due.is_empty() {
                 self.scheduler.send_priorities(&mut self.cx);
-                let watchers = &mut self.queries.watchers;
-                watchers.answer_drains(&mut self.cx, &self.census);
+                self.queries.answer_drains(&mut self.cx, &self.census);
                 self.perform();
                 return self.assert_records();
             }
@@ -148,6 +147,6 @@ impl Manager {
         self.census.retire(record);
         self.elastic.end_watches(cx, id);
         self.dependencies.wake_dependents(cx, id);
-        self.queries.watchers.report_end(cx, id);
+        self.queries.report_end(cx, id);
     }
 }
