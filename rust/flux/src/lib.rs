@@ -58,8 +58,8 @@ pub use penstock_jobspec::job_id::JobId;
 pub use request_error::RequestError;
 pub use role::Credentials;
 pub use typed::{
-    Allocated, Allocation, FreedResources, Inventory, InventoryChange, PendingJob, RedactedJobspec,
-    RequestedResources, StartReport, StartingJob, StoredR, TypedPayload,
+    Allocated, Allocation, FreedResources, HookJob, Inventory, InventoryChange, PendingJob,
+    RedactedJobspec, RequestedResources, StartReport, StartingJob, StoredR, TypedPayload,
 };
 
 use serde::{Deserialize, Serialize};

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::acquire::{ChangeResponse, InventoryResponse};
 use crate::alloc::{AllocRequest, AllocResponse, AllocResponseType, Annotations, FreeRequest};
 use crate::exec::{ExecEvent, NoData, StartRequest, StartResponse, StartResponseType};
+use crate::hooks::HookRequest;
 use crate::jobspec_document::JobspecDocument;
 use crate::kvs::{self, CommitRequest, Dirent, LookupResponse, Operation};
 use crate::payload::{Json, Payload};
@@ -28,6 +29,8 @@ pub enum TypedPayload {
     Commit(Arc<[Allocation]>),
     /// `sched.free`.
     Free(FreedResources),
+    /// `hooks.prolog` and `hooks.epilog`.
+    Hook(HookJob),
     /// `<service>.start`.
     Start(StartingJob),
     /// A response to `<service>.start`.
@@ -48,6 +51,7 @@ impl TypedPayload {
             Self::Allocated(allocated) => allocated.wire().to_payload(),
             Self::Commit(allocations) => commit_request(allocations).to_payload(),
             Self::Free(freed) => freed.to_payload(),
+            Self::Hook(job) => job.to_payload(),
             Self::Start(job) => job.wire().to_payload(),
             Self::StartResponse(report) => report.to_payload(),
             Self::StoredR(stored) => stored.to_payload(),
@@ -243,6 +247,36 @@ fn change_response(change: &InventoryChange) -> Vec<u8> {
     let grow = change.grow.as_ref().map(|r| r.to_json());
     let response = change.clone().with_grow(grow.as_deref().map(Json));
     response.to_payload()
+}
+
+/// A job whose prolog or epilog is requested: the value of [`HookRequest`].
+#[derive(Clone, Debug)]
+pub struct HookJob {
+    /// The job.
+    pub id: JobId,
+    /// Its owner.
+    pub userid: u32,
+    /// The wait status of its tasks, if they have ended.
+    pub status: Option<i32>,
+    /// Its resources.
+    pub r: Option<Arc<ResourceSet>>,
+    /// Their JSON text, if it has been written already.
+    pub r_text: Option<Arc<str>>,
+}
+
+impl HookJob {
+    fn to_payload(&self) -> Vec<u8> {
+        let unwritten = self.r.as_ref().filter(|_| self.r_text.is_none());
+        let written = unwritten.map(|r| r.to_json());
+        let text = self.r_text.as_deref().or(written.as_deref());
+        let request = HookRequest {
+            id: self.id,
+            userid: self.userid,
+            status: self.status,
+            r: text.map(Json),
+        };
+        request.to_payload()
+    }
 }
 
 /// A job to be started: the value of [`StartRequest`].

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use penstock_flux::eventlog::{self, HookFinish, HookStart};
-use penstock_flux::hooks::{CancelRequest, HookRequest, HookResponse};
-use penstock_flux::{Json, topic};
+use penstock_flux::hooks::{CancelRequest, HookResponse};
+use penstock_flux::{HookJob, TypedPayload, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
@@ -119,14 +119,16 @@ impl Hooks {
         if !calls.advance(hook, HookInput::Request) {
             return;
         }
-        let r = record.r().map(|r| cx.claims.text(id, r));
-        let request = HookRequest {
+        let r = record.r().cloned();
+        let r_text = r.as_ref().and_then(|r| cx.claims.committed_text(id, r));
+        let job = HookJob {
             id,
             userid: record.userid(),
             status: record.wait_status(),
-            r: r.as_deref().map(Json),
+            r,
+            r_text,
         };
-        let message = rpc::request(hook.topic(), &request);
+        let message = rpc::typed_request(hook.topic(), TypedPayload::Hook(job));
         let matchtag = cx.next_matchtag();
         self.outstanding.insert(matchtag, (id, hook));
         cx.send(message.with_matchtag(matchtag));
@@ -227,7 +229,7 @@ mod tests {
     use std::sync::Arc;
 
     use penstock_flux::hooks::HookRequest;
-    use penstock_flux::{Allocation, Json};
+    use penstock_flux::{Allocation, Json, TypedPayload};
     use penstock_jobspec::job_id::JobId;
 
     use super::{Hooks, is_running};
@@ -276,9 +278,10 @@ mod tests {
             ..Settings::default()
         });
         let id = add_allocated_job(&mut cx);
+        let r = Arc::clone(cx.jobs.record(id).unwrap().r().unwrap());
         let allocation = Allocation {
             id,
-            r: Arc::clone(cx.jobs.record(id).unwrap().r().unwrap()),
+            r: Arc::clone(&r),
             text: TEXT.into(),
         };
         cx.claims.commit(&[allocation]).unwrap();
@@ -286,6 +289,10 @@ mod tests {
         let Some(Effect::Send(request)) = effects(&mut cx).pop() else {
             panic!("a request is sent");
         };
+        let Some(TypedPayload::Hook(job)) = request.typed() else {
+            panic!("the payload is a value");
+        };
+        assert!(Arc::ptr_eq(job.r.as_ref().unwrap(), &r));
         let request: HookRequest<'_> = request.read().unwrap();
         assert_eq!(request.r, Some(Json(TEXT)));
     }

@@ -1,5 +1,6 @@
 //! The vocabulary of the protocols: numbers and topics as constants, requests and responses as classes.
 
+mod hook_request;
 mod requests;
 mod responses;
 mod start_request;
@@ -50,6 +51,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     )?;
     module.add_function(wrap_pyfunction!(exit_status, module)?)?;
     requests::register(module)?;
+    hook_request::register(module)?;
     start_request::register(module)?;
     responses::register(module)
 }

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use penstock_flux::{AnyRequest, Json, RequestError, Text, broker, hooks, log, pmix, pmix_exec};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
-use penstock_rset::ResourceSet;
 use penstock_wire as wire;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -13,7 +12,6 @@ use serde::Deserialize;
 use crate::errors::raised;
 use crate::idset::PyIdSet;
 use crate::json::{self, JsonError};
-use crate::resource::PyResourceSet;
 use crate::wire::Message;
 
 /// Why a value of a payload has none for Python.
@@ -56,13 +54,6 @@ impl Export<u64> for JobId {
 impl Export<String> for Text<'_> {
     fn export(self, _: Python<'_>) -> Result<String, ExportError> {
         Ok(self.into_string())
-    }
-}
-
-impl Export<Py<PyResourceSet>> for Json<'_> {
-    fn export(self, py: Python<'_>) -> Result<Py<PyResourceSet>, ExportError> {
-        let set = ResourceSet::from_json(self.0).map_err(ExportError::Resources)?;
-        Ok(Py::new(py, PyResourceSet::new(set)).map_err(JsonError::Other)?)
     }
 }
 
@@ -237,14 +228,6 @@ requests! {
     /// `log.clear`.
     LogClearRequest = log::ClearRequest as log::ClearRequest {
         upto: Option<i64>,
-    }
-
-    /// `hooks.prolog` and `hooks.epilog`.
-    HookRequest = hooks::HookRequest<'a> as hooks::HookRequest {
-        id: u64,
-        userid: u32,
-        status: Option<i32>,
-        r: Option<Py<PyResourceSet>>,
     }
 
     /// `hooks.cancel`.
