@@ -15,10 +15,16 @@ def default_socket() -> Path:
     return base / "default.sock"
 
 
-def default_state() -> Path:
-    """`$XDG_STATE_HOME/penstock`, or `~/.local/state/penstock` without that."""
+def default_state(kind: str = "machine") -> Path:
+    """`$XDG_STATE_HOME/penstock`, or `~/.local/state/penstock` without that.
+
+    Args:
+        kind: of the instance; those of another kind than `machine` have directories of their own,
+            such as `penstock-simulated`.
+    """
     state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local/state") / "penstock"
+    name = "penstock" if kind == "machine" else f"penstock-{kind}"
+    return (Path(state) if state else Path.home() / ".local/state") / name
 
 
 def default_uri() -> str:

@@ -257,7 +257,7 @@ def test_a_guests_job_of_a_simulation_does_not_run_as_the_owner(start, guests, t
         job = done.stdout.strip()
     if not allowed:
         config.write_text("")
-    with start(*options):
+    with start(*options, "--any-state"):
         site.owner("wait", job)
         output = site.owner("logs", job).stdout
     assert output == f"{site.uids[0]}\n"

@@ -127,3 +127,58 @@ def test_an_unreadable_row_of_the_store_affects_its_own_job_only(start, tmp_path
         f"job {ids['logless']} is left out: event `?`: ",
     ]:
         assert f"job-manager: store: {text}" in log
+
+
+def test_jobs_of_simulated_nodes_do_not_run_here_at_the_next_start(tmp_path):
+    home = {"XDG_STATE_HOME": str(tmp_path / "states"), "XDG_RUNTIME_DIR": str(tmp_path)}
+    ran = tmp_path / "ran"
+
+    def start(*args):
+        command = [*PENSTOCK, "start", *args]
+        env = {**os.environ, **home}
+        return subprocess.run(
+            command, env=env, capture_output=True, text=True, check=False, timeout=60
+        )
+
+    submit = [*PENSTOCK, "submit", "--urgency=hold", "touch", str(ran)]
+    assert start("--nodes=4", "--", *submit).returncode == 0
+    release = f"for id in $({PENSTOCK[0]} -m penstock jobs -no '{{id}}'); do exit 9; done"
+    assert start("--", "sh", "-c", release).returncode == 0
+    assert sorted(path.name for path in (tmp_path / "states").iterdir()) == [
+        "penstock",
+        "penstock-simulated",
+    ]
+    mixed = start("--state", str(tmp_path / "states/penstock-simulated"), "--", "true")
+    assert mixed.returncode == 1
+    assert mixed.stderr == (
+        f"penstock start: state directory `{tmp_path}/states/penstock-simulated` is of an instance "
+        "that simulates its jobs; this one runs its jobs on this machine\n"
+        "hint: name another one with `--state DIR`, or take over its pending jobs with "
+        "`--any-state`\n"
+    )
+    taken = ["--state", str(tmp_path / "states/penstock-simulated"), "--any-state"]
+    assert start(*taken, "--", "sh", "-c", release).returncode == 9
+    # It is of the new kind from now on.
+    assert start(*taken[:2], "--", "true").returncode == 0
+    assert not ran.exists()
+
+
+def test_stopped_and_disabled_queues_are_named_at_the_start(tmp_path):
+    script = "; ".join(
+        f"{' '.join(PENSTOCK)} queue {command}"
+        for command in ("stop -m fans", "disable -m upgrade")
+    )
+    first = start_here(tmp_path, "--nodes=1", "--socket=sock", "--", "sh", "-c", script)
+    assert (first.returncode, first.stderr) == (0, "")
+    second = start_here(tmp_path, "--nodes=1", "--socket=sock", "--", "true")
+    assert second.stderr.splitlines() == [
+        "penstock: the queue is disabled and takes no jobs: `penstock queue enable` (upgrade)",
+        "penstock: the queue is stopped and starts no jobs: `penstock queue start` (fans)",
+    ]
+    (tmp_path / "config.toml").write_text("[queues.batch]\n")
+    options = ["--nodes=1", "--socket=sock", "--config=config.toml"]
+    stop = f"{' '.join(PENSTOCK)} queue stop batch -m fans"
+    start_here(tmp_path, *options, "--", "sh", "-c", stop)
+    third = start_here(tmp_path, *options, "--", "true")
+    text = "queue `batch` is stopped and starts no jobs: `penstock queue start batch` (fans)"
+    assert third.stderr == f"penstock: {text}\n"

@@ -65,7 +65,7 @@ def test_pending_jobs_stay_pending_over_a_restart(start, tmp_path, sched):
     names = [json.loads(line)["name"] for text in lines for line in text.splitlines()]
     assert names.count("priority") == 22
     assert names.count("alloc") == 2
-    with start("--sched", "none") as instance:
+    with start(*options[:-1], "none") as instance:
         states = [json.loads(line)["status"] for line in instance.lines("jobs", "-a", "--json")]
         assert sorted(states) == 2 * ["CANCELED"] + 20 * ["SCHED"]
         assert json.loads(instance.lines("info", "--json", first)[0])["status"] == "CANCELED"

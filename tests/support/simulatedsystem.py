@@ -43,6 +43,8 @@ if TYPE_CHECKING:
         Sequence,
     )
 
+    from penstock.instance.kind import InstanceKind
+
 
 EXEC_PROGRAM = "/nowhere/penstock-exec"
 DAEMON_PID, FIRST_PID = 999, 1000
@@ -65,7 +67,9 @@ class SimulatedHost:
         self._claimed: set[Path] = set()
 
     @contextmanager
-    def claim(self, state: Path, socket: Path) -> Iterator[None]:
+    def claim(
+        self, state: Path, socket: Path, kind: InstanceKind, *, any_state: bool
+    ) -> Iterator[None]:
         """Locks the state directory for the length of the block."""
         if state in self._claimed:
             raise StartError(f"state directory `{state}` is in use by another instance")
@@ -427,7 +431,9 @@ async def instance_on(
     machine: SimulatedMachine, options: StartOptions = OPTIONS, *, crash: bool = False
 ) -> AsyncIterator[Client]:
     """An instance on a machine and a client of it; at the end it is stopped, or it crashes."""
-    with machine.host.claim(options.state, options.socket):
+    with machine.host.claim(
+        options.state, options.socket, options.kind, any_state=options.any_state
+    ):
         async with trio.open_nursery() as nursery:
             machine.instance = Instance(options, machine.system())
             nursery.start_soon(machine.instance.run)

@@ -18,7 +18,8 @@ from penstock.cli.logformat import log_to_stderr
 from penstock.config import Config, load
 from penstock.config.tables import SchedulerMode, SchedulerSettings, Selection
 from penstock.errors import StartError
-from penstock.instance.startup import MAX_SOCKET_PATH_BYTES, ExecMode, StartOptions
+from penstock.instance.kind import ExecMode, InstanceKind, instance_kind
+from penstock.instance.startup import MAX_SOCKET_PATH_BYTES, StartOptions
 
 if TYPE_CHECKING:
     import argparse
@@ -38,6 +39,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     add = parser.add_argument
     add("--state", type=Path, metavar="DIR", help="jobs and output (default: below the home)")
+    add("--any-state", action="store_true", help="accept DIR of another kind of instance")
     add("--socket", type=Path, metavar="PATH", help="the socket to listen at")
     add("--config", type=Path, metavar="FILE", help="configuration, TOML")
     add("--R", type=Path, metavar="FILE", help="the resources, as R (RFC 20)")
@@ -117,7 +119,7 @@ def _parent(args: argparse.Namespace, config: Config) -> Parent | None:
     """
     from penstock.instance.parent_instance import check_alone, find_parent
 
-    named = args.R or args.nodes or config.resource.path or config.resource.config
+    named = _names_resources(args, config)
     try:
         parent = find_parent(os.environ)
     except StartError as error:
@@ -153,6 +155,10 @@ def _problem(args: argparse.Namespace) -> str | None:
     return None
 
 
+def _names_resources(args: argparse.Namespace, config: Config) -> bool:
+    return bool(args.R or args.nodes or config.resource.path or config.resource.config)
+
+
 def _in_job() -> bool:
     return bool(os.environ.get("PENSTOCK_JOB_ID") or os.environ.get("FLUX_JOB_ID"))
 
@@ -161,7 +167,14 @@ def _options(
     args: argparse.Namespace, config: Config, parent: Parent | None, stack: ExitStack
 ) -> StartOptions:
     is_temporary = _in_job() and not (args.state or config.penstock.state)
-    state, socket = _places(args, config, stack)
+    named = _names_resources(args, config)
+    oversubscribe = args.oversubscribe or config.penstock.exec.oversubscribe
+    if parent is not None and not named:
+        oversubscribe = oversubscribe or parent.oversubscribe
+    simulated = args.nodes is not None and not oversubscribe
+    execution: ExecMode = args.exec or ("sim" if simulated else "local")
+    kind = instance_kind(execution, named=named, oversubscribe=oversubscribe)
+    state, socket = _places(args, config, kind, stack)
     options = StartOptions(
         state=state,
         socket=socket,
@@ -170,15 +183,15 @@ def _options(
         nodes=args.nodes,
         cores=args.cores,
         gpus=args.gpus,
+        exec=execution,
+        exec_program=Path(find_program()) if execution == "local" else None,
+        oversubscribe=oversubscribe,
         sched=args.sched or config.penstock.scheduler.mode,
         command=tuple(args.command),
         parent=parent,
         is_temporary=is_temporary,
+        any_state=args.any_state,
     )
-    oversubscribe = args.oversubscribe or config.penstock.exec.oversubscribe
-    if parent is not None and options.inherits:
-        oversubscribe = oversubscribe or parent.oversubscribe
-    simulated = args.nodes is not None and not oversubscribe
     settings = dataclasses.replace(
         config.penstock,
         state=state,
@@ -188,14 +201,7 @@ def _options(
     )
     if args.script:
         options = dataclasses.replace(options, command=_with_script(options, stack))
-    execution: ExecMode = args.exec or ("sim" if simulated else "local")
-    return dataclasses.replace(
-        options,
-        config=dataclasses.replace(config, penstock=settings),
-        exec=execution,
-        exec_program=Path(find_program()) if execution == "local" else None,
-        oversubscribe=oversubscribe,
-    )
+    return dataclasses.replace(options, config=dataclasses.replace(config, penstock=settings))
 
 
 def _scheduler(
@@ -211,7 +217,9 @@ def _scheduler(
     )
 
 
-def _places(args: argparse.Namespace, config: Config, stack: ExitStack) -> tuple[Path, Path]:
+def _places(
+    args: argparse.Namespace, config: Config, kind: InstanceKind, stack: ExitStack
+) -> tuple[Path, Path]:
     """The state directory and the socket; those of an instance in a job are its own."""
     state = args.state or config.penstock.state
     socket = args.socket or config.penstock.socket
@@ -221,7 +229,7 @@ def _places(args: argparse.Namespace, config: Config, stack: ExitStack) -> tuple
         if len(os.fsencode(socket.absolute())) > MAX_SOCKET_PATH_BYTES and not args.socket:
             socket = _temporary(stack) / "socket"
     else:
-        state = state or paths.default_state()
+        state = state or paths.default_state(kind)
         # The address that clients will use, too.
         socket = socket or paths.socket_of(paths.default_uri())
     # These paths are passed to jobs and the command, whose working directories may differ.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.config import Config, from_dict
 from penstock.config.declaration import reloadable_paths
 from penstock.errors import ConfigError
+from penstock.instance.queue_warnings import pending_by_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,31 +69,11 @@ def check_queues(old: Config, new: Config, stats: Callable[[], dict[str, Any]]) 
     problems = [
         f"queues.{name}: {jobs} pending: cancel its jobs first, or disable the queue until it "
         "is empty"
-        for name, jobs in (_pending(stats()) if removed else {}).items()
+        for name, jobs in (pending_by_queue(stats()) if removed else {}).items()
         if name in removed
     ]
     if problems:
         raise ConfigError("new configuration", problems)
-
-
-def queues_lost(config: Config, stats: dict[str, Any]) -> list[str]:
-    """Warnings about queues that have pending jobs and are no longer configured."""
-    return [
-        f"queue `{name}` is no longer configured, {jobs} pending: without its constraints"
-        for name, jobs in _pending(stats).items()
-        if name not in config.queues
-    ]
-
-
-def _pending(stats: dict[str, Any]) -> dict[str, str]:
-    """The number of pending jobs as text, `2 jobs are`, by queue."""
-    found = {}
-    for row in stats["queues"]:
-        states = row["job_states"]
-        count = sum(states[name] for name in ("new", "depend", "priority", "sched"))
-        if count:
-            found[row["name"]] = "1 job is" if count == 1 else f"{count} jobs are"
-    return found
 
 
 def _reloadable(path: Path) -> bool:

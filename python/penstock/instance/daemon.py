@@ -9,6 +9,7 @@ import signal
 import sys
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from itertools import chain, starmap
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -20,7 +21,7 @@ from penstock.client.methods import Methods
 from penstock.client.outstanding import silent_request
 from penstock.errors import Error, RequestError, StartError
 from penstock.instance.broker import Broker
-from penstock.instance.config_reload import check_queues, merge, queues_lost
+from penstock.instance.config_reload import check_queues, merge
 from penstock.instance.control import ControlService
 from penstock.instance.environment import command_environment
 from penstock.instance.exec_process import ExecProcess
@@ -31,6 +32,7 @@ from penstock.instance.log_service import LogService
 from penstock.instance.output_purge import OutputPurge
 from penstock.instance.parent_instance import ParentLink
 from penstock.instance.pmix_service import PmixService
+from penstock.instance.queue_warnings import queue_restricted, queues_lost
 from penstock.instance.resource import ResourceService
 from penstock.instance.services import ManagerService, MockExecService, SchedulerService
 from penstock.instance.settings import manager_settings, scheduler_settings
@@ -84,7 +86,10 @@ def _first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException:
 async def _run(options: StartOptions) -> int | None:
     with private_umask() as umask:
         system = host_system(options, umask)
-        with system.host.claim(options.state, options.socket):
+        claim = system.host.claim(
+            options.state, options.socket, options.kind, any_state=options.any_state
+        )
+        with claim:
             return await Instance(options, system).run()
 
 
@@ -260,8 +265,13 @@ class Instance:
             await nursery.start(self._broker.listen, listener, network)
             log.info("%s: %s", self._uri, self._resources.summary())
             stats = self._jobs.do(JOB_STATS_CALL)
-            for problem in queues_lost(options.config, stats):
-                log.warning("%s", problem)
+            names: list[str | None] = [*options.config.queues] or [None]
+            statuses = {name: self._jobs.do(Methods.queue_status.call(name)) for name in names}
+            for warning in [
+                *queues_lost(options.config, stats),
+                *chain.from_iterable(starmap(queue_restricted, statuses.items())),
+            ]:
+                log.warning("%s", warning)
             if options.parent is not None:
                 link = ParentLink(
                     self._broker,

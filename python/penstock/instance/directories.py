@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.errors import StartError
+from penstock.instance.kind import USE_OF_JOBS, InstanceKind
+
+# The file of a state directory with the kind of the instance that uses it.
+KIND_FILE = "kind"
 
 # Types in /proc/self/mountinfo. Other hosts can change their files without this one's knowledge.
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -104,6 +109,41 @@ def check_local(directory: Path, mounts: str) -> None:
                 f"state directory `{directory}` is on a network file system ({kind}), which does "
                 "not keep a database safe\nhint: give one on a local disk with `--state DIR`"
             )
+
+
+def claim_kind(state: Path, kind: InstanceKind, *, any_state: bool) -> None:
+    """Checks that a state directory is of an instance of this kind, and records the kind in it.
+
+    Args:
+        state: the state directory, which this instance has locked.
+        kind: the kind of the instance.
+        any_state: it may be of another kind, and is of this one from now on.
+
+    Raises:
+        StartError: it is of an instance of another kind.
+    """
+    path = state / KIND_FILE
+    with suppress(FileNotFoundError):
+        found = path.read_text(errors="replace").strip()
+        if found == kind:
+            return
+        if not any_state:
+            raise StartError(
+                f"state directory `{state}` is of {_describe(found)}; "
+                f"this one {USE_OF_JOBS[kind]}\n"
+                "hint: name another one with `--state DIR`, or take over its pending jobs with "
+                "`--any-state`"
+            )
+    written = path.with_name(f"{KIND_FILE}.new")
+    written.write_text(f"{kind}\n")
+    written.replace(path)
+
+
+def _describe(kind: str) -> str:
+    for known, use in USE_OF_JOBS.items():
+        if kind == known:
+            return f"an instance that {use}"
+    return f"an instance of an unknown kind, `{kind[:40]}`"
 
 
 def _check_one(path: Path, status: os.stat_result, trusted: set[int], option: str) -> None:

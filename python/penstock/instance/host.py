@@ -17,7 +17,7 @@ from penstock import inventory
 from penstock._core import JobManager
 from penstock.clock import SystemClock
 from penstock.errors import StartError
-from penstock.instance.directories import check_local, check_private, check_trusted
+from penstock.instance.directories import check_local, check_private, check_trusted, claim_kind
 from penstock.instance.pmix_server import PmixServers
 from penstock.instance.processes import Children
 from penstock.instance.retained_output import OutputFiles
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from penstock._core import ResourceSet
+    from penstock.instance.kind import InstanceKind
     from penstock.instance.startup import StartOptions
 
 
@@ -80,13 +81,16 @@ class ThisHost:
         self.environment = os.environ
 
     @contextmanager
-    def claim(self, state: Path, socket: Path) -> Iterator[None]:
+    def claim(
+        self, state: Path, socket: Path, kind: InstanceKind, *, any_state: bool
+    ) -> Iterator[None]:
         for directory in (state, socket.parent):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_private(state, self.uid, "--state DIR")
         check_local(state, Path("/proc/self/mountinfo").read_text(errors="surrogateescape"))
         check_trusted(socket.parent, self.uid, "--socket PATH")
         with _lock(state):
+            claim_kind(state, kind, any_state=any_state)
             _remove_stale_socket(socket)
             yield
 

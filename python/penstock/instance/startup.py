@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from penstock.instance.kind import ExecMode, InstanceKind, instance_kind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -11,8 +13,6 @@ if TYPE_CHECKING:
     from penstock.config import Config
     from penstock.config.tables import SchedulerMode
     from penstock.instance.parent_instance import Parent
-
-ExecMode = Literal["local", "sim", "none"]
 
 # The longest path in a `sockaddr_un` (unix(7)), without the NUL.
 MAX_SOCKET_PATH_BYTES = 107
@@ -23,7 +23,8 @@ class StartOptions:
     """The options of `penstock start`, checked, with configuration and defaults filled in.
 
     `exec_program` is the path of `penstock-exec`, which `--exec local` needs. `is_temporary` says
-    that the state is removed when the instance ends.
+    that the state is removed when the instance ends, `any_state` that the state may be of an
+    instance of another kind.
     """
 
     state: Path
@@ -40,6 +41,21 @@ class StartOptions:
     command: tuple[str, ...] = ()
     parent: Parent | None = None
     is_temporary: bool = False
+    any_state: bool = False
+
+    @property
+    def kind(self) -> InstanceKind:
+        """The kind of the instance."""
+        return instance_kind(
+            self.exec, named=self.names_resources, oversubscribe=self.oversubscribe
+        )
+
+    @property
+    def names_resources(self) -> bool:
+        """Whether options or configuration name the resources."""
+        resource = self.config.resource
+        named = self.R or resource.path or resource.config or self.nodes is not None
+        return bool(named)
 
     @property
     def exec_directory(self) -> Path:
@@ -49,6 +65,4 @@ class StartOptions:
     @property
     def inherits(self) -> bool:
         """Whether the instance uses the resources of the job in which it is started."""
-        resource = self.config.resource
-        named = self.R or resource.path or resource.config or self.nodes is not None
-        return self.parent is not None and not named
+        return self.parent is not None and not self.names_resources

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.aclient import Client
     from penstock.client.calls import AnyCall
     from penstock.clock import Clock
+    from penstock.instance.kind import InstanceKind
 
 
 class Host(Protocol):
@@ -40,11 +41,14 @@ class Host(Protocol):
     def environment(self) -> Mapping[str, str]:
         """The daemon's environment, which tasks, hooks and the command inherit."""
 
-    def claim(self, state: Path, socket: Path) -> AbstractContextManager[None]:
+    def claim(
+        self, state: Path, socket: Path, kind: InstanceKind, *, any_state: bool
+    ) -> AbstractContextManager[None]:
         """Locks the state directory for the length of the block, and removes a stale socket.
 
         Raises:
-            StartError: another instance uses one of them, or the path of the socket is invalid.
+            StartError: another instance uses one of them, the state is of an instance of another
+                kind, or the path of the socket is invalid.
         """
 
     def discover(self) -> ResourceSet:
