@@ -64,7 +64,7 @@ def test_a_type_or_constant_with_a_bare_name_is_found():
     (rule,) = (rule for rule in prose.rules(prose.RULES.read_text()) if rule.name == "bare-name")
     rust = "enum Kind {\n    Held,\n}\npub(crate) const FEW: u8 = 1;\ntype ErrorKind = Kind;"
     assert [line for line, _ in found("x.rs", rust, rule)] == [1, 4]
-    python = "class Outcome:\n    LONG: Format = 1\nMOST = 2\nkind = Held(MOST)\nMOST_JOBS = 3"
+    python = "class Outcome:\n    LONG: Format = 1\nKIND = 2\nkind = Held(KIND)\nMOST_JOBS = 3"
     assert [line for line, _ in found("x.py", python, rule)] == [1, 2, 3]
 
 

@@ -17,7 +17,7 @@ def _join(texts: list[str]) -> Hostlist:
     return Hostlist(text for text in texts if text)
 
 
-KIND = sets.SetType(
+HOSTLIST_TYPE = sets.SetType(
     verb="hostlist",
     example="node[0-99],login",
     element="host",
@@ -35,7 +35,7 @@ KIND = sets.SetType(
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the operations and their arguments."""
-    sets.register(parser, KIND)
+    sets.register(parser, HOSTLIST_TYPE)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -44,4 +44,4 @@ def main(args: argparse.Namespace) -> int:
     Returns:
         0; 1 for bad input, which the standard error output names.
     """
-    return sets.main(args, KIND)
+    return sets.main(args, HOSTLIST_TYPE)

@@ -23,7 +23,7 @@ def _find(ids: IDset, member: int) -> int | None:
     return ids.index(member) if member in ids else None
 
 
-KIND = sets.SetType(
+IDSET_TYPE = sets.SetType(
     verb="idset",
     example="0-3,8",
     element="id",
@@ -41,7 +41,7 @@ KIND = sets.SetType(
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the operations and their arguments."""
-    sets.register(parser, KIND)
+    sets.register(parser, IDSET_TYPE)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -50,4 +50,4 @@ def main(args: argparse.Namespace) -> int:
     Returns:
         0; 1 for bad input, which the standard error output names.
     """
-    return sets.main(args, KIND)
+    return sets.main(args, IDSET_TYPE)

@@ -208,7 +208,7 @@ class Engine:
         queues: Iterable[str | None] | str | None = None,
         now: float | None = None,
     ) -> None:
-        """Puts jobs into the queue, all or none.
+        """Puts jobs into the queue atomically.
 
         Every column is one number for all jobs or has one for each id: a list, any iterable of
         numbers, or an array in one dimension (numpy, `array.array`, a data frame's column, ...).
@@ -244,7 +244,7 @@ class Engine:
         *,
         now: float | None = None,
     ) -> None:
-        """Puts jobs into the queue, all or none, each with a jobspec (RFC 25) of its own.
+        """Puts jobs into the queue atomically, each with a jobspec (RFC 25) of its own.
 
         Shape, duration and queue are the jobspec's. Equal texts are read once. To submit many jobs
         of few shapes, `submit` is cheaper by far.

@@ -177,8 +177,8 @@ def describe(job: int, tasks: Sequence[PmixTask], namespace: str) -> dict[str, A
     """
     nodes: dict[str, list[int]] = {}
     for task in tasks:
-        nodes.setdefault(task.host, []).append(task.rank)
-    ranks = [task.rank for task in tasks]
+        nodes.setdefault(task.host, []).append(task.task_rank)
+    ranks = [task.task_rank for task in tasks]
     return {
         "namespace": namespace,
         "job": fluid_f58(job),
@@ -249,9 +249,9 @@ class Link:
         await self._over.wait()
         return self._end
 
-    def report_task_end(self, rank: int) -> None:
+    def report_task_end(self, task_rank: int) -> None:
         """Tells the server that a task has ended: fences no longer wait for it."""
-        self._request(topic.pmix_server.ENDED, {"rank": rank}, lambda _response: None)
+        self._request(topic.pmix_server.ENDED, {"rank": task_rank}, lambda _response: None)
 
     def _request(self, name: str, payload: dict[str, Any], take: Callable[[Message], None]) -> None:
         """Sends a request to the server; `take` is called with the response."""

@@ -95,7 +95,7 @@ class PmixService:
             self._respond(job)
         else:
             self._jobs[start.id] = job = _Job(start.id, request)
-            tasks = [PmixTask(rank, host) for rank, _, host in start.tasks]
+            tasks = [PmixTask(task_rank, host) for task_rank, _, host in start.tasks]
             # Checked with the rest of the payload.
             userid = request.object().get("userid")
             self._start_soon(self._serve_job, job, tasks, start.directory, userid)

@@ -182,7 +182,7 @@ class RetainedOutput(Protocol):
 class PmixTask:
     """A task of a job that requests PMIx, and the host of its execution target."""
 
-    rank: int
+    task_rank: int
     host: str
 
 
@@ -199,7 +199,7 @@ class PmixLink(Protocol):
     def environment(self) -> dict[int, dict[str, str]]:
         """The environment that each task rank needs."""
 
-    def report_task_end(self, rank: int) -> None:
+    def report_task_end(self, task_rank: int) -> None:
         """Tells the server that a task has ended: fences no longer wait for it."""
 
     async def wait_end(self) -> str:

@@ -65,7 +65,7 @@ pub struct Demand {
     /// Attributes that are not supported and not required.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
-    /// Nodes with other numbers of cpus, requested after these are granted: all or none.
+    /// Nodes with other numbers of cpus, requested after these are granted; the grant is atomic.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rest: Vec<Self>,
     /// Whether a cpu total was split unevenly over nodes. The request may then be granted in part.
@@ -624,7 +624,7 @@ mod tests {
                 .all(|demand| demand.only_hosts && demand.required)
         );
         let preferred = counts(false, "n1,n2", "1,3").unwrap();
-        assert!(!preferred.may_be_partial(), "all or none");
+        assert!(!preferred.may_be_partial(), "atomic");
         assert_eq!(
             preferred.describe(),
             "1 node with 3 cpus and 1 node with 1 cpu"

@@ -12,12 +12,12 @@ pub(crate) struct AllocationChange {
     pub shares: Allocation,
     pub before: f64,
     pub after: f64,
-    pub extent: Extent,
+    pub coverage: Coverage,
 }
 
 /// The share of a job's allocation that a change covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum Coverage {
     Whole,
     Part,
 }
@@ -39,12 +39,12 @@ pub(crate) struct AllocationLog {
 impl AllocationLog {
     /// Records that all of a job's allocation is planned to end at another time.
     pub fn record(&mut self, handle: JobHandle, shares: &Allocation, before: f64, after: f64) {
-        self.push(handle, shares, before, after, Extent::Whole);
+        self.push(handle, shares, before, after, Coverage::Whole);
     }
 
     /// Records that a part of a job's allocation is planned to end at another time.
     pub fn record_part(&mut self, handle: JobHandle, shares: &Allocation, before: f64, after: f64) {
-        self.push(handle, shares, before, after, Extent::Part);
+        self.push(handle, shares, before, after, Coverage::Part);
     }
 
     fn push(
@@ -53,7 +53,7 @@ impl AllocationLog {
         shares: &Allocation,
         before: f64,
         after: f64,
-        extent: Extent,
+        coverage: Coverage,
     ) {
         if !self.followed {
             return;
@@ -71,7 +71,7 @@ impl AllocationLog {
             shares: shares.clone(),
             before,
             after,
-            extent,
+            coverage,
         });
     }
 
@@ -105,7 +105,7 @@ mod tests {
     use penstock_idset::IdSet;
     use penstock_rset::ResourceSet;
 
-    use super::{AllocationLog, Extent, MAX_LOGGED_SHARES};
+    use super::{AllocationLog, Coverage, MAX_LOGGED_SHARES};
     use crate::ids::{JobHandle, NodeIndex};
     use crate::node_table::{Allocation, Amounts, NodeTable};
 
@@ -131,9 +131,9 @@ mod tests {
         assert_eq!(
             changes
                 .iter()
-                .map(|change| change.extent)
+                .map(|change| change.coverage)
                 .collect::<Vec<_>>(),
-            [Extent::Whole, Extent::Part]
+            [Coverage::Whole, Coverage::Part]
         );
         allocation_log.drop_before(from + 1);
         assert!(allocation_log.since(from).is_none());

@@ -57,7 +57,7 @@ pub(crate) struct CoresReleased {
 }
 
 /// A block, and an index in it.
-struct Position {
+struct EndingLocation {
     block: usize,
     index: usize,
 }
@@ -74,7 +74,7 @@ impl Timeline {
     }
 
     /// The position of an ending, or where it would be inserted.
-    fn locate(&self, end: f64, run: RunId) -> Position {
+    fn locate(&self, end: f64, run: RunId) -> EndingLocation {
         let precedes = |block: &Block| {
             let last = block.endings.last();
             last.is_some_and(|last| last.precedes(end, run))
@@ -88,12 +88,12 @@ impl Timeline {
                 .endings
                 .partition_point(|ending| ending.precedes(end, run))
         });
-        Position { block, index }
+        EndingLocation { block, index }
     }
 
     /// Adds an ending.
     pub fn insert(&mut self, ending: Ending) {
-        let Position { block, index } = self.locate(ending.end, ending.run);
+        let EndingLocation { block, index } = self.locate(ending.end, ending.run);
         let Some(full) = self.blocks.get_mut(block) else {
             return self.blocks.push(Block::new(vec![ending]));
         };
@@ -109,7 +109,7 @@ impl Timeline {
 
     /// Removes a running job that was inserted with this end.
     pub fn remove(&mut self, end: f64, run: RunId) {
-        let Position { block, index } = self.locate(end, run);
+        let EndingLocation { block, index } = self.locate(end, run);
         let Some(known) = self.blocks.get_mut(block) else {
             return;
         };

@@ -63,9 +63,9 @@ pub trait CgroupFs {
     fn is_delegated(&self, path: &str) -> bool;
 }
 
-/// The cgroup below which a reaper creates its base.
+/// The settings by which a reaper creates its base.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct BaseSettings {
     /// The cgroup of the reaper's process.
     pub own: String,
     /// The cgroup below which the administrator wants the base; by default that of the reaper.
@@ -116,7 +116,7 @@ impl<F: CgroupFs> Cgroups<F> {
     /// # Errors
     ///
     /// Fails if no cgroup may be made, no process may be moved into it, or the kernel is older than 5.14.
-    pub fn open(mut fs: F, place: &Place) -> io::Result<Self> {
+    pub fn open(mut fs: F, place: &BaseSettings) -> io::Result<Self> {
         let earlier = place.earlier.as_deref();
         let earlier = earlier.filter(|base| fs.is_writable(&file(base, "cgroup.kill")));
         let base = match earlier {
@@ -343,7 +343,7 @@ impl<F: CgroupFs> Cgroups<F> {
     }
 }
 
-fn make_base<F: CgroupFs>(fs: &mut F, place: &Place) -> io::Result<String> {
+fn make_base<F: CgroupFs>(fs: &mut F, place: &BaseSettings) -> io::Result<String> {
     // An earlier reaper may have moved the processes to the leaf.
     let own = place.own.strip_suffix(SERVICE_CGROUP);
     let own = own.map_or(place.own.as_str(), |above| above.trim_end_matches('/'));

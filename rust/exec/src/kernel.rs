@@ -77,7 +77,7 @@ pub trait Kernel {
     /// The number of processes of a cgroup that the memory limit has ended.
     fn oom_kills(&mut self, cgroup: CgroupId) -> u64;
 
-    /// Appends records to the log atomically: all or none.
+    /// Appends records to the log atomically.
     ///
     /// # Errors
     ///

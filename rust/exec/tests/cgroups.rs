@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use penstock_exec::cgroup::{CgroupFs, Cgroups, Place, SERVICE_CGROUP};
+use penstock_exec::cgroup::{BaseSettings, CgroupFs, Cgroups, SERVICE_CGROUP};
 use penstock_exec::{CgroupId, CgroupLimits, Step};
 
 #[derive(Debug, Default, Clone)]
@@ -186,8 +186,8 @@ impl CgroupFs for Tree {
     }
 }
 
-fn place() -> Place {
-    Place {
+fn place() -> BaseSettings {
+    BaseSettings {
         own: "/site".to_owned(),
         parent: None,
         name: "jobs".to_owned(),
@@ -234,7 +234,7 @@ fn a_cgroup_with_a_process_is_not_released() {
     let mut tree = cgroups.fs().clone();
     tree.node("/site/jobs/0").processes.insert(10);
     let known = BTreeSet::from([cgroup]);
-    let place = Place {
+    let place = BaseSettings {
         earlier: Some("/site/jobs".to_owned()),
         ..place()
     };
@@ -343,7 +343,7 @@ fn the_service_moves_to_a_leaf_of_a_delegated_cgroup() {
     let processes = node(&cgroups, &leaf).expect("made").processes;
     assert_eq!(processes, BTreeSet::from([1, 2]));
     // The next reaper is in the leaf.
-    let place = Place {
+    let place = BaseSettings {
         own: leaf,
         ..place()
     };
@@ -374,7 +374,7 @@ fn no_cgroup_is_made_where_that_is_not_allowed() {
     let mut elsewhere = Tree::new(&[], &[]);
     elsewhere.make("/other").expect("new");
     elsewhere.node("").is_read_only = true;
-    let place_elsewhere = Place {
+    let place_elsewhere = BaseSettings {
         parent: Some("/other".to_owned()),
         ..place()
     };

@@ -126,7 +126,7 @@ fn offset(bytes: &[u8], line: usize, column: usize) -> usize {
 }
 
 /// Position of a parser in one of the objects and arrays that it has entered.
-enum Place {
+enum JsonStep {
     Key(String),
     Index(usize),
 }
@@ -139,11 +139,11 @@ fn path(bytes: &[u8], offset: usize) -> String {
     while at < offset {
         match bytes[at] {
             b'{' => {
-                places.push(Place::Key(String::new()));
+                places.push(JsonStep::Key(String::new()));
                 key_comes = true;
             }
             b'[' => {
-                places.push(Place::Index(0));
+                places.push(JsonStep::Index(0));
                 key_comes = false;
             }
             b'}' | b']' => {
@@ -151,14 +151,14 @@ fn path(bytes: &[u8], offset: usize) -> String {
                 key_comes = false;
             }
             b',' => match places.last_mut() {
-                Some(Place::Index(index)) => *index += 1,
-                Some(Place::Key(_)) => key_comes = true,
+                Some(JsonStep::Index(index)) => *index += 1,
+                Some(JsonStep::Key(_)) => key_comes = true,
                 None => {}
             },
             b'"' => {
                 let start = at + 1;
                 at = string_end(bytes, start);
-                if let Some(Place::Key(key)) = places.last_mut().filter(|_| key_comes) {
+                if let Some(JsonStep::Key(key)) = places.last_mut().filter(|_| key_comes) {
                     let text = bytes.get(start..at).unwrap_or_default();
                     *key = String::from_utf8_lossy(text).into_owned();
                     key_comes = false;
@@ -171,11 +171,11 @@ fn path(bytes: &[u8], offset: usize) -> String {
     let mut path = String::new();
     for place in places {
         match place {
-            Place::Index(index) => {
+            JsonStep::Index(index) => {
                 // Writing to a String does not fail.
                 let _ = write!(path, "[{index}]");
             }
-            Place::Key(key) => {
+            JsonStep::Key(key) => {
                 if !path.is_empty() && !key.is_empty() {
                     path.push('.');
                 }

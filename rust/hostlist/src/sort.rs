@@ -54,7 +54,7 @@ fn significant(digits: &[u8]) -> &[u8] {
 struct Item {
     prefix: u32,
     lo: u64,
-    lane: Lane,
+    suffix_key: SuffixKey,
     hi: u64,
     /// Index of its entry.
     entry: usize,
@@ -62,7 +62,7 @@ struct Item {
 
 /// The sort key of hosts with the same prefix and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Lane {
+struct SuffixKey {
     len: u8,
     suffix: u32,
     at: usize,
@@ -92,7 +92,7 @@ impl Sweep<'_> {
                 }
             }
             while let Some(item) = items.next_if(|item| item.lo == from) {
-                let place = active.partition_point(|other| other.lane < item.lane);
+                let place = active.partition_point(|other| other.suffix_key < item.suffix_key);
                 active.insert(place, item);
             }
             let last = active.iter().map(|item| item.hi).min().unwrap_or(from);
@@ -124,7 +124,7 @@ impl Sweep<'_> {
     fn put(&mut self, item: &Item, Interval { lo, hi }: Interval) {
         let entry = &self.from.entries[item.entry];
         let (skipped, len) = ((lo - item.lo) as usize, (hi - lo) as usize + 1);
-        let start = item.lane.at + skipped - entry.start();
+        let start = item.suffix_key.at + skipped - entry.start();
         if len == entry.len() {
             self.out.append_from(self.from, item.entry);
         } else {
@@ -182,25 +182,25 @@ fn count_stretch(items: u64, numbers: u64) -> u64 {
 
 /// The place of a stem in natural order.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct StemOrder {
     /// The place of its prefix, which stems may share.
     prefix: u32,
     stem: u32,
 }
 
 /// The places of stems.
-fn places(stems: &[Cow<'_, Stem>]) -> Vec<Place> {
+fn places(stems: &[Cow<'_, Stem>]) -> Vec<StemOrder> {
     let mut order: Vec<(u32, &Stem)> = (0..).zip(stems.iter().map(AsRef::as_ref)).collect();
     order.sort_by(|(_, a), (_, b)| {
         natural(a.prefix(), b.prefix()).then_with(|| natural(a.suffix(), b.suffix()))
     });
-    let mut places = vec![Place::default(); stems.len()];
+    let mut places = vec![StemOrder::default(); stems.len()];
     let (mut group, mut before) = (0, None);
     for (place, (stem, parts)) in (0..).zip(order) {
         if before != Some(parts.prefix()) {
             (group, before) = (place, Some(parts.prefix()));
         }
-        places[stem as usize] = Place {
+        places[stem as usize] = StemOrder {
             prefix: group,
             stem: place,
         };
@@ -252,7 +252,7 @@ fn points(list: &Hostlist) -> Option<Hostlist> {
     }
     let mut packed: Vec<u64> = Vec::with_capacity(list.len());
     for &(stem, len, lo, hi) in &pieces {
-        let Place {
+        let StemOrder {
             prefix: group,
             stem: place,
         } = places[stem as usize];
@@ -295,7 +295,7 @@ fn ordered(list: &Hostlist) -> Vec<Item> {
     items.extend(Pieces::new(&list.entries).map(|piece| Item {
         prefix: keys.key(&piece).stem,
         lo: piece.lo,
-        lane: Lane {
+        suffix_key: SuffixKey {
             len: piece.len,
             suffix: 0,
             at: piece.at,
@@ -306,11 +306,11 @@ fn ordered(list: &Hostlist) -> Vec<Item> {
     let places = places(keys.stems());
     for item in &mut items {
         let place = places[item.prefix as usize];
-        (item.prefix, item.lane.suffix) = (place.prefix, place.stem);
+        (item.prefix, item.suffix_key.suffix) = (place.prefix, place.stem);
     }
     // The pieces come in the order of their positions.
     let order = order(&items, |item| {
-        let Lane { len, suffix, .. } = item.lane;
+        let SuffixKey { len, suffix, .. } = item.suffix_key;
         [item.prefix.into(), item.lo, len.into(), suffix.into()]
     });
     order.into_iter().map(|index| items[index]).collect()

@@ -33,7 +33,7 @@ const MAX_MENDED_FAULTS: usize = 100;
 
 /// The context of separators.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SeparatorContext {
     Start,
     AfterItem,
 }
@@ -131,9 +131,9 @@ impl Reader<'_> {
     }
 
     /// Skips separators between items or around them.
-    fn separators(&mut self, place: Place) -> Result<(), Error> {
+    fn separators(&mut self, place: SeparatorContext) -> Result<(), Error> {
         // No comma is due before the first item.
-        let mut commas = usize::from(place == Place::Start);
+        let mut commas = usize::from(place == SeparatorContext::Start);
         let start = self.at;
         let mut blank = false;
         loop {
@@ -154,7 +154,7 @@ impl Reader<'_> {
             }
             self.record_mended(start, "took blanks for a comma");
         }
-        if ends && commas > 0 && place == Place::AfterItem {
+        if ends && commas > 0 && place == SeparatorContext::AfterItem {
             self.record_mended(start, "left out an empty item");
         }
         Ok(())
@@ -164,10 +164,10 @@ impl Reader<'_> {
         self.blanks();
         let bracketed = self.peek() == Some(b'[');
         self.at += usize::from(bracketed);
-        self.separators(Place::Start)?;
+        self.separators(SeparatorContext::Start)?;
         while !matches!(self.peek(), None | Some(b']')) {
             self.item()?;
-            self.separators(Place::AfterItem)?;
+            self.separators(SeparatorContext::AfterItem)?;
         }
         if bracketed {
             if self.peek() != Some(b']') {

@@ -70,7 +70,7 @@ impl std::error::Error for LayoutError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskPlacement {
     /// The task's rank in the job.
-    pub rank: u64,
+    pub task_rank: u64,
     /// The task's rank on its node.
     pub local_rank: u64,
     /// The position of its node among the nodes of R.
@@ -212,7 +212,7 @@ impl<'a> Layout<'a> {
             let mut cores = self.cores_per_task.shares(node.cores, *slots);
             let mut gpus = self.gpus_per_task.shares(node.gpus, *slots);
             (0..*tasks).map(move |local_rank| TaskPlacement {
-                rank: 0,
+                task_rank: 0,
                 local_rank,
                 node_index,
                 target: node.rank,
@@ -223,7 +223,7 @@ impl<'a> Layout<'a> {
         });
         (0..)
             .zip(tasks)
-            .map(|(rank, task)| TaskPlacement { rank, ..task })
+            .map(|(task_rank, task)| TaskPlacement { task_rank, ..task })
     }
 
     /// The execution target of a task; `None` for a rank that the job does not have.
@@ -396,7 +396,7 @@ mod tests {
     fn shown(jobspec: &Jobspec, r: &ResourceSet) -> Vec<(u32, u64, String, String)> {
         let layout = Layout::new(jobspec, r).unwrap();
         let tasks = layout.tasks().inspect(|task| {
-            assert_eq!(layout.target_of(task.rank), Some(task.target));
+            assert_eq!(layout.target_of(task.task_rank), Some(task.target));
         });
         tasks
             .map(|task| {
@@ -557,7 +557,7 @@ mod tests {
             let tasks: Vec<_> = layout.tasks().collect();
             prop_assert_eq!(tasks.len(), slots as usize);
             for (rank, task) in tasks.iter().enumerate() {
-                prop_assert_eq!(task.rank, rank as u64);
+                prop_assert_eq!(task.task_rank, rank as u64);
                 prop_assert!(task.cores.len() >= u64::from(cores) && !task.gpus.is_empty());
                 for other in &tasks[..rank] {
                     prop_assert!(other.target != task.target || other.cores.is_disjoint(&task.cores));

@@ -15,8 +15,8 @@ struct PyTaskPlacement(TaskPlacement);
 #[pymethods]
 impl PyTaskPlacement {
     #[getter]
-    fn rank(&self) -> u64 {
-        self.0.rank
+    fn task_rank(&self) -> u64 {
+        self.0.task_rank
     }
 
     #[getter]

@@ -48,7 +48,7 @@ pub struct Ledger {
 }
 
 /// The targets that a text names.
-struct Found {
+struct NamedTargets {
     /// Ranks, which may not exist if the text is an idset.
     ranks: IdSet,
     /// Hosts that the inventory does not have.
@@ -168,7 +168,7 @@ impl Ledger {
     ///
     /// The text names nothing, or targets that the inventory does not have; all of these are named.
     pub fn find(&self, text: &str) -> Result<IdSet, Error> {
-        let Found { ranks, unknown } = find(&self.resources, text)?;
+        let NamedTargets { ranks, unknown } = find(&self.resources, text)?;
         if !unknown.is_empty() {
             let known = self.resources.nodelist();
             let text = format!("no such hosts: {unknown}; the hosts are {known}");
@@ -348,10 +348,10 @@ impl Ledger {
 }
 
 /// The targets that a text names, in a certain inventory or not.
-fn find(resources: &ResourceSet, text: &str) -> Result<Found, Error> {
+fn find(resources: &ResourceSet, text: &str) -> Result<NamedTargets, Error> {
     if let Ok(ranks) = text.parse::<IdSet>() {
         let unknown = Hostlist::new();
-        return Ok(Found { ranks, unknown });
+        return Ok(NamedTargets { ranks, unknown });
     }
     let hosts: Hostlist = text.parse().map_err(|error| {
         Error::syntax(format!(
@@ -363,9 +363,9 @@ fn find(resources: &ResourceSet, text: &str) -> Result<Found, Error> {
         && let Some(ranks) = as_ranks(&hosts)
     {
         let unknown = Hostlist::new();
-        return Ok(Found { ranks, unknown });
+        return Ok(NamedTargets { ranks, unknown });
     }
-    Ok(Found {
+    Ok(NamedTargets {
         ranks: resources.ranks_on(&hosts),
         unknown,
     })

@@ -8,7 +8,7 @@ use penstock_idset::IdSet;
 
 use crate::Error;
 use crate::execution::Execution;
-use crate::overlay::{Part, overlay, ranges};
+use crate::overlay::{OverlayRun, overlay, ranges};
 
 /// Appends `more` to `hosts`; fails if the list would be too long.
 pub(crate) fn append(hosts: &mut Hostlist, more: &Hostlist) -> Result<(), Error> {
@@ -35,7 +35,7 @@ struct Aligned {
 
 fn align(left: &IdSet, right: &IdSet) -> impl Iterator<Item = Aligned> {
     let (mut at_left, mut at_right) = (0, 0);
-    let positions = |at: &mut usize, part: &Part<(), ()>, has: Option<()>| {
+    let positions = |at: &mut usize, part: &OverlayRun<(), ()>, has: Option<()>| {
         has.map(|()| {
             let start = *at;
             *at += part.len();
@@ -177,7 +177,7 @@ pub(crate) fn are_distinct(hosts: &Hostlist) -> bool {
 }
 
 /// The result of a search for hosts in a list.
-pub(crate) struct Found {
+pub(crate) struct FoundHosts {
     /// Their positions, ascending.
     pub(crate) positions: Vec<Range<usize>>,
     /// Whether each wanted host was found.
@@ -194,9 +194,9 @@ const MIN_HALVED_HOSTS: usize = 16;
 const PROBE_HOSTS: usize = 32;
 
 /// Finds the hosts of `wanted` in `list`.
-pub(crate) fn find(list: &Hostlist, wanted: &Hostlist) -> Found {
+pub(crate) fn find(list: &Hostlist, wanted: &Hostlist) -> FoundHosts {
     if list == wanted {
-        return Found {
+        return FoundHosts {
             positions: std::iter::once(0..list.len()).collect(),
             all: true,
         };
@@ -212,7 +212,7 @@ pub(crate) fn find(list: &Hostlist, wanted: &Hostlist) -> Found {
     let max_stretches = if readable { MAX_STRETCHES } else { usize::MAX };
     let positions = halving(list, &there, max_stretches)
         .unwrap_or_else(|| one_by_one(list, 0..list.len(), &there).positions);
-    Found { positions, all }
+    FoundHosts { positions, all }
 }
 
 /// Whether samples of consecutive hosts of `wanted` are consecutive in the list as well.
@@ -251,7 +251,7 @@ fn halving(list: &Hostlist, wanted: &Hostlist, max_stretches: usize) -> Option<V
 }
 
 /// Searches a stretch host by host.
-fn one_by_one(list: &Hostlist, stretch: Range<usize>, wanted: &Hostlist) -> Found {
+fn one_by_one(list: &Hostlist, stretch: Range<usize>, wanted: &Hostlist) -> FoundHosts {
     let mut wanted: HashMap<String, bool> = wanted.iter().map(|host| (host, false)).collect();
     let mut positions: Vec<Range<usize>> = Vec::new();
     let mut hosts = list.iter_range(stretch.clone());
@@ -269,7 +269,7 @@ fn one_by_one(list: &Hostlist, stretch: Range<usize>, wanted: &Hostlist) -> Foun
         }
     }
     let all = wanted.values().all(|found| *found);
-    Found { positions, all }
+    FoundHosts { positions, all }
 }
 
 /// Returns the ranks at these positions, which ascend.

@@ -20,14 +20,14 @@ pub(crate) fn ranges(ranks: &IdSet) -> impl Iterator<Item = Run<()>> {
 }
 
 /// A run of ranks over which both maps are constant.
-pub(crate) struct Part<L, R> {
+pub(crate) struct OverlayRun<L, R> {
     pub(crate) first: u32,
     pub(crate) last: u32,
     pub(crate) left: Option<L>,
     pub(crate) right: Option<R>,
 }
 
-impl<L, R> Part<L, R> {
+impl<L, R> OverlayRun<L, R> {
     pub(crate) fn len(&self) -> usize {
         (self.last - self.first) as usize + 1
     }
@@ -37,7 +37,7 @@ impl<L, R> Part<L, R> {
 pub(crate) fn overlay<L: Copy, R: Copy>(
     mut left: impl Iterator<Item = Run<L>>,
     mut right: impl Iterator<Item = Run<R>>,
-) -> impl Iterator<Item = Part<L, R>> {
+) -> impl Iterator<Item = OverlayRun<L, R>> {
     let (mut ours, mut theirs) = (left.next(), right.next());
     std::iter::from_fn(move || {
         let (first, last, in_left, in_right) = match (&ours, &theirs) {
@@ -52,7 +52,7 @@ pub(crate) fn overlay<L: Copy, R: Copy>(
             }
             (Some(run), Some(other)) => (run.first, run.last.min(other.last), true, true),
         };
-        Some(Part {
+        Some(OverlayRun {
             first,
             last,
             left: in_left.then(|| take(&mut ours, last, &mut left)).flatten(),

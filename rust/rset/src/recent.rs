@@ -9,10 +9,10 @@ const CACHE_SLOTS: usize = 64;
 
 /// A cache of results for the last pairs of resources: with few kinds of nodes each pair is computed once.
 pub(crate) struct Recent<'a> {
-    slots: Vec<Option<Made<'a>>>,
+    slots: Vec<Option<CachedResult<'a>>>,
 }
 
-struct Made<'a> {
+struct CachedResult<'a> {
     left: Option<&'a Arc<Children>>,
     right: Option<&'a Arc<Children>>,
     children: Option<Arc<Children>>,
@@ -47,7 +47,7 @@ impl<'a> Recent<'a> {
             }
             _ => {
                 let children = make();
-                *slot = Some(Made {
+                *slot = Some(CachedResult {
                     left,
                     right,
                     children: children.clone(),

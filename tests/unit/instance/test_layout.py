@@ -28,7 +28,8 @@ def allocate(count, ncores, ngpus=0, /, **options):
 
 def shown(places):
     return [
-        (task.rank, task.local_rank, task.host, str(task.cores), str(task.gpus)) for task in places
+        (task.task_rank, task.local_rank, task.host, str(task.cores), str(task.gpus))
+        for task in places
     ]
 
 
@@ -134,7 +135,7 @@ def test_every_task_has_its_own_cores(nodes, ntasks, cores, gpus):
     places = allocate(
         nodes, 32, 16, nodes=nodes, ntasks=ntasks, cores_per_task=cores, gpus_per_task=gpus
     )
-    assert [task.rank for task in places] == list(range(ntasks))
+    assert [task.task_rank for task in places] == list(range(ntasks))
     used = [(task.target, core) for task in places for core in task.cores]
     assert len(used) == len(set(used))
     assert all(len(task.cores) == cores and len(task.gpus) == gpus for task in places)

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use penstock_jobspec::Constraint;
 use penstock_jobspec::job_id::JobId;
 
-use super::shortage::Census;
+use super::shortage::GroupCensus;
 use super::{QueueLimit, Reason, Shortage};
 use crate::Engine;
 use crate::ids::{ClassId, GroupedClass};
@@ -126,7 +126,7 @@ struct Lookup<'a> {
     last_pass: Box<dyn LastPass + 'a>,
     now: f64,
     /// By constraint, the nodes that it allows.
-    censuses: HashMap<Option<Constraint>, Census>,
+    censuses: HashMap<Option<Constraint>, GroupCensus>,
     shortages: BTreeMap<ShapeId, Shortage>,
 }
 
@@ -262,7 +262,7 @@ impl<'a> Lookup<'a> {
         let node_table = &mut self.state.node_table;
         let constraint = node_table.request(shape).constraint.clone();
         let census = self.censuses.entry(constraint);
-        let census = census.or_insert_with(|| Census::of(node_table, shape));
+        let census = census.or_insert_with(|| GroupCensus::of(node_table, shape));
         let shortage = Shortage::of(node_table, shape, census);
         self.shortages.insert(shape, shortage.clone());
         shortage

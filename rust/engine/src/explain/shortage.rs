@@ -179,9 +179,9 @@ struct NodeGroup {
 
 /// The nodes that a constraint allows, grouped by size and by what is free.
 #[derive(Clone, Debug)]
-pub(super) struct Census(Vec<NodeGroup>);
+pub(super) struct GroupCensus(Vec<NodeGroup>);
 
-impl Census {
+impl GroupCensus {
     /// Groups the nodes that a shape may run on. The cost is proportional to the number of nodes.
     pub fn of(node_table: &mut NodeTable, shape: ShapeId) -> Self {
         // Updates the node table's cache of the shape.
@@ -217,12 +217,12 @@ impl Census {
 impl Shortage {
     /// The shortage of a shape now. The cost is proportional to the number of nodes.
     pub(crate) fn now(node_table: &mut NodeTable, shape: ShapeId) -> Self {
-        let census = Census::of(node_table, shape);
+        let census = GroupCensus::of(node_table, shape);
         Self::of(node_table, shape, &census)
     }
 
     /// The shortage of a shape, given the nodes that it may run on.
-    pub(super) fn of(node_table: &NodeTable, shape: ShapeId, census: &Census) -> Self {
+    pub(super) fn of(node_table: &NodeTable, shape: ShapeId, census: &GroupCensus) -> Self {
         let unit = RequestUnit::of(node_table.request(shape));
         let mut found = Self {
             unit,

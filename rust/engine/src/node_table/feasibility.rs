@@ -15,7 +15,7 @@ use crate::ids::NodeClassId;
 
 /// The number of nodes of each size, ascending, whether allocated or not.
 #[derive(Debug)]
-pub(crate) struct Census(Vec<NodeCount>);
+pub(crate) struct NodeCensus(Vec<NodeCount>);
 
 /// The number of nodes with exactly these cores and gpus.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ struct NodeCount {
     count: u64,
 }
 
-impl Census {
+impl NodeCensus {
     /// Counts all nodes, or some of them by their indices.
     pub fn new(nodes: &Nodes, subset: Option<&IdSet>) -> Self {
         // Counting by class first needs no map.
@@ -75,7 +75,7 @@ impl Census {
 }
 
 /// The fewest nodes and the fewest cores that a feasible request can be allocated.
-pub(crate) fn min_size(census: &Census, request: &Request) -> Size {
+pub(crate) fn min_size(census: &NodeCensus, request: &Request) -> Size {
     let per_slot = per_slot(request);
     let Some(nnodes) = &request.nnodes else {
         let mut by_units: Vec<(u32, u64)> = census
@@ -119,7 +119,7 @@ pub(crate) fn min_size(census: &Census, request: &Request) -> Size {
 }
 
 /// The most nodes and the most cores that a request can be allocated with its minimum counts.
-pub(crate) fn max_size(census: &Census, request: &Request) -> Size {
+pub(crate) fn max_size(census: &NodeCensus, request: &Request) -> Size {
     let Some(nnodes) = &request.nnodes else {
         return Size {
             nodes: request.slots.min().max(1).into(),
@@ -325,7 +325,7 @@ fn amount(count: u64, noun: &str) -> String {
 }
 
 /// Checks whether a request can be met with its minimum counts.
-pub(crate) fn check(census: &Census, request: &Request) -> Result<(), Infeasible> {
+pub(crate) fn check(census: &NodeCensus, request: &Request) -> Result<(), Infeasible> {
     let checked = match &request.nnodes {
         _ if census.nodes() == 0 => Err(Shortfall::NoNodes),
         None => check_slots(census, request),
@@ -345,7 +345,7 @@ fn per_slot(request: &Request) -> Amounts {
     }
 }
 
-fn check_slots(census: &Census, request: &Request) -> Result<(), Shortfall> {
+fn check_slots(census: &NodeCensus, request: &Request) -> Result<(), Shortfall> {
     let per_slot = per_slot(request);
     let most = census.sum(|has| has.slots(per_slot));
     let wanted = u64::from(request.slots.min().max(1));
@@ -371,7 +371,7 @@ fn check_slots(census: &Census, request: &Request) -> Result<(), Shortfall> {
     })
 }
 
-fn check_nodes(census: &Census, request: &Request, wanted: u64) -> Result<(), Shortfall> {
+fn check_nodes(census: &NodeCensus, request: &Request, wanted: u64) -> Result<(), Shortfall> {
     let wanted = wanted.max(1);
     let slots = u64::from(request.slots.min().max(1));
     let need_cores = slots * u64::from(request.cores_per_slot.min().max(1));
@@ -399,7 +399,7 @@ fn check_nodes(census: &Census, request: &Request, wanted: u64) -> Result<(), Sh
 }
 
 /// Checks whether some node has the cores, and some node the gpus, of `slots` slots together.
-fn check_largest_node(census: &Census, request: &Request, slots: u64) -> Result<(), Shortfall> {
+fn check_largest_node(census: &NodeCensus, request: &Request, slots: u64) -> Result<(), Shortfall> {
     let unit = if request.nnodes.is_some() {
         "node"
     } else {

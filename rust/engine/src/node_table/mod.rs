@@ -40,7 +40,7 @@ use penstock_jobspec::Request;
 use penstock_rset::ResourceSet;
 
 use self::directory::NodeDirectory;
-use self::feasibility::Census;
+use self::feasibility::NodeCensus;
 use self::journal::Journal;
 use self::node_class::NodeClasses;
 use self::nodes::Nodes;
@@ -72,7 +72,7 @@ struct ShapeCache {
 #[derive(Clone, Debug)]
 struct EligibleNodes {
     nodes: Arc<NodeSet>,
-    census: Arc<Census>,
+    census: Arc<NodeCensus>,
 }
 
 /// The nodes of the inventory with their free resources, and the indices that find them.
@@ -158,7 +158,7 @@ impl NodeTable {
             None => IdSet::new(),
         };
         EligibleNodes {
-            census: Arc::new(Census::new(nodes, None)),
+            census: Arc::new(NodeCensus::new(nodes, None)),
             nodes: Arc::new(NodeSet { number: 0, ids }),
         }
     }
@@ -348,7 +348,7 @@ impl NodeTable {
         }
         let number = u32::try_from(self.by_nodes.len() + 1).unwrap_or(u32::MAX);
         let eligible = EligibleNodes {
-            census: Arc::new(Census::new(&self.nodes, Some(&ids))),
+            census: Arc::new(NodeCensus::new(&self.nodes, Some(&ids))),
             nodes: Arc::new(NodeSet {
                 number,
                 ids: ids.clone(),

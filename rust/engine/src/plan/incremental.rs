@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::{Plan, planned_end};
-use crate::allocation_log::Extent;
+use crate::allocation_log::Coverage;
 use crate::availability_profile::Interval;
 use crate::ids::{GroupId, JobHandle};
 use crate::state::EngineState;
@@ -82,10 +82,10 @@ impl IncrementalPlan {
             if is_held(before) {
                 before = until.unwrap_or(before);
             }
-            if change.extent == Extent::Part && is_held(after) {
+            if change.coverage == Coverage::Part && is_held(after) {
                 after = until.unwrap_or(after);
             }
-            if change.extent == Extent::Whole {
+            if change.coverage == Coverage::Whole {
                 self.until.remove(&change.handle);
             }
             let (before, after) = (before.max(now), after.max(now));

@@ -264,7 +264,7 @@ impl Plan {
                     .ok_or(Unplaced::FitsUntil(now))
             }
             Self::PerNode(plans) => {
-                let wanted = Units {
+                let requested = Units {
                     shape: pending.shape,
                     need: pending.need,
                 };
@@ -273,8 +273,8 @@ impl Plan {
                     return Ok(allocation);
                 }
                 let room = state.queues.room(pending.queue);
-                let Some(amounts) = plans.choose(node_table, wanted, during) else {
-                    let until = plans.fits_until(node_table, wanted, now);
+                let Some(amounts) = plans.choose(node_table, requested, during) else {
+                    let until = plans.fits_until(node_table, requested, now);
                     return Err(Unplaced::FitsUntil(until));
                 };
                 let allocation = allocation_of(node_table, &amounts);
@@ -282,7 +282,7 @@ impl Plan {
                     return Ok(allocation);
                 }
                 let sparing = plans
-                    .choose_sparingly(node_table, wanted, during)
+                    .choose_sparingly(node_table, requested, during)
                     .map(|amounts| allocation_of(node_table, &amounts))
                     .filter(|sparing| room.admits(sparing));
                 Ok(sparing.unwrap_or(allocation))
@@ -323,11 +323,11 @@ impl Plan {
         match self {
             Self::Aggregate(plan) => plan.profile.until(now, signed(pending.need)),
             Self::PerNode(plans) => {
-                let wanted = Units {
+                let requested = Units {
                     shape: pending.shape,
                     need: pending.need,
                 };
-                plans.fits_until(&state.node_table, wanted, now)
+                plans.fits_until(&state.node_table, requested, now)
             }
         }
     }

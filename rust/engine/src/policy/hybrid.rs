@@ -18,7 +18,7 @@ use crate::state::{EngineState, PendingClass};
 use crate::verdict::{Cause, ReservedStart, Verdict};
 
 #[derive(Clone, Debug)]
-struct Reservation {
+struct HybridReservation {
     job: JobId,
     /// The class of the job in the pass that made the reservation.
     class: ClassId,
@@ -27,7 +27,7 @@ struct Reservation {
     footprint: Footprint,
 }
 
-impl Reservation {
+impl HybridReservation {
     fn start_of_job(&self) -> ReservedStart {
         ReservedStart {
             job: self.job,
@@ -45,7 +45,7 @@ impl Reservation {
 }
 
 /// The reservations that begin at a time, in queue order.
-fn starting_at(made: &[Reservation], time: f64) -> impl Iterator<Item = &Reservation> {
+fn starting_at(made: &[HybridReservation], time: f64) -> impl Iterator<Item = &HybridReservation> {
     made.iter()
         .filter(move |reservation| reservation.start.total_cmp(&time).is_eq())
 }
@@ -54,12 +54,12 @@ fn starting_at(made: &[Reservation], time: f64) -> impl Iterator<Item = &Reserva
 #[derive(Clone, Debug, Default)]
 struct Ahead {
     /// The reservations of the former pass, for jobs that this pass has not reached.
-    before: Vec<Reservation>,
+    before: Vec<HybridReservation>,
     /// The reserved starts as of the former pass.
     former_starts: Vec<ReservedStart>,
     /// The former reservation of the job that is visited.
-    own: Option<Reservation>,
-    made: Vec<Reservation>,
+    own: Option<HybridReservation>,
+    made: Vec<HybridReservation>,
     /// The number of blocked jobs so far.
     blocked: u32,
     /// The plan of running jobs and reservations, once a job is blocked.
@@ -86,7 +86,7 @@ impl Hybrid {
         self.find(id).map(|reservation| reservation.start)
     }
 
-    fn find(&self, id: JobId) -> Option<&Reservation> {
+    fn find(&self, id: JobId) -> Option<&HybridReservation> {
         let mut made = self.groups.iter().flat_map(|group| &group.made);
         made.find(|reservation| reservation.job == id)
     }
@@ -98,7 +98,11 @@ impl Hybrid {
             .resize_with(state.queue.groups.len(), Ahead::default);
         for ahead in &mut self.groups {
             ahead.before = std::mem::take(&mut ahead.made);
-            ahead.former_starts = ahead.before.iter().map(Reservation::start_of_job).collect();
+            ahead.former_starts = ahead
+                .before
+                .iter()
+                .map(HybridReservation::start_of_job)
+                .collect();
             ahead.before.retain(|reservation| {
                 steady && reservation.end > now && is_ready(state, reservation.job)
             });
@@ -363,7 +367,7 @@ impl Backfill for Hybrid {
             if let Some(quotas) = &mut ahead.quotas {
                 quotas.reserve(state, class, &footprint, during);
             }
-            ahead.made.push(Reservation {
+            ahead.made.push(HybridReservation {
                 job: key.id(),
                 class,
                 start,

@@ -104,7 +104,7 @@ enum Mode {
 
 /// The state of a class in the pass.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct ClassProgress {
     pass: u64,
     mode: Mode,
     /// Its valid entry in the heap, [`Key::NONE`] for none; other entries are stale.
@@ -113,7 +113,7 @@ struct Seen {
     is_pending: bool,
 }
 
-impl Seen {
+impl ClassProgress {
     /// The state of a class that the pass has not visited.
     const fn unvisited(pass: u64) -> Self {
         Self {
@@ -154,8 +154,8 @@ pub(crate) struct QueuePass {
     next: Option<Offer>,
     heap: BinaryHeap<Offer>,
     pass: u64,
-    seen: Vec<Seen>,
-    /// By class: why it is pending, if `seen` says so. Apart from it, so that a pass that starts
+    progress: Vec<ClassProgress>,
+    /// By class: why it is pending, if `progress` says so. Apart from it, so that a pass that starts
     /// every job it visits does not read it.
     causes: Vec<Cause>,
     /// By group: which later jobs are visited, once a job is blocked.
@@ -192,8 +192,9 @@ impl QueuePass {
         GroupedClass { group, class }: GroupedClass,
         ends_by: impl Fn(f64) -> bool,
     ) -> Option<Cause> {
-        let seen = self.seen.get(class.index());
-        let is_pending = seen.is_some_and(|seen| seen.pass == self.pass && seen.is_pending);
+        let progress = self.progress.get(class.index());
+        let is_pending =
+            progress.is_some_and(|progress| progress.pass == self.pass && progress.is_pending);
         let cause = self.causes.get(class.index()).filter(|_| is_pending);
         match cause {
             Some(cause) if cause.latest_end().is_some_and(ends_by) => None,
@@ -212,36 +213,36 @@ impl QueuePass {
     }
 
     #[inline]
-    fn seen(&mut self, class: ClassId) -> &mut Seen {
+    fn progress(&mut self, class: ClassId) -> &mut ClassProgress {
         let index = class.index();
-        if index >= self.seen.len() {
+        if index >= self.progress.len() {
             self.add_classes(index + 1);
         }
-        let seen = &mut self.seen[index];
-        if seen.pass != self.pass {
-            *seen = Seen::unvisited(self.pass);
+        let progress = &mut self.progress[index];
+        if progress.pass != self.pass {
+            *progress = ClassProgress::unvisited(self.pass);
         }
-        seen
+        progress
     }
 
     /// Makes room for `count` classes.
     #[cold]
     fn add_classes(&mut self, count: usize) {
         // No pass has the number 0.
-        self.seen.resize(count, Seen::unvisited(0));
+        self.progress.resize(count, ClassProgress::unvisited(0));
         self.causes.resize(count, Cause::Unfit);
     }
 
     /// Records why a job of a class stays pending.
     #[inline]
     fn leave_pending(&mut self, class: ClassId, cause: Cause) {
-        self.seen(class).is_pending = true;
+        self.progress(class).is_pending = true;
         self.causes[class.index()] = cause;
     }
 
     #[inline]
     fn offer(&mut self, class: ClassId, key: Key) {
-        self.seen(class).entry = key;
+        self.progress(class).entry = key;
         if !key.is_absent() {
             self.put(Offer { key, class });
         }
@@ -355,11 +356,11 @@ impl QueuePass {
             let Some(Offer { key, class }) = self.take() else {
                 break;
             };
-            let seen = self.seen(class);
-            if seen.entry != key {
+            let progress = self.progress(class);
+            if progress.entry != key {
                 continue;
             }
-            seen.entry = Key::NONE;
+            progress.entry = Key::NONE;
             if let Err(reason) = state.possible(class) {
                 let group = state.queue.classes[class.index()].group;
                 out.push(state.deny(key, &reason));
@@ -423,7 +424,7 @@ impl QueuePass {
                 };
                 self.leave_pending(class, cause);
                 if !self.block(state, policy, Offer { key, class }, limit) {
-                    self.seen(class).mode = Mode::Short(by);
+                    self.progress(class).mode = Mode::Short(by);
                     if let Cause::Delays {
                         transient: true, ..
                     } = cause
@@ -472,7 +473,7 @@ impl QueuePass {
             && self.blocked[group.index()].is_none()
         {
             self.enter_all(state, group);
-            self.seen(class).entry = Key::NONE;
+            self.progress(class).entry = Key::NONE;
         }
     }
 
@@ -504,7 +505,7 @@ impl QueuePass {
         if later != Later::Everything {
             return false;
         }
-        self.seen(class).mode = Mode::Behind;
+        self.progress(class).mode = Mode::Behind;
         let next = state.queue.after(&state.jobs, class, key, |_| true);
         self.offer(class, next);
         true
@@ -526,7 +527,7 @@ impl QueuePass {
         let longest = self.longest;
         let queue = &mut state.queue;
         let known = &queue.classes[class.index()];
-        let next = match self.seen(class).mode {
+        let next = match self.progress(class).mode {
             Mode::All => known.first_within(|_| true),
             Mode::Short(by) => {
                 known.first_within(|limit| now + policy.length(limit.min(longest)) <= by)
@@ -548,7 +549,7 @@ impl QueuePass {
                 }
                 Verdict::Pending(_) => {}
                 Verdict::Start(_) => {
-                    self.seen(class).mode = Mode::Behind;
+                    self.progress(class).mode = Mode::Behind;
                     let next = state.queue.after(&state.jobs, class, key, |_| true);
                     self.offer(class, next);
                 }

@@ -60,19 +60,19 @@ pub(crate) struct LanesByLimit {
 
 /// The block of a limit, and its index in the block; an error is the index at which it would be
 /// inserted.
-struct Position {
+struct LimitLocation {
     block: usize,
     index: Result<usize, usize>,
 }
 
 impl LanesByLimit {
     /// The position of a limit.
-    fn locate(&self, limit: f64) -> Position {
+    fn locate(&self, limit: f64) -> LimitLocation {
         // Fast path: many classes have a single limit.
         if let Some(first) = self.blocks.first().and_then(|block| block.lanes.first())
             && first.limit.total_cmp(&limit).is_eq()
         {
-            return Position {
+            return LimitLocation {
                 block: 0,
                 index: Ok(0),
             };
@@ -85,18 +85,18 @@ impl LanesByLimit {
                 .binary_search_by(|lane| lane.limit.total_cmp(&limit)),
             None => Err(0),
         };
-        Position { block, index }
+        LimitLocation { block, index }
     }
 
     /// The lane with exactly this limit.
     pub fn find(&self, limit: f64) -> Option<LaneId> {
-        let Position { block, index } = self.locate(limit);
+        let LimitLocation { block, index } = self.locate(limit);
         index.ok().map(|index| self.blocks[block].lanes[index].lane)
     }
 
     /// Adds a lane with a new limit.
     pub fn insert(&mut self, lane: LaneHead) {
-        let Position { block, index } = self.locate(lane.limit);
+        let LimitLocation { block, index } = self.locate(lane.limit);
         let Err(index) = index else {
             return;
         };
@@ -143,7 +143,7 @@ impl LanesByLimit {
 
     /// Removes the lane with this limit.
     pub fn remove(&mut self, limit: f64) {
-        if let Position {
+        if let LimitLocation {
             block,
             index: Ok(index),
         } = self.locate(limit)
@@ -161,7 +161,7 @@ impl LanesByLimit {
 
     /// Sets the first job of the lane with this limit.
     pub fn set(&mut self, limit: f64, head: Key) {
-        if let Position {
+        if let LimitLocation {
             block: at,
             index: Ok(index),
         } = self.locate(limit)

@@ -15,7 +15,7 @@ use super::directory::Directory;
 use super::event_source::EventSource;
 use super::syscalls;
 use crate::Error;
-use crate::cgroup::{CgroupFs, Cgroups, Place};
+use crate::cgroup::{BaseSettings, CgroupFs, Cgroups};
 use crate::types::{CgroupId, CgroupLimits, SpawnFailure, Step};
 
 /// The file of the reaper's directory that names its base.
@@ -293,7 +293,7 @@ fn open_base(place: &CgroupPlace, directory: &Directory) -> io::Result<Cgroups<H
     }
     let record = directory.path(BASE_FILE);
     let (device, inode) = directory.identity()?;
-    let place = Place {
+    let place = BaseSettings {
         own: hierarchy.own().ok_or(ErrorKind::NotFound)?,
         parent,
         name: format!("penstock-{device:x}-{inode:x}"),

@@ -29,13 +29,16 @@ impl Service {
             return;
         };
         let id = exception.id;
-        let claim = self.jobs.get_mut(&id).and_then(|job| job.claim.as_mut());
-        if let Some(claim) = claim
+        let start = self
+            .jobs
+            .get_mut(&id)
+            .and_then(|job| job.outstanding_start.as_mut());
+        if let Some(start) = start
             && exception.severity == 0
-            && !claim.is_failed
+            && !start.is_failed
         {
-            claim.is_failed = true;
-            claim.wait_status = exception.wait_status;
+            start.is_failed = true;
+            start.wait_status = exception.wait_status;
             self.changed.insert(id);
         }
     }
@@ -60,13 +63,17 @@ impl Service {
     /// Ends all jobs without a further response: another service has taken them over.
     pub(super) fn end_replaced_jobs(&mut self, request: &Message) -> Result<(), RequestError> {
         let ReplacedRequest { service } = request.read_request()?;
-        let count = self.jobs.values().filter(|job| job.claim.is_some()).count();
+        let count = self
+            .jobs
+            .values()
+            .filter(|job| job.outstanding_start.is_some())
+            .count();
         let text = format!("`{}` runs the jobs now: ending {count} here", service.0);
         self.effects.push(Effect::Log(text));
         self.released.clear();
         for (id, job) in &mut self.jobs {
             job.is_replaced = true;
-            job.claim = None;
+            job.outstanding_start = None;
             // The server is the next service's.
             job.pmix = None;
             self.changed.insert(*id);

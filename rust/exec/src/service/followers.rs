@@ -43,7 +43,7 @@ pub(super) enum Phase {
 
 /// The part of the output that a request reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Extent {
+enum ReadLimit {
     /// Up to the current end.
     Current,
     /// Up to the end of the job.
@@ -73,7 +73,7 @@ struct Reader {
     follower: FollowerId,
     stream: Stream,
     offset: u64,
-    extent: Extent,
+    read_limit: ReadLimit,
     /// Whether it is at the end of a file that can grow.
     is_idle: bool,
 }
@@ -126,18 +126,18 @@ impl Followers {
         let id = FollowerId(self.last_id);
         self.requests.insert(id, follower);
         if wait == Wait::Nothing {
-            let extent = if is_following && phase != Phase::Absent {
-                Extent::Whole
+            let read_limit = if is_following && phase != Phase::Absent {
+                ReadLimit::Whole
             } else {
-                Extent::Current
+                ReadLimit::Current
             };
-            self.read_all(id, extent, effects);
+            self.read_all(id, read_limit, effects);
         }
         Ok(())
     }
 
     /// Begins to read all streams of a request.
-    fn read_all(&mut self, id: FollowerId, extent: Extent, effects: &mut Vec<Effect>) {
+    fn read_all(&mut self, id: FollowerId, read_limit: ReadLimit, effects: &mut Vec<Effect>) {
         let Some(follower) = self.requests.get_mut(&id) else {
             return;
         };
@@ -153,7 +153,7 @@ impl Followers {
                 follower: id,
                 stream,
                 offset: 0,
-                extent,
+                read_limit,
                 is_idle: false,
             };
             effects.push(Effect::ReadOutput {
@@ -174,7 +174,7 @@ impl Followers {
             waiting.filter(|(_, follower)| follower.job == job && is_waiting(follower.wait));
         let waiting: Vec<_> = waiting.map(|(id, _)| *id).collect();
         for id in waiting {
-            self.read_all(id, Extent::Whole, effects);
+            self.read_all(id, ReadLimit::Whole, effects);
         }
     }
 
@@ -196,7 +196,7 @@ impl Followers {
         for reader in self.readers.values_mut() {
             let follower = self.requests.get(&reader.follower);
             if reader.is_idle && follower.is_some_and(|follower| follower.job == job) {
-                reader.extent = Extent::Current;
+                reader.read_limit = ReadLimit::Current;
             }
         }
         for follower in self.requests.values_mut() {
@@ -233,7 +233,7 @@ impl Followers {
                 && let Some(follower) = self.requests.get(&reader.follower)
             {
                 if !follower.is_following {
-                    reader.extent = Extent::Current;
+                    reader.read_limit = ReadLimit::Current;
                 }
                 effects.push(Effect::ReadOutput {
                     reader: *id,
@@ -272,7 +272,7 @@ impl Followers {
                     offset: reader.offset,
                 });
             }
-            Chunk::Data(_) | Chunk::Missing if reader.extent == Extent::Whole => {
+            Chunk::Data(_) | Chunk::Missing if reader.read_limit == ReadLimit::Whole => {
                 reader.is_idle = true;
             }
             Chunk::Data(_) | Chunk::Missing => return self.end_reader(follower_id, id, messages),

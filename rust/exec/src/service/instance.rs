@@ -48,7 +48,7 @@ impl Service {
         self.acknowledgement = Acknowledgement::None;
         self.followers.clear();
         for (id, job) in &mut self.jobs {
-            job.claim = None;
+            job.outstanding_start = None;
             job.plan = None;
             job.pmix = None;
             self.changed.insert(*id);

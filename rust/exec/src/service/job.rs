@@ -58,7 +58,7 @@ pub(super) enum Attachment {
 
 /// A start request that is being answered.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct OutstandingStart {
     /// The request without its payload.
     pub(super) request: Message,
     pub(super) attachment: Attachment,
@@ -75,7 +75,7 @@ pub(super) struct Claim {
     is_exception_sent: bool,
 }
 
-impl Claim {
+impl OutstandingStart {
     pub(super) fn new(request: Message, attachment: Attachment, version: Version) -> Self {
         Self {
             request,
@@ -178,7 +178,7 @@ pub(super) enum Ending {
 /// A job.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) claim: Option<Claim>,
+    pub(super) outstanding_start: Option<OutstandingStart>,
     /// The record in the journal, unless the job was never handed to a reaper.
     pub(super) intent: Option<Intent>,
     /// Whether that record is on its way to the journal, and the start waits for it.
@@ -226,7 +226,7 @@ impl Job {
             }
         }
         Self {
-            claim: None,
+            outstanding_start: None,
             intent,
             is_intent_pending: false,
             tasks,
@@ -256,7 +256,10 @@ impl Job {
 
     /// Whether the job is to end.
     pub(super) fn is_failing(&self) -> bool {
-        let is_failed = self.claim.as_ref().is_some_and(|claim| claim.is_failed);
+        let is_failed = self
+            .outstanding_start
+            .as_ref()
+            .is_some_and(|start| start.is_failed);
         self.exception.is_some() || is_failed || self.is_replaced
     }
 
@@ -301,12 +304,12 @@ impl Job {
 
     /// Whether the job manager has not asked for the job, and it has no process.
     pub(super) fn is_left_over(&self) -> bool {
-        self.claim.is_none() && self.is_idle() && !self.has(TaskState::Requested)
+        self.outstanding_start.is_none() && self.is_idle() && !self.has(TaskState::Requested)
     }
 
     pub(super) fn is_released(&self) -> bool {
-        let claim = self.claim.as_ref();
-        claim.is_some_and(|claim| claim.answered == Answered::Released)
+        let start = self.outstanding_start.as_ref();
+        start.is_some_and(|start| start.answered == Answered::Released)
     }
 
     /// Whether the program of a task was executed, or could not be executed.
@@ -419,21 +422,21 @@ impl Job {
         let Some((kind, note)) = &self.exception else {
             return;
         };
-        let Some(claim) = &mut self.claim else {
+        let Some(start) = &mut self.outstanding_start else {
             return;
         };
-        if claim.is_exception_sent || claim.answered == Answered::Released {
+        if start.is_exception_sent || start.answered == Answered::Released {
             return;
         }
-        claim.is_exception_sent = true;
-        claim.is_failed = true;
+        start.is_exception_sent = true;
+        start.is_failed = true;
         let exception = Exception {
             severity: 0,
             kind: (*kind).into(),
             note: note.clone().into(),
             wait_status: None,
         };
-        out.push(response(claim, id, ExecEvent::Exception(exception)));
+        out.push(response(start, id, ExecEvent::Exception(exception)));
     }
 
     /// Sends an exception that does not end the job, if a start request for the job is being answered.
@@ -445,45 +448,45 @@ impl Job {
         severity: i64,
         out: &mut Vec<Message>,
     ) {
-        let claim = self.claim.as_ref();
-        if let Some(claim) = claim.filter(|claim| claim.answered != Answered::Released) {
+        let start = self.outstanding_start.as_ref();
+        if let Some(start) = start.filter(|start| start.answered != Answered::Released) {
             let exception = Exception {
                 severity,
                 kind: kind.into(),
                 note: note.into(),
                 wait_status: None,
             };
-            out.push(response(claim, id, ExecEvent::Exception(exception)));
+            out.push(response(start, id, ExecEvent::Exception(exception)));
         }
     }
 
     /// Answers that the tasks have started, or had been running, unless that has been answered.
     pub(super) fn answer_start(&mut self, id: JobId, out: &mut Vec<Message>) {
-        let Some(claim) = &mut self.claim else {
+        let Some(start) = &mut self.outstanding_start else {
             return;
         };
-        if claim.answered == Answered::Nothing {
-            claim.answered = Answered::Started;
-            let event = match (claim.attachment, claim.version) {
+        if start.answered == Answered::Nothing {
+            start.answered = Answered::Started;
+            let event = match (start.attachment, start.version) {
                 (Attachment::Reattach | Attachment::ReattachByJournal, Version::Current) => {
                     ExecEvent::Reattached
                 }
                 _ => ExecEvent::Start,
             };
-            out.push(response(claim, id, event));
+            out.push(response(start, id, event));
         }
     }
 
     /// Answers which released execution targets no process of the job is left on, if the start has been answered.
     pub(super) fn answer_shrink(&mut self, id: JobId, out: &mut Vec<Message>) {
-        let Some(claim) = &mut self.claim else {
+        let Some(start) = &mut self.outstanding_start else {
             return;
         };
-        let is_due = matches!(claim.answered, Answered::Started | Answered::Finished);
-        if !is_due || claim.shrunk.is_empty() {
+        let is_due = matches!(start.answered, Answered::Started | Answered::Finished);
+        if !is_due || start.shrunk.is_empty() {
             return;
         }
-        let mut idle = claim.shrunk.clone();
+        let mut idle = start.shrunk.clone();
         if let Some(intent) = &self.intent {
             for (target, task) in intent.targets.iter().zip(self.tasks.values()) {
                 if task.shrink != Shrink::Gone {
@@ -492,46 +495,46 @@ impl Job {
             }
         }
         if !idle.is_empty() {
-            claim.shrunk = claim.shrunk.difference(&idle);
+            start.shrunk = start.shrunk.difference(&idle);
             let release = Release {
                 ranks: ReleasedRanks::Ranks(idle),
                 is_final: false,
             };
-            out.push(response(claim, id, ExecEvent::Release(release)));
+            out.push(response(start, id, ExecEvent::Release(release)));
         }
     }
 
     /// Answers that all tasks have ended with this status, if it is time to.
     pub(super) fn answer_finish(&mut self, id: JobId, status: i32, out: &mut Vec<Message>) {
         let (usage, statuses) = (self.usage(), self.statuses());
-        let Some(claim) = &mut self.claim else {
+        let Some(start) = &mut self.outstanding_start else {
             return;
         };
-        let is_due = claim.answered == Answered::Started
-            || (claim.answered == Answered::Nothing && claim.is_failed);
+        let is_due = start.answered == Answered::Started
+            || (start.answered == Answered::Nothing && start.is_failed);
         if is_due {
-            claim.answered = Answered::Finished;
+            start.answered = Answered::Finished;
             // RFC 32: the wait status of the first fatal exception, as a shell's exit status.
-            let set = claim.wait_status.map(|status| exit_status(status) << 8);
+            let set = start.wait_status.map(|status| exit_status(status) << 8);
             let status = set.unwrap_or(status);
             let finish = Finish {
                 status,
                 usage,
                 statuses,
             };
-            out.push(response(claim, id, ExecEvent::Finish(finish)));
+            out.push(response(start, id, ExecEvent::Finish(finish)));
         }
     }
 
     /// Answers the final release.
     pub(super) fn answer_release(&mut self, id: JobId, out: &mut Vec<Message>) {
-        if let Some(claim) = &mut self.claim {
-            claim.answered = Answered::Released;
+        if let Some(start) = &mut self.outstanding_start {
+            start.answered = Answered::Released;
             let release = Release {
                 ranks: ReleasedRanks::All,
                 is_final: true,
             };
-            out.push(response(claim, id, ExecEvent::Release(release)));
+            out.push(response(start, id, ExecEvent::Release(release)));
         }
     }
 }
@@ -557,9 +560,9 @@ fn exec_status(failure: SpawnFailure) -> i32 {
 }
 
 /// A response to a start request.
-fn response(claim: &Claim, id: JobId, event: ExecEvent<'static>) -> Message {
+fn response(start: &OutstandingStart, id: JobId, event: ExecEvent<'static>) -> Message {
     let report = TypedPayload::StartResponse(StartReport { id, event });
-    let response = Message::typed_success_to(&claim.request, report);
+    let response = Message::typed_success_to(&start.request, report);
     let flags = response.flags | flags::STREAMING;
     response.with_flags(flags)
 }

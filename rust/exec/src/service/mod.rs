@@ -28,7 +28,7 @@
 //!
 //! After the final release the service sends `job-manager.ping`, one for all releases of 100 ms. A job manager responds to it after it has committed the
 //! release, and never asks for the job again. Only then do journal and reaper forget it. Until then the job can be
-//! claimed again: its end is reported again.
+//! started again: its end is reported again.
 //!
 //! After `exec-hello` the same request shows that all start requests of running jobs have arrived. A job that was not
 //! among them and has no process is forgotten; one that has processes is left alone, reported in the log, and forgotten
@@ -263,7 +263,11 @@ impl Service {
 
     fn stats(&self) -> StatsResponse {
         let tasks = self.jobs.values().flat_map(|job| job.tasks.values());
-        let unclaimed = self.jobs.values().filter(|job| job.claim.is_none()).count();
+        let unclaimed = self
+            .jobs
+            .values()
+            .filter(|job| job.outstanding_start.is_none())
+            .count();
         StatsResponse {
             jobs: self.jobs.len() - unclaimed,
             tasks: tasks.filter(|task| task.is_running()).count(),

@@ -27,7 +27,7 @@ impl Service {
         }
         let phase = match job {
             Some(job) if !job.is_released() => {
-                let answered = job.claim.as_ref().map(|claim| claim.answered);
+                let answered = job.outstanding_start.as_ref().map(|start| start.answered);
                 if answered == Some(Answered::Nothing) {
                     Phase::Starting
                 } else {

@@ -114,7 +114,7 @@ impl Plan {
         let mut specs = Vec::with_capacity(placements.len());
         let mut pmix_tasks = Vec::with_capacity(placements.len());
         for placement in &placements {
-            let rank = u32::try_from(placement.rank).map_err(|_| "too many tasks")?;
+            let rank = u32::try_from(placement.task_rank).map_err(|_| "too many tasks")?;
             let (stdout, stderr) = outputs.of(placement, &mut truncated)?;
             let is_bound = task_context.bind && placement.cores.is_subset(&task_context.cpus);
             let variables = task_variables(&variables, placement);
@@ -271,7 +271,10 @@ fn task_variables(
     job: &BTreeMap<Vec<u8>, Vec<u8>>,
     placement: &TaskPlacement,
 ) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let (rank, local) = (placement.rank.to_string(), placement.local_rank.to_string());
+    let (rank, local) = (
+        placement.task_rank.to_string(),
+        placement.local_rank.to_string(),
+    );
     let gpus: Vec<_> = placement.gpus.iter().map(|gpu| gpu.to_string()).collect();
     let gpus = if gpus.is_empty() {
         "-1".to_owned()
@@ -411,7 +414,7 @@ impl<'a> Outputs<'a> {
             "id.dec" => self.id.get().to_string(),
             "id.hex" => format!("{:#x}", self.id.get()),
             "name" => self.name.to_owned(),
-            "task.rank" | "taskid" => placement.rank.to_string(),
+            "task.rank" | "taskid" => placement.task_rank.to_string(),
             "task.local" => placement.local_rank.to_string(),
             "node.name" => placement.host.clone(),
             "node.id" => placement.node_index.to_string(),

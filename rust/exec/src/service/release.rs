@@ -35,7 +35,7 @@ impl Service {
             job.send_exception(id, &mut self.messages);
         }
         job.plan = None;
-        let claim_before = job.claim.as_ref().map(|claim| claim.answered);
+        let answered_before = job.outstanding_start.as_ref().map(|start| start.answered);
         if job.exception.is_none() && job.has_started() {
             job.answer_start(id, &mut self.messages);
         }
@@ -44,7 +44,7 @@ impl Service {
         let is_running = job.has_running_task();
         let (expiration, warning_time) = (job.expiration, job.warning_time());
         let is_retained = job.is_output_retained;
-        if claim_before == Some(Answered::Nothing) {
+        if answered_before == Some(Answered::Nothing) {
             if let Some(template) = &job.redirected_to {
                 self.followers
                     .reject_requests(id, template, &mut self.messages);
@@ -111,7 +111,7 @@ impl Service {
             }
             return;
         }
-        if job.claim.is_some() {
+        if job.outstanding_start.is_some() {
             job.answer_release(id, &mut self.messages);
             let is_guests = job.guest.is_some();
             self.effects
@@ -176,7 +176,7 @@ impl Service {
         for (id, job) in &mut self.jobs {
             if job.is_left_over() {
                 ended.push(*id);
-            } else if job.claim.is_none() && job.has_only_pmix_server() {
+            } else if job.outstanding_start.is_none() && job.has_only_pmix_server() {
                 // Without tasks it would not end.
                 for task in job.tasks.values_mut() {
                     if task.state == TaskState::Missing {
@@ -184,7 +184,7 @@ impl Service {
                     }
                 }
                 self.changed.insert(*id);
-            } else if job.claim.is_none() {
+            } else if job.outstanding_start.is_none() {
                 let text = format!("job {id} runs here, but the instance does not ask for it");
                 self.effects.push(Effect::Log(text));
             }

@@ -64,7 +64,7 @@ pub(super) struct ShellOptions {
     input: StandardInput,
     labels: Labels,
     /// The tasks that have a terminal, and the size of its window.
-    terminal: Option<(Ranks, WindowSize)>,
+    terminal: Option<(TaskRanks, WindowSize)>,
     pub(super) warning: Option<Warning>,
     /// The file mode creation mask, if the job has one of its own.
     pub(super) umask: Option<u32>,
@@ -79,32 +79,32 @@ enum StandardInput {
     /// A file, relative to the working directory.
     File(CString),
     /// Written by requests, to these tasks.
-    Written(Ranks),
+    Written(TaskRanks),
 }
 
 /// Tasks of a job.
 #[derive(Debug, Clone, PartialEq)]
-enum Ranks {
+enum TaskRanks {
     All,
     Some(IdSet),
 }
 
-impl Ranks {
-    fn contains(&self, rank: u32) -> bool {
+impl TaskRanks {
+    fn contains(&self, task_rank: u32) -> bool {
         match self {
             Self::All => true,
-            Self::Some(ranks) => ranks.contains(rank),
+            Self::Some(ranks) => ranks.contains(task_rank),
         }
     }
 
-    /// Reads `"all"`, an idset or a rank.
+    /// Reads `"all"`, an idset or a task rank.
     fn read(option: &str, value: &Value) -> Result<Self, Note> {
         let ranks = match value {
             Value::String(text) if text == "all" => return Ok(Self::All),
             Value::String(text) => text.parse().ok(),
             value => value
                 .as_u64()
-                .and_then(|rank| rank.to_string().parse().ok()),
+                .and_then(|task_rank| task_rank.to_string().parse().ok()),
         };
         ranks.map(Self::Some).ok_or_else(|| {
             format!("shell option `{option}`: expected `all` or an idset, found `{value}`").into()
@@ -112,7 +112,7 @@ impl Ranks {
     }
 }
 
-/// The streams whose lines get the rank of the task in front.
+/// The streams whose lines get the task rank in front.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Labels {
     stdout: bool,
@@ -164,18 +164,18 @@ impl ShellOptions {
     }
 
     /// The standard input of a task.
-    pub(super) fn stdin(&self, rank: u32) -> Input {
+    pub(super) fn stdin(&self, task_rank: u32) -> Input {
         match &self.input {
             StandardInput::File(file) => Input::File(file.clone()),
-            StandardInput::Written(ranks) if ranks.contains(rank) => Input::Pipe,
+            StandardInput::Written(ranks) if ranks.contains(task_rank) => Input::Pipe,
             StandardInput::Empty | StandardInput::Written(_) => Input::Null,
         }
     }
 
     /// The way of a task's output through the reaper.
-    pub(super) fn relay(&self, rank: u32) -> Relay {
+    pub(super) fn relay(&self, task_rank: u32) -> Relay {
         match &self.terminal {
-            Some((ranks, size)) if ranks.contains(rank) => Relay::Terminal(*size),
+            Some((ranks, size)) if ranks.contains(task_rank) => Relay::Terminal(*size),
             _ => self.labels.relay(),
         }
     }
@@ -247,8 +247,8 @@ fn standard_input(value: &Value) -> Result<StandardInput, Note> {
     let member = |name| stdin.get(name).filter(|value| is_requested(value));
     match member("type").and_then(Value::as_str) {
         Some("service") => Ok(StandardInput::Written(match member("ranks") {
-            None => Ranks::All,
-            Some(ranks) => Ranks::read("input.stdin.ranks", ranks)?,
+            None => TaskRanks::All,
+            Some(ranks) => TaskRanks::read("input.stdin.ranks", ranks)?,
         })),
         Some("file") if member("ranks").is_none() => {
             let path = member("path").and_then(Value::as_str);
@@ -264,12 +264,12 @@ fn standard_input(value: &Value) -> Result<StandardInput, Note> {
 }
 
 /// The tasks with a terminal: all of them, the first one if it is interactive, or `ranks`.
-fn terminal(value: &Value) -> Result<Option<(Ranks, WindowSize)>, Note> {
+fn terminal(value: &Value) -> Result<Option<(TaskRanks, WindowSize)>, Note> {
     let member = |name| value.get(name).filter(|value| is_requested(value));
     let ranks = match member("ranks") {
-        Some(ranks) => Ranks::read("pty.ranks", ranks)?,
-        None if member("interactive").is_some() => Ranks::Some(IdSet::from_iter([0])),
-        None => Ranks::All,
+        Some(ranks) => TaskRanks::read("pty.ranks", ranks)?,
+        None if member("interactive").is_some() => TaskRanks::Some(IdSet::from_iter([0])),
+        None => TaskRanks::All,
     };
     let length = |name, default| match value.get(name) {
         None => Ok(default),

@@ -22,8 +22,8 @@ impl Service {
     pub(super) fn shrink(&mut self, request: &Message) -> Result<(), RequestError> {
         let ShrinkRequest { id, ranks } = request.read_request()?;
         let job = self.jobs.get_mut(&id);
-        if let Some(claim) = job.and_then(|job| job.claim.as_mut()) {
-            claim.shrunk.union_with(&ranks);
+        if let Some(start) = job.and_then(|job| job.outstanding_start.as_mut()) {
+            start.shrunk.union_with(&ranks);
             self.record_shrink(id);
             self.changed.insert(id);
         }
@@ -35,12 +35,12 @@ impl Service {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let (Some(intent), Some(claim)) = (&mut job.intent, &job.claim) else {
+        let (Some(intent), Some(start)) = (&mut job.intent, &job.outstanding_start) else {
             return;
         };
         let mut targets = Vec::new();
         for (target, task) in intent.targets.iter().zip(job.tasks.values_mut()) {
-            if claim.shrunk.contains(*target) && !task.is_shrunk() {
+            if start.shrunk.contains(*target) && !task.is_shrunk() {
                 task.shrink = Shrink::Recording;
                 targets.push(*target);
             }

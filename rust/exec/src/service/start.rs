@@ -11,7 +11,7 @@ use penstock_wire::Message;
 
 use super::effect::Effect;
 use super::guests;
-use super::job::{Attachment, Claim, Job, Presence, Task, TaskState, Version};
+use super::job::{Attachment, Job, OutstandingStart, Presence, Task, TaskState, Version};
 use super::journal::{Intent, Record};
 use super::journal_writer::NextStep;
 use super::note::Note;
@@ -41,7 +41,7 @@ impl Service {
             .as_ref()
             .is_some_and(|journal| journal.0 == self.journal_identity());
         let job = self.jobs.entry(id).or_insert_with(|| Job::new(None));
-        if job.claim.is_some() && !job.is_released() {
+        if job.outstanding_start.is_some() && !job.is_released() {
             // RFC 32 allows one outstanding request for a job: a second one gets no response.
             let text = format!("job {id} is running already: start request ignored");
             self.effects.push(Effect::Log(text));
@@ -56,7 +56,7 @@ impl Service {
             Some(_) => Version::Current,
             None => Version::First,
         };
-        job.claim = Some(Claim::new(request.header(), attachment, version));
+        job.outstanding_start = Some(OutstandingStart::new(request.header(), attachment, version));
         job.plan_error = None;
         self.changed.insert(id);
         if start.userid != self.settings.owner {
@@ -76,8 +76,8 @@ impl Service {
             self.make_plan(id, &jobspec, r.as_str());
             return;
         }
-        if let Some(claim) = &mut job.claim {
-            claim.awaiting_r = Some(jobspec);
+        if let Some(start) = &mut job.outstanding_start {
+            start.awaiting_r = Some(jobspec);
         }
         let lookup = LookupRequest {
             namespace: Some(PRIMARY.into()),
@@ -90,8 +90,8 @@ impl Service {
 
     fn reject_start(&mut self, id: JobId, request: &Message, note: String) {
         let job = self.jobs.entry(id).or_insert_with(|| Job::new(None));
-        if job.claim.is_none() || job.is_released() {
-            job.claim = Some(Claim::new(
+        if job.outstanding_start.is_none() || job.is_released() {
+            job.outstanding_start = Some(OutstandingStart::new(
                 request.header(),
                 Attachment::New,
                 Version::First,
@@ -103,8 +103,8 @@ impl Service {
 
     pub(super) fn handle_lookup(&mut self, id: JobId, response: &Message) {
         let job = self.jobs.get_mut(&id);
-        let claim = job.and_then(|job| job.claim.as_mut());
-        let Some(jobspec) = claim.and_then(|claim| claim.awaiting_r.take()) else {
+        let start = job.and_then(|job| job.outstanding_start.as_mut());
+        let Some(jobspec) = start.and_then(|start| start.awaiting_r.take()) else {
             return;
         };
         self.changed.insert(id);
@@ -149,14 +149,14 @@ impl Service {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let Some(claim) = &mut job.claim else {
+        let Some(start) = &mut job.outstanding_start else {
             self.jobs.remove(&id);
             return;
         };
-        if claim.attachment == Attachment::ReattachByJournal && is_reaper_ready {
-            claim.attachment = Attachment::Restart;
+        if start.attachment == Attachment::ReattachByJournal && is_reaper_ready {
+            start.attachment = Attachment::Restart;
         }
-        if claim.attachment == Attachment::Reattach {
+        if start.attachment == Attachment::Reattach {
             // Only the reaper can have started it, if the journal was lost.
             if is_reaper_ready {
                 let note = "lost: the execution service has no record of the job's start";
@@ -197,7 +197,7 @@ impl Service {
             self.writer.add(Record::Forgotten(id), NextStep::None);
             return;
         };
-        let shrunk = job.claim.as_ref().map(|claim| &claim.shrunk);
+        let shrunk = job.outstanding_start.as_ref().map(|start| &start.shrunk);
         let is_shrunk = |target| shrunk.is_some_and(|shrunk| shrunk.contains(target));
         let guest = job.guest.map(|guest| (id, guest.uid()));
         self.job_directories.extend(guest);
@@ -232,7 +232,7 @@ impl Service {
             job.plan_error = Some("R has changed since the job was to start".into());
         }
         if let Some(note) = job.plan_error.take()
-            && job.claim.is_some()
+            && job.outstanding_start.is_some()
         {
             job.fail("exec", note);
             job.send_exception(id, &mut self.messages);
@@ -267,10 +267,10 @@ impl Service {
             }
         }
         job.presence = Presence::Busy;
-        if let Some(claim) = job.claim.as_mut().filter(|_| is_fresh)
-            && claim.attachment != Attachment::New
+        if let Some(start) = job.outstanding_start.as_mut().filter(|_| is_fresh)
+            && start.attachment != Attachment::New
         {
-            claim.attachment = Attachment::Restart;
+            start.attachment = Attachment::Restart;
         }
         false
     }

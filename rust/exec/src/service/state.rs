@@ -48,7 +48,7 @@ pub(super) enum InstanceState {
     Registering(usize),
     /// Start requests of running jobs are arriving.
     Synchronizing,
-    /// Every job that the job manager counts as running has been claimed.
+    /// Every job that the job manager counts as running has an outstanding start request.
     Synchronized,
 }
 

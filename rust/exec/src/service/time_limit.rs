@@ -14,7 +14,7 @@ impl Service {
     pub(super) fn set_expiration(&mut self, request: &Message) -> Result<(), RequestError> {
         let ExpirationRequest { id, expiration } = request.read_request()?;
         let job = self.jobs.get_mut(&id);
-        let Some(job) = job.filter(|job| job.claim.is_some()) else {
+        let Some(job) = job.filter(|job| job.outstanding_start.is_some()) else {
             return Err(RequestError::not_found(format!("job {id} is not running")));
         };
         if !(expiration.is_finite() && expiration >= 0.0) {

@@ -84,7 +84,7 @@ impl EngineCore {
         &self,
         py: Python<'_>,
         now: f64,
-        look: usize,
+        max_compared: usize,
         change: impl FnOnce(&mut CoreState) -> PyResult<Change>,
     ) -> PyResult<Changed> {
         let now = time(now)?;
@@ -93,7 +93,7 @@ impl EngineCore {
         let engine = &mut state.engine;
         let effect = py.detach(|| {
             engine.share();
-            engine.what_if(&change, now, look)
+            engine.what_if(&change, now, max_compared)
         });
         Ok(changed(effect.map_err(raised)?, now))
     }
@@ -189,12 +189,12 @@ impl EngineCore {
         &self,
         py: Python<'_>,
         now: f64,
-        look: usize,
+        max_compared: usize,
         shape: u32,
         job: (f64, u32, Option<String>),
     ) -> PyResult<Changed> {
         let (duration, priority, queue) = job;
-        self.effect(py, now, look, |state| {
+        self.effect(py, now, max_compared, |state| {
             let request = &state.shape_at("shape", shape)?.request;
             let mut request = request.clone();
             request.duration = seconds(duration)?;
@@ -211,10 +211,12 @@ impl EngineCore {
         &self,
         py: Python<'_>,
         now: f64,
-        look: usize,
+        max_compared: usize,
         job: u64,
     ) -> PyResult<Changed> {
-        self.effect(py, now, look, |_| Ok(Change::Cancel(JobId::new(job))))
+        self.effect(py, now, max_compared, |_| {
+            Ok(Change::Cancel(JobId::new(job)))
+        })
     }
 
     /// A pending job requests another number of units, or of seconds.
@@ -222,13 +224,13 @@ impl EngineCore {
         &self,
         py: Python<'_>,
         now: f64,
-        look: usize,
+        max_compared: usize,
         job: u64,
         units: Option<u32>,
         duration: Option<f64>,
     ) -> PyResult<Changed> {
         let job = JobId::new(job);
-        self.effect(py, now, look, |state| {
+        self.effect(py, now, max_compared, |state| {
             let known = state.engine.job(job).map(|job| job.request.duration);
             let kept = known.unwrap_or_default();
             let limit = duration.map_or(Ok(kept), seconds)?;
@@ -250,12 +252,12 @@ impl EngineCore {
         &self,
         py: Python<'_>,
         now: f64,
-        look: usize,
+        max_compared: usize,
         ranks: &Bound<'_, PyAny>,
         up: bool,
     ) -> PyResult<Changed> {
         let ranks = convert::ids(ranks)?;
-        self.effect(py, now, look, |state| {
+        self.effect(py, now, max_compared, |state| {
             state.know(&ranks, &IdSet::new())?;
             Ok(if up {
                 Change::Up(ranks)

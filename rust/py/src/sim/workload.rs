@@ -19,10 +19,10 @@ pub(super) fn parse<T: FromStr<Err: Into<penstock_sim::Error>>>(text: &str) -> P
 #[pyclass(module = "penstock._core", frozen)]
 pub(crate) struct Workload(pub(super) Arc<penstock_sim::Workload>);
 
-type Made = Result<penstock_sim::Workload, penstock_sim::Error>;
+type WorkloadResult = Result<penstock_sim::Workload, penstock_sim::Error>;
 
 impl Workload {
-    fn made(py: Python<'_>, make: impl FnOnce() -> Made + Send) -> PyResult<Self> {
+    fn made(py: Python<'_>, make: impl FnOnce() -> WorkloadResult + Send) -> PyResult<Self> {
         let workload = py.detach(make).map_err(raised)?;
         Ok(Self(Arc::new(workload)))
     }
@@ -30,7 +30,7 @@ impl Workload {
     /// Generates a workload in another thread, so that signals interrupt it.
     fn generated(
         py: Python<'_>,
-        make: impl FnOnce(&mut dyn FnMut() -> bool) -> Made + Send + 'static,
+        make: impl FnOnce(&mut dyn FnMut() -> bool) -> WorkloadResult + Send + 'static,
     ) -> PyResult<Self> {
         let drawn = worker_thread::run(py, None, Watch::new(0, 0.0), |watch| {
             make(&mut || watch.step(0, 0.0))

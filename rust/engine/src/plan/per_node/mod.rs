@@ -371,10 +371,10 @@ impl NodePlans {
     fn interval_search(
         &self,
         node_table: &NodeTable,
-        wanted: Units,
+        requested: Units,
         limit: f64,
     ) -> Option<IntervalSearch<'_>> {
-        let demand = node_table.demand(wanted.shape);
+        let demand = node_table.demand(requested.shape);
         let (resource, least) = if demand.gpus > 0 {
             (Resource::Gpus, demand.gpus)
         } else {
@@ -383,7 +383,7 @@ impl NodePlans {
         let query = IntervalQuery {
             limit,
             least,
-            need: wanted.need,
+            need: requested.need,
         };
         let intervals = self.intervals[resource.index()].as_ref()?;
         Some(IntervalSearch { intervals, query })
@@ -393,40 +393,40 @@ impl NodePlans {
     pub fn choose(
         &self,
         node_table: &NodeTable,
-        wanted: Units,
+        requested: Units,
         during: Interval,
     ) -> Option<Vec<NodeAmount>> {
         let start = during.start;
         if !start.is_finite() {
             return None;
         }
-        let search = self.interval_search(node_table, wanted, during.end - start);
+        let search = self.interval_search(node_table, requested, during.end - start);
         let Some(IntervalSearch { intervals, query }) = search else {
-            return self.choose_of(node_table, wanted, during, self.candidates(start));
+            return self.choose_of(node_table, requested, during, self.candidates(start));
         };
         if start <= self.begun {
             let nodes = intervals.nodes_at_begin(self.begun, query);
-            return self.choose_of(node_table, wanted, during, nodes);
+            return self.choose_of(node_table, requested, during, nodes);
         }
         let nodes = intervals.nodes(start, query);
-        self.choose_of(node_table, wanted, during, nodes)
+        self.choose_of(node_table, requested, during, nodes)
     }
 
     /// As [`choose`](Self::choose), from the given nodes, in their order.
     fn choose_of(
         &self,
         node_table: &NodeTable,
-        wanted: Units,
+        requested: Units,
         during: Interval,
         nodes: impl IntoIterator<Item = NodeIndex>,
     ) -> Option<Vec<NodeAmount>> {
-        let mut left = wanted.need;
+        let mut left = requested.need;
         let mut chosen = Vec::new();
         for node in nodes {
-            let units = u64::from(self.units(node_table, wanted.shape, node, during)).min(left);
+            let units = u64::from(self.units(node_table, requested.shape, node, during)).min(left);
             if units > 0 {
                 let units = u32::try_from(units).unwrap_or(u32::MAX);
-                chosen.push(amount(node_table, wanted.shape, node, units));
+                chosen.push(amount(node_table, requested.shape, node, units));
                 left -= u64::from(units);
                 if left == 0 {
                     return Some(chosen);
@@ -441,10 +441,10 @@ impl NodePlans {
     pub fn choose_sparingly(
         &self,
         node_table: &NodeTable,
-        wanted: Units,
+        requested: Units,
         during: Interval,
     ) -> Option<Vec<NodeAmount>> {
-        let shape = wanted.shape;
+        let shape = requested.shape;
         let mut candidates: Vec<(NodeAmount, u32)> = self
             .candidates(during.start)
             .map(|node| {
@@ -458,7 +458,7 @@ impl NodePlans {
         } else {
             candidates.sort_by_key(|(_, units)| Reverse(*units));
         }
-        let mut left = wanted.need;
+        let mut left = requested.need;
         let mut chosen = Vec::new();
         for (all, units) in candidates {
             let units = u64::from(units).min(left);
@@ -478,13 +478,13 @@ impl NodePlans {
     }
 
     /// The first time at which units that fit now no longer fit.
-    pub fn fits_until(&self, node_table: &NodeTable, wanted: Units, now: f64) -> f64 {
+    pub fn fits_until(&self, node_table: &NodeTable, requested: Units, now: f64) -> f64 {
         let instant = Interval::new(now, now);
         let UnitsByNode {
             mut units,
             mut total,
-        } = self.units_by_node(node_table, wanted.shape, instant);
-        if total < wanted.need {
+        } = self.units_by_node(node_table, requested.shape, instant);
+        if total < requested.need {
             return now;
         }
         // A node that provides nothing now provides nothing in any interval from now on.
@@ -503,10 +503,10 @@ impl NodePlans {
         events.sort_unstable_by(Event::order);
         for Event { time, node } in events {
             let until_then = Interval::new(now, time.next_up());
-            let after = self.units(node_table, wanted.shape, node, until_then);
+            let after = self.units(node_table, requested.shape, node, until_then);
             let before = std::mem::replace(&mut units[node.index()], after);
             total = total - u64::from(before) + u64::from(after);
-            if total < wanted.need {
+            if total < requested.need {
                 return time;
             }
         }

@@ -26,21 +26,22 @@ impl NodePlans {
     pub fn earliest(
         &mut self,
         node_table: &NodeTable,
-        wanted: Units,
+        requested: Units,
         starts: Interval,
         limit: f64,
     ) -> PlannedStart {
-        let demand = node_table.demand(wanted.shape);
-        let bound = self.start_bounds.of(&demand, wanted.need, limit);
+        let demand = node_table.demand(requested.shape);
+        let bound = self.start_bounds.of(&demand, requested.need, limit);
         let open = Interval::new(starts.start.max(bound), starts.end);
         let found = if open.start < open.end {
-            self.search(node_table, wanted, open, limit)
+            self.search(node_table, requested, open, limit)
         } else {
             None
         };
         if starts.start <= self.now.max(bound) {
             let start = found.as_ref().map_or(starts.end, |found| found.time);
-            self.start_bounds.learn(demand, wanted.need, limit, start);
+            self.start_bounds
+                .learn(demand, requested.need, limit, start);
         }
         found.unwrap_or(PlannedStart {
             time: f64::INFINITY,
@@ -51,11 +52,11 @@ impl NodePlans {
     fn search(
         &mut self,
         node_table: &NodeTable,
-        wanted: Units,
+        requested: Units,
         starts: Interval,
         limit: f64,
     ) -> Option<PlannedStart> {
-        let shape = wanted.shape;
+        let shape = requested.shape;
         let demand = node_table.demand(shape);
         let scarce = if demand.gpus > 0 {
             Resource::Gpus
@@ -65,8 +66,8 @@ impl NodePlans {
         if self.intervals.iter().all(Option::is_none) {
             let index_cost = INDEX_COST_VISITS * (self.steps.len() + self.events.len());
             if self.visited <= index_cost {
-                let time = self.sweep(node_table, wanted, starts, limit);
-                let chosen = self.choose(node_table, wanted, Interval::lasting(time, limit))?;
+                let time = self.sweep(node_table, requested, starts, limit);
+                let chosen = self.choose(node_table, requested, Interval::lasting(time, limit))?;
                 let footprint = Footprint::Nodes(chosen);
                 return Some(PlannedStart { time, footprint });
             }
@@ -80,13 +81,13 @@ impl NodePlans {
         }
         if starts.start <= self.now {
             let time = starts.start;
-            let chosen = self.choose(node_table, wanted, Interval::lasting(time, limit));
+            let chosen = self.choose(node_table, requested, Interval::lasting(time, limit));
             if let Some(footprint) = chosen.map(Footprint::Nodes) {
                 return Some(PlannedStart { time, footprint });
             }
         }
         let IntervalSearch { intervals, query } =
-            self.interval_search(node_table, wanted, limit)?;
+            self.interval_search(node_table, requested, limit)?;
         let other = self.intervals[scarce.other().index()]
             .as_ref()
             .filter(|_| needs_both)
@@ -118,7 +119,7 @@ impl NodePlans {
         };
         intervals.earliest(starts, query, other, units, |time, nodes| {
             let during = Interval::lasting(time, limit);
-            let footprint = Footprint::Nodes(self.choose_of(node_table, wanted, during, nodes)?);
+            let footprint = Footprint::Nodes(self.choose_of(node_table, requested, during, nodes)?);
             Some(PlannedStart { time, footprint })
         })
     }
@@ -169,7 +170,7 @@ impl NodePlans {
     fn sweep(
         &mut self,
         node_table: &NodeTable,
-        wanted: Units,
+        requested: Units,
         starts: Interval,
         limit: f64,
     ) -> f64 {
@@ -178,7 +179,7 @@ impl NodePlans {
         let units_at = |node: NodeIndex, start: f64| {
             self.units(
                 node_table,
-                wanted.shape,
+                requested.shape,
                 node,
                 Interval::lasting(start, limit),
             )
@@ -187,7 +188,7 @@ impl NodePlans {
         let UnitsByNode {
             mut units,
             mut total,
-        } = self.units_by_node(node_table, wanted.shape, during);
+        } = self.units_by_node(node_table, requested.shape, during);
         // The window moves from event to event: those before `begins` are past its start, those
         // before `ends` begin before its end.
         let mut begins = self.events.partition_point(|event| event.time <= start);
@@ -195,7 +196,7 @@ impl NodePlans {
             .events
             .partition_point(|event| event.time < start + limit);
         let first = begins + ends;
-        while total < wanted.need {
+        while total < requested.need {
             let next = self.events.get(begins);
             let Some(Event { time, .. }) = next.filter(|event| event.time < starts.end) else {
                 start = f64::INFINITY;

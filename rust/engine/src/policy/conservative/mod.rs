@@ -21,7 +21,7 @@ mod tests;
 use penstock_jobspec::job_id::JobId;
 use std::sync::Arc;
 
-use self::pass::{JobDecision, PendingJob, Reservation};
+use self::pass::{JobDecision, PassJob, Reservation};
 use self::reservations::GroupReservations;
 use crate::availability_profile::Interval;
 use crate::ids::{ClassId, GroupId, GroupedClass};
@@ -72,7 +72,7 @@ impl Conservative {
         self.groups.resize_with(groups, Arc::default);
         self.now = now;
         self.next = f64::INFINITY;
-        let mut lines: Vec<Vec<PendingJob>> = vec![Vec::new(); groups];
+        let mut lines: Vec<Vec<PassJob>> = vec![Vec::new(); groups];
         // By group, the first job that its queue has no room for.
         let mut stopped = vec![Key::NONE; groups];
         let mut quotas = Quotas::new(now);
@@ -98,7 +98,7 @@ impl Conservative {
                 || reserved.is_some_and(|start| quotas.check_left_by(state, class, start))
             {
                 let limit = length(limit);
-                lines[group].push(PendingJob {
+                lines[group].push(PassJob {
                     key,
                     class,
                     limit,
@@ -114,7 +114,7 @@ impl Conservative {
             let reserved = Arc::make_mut(&mut self.groups[group.index()]);
             if line.is_empty() {
                 reserved.by_id.clear();
-                reserved.kept = None;
+                reserved.incremental = None;
                 reserved.head = None;
                 continue;
             }
@@ -127,8 +127,8 @@ impl Conservative {
             for index in 0..pass.jobs.len() {
                 reserved.admit_new(state, &mut pass, index);
             }
-            pass.kept.finish(state);
-            reserved.kept = Some(pass.kept);
+            pass.incremental.finish(state);
+            reserved.incremental = Some(pass.incremental);
             let ahead = stopped[group.index()];
             let mut behind = false;
             reserved.head = None;
@@ -154,7 +154,10 @@ impl Conservative {
                 }
             }
         }
-        let kept = self.groups.iter().filter_map(|group| group.kept.as_ref());
+        let kept = self
+            .groups
+            .iter()
+            .filter_map(|group| group.incremental.as_ref());
         let followed = kept.map(IncrementalPlan::next_change).min();
         state
             .allocation_log
@@ -184,7 +187,7 @@ impl LastPass for &Conservative {
             // No time fits as planned: the resources that are free now are reserved for other jobs.
             // Every later reservation may change for which, so the pass records no cause.
             Some(_) => {
-                let plan = &reserved.kept.as_ref()?.plan;
+                let plan = &reserved.incremental.as_ref()?.plan;
                 let limit = length(state.limit(key.handle()));
                 let cause = match plan.place(state, class, self.now, limit) {
                     Err(Unplaced::Unfit) => Some(Cause::Unfit),
@@ -273,7 +276,7 @@ impl Conservative {
         });
         let planned: Vec<_> = jobs.iter().map(|job| job.planned).collect();
         let open = Interval::new(self.now, by);
-        let mut plan = reserved.kept.as_ref()?.plan.clone();
+        let mut plan = reserved.incremental.as_ref()?.plan.clone();
         let delayed = plan.find_delayed(state, class, open, &planned)?;
         Some(jobs[delayed].start_of_job())
     }

@@ -12,7 +12,7 @@ use crate::verdict::Decision;
 
 /// A pending job in a pass.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PendingJob {
+pub(super) struct PassJob {
     pub key: Key,
     pub class: ClassId,
     /// The planned run time, in seconds.
@@ -54,9 +54,9 @@ pub(super) enum JobDecision {
 /// The pending jobs of a group in a pass.
 #[derive(Debug)]
 pub(super) struct Pass {
-    pub jobs: Vec<PendingJob>,
+    pub jobs: Vec<PassJob>,
     pub decisions: Vec<JobDecision>,
-    pub kept: IncrementalPlan,
+    pub incremental: IncrementalPlan,
     pub quotas: Quotas,
     pub freed: FreedIntervals,
     pub now: f64,
@@ -99,10 +99,10 @@ impl Pass {
     pub fn earliest(
         &mut self,
         state: &mut EngineState,
-        job: PendingJob,
+        job: PassJob,
         starts: Interval,
     ) -> PlannedStart {
-        let plan = &mut self.kept.plan;
+        let plan = &mut self.incremental.plan;
         self.quotas
             .earliest_in(plan, state, job.class, starts, job.limit)
     }
@@ -111,7 +111,7 @@ impl Pass {
     pub fn earlier(
         &mut self,
         state: &mut EngineState,
-        job: PendingJob,
+        job: PassJob,
         reservation: &Reservation,
         freed: &FreedIntervals,
     ) -> Option<PlannedStart> {
@@ -146,13 +146,13 @@ impl Pass {
     pub fn earlier_within(
         &mut self,
         state: &mut EngineState,
-        job: PendingJob,
+        job: PassJob,
         reservation: &Reservation,
         within: impl Iterator<Item = Interval>,
     ) -> Option<PlannedStart> {
         let mut within = within.peekable();
         within.peek()?;
-        let known = self.kept.plan.start_bounds();
+        let known = self.incremental.plan.start_bounds();
         self.release(state, job, &reservation.footprint, reservation.start);
         for within in within {
             let found = self.earliest(state, job, within);
@@ -162,7 +162,7 @@ impl Pass {
             }
         }
         self.reserve(state, job, &reservation.footprint, reservation.start);
-        self.kept.plan.restore_start_bounds(known);
+        self.incremental.plan.restore_start_bounds(known);
         None
     }
 
@@ -170,12 +170,12 @@ impl Pass {
     pub fn reserve(
         &mut self,
         state: &mut EngineState,
-        job: PendingJob,
+        job: PassJob,
         footprint: &Footprint,
         start: f64,
     ) {
         let during = Interval::lasting(start, job.limit);
-        self.kept.plan.reserve(footprint, during);
+        self.incremental.plan.reserve(footprint, during);
         self.quotas.reserve(state, job.class, footprint, during);
     }
 
@@ -183,12 +183,12 @@ impl Pass {
     pub fn release(
         &mut self,
         state: &mut EngineState,
-        job: PendingJob,
+        job: PassJob,
         footprint: &Footprint,
         start: f64,
     ) {
         let during = Interval::lasting(start, job.limit);
-        self.kept.plan.release(footprint, during);
+        self.incremental.plan.release(footprint, during);
         self.quotas.release(state, job.class, footprint, during);
     }
 
@@ -215,11 +215,11 @@ impl Pass {
                 return None;
             }
         };
-        let footprint = self.kept.plan.footprint_of(&shares);
+        let footprint = self.incremental.plan.footprint_of(&shares);
         let until = until.min(planned_end(end, self.now));
-        self.kept.start(job.key.handle(), end, until);
+        self.incremental.start(job.key.handle(), end, until);
         let during = Interval::new(self.now, until);
-        self.kept.plan.reserve(&footprint, during);
+        self.incremental.plan.reserve(&footprint, during);
         self.quotas.take(class.queue, &shares, during);
         state.start(job.key.handle(), shares, self.now, end);
         self.decisions[index] = JobDecision::Decided(Decision::Alloc {

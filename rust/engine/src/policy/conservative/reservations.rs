@@ -6,7 +6,7 @@ use penstock_jobspec::job_id::JobId;
 use rustc_hash::FxHashMap;
 
 use super::freed_intervals::FreedIntervals;
-use super::pass::{JobDecision, Pass, PendingJob, Reservation};
+use super::pass::{JobDecision, Pass, PassJob, Reservation};
 use crate::availability_profile::Interval;
 use crate::ids::{ClassId, GroupId};
 use crate::node_table::{Allocation, NodeAmount, NodeTable, Relocation};
@@ -54,7 +54,7 @@ enum RepairOrder {
 pub(super) struct GroupReservations {
     pub by_id: HashMap<JobId, Reservation, rustc_hash::FxBuildHasher>,
     /// The plan of the running jobs and these reservations, as of the last pass.
-    pub kept: Option<IncrementalPlan>,
+    pub incremental: Option<IncrementalPlan>,
     /// Whether reservations are units of the whole inventory, or amounts of nodes.
     pub in_units: Option<bool>,
     /// Whether the resources had expired at the last pass.
@@ -74,7 +74,7 @@ impl Default for GroupReservations {
     fn default() -> Self {
         Self {
             by_id: HashMap::default(),
-            kept: None,
+            incremental: None,
             in_units: None,
             expired: false,
             near: MAX_MOVED_RESERVATIONS,
@@ -92,10 +92,10 @@ impl GroupReservations {
         state: &mut EngineState,
         group: GroupId,
         now: f64,
-        jobs: Vec<PendingJob>,
+        jobs: Vec<PassJob>,
         quotas: Quotas,
     ) -> Pass {
-        let (kept, freed, origin) = match self.follow_kept_plan(state, group, now) {
+        let (incremental, freed, origin) = match self.follow_plan(state, group, now) {
             Some((plan, freed)) => (plan, freed, PlanOrigin::Followed),
             None => (
                 IncrementalPlan::of(state, group, now),
@@ -106,7 +106,7 @@ impl GroupReservations {
         let mut pass = Pass {
             decisions: jobs.iter().map(|_| JobDecision::Pending).collect(),
             jobs,
-            kept,
+            incremental,
             quotas,
             freed,
             now,
@@ -119,7 +119,7 @@ impl GroupReservations {
         if std::mem::replace(&mut self.expired, expired) != expired {
             pass.freed = FreedIntervals::all();
         }
-        let in_units = Some(pass.kept.plan.is_aggregate());
+        let in_units = Some(pass.incremental.plan.is_aggregate());
         let has_other_kind = std::mem::replace(&mut self.in_units, in_units) != in_units;
         self.carry_over(state, &mut pass, origin);
         let order = if has_other_kind {
@@ -131,7 +131,7 @@ impl GroupReservations {
             }
         };
         if let Some(order) = order {
-            pass.kept = IncrementalPlan::of(state, group, now);
+            pass.incremental = IncrementalPlan::of(state, group, now);
             pass.quotas = Quotas::new(now);
             pass.freed = FreedIntervals::all();
             self.repair(state, &mut pass, order);
@@ -141,13 +141,13 @@ impl GroupReservations {
 
     /// Takes the plan of the last pass and applies the changes since, with the intervals in which
     /// resources have become free. `None` if the plan has to be recomputed.
-    fn follow_kept_plan(
+    fn follow_plan(
         &mut self,
         state: &mut EngineState,
         group: GroupId,
         now: f64,
     ) -> Option<(IncrementalPlan, FreedIntervals)> {
-        let mut plan = self.kept.take()?;
+        let mut plan = self.incremental.take()?;
         let mut freed = FreedIntervals::default();
         let is_current = plan.follow(state, group, now, |interval| freed.add(interval));
         is_current.then_some((plan, freed))
@@ -155,7 +155,7 @@ impl GroupReservations {
 
     /// Renumbers the nodes of all reservations.
     pub fn relocate(&mut self, relocation: &Relocation) {
-        self.kept = None;
+        self.incremental = None;
         for reservation in self.by_id.values_mut() {
             reservation.footprint.relocate(relocation);
         }
@@ -178,8 +178,10 @@ impl GroupReservations {
                 known.limit = job.limit;
                 known.examined_in = 0;
                 if origin == PlanOrigin::Followed {
-                    pass.kept.plan.release(&known.footprint, before);
-                    pass.kept.plan.reserve(&known.footprint, known.interval());
+                    pass.incremental.plan.release(&known.footprint, before);
+                    pass.incremental
+                        .plan
+                        .reserve(&known.footprint, known.interval());
                     pass.freed.add(before);
                 }
             }
@@ -195,7 +197,9 @@ impl GroupReservations {
         }
         if origin == PlanOrigin::Followed {
             for gone in before.values() {
-                pass.kept.plan.release(&gone.footprint, gone.interval());
+                pass.incremental
+                    .plan
+                    .release(&gone.footprint, gone.interval());
                 pass.freed.add(gone.interval());
             }
         }
@@ -231,18 +235,18 @@ impl GroupReservations {
                 continue;
             };
             if is_recomputed {
-                let plan = &pass.kept.plan;
+                let plan = &pass.incremental.plan;
                 let is_usable =
                     plan.can_use(&state.node_table, &known.footprint, known.class.shape);
                 if start.is_finite() && (!is_usable || start >= end) {
                     return ReservationFit::Conflicting;
                 }
-                pass.kept.plan.reserve(&known.footprint, during);
+                pass.incremental.plan.reserve(&known.footprint, during);
             }
             pass.quotas
                 .reserve(state, job.class, &known.footprint, during);
         }
-        if pass.kept.plan.check_overfull() || pass.quotas.is_overfull() {
+        if pass.incremental.plan.check_overfull() || pass.quotas.is_overfull() {
             ReservationFit::Conflicting
         } else {
             ReservationFit::Fitting
@@ -334,7 +338,7 @@ impl GroupReservations {
             if unfit.get(&job.class).is_some_and(|least| limit >= *least) {
                 continue;
             }
-            let whole = PendingJob { limit, ..job };
+            let whole = PassJob { limit, ..job };
             if !pass.earliest(state, whole, now).time.is_finite() {
                 unfit.insert(job.class, limit);
                 continue;
@@ -357,7 +361,7 @@ impl GroupReservations {
     /// reservation.
     pub fn start_due(&mut self, state: &mut EngineState, pass: &mut Pass) -> bool {
         let mut left = false;
-        let in_units = pass.kept.plan.is_aggregate();
+        let in_units = pass.incremental.plan.is_aggregate();
         for index in 0..pass.jobs.len() {
             let job = pass.jobs[index];
             let id = job.key.id();
@@ -373,7 +377,7 @@ impl GroupReservations {
                 continue;
             };
             pass.release(state, job, &footprint, during.start);
-            let (plan, now) = (&pass.kept.plan, pass.now);
+            let (plan, now) = (&pass.incremental.plan, pass.now);
             let mut limit = job.limit;
             if during.start < now {
                 // Ends of windows are rounded.
@@ -415,7 +419,7 @@ impl GroupReservations {
             return;
         }
         let found = pass.earliest(state, job, Interval::from(pass.now));
-        let plan = &pass.kept.plan;
+        let plan = &pass.incremental.plan;
         if found.time <= pass.now
             && pass.left > 0
             && let Ok(shares) = pass.quotas.place_in(plan, state, job.class, job.limit)

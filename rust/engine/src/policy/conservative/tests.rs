@@ -299,7 +299,7 @@ impl History {
     fn check(&mut self) -> Result<(), TestCaseError> {
         let all = self.engine.policy_state.conservative.groups.clone();
         for (group, reserved) in (0_u32..).zip(&all) {
-            let Some(kept) = &reserved.kept else {
+            let Some(kept) = &reserved.incremental else {
                 continue;
             };
             let planned_again = |without: Option<JobId>, state: &mut EngineState| {

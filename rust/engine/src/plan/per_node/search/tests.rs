@@ -65,12 +65,12 @@ fn step() -> impl Strategy<Value = Step> {
 fn sweep(
     plans: &mut NodePlans,
     node_table: &NodeTable,
-    wanted: Units,
+    requested: Units,
     from: f64,
     limit: f64,
 ) -> PlannedStart {
-    let time = plans.sweep(node_table, wanted, Interval::from(from), limit);
-    let chosen = plans.choose(node_table, wanted, Interval::lasting(time, limit));
+    let time = plans.sweep(node_table, requested, Interval::from(from), limit);
+    let chosen = plans.choose(node_table, requested, Interval::lasting(time, limit));
     PlannedStart {
         time,
         footprint: Footprint::Nodes(chosen.unwrap_or_default()),
@@ -118,17 +118,17 @@ proptest! {
                 continue;
             }
             let shape = node_table.shape(&request);
-            let wanted = Units { shape, need: node_table.need(shape) };
+            let requested = Units { shape, need: node_table.need(shape) };
             let from = f64::from(from.saturating_sub(3));
             let limit = if limit == 19 { f64::INFINITY } else { f64::from(limit) };
-            let expected = sweep(&mut swept, &node_table, wanted, from, limit);
-            let found = indexed.earliest(&node_table, wanted, Interval::from(from), limit);
+            let expected = sweep(&mut swept, &node_table, requested, from, limit);
+            let found = indexed.earliest(&node_table, requested, Interval::from(from), limit);
             prop_assert_eq!(&found, &expected);
             let start = expected.time;
             if let Footprint::Nodes(amounts) = expected.footprint && start.is_finite() {
                 let later = Interval::new(start + 2.0, start + 2.0 + limit);
-                let chosen = indexed.choose(&node_table, wanted, later);
-                prop_assert_eq!(chosen, swept.choose(&node_table, wanted, later));
+                let chosen = indexed.choose(&node_table, requested, later);
+                prop_assert_eq!(chosen, swept.choose(&node_table, requested, later));
                 let during = Interval::lasting(start, limit);
                 let reserved = Reserved { amounts, during };
                 reserved.reserve_in(&mut swept);
