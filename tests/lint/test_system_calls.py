@@ -77,7 +77,6 @@ RESOURCES = {
         {
             HOST: "the real host",
             "instance/sockets.py": "the file of the real socket",
-            "instance/retained_output.py": "the real retained output",
             "instance/pmix_server.py": "the directories of real PMIx servers",
             "instance/directories.py": "checks the real host's directories",
         },

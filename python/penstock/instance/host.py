@@ -20,7 +20,6 @@ from penstock.errors import StartError
 from penstock.instance.directories import check_local, check_private, check_trusted, claim_kind
 from penstock.instance.pmix_server import PmixServers
 from penstock.instance.processes import Children
-from penstock.instance.retained_output import OutputFiles
 from penstock.instance.sockets import UnixSockets
 from penstock.instance.startup import MAX_SOCKET_PATH_BYTES
 from penstock.instance.system import System
@@ -32,6 +31,9 @@ if TYPE_CHECKING:
     from penstock._core import ResourceSet
     from penstock.instance.kind import InstanceKind
     from penstock.instance.startup import StartOptions
+
+
+OUTPUT_STREAMS = ("stdout", "stderr")
 
 
 @contextmanager
@@ -174,3 +176,26 @@ def _stop_signals() -> AbstractContextManager[AsyncIterator[int]]:
 
 async def _in_thread(function: Callable[[], None]) -> None:
     await trio.to_thread.run_sync(function)
+
+
+class OutputFiles:
+    """The `RetainedOutput` on disk: files `ID.stdout` and `ID.stderr`.
+
+    Args:
+        directory: where they are; it may not exist yet.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def jobs(self) -> list[int]:
+        paths = self._directory.iterdir() if self._directory.is_dir() else ()
+        names = {path.stem for path in paths if path.suffix[1:] in OUTPUT_STREAMS}
+        return [int(name) for name in names if name.isdecimal()]
+
+    def remove(self, jobs: list[int]) -> None:
+        for job in jobs:
+            for stream in OUTPUT_STREAMS:
+                # Redirected output has none. Another file is found at the next start.
+                with suppress(OSError):
+                    (self._directory / f"{job}.{stream}").unlink()

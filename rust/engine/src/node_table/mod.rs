@@ -18,7 +18,6 @@ mod index;
 mod journal;
 
 mod matching;
-mod measure;
 mod node_class;
 mod nodes;
 mod placement;

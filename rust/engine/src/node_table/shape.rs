@@ -8,13 +8,47 @@ use penstock_jobspec::{Constraint, Count, Request};
 use smallvec::SmallVec;
 
 use super::amounts::Amounts;
-use super::measure::Measure;
-use super::nodes::NodeResources;
+use super::nodes::{NodeResources, Nodes};
+use crate::ids::NodeIndex;
 
 /// An interned request without its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct ShapeId(pub(crate) u32);
+
+/// The number by which a view orders nodes. A node that is down has 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Measure {
+    /// Free cores, if at least `gpus` gpus are free too.
+    Cores { gpus: u32 },
+    /// Cores, if the node is idle and has at least `gpus` gpus.
+    Whole { gpus: u32 },
+    /// Slots of these cores and gpus.
+    Slots(Amounts),
+}
+
+impl Measure {
+    /// The number of a node that is up.
+    #[inline]
+    pub fn number(self, nodes: &Nodes, node: NodeIndex) -> u32 {
+        let free = nodes.free(node);
+        let cores_if = |fits: bool| if fits { free.cores } else { 0 };
+        match self {
+            Self::Cores { gpus } => cores_if(free.gpus >= gpus),
+            Self::Whole { gpus } => cores_if(free.whole && free.gpus >= gpus),
+            Self::Slots(per_slot) => Amounts::from(free).slots(per_slot),
+        }
+    }
+
+    /// The largest number that a node can have.
+    pub fn largest(self, nodes: &Nodes, node: NodeIndex) -> u32 {
+        let class = nodes.class(node);
+        match self {
+            Self::Slots(per_slot) => Amounts::from(class).slots(per_slot),
+            _ => class.cores.len,
+        }
+    }
+}
 
 /// The properties of a request that matching depends on.
 #[derive(Debug)]

@@ -8,9 +8,8 @@ use penstock_idset::IdSet;
 
 use super::index::Tree;
 use super::journal::Journal;
-use super::measure::Measure;
 use super::nodes::Nodes;
-use super::shape::{Shape, UnitKind};
+use super::shape::{Measure, Shape, UnitKind};
 use crate::ids::NodeIndex;
 
 /// The key of a view.
