@@ -14,7 +14,7 @@ import trio
 from penstock.aclient import connect
 from penstock.client import Client
 from penstock.errors import RpcError
-from penstock.instance.log_service import MAX_LINE_CHARACTERS, MAX_LINES
+from penstock.instance.log_service import MAX_LINE_CHARACTERS, MAX_RETAINED_LINES
 
 PENSTOCK = [sys.executable, "-m", "penstock"]
 
@@ -67,11 +67,11 @@ def test_the_log_is_bounded(start):
         client.log_append("x" * (MAX_LINE_CHARACTERS + 5), level="debug")
         last = logged(client)[-1]
         assert last == "x" * MAX_LINE_CHARACTERS + "… (5 more characters)"
-        lines = [{"level": "debug", "text": str(n)} for n in range(MAX_LINES + 5)]
+        lines = [{"level": "debug", "text": str(n)} for n in range(MAX_RETAINED_LINES + 5)]
         assert not any(
             isinstance(response, RpcError) for response in client.call_many("log.append", lines)
         )
-        assert logged(client) == [str(n) for n in range(5, MAX_LINES + 5)]
+        assert logged(client) == [str(n) for n in range(5, MAX_RETAINED_LINES + 5)]
 
 
 def test_the_log_is_followed_until_one_leaves(instance):

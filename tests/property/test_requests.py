@@ -297,10 +297,7 @@ class Peer:
         """Connects, or connects again."""
         network = self._machine.network
         network.uid = self._uid
-        listener = network._listener(f"local://{OPTIONS.socket}")
-        assert listener is not None
-        self._stream = listener.connect()
-        assert await self._stream.receive_some(1) == b"\0"
+        self._stream = await network.open(f"local://{OPTIONS.socket}")
         self._decoder = Decoder()
 
     async def send(self, request: Request, tag: int) -> str | None:

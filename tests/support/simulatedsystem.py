@@ -168,9 +168,8 @@ class SimulatedNetwork:
         listener = self._listeners.get(uri.removeprefix("local://"))
         return listener if listener is not None and listener.is_open else None
 
-    @asynccontextmanager
-    async def connect(self, uri: str, pid: int = DAEMON_PID) -> AsyncIterator[Client]:
-        """Connects a process to an instance for the length of the block."""
+    async def open(self, uri: str, pid: int = DAEMON_PID) -> trio.abc.Stream:
+        """Connects a process to an instance; returns the client's end, which it has accepted."""
         listener = self._listener(uri)
         if listener is None:
             raise NoInstanceError(f"no instance at `{uri}`")
@@ -178,6 +177,12 @@ class SimulatedNetwork:
         self._pids[end] = pid
         if await stream.receive_some(1) != b"\0":
             raise NoInstanceError(f"the instance at `{uri}` has closed the connection")
+        return stream
+
+    @asynccontextmanager
+    async def connect(self, uri: str, pid: int = DAEMON_PID) -> AsyncIterator[Client]:
+        """Connects a process to an instance for the length of the block."""
+        stream = await self.open(uri, pid)
         client = Client(uri, stream, encoding="json")
         async with running(client):
             yield client
