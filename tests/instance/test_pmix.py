@@ -209,7 +209,8 @@ def test_a_server_that_does_not_listen_is_an_error(tmp_path):
 
 def test_the_server_of_a_guest_is_the_guests(server, tmp_path):
     """The directory is the guest's choice: a link in it leads to another user's server."""
-    directory = server("read()")
+    # It serves several connections.
+    directory = server("while True:\n    listener.accept()")
     linked = tmp_path / "linked"
     linked.mkdir()
     (linked / "socket").symlink_to(directory / "socket")

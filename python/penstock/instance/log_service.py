@@ -133,7 +133,7 @@ class LogService(logging.Handler):
             text = f"{text[:MAX_LINE_CHARACTERS]}… ({rest} more characters)"
         # The handler's lock is held: `emit` is called by `logging` only.
         self._count += 1
-        self._faults += record.exc_info is not None
+        self._faults += bool(record.exc_info)
         row: LogRow = {
             "timestamp": self._broker.clock.now(),
             "level": _level(record.levelno),
