@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from penstock._core import topic
 from penstock.cli.stop import DaemonProcess
-from penstock.client import Client
+from penstock.client import Call, Client
+from penstock.client.calls import expect
 from penstock.errors import NoInstanceError, StartError
 
 if TYPE_CHECKING:
@@ -49,5 +50,6 @@ def main(args: argparse.Namespace) -> int:
 
 def _start_time(client: Client) -> str:
     """When the instance was started."""
-    value: str = client.rpc(topic.broker.ATTR_GET, {"name": "broker.starttime"})["value"]
-    return value
+    name = {"name": "broker.starttime"}
+    call = Call(topic.broker.ATTR_GET, name, lambda answer: expect(answer, "value", str))
+    return client.do(call)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from penstock._core import topic as topics
 from penstock.client.tokens import new_token
-from penstock.errors import JobspecError, RpcError
+from penstock.errors import JobspecError, RpcError, WireError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,14 +50,14 @@ class Call(NamedTuple, Generic[T]):
 
         Raises:
             RpcError: the response is an error, and `read_error` makes no result of it.
+            WireError: its payload is not that of the topic.
         """
-        try:
-            payload = payload_of(response)
-        except RpcError as error:
+        if response.errnum:
+            error = error_of(response)
             if self.read_error is None:
-                raise
+                raise error
             return self.read_error(error)
-        return self.read(payload)
+        return read_response(self.topic, response, self.read)
 
     def rows(self, response: Message) -> Iterable[T]:
         """The result as the only row of the only response; errors as of `result`."""
@@ -82,16 +82,16 @@ class StreamCall(NamedTuple, Generic[T]):
 
         Raises:
             RpcError: the response is another error, and `read_error` makes no rows of it.
+            WireError: its payload is not that of the topic.
         """
         if self.streaming and is_good_end(response):
             return ()
-        try:
-            payload = payload_of(response)
-        except RpcError as error:
+        if response.errnum:
+            error = error_of(response)
             if self.read_error is None:
-                raise
+                raise error
             return self.read_error(error)
-        return self.read(payload)
+        return read_response(self.topic, response, self.read)
 
 
 AnyCall = Call[T] | StreamCall[T]
@@ -167,16 +167,66 @@ def raw_stream(topic: str, payload: Payload = None) -> StreamCall[dict[str, Any]
 # --- responses
 
 
-def payload_of(message: Message) -> dict[str, Any]:
-    """A response's object, `{}` if it is empty.
+def read_response(topic: str, response: Message, read: Callable[[dict[str, Any]], T]) -> T:
+    """The value that `read` returns for the payload of a response; an empty payload is `{}`.
 
     Raises:
-        RpcError: the response is an error.
+        WireError: the payload is not that of the topic; the text names topic and key.
     """
-    if message.errnum:
-        raise error_of(message)
-    payload = message.object()
-    return payload if isinstance(payload, dict) else {}
+    try:
+        payload = response.object()
+        return read({} if payload is None else _checked(payload, dict, "the payload"))
+    except WireError as error:
+        raise WireError(f"{topic}: {error}") from error
+
+
+# The types of JSON values, for errors.
+_TYPES = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    list: "an array",
+    dict: "an object",
+}
+
+
+def _checked(value: Any, kind: type[T], name: str) -> T:
+    if type(value) is kind or (kind is float and type(value) is int):
+        return cast("T", value)
+    raise WireError(f"{name}: expected {_TYPES[kind]}, found {_TYPES[type(value)]}")
+
+
+def expect(payload: Mapping[str, Any], key: str, kind: type[T]) -> T:
+    """The value of a key that a response must have.
+
+    Args:
+        payload: The response, or an object in it.
+        key: The key.
+        kind: The type of the value in Python; `float` stands for any number.
+
+    Raises:
+        WireError: the key is missing, or its value has another type. `read_response` adds the
+            topic.
+    """
+    if key not in payload:
+        raise WireError(f"missing key `{key}`")
+    return _checked(payload[key], kind, f"`{key}`")
+
+
+def expect_optional(payload: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
+    """As `expect`; None if the key is missing or null."""
+    return None if payload.get(key) is None else expect(payload, key, kind)
+
+
+def expect_items(payload: Mapping[str, Any], key: str, kind: type[T]) -> list[T]:
+    """As `expect`, for an array whose items all have the type `kind`."""
+    items = expect(payload, key, list)
+    for position, item in enumerate(items):
+        if type(item) is not kind:
+            _checked(item, kind, f"`{key}[{position}]`")
+    return items
 
 
 def error_of(message: Message) -> RpcError:
@@ -229,11 +279,15 @@ def submit(
         request["flags"] = flags
     if count is None:
         return Call(
-            topics.job_ingest.SUBMIT, encoded_jobspec(request), lambda answer: int(answer["id"])
+            topics.job_ingest.SUBMIT,
+            encoded_jobspec(request),
+            lambda answer: expect(answer, "id", int),
         )
     request["count"] = count
     return Call(
-        topics.job_ingest.SUBMIT, encoded_jobspec(request), lambda answer: list(answer["ids"])
+        topics.job_ingest.SUBMIT,
+        encoded_jobspec(request),
+        lambda answer: expect_items(answer, "ids", int),
     )
 
 
@@ -247,8 +301,10 @@ def submit_batch(
 
     def read(response: dict[str, Any]) -> list[list[int] | RpcError]:
         return [
-            RpcError(errno.EINVAL, result["error"]) if "error" in result else list(result["ids"])
-            for result in response["results"]
+            RpcError(errno.EINVAL, expect(result, "error", str))
+            if "error" in result
+            else expect_items(result, "ids", int)
+            for result in expect_items(response, "results", dict)
         ]
 
     name = json.dumps(new_token() if token is None else token).encode()

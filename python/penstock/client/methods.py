@@ -8,6 +8,7 @@ of the Trio client, where it is awaited. Nothing here sends or receives.
 from __future__ import annotations
 
 import base64
+import binascii
 import errno
 import json
 import signal
@@ -22,6 +23,8 @@ from penstock.client.calls import (
     CallSequence,
     StreamCall,
     encoded_jobspec,
+    expect,
+    expect_items,
     keyed_stream,
     numbered_calls,
     raw_call,
@@ -30,6 +33,7 @@ from penstock.client.calls import (
     void_call,
 )
 from penstock.clock import SYSTEM_CLOCK
+from penstock.errors import WireError
 from penstock.rows import BulkResponse, Estimates, Explained
 
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from penstock.client.calls import Merge, Payload
     from penstock.errors import JobspecError, RpcError
     from penstock.rows import (
+        Accuracy,
         DrainMode,
         Event,
         JobRow,
@@ -47,9 +52,11 @@ if TYPE_CHECKING:
         LogRow,
         Purged,
         QueueStatus,
+        Reason,
         ResourceStatus,
         SchedStatus,
         ServiceRow,
+        StartEstimate,
         Submission,
         UndrainMode,
         WhatIf,
@@ -297,16 +304,49 @@ def _merge(build: Callable[..., Merge[Any]]) -> MergeRequest:
     return cast("MergeRequest", make_method("_stream", "Stream[{}]", build))
 
 
+def _reader(key: str, kind: type) -> Callable[[dict[str, Any]], list[Any]]:
+    """Reads a response that is an array at a key."""
+    return lambda response: expect_items(response, key, kind)
+
+
 def _errors_by_job(response: dict[str, Any]) -> dict[int, str]:
-    return {int(job): text for job, text in response["errors"].items()}
+    errors = expect(response, "errors", dict)
+    try:
+        return {int(job): expect(errors, job, str) for job in errors}
+    except ValueError as error:
+        raise WireError(f"`errors`: {error}") from error
 
 
 def _read_bulk_response(response: dict[str, Any]) -> BulkResponse:
-    return BulkResponse(response["count"], _errors_by_job(response))
+    return BulkResponse(expect(response, "count", int), _errors_by_job(response))
 
 
 def _read_rows(response: dict[str, Any]) -> list[JobRow]:
-    return cast("list[JobRow]", response["jobs"])
+    rows = expect_items(response, "jobs", dict)
+    for row in rows:
+        expect(row, "id", int)
+    return cast("list[JobRow]", rows)
+
+
+def _read_row(response: dict[str, Any]) -> JobRow:
+    row = expect(response, "job", dict)
+    expect(row, "id", int)
+    return cast("JobRow", row)
+
+
+def _read_events(text: str) -> list[Event]:
+    try:
+        return [json.loads(line) for line in text.splitlines()]
+    except ValueError as error:
+        raise WireError(f"an event is not JSON: {error}") from error
+
+
+def _read_output(response: dict[str, Any]) -> list[tuple[str, bytes]]:
+    try:
+        data = base64.b64decode(expect(response, "data", str), validate=True)
+    except binascii.Error as error:
+        raise WireError(f"`data`: {error}") from error
+    return [(expect(response, "stream", str), data)]
 
 
 def _read_infeasible(error: RpcError) -> str:
@@ -366,6 +406,7 @@ class Methods:
 
         Raises:
             RpcError: the service answered with an error.
+            WireError: the response is not that of the topic.
             NoInstanceError: the connection was lost.
         """
         return call
@@ -542,7 +583,7 @@ class Methods:
     def info(self, job: int) -> Call[JobRow]:
         """One job's row."""
         payload = {"id": job, "attrs": ["all"]}
-        return Call(topics.job_list.LIST_ID, payload, lambda answer: cast("JobRow", answer["job"]))
+        return Call(topics.job_list.LIST_ID, payload, _read_row)
 
     @request
     def lookup(self, job: int, *keys: str) -> Call[dict[str, str]]:
@@ -555,7 +596,7 @@ class Methods:
         key = "event" if follow else "eventlog"
 
         def read(response: dict[str, Any]) -> list[Event]:
-            return [json.loads(line) for line in response[key].splitlines()]
+            return _read_events(expect(response, key, str))
 
         if follow:
             payload = {"id": job, "path": "eventlog", "flags": 0}
@@ -569,11 +610,7 @@ class Methods:
     ) -> StreamCall[tuple[str, bytes]]:
         """A job's stored output, as pairs of stream name and bytes; with `follow` to its end."""
         payload = {"id": job, "follow": follow, "streams": list(streams)}
-
-        def read(response: dict[str, Any]) -> list[tuple[str, bytes]]:
-            return [(response["stream"], base64.b64decode(response["data"]))]
-
-        return StreamCall(topics.job_exec.OUTPUT, payload, read)
+        return StreamCall(topics.job_exec.OUTPUT, payload, _read_output)
 
     @streamed
     def wait(self, ids: Iterable[int]) -> StreamCall[JobRow]:
@@ -593,7 +630,7 @@ class Methods:
             count: The maximum number of ids; None for all.
         """
         payload = {"slice": "[:]" if count is None else f"[:{count}]"}
-        return Call(topics.job_manager.HISTORY_GET, payload, lambda answer: list(answer["jobs"]))
+        return Call(topics.job_manager.HISTORY_GET, payload, _reader("jobs", int))
 
     # --- jobs: changing
 
@@ -689,7 +726,7 @@ class Methods:
     @request
     def queue_list(self) -> Call[list[str]]:
         """The names of the queues; empty if there is only the anonymous one."""
-        return Call(topics.job_manager.QUEUE_LIST, {}, lambda answer: list(answer["queues"]))
+        return Call(topics.job_manager.QUEUE_LIST, {}, _reader("queues", str))
 
     @request
     def queue_status(self, name: str | None = None) -> Call[QueueStatus]:
@@ -782,7 +819,7 @@ class Methods:
     def resource_history(self, targets: str | None = None) -> Call[list[Event]]:
         """The events of the resources, or of some targets: drains and the like."""
         payload = {} if targets is None else {"targets": targets}
-        return Call(topics.resource.HISTORY, payload, lambda answer: list(answer["events"]))
+        return Call(topics.resource.HISTORY, payload, _reader("events", dict))
 
     # --- scheduler queries
 
@@ -796,7 +833,8 @@ class Methods:
         """
 
         def read(response: dict[str, Any]) -> Explained:
-            return Explained(response["jobs"], _errors_by_job(response))
+            reasons = cast("list[Reason]", expect_items(response, "jobs", dict))
+            return Explained(reasons, _errors_by_job(response))
 
         return Call(topics.sched.EXPLAIN, {"ids": list(ids)}, read)
 
@@ -819,7 +857,9 @@ class Methods:
         """
 
         def read(response: dict[str, Any]) -> Estimates:
-            return Estimates(response["jobs"], response["accuracy"], _errors_by_job(response))
+            jobs = cast("list[StartEstimate]", expect_items(response, "jobs", dict))
+            accuracy = cast("Accuracy", expect(response, "accuracy", dict))
+            return Estimates(jobs, accuracy, _errors_by_job(response))
 
         payload: dict[str, Any]
         payload = {"max_entries": max_entries} if ids is None else {"ids": list(ids)}
@@ -859,7 +899,7 @@ class Methods:
     @request
     def services(self) -> Call[list[ServiceRow]]:
         """The registered services and the processes that serve them."""
-        return Call(topics.service.LIST, None, lambda answer: list(answer["services"]))
+        return Call(topics.service.LIST, None, _reader("services", dict))
 
     @request
     def config(self) -> Call[dict[str, Any]]:
@@ -877,13 +917,13 @@ class Methods:
             RpcError: the configuration is invalid, or a changed setting needs a restart.
         """
         payload = {"config": dict(config)}
-        return Call(topics.broker.CONFIG_RELOAD, payload, lambda answer: list(answer["changed"]))
+        return Call(topics.broker.CONFIG_RELOAD, payload, _reader("changed", str))
 
     @streamed
     def dmesg(self, *, follow: bool = False, backlog: bool = True) -> StreamCall[LogRow]:
         """The lines of the instance's log: past ones (`backlog`), future ones (`follow`)."""
         payload = {"follow": follow, "nobacklog": not backlog}
-        return StreamCall(topics.log.DMESG, payload, lambda answer: list(answer["lines"]))
+        return StreamCall(topics.log.DMESG, payload, _reader("lines", dict))
 
     @request
     def log_append(self, text: str, *, level: Level = "info") -> Call[None]:

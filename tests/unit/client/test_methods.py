@@ -10,7 +10,7 @@ import trio
 
 from penstock import aclient
 from penstock.client import Client
-from penstock.errors import RpcError
+from penstock.errors import RpcError, WireError
 from penstock.rows import BulkResponse, Estimates, Explained
 
 SPEC = {"version": 1}
@@ -248,6 +248,63 @@ def test_streams(fake, answers, method, args, named, topic, payload, responses, 
         request = fake.wait_for(topic)
         assert request.object() == payload
         assert request.streaming
+
+
+# Method and arguments; topic; a malformed payload; the error.
+MALFORMED = [
+    ("submit", [SPEC], "job-ingest.submit", {}, "missing key `id`"),
+    (
+        "submit",
+        [SPEC],
+        "job-ingest.submit",
+        {"id": "7"},
+        "`id`: expected an integer, found a string",
+    ),
+    ("info", [1], "job-list.list-id", {"job": []}, "`job`: expected an object, found an array"),
+    ("info", [1], "job-list.list-id", {"job": {}}, "missing key `id`"),
+    ("jobs", [], "job-list.list", {"jobs": [3]}, "`jobs[0]`: expected an object, found an integer"),
+    ("cancel", [[1]], "job-manager.raise", {"count": 1}, "missing key `errors`"),
+    ("cancel", [[1]], "job-manager.raise", {"count": True, "errors": {}}, "found a boolean"),
+    ("explain", [[1]], "sched.explain", {"jobs": [], "errors": {"a": "b"}}, "invalid literal"),
+    ("estimate", [[1]], "sched.estimate", {"jobs": []}, "missing key `accuracy`"),
+    ("history", [], "job-manager.history.get", {"jobs": [1.5]}, "found a number"),
+    ("queue_list", [], "job-manager.queue-list", {"queues": None}, "found null"),
+    ("eventlog", [1], "job-info.lookup", {"eventlog": "{"}, "an event is not JSON"),
+    ("output", [1], "job-exec.output", {"stream": "stdout", "data": "%"}, "`data`: "),
+    ("rpc", ["x.y"], "x.y", b"[1]\0", "the payload: expected an object, found an array"),
+]
+
+
+@pytest.mark.parametrize(("method", "args", "topic", "payload", "expected"), MALFORMED)
+def test_a_malformed_response_is_an_error_of_the_topic(
+    fake, method, args, topic, payload, expected
+):
+    fake.methods[topic] = lambda request: [request.respond(payload)]
+    fake.methods["still.there"] = lambda request: [request.respond({})]
+
+    def blocking():
+        with Client() as client:
+            found = getattr(client, method)(*args)
+            return list(found) if hasattr(found, "__next__") else found
+
+    async def rows_or_result(client):
+        found = getattr(client, method)(*args)
+        if isinstance(found, aclient.Stream):
+            return [row async for row in found]
+        return await found
+
+    async def main():
+        async with aclient.connect() as client:
+            with pytest.raises(WireError) as caught:
+                await rows_or_result(client)
+            assert await client.rpc("still.there") == {}
+        return caught.value
+
+    with pytest.raises(WireError) as caught:
+        blocking()
+    for error in (caught.value, trio.run(main)):
+        assert str(error).startswith(f"{topic}: ")
+        assert expected in str(error)
 
 
 def test_every_method_is_here():
