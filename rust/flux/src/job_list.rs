@@ -82,6 +82,21 @@ pub struct ListIdResponse {
     pub job: Row,
 }
 
+/// The response to `list-id` that shows the attribute `userid`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserResponse {
+    /// Its row.
+    #[serde(deserialize_with = "object")]
+    pub job: UserRow,
+}
+
+/// A row with the attribute `userid`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserRow {
+    /// The job's owner.
+    pub userid: u32,
+}
+
 /// The response to `job-list.list-attrs`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListAttrsResponse<'a> {
@@ -132,6 +147,7 @@ impl Payload for ListRequest<'_> {}
 impl Payload for ListResponse {}
 impl Payload for ListIdRequest<'_> {}
 impl Payload for ListIdResponse {}
+impl Payload for UserResponse {}
 impl Payload for ListAttrsResponse<'_> {}
 impl Payload for WaitRequest {}
 impl Payload for JobStatsResponse {}

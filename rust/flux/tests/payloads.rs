@@ -218,6 +218,7 @@ fn payloads_of_the_job_services_round_trip() {
     round_trip::<job_list::ListResponse>(r#"{"jobs":[{"id":1}],"version":1}"#);
     round_trip::<job_list::ListIdRequest>(r#"{"id":1,"attrs":["name"]}"#);
     round_trip::<job_list::ListIdResponse>(r#"{"job":{"id":1}}"#);
+    round_trip::<job_list::UserResponse>(r#"{"job":{"userid":1000}}"#);
     round_trip::<job_list::ListAttrsResponse>(r#"{"attrs":["id","name"]}"#);
     round_trip::<job_list::WaitRequest>(r#"{"ids":[1,2]}"#);
     let counts = r#""job_states":{"run":1,"total":1},"successful":0,"failed":0,"canceled":0,"timeout":0,"inactive_purged":0"#;

@@ -2,7 +2,7 @@
 
 use penstock_flux::errno::EPERM;
 use penstock_flux::exec::OutputRequest;
-use penstock_flux::job_list::{ListIdRequest, ListIdResponse, WaitRequest};
+use penstock_flux::job_list::{ListIdRequest, UserResponse, WaitRequest};
 use penstock_flux::{RequestError, flags, topic};
 use penstock_wire::Message;
 
@@ -104,18 +104,14 @@ impl Service {
 
     /// Answers a guest's request for output if the job is the guest's.
     pub(super) fn handle_output_user(&mut self, request: &Message, response: &Message) {
-        let result = match response.read::<ListIdResponse>() {
+        let result = match response.read::<UserResponse>() {
             _ if response.errnum() != 0 => {
                 let text = response.error_text().unwrap_or_default();
                 Err(RequestError::new(response.errnum(), text))
             }
-            Ok(found)
-                if found.job.get("userid").and_then(serde_json::Value::as_u64)
-                    == Some(u64::from(request.credentials().userid)) =>
-            {
-                self.follow(request)
-            }
-            _ => Err(RequestError::new(EPERM, "the job is another user's")),
+            Ok(found) if found.job.userid == request.credentials().userid => self.follow(request),
+            Ok(_) => Err(RequestError::new(EPERM, "the job is another user's")),
+            Err(error) => Err(RequestError::malformed(topic::job_list::LIST_ID, &error)),
         };
         if let Err(error) = result {
             self.messages
