@@ -50,6 +50,7 @@ __all__ = [
     "USERID_UNKNOWN",
     "AbortRequest",
     "Batch",
+    "ChangeResponse",
     "ConfigReloadRequest",
     "Decisions",
     "Decoder",
@@ -61,6 +62,7 @@ __all__ = [
     "HookResponse",
     "Hostlist",
     "IDset",
+    "InventoryResponse",
     "JobManager",
     "LogAppendRequest",
     "LogClearRequest",
@@ -69,8 +71,10 @@ __all__ = [
     "NameRequest",
     "PanicException",
     "PmixEndedRequest",
+    "PmixServerStartResponse",
     "PmixStartRequest",
     "PmixStopRequest",
+    "PmixTaskPlacement",
     "ResourceLedger",
     "ResourceModule",
     "ResourceSet",
@@ -97,6 +101,7 @@ __all__ = [
     "lay_out",
     "parse_count",
     "parse_duration",
+    "pmix_attribute",
     "pmix_status",
     "read_object",
     "topic",
@@ -320,6 +325,30 @@ class job_result:  # noqa: N801
     TIMEOUT: Final[int]
 
 @final
+class pmix_attribute:  # noqa: N801
+    REQUEST_ID: Final[str]
+    ALLOC_ID: Final[str]
+    NODES: Final[str]
+    NODE_LIST: Final[str]
+    CPUS: Final[str]
+    CPU_COUNTS: Final[str]
+    CPU_LIST: Final[str]
+    MEMORY: Final[str]
+    NETWORK: Final[str]
+    NETWORK_ID: Final[str]
+    BANDWIDTH: Final[str]
+    NETWORK_QOS: Final[str]
+    TIME: Final[str]
+    QUEUE: Final[str]
+    JOB_QUEUE: Final[str]
+    TIMEOUT: Final[str]
+    QUERY: Final[str]
+    TEXT: Final[str]
+    STATUS: Final[str]
+    ESTIMATE: Final[str]
+    DROPPED: Final[str]
+
+@final
 class pmix_status:  # noqa: N801
     SUCCESS: Final[int]
     QUEUED: Final[int]
@@ -491,35 +520,35 @@ class StreamCancelRequest:
     @property
     def matchtag(self) -> int: ...
     @staticmethod
-    def read(request: Message) -> StreamCancelRequest: ...
+    def read(message: Message) -> StreamCancelRequest: ...
 
 @final
 class ServiceRequest:
     @property
     def service(self) -> str: ...
     @staticmethod
-    def read(request: Message) -> ServiceRequest: ...
+    def read(message: Message) -> ServiceRequest: ...
 
 @final
 class SubscriptionRequest:
     @property
     def topic(self) -> str: ...
     @staticmethod
-    def read(request: Message) -> SubscriptionRequest: ...
+    def read(message: Message) -> SubscriptionRequest: ...
 
 @final
 class NameRequest:
     @property
     def name(self) -> str: ...
     @staticmethod
-    def read(request: Message) -> NameRequest: ...
+    def read(message: Message) -> NameRequest: ...
 
 @final
 class ConfigReloadRequest:
     @property
     def config(self) -> dict[str, Any]: ...
     @staticmethod
-    def read(request: Message) -> ConfigReloadRequest: ...
+    def read(message: Message) -> ConfigReloadRequest: ...
 
 @final
 class ShutdownRequest:
@@ -528,7 +557,7 @@ class ShutdownRequest:
     @property
     def restart(self) -> bool: ...
     @staticmethod
-    def read(request: Message) -> ShutdownRequest: ...
+    def read(message: Message) -> ShutdownRequest: ...
 
 @final
 class DmesgRequest:
@@ -537,7 +566,7 @@ class DmesgRequest:
     @property
     def nobacklog(self) -> bool: ...
     @staticmethod
-    def read(request: Message) -> DmesgRequest: ...
+    def read(message: Message) -> DmesgRequest: ...
 
 @final
 class LogAppendRequest:
@@ -546,14 +575,14 @@ class LogAppendRequest:
     @property
     def text(self) -> str: ...
     @staticmethod
-    def read(request: Message) -> LogAppendRequest: ...
+    def read(message: Message) -> LogAppendRequest: ...
 
 @final
 class LogClearRequest:
     @property
     def upto(self) -> int | None: ...
     @staticmethod
-    def read(request: Message) -> LogClearRequest: ...
+    def read(message: Message) -> LogClearRequest: ...
 
 @final
 class HookRequest:
@@ -566,14 +595,14 @@ class HookRequest:
     @property
     def r(self) -> ResourceSet | None: ...
     @staticmethod
-    def read(request: Message) -> HookRequest: ...
+    def read(message: Message) -> HookRequest: ...
 
 @final
 class HookCancelRequest:
     @property
     def id(self) -> int: ...
     @staticmethod
-    def read(request: Message) -> HookCancelRequest: ...
+    def read(message: Message) -> HookCancelRequest: ...
 
 @final
 class StartRequest:
@@ -597,7 +626,7 @@ class AbortRequest:
     @property
     def message(self) -> str: ...
     @staticmethod
-    def read(request: Message) -> AbortRequest: ...
+    def read(message: Message) -> AbortRequest: ...
 
 @final
 class PmixStartRequest:
@@ -606,9 +635,11 @@ class PmixStartRequest:
     @property
     def directory(self) -> str: ...
     @property
-    def tasks(self) -> list[tuple[int, int, str]]: ...
+    def userid(self) -> int | None: ...
+    @property
+    def tasks(self) -> list[PmixTaskPlacement]: ...
     @staticmethod
-    def read(request: Message) -> PmixStartRequest: ...
+    def read(message: Message) -> PmixStartRequest: ...
 
 @final
 class PmixEndedRequest:
@@ -617,14 +648,58 @@ class PmixEndedRequest:
     @property
     def rank(self) -> int: ...
     @staticmethod
-    def read(request: Message) -> PmixEndedRequest: ...
+    def read(message: Message) -> PmixEndedRequest: ...
 
 @final
 class PmixStopRequest:
     @property
     def id(self) -> int: ...
     @staticmethod
-    def read(request: Message) -> PmixStopRequest: ...
+    def read(message: Message) -> PmixStopRequest: ...
+
+@final
+class PmixTaskPlacement:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def target(self) -> int: ...
+    @property
+    def host(self) -> str: ...
+
+@final
+class InventoryResponse:
+    @property
+    def resources(self) -> ResourceSet: ...
+    @property
+    def up(self) -> IDset: ...
+    @staticmethod
+    def read(message: Message) -> InventoryResponse: ...
+
+@final
+class ChangeResponse:
+    @property
+    def grow(self) -> ResourceSet | None: ...
+    @property
+    def shrink(self) -> IDset | None: ...
+    @property
+    def up(self) -> IDset | None: ...
+    @property
+    def down(self) -> IDset | None: ...
+    @property
+    def property_add(self) -> dict[str, IDset] | None: ...
+    @property
+    def property_remove(self) -> dict[str, IDset] | None: ...
+    @property
+    def expiration(self) -> float | None: ...
+    @staticmethod
+    def read(message: Message) -> ChangeResponse: ...
+
+@final
+class PmixServerStartResponse:
+    @property
+    def environment(self) -> dict[int, dict[str, str]]: ...
+    @staticmethod
+    def read(message: Message) -> PmixServerStartResponse: ...
 
 @final
 class StartResponse:

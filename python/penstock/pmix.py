@@ -36,10 +36,11 @@ from typing import (
     cast,
 )
 
-from penstock._core import pmix_status, topic
+from penstock._core import pmix_attribute, pmix_status, topic
 from penstock.client import Call, Client, StreamCall
+from penstock.client.calls import expect, expect_items, expect_optional
 from penstock.client.methods import make_method, request, streamed
-from penstock.errors import DeniedError, Error
+from penstock.errors import DeniedError, Error, WireError
 from penstock.jobid import parse
 
 if TYPE_CHECKING:
@@ -164,15 +165,15 @@ class LoanAttributes(TypedDict, total=False):
 
 
 ATTRIBUTE_KEYS = {
-    "name": "pmix.alloc.reqid",
-    "alloc": "pmix.alloc.id",
-    "nodes": "pmix.alloc.nnodes",
-    "hosts": "pmix.alloc.nlist",
-    "cpus": "pmix.alloc.ncpus",
-    "cpus_per_host": "pmix.alloc.ncpulist",
-    "time": "pmix.alloc.time",
-    "queue": "pmix.alloc.queue",
-    "timeout": "pmix.timeout",
+    "name": pmix_attribute.REQUEST_ID,
+    "alloc": pmix_attribute.ALLOC_ID,
+    "nodes": pmix_attribute.NODES,
+    "hosts": pmix_attribute.NODE_LIST,
+    "cpus": pmix_attribute.CPUS,
+    "cpus_per_host": pmix_attribute.CPU_COUNTS,
+    "time": pmix_attribute.TIME,
+    "queue": pmix_attribute.QUEUE,
+    "timeout": pmix_attribute.TIMEOUT,
 }
 
 
@@ -204,61 +205,85 @@ def attributes(options: Attributes) -> list[dict[str, Any]]:
 
 
 def answer(payload: Mapping[str, Any]) -> Answer:
-    """Reads an answer from the payload of `pmix.alloc` or of an event."""
-    found = {result["key"]: result["value"] for result in payload.get("results", [])}
-    cpus = str(found.get("pmix.alloc.ncpulist", ""))
-    dropped = str(found.get("penstock.alloc.dropped", ""))
+    """Reads an answer from the payload of `pmix.alloc` or of an event.
+
+    Raises:
+        WireError: a key is missing, or has a value of another type.
+    """
+    rows = expect_items(payload, "results", dict) if "results" in payload else []
+    found = {expect(row, "key", str): row.get("value") for row in rows}
+    cpus = str(found.get(pmix_attribute.CPU_COUNTS, ""))
+    dropped = expect_optional(found, pmix_attribute.DROPPED, str) or ""
+    try:
+        cpu_counts = tuple(int(number) for number in cpus.split(",") if number)
+    except ValueError as error:
+        raise WireError(f"`{pmix_attribute.CPU_COUNTS}`: {error}") from error
     return Answer(
-        status=payload["status"],
-        reason=payload.get("reason", ""),
-        id=found.get("pmix.alloc.reqid", payload.get("id")),
-        alloc=found.get("pmix.alloc.id", payload.get("alloc")),
-        hosts=str(found.get("pmix.alloc.nlist", "")),
-        cpus=tuple(int(number) for number in cpus.split(",") if number),
-        time=found.get("pmix.alloc.time"),
+        status=expect(payload, "status", int),
+        reason=expect_optional(payload, "reason", str) or "",
+        id=expect_optional(found, pmix_attribute.REQUEST_ID, str)
+        or expect_optional(payload, "id", str),
+        alloc=expect_optional(found, pmix_attribute.ALLOC_ID, str)
+        or expect_optional(payload, "alloc", str),
+        hosts=expect_optional(found, pmix_attribute.NODE_LIST, str) or "",
+        cpus=cpu_counts,
+        time=expect_optional(found, pmix_attribute.TIME, int),
         dropped=tuple(name for name in dropped.split(",") if name),
     )
 
 
-def granted(payload: Mapping[str, Any]) -> Answer:
-    """Reads the answer to a queued or granted request.
+def granted(found: Answer) -> Answer:
+    """The answer to a queued or granted request.
 
     Raises:
         DeniedError: it was denied or cancelled.
     """
-    if payload["status"] < pmix_status.SUCCESS:
-        raise DeniedError(payload["status"], payload.get("reason", ""))
-    return answer(payload)
+    if found.status < pmix_status.SUCCESS:
+        raise DeniedError(found.status, found.reason)
+    return found
+
+
+def _read_status(row: Mapping[str, Any]) -> Status:
+    return Status(
+        id=expect_optional(row, "id", str),
+        alloc=expect_optional(row, "alloc", str),
+        directive=expect(row, "directive", str),
+        state=cast("State", expect(row, "state", str)),
+        status=expect(row, "status", int),
+        reason=expect(row, "reason", str),
+        estimate=expect_optional(row, "estimate", float),
+        answer=answer(row),
+    )
 
 
 def _statuses(payload: Mapping[str, Any]) -> list[Status]:
-    granted(payload)
-    return [
-        Status(
-            id=row["id"],
-            alloc=row["alloc"],
-            directive=row["directive"],
-            state=row["state"],
-            status=row["status"],
-            reason=row["reason"],
-            estimate=row.get("estimate"),
-            answer=answer(row),
-        )
-        for row in payload["requests"]
-    ]
+    granted(answer(payload))
+    return [_read_status(row) for row in expect_items(payload, "requests", dict)]
+
+
+def _read_loan(row: Mapping[str, Any]) -> Lent:
+    return Lent(
+        id=expect_optional(row, "id", str),
+        nodes=expect(row, "nodes", int),
+        hosts=expect(row, "hosts", str),
+        returning=expect(row, "returning", int),
+        until=expect_optional(row, "until", float),
+        cpus=expect(row, "cpus", int),
+        reason=expect_optional(row, "reason", str) or "",
+    )
 
 
 def _lents(payload: Mapping[str, Any]) -> list[Lent]:
-    granted(payload)
-    return [Lent(**row) for row in payload["lent"]]
+    granted(answer(payload))
+    return [_read_loan(row) for row in expect_items(payload, "lent", dict)]
 
 
 def _cancelled(payload: Mapping[str, Any]) -> list[str]:
-    granted(payload)
-    return list(payload["cancelled"])
+    granted(answer(payload))
+    return expect_items(payload, "cancelled", str)
 
 
-def _last_response(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _last_response(answers: Sequence[Answer]) -> Answer:
     """Returns the last response of a stream.
 
     Raises:
@@ -272,7 +297,7 @@ def _last_response(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 class _AllocRequest(NamedTuple):
     """A request whose last response has the result."""
 
-    call: StreamCall[dict[str, Any]]
+    call: StreamCall[Answer]
     max_responses: int | None
     """1 to return once it is queued; None for no limit."""
 
@@ -313,7 +338,7 @@ class _Requests:
 
     def _request(self, directive: Directive, options: Attributes) -> _AllocRequest:
         payload = self._payload({"directive": directive, "attributes": attributes(options)})
-        call = StreamCall(topic.pmix.ALLOC, payload, lambda response: [response])
+        call = StreamCall(topic.pmix.ALLOC, payload, lambda response: [answer(response)])
         return _AllocRequest(call, None if options.get("wait", True) else 1)
 
     @_alloc
@@ -476,7 +501,7 @@ class AsyncJob(_Requests):
         return self._client.stream(call)
 
     async def _allocate(self, request: _AllocRequest) -> Answer:
-        received: list[dict[str, Any]] = []
+        received: list[Answer] = []
         async with self._client.stream(request.call) as responses:
             async for response in responses:
                 received.append(response)

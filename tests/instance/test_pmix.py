@@ -275,6 +275,10 @@ def test_a_job_that_ends_before_its_server_listens_is_not_served(tmp_path):
             "link.sendall(read().respond(errnum=5, errtext='PMIx_server_init: -1').encode())",
             "the PMIx server has not started: PMIx_server_init: -1",
         ),
+        (
+            "link.sendall(read().respond({}).encode()); read()",
+            "the PMIx server has not started: pmix.start: missing key `environment`",
+        ),
     ],
 )
 def test_a_server_that_does_not_start_is_an_error(server, body, expected):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 RUST = Path(__file__).parents[2] / "rust"
-CONSTANT = re.compile(r'^pub const (\w+): &str = "([^"]*)";$', re.MULTILINE)
+PYTHON = RUST.parent / "python" / "penstock"
+# A constant, or a line of a macro that declares constants.
+CONSTANT = re.compile(r'^(?:pub const (?=\w+:)|    )(\w+)(?:: &str)? = "([^"]*)";$', re.MULTILINE)
 LITERAL = re.compile(r'"([a-zA-Z._-]+)"')
 # A name in the place of an event's, whether it is one of the constants or not.
 NEW_EVENT = re.compile(r'Event::(?:new|with)\([^"(]*"([^"]*)"')
@@ -78,7 +81,27 @@ def test_attributes_are_not_written_as_literals() -> None:
     assert found == {}, "write `pmix_attribute::NAME`, from `penstock_flux`"
 
 
+def python_attributes(text: str) -> set[str]:
+    """The names of attributes among the strings of a file of Python."""
+    strings = {
+        node.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    return names(ATTRIBUTES) & strings
+
+
+def test_attributes_are_not_written_as_literals_in_python() -> None:
+    found = {
+        str(path.relative_to(PYTHON)): literals
+        for path in sorted(PYTHON.rglob("*.py"))
+        if (literals := python_attributes(path.read_text()))
+    }
+    assert found == {}, "write `pmix_attribute.NAME`, from `penstock._core`"
+
+
 def test_a_literal_is_found() -> None:
+    assert python_attributes('key = {"pmix.alloc.id": 1, "other": 2}') == {"pmix.alloc.id"}
     assert {"submit", "prolog-start", "penstock.request"} <= names(EVENTS)
     assert "pmix.alloc.nnodes" in names(ATTRIBUTES)
     text = 'Event::with(cx.now, "own", &x); "start"; "prolog-start"; "other"'

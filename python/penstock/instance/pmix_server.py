@@ -21,13 +21,14 @@ from penstock._core import (
     AbortRequest,
     Decoder,
     Message,
+    PmixServerStartResponse,
     fluid_f58,
     read_object,
     topic,
 )
 from penstock.client.calls import raw_call, raw_stream
 from penstock.client.outstanding import Outstanding
-from penstock.errors import Error, PmixError, RequestError
+from penstock.errors import Error, PmixError, RequestError, WireError
 from penstock.instance.requests import printable
 from penstock.instance.supervision import FAULTS
 
@@ -241,8 +242,10 @@ class Link:
             raise PmixError(f"the PMIx server has not started: {HINT}")
         if answer.errnum:
             raise PmixError(f"the PMIx server has not started: {answer.error_text}")
-        environment = answer.object()["environment"]
-        self.environment = {int(rank): variables for rank, variables in environment.items()}
+        try:
+            self.environment = PmixServerStartResponse.read(answer).environment
+        except WireError as error:
+            raise PmixError(f"the PMIx server has not started: {error}") from error
 
     async def wait_end(self) -> str:
         """Waits until the connection ends; returns why, for the note of an exception."""

@@ -95,10 +95,8 @@ class PmixService:
             self._respond(job)
         else:
             self._jobs[start.id] = job = _Job(start.id, request)
-            tasks = [PmixTask(task_rank, host) for task_rank, _, host in start.tasks]
-            # Checked with the rest of the payload.
-            userid = request.object().get("userid")
-            self._start_soon(self._serve_job, job, tasks, start.directory, userid)
+            tasks = [PmixTask(task.rank, task.host) for task in start.tasks]
+            self._start_soon(self._serve_job, job, tasks, start.directory, start.userid)
         return DEFERRED
 
     def _report_end(self, request: Message) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import IDset, ResourceSet
+from penstock._core import ChangeResponse, IDset, InventoryResponse, Message, topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,21 +37,35 @@ class Acquired:
     Attributes:
         resources: the schedulable inventory.
         up: the targets that are available now.
+
+    Raises:
+        WireError: the payload is not that of such a response; the text names the key.
     """
 
     def __init__(self, first: Mapping[str, Any]) -> None:
-        self.resources = ResourceSet(first["resources"])
+        self.resources = InventoryResponse.read(_message(first)).resources
         self.up = IDset()
         self.take(first)
 
     def take(self, change: Mapping[str, Any]) -> None:
-        """Applies the payload of a response."""
-        self.resources |= ResourceSet(change.get("grow"))
-        self.resources.remove_ranks(change.get("shrink", ""))
-        self.up = (self.up | IDset(change.get("up", ""))) - IDset(change.get("down", ""))
-        for name, ranks in change.get("property-remove", {}).items():
+        """Applies the payload of a response.
+
+        Raises:
+            WireError: the payload is not that of such a response; nothing has changed.
+        """
+        response = ChangeResponse.read(_message(change))
+        if response.grow is not None:
+            self.resources |= response.grow
+        if response.shrink is not None:
+            self.resources.remove_ranks(response.shrink)
+        self.up = (self.up | (response.up or IDset())) - (response.down or IDset())
+        for name, ranks in (response.property_remove or {}).items():
             self.resources.remove_property(name, ranks)
-        for name, ranks in change.get("property-add", {}).items():
+        for name, ranks in (response.property_add or {}).items():
             self.resources.add_property(name, ranks)
-        if "expiration" in change:
-            self.resources.expiration = change["expiration"] or None
+        if response.expiration is not None:
+            self.resources.expiration = response.expiration or None
+
+
+def _message(payload: Mapping[str, Any]) -> Message:
+    return Message.request(topic.resource.ACQUIRE, payload)

@@ -1,4 +1,4 @@
-//! The vocabulary of the protocols: numbers and topics as constants, requests and responses as classes.
+//! The vocabulary of the protocols: numbers, topics and names as constants, requests and responses as classes.
 
 mod hook_request;
 mod requests;
@@ -6,7 +6,7 @@ mod responses;
 mod start_request;
 
 use penstock_flux::alloc::AllocResponseType;
-use penstock_flux::{flags, job_state, pmix_status, role, topic};
+use penstock_flux::{flags, job_state, pmix_attribute, pmix_status, role, topic};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
@@ -48,6 +48,10 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add(
         "pmix_status",
         constants(py, "pmix_status", pmix_status::ALL)?,
+    )?;
+    module.add(
+        "pmix_attribute",
+        constants(py, "pmix_attribute", pmix_attribute::ALL)?,
     )?;
     module.add_function(wrap_pyfunction!(exit_status, module)?)?;
     requests::register(module)?;
@@ -97,15 +101,15 @@ fn topics(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     class("topic", &services)
 }
 
-/// Builds a class of numbers.
+/// Builds a class of numbers or names.
 fn constants<'py, T: IntoPyObject<'py> + Copy>(
     py: Python<'py>,
     name: &str,
-    numbers: &[(&str, T)],
+    values: &[(&str, T)],
 ) -> PyResult<Bound<'py, PyAny>> {
     let members = PyDict::new(py);
-    for (name, number) in numbers {
-        members.set_item(name, *number)?;
+    for (name, value) in values {
+        members.set_item(name, *value)?;
     }
     class(name, &members)
 }

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from penstock.cli import main
-from penstock.errors import Error
+from penstock.errors import Error, WireError
 from penstock.pmix import AsyncJob, DeniedError, Job, Lent, attributes
 from penstock.protocol.message import STREAMING
 
@@ -111,6 +111,35 @@ def test_a_denial_is_an_error_with_its_status(says):
     with Job(JOB) as job, pytest.raises(DeniedError, match="out of resources") as caught:
         job.new(nodes=1)
     assert (caught.value.status, caught.value.reason) == (-29, DENIAL_RESPONSE["reason"])
+
+
+@pytest.mark.parametrize(
+    ("verb", "topic", "payload", "expected"),
+    [
+        ("extend", "pmix.alloc", {"results": []}, "missing key `status`"),
+        ("extend", "pmix.alloc", {"status": 0, "results": [{}]}, "missing key `key`"),
+        (
+            *("extend", "pmix.alloc"),
+            {"status": 0, "results": [{"key": "pmix.alloc.ncpulist", "value": "a,b"}]},
+            "`pmix.alloc.ncpulist`: ",
+        ),
+        ("status", "pmix.query", {"status": 0, "requests": [{}]}, "missing key `directive`"),
+        ("lent", "pmix.query", {"status": 0, "lent": [{"nodes": "2"}]}, "found a string"),
+        ("cancel", "pmix.cancel", {"status": 0}, "missing key `cancelled`"),
+    ],
+)
+def test_a_malformed_response_is_an_error_of_the_topic(says, verb, topic, payload, expected):
+    says(topic, payload)
+    with Job() as job, pytest.raises(WireError) as caught:
+        getattr(job, verb)()
+    assert str(caught.value).startswith(f"{topic}: ")
+    assert expected in str(caught.value)
+
+
+def test_a_later_key_of_a_loan_is_ignored(says):
+    says("pmix.query", {"status": 0, "lent": [LOAN | {"later": 1}]})
+    with Job() as job:
+        assert job.lent() == [Lent(**LOAN)]
 
 
 def test_without_waiting_the_queued_request_is_returned(fake, says):

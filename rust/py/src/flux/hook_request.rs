@@ -52,8 +52,8 @@ impl Request for HookRequest {
 impl HookRequest {
     /// Reads a request; a malformed one is the error EPROTO, an invalid R the error EINVAL.
     #[staticmethod]
-    fn read(py: Python<'_>, request: &Bound<'_, Message>) -> PyResult<Self> {
-        let message = &request.get().0;
+    fn read(py: Python<'_>, message: &Bound<'_, Message>) -> PyResult<Self> {
+        let message = &message.get().0;
         match message.typed() {
             Some(TypedPayload::Hook(job)) => Ok(job.into()),
             _ => read(py, message),

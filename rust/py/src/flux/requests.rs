@@ -1,17 +1,22 @@
-//! The requests that services in Python serve: payloads, read and checked as Rust services do, as classes.
+//! The payloads that Python reads, requests and responses: read and checked as Rust services do, as classes.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use penstock_flux::{AnyRequest, Json, RequestError, Text, broker, hooks, log, pmix, pmix_exec};
+use penstock_flux::{
+    AnyRequest, Json, RequestError, Text, acquire, broker, hooks, log, pmix, pmix_exec, pmix_server,
+};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
+use penstock_rset::ResourceSet;
 use penstock_wire as wire;
 use pyo3::prelude::*;
 use serde::Deserialize;
 
-use crate::errors::raised;
+use crate::errors::{WireError, raised};
 use crate::idset::PyIdSet;
 use crate::json::{self, JsonError};
+use crate::resource::PyResourceSet;
 use crate::wire::Message;
 
 /// Why a value of a payload has none for Python.
@@ -63,16 +68,49 @@ impl Export<Py<PyAny>> for Json<'_> {
     }
 }
 
+impl Export<Py<PyResourceSet>> for Json<'_> {
+    fn export(self, py: Python<'_>) -> Result<Py<PyResourceSet>, ExportError> {
+        let resources = ResourceSet::from_json(self.0).map_err(ExportError::Resources)?;
+        Ok(Py::new(py, PyResourceSet::new(resources)).map_err(JsonError::Other)?)
+    }
+}
+
 impl Export<Py<PyIdSet>> for IdSet {
     fn export(self, py: Python<'_>) -> Result<Py<PyIdSet>, ExportError> {
         Ok(Py::new(py, PyIdSet::new(self)).map_err(JsonError::Other)?)
     }
 }
 
-/// Rank, execution target and host of a task.
-impl Export<(u32, u32, String)> for pmix_exec::TaskPlacement<'_> {
-    fn export(self, _: Python<'_>) -> Result<(u32, u32, String), ExportError> {
-        Ok((self.rank, self.target, self.host.into_string()))
+/// The place of a task in the request to start a PMIx server.
+#[pyclass(module = "penstock._core", frozen, get_all)]
+struct PmixTaskPlacement {
+    rank: u32,
+    target: u32,
+    host: String,
+}
+
+impl Export<Py<PmixTaskPlacement>> for pmix_exec::TaskPlacement<'_> {
+    fn export(self, py: Python<'_>) -> Result<Py<PmixTaskPlacement>, ExportError> {
+        let placement = PmixTaskPlacement {
+            rank: self.rank,
+            target: self.target,
+            host: self.host.into_string(),
+        };
+        Ok(Py::new(py, placement).map_err(JsonError::Other)?)
+    }
+}
+
+impl Export<String> for String {
+    fn export(self, _: Python<'_>) -> Result<String, ExportError> {
+        Ok(self)
+    }
+}
+
+impl<K: Ord, T, U: Export<T>> Export<BTreeMap<K, T>> for BTreeMap<K, U> {
+    fn export(self, py: Python<'_>) -> Result<BTreeMap<K, T>, ExportError> {
+        self.into_iter()
+            .map(|(key, value)| Ok((key, value.export(py)?)))
+            .collect()
     }
 }
 
@@ -95,20 +133,67 @@ pub(super) trait Request: Sized {
     fn export(payload: Self::Payload<'_>, py: Python<'_>) -> Result<Self, ExportError>;
 }
 
-pub(super) fn read<T: Request>(py: Python<'_>, message: &wire::Message) -> PyResult<T> {
-    let message = &normalised(message)?;
-    let payload = message.read_request().map_err(raised)?;
-    T::export(payload, py).map_err(|error| match error {
-        ExportError::Json(error) => json_error(message, error),
-        ExportError::Resources(error) => {
-            let text = format!("{}: {error}", message.topic());
-            raised(RequestError::invalid(text))
+/// Why a payload has no object of Python.
+enum ReadError {
+    /// It is malformed; the text names topic and key.
+    Malformed(RequestError),
+    Other(PyErr),
+}
+
+impl ReadError {
+    fn new(message: &wire::Message, error: ExportError) -> Self {
+        let topic = message.topic();
+        match error {
+            ExportError::Json(JsonError::Invalid(problem, _)) => {
+                let text = format!("{topic}: invalid JSON: {problem}");
+                Self::Malformed(RequestError::protocol(text))
+            }
+            ExportError::Json(JsonError::Other(error)) => Self::Other(error),
+            ExportError::Resources(error) => {
+                Self::Malformed(RequestError::invalid(format!("{topic}: {error}")))
+            }
         }
-    })
+    }
+
+    fn of_request(self) -> PyErr {
+        match self {
+            Self::Malformed(error) => raised(error),
+            Self::Other(error) => error,
+        }
+    }
+
+    fn of_response(self) -> PyErr {
+        match self {
+            Self::Malformed(error) => WireError::new_err(error.text),
+            Self::Other(error) => error,
+        }
+    }
+}
+
+impl From<RequestError> for ReadError {
+    fn from(error: RequestError) -> Self {
+        Self::Malformed(error)
+    }
+}
+
+fn read_payload<T: Request>(py: Python<'_>, message: &wire::Message) -> Result<T, ReadError> {
+    let message = &normalised(message)?;
+    let payload = message.read_request()?;
+    T::export(payload, py).map_err(|error| ReadError::new(message, error))
+}
+
+/// Reads a request; a malformed one is `RequestError`.
+pub(super) fn read<T: Request>(py: Python<'_>, message: &wire::Message) -> PyResult<T> {
+    read_payload(py, message).map_err(ReadError::of_request)
+}
+
+/// Reads a response; a malformed one is `WireError`.
+fn read_response<T: Request>(py: Python<'_>, message: &wire::Message) -> PyResult<T> {
+    read_payload(py, message).map_err(ReadError::of_response)
 }
 
 /// The message with its payload as JSON.
-fn normalised(message: &wire::Message) -> PyResult<Cow<'_, wire::Message>> {
+fn normalised(message: &wire::Message) -> Result<Cow<'_, wire::Message>, RequestError> {
     if !message.has_cbor() {
         return Ok(Cow::Borrowed(message));
     }
@@ -117,34 +202,25 @@ fn normalised(message: &wire::Message) -> PyResult<Cow<'_, wire::Message>> {
         Ok(()) => Ok(Cow::Owned(copy)),
         Err(error) => {
             let text = format!("{}: {error}", message.topic());
-            Err(raised(RequestError::protocol(text)))
+            Err(RequestError::protocol(text))
         }
-    }
-}
-
-fn json_error(message: &wire::Message, error: JsonError) -> PyErr {
-    match error {
-        JsonError::Invalid(problem, _) => {
-            let text = format!("{}: invalid JSON: {problem}", message.topic());
-            raised(RequestError::protocol(text))
-        }
-        JsonError::Other(error) => error,
     }
 }
 
 /// Reads the payload of a request that may have any keys.
 #[pyfunction]
 fn read_object<'py>(py: Python<'py>, request: &Bound<'py, Message>) -> PyResult<Bound<'py, PyAny>> {
-    let message = normalised(&request.get().0)?;
+    let message = normalised(&request.get().0).map_err(raised)?;
     let AnyRequest {} = message.read_request().map_err(raised)?;
     let payload = message.payload_json().unwrap_or(b"{}");
     // Checked just now: JSON is UTF-8.
-    json::decode(py, &String::from_utf8_lossy(payload)).map_err(|error| json_error(&message, error))
+    json::decode(py, &String::from_utf8_lossy(payload))
+        .map_err(|error| ReadError::new(&message, error.into()).of_request())
 }
 
 /// Declares the class of each payload: its attributes, with their types in Python.
-macro_rules! requests {
-    ($(
+macro_rules! payloads {
+    ($register:ident, $read:ident: $(
         $(#[$doc:meta])*
         $name:ident = $payload:ty as $path:path { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }
     )*) => {
@@ -166,22 +242,30 @@ macro_rules! requests {
 
             #[pymethods]
             impl $name {
-                /// Reads a request; a malformed one is the error EPROTO, which names topic and key.
+                /// Reads a message; the error of a malformed one names topic and key.
                 #[staticmethod]
-                fn read(py: Python<'_>, request: &Bound<'_, Message>) -> PyResult<Self> {
-                    read(py, &request.get().0)
+                fn read(py: Python<'_>, message: &Bound<'_, Message>) -> PyResult<Self> {
+                    $read(py, &message.get().0)
                 }
             }
         )*
 
-        pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        fn $register(module: &Bound<'_, PyModule>) -> PyResult<()> {
             $(module.add_class::<$name>()?;)*
-            module.add_function(wrap_pyfunction!(read_object, module)?)
+            Ok(())
         }
     };
 }
 
-requests! {
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    register_requests(module)?;
+    register_responses(module)?;
+    module.add_class::<PmixTaskPlacement>()?;
+    module.add_function(wrap_pyfunction!(read_object, module)?)
+}
+
+payloads! {
+    register_requests, read:
     /// `*-cancel` of any service: ends an outstanding streaming request of the same peer.
     StreamCancelRequest = penstock_flux::StreamCancelRequest as penstock_flux::StreamCancelRequest {
         matchtag: u32,
@@ -239,8 +323,8 @@ requests! {
     PmixStartRequest = pmix_exec::StartRequest<'a> as pmix_exec::StartRequest {
         id: u64,
         directory: String,
-        /// Rank, execution target and host of every task.
-        tasks: Vec<(u32, u32, String)>,
+        userid: Option<u32>,
+        tasks: Vec<Py<PmixTaskPlacement>>,
     }
 
     /// `pmix-exec.ended`.
@@ -259,5 +343,30 @@ requests! {
         rank: u32,
         status: i32,
         message: String,
+    }
+}
+
+payloads! {
+    register_responses, read_response:
+    /// The first response to `resource.acquire`.
+    InventoryResponse = acquire::InventoryResponse<'a> as acquire::InventoryResponse {
+        resources: Py<PyResourceSet>,
+        up: Py<PyIdSet>,
+    }
+
+    /// A further response to `resource.acquire`.
+    ChangeResponse = acquire::ChangeResponse<Json<'a>> as acquire::ChangeResponse {
+        grow: Option<Py<PyResourceSet>>,
+        shrink: Option<Py<PyIdSet>>,
+        up: Option<Py<PyIdSet>>,
+        down: Option<Py<PyIdSet>>,
+        property_add: Option<BTreeMap<String, Py<PyIdSet>>>,
+        property_remove: Option<BTreeMap<String, Py<PyIdSet>>>,
+        expiration: Option<f64>,
+    }
+
+    /// The response of a PMIx server to `pmix.start`.
+    PmixServerStartResponse = pmix_server::StartResponse as pmix_server::StartResponse {
+        environment: BTreeMap<u32, BTreeMap<String, String>>,
     }
 }
