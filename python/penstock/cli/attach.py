@@ -247,7 +247,8 @@ class Attachment:
             numbers.append(signal.SIGWINCH)
         before = {number: signal.signal(number, self._handle) for number in numbers}
         try:
-            yield
+            with self._client.waking_on_signals():
+                yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import socket
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._core import Decoder, Message
@@ -15,7 +17,7 @@ from penstock.errors import Error, NoInstanceError
 from penstock.paths import default_uri, socket_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from types import TracebackType
     from typing import Self
 
@@ -144,6 +146,8 @@ class Connection:
         self._calls: Outstanding[deque[Message]] = Outstanding()
         self._unsent: deque[memoryview] = deque()
         self._writing = False
+        # Readable after a signal, within `waking_on_signals`.
+        self._signals: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -159,6 +163,27 @@ class Connection:
     def close(self) -> None:
         """Closes the connection; open streams end."""
         self._socket.close()
+
+    @contextmanager
+    def waking_on_signals(self) -> Iterator[None]:
+        """Has every signal wake a wait for a message, so that its handler runs at once.
+
+        Without it a signal that comes just before the wait begins, or to another thread, is handled
+        with the next message. For the main thread alone; it takes `signal.set_wakeup_fd`.
+        """
+        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            # A full pipe wakes as well.
+            before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+            self._signals = reader
+            try:
+                yield
+            finally:
+                self._signals = None
+                signal.set_wakeup_fd(before)
+        finally:
+            os.close(reader)
+            os.close(writer)
 
     # --- requests, as `Methods` sends them
 
@@ -232,6 +257,8 @@ class Connection:
     def _receive(self, inbox: deque[Message]) -> Message:
         """The next message for an inbox; messages for others go to theirs."""
         while not inbox:
+            if self._signals is not None:
+                self._wait_with_signals(self._signals)
             try:
                 data = self._socket.recv(READ_BYTES)
             except TimeoutError:
@@ -245,3 +272,18 @@ class Connection:
                 if waiting is not None:
                     waiting.append(message)
         return inbox.popleft()
+
+    def _wait_with_signals(self, signals: int) -> None:
+        """Waits until there is something to read; handlers of signals run in between."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.register(signals, select.POLLIN)
+        timeout = self._socket.gettimeout()
+        while True:
+            ready = [descriptor for descriptor, _ in poll.poll(timeout and timeout * 1000)]
+            if signals in ready:
+                os.read(signals, READ_BYTES)
+            if self._socket.fileno() in ready:
+                return
+            if not ready:
+                raise TimeoutError("timed out")

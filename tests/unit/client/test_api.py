@@ -9,8 +9,9 @@ import pytest
 from penstock import aclient, client, rows
 from penstock.client.methods import Methods
 
-# Methods of one client only: the other has no services, or is closed by its block.
-BLOCKING_ONLY = {"close"}
+# Methods of one client only: the other has no services, is closed by its block, and leaves signals
+# to Trio.
+BLOCKING_ONLY = {"close", "waking_on_signals"}
 TRIO_ONLY = {"send", "add_service", "remove_service", "subscribe", "unsubscribe", "wait_lost"}
 
 

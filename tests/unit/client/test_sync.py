@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
+import threading
 
 import pytest
 import trio
@@ -35,6 +37,31 @@ def test_an_error_has_the_text_of_the_service(fake, text, said):
         client.rpc("a.b")
     assert caught.value.errno == errno.ENOENT
     assert caught.value.strerror == said
+
+
+def test_a_signal_wakes_a_wait_that_it_does_not_interrupt(fake):
+    handled = threading.Event()
+
+    def answer(request):
+        # It interrupts nothing in this thread, as one that comes just before the wait.
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        return [request.respond({"handled": handled.wait(60)})]
+
+    fake.methods["a.b"] = answer
+    before = signal.signal(signal.SIGUSR1, lambda *_: handled.set())
+    try:
+        with Client() as client:
+            with client.waking_on_signals():
+                assert client.rpc("a.b") == {"handled": True}
+            assert signal.set_wakeup_fd(-1) == -1
+        with (
+            Client(timeout=0.01) as client,
+            client.waking_on_signals(),
+            pytest.raises(TimeoutError),
+        ):
+            client.rpc("a.silent")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_errors_without_an_instance_on_rejection_and_for_a_bad_address(
