@@ -1,5 +1,7 @@
 //! Jobspec V1 (RFC 25): one program, its resources, its tasks and its attributes.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use crate::constraint::kind;
@@ -26,7 +28,7 @@ pub struct Dependency {
 
 /// A valid jobspec V1.
 ///
-/// A jobspec keeps its whole document, so that changes ([`set_defaults`](Self::set_defaults),
+/// A jobspec keeps its whole document, so that changes ([`with_defaults`](Self::with_defaults),
 /// [`set_duration`](Self::set_duration), [`redacted`](Self::redacted)) and output ([`to_text`](Self::to_text)) need no
 /// parsing.
 #[derive(Clone, Debug)]
@@ -391,19 +393,24 @@ impl Jobspec {
         self.document.to_string()
     }
 
-    /// Sets the queue and the time limit if the jobspec has none. Returns whether it has set either.
+    /// Returns the jobspec with this queue and this time limit where it has none: a changed copy, or the jobspec itself
+    /// if nothing is to be set.
     ///
     /// `duration` is in seconds, more than 0. A time limit of 0 in the jobspec means no limit, and is replaced.
-    pub fn set_defaults(&mut self, queue: Option<&str>, duration: Option<f64>) -> bool {
+    pub fn with_defaults(&self, queue: Option<&str>, duration: Option<f64>) -> Cow<'_, Self> {
         let queue = queue.filter(|_| self.queue().is_none());
         let duration = duration.filter(|_| self.duration() <= 0.0);
+        if queue.is_none() && duration.is_none() {
+            return Cow::Borrowed(self);
+        }
+        let mut copy = self.clone();
         if let Some(queue) = queue {
-            self.set_system("queue", queue.into());
+            copy.set_system("queue", queue.into());
         }
         if let Some(duration) = duration {
-            self.set_duration(duration);
+            copy.set_duration(duration);
         }
-        queue.is_some() || duration.is_some()
+        Cow::Owned(copy)
     }
 
     /// Sets the time limit in seconds; 0 for none.
@@ -689,14 +696,17 @@ mod tests {
 
     #[test]
     fn defaults_are_set_where_the_jobspec_has_none() {
-        let mut changed = jobspec();
-        assert!(changed.set_defaults(Some("batch"), Some(60.0)));
+        let plain = jobspec();
+        let changed = plain.with_defaults(Some("batch"), Some(60.0)).into_owned();
         assert_eq!((changed.queue(), changed.duration()), (Some("batch"), 60.0));
         check(&changed);
-        let before = changed.to_text();
-        assert!(!changed.set_defaults(Some("debug"), Some(30.0)));
-        assert!(!changed.set_defaults(None, None));
-        assert_eq!(changed.to_text(), before);
+        assert_eq!(plain.to_text(), TEXT);
+        let is_unchanged = |queue, duration| {
+            let jobspec = changed.with_defaults(queue, duration);
+            matches!(jobspec, Cow::Borrowed(_))
+        };
+        assert!(is_unchanged(Some("debug"), Some(30.0)));
+        assert!(is_unchanged(None, None));
     }
 
     #[test]

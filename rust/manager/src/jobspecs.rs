@@ -71,7 +71,7 @@ pub(crate) fn submit(cx: &mut Context, text: &str, userid: u32) -> Result<Stored
         return Ok(stored);
     }
     let jobspec = Jobspec::from_json(text).map_err(invalid)?;
-    let checked = check_text(cx, jobspec, text, userid, Limited::Fully)?;
+    let checked = check_text(cx, &jobspec, text, userid, Limited::Fully)?;
     let stored = store(cx, checked);
     cx.jobspecs.remember(text, &stored);
     Ok(stored)
@@ -80,7 +80,7 @@ pub(crate) fn submit(cx: &mut Context, text: &str, userid: u32) -> Result<Stored
 /// Applies the site's defaults and limits to a jobspec that the manager has made.
 pub(crate) fn check(
     cx: &Context,
-    jobspec: Jobspec,
+    jobspec: &Jobspec,
     userid: u32,
     limited: Limited,
 ) -> Result<Checked, RequestError> {
@@ -91,25 +91,25 @@ pub(crate) fn check(
 /// Applies the site's defaults and limits to a jobspec with this text.
 fn check_text(
     cx: &Context,
-    mut jobspec: Jobspec,
+    jobspec: &Jobspec,
     text: &str,
     userid: u32,
     limited: Limited,
 ) -> Result<Checked, RequestError> {
     let settings = &cx.settings;
-    let text = if policy::set_defaults(&mut jobspec, settings) {
-        Cow::Owned(jobspec.to_text())
-    } else {
-        Cow::Borrowed(text)
+    let jobspec = &policy::with_defaults(jobspec, settings);
+    let text = match jobspec {
+        Cow::Borrowed(_) => Cow::Borrowed(text),
+        Cow::Owned(completed) => Cow::Owned(completed.to_text()),
     };
     match limited {
-        Limited::Fully => policy::check(&jobspec, settings)?,
+        Limited::Fully => policy::check(jobspec, settings)?,
         Limited::ByDuration => {
             policy::check_duration(jobspec.duration(), jobspec.queue(), settings)?;
         }
     }
     cx.queues.check_enabled(jobspec.queue())?;
-    let checked = checked(&jobspec, &text, settings)?;
+    let checked = checked(jobspec, &text, settings)?;
     policy::check_bytes(checked.bytes(), userid, settings)?;
     check_names(checked.spec())?;
     depend::check(cx, &checked.spec().dependencies, userid)?;

@@ -1,22 +1,21 @@
 //! The site's policy on submissions: defaults, limits, and the form of the jobspec that is sent to the
 //! scheduler.
 
+use std::borrow::Cow;
+
 use penstock_flux::{RedactedJobspec, RequestError};
 use penstock_jobspec::Jobspec;
 use serde_json::json;
 
 use crate::settings::{Limits, Settings};
 
-/// Sets the default queue and time limit if the jobspec names none. Returns whether anything was
-/// set.
-pub(crate) fn set_defaults(jobspec: &mut Jobspec, settings: &Settings) -> bool {
+/// The jobspec with the default queue and time limit where it has none; borrowed if it has both.
+pub(crate) fn with_defaults<'a>(jobspec: &'a Jobspec, settings: &Settings) -> Cow<'a, Jobspec> {
     let queue = jobspec.queue().or(settings.default_queue.as_deref());
-    let queue = queue.map(str::to_owned);
     let duration = queue
-        .as_ref()
         .and_then(|name| settings.queues.get(name)?.default_duration)
         .or(settings.default_duration);
-    jobspec.set_defaults(queue.as_deref(), duration)
+    jobspec.with_defaults(queue, duration)
 }
 
 /// The jobspec in the form sent to the scheduler: without environment (RFC 27 allows that),
