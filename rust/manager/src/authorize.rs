@@ -94,7 +94,7 @@ pub(crate) enum PermittedJobs {
     Several(Vec<(JobId, Permission)>),
 }
 
-/// How a request for several jobs can name them.
+/// The keys by which a request can name several jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobNames {
     /// `id` or `ids`.

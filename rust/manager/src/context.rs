@@ -27,7 +27,7 @@ use crate::settings::Settings;
 use crate::spec::{Checked, Stored};
 use crate::storage::Storage;
 
-/// Where the store keeps the instance's epoch of job ids (RFC 19).
+/// The store's key for the instance's epoch of job ids (RFC 19).
 const EPOCH_META: &str = "epoch_ms";
 
 const MILLISECONDS_PER_DAY: u64 = 24 * 60 * 60 * 1000;

@@ -47,10 +47,10 @@ struct Service {
     has_answered: bool,
 }
 
-/// Where the store keeps [`ExecPeer::journal`].
+/// The store's key for [`ExecPeer::journal`].
 const JOURNAL_META: &str = "exec_journal";
 
-/// How the conversation with a service ends.
+/// The end of the conversation with a service: its reason, and the fate of its requests.
 struct Loss<'a> {
     why: &'a str,
     /// Whether the service may have acted on its requests.

@@ -14,7 +14,7 @@ pub(crate) enum Handshake {
     Ready(FreeMode, AllocMode),
 }
 
-/// How an allocation is freed.
+/// The manner in which an allocation is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FreeMode {
     /// As a whole, by one `sched.free`.
@@ -23,7 +23,7 @@ pub(crate) enum FreeMode {
     Parts,
 }
 
-/// How many `sched.alloc` requests may be outstanding.
+/// The limit of outstanding `sched.alloc` requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AllocMode {
     /// Any number.

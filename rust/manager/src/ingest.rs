@@ -20,7 +20,7 @@ use crate::signed;
 /// The greatest number of jobs that one submission may make.
 const MAX_JOBS_PER_SUBMISSION: u64 = 10_000_000;
 
-/// How long a token names a submission, in seconds.
+/// The time for which a token names a submission, in seconds.
 const TOKEN_LIFETIME_S: f64 = 24.0 * 3600.0;
 
 /// The greatest length of a token.

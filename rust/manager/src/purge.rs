@@ -12,7 +12,7 @@ use crate::jobspecs;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
-/// Where the store keeps the greatest purged id, which must not be allotted again.
+/// The store's key for the greatest purged id, which must not be allotted again.
 const MAX_PURGED_META: &str = "max_purged";
 /// Seconds between two checks of the limits.
 const PURGE_INTERVAL_S: f64 = 1.0;

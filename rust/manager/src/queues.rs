@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::storage::Storage;
 
-/// Where the store keeps the queues that are not in their default status.
+/// The store's key for the queues that are not in their default status.
 const QUEUES_META: &str = "queues";
 /// The key of the one queue of an instance that configures none.
 pub(crate) const ANONYMOUS_QUEUE: &str = "";

@@ -192,7 +192,7 @@ fn has_claim(cx: &Context, id: JobId) -> bool {
     cx.claims.agrees_on(id, committed, &IdSet::new())
 }
 
-/// How the facts of a job differ from its eventlog and its documents.
+/// A difference between the facts of a job and its eventlog or documents.
 #[derive(Debug)]
 enum Difference {
     NotStored,

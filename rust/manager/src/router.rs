@@ -21,7 +21,7 @@ use crate::queue_admin;
 use crate::rpc::{Handled, Reply, Request};
 use crate::update;
 
-/// How a method is called.
+/// The number of responses that a method sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// One response at most.

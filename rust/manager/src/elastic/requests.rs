@@ -17,7 +17,7 @@ use crate::event::Event;
 use crate::record::Record;
 use crate::state::State;
 
-/// How a request ended.
+/// The end of a request: its status and its results.
 #[derive(Debug, Default)]
 pub(super) struct End {
     pub(super) status: i32,

@@ -37,7 +37,7 @@ pub enum Stamp {
     Inactive,
 }
 
-/// How a timestamp compares with the time of the constraint.
+/// The comparison of a timestamp with the time of the constraint.
 #[derive(Clone, Copy, Debug)]
 pub enum Comparison {
     Greater,
