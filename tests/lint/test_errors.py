@@ -1,4 +1,4 @@
-"""Each predicate of an error type is called: it decides something in another file."""
+"""Errors in Rust: predicates have callers, and each type becomes an exception in one place."""
 
 from __future__ import annotations
 
@@ -21,6 +21,29 @@ def uncalled(sources: dict[str, str]) -> list[str]:
             if not any(called.search(text) for text in others):
                 found.append(f"{file}: {predicate}")
     return found
+
+
+# A new exception, to the end of its statement.
+NEW_EXCEPTION = re.compile(r"\w+Error::new_err\([^;]*")
+ERROR_TEXT = re.compile(r"\{error\}|\{\w+: ?\w*error\}|\b\w*error\.to_string\(\)")
+
+
+def formatted_errors(source: str) -> list[str]:
+    """The statements that make an exception of the text of an error."""
+    return [new for new in NEW_EXCEPTION.findall(source) if ERROR_TEXT.search(new)]
+
+
+def test_errors_are_converted_to_exceptions_in_one_file():
+    files = set((RUST / "py/src").rglob("*.rs")) - {RUST / "py/src/errors.rs"}
+    found = {str(path): formatted_errors(path.read_text()) for path in sorted(files)}
+    assert {file: statements for file, statements in found.items() if statements} == {}
+
+
+def test_an_exception_of_the_text_of_an_error_is_found():
+    by_hand = 'read(text).map_err(|error| WireError::new_err(format!("{name}: {error}")))?;'
+    assert len(formatted_errors(by_hand)) == 1
+    assert len(formatted_errors("WireError::new_err(error.to_string());")) == 1
+    assert formatted_errors('Err(WireError::new_err("no error"));\nlog(error.to_string());') == []
 
 
 def test_each_predicate_of_an_error_is_called():

@@ -50,6 +50,17 @@ impl Constraint {
         parse(value, "", 0)
     }
 
+    /// Reads the JSON text of a constraint, as [`from_value`](Self::from_value).
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is not JSON, and as `from_value`.
+    pub fn from_json(json: &str) -> Result<Self, Error> {
+        let value = serde_json::from_str(json)
+            .map_err(|error| Error::new(Input::Constraint, "", error.to_string()))?;
+        Self::from_value(&value)
+    }
+
     /// The condition that the target's host is in a hostlist.
     ///
     /// # Errors

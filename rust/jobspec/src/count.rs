@@ -273,6 +273,17 @@ impl Count {
         Self::from_value_at(value, "count")
     }
 
+    /// Reads the JSON text of a jobspec's count, as [`from_value`](Self::from_value).
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is not JSON, and as `from_value`.
+    pub fn from_json(json: &str) -> Result<Self, Error> {
+        let value = serde_json::from_str(json)
+            .map_err(|error| Error::new(Input::Count, "", error.to_string()))?;
+        Self::from_value(&value)
+    }
+
     pub(crate) fn from_value_at(value: &Value, path: &str) -> Result<Self, Error> {
         let count = match value {
             Value::Number(_) => Self::exactly(number(value, path)?),

@@ -1,7 +1,11 @@
 //! Errors as Python exceptions: the classes of `penstock.errors`, imported when the first one is raised.
+use std::fmt;
+
 use penstock_flux::errno;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+
+use crate::json::JsonError;
 
 /// The exception classes. `WireError::new_err(text)` makes one to be raised.
 mod classes {
@@ -44,6 +48,55 @@ pub(crate) trait ToException {
 /// The exception of an error, for `map_err`.
 pub(crate) fn raised(error: impl ToException) -> PyErr {
     Python::attach(|py| error.to_exception(py))
+}
+
+/// The exception of an error in one of several inputs, whose text begins with the name of the input, for `map_err`.
+pub(crate) fn raised_for<E: ToException>(input: impl fmt::Display) -> impl FnOnce(E) -> PyErr {
+    move |error| Python::attach(|py| named(py, &input, error.to_exception(py)))
+}
+
+/// The exception with the name of its input before its text.
+pub(crate) fn named(py: Python<'_>, input: impl fmt::Display, raised: PyErr) -> PyErr {
+    let text = format!("{input}: {}", raised.value(py));
+    with_attribute(py, raised, "args", (text,))
+}
+
+/// The exception of a malformed payload that was sent by a service: `WireError`; that of a request is `RequestError`.
+pub(crate) fn raised_in_response(error: penstock_flux::RequestError) -> PyErr {
+    WireError::new_err(error.text)
+}
+
+/// The meaning of a JSON text or object, on which the exception of invalid JSON and the beginning of its text depend.
+#[derive(Clone, Copy)]
+pub(crate) enum JsonDocument {
+    Constraint,
+    ResourceSet,
+    /// The payload of a message that was received.
+    ReceivedPayload,
+    /// The object that is to be the payload of a message.
+    NewPayload,
+}
+
+impl JsonDocument {
+    /// The exception of an error, with the attribute `offset`, the byte of the text, if it is known; for `map_err`.
+    pub(crate) fn raised(self, error: JsonError) -> PyErr {
+        let (problem, offset) = match error {
+            JsonError::Invalid(problem, offset) => (problem, offset),
+            JsonError::Other(raised) => return raised,
+        };
+        let raised = match self {
+            Self::Constraint => JobspecError::new_err(format!("invalid constraint: {problem}")),
+            Self::ResourceSet => ResourceSetError::new_err(format!("invalid R: {problem}")),
+            Self::ReceivedPayload => WireError::new_err(format!("invalid JSON: {problem}")),
+            Self::NewPayload => {
+                WireError::new_err(format!("the payload has no JSON form: {problem}"))
+            }
+        };
+        match offset {
+            Some(offset) => Python::attach(|py| with_attribute(py, raised, "offset", offset)),
+            None => raised,
+        }
+    }
 }
 
 impl<T: ToException> ToException for &T {

@@ -5,11 +5,7 @@ use penstock_jobspec::{Constraint, Count, Jobspec};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::{JobspecError, raised};
-
-fn json(text: &str) -> PyResult<serde_json::Value> {
-    serde_json::from_str(text).map_err(|error| JobspecError::new_err(error.to_string()))
-}
+use crate::errors::raised;
 
 /// Reads a jobspec's text.
 pub(crate) fn jobspec(text: &str) -> PyResult<Jobspec> {
@@ -36,8 +32,7 @@ fn validate_jobspec<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyD
 /// Checks the JSON text of a constraint (RFC 31) and returns its normal form.
 #[pyfunction]
 fn validate_constraint(text: &str) -> PyResult<String> {
-    let value = json(text)?;
-    let constraint = Constraint::from_value(&value).map_err(raised)?;
+    let constraint = Constraint::from_json(text).map_err(raised)?;
     Ok(constraint.to_value().to_string())
 }
 
@@ -52,8 +47,7 @@ fn parse_count(text: &str) -> PyResult<String> {
 /// limit.
 #[pyfunction]
 fn largest_count(count: &str, limit: u32) -> PyResult<Option<u32>> {
-    let value = json(count)?;
-    let count = Count::from_value(&value).map_err(raised)?;
+    let count = Count::from_json(count).map_err(raised)?;
     Ok(count.largest_up_to(limit))
 }
 

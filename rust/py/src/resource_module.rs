@@ -162,16 +162,16 @@ impl ResourceLedger {
     ) -> PyResult<Self> {
         let config = config(exclude, properties);
         let ledger = penstock_resource::Ledger::new(resources.get().snapshot(), config);
-        ledger.map(Self).map_err(|error| raised(&error))
+        ledger.map(Self).map_err(raised)
     }
 
     fn check(&self) -> PyResult<()> {
-        self.0.check().map_err(|error| raised(&error))
+        self.0.check().map_err(raised)
     }
 
     fn find(&self, text: &str) -> PyResult<PyIdSet> {
         let found = self.0.find(text);
-        found.map(PyIdSet::new).map_err(|error| raised(&error))
+        found.map(PyIdSet::new).map_err(raised)
     }
 
     #[getter]

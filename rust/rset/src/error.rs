@@ -1,4 +1,5 @@
 use std::fmt;
+use std::str::Utf8Error;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Category {
@@ -96,3 +97,11 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// A document that is not UTF-8.
+impl From<Utf8Error> for Error {
+    fn from(error: Utf8Error) -> Self {
+        let offset = error.valid_up_to();
+        Self::at("", format!("expected UTF-8 at byte {offset}")).with_offset(offset)
+    }
+}

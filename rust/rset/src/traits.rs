@@ -21,11 +21,7 @@ impl TryFrom<&[u8]> for ResourceSet {
 
     /// Reads JSON in UTF-8, as [`ResourceSet::from_json`].
     fn try_from(bytes: &[u8]) -> Result<Self, Error> {
-        let text = std::str::from_utf8(bytes).map_err(|error| {
-            let offset = error.valid_up_to();
-            Error::at("", format!("expected UTF-8 at byte {offset}")).with_offset(offset)
-        })?;
-        Self::from_json(text)
+        Self::from_json(std::str::from_utf8(bytes)?)
     }
 }
 

@@ -68,6 +68,13 @@ impl From<penstock_engine::Error> for Error {
     }
 }
 
+/// An invalid idset of ranks.
+impl From<penstock_idset::Error> for Error {
+    fn from(error: penstock_idset::Error) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
 /// An excerpt of the input for an error message: short and without control characters.
 pub(crate) fn excerpt(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::str::Utf8Error;
 
 /// The input that was read or checked when an [`Error`] occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,3 +58,15 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// A payload of JSON that is not UTF-8.
+impl From<Utf8Error> for Error {
+    fn from(error: Utf8Error) -> Self {
+        let offset = error.valid_up_to();
+        Self::new(
+            Subject::Json,
+            offset,
+            format!("expected UTF-8 at byte {offset}"),
+        )
+    }
+}

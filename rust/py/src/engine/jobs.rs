@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use penstock_engine::{OutsideResources, QueueId, QueueOptions, ShapeId};
 use penstock_idset::IdSet;
+use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -11,9 +12,8 @@ use rustc_hash::FxHashSet;
 
 use super::columns::{self, Column, DURATION_COLUMN, Names, PRIORITY_COLUMN, SHAPE_COLUMN};
 use super::core_state::{CoreState, EngineCore, NamedShape};
-use crate::errors::{EngineError, JobspecError, raised};
+use crate::errors::{EngineError, raised, raised_for};
 use crate::idset::PyIdSet;
-use crate::jobspec::jobspec;
 use crate::resource::PyResourceSet;
 use crate::resource::convert;
 
@@ -53,12 +53,13 @@ impl CoreState {
             for id in &ids[..place] {
                 self.engine.cancel(*id);
             }
-            let reason = if ids[..place].contains(&ids[place]) {
-                format!("job {} is in the batch twice", ids[place].get())
-            } else {
-                error.to_string()
-            };
-            return Err(EngineError::new_err(format!("ids[{place}]: {reason}")));
+            if ids[..place].contains(&ids[place]) {
+                let job = ids[place].get();
+                return Err(EngineError::new_err(format!(
+                    "ids[{place}]: job {job} is in the batch twice"
+                )));
+            }
+            return Err(raised_for(format_args!("ids[{place}]"))(error));
         }
         if let Some(now) = now {
             self.submitted.extend(ids.iter().map(|id| (*id, now)));
@@ -159,10 +160,8 @@ impl EngineCore {
             let kind = if let Some(kind) = known.get(text) {
                 *kind
             } else {
-                let jobspec = jobspec(text).map_err(|error| {
-                    let problem = error.value(py);
-                    JobspecError::new_err(format!("jobspecs[{row}]: {problem}"))
-                })?;
+                let jobspec = Jobspec::from_json(text)
+                    .map_err(raised_for(format_args!("jobspecs[{row}]")))?;
                 parsed.push(jobspec);
                 known.insert(text, parsed.len() - 1);
                 parsed.len() - 1

@@ -7,7 +7,7 @@ use pyo3::types::{PyInt, PyString};
 use serde_json::json;
 
 use super::core_state::{CoreState, EngineCore, NamedShape};
-use crate::errors::{EngineError, JobspecError};
+use crate::errors::{EngineError, JobspecError, raised_for};
 use crate::jobspec::jobspec;
 use crate::resource::constraint;
 use crate::shared::type_name;
@@ -16,8 +16,7 @@ use crate::shared::type_name;
 fn count(source: &Bound<'_, PyAny>, name: &str, least: u32) -> PyResult<Count> {
     let count = if let Ok(text) = source.cast::<PyString>() {
         let text = text.to_str()?;
-        text.parse::<Count>()
-            .map_err(|error| JobspecError::new_err(format!("{name}: {error}")))?
+        text.parse::<Count>().map_err(raised_for(name))?
     } else if source.is_instance_of::<PyInt>() || source.hasattr("__index__")? {
         let number = source.extract::<u32>().map_err(|_| {
             JobspecError::new_err(format!(

@@ -13,7 +13,7 @@ use penstock_wire as wire;
 use pyo3::prelude::*;
 use serde::Deserialize;
 
-use crate::errors::{WireError, raised};
+use crate::errors::{raised, raised_in_response};
 use crate::idset::PyIdSet;
 use crate::json::{self, JsonError};
 use crate::resource::PyResourceSet;
@@ -164,7 +164,7 @@ impl ReadError {
 
     fn of_response(self) -> PyErr {
         match self {
-            Self::Malformed(error) => WireError::new_err(error.text),
+            Self::Malformed(error) => raised_in_response(error),
             Self::Other(error) => error,
         }
     }

@@ -6,10 +6,9 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyMapping, PyString};
-use serde_json::Value;
 
-use crate::errors::{JobspecError, raised};
-use crate::json::{self, JsonError};
+use crate::errors::{JsonDocument, raised};
+use crate::json;
 use crate::shared::type_name;
 
 /// Converts an argument to a constraint: a mapping, JSON text, or the short text of RFC 35.
@@ -17,7 +16,7 @@ pub(crate) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Constraint> {
     if let Ok(text) = source.cast::<PyString>() {
         let text = text.to_str()?;
         return if text.trim_start().starts_with('{') {
-            parse(text)
+            Constraint::from_json(text).map_err(raised)
         } else {
             from_mapping(&short(text, source.py())?)
         };
@@ -42,20 +41,8 @@ fn short<'py>(text: &str, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
 }
 
 fn from_mapping(mapping: &Bound<'_, PyAny>) -> PyResult<Constraint> {
-    match json::encode(mapping) {
-        Ok(text) => parse(&text),
-        Err(JsonError::Invalid(problem, _)) => Err(invalid(&problem)),
-        Err(JsonError::Other(error)) => Err(error),
-    }
-}
-
-fn parse(text: &str) -> PyResult<Constraint> {
-    let value: Value = serde_json::from_str(text).map_err(|error| invalid(&error.to_string()))?;
-    Constraint::from_value(&value).map_err(raised)
-}
-
-fn invalid(problem: &str) -> PyErr {
-    JobspecError::new_err(format!("invalid constraint: {problem}"))
+    let text = json::encode(mapping).map_err(|error| JsonDocument::Constraint.raised(error))?;
+    Constraint::from_json(&text).map_err(raised)
 }
 
 /// The ranks of a set that meet a constraint: an operation on sets of ranks for each part of it.

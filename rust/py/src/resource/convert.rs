@@ -1,4 +1,4 @@
-//! Conversion of the Python arguments of a `ResourceSet`, and of errors to exceptions.
+//! Conversion of the Python arguments of a `ResourceSet`.
 use std::sync::Arc;
 
 use penstock_hostlist::Hostlist;
@@ -11,7 +11,7 @@ use pyo3::types::{PyMapping, PyString};
 use serde_json::value::RawValue;
 
 use super::set::{MIN_DETACHED_SIZE, PyResourceSet};
-use crate::errors::{ResourceSetError, raised, with_attribute};
+use crate::errors::{JsonDocument, ResourceSetError, raised};
 use crate::hostlist::Hostlist as PyHostlist;
 use crate::idset::PyIdSet;
 use crate::json::{self, JsonError};
@@ -24,13 +24,8 @@ pub(super) fn parsed<'py>(
     raw.map(|raw| object(py, raw.get())).transpose()
 }
 
-pub(super) fn json_error(error: JsonError) -> PyErr {
-    match error {
-        JsonError::Invalid(problem, _) => {
-            ResourceSetError::new_err(format!("invalid R: {problem}"))
-        }
-        JsonError::Other(error) => error,
-    }
+fn json_error(error: JsonError) -> PyErr {
+    JsonDocument::ResourceSet.raised(error)
 }
 
 pub(super) fn object<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
@@ -92,23 +87,16 @@ fn document_problems(
 /// Calls `read` with the JSON text of a source; fails for an object without one.
 fn with_text<R>(source: &Bound<'_, PyAny>, read: impl FnOnce(&str) -> PyResult<R>) -> PyResult<R> {
     if let Ok(text) = source.cast::<PyString>() {
-        return match text.to_str() {
-            Ok(text) => read(text),
-            Err(_) => Err(ResourceSetError::new_err(
-                "invalid R: the text holds a lone surrogate",
-            )),
-        };
+        let text = text.to_str().map_err(|_| {
+            let problem = "the text holds a lone surrogate";
+            json_error(JsonError::Invalid(problem.to_owned(), None))
+        })?;
+        return read(text);
     }
     if let Ok(bytes) = source.extract::<PyBackedBytes>() {
         return match std::str::from_utf8(&bytes) {
             Ok(text) => read(text),
-            Err(error) => {
-                let offset = error.valid_up_to();
-                let raised = ResourceSetError::new_err(format!(
-                    "invalid R: expected UTF-8 at byte {offset}"
-                ));
-                Err(with_attribute(source.py(), raised, "offset", offset))
-            }
+            Err(error) => Err(raised(Error::from(error))),
         };
     }
     if source.cast::<PyMapping>().is_ok() {

@@ -2,14 +2,13 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
-use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use penstock_sim::{Failure, Machine, RandomFailures, Setup};
 use pyo3::prelude::*;
 
 use super::worker_thread::{self, Watch};
 use super::workload::{Workload, parse};
-use crate::errors::{WorkloadError, raised};
+use crate::errors::{WorkloadError, named, raised};
 
 /// A workload on its way through a machine, in virtual time: `inventory` is the text of an R, or `None` for one pool of
 /// `pool_cores` cores, by default the `max_cores` of the workload. `failures` are times in seconds of the trace, idsets
@@ -81,9 +80,8 @@ impl Simulation {
             (None, cores) => Machine::Pool(cores.unwrap_or_else(|| workload.0.max_cores().max(1))),
         };
         let failures = failures.into_iter().map(|(time, ranks, up)| {
-            let ranks = ranks
-                .parse::<IdSet>()
-                .map_err(|error| WorkloadError::new_err(format!("failures: at {time}: {error}")))?;
+            let place = format_args!("failures: at {time}");
+            let ranks = parse(&ranks).map_err(|error| named(py, place, error))?;
             Ok(Failure { time, ranks, up })
         });
         let setup = Setup {

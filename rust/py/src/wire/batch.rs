@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PySlice};
 
-use super::message::{Message, error_at};
-use crate::errors::{raised, with_attribute};
+use super::message::Message;
+use crate::errors::{named, raised, with_attribute};
 use crate::shared::position;
 
 /// An ordered run of messages that stays in Rust.
@@ -115,12 +115,12 @@ impl Batch {
             return Ok(());
         };
         let message = &self.messages[index];
-        let text = format!(
-            "message {index} ({} {}): {error}",
+        let name = format!(
+            "message {index} ({} {})",
             message.kind.name(),
             message.topic()
         );
-        let raised = error_at(py, text, error.offset());
+        let raised = named(py, name, raised(error));
         Err(with_attribute(py, raised, "index", index))
     }
 

@@ -13,18 +13,12 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyMapping};
 
-use crate::errors::{WireError, raised, with_attribute};
-use crate::json::{self, JsonError};
+use crate::errors::{JsonDocument, raised};
+use crate::json;
 
 /// The Python object of a JSON text; malformed text is a `WireError` that names the byte.
 fn json_object<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
-    json::decode(py, text).map_err(|error| match error {
-        JsonError::Invalid(problem, Some(offset)) => {
-            error_at(py, format!("invalid JSON: {problem}"), offset)
-        }
-        JsonError::Invalid(problem, None) => WireError::new_err(format!("invalid JSON: {problem}")),
-        JsonError::Other(error) => error,
-    })
+    json::decode(py, text).map_err(|error| JsonDocument::ReceivedPayload.raised(error))
 }
 
 /// The bytes of a payload: bytes as they are, a mapping as JSON with a NUL.
@@ -41,18 +35,8 @@ fn payload_bytes(payload: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<u8>>
             "expected a dict, bytes or None as payload, found {found}"
         )));
     }
-    let text = json::encode(payload).map_err(|error| match error {
-        JsonError::Invalid(problem, _) => {
-            WireError::new_err(format!("the payload has no JSON form: {problem}"))
-        }
-        JsonError::Other(error) => error,
-    })?;
+    let text = json::encode(payload).map_err(|error| JsonDocument::NewPayload.raised(error))?;
     Ok(Some(wire::Message::json_payload(&text)))
-}
-
-/// An error at a byte of the input.
-pub(super) fn error_at(py: Python<'_>, text: String, offset: usize) -> PyErr {
-    with_attribute(py, WireError::new_err(text), "offset", offset)
 }
 
 /// One message of the wire (RFC 3); it cannot be changed.
@@ -206,14 +190,7 @@ impl Message {
         }
         match std::str::from_utf8(payload) {
             Ok(text) => json_object(py, text).map(Some),
-            Err(error) => {
-                let offset = error.valid_up_to();
-                Err(error_at(
-                    py,
-                    format!("invalid JSON: expected UTF-8 at byte {offset}"),
-                    offset,
-                ))
-            }
+            Err(error) => Err(raised(wire::Error::from(error))),
         }
     }
 
