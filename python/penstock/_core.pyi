@@ -133,6 +133,20 @@ class Router:
     def unsubscribe(self, peer: int, prefix: str) -> bool: ...
     def peer(self, route: bytes) -> int | None: ...
     def route(self, peer: int, batch: Batch) -> list[tuple[int, Batch]]: ...
+    def exchange(
+        self,
+        peer: int,
+        batch: Batch,
+        services: list[tuple[int, JobManager | Scheduler | MockExec]],
+        now: float,
+        max_turns: int,
+    ) -> tuple[
+        list[tuple[int, int, Batch]],
+        list[tuple[int, Batch]],
+        list[int],
+        int,
+        list[tuple[int, Batch, BaseException]],
+    ]: ...
 
 # --- engine.rs ---
 

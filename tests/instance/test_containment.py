@@ -26,7 +26,7 @@ from penstock.jobspec import from_command
 if TYPE_CHECKING:
     from simulatedsystem import SimulatedMachine
 
-    from penstock._core import Batch
+    from penstock._core import Batch, Router
     from penstock.aclient import Client
     from penstock.instance.broker import Broker
 
@@ -309,12 +309,44 @@ class FaultyOnce:
         return call
 
 
+def put_before_job_manager(machine: SimulatedMachine, faulty: Any) -> None:
+    """Has the daemon call another object in place of its job manager."""
+    instance = machine.instance
+    assert instance is not None
+    instance._jobs._manager = faulty
+    instance._broker.set_store(instance._jobs.peer, faulty.commit)
+    instance._broker.set_core(instance._jobs.peer, faulty)
+
+
+class FaultyExchange:
+    """A router in whose first exchange a service fails."""
+
+    def __init__(self, router: Router, peer: int, fault: Any) -> None:
+        self._router, self._peer, self._fault = router, peer, fault
+        self.calls = 0
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._router, attribute)
+
+    def exchange(self, sender: int, batch: Batch, cores: Any, now: float, limit: int) -> Any:
+        self.calls += 1
+        if self.calls > 1:
+            return self._router.exchange(sender, batch, cores, now, limit)
+        others = [each for each in cores if each[0] != self._peer]
+        deliveries, *rest, _ = self._router.exchange(sender, batch, others, now, limit)
+        failures = [(peer, got, self._fault) for _, peer, got in deliveries if peer == self._peer]
+        deliveries = [each for each in deliveries if each[1] != self._peer]
+        return (deliveries, *rest, failures)
+
+
 DISK_FULL = StoreError("store: cannot commit: database or disk is full")
 DISK_FULL.errno = errno.ENOSPC
 
 
 @pytest.mark.parametrize("execution", ["local", "sim"])
-@pytest.mark.parametrize("method", ["handle", "take_output", "commit", "advance", "set_services"])
+@pytest.mark.parametrize(
+    "method", ["handle", "exchange", "take_output", "commit", "advance", "set_services"]
+)
 @pytest.mark.parametrize("fault", [ValueError("on demand"), PanicException("on demand"), DISK_FULL])
 def test_a_job_manager_that_fails_is_built_again_from_its_store(fault, method, execution, caplog):
     async def scenario(machine: SimulatedMachine) -> None:
@@ -327,9 +359,14 @@ def test_a_job_manager_that_fails_is_built_again_from_its_store(fault, method, e
             pending = await client.submit(simulated_job("1h", cores=4))
             delayed = await client.submit(simulated_job("1m", begin=machine.clock.now() + 60))
             await wait_all_tasks_blocked()
-            faulty = FaultyOnce(instance._manager, method, fault)
-            instance._jobs._manager = faulty
-            instance._broker.set_store(instance._jobs.peer, faulty.commit)
+            faulty: FaultyOnce | FaultyExchange
+            if method == "exchange":
+                broker = instance._broker
+                faulty = FaultyExchange(broker._router, instance._jobs.peer, fault)
+                vars(broker)["_router"] = faulty
+            else:
+                faulty = FaultyOnce(instance._manager, method, fault)
+                put_before_job_manager(machine, faulty)
             if method == "set_services":
                 async with machine.network.connect(uri) as other:
                     await other.rpc("service.add", {"service": "other"})
@@ -366,7 +403,8 @@ def test_a_running_prolog_is_ended_and_run_again_when_the_job_manager_is_built_a
             await trio.sleep(HOUR / 12)
             instance = machine.instance
             assert instance is not None
-            instance._jobs._manager = FaultyOnce(instance._manager, "handle", ValueError("x"))
+            faulty = FaultyOnce(instance._manager, "handle", ValueError("x"))
+            put_before_job_manager(machine, faulty)
             assert await rejected(client, "job-list.job-stats", {}) == errno.EIO
             await trio.sleep(1)
             assert (await client.wait_one(submitted))["success"]
@@ -402,7 +440,8 @@ def test_the_outstanding_requests_of_a_job_manager_that_fails_are_answered(fault
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(follow)
                 await wait_all_tasks_blocked()
-                instance._jobs._manager = FaultyOnce(instance._manager, "handle", fault("x"))
+                faulty = FaultyOnce(instance._manager, "handle", fault("x"))
+                put_before_job_manager(machine, faulty)
                 assert await rejected(client, "job-list.job-stats", {}) == errno.EIO
             # The tracked requests have one answer each.
             await trio.sleep(1)
@@ -447,7 +486,9 @@ def test_a_job_manager_that_fails_again_and_again_is_suspended_visibly(caplog):
                 def __getattr__(self, attribute: str) -> Any:
                     raise PanicException("on demand")
 
-            real, instance._jobs._manager = instance._manager, Failing()
+            failing: Any = Failing()
+            real, instance._jobs._manager = instance._manager, failing
+            instance._broker.set_core(instance._jobs.peer, failing)
             assert await rejected(client, "job-list.job-stats", {}) == errno.EIO
             await trio.sleep(SUSPENSION_S / 2)
             stats = await client.rpc("broker.stats-get")

@@ -13,7 +13,7 @@ import trio.testing
 from penstock._core import Message
 from penstock.client import Client, connect
 from penstock.errors import RpcError
-from penstock.instance.broker import MAX_USER_LINES, ConnectionLog
+from penstock.instance.connection import MAX_USER_LINES, ConnectionLog
 
 TOPICS = """
 job-ingest.submit job-manager.raise job-manager.kill job-manager.urgency job-manager.stats-get

@@ -14,7 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 from virtualtime import make_broker
 
 from penstock._core import JobManager
-from penstock.instance import broker as broker_module
+from penstock.instance import connection as connection_module
 from penstock.instance.control import ControlService
 from penstock.instance.services import ManagerService
 from penstock.instance.sockets import UnixSockets
@@ -54,7 +54,7 @@ async def broker_at(path):
 
 
 def test_a_client_with_too_much_unread_is_disconnected(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(broker_module, "MAX_UNSENT_BYTES", 1_000_000)
+    monkeypatch.setattr(connection_module, "MAX_UNSENT_BYTES", 1_000_000)
 
     async def main():
         path = tmp_path / "socket"
@@ -99,7 +99,7 @@ async def listing_of(path, count):
 
 def test_alloc_requests_respect_backpressure(tmp_path, monkeypatch):
     most = 16 * 1024 * 1024
-    monkeypatch.setattr(broker_module, "MAX_UNSENT_BYTES", most)
+    monkeypatch.setattr(connection_module, "MAX_UNSENT_BYTES", most)
     count = 1000
     job = {"jobspec": from_command(["true", BIG], duration=1, environment={}, cwd="/")}
 
@@ -148,7 +148,7 @@ def test_a_long_listing_respects_backpressure_and_yields_to_other_clients(tmp_pa
         async with listing_of(path, count) as (broker, manager, client, ids):
             await wait_all_tasks_blocked()
             (remote,) = broker._sockets.values()
-            assert 0 < remote.unsent < 2 * broker_module.BACKPRESSURE_BYTES
+            assert 0 < remote.unsent < 2 * connection_module.BACKPRESSURE_BYTES
             assert len(manager.readers()) == 1
             other = await RawClient.connect(path)
             await other.send("job-manager.ping", {"seq": 1})

@@ -57,7 +57,8 @@ RESOURCES = {
         },
     ),
     "the store: use `System.open_manager`": Resource(
-        r"penstock\._core\.JobManager|sqlite3\..*", {HOST: "the real store"}
+        r"penstock\._core\.JobManager|sqlite3\..*",
+        {HOST: "the real store", "instance/broker.py": "whether a service is the real job manager"},
     ),
     "a thread: use `System.in_thread`": Resource(
         r"threading\.(Thread|Timer)|_thread\..*|trio\.to_thread\..*"

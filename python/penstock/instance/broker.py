@@ -17,13 +17,24 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from penstock._core import ROLE_LOCAL, ROLE_OWNER, ROLE_USER, Batch, Decoder, Router
+from penstock._core import (
+    ROLE_LOCAL,
+    ROLE_OWNER,
+    ROLE_USER,
+    Batch,
+    Decoder,
+    JobManager,
+    MockExec,
+    Router,
+    Scheduler,
+)
 from penstock.errors import Error, RequestError, StoreError, WireError
+from penstock.instance.connection import Connection, ConnectionLog
 from penstock.instance.requests import error_response, is_disconnect
 from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock._core import Message
     from penstock.clock import Clock
@@ -33,11 +44,6 @@ log = logging.getLogger("penstock.broker")
 
 # A larger buffer is mapped and unmapped by the C library for each read.
 READ_BYTES = 64 * 1024
-WRITE_BYTES = 256 * 1024
-# Backpressure: producers of long responses pause while a client has more bytes than this unread.
-BACKPRESSURE_BYTES = 1024 * 1024
-# A client with more unread bytes is disconnected.
-MAX_UNSENT_BYTES = 256 * 1024 * 1024
 # Services within the daemon exchange messages this often before a commit.
 MAX_EXCHANGES = 16
 # Why the store fails, by errno, in the words for users.
@@ -52,11 +58,6 @@ FAILED_SERVICE_ERRNOS = frozenset({*STORE_CAUSES, errno.EIO})
 ACCEPT_PAUSE_S = 0.1
 # Seconds in which clients get the last responses of an instance that ends.
 SEND_TIMEOUT_S = 1.0
-
-
-# Lines about the connections of one user in a period of so many seconds.
-MAX_USER_LINES = 20
-USER_LINES_PERIOD_S = 60.0
 
 
 class Service(Protocol):
@@ -112,48 +113,6 @@ class _Store:
     commit: Callable[[], None] = lambda: None
 
 
-class ConnectionLog:
-    """Logs what happens to the connections of users, at most some lines for each in a period.
-
-    The number of the other lines follows at the end of the period.
-    """
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-
-    def write(
-        self,
-        nursery: trio.Nursery,
-        uid: int,
-        level: int,
-        text: str,
-        *args: object,
-        exc_info: bool = False,
-    ) -> None:
-        """Writes a line, unless there were too many about the user.
-
-        Args:
-            nursery: runs the period.
-            uid: the user.
-            level: the level of the line.
-            text: the line, in which `args` are inserted.
-            args: what is inserted.
-            exc_info: whether the current exception is shown.
-        """
-        count = self._counts.get(uid, 0) + 1
-        self._counts[uid] = count
-        if count == 1:
-            nursery.start_soon(self._end_period, uid)
-        if count <= MAX_USER_LINES:
-            log.log(level, text, *args, exc_info=exc_info)
-
-    async def _end_period(self, uid: int) -> None:
-        await trio.sleep(USER_LINES_PERIOD_S)
-        more = self._counts.pop(uid) - MAX_USER_LINES
-        if more > 0:
-            log.warning("user %d: %d more lines about connections were suppressed", uid, more)
-
-
 class Broker:
     """Routes messages between connections and in-process services.
 
@@ -193,6 +152,9 @@ class Broker:
         self._services: dict[int, _Attached] = {}
         # The services that have got or posted messages since they posted their output.
         self._due: list[_Attached] = []
+        # The services between which Rust exchanges messages, and what they do before.
+        self._cores: dict[int, JobManager | Scheduler | MockExec] = {}
+        self._preparations: dict[int, Callable[[], None]] = {}
         # The failed services with outstanding requests to be answered.
         self._abandoned: list[_Attached] = []
         self._failures = 0
@@ -203,11 +165,13 @@ class Broker:
         self._watchers: list[Callable[[dict[str, bytes]], None]] = []
         # For each reserved name, whether the process with an id may register it.
         self._reserved: dict[str, Callable[[int], bool]] = {}
-        self._sockets: dict[int, _SocketPeer] = {}
+        self._sockets: dict[int, Connection] = {}
         self._posted: deque[tuple[int, Batch]] = deque()
+        # Posted messages for the next exchange of a round.
+        self._unrouted: deque[tuple[int, Batch]] = deque()
         self._store = _Store()
         # Connections with queued messages that may tell what is not committed.
-        self._unflushed: set[_SocketPeer] = set()
+        self._unflushed: set[Connection] = set()
         self._wake = trio.Event()
         # Whether a round is running: at its end it wakes the pump if there is more to do.
         self._in_round = False
@@ -268,9 +232,36 @@ class Broker:
         """
         self._store = _Store(peer, commit)
 
+    def set_core(
+        self,
+        peer: int,
+        core: JobManager | Scheduler | MockExec,
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
+        """Has messages for an in-memory service passed to its part in Rust, not to `deliver`.
+
+        In Rust such services exchange messages without a call of Python's for each.
+
+        Args:
+            peer: the service.
+            core: its part in Rust, which does all that `deliver` would do. A service with another
+                object is served by `deliver`.
+            prepare: is called before each exchange.
+        """
+        self._remove_core(peer)
+        if isinstance(core, (JobManager, Scheduler, MockExec)):
+            self._cores[peer] = core
+            if prepare is not None:
+                self._preparations[peer] = prepare
+
+    def _remove_core(self, peer: int) -> None:
+        self._cores.pop(peer, None)
+        self._preparations.pop(peer, None)
+
     def detach(self, peer: int) -> None:
         """Removes an in-process service; the services that it used are sent its disconnect."""
         self._answer_abandoned()
+        self._remove_core(peer)
         if self._services.pop(peer, None) is not None:
             self._remove_peer(peer)
 
@@ -362,7 +353,7 @@ class Broker:
     def is_writable(self, route: bytes) -> bool:
         """Whether the peer of a route has little unread, or has disconnected."""
         remote = self._sockets.get(self._router.peer(route) or 0)
-        return remote is None or remote.unsent <= BACKPRESSURE_BYTES
+        return remote is None or remote.is_writable
 
     def nudge_when_writable(self, route: bytes) -> None:
         """Schedules a round for when the peer of a route, which is not writable, has read more."""
@@ -490,8 +481,9 @@ class Broker:
         """
         self._in_round = True
         try:
-            for _ in range(MAX_EXCHANGES):
-                self._exchange()
+            exchanges = 0
+            while exchanges < MAX_EXCHANGES:
+                exchanges += self._exchange(MAX_EXCHANGES - exchanges)
                 if not self._posted:
                     break
             if self._unflushed:
@@ -520,7 +512,9 @@ class Broker:
 
     def _abandon_store(self, failure: Failure) -> None:
         """Sends nothing that the failed service has posted, as its changes are not committed."""
-        posted, self._posted = self._posted, deque()
+        posted = [*self._posted, *self._unrouted]
+        self._posted.clear()
+        self._unrouted.clear()
         for peer, batch in posted:
             if peer != self._store.peer:
                 self._posted.append((peer, batch))
@@ -530,20 +524,25 @@ class Broker:
                 if remote is not None:
                     self._send(receiver, remote, messages)
         for remote in self._unflushed:
-            remote.retract(failure)
+            remote.retract(failure.errnum, failure.text)
         self._unflushed.clear()
         self._store = _Store()
 
-    def _exchange(self) -> None:
-        """Routes the posted messages, then has the services that may have output post it."""
+    def _exchange(self, limit: int) -> int:
+        """Routes the posted messages, then has the services that may have output post it.
+
+        Returns:
+            The number of exchanges, at most `limit`: services in Rust may have had several.
+        """
+        count = 1
         while self._posted:
             peer, batch = self._posted.popleft()
-            try:
-                deliveries = self._router.route(peer, batch)
-            except FAULTS as error:
-                self._contain_fault(peer, error)
+            # A service posts nothing more before its messages that are posted already are routed.
+            if self._cores and not self._posted and not self._unrouted:
+                count = max(count, self._exchange_in_rust(peer, batch, limit))
             else:
-                self._deliver(deliveries, peer)
+                self._route(peer, batch)
+        self._posted, self._unrouted = self._unrouted, self._posted
         self._answer_abandoned()
         due, self._due = self._due, []
         for attached in due:
@@ -555,6 +554,45 @@ class Broker:
         for attached in due:
             if attached.failure is None and attached.peer in self._services:
                 self._post_output_of(attached, now)
+        return count
+
+    def _route(self, peer: int, batch: Batch) -> None:
+        try:
+            deliveries = self._router.route(peer, batch)
+        except FAULTS as error:
+            self._contain_fault(peer, error)
+        else:
+            self._deliver(deliveries, peer)
+
+    def _exchange_in_rust(self, peer: int, batch: Batch, limit: int) -> int:
+        """Routes messages, and those that services in Rust post in turn, to the other peers.
+
+        Returns:
+            The number of exchanges, at most `limit`. Messages of the last one are left unrouted.
+        """
+        for prepare in self._preparations.values():
+            prepare()
+        cores, now = list(self._cores.items()), self.clock.now()
+        try:
+            exchange = self._router.exchange(peer, batch, cores, now, limit)
+        except FAULTS as error:
+            self._contain_fault(peer, error)
+            return 1
+        deliveries, posted, served, turns, failures = exchange
+        (self._posted if failures else self._unrouted).extend(posted)
+        for number in served:
+            self._make_due(self._services[number])
+        for sender, receiver, messages in deliveries:
+            self._deliver([(receiver, messages)], sender)
+        for number, messages, fault in failures:
+            self._fail_serving(self._services[number], messages, fault)
+        return turns
+
+    def _fail_serving(self, attached: _Attached, batch: Batch, fault: BaseException) -> None:
+        self._fail(attached, fault)
+        if not attached.answer_on_failure:
+            # No request of a batch is answered before all of them have been taken.
+            self._reject(attached, batch)
 
     def _make_due(self, attached: _Attached) -> None:
         if not attached.is_due:
@@ -589,7 +627,7 @@ class Broker:
                 failure = self._services[sender].failure
                 if remote is not None and failure is not None:
                     remote.send(batch)
-                    remote.retract(failure)
+                    remote.retract(failure.errnum, failure.text)
             elif attached is not None:
                 self._serve_batch(attached, batch)
             elif remote is not None:
@@ -603,12 +641,9 @@ class Broker:
         try:
             attached.service.deliver(batch)
         except FAULTS as error:
-            self._fail(attached, error)
-            if not attached.answer_on_failure:
-                # `deliver` answers none of a batch's requests before it has taken all of them.
-                self._reject(attached, batch)
+            self._fail_serving(attached, batch, error)
 
-    def _send(self, peer: int, remote: _SocketPeer, batch: Batch) -> None:
+    def _send(self, peer: int, remote: Connection, batch: Batch) -> None:
         try:
             remote.send(batch)
             self._unflushed.add(remote)
@@ -641,6 +676,7 @@ class Broker:
 
     def _mark_failed(self, attached: _Attached, failure: Failure) -> None:
         attached.failure = failure
+        self._remove_core(attached.peer)
         if attached.answer_on_failure:
             self._abandoned.append(attached)
             self._wake_pump()
@@ -735,7 +771,7 @@ class Broker:
                 roles = self._roles(uid)
                 await stream.send_all(bytes([0 if roles else errno.EPERM]))
                 if roles:
-                    remote = _SocketPeer(
+                    remote = Connection(
                         stream,
                         pid,
                         uid,
@@ -757,7 +793,7 @@ class Broker:
             return ROLE_OWNER | ROLE_LOCAL
         return ROLE_USER | ROLE_LOCAL if self._allow_guests else 0
 
-    async def _serve_peer(self, peer: _SocketPeer, roles: int, network: Network) -> None:
+    async def _serve_peer(self, peer: Connection, roles: int, network: Network) -> None:
         number = self._number_peer()
         # Root acts as the owner, not as another user with jobs of its own.
         userid = self.owner if roles & ROLE_OWNER else peer.uid
@@ -776,7 +812,7 @@ class Broker:
             del self._sockets[number]
             self._remove_peer(number)
 
-    async def _read(self, number: int, peer: _SocketPeer, network: Network) -> None:
+    async def _read(self, number: int, peer: Connection, network: Network) -> None:
         decoder = Decoder()
         while data := await peer.read(READ_BYTES):
             try:
@@ -790,139 +826,3 @@ class Broker:
                 )
                 return
             self._take_in(number, batch, network)
-
-
-class _SocketPeer:
-    """A client's connection: its unsent bytes and its payload encoding."""
-
-    def __init__(
-        self,
-        stream: trio.abc.Stream,
-        pid: int,
-        uid: int,
-        read: Callable[[int], Awaitable[bytes]],
-        write: Callable[[bytearray], int],
-        writable: Callable[[], None],
-        report: Callable[..., None],
-    ) -> None:
-        self.stream = stream
-        # Writes a line about the connection into the log.
-        self.report = report
-        self.pid = pid
-        self.uid = uid
-        self.cbor = False
-        # Whether it serves no requests.
-        self.is_client = True
-        # Whether `writable` is to be called when little is unsent.
-        self.is_awaited = False
-        self.read = read
-        self._write_now = write
-        self._notify_writable = writable
-        # Cancelling it disconnects the client.
-        self.scope = trio.CancelScope()
-        self._unsent = bytearray()
-        # Of the bytes above, the first of a message that is not to be sent before a commit, and
-        # these messages.
-        self._uncommitted_start: int | None = None
-        self._uncommitted: list[Batch] = []
-        self._sending = 0
-        self._wake = trio.Event()
-        self._sent = trio.Event()
-
-    @property
-    def unsent(self) -> int:
-        """Bytes that the client has not read."""
-        return len(self._unsent) + self._sending
-
-    def discard(self) -> None:
-        """Disconnects the client; queued messages are not sent."""
-        self._unsent.clear()
-        self.scope.cancel()
-
-    def send(self, batch: Batch) -> None:
-        """Queues messages; disconnects a client that leaves too many bytes unread."""
-        if self.scope.cancel_called:
-            return
-        # Checked before the batch is added: a client that reads may get a batch of any length.
-        if self.unsent > MAX_UNSENT_BYTES:
-            self.report(
-                logging.WARNING,
-                "closing the connection of pid %d: it leaves %d bytes unread",
-                self.pid,
-                self.unsent,
-            )
-            self.discard()
-            return
-        if self._uncommitted_start is None:
-            self._uncommitted_start = len(self._unsent)
-        self._uncommitted.append(batch)
-        self._append(batch)
-
-    def _append(self, batch: Batch) -> None:
-        self._unsent += batch.encode_cbor() if self.cbor else batch.encode()
-
-    def retract(self, failure: Failure) -> None:
-        """Sends errors in place of the responses since the last commit.
-
-        A client that was to get a request is a service, and is disconnected.
-        """
-        uncommitted, self._uncommitted = self._uncommitted, []
-        if any(message.kind == "request" for batch in uncommitted for message in batch):
-            self.discard()
-            return
-        if self._uncommitted_start is not None:
-            del self._unsent[self._uncommitted_start :]
-        for batch in uncommitted:
-            self._append(batch.errors_in_place(failure.errnum, failure.text))
-        self.flush()
-
-    def flush(self) -> None:
-        """Writes queued bytes as far as the socket takes them; `write` writes the rest."""
-        self._uncommitted_start = None
-        self._uncommitted.clear()
-        if self._unsent and self._sending == 0:
-            sent = self._write_now(self._unsent[:WRITE_BYTES])
-            if sent:
-                del self._unsent[:sent]
-                self._note_sent()
-        if self._unsent:
-            self._wake.set()
-
-    async def write(self) -> None:
-        """Writes queued bytes until cancelled."""
-        try:
-            while True:
-                await self._wake.wait()
-                self._wake = trio.Event()
-                while self._unsent and self._uncommitted_start is None:
-                    data, self._unsent = memoryview(self._unsent), bytearray()
-                    await self._send_all(data)
-        finally:
-            self._sent.set()
-
-    async def _send_all(self, data: memoryview) -> None:
-        self._sending = len(data)
-        while data:
-            await self.stream.send_all(data[:WRITE_BYTES])
-            data = data[WRITE_BYTES:]
-            self._sending = len(data)
-            self._note_sent()
-
-    def _note_sent(self) -> None:
-        if self.is_awaited and self.unsent <= BACKPRESSURE_BYTES:
-            self.is_awaited = False
-            self._notify_writable()
-        self._sent.set()
-        self._sent = trio.Event()
-
-    async def wait_writable(self) -> None:
-        """Returns when little is unsent."""
-        # Messages posted just now are queued first.
-        await trio.lowlevel.checkpoint()
-        while self.unsent > BACKPRESSURE_BYTES and not self.scope.cancel_called:
-            await self._sent.wait()
-
-    async def wait_sent(self) -> None:
-        """Returns when nothing is unsent."""
-        while self.unsent and not self.scope.cancel_called:
-            await self._sent.wait()

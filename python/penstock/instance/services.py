@@ -95,6 +95,7 @@ class ManagerService:
     def restart(self) -> None:
         """Has the store committed; the peers of a job manager that failed must connect again."""
         self._broker.set_store(self.peer, self._manager.commit)
+        self._broker.set_core(self.peer, self._manager, self._check_clock)
         if self._lost_peers is None:
             return
         for peer in self._lost_peers:
@@ -245,6 +246,7 @@ class SchedulerService:
         """Makes a new scheduler."""
         self._scheduler = Scheduler(limit=self._limit, settings=self._settings())
         self._scheduler.start()
+        self._broker.set_core(self.peer, self._scheduler)
         self._broker.nudge()
 
     def deliver(self, batch: Batch) -> None:
@@ -300,6 +302,7 @@ class MockExecService:
     def restart(self) -> None:
         """Makes a new execution service and registers it."""
         self._exec = MockExec(self._name)
+        self._broker.set_core(self.peer, self._exec)
         self._broker.post(self.peer, self._exec.start())
 
     def deliver(self, batch: Batch) -> None:

@@ -12,6 +12,7 @@
 //! connections, and serves `service.add` and `event.subscribe`.
 
 mod error;
+mod exchange;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -43,6 +44,7 @@ enum Location {
 }
 
 pub use error::RegistrationError;
+pub use exchange::{Exchange, ExchangeFailure, InMemoryService};
 
 /// Messages for one peer, in order.
 pub type Delivery = (PeerId, Vec<Message>);
@@ -93,6 +95,11 @@ impl Router {
     /// Adds a peer within the daemon. `uuid` names it in route stacks.
     pub fn add_peer(&mut self, id: PeerId, uuid: &str, credentials: Credentials) {
         self.add(id, uuid, credentials, Location::Inside);
+    }
+
+    fn is_inside(&self, id: PeerId) -> bool {
+        let peer = self.peers.get(&id);
+        peer.is_some_and(|peer| peer.location == Location::Inside)
     }
 
     /// Adds a peer outside of the daemon. When it is removed, the requests that it has not answered are answered.

@@ -233,3 +233,116 @@ fn text_that_is_not_unicode_does_not_reach_the_daemons_services() {
     let event = Message::event("news", r#"{"name":"\ud800"}"#, 0);
     assert!(router.route(1, vec![event]).is_empty());
 }
+
+/// Answers each request, and sends `topic` to the other service for each `go`; fails at `fail`.
+struct Relay {
+    topic: &'static str,
+    served: Vec<String>,
+}
+
+impl Relay {
+    fn new(topic: &'static str) -> Self {
+        Self {
+            topic,
+            served: Vec::new(),
+        }
+    }
+}
+
+impl InMemoryService for Relay {
+    type Fault = &'static str;
+
+    fn serve(&mut self, messages: &[Message]) -> Result<Vec<Message>, Self::Fault> {
+        let mut posted = Vec::new();
+        for message in messages {
+            self.served.push(message.topic().to_owned());
+            match (message.kind, message.method()) {
+                (MessageType::Request, "fail") => return Err("on demand"),
+                (MessageType::Request, "go") => posted.push(Message::request(self.topic, "{}")),
+                _ => {}
+            }
+            if message.kind == MessageType::Request && message.matchtag != 0 {
+                posted.push(Message::response_to(message, 0, None));
+            }
+        }
+        Ok(posted)
+    }
+}
+
+fn exchange(
+    router: &mut Router,
+    topics: &[&str],
+    max_turns: usize,
+) -> (Exchange<&'static str>, Relay, Relay) {
+    router.add_peer(4, "left", OWNER);
+    router.add_peer(5, "right", OWNER);
+    router.add_service("left", 4).unwrap();
+    router.add_service("right", 5).unwrap();
+    let (mut left, mut right) = (Relay::new("right.go"), Relay::new("left.end"));
+    let request = |topic: &&str| Message::request(topic, "{}").with_matchtag(7);
+    let messages = topics.iter().map(request).collect();
+    let services: &mut [(PeerId, &mut dyn InMemoryService<Fault = _>)] =
+        &mut [(4, &mut left), (5, &mut right)];
+    let exchange = router.exchange(1, messages, services, max_turns);
+    (exchange, left, right)
+}
+
+#[test]
+fn services_in_memory_exchange_messages_until_there_is_none() {
+    let mut router = router();
+    let (exchange, left, right) = exchange(&mut router, &["left.go", "echo.hello"], 16);
+    assert_eq!(left.served, ["left.go", "left.end"]);
+    assert_eq!(right.served, ["right.go"]);
+    assert_eq!((exchange.served, exchange.turns), (vec![4, 5], 3));
+    assert!(exchange.posted.is_empty() && exchange.failures.is_empty());
+    let summary: Vec<_> = exchange
+        .deliveries
+        .iter()
+        .map(|(sender, (peer, messages))| (*sender, *peer, messages[0].topic()))
+        .collect();
+    assert_eq!(summary, [(1, 2, "echo.hello"), (4, 1, "left.go")]);
+}
+
+#[test]
+fn an_exchange_ends_after_its_turns_and_returns_what_is_not_routed() {
+    let mut router = router();
+    let (exchange, left, right) = exchange(&mut router, &["left.go"], 1);
+    assert_eq!((left.served.len(), right.served.len()), (1, 0));
+    assert!(exchange.deliveries.is_empty());
+    assert_eq!(exchange.posted.len(), 1);
+    let (sender, messages) = &exchange.posted[0];
+    let topics: Vec<_> = messages.iter().map(Message::topic).collect();
+    assert_eq!((*sender, topics), (4, vec!["right.go", "left.go"]));
+}
+
+#[test]
+fn an_exchange_ends_when_a_service_fails() {
+    let mut router = router();
+    let (exchange, left, right) = exchange(&mut router, &["left.fail", "left.go", "right.go"], 16);
+    assert_eq!(left.served, ["left.fail"]);
+    assert_eq!(right.served, ["right.go"]);
+    let [failure] = &exchange.failures[..] else {
+        panic!("{:?}", exchange.failures);
+    };
+    assert_eq!((failure.peer, failure.fault), (4, "on demand"));
+    assert_eq!(failure.messages.len(), 2);
+    // The caller routes the messages that others have posted in this turn.
+    assert_eq!(exchange.posted.len(), 1);
+    assert_eq!(exchange.posted[0].0, 5);
+}
+
+#[test]
+fn an_exchange_serves_nothing_before_a_service_that_is_not_part_of_it() {
+    let mut router = router();
+    router.add_peer(6, "control", OWNER);
+    router.add_service("control", 6).unwrap();
+    let topics = ["control.add", "left.go"];
+    let (exchange, left, _) = exchange(&mut router, &topics, 16);
+    assert!(left.served.is_empty() && exchange.posted.is_empty());
+    let receivers: Vec<_> = exchange
+        .deliveries
+        .iter()
+        .map(|(sender, (peer, _))| (*sender, *peer))
+        .collect();
+    assert_eq!(receivers, [(1, 6), (1, 4)]);
+}

@@ -202,8 +202,14 @@ impl Manager {
     /// [`commit`](Self::commit). Long responses come in parts, one part per call: see
     /// [`has_more`](Self::has_more).
     pub fn take_messages(&mut self) -> Vec<Message> {
+        self.queries.send_listing_parts(&mut self.cx);
+        self.take_short_messages()
+    }
+
+    /// As [`take_messages`](Self::take_messages), without parts of long responses: for exchanges with other services in
+    /// memory, during which the peers' send buffers are not looked at.
+    pub fn take_short_messages(&mut self) -> Vec<Message> {
         let cx = &mut self.cx;
-        self.queries.send_listing_parts(cx);
         self.scheduler.send_allocs(cx);
         self.elastic.probe_scheduler(cx);
         self.scheduler.begin_turn();

@@ -1,10 +1,18 @@
 //! `Router`: the broker's data plane.
 
-use penstock_broker::RegistrationError;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use penstock_broker::{InMemoryService, PeerId, RegistrationError};
 use penstock_flux::Credentials;
+use penstock_wire::Message;
 use pyo3::exceptions::PyValueError;
+use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
+use crate::manager::JobManager;
+use crate::mockexec::MockExec;
+use crate::sched::Scheduler;
 use crate::wire::Batch;
 
 /// The broker's routing tables: services, peers and subscriptions.
@@ -17,6 +25,93 @@ fn deliveries(routed: Vec<penstock_broker::Delivery>) -> Deliveries {
     let wrap = |(peer, messages)| (peer, Batch { messages });
     routed.into_iter().map(wrap).collect()
 }
+
+/// A service whose messages [`Router::exchange`] passes on without Python.
+#[derive(FromPyObject)]
+enum Core<'py> {
+    Manager(Bound<'py, JobManager>),
+    Scheduler(Bound<'py, Scheduler>),
+    Exec(Bound<'py, MockExec>),
+}
+
+/// A core that is borrowed for an exchange.
+enum BorrowedCore<'py> {
+    Manager(&'py JobManager),
+    Scheduler(PyRefMut<'py, Scheduler>),
+    Exec(PyRefMut<'py, MockExec>),
+}
+
+impl Core<'_> {
+    fn borrow(&self) -> PyResult<BorrowedCore<'_>> {
+        Ok(match self {
+            Self::Manager(manager) => BorrowedCore::Manager(manager.get()),
+            Self::Scheduler(scheduler) => BorrowedCore::Scheduler(scheduler.try_borrow_mut()?),
+            Self::Exec(exec) => BorrowedCore::Exec(exec.try_borrow_mut()?),
+        })
+    }
+}
+
+/// A service in an exchange, at a time.
+struct Served<'a> {
+    core: CoreState<'a>,
+    now: f64,
+}
+
+/// The state of a service, for work without the GIL.
+enum CoreState<'a> {
+    Manager(&'a JobManager),
+    Scheduler(&'a mut penstock_sched::Scheduler),
+    Exec(&'a mut penstock_mockexec::MockExec),
+}
+
+impl InMemoryService for Served<'_> {
+    type Fault = PyErr;
+
+    fn serve(&mut self, messages: &[Message]) -> PyResult<Vec<Message>> {
+        let now = self.now;
+        let serve = || match &mut self.core {
+            CoreState::Manager(manager) => {
+                let mut manager = manager.lock()?;
+                for message in messages {
+                    manager.handle(message, now);
+                }
+                Ok(manager.take_short_messages())
+            }
+            CoreState::Scheduler(scheduler) => {
+                for message in messages {
+                    scheduler.handle(message);
+                }
+                // The next pass, if there is one, is run when the service posts its output.
+                scheduler.schedule(now);
+                Ok(scheduler.take_out())
+            }
+            CoreState::Exec(exec) => {
+                let mut posted = Vec::new();
+                for message in messages {
+                    exec.handle(message, now, &mut posted);
+                }
+                Ok(posted)
+            }
+        };
+        catch_unwind(AssertUnwindSafe(serve)).unwrap_or_else(|panic| Err(panic_error(&*panic)))
+    }
+}
+
+/// The exception of a panic in a service.
+fn panic_error(panic: &(dyn Any + Send)) -> PyErr {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    PanicException::new_err(text.unwrap_or("a panic without a text").to_owned())
+}
+
+/// The result of [`Router::exchange`].
+type Exchanged = (
+    Vec<(PeerId, PeerId, Batch)>,
+    Vec<(PeerId, Batch)>,
+    Vec<PeerId>,
+    usize,
+    Vec<(PeerId, Batch, PyErr)>,
+);
 
 fn errnum(result: Result<(), RegistrationError>) -> u32 {
     result.map_or_else(RegistrationError::errnum, |()| 0)
@@ -98,6 +193,60 @@ impl Router {
     fn route(&mut self, peer: u32, batch: &Bound<'_, Batch>) -> Deliveries {
         let messages = std::mem::take(&mut batch.borrow_mut().messages);
         deliveries(self.0.route(peer, messages))
+    }
+
+    /// Takes the batch's messages and leaves it empty. Returns the deliveries that are left with their senders, the
+    /// messages that are not routed, the services that have served messages, the number of turns, and the failures.
+    fn exchange(
+        &mut self,
+        py: Python<'_>,
+        peer: u32,
+        batch: &Bound<'_, Batch>,
+        services: Vec<(u32, Core<'_>)>,
+        now: f64,
+        max_turns: usize,
+    ) -> PyResult<Exchanged> {
+        let borrowed = services
+            .iter()
+            .map(|(peer, core)| Ok((*peer, core.borrow()?)));
+        let mut borrowed = borrowed.collect::<PyResult<Vec<_>>>()?;
+        let messages = std::mem::take(&mut batch.borrow_mut().messages);
+        let served = borrowed.iter_mut().map(|(peer, core)| {
+            let core = match core {
+                BorrowedCore::Manager(manager) => CoreState::Manager(manager),
+                BorrowedCore::Scheduler(scheduler) => CoreState::Scheduler(&mut scheduler.0),
+                BorrowedCore::Exec(exec) => CoreState::Exec(&mut exec.0),
+            };
+            (*peer, Served { core, now })
+        });
+        let mut served: Vec<_> = served.collect();
+        let router = &mut self.0;
+        let exchange = py.detach(|| {
+            let services = served.iter_mut();
+            let mut services: Vec<_> = services
+                .map(|(peer, each)| (*peer, each as &mut dyn InMemoryService<Fault = PyErr>))
+                .collect();
+            router.exchange(peer, messages, &mut services, max_turns)
+        });
+        let deliveries = exchange.deliveries.into_iter();
+        let posted = exchange.posted.into_iter();
+        let failures = exchange.failures.into_iter();
+        Ok((
+            deliveries
+                .map(|(sender, (peer, messages))| (sender, peer, Batch { messages }))
+                .collect(),
+            posted
+                .map(|(sender, messages)| (sender, Batch { messages }))
+                .collect(),
+            exchange.served,
+            exchange.turns,
+            failures
+                .map(|failure| {
+                    let messages = failure.messages;
+                    (failure.peer, Batch { messages }, failure.fault)
+                })
+                .collect(),
+        ))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::wire::Batch;
 
 /// Simulated execution (RFC 32): each job lasts as long as its jobspec says.
 #[pyclass(module = "penstock._core")]
-struct MockExec(penstock_mockexec::MockExec);
+pub(crate) struct MockExec(pub(crate) penstock_mockexec::MockExec);
 
 #[pymethods]
 impl MockExec {

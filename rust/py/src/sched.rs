@@ -8,7 +8,7 @@ use crate::wire::Batch;
 
 /// A Flux scheduler, sans-IO: messages in, messages out.
 #[pyclass(module = "penstock._core")]
-struct Scheduler(penstock_sched::Scheduler);
+pub(crate) struct Scheduler(pub(crate) penstock_sched::Scheduler);
 
 #[pymethods]
 impl Scheduler {

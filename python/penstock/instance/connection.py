@@ -1,0 +1,207 @@
+"""The connection of a client to the broker: its unsent bytes, and the log lines about it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from penstock._core import Batch
+
+log = logging.getLogger("penstock.broker")
+
+WRITE_BYTES = 256 * 1024
+# Backpressure: producers of long responses pause while a client has more bytes than this unread.
+BACKPRESSURE_BYTES = 1024 * 1024
+# A client with more unread bytes is disconnected.
+MAX_UNSENT_BYTES = 256 * 1024 * 1024
+# Lines about the connections of one user in a period of so many seconds.
+MAX_USER_LINES = 20
+USER_LINES_PERIOD_S = 60.0
+
+
+class ConnectionLog:
+    """Logs what happens to the connections of users, at most some lines for each in a period.
+
+    The number of the other lines follows at the end of the period.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+
+    def write(
+        self,
+        nursery: trio.Nursery,
+        uid: int,
+        level: int,
+        text: str,
+        *args: object,
+        exc_info: bool = False,
+    ) -> None:
+        """Writes a line, unless there were too many about the user.
+
+        Args:
+            nursery: runs the period.
+            uid: the user.
+            level: the level of the line.
+            text: the line, in which `args` are inserted.
+            args: what is inserted.
+            exc_info: whether the current exception is shown.
+        """
+        count = self._counts.get(uid, 0) + 1
+        self._counts[uid] = count
+        if count == 1:
+            nursery.start_soon(self._end_period, uid)
+        if count <= MAX_USER_LINES:
+            log.log(level, text, *args, exc_info=exc_info)
+
+    async def _end_period(self, uid: int) -> None:
+        await trio.sleep(USER_LINES_PERIOD_S)
+        more = self._counts.pop(uid) - MAX_USER_LINES
+        if more > 0:
+            log.warning("user %d: %d more lines about connections were suppressed", uid, more)
+
+
+class Connection:
+    """A client's connection: its unsent bytes and its payload encoding."""
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        pid: int,
+        uid: int,
+        read: Callable[[int], Awaitable[bytes]],
+        write: Callable[[bytearray], int],
+        writable: Callable[[], None],
+        report: Callable[..., None],
+    ) -> None:
+        self.stream = stream
+        # Writes a line about the connection into the log.
+        self.report = report
+        self.pid = pid
+        self.uid = uid
+        self.cbor = False
+        # Whether it serves no requests.
+        self.is_client = True
+        # Whether `writable` is to be called when little is unsent.
+        self.is_awaited = False
+        self.read = read
+        self._write_now = write
+        self._notify_writable = writable
+        # Cancelling it disconnects the client.
+        self.scope = trio.CancelScope()
+        self._unsent = bytearray()
+        # Of the bytes above, the first of a message that is not to be sent before a commit, and
+        # these messages.
+        self._uncommitted_start: int | None = None
+        self._uncommitted: list[Batch] = []
+        self._sending = 0
+        self._wake = trio.Event()
+        self._sent = trio.Event()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not read."""
+        return len(self._unsent) + self._sending
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the client has little unread."""
+        return self.unsent <= BACKPRESSURE_BYTES
+
+    def discard(self) -> None:
+        """Disconnects the client; queued messages are not sent."""
+        self._unsent.clear()
+        self.scope.cancel()
+
+    def send(self, batch: Batch) -> None:
+        """Queues messages; disconnects a client that leaves too many bytes unread."""
+        if self.scope.cancel_called:
+            return
+        # Checked before the batch is added: a client that reads may get a batch of any length.
+        if self.unsent > MAX_UNSENT_BYTES:
+            self.report(
+                logging.WARNING,
+                "closing the connection of pid %d: it leaves %d bytes unread",
+                self.pid,
+                self.unsent,
+            )
+            self.discard()
+            return
+        if self._uncommitted_start is None:
+            self._uncommitted_start = len(self._unsent)
+        self._uncommitted.append(batch)
+        self._append(batch)
+
+    def _append(self, batch: Batch) -> None:
+        self._unsent += batch.encode_cbor() if self.cbor else batch.encode()
+
+    def retract(self, errnum: int, text: str) -> None:
+        """Sends errors in place of the responses since the last commit.
+
+        A client that was to get a request is a service, and is disconnected.
+        """
+        uncommitted, self._uncommitted = self._uncommitted, []
+        if any(message.kind == "request" for batch in uncommitted for message in batch):
+            self.discard()
+            return
+        if self._uncommitted_start is not None:
+            del self._unsent[self._uncommitted_start :]
+        for batch in uncommitted:
+            self._append(batch.errors_in_place(errnum, text))
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes queued bytes as far as the socket takes them; `write` writes the rest."""
+        self._uncommitted_start = None
+        self._uncommitted.clear()
+        if self._unsent and self._sending == 0:
+            sent = self._write_now(self._unsent[:WRITE_BYTES])
+            if sent:
+                del self._unsent[:sent]
+                self._note_sent()
+        if self._unsent:
+            self._wake.set()
+
+    async def write(self) -> None:
+        """Writes queued bytes until cancelled."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake = trio.Event()
+                while self._unsent and self._uncommitted_start is None:
+                    data, self._unsent = memoryview(self._unsent), bytearray()
+                    await self._send_all(data)
+        finally:
+            self._sent.set()
+
+    async def _send_all(self, data: memoryview) -> None:
+        self._sending = len(data)
+        while data:
+            await self.stream.send_all(data[:WRITE_BYTES])
+            data = data[WRITE_BYTES:]
+            self._sending = len(data)
+            self._note_sent()
+
+    def _note_sent(self) -> None:
+        if self.is_awaited and self.unsent <= BACKPRESSURE_BYTES:
+            self.is_awaited = False
+            self._notify_writable()
+        self._sent.set()
+        self._sent = trio.Event()
+
+    async def wait_writable(self) -> None:
+        """Returns when little is unsent."""
+        # Messages posted just now are queued first.
+        await trio.lowlevel.checkpoint()
+        while self.unsent > BACKPRESSURE_BYTES and not self.scope.cancel_called:
+            await self._sent.wait()
+
+    async def wait_sent(self) -> None:
+        """Returns when nothing is unsent."""
+        while self.unsent and not self.scope.cancel_called:
+            await self._sent.wait()
