@@ -19,13 +19,15 @@ fn runs(
     std::iter::from_fn(move || {
         let first = next?;
         let mut last = first;
-        loop {
-            next = numbers.next();
-            match next {
-                Some(number) if last.checked_add(1) == Some(number) => last = number,
-                _ => return Some(first..=last),
-            }
+        let mut following = numbers.next();
+        while let Some(number) = following
+            && last.checked_add(1) == Some(number)
+        {
+            last = number;
+            following = numbers.next();
         }
+        next = following;
+        Some(first..=last)
     })
 }
 

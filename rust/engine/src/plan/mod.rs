@@ -305,29 +305,32 @@ impl Plan {
             return Some(0);
         }
         let bounds = self.start_bounds();
-        let mut first = jobs.len();
-        while first > 0 && self.fits_until(state, class, open.start) <= open.end {
-            first -= 1;
-            self.release(jobs[first].footprint, jobs[first].during);
-        }
-        for released in &jobs[first..] {
+        let delayed = (1..=last).rev().find(|&index| {
+            self.release(jobs[index].footprint, jobs[index].during);
+            self.fits_through(state, class, open)
+        });
+        let delayed = delayed.unwrap_or(0);
+        for released in &jobs[delayed.max(1)..] {
             self.reserve(released.footprint, released.during);
         }
         self.restore_start_bounds(bounds);
-        Some(first.min(last))
+        Some(delayed)
     }
 
-    /// The first time at which a class, which fits now, no longer fits; infinite for never.
-    fn fits_until(&self, state: &EngineState, class: ClassId, now: f64) -> f64 {
+    /// Returns whether a class fits from the beginning of an interval until after its end.
+    fn fits_through(&self, state: &EngineState, class: ClassId, open: Interval) -> bool {
         let pending = &state.queue.classes[class.index()];
         match self {
-            Self::Aggregate(plan) => plan.profile.until(now, signed(pending.need)),
+            Self::Aggregate(plan) => {
+                plan.profile.until(open.start, signed(pending.need)) > open.end
+            }
             Self::PerNode(plans) => {
                 let requested = Units {
                     shape: pending.shape,
                     need: pending.need,
                 };
-                plans.fits_until(&state.node_table, requested, now)
+                let through = Interval::new(open.start, open.end.next_up());
+                plans.fits(&state.node_table, requested, through)
             }
         }
     }

@@ -477,6 +477,17 @@ impl NodePlans {
         None
     }
 
+    /// Returns whether the units fit throughout an interval.
+    pub fn fits(&self, node_table: &NodeTable, requested: Units, during: Interval) -> bool {
+        let mut left = requested.need;
+        let mut nodes = self.candidates(during.start);
+        nodes.any(|node| {
+            let provided = self.units(node_table, requested.shape, node, during);
+            left = left.saturating_sub(u64::from(provided));
+            left == 0
+        })
+    }
+
     /// The first time at which units that fit now no longer fit.
     pub fn fits_until(&self, node_table: &NodeTable, requested: Units, now: f64) -> f64 {
         let instant = Interval::new(now, now);
@@ -488,10 +499,9 @@ impl NodePlans {
             return now;
         }
         // A node that provides nothing now provides nothing in any interval from now on.
-        let providing = (0_u32..).zip(&units).filter(|(_, units)| **units > 0);
+        let providing = self.candidates(now).filter(|node| units[node.index()] > 0);
         let mut events: Vec<Event> = providing
-            .flat_map(|(node, _)| {
-                let node = NodeIndex::new(node);
+            .flat_map(|node| {
                 let steps = self.steps[node.index()].iter();
                 steps.map(move |step| Event {
                     time: step.time,
