@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock._core import job_state
 from penstock.client import Client
 from penstock.errors import RpcError, StartError
 from penstock.instance.directories import check_local
@@ -87,6 +88,41 @@ def test_a_full_disk_rejects_submissions_and_ends_no_task(start, tmp_path):
             assert known >= {running, *acknowledged}
             later = client.submit(from_command(["true"]))
             assert client.wait_one(later)["success"]
+
+
+def test_the_reserve_keeps_a_full_disk_from_being_an_outage(start, tmp_path):
+    release = tmp_path / "release"
+    config = tmp_path / "config.toml"
+    config.write_text("penstock.store.reserve = 1000000\n")
+    options = ("--nodes=1", "--cores=2", "--oversubscribe", "--config", str(config))
+    with (
+        small_disk(tmp_path / "state", "8m"),
+        start(*options, stderr=tmp_path / "log") as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        assert (instance.state / "reserve").stat().st_blocks * 512 >= 1000000
+        running = client.submit(from_command(["sh", "-c", WAIT_FOR, str(release)]))
+        wait_for_start(client, running)
+        held = [client.submit(from_command(["true"]), urgency=0) for _ in range(3)]
+        fill(instance.state / "ballast")
+        acknowledged, error = submit_until_rejected(client)
+        assert error.errno == errno.ENOSPC
+        wait_for_store(client)
+        assert not (instance.state / "reserve").exists()
+        # The end of the job is recorded, other jobs are cancelled, and none is accepted or started.
+        release.touch()
+        assert client.wait_one(running)["success"]
+        with pytest.raises(RpcError, match="the disk is full: no jobs are accepted"):
+            client.submit(from_command(["true"]))
+        client.urgency(held[:1], 16)
+        client.cancel([*held[1:], *acknowledged])
+        assert not client.wait_one(held[1])["success"]
+        assert client.info(held[0])["state"] == job_state.SCHED
+        (instance.state / "ballast").unlink()
+        assert client.wait_one(held[0])["success"]
+        assert client.wait_one(client.submit(from_command(["true"])))["success"]
+        assert (instance.state / "reserve").exists()
+    assert "the store uses its reserve" in (tmp_path / "log").read_text()
 
 
 def wait_for_start(client: Client, job: int) -> None:

@@ -177,6 +177,8 @@ RUST_MODULES = {
     "pmix/src/peer.rs": "the daemon's end of a PMIx server's connection",
     "pmix/src/server/": "a program",
     "py/src/sim/worker_thread.rs": "simulations in threads of their own",
+    "store/src/generation.rs": "the counter beside the database",
+    "store/src/maintenance/": "files of an administrator",
 }
 
 

@@ -391,6 +391,7 @@ class SimulatedMachine:
             random_bytes=self._random.randbytes,
             network=self.network,
             open_manager=self._open_manager,
+            reserve=NoReserve(),
             children=self.processes,
             output=self.output,
             pmix_servers=self._no_pmix,
@@ -400,6 +401,16 @@ class SimulatedMachine:
 
     def _no_pmix(self, *_args: Any, **_options: Any) -> Any:
         raise OSError("no PMIx on a simulated machine")
+
+
+class NoReserve:
+    """The disk space of a machine whose disk is never full."""
+
+    def hold(self) -> bool:
+        return False
+
+    def release(self) -> bool:
+        return False
 
 
 HOUR = 3600.0

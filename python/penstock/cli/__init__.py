@@ -51,6 +51,7 @@ VERBS = {
     "ping": ("ping", "measure the round-trip time of a service"),
     "stats": ("stats", "show the statistics of a service"),
     "dmesg": ("dmesg", "show the log of an instance"),
+    "store": ("store", "check, copy, replace and repair the database of jobs"),
     "sched": ("sched", "run a scheduler as a process of its own"),
     "exec": ("exec", "run jobs in a process of its own, whose tasks outlive it"),
     "config": ("config", "check, show or reload a configuration"),
@@ -65,7 +66,8 @@ VERBS = {
 GROUPS = {
     "jobs": (),
     "the instance": tuple(
-        "start stop restart queue resource services ping stats dmesg sched exec config uri".split()
+        "start stop restart queue resource services ping stats dmesg store sched exec config"
+        " uri".split()
     ),
     "simulation": ("sim",),
     "the library": ("idset", "hostlist", "R"),

@@ -384,6 +384,12 @@ class StoreSettings:
         "`full`: a submitted job survives a power failure; `normal`: it survives a crash of the "
         "daemon, which is faster",
     )
+    reserve: int = key(
+        16 << 20,
+        "bytes of disk space that the instance holds in the state directory for a full disk "
+        "([disk full](operations.md#disk-full)); 0 for none",
+        check=checks.at_most(1 << 40),
+    )
 
 
 @dataclass(frozen=True)

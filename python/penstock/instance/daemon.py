@@ -152,6 +152,7 @@ class Instance:
             self._manager_settings,
             self._output_purge.schedule,
             lambda: self._options.config.penstock.clock_step_limit,
+            system.reserve,
         )
         hooks = options.config.job_manager
         self._hooks = HookService(broker, hooks, uri=self._uri, system=system)
@@ -246,6 +247,7 @@ class Instance:
         ):
             self._supervise(nursery, "broker", self._broker.pump)
             self._supervise(nursery, "job manager", self._jobs.run)
+            self._supervise(nursery, "reserve of disk space", self._jobs.watch_space)
             self._supervise(nursery, "hooks", self._hooks.run)
             self._supervise(nursery, "PMIx servers", self._pmix.run)
             for service in (

@@ -6,14 +6,21 @@ others, so the next check of the path is about the same directory, and nothing n
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.errors import StartError
 from penstock.instance.kind import USE_OF_JOBS, InstanceKind
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# The database of jobs in a state directory.
+DATABASE = "jobs.sqlite"
 # The file of a state directory with the kind of the instance that uses it.
 KIND_FILE = "kind"
 
@@ -109,6 +116,32 @@ def check_local(directory: Path, mounts: str) -> None:
                 f"state directory `{directory}` is on a network file system ({kind}), which does "
                 "not keep a database safe\nhint: give one on a local disk with `--state DIR`"
             )
+
+
+@contextmanager
+def lock_state(state: Path, hint: str) -> Iterator[None]:
+    """Locks a state directory for the length of the block.
+
+    The lock is on the directory itself: a file with the lock could be removed and made again.
+
+    Args:
+        state: the state directory.
+        hint: what to do if it is locked.
+
+    Raises:
+        StartError: an instance holds the lock.
+    """
+    descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartError(
+                f"state directory `{state}` is in use by another instance\nhint: {hint}"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def claim_kind(state: Path, kind: InstanceKind, *, any_state: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import socket
@@ -17,7 +16,14 @@ from penstock import inventory
 from penstock._core import JobManager
 from penstock.clock import SystemClock
 from penstock.errors import StartError
-from penstock.instance.directories import check_local, check_private, check_trusted, claim_kind
+from penstock.instance.directories import (
+    DATABASE,
+    check_local,
+    check_private,
+    check_trusted,
+    claim_kind,
+    lock_state,
+)
 from penstock.instance.pmix_server import PmixServers
 from penstock.instance.processes import Children
 from penstock.instance.sockets import UnixSockets
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
 
 
 OUTPUT_STREAMS = ("stdout", "stderr")
+OTHER_STATE_HINT = "give this one its own with `--state DIR`"
 
 
 @contextmanager
@@ -57,8 +64,7 @@ def host_system(options: StartOptions, umask: int) -> System:
     synchronous = options.config.penstock.store.synchronous
 
     def open_manager(settings: str, now: float) -> JobManager:
-        path = options.state / "jobs.sqlite"
-        return JobManager(path, settings, now, synchronous=synchronous)
+        return JobManager(options.state / DATABASE, settings, now, synchronous=synchronous)
 
     return System(
         clock=SystemClock(),
@@ -66,6 +72,7 @@ def host_system(options: StartOptions, umask: int) -> System:
         random_bytes=os.urandom,
         network=UnixSockets(),
         open_manager=open_manager,
+        reserve=ReserveFile(options.state / "reserve", options.config.penstock.store.reserve),
         children=children,
         output=OutputFiles(options.exec_directory / "output"),
         pmix_servers=PmixServers(os.urandom),
@@ -91,7 +98,7 @@ class ThisHost:
         check_private(state, self.uid, "--state DIR")
         check_local(state, Path("/proc/self/mountinfo").read_text(errors="surrogateescape"))
         check_trusted(socket.parent, self.uid, "--socket PATH")
-        with _lock(state):
+        with lock_state(state, OTHER_STATE_HINT):
             claim_kind(state, kind, any_state=any_state)
             _remove_stale_socket(socket)
             yield
@@ -105,29 +112,6 @@ class ThisHost:
     def bind(self, cores: Iterable[int]) -> None:
         with suppress(OSError):
             os.sched_setaffinity(0, cores)
-
-
-@contextmanager
-def _lock(state: Path) -> Iterator[None]:
-    """Locks the state directory for the length of the block.
-
-    The lock is on the directory itself: a file with the lock could be removed and made again.
-
-    Raises:
-        StartError: another instance holds the lock.
-    """
-    descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StartError(
-                f"state directory `{state}` is in use by another instance\n"
-                "hint: give this one its own with `--state DIR`"
-            ) from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _remove_stale_socket(path: Path) -> None:
@@ -199,3 +183,52 @@ class OutputFiles:
                 # Redirected output has none. Another file is found at the next start.
                 with suppress(OSError):
                     (self._directory / f"{job}.{stream}").unlink()
+
+
+class ReserveFile:
+    """The `SpaceReserve` in a file, whose blocks are allocated.
+
+    Args:
+        path: the file.
+        size: its size in bytes; 0 for no reserve.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._path = path
+        self._size = size
+
+    def hold(self) -> bool:
+        with suppress(OSError):
+            if self._is_held():
+                return self._size > 0
+            space = os.statvfs(self._path.parent)
+            if space.f_bavail * space.f_frsize < 2 * self._size:
+                return False
+            return self._allocate()
+        return False
+
+    def release(self) -> bool:
+        was_held = False
+        with suppress(OSError):
+            was_held = self._size > 0 and self._is_held()
+            self._path.unlink(missing_ok=True)
+        return was_held
+
+    def _is_held(self) -> bool:
+        try:
+            return self._path.stat().st_size == self._size
+        except FileNotFoundError:
+            return self._size == 0
+
+    def _allocate(self) -> bool:
+        descriptor = os.open(
+            self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
+        )
+        try:
+            os.posix_fallocate(descriptor, 0, self._size)
+        except OSError:
+            self._path.unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(descriptor)
+        return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from typing import TYPE_CHECKING, Protocol
 
@@ -87,14 +88,22 @@ class Restarts:
         # Of runs that have ended without a fault of the service.
         self._ends = Backoff(broker.clock, max_pause_s)
         self._has_fault = False
+        # Why the service has failed last.
+        self._fault: BaseException | None = None
 
     @property
     def failed(self) -> bool:
         """Whether the service has failed and is not yet restarted."""
         return self._failed.is_set()
 
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether the service has failed last because the disk of the store is full."""
+        return isinstance(self._fault, StoreError) and self._fault.errno == errno.ENOSPC
+
     def fail(self, fault: BaseException) -> None:
         """Has the service restarted after a fault that its peer has at the broker."""
+        self._fault = fault
         self._has_fault = not isinstance(fault, StoreError)
         self._failed.set()
 

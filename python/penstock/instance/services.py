@@ -14,7 +14,7 @@ from penstock.client.outstanding import Outstanding
 from penstock.errors import RequestError
 from penstock.instance.alarm import Alarm
 from penstock.instance.broker import FAILED_SERVICE_ERRNOS
-from penstock.instance.restart import Restarts
+from penstock.instance.restart import OUTAGE_PAUSE_S, Restarts
 from penstock.instance.supervision import MAX_PAUSE_S
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock._core import JobManager, Message
     from penstock.client.calls import Call
     from penstock.instance.broker import Broker
+    from penstock.instance.system import SpaceReserve
 
 T = TypeVar("T")
 
@@ -41,6 +42,7 @@ class ManagerService:
         settings: makes its settings, as JSON, when it is built again.
         on_purge: called with the ids of purged jobs.
         clock_step_limit: the seconds by which the clock may be set forward; 0 for any number.
+        reserve: disk space that the store gets when the disk is full.
 
     Attributes:
         on_rebuild: functions that are called when the job manager has been built again: peers
@@ -58,9 +60,13 @@ class ManagerService:
         settings: Callable[[], str] = lambda: "{}",
         on_purge: Callable[[list[int]], None] | None = None,
         clock_step_limit: Callable[[], float] = lambda: 0.0,
+        reserve: SpaceReserve | None = None,
     ) -> None:
         self._broker = broker
         self._manager = manager
+        self._reserve = reserve
+        # Set while the store uses the reserve of disk space.
+        self._is_short = trio.Event()
         self._clock_step_limit = clock_step_limit
         self._clock_offset = self._read_clock_offset()
         # Why submissions are rejected; None if they are not.
@@ -86,8 +92,13 @@ class ManagerService:
         Raises:
             StoreError: the store cannot be read or written.
         """
+        if self._reserve is not None and self.restarts.is_disk_full and self._reserve.release():
+            log.error(
+                "the disk is full: the store uses its reserve, no jobs are accepted or started"
+            )
+            self._is_short.set()
         self._manager.rebuild(self._settings(), self._broker.clock.now())
-        self._manager.set_rejection(self._rejection)
+        self._apply_rejection()
         self._commit_by = None
         self._outstanding = Outstanding()
         self._lost_peers = self._broker.serving_clients(self.peer)
@@ -136,7 +147,35 @@ class ManagerService:
         if (rejection is None) != (self._rejection is None):
             log.warning("%s", rejection or "the clock is right again: jobs are accepted")
             self._rejection = rejection
-            self._manager.set_rejection(rejection)
+            self._apply_rejection()
+
+    def _apply_rejection(self) -> None:
+        if self._is_short.is_set():
+            self._manager.set_rejection((errno.ENOSPC, "the disk is full: no jobs are accepted"))
+            self._manager.pause_starts()
+        else:
+            reason = self._rejection
+            self._manager.set_rejection(None if reason is None else (errno.EAGAIN, reason))
+            self._manager.resume_starts()
+
+    async def watch_space(self) -> None:
+        """Holds the reserve of disk space, again when there is space after the disk was full."""
+        reserve = self._reserve
+        if reserve is None:
+            return
+        if not reserve.hold():
+            log.info("there is no space for the reserve of the store")
+        while True:
+            await self._is_short.wait()
+            while True:
+                await trio.sleep(OUTAGE_PAUSE_S)
+                if reserve.hold():
+                    break
+            self._is_short = trio.Event()
+            log.warning("there is disk space again: jobs are accepted and started")
+            with suppress(RequestError), self.guard():
+                self._apply_rejection()
+                self._broker.nudge()
 
     def do(self, call: Call[T]) -> T:
         """Sends a request that the job manager answers at once; returns its result.

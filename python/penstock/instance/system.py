@@ -178,6 +178,16 @@ class RetainedOutput(Protocol):
         """Removes the output of jobs; it can take long and may be called in a thread."""
 
 
+class SpaceReserve(Protocol):
+    """Disk space that is held beside the store for when the disk is full."""
+
+    def hold(self) -> bool:
+        """Takes the space, if there is as much again. Returns whether it is held."""
+
+    def release(self) -> bool:
+        """Releases the space for the store. Returns whether it was held."""
+
+
 @dataclass(frozen=True)
 class PmixTask:
     """A task of a job that requests PMIx, and the host of its execution target."""
@@ -245,6 +255,7 @@ class System:
         host: the machine, and the daemon's process.
         random_bytes: makes that many random bytes.
         network: sockets.
+        reserve: disk space for the store when the disk is full.
         open_manager: opens the store and makes the job manager on it, from settings and time.
         children: processes of the instance itself.
         output: the retained output of jobs.
@@ -258,6 +269,7 @@ class System:
     random_bytes: Callable[[int], bytes]
     network: Network
     open_manager: Callable[[str, float], JobManager]
+    reserve: SpaceReserve
     children: ChildProcesses
     output: RetainedOutput
     pmix_servers: PmixServers

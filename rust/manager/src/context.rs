@@ -66,8 +66,8 @@ pub(crate) struct Context {
     pub(crate) jobs: Jobs,
     pub(crate) claims: Claims,
     pub(crate) queues: Queues,
-    /// Why submissions are rejected, if they are.
-    pub(crate) rejection: Option<String>,
+    /// The error of submissions while they are rejected.
+    pub(crate) rejection: Option<RequestError>,
     /// Set by `SchedulerPeer`.
     handshake: Handshake,
     /// Set by `ExecPeer`.
@@ -315,9 +315,14 @@ impl Context {
         self.storage.commit()
     }
 
-    /// Discards every change since the last commit. The context is not of use after that.
-    pub(crate) fn roll_back(&mut self) -> Result<(), StoreError> {
-        self.storage.roll_back()
+    /// Closes the store: every later call of it fails.
+    pub(crate) fn close(&mut self) {
+        self.storage.close();
+    }
+
+    /// Forgets that the store has taken the place of another one.
+    pub(crate) fn forget_replaced(&mut self) {
+        self.storage.run(Store::forget_replaced);
     }
 
     /// Whether there are changes that are not durable yet.

@@ -199,6 +199,13 @@ impl ExecPeer {
         })
     }
 
+    /// Forgets the journal of the services before: the store has taken the place of another one, so a job may have run to
+    /// its end, and its record in that journal may be gone. Jobs that a service does not know are lost.
+    pub(crate) fn forget_journal(&mut self, cx: &mut Context) {
+        self.journal = None;
+        cx.store_meta(JOURNAL_META, "");
+    }
+
     /// The mark in the store on a job's start.
     pub(crate) fn stored_start(&self, id: JobId) -> StoredStart {
         if self.unsent.contains(&id) {

@@ -148,8 +148,8 @@ fn add(
     request: Request<'_>,
     submission: &SubmitRequest<'_>,
 ) -> Result<Accepted, RequestError> {
-    if let Some(reason) = &cx.rejection {
-        return Err(RequestError::new(errno::EAGAIN, reason));
+    if let Some(error) = &cx.rejection {
+        return Err(error.clone());
     }
     let Some(jobs) = &submission.jobs else {
         let ids = accept(cx, request, submission)?;

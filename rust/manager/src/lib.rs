@@ -47,6 +47,7 @@ mod replay;
 mod replay_check;
 mod settings;
 mod storage;
+mod store_check;
 
 // The peers.
 mod elastic;
@@ -75,3 +76,4 @@ pub use manager::Manager;
 pub use settings::{
     ElasticLimits, ElasticSettings, ExecHello, Limits, Queue, Quota, Settings, SettingsError,
 };
+pub use store_check::{JobProblem, ProblemEffect, check_jobs};

@@ -183,14 +183,10 @@ impl Manager {
         self.cx.commit()
     }
 
-    /// Discards every change since the last commit: another manager can be opened on the same database. This one
-    /// must not be used again.
-    ///
-    /// # Errors
-    ///
-    /// The store failed.
-    pub fn roll_back(&mut self) -> Result<(), penstock_store::Error> {
-        self.cx.roll_back()
+    /// Closes the store, and discards every change since the last commit: another manager can be opened on the same
+    /// database. This one must not be used again.
+    pub fn close(&mut self) {
+        self.cx.close();
     }
 
     /// Whether there are changes that are not durable yet.

@@ -24,12 +24,21 @@ pub(crate) fn set_urgency(cx: &mut Context, request: Request<'_>, jobs: Permitte
     let change_one = |job: PermittedJob| {
         let id = job.id();
         let old = without_resources(cx, id, "urgency")?.urgency();
-        let context = eventlog::Urgency { urgency, userid };
-        cx.log(id, Event::with(cx.now, eventlog::URGENCY, &context));
-        set_priority(cx, id, priority(urgency));
+        log_urgency(cx, id, urgency, userid);
         Ok(old)
     };
     control::apply(jobs, change_one, |old| Reply::of(&UrgencyResponse { old }))
+}
+
+/// Holds a pending job in the name of the instance owner.
+pub(crate) fn hold(cx: &mut Context, id: JobId) {
+    log_urgency(cx, id, HOLD, cx.settings.owner);
+}
+
+fn log_urgency(cx: &mut Context, id: JobId, urgency: u8, userid: u32) {
+    let context = eventlog::Urgency { urgency, userid };
+    cx.log(id, Event::with(cx.now, eventlog::URGENCY, &context));
+    set_priority(cx, id, priority(urgency));
 }
 
 /// `job-manager.prioritize`: assigns priorities, which hold until the urgency changes. Held and

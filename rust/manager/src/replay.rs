@@ -19,6 +19,7 @@ use crate::event::Event;
 use crate::exec::ExecPeer;
 use crate::hooks::Hooks;
 use crate::policy;
+use crate::priority;
 use crate::purge;
 use crate::record::Record;
 use crate::scheduler::SchedulerPeer;
@@ -61,6 +62,10 @@ impl Restored {
     }
 
     fn restore_jobs(&mut self) -> Result<(), Error> {
+        for warning in self.cx.store().warnings().to_vec() {
+            self.cx.log_line(format!("store: {warning}"));
+        }
+        self.cx.reserve_id(self.cx.store().greatest_id());
         let jobs = self.cx.store().jobs()?;
         for damaged in jobs.damaged {
             self.cx.log_line(format!("store: {damaged}"));
@@ -87,10 +92,41 @@ impl Restored {
                 }
             }
         }
-        for id in active {
+        for id in active.iter().copied() {
             self.resume(id);
         }
+        if let Some(reason) = self.cx.store().replaced()? {
+            self.hold_active(&active, &reason);
+        }
         Ok(())
+    }
+
+    /// Prevents a second run of jobs that may have run since the database was written, which has taken the place of a
+    /// later one: pending jobs are held, and jobs that were about to start fail. A job whose start may have been sent runs
+    /// only if its execution service knows it: see [`ExecPeer::forget_journal`].
+    fn hold_active(&mut self, active: &[JobId], reason: &str) {
+        let cx = &mut self.cx;
+        let mut held = 0_usize;
+        for id in active.iter().copied() {
+            let Some(job) = cx.jobs.get(id) else {
+                continue;
+            };
+            if !job.record.has_resources() && job.record.state() <= State::Sched {
+                priority::hold(cx, id);
+                held += 1;
+            } else if job.record.state() == State::Run
+                && !matches!(job.dialogue.exec, ExecState::Queued { .. })
+            {
+                let note = format!("{reason}: the job may have run since");
+                cx.fail_job(id, "restore", &note);
+            }
+        }
+        cx.log_line(format!(
+            "store: {reason}: {held} pending jobs are held, because they may have run since; \
+             `penstock urgency ID 16` releases a job"
+        ));
+        cx.forget_replaced();
+        self.exec.forget_journal(cx);
     }
 
     /// A jobspec in the store; the outer error is the store's.

@@ -1,6 +1,6 @@
 //! The steps that are due for a job in each state. No other module advances jobs.
 
-use penstock_flux::eventlog;
+use penstock_flux::{RequestError, eventlog};
 use penstock_jobspec::job_id::JobId;
 use penstock_store::Store;
 
@@ -36,9 +36,19 @@ impl Manager {
         self.perform_due_steps();
     }
 
-    /// Rejects submissions from now on with this reason, or accepts them again.
-    pub fn set_rejection(&mut self, reason: Option<String>) {
-        self.cx.rejection = reason;
+    /// Rejects submissions from now on with this error, or accepts them again.
+    pub fn set_rejection(&mut self, error: Option<RequestError>) {
+        self.cx.rejection = error;
+    }
+
+    /// Starts no pending jobs until [`resume_starts`](Self::resume_starts): there is little space for their events.
+    pub fn pause_starts(&mut self) {
+        self.scheduler.pause();
+    }
+
+    /// Starts pending jobs again.
+    pub fn resume_starts(&mut self) {
+        self.scheduler.resume();
     }
 
     /// Performs the steps that are due by time alone: begin times, purging, deadlines of PMIx requests.

@@ -58,9 +58,9 @@ impl Storage {
         })
     }
 
-    /// Discards every change since the last commit.
-    pub(crate) fn roll_back(&mut self) -> Result<(), Error> {
-        self.store.roll_back()
+    /// Closes the store, and discards every change since the last commit.
+    pub(crate) fn close(&mut self) {
+        self.store.close();
     }
 
     /// Whether an operation has failed since the last commit: what is read since need not be what was

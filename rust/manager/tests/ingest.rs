@@ -5,6 +5,7 @@ mod common;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use common::{Bench, Directory, OWNER, body, jobspec, rejection, settings};
+use penstock_flux::RequestError;
 use penstock_manager::{Quota, Settings};
 use serde_json::{Value, json};
 
@@ -145,12 +146,16 @@ fn a_rejected_submission_can_be_repeated() {
     let mut bench = Bench::new();
     let submit = |bench: &mut Bench, request: &Value| bench.request("job-ingest.submit", request);
     let request = json!({"jobspec": jobspec(&json!({})), "token": "a"});
-    bench.manager.set_rejection(Some("not now".to_owned()));
+    bench
+        .manager
+        .set_rejection(Some(RequestError::new(11, "not now")));
     let (errnum, text) = rejection(&submit(&mut bench, &request));
     assert_eq!((errnum, text.as_str()), (11, "not now"));
     bench.manager.set_rejection(None);
     let id = body(&submit(&mut bench, &request)[0]);
-    bench.manager.set_rejection(Some("not now".to_owned()));
+    bench
+        .manager
+        .set_rejection(Some(RequestError::new(11, "not now")));
     assert_eq!(body(&submit(&mut bench, &request)[0]), id);
 }
 

@@ -211,6 +211,8 @@ impl ToException for penstock_store::Error {
             errno::EIO
         } else if self.is_busy() {
             errno::EBUSY
+        } else if self.is_lost() {
+            errno::ESTALE
         } else {
             return raised;
         };

@@ -19,6 +19,7 @@ mod resource_module;
 mod sched;
 mod shared;
 mod sim;
+mod store;
 mod wire;
 
 #[global_allocator]
@@ -45,5 +46,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     resource_module::register(module)?;
     sched::register(module)?;
     mockexec::register(module)?;
+    store::register(module)?;
     sim::register(module)
 }

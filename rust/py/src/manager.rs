@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use penstock_flux::RequestError;
 use penstock_jobspec::job_id::JobId;
 use penstock_manager::Settings;
 use penstock_rset::ResourceSet;
@@ -92,7 +93,8 @@ impl JobManager {
         let rebuilt = py.detach(|| {
             // The state that a panic has left is replaced.
             let mut manager = self.manager.lock().unwrap_or_else(PoisonError::into_inner);
-            manager.roll_back()?;
+            // The last connection that is closed saves what is in a log that was removed meanwhile.
+            manager.close();
             let store = Store::open(path, self.synchronous)?;
             let mut next = penstock_manager::Manager::open(store, settings, now)?;
             // The store can be written.
@@ -175,9 +177,19 @@ impl JobManager {
         self.with(py, |manager| manager.set_settings(settings, now))
     }
 
-    #[pyo3(signature = (reason, /))]
-    fn set_rejection(&self, py: Python<'_>, reason: Option<String>) -> PyResult<()> {
-        self.with(py, |manager| manager.set_rejection(reason))
+    /// Rejects submissions with an error number and a reason, or accepts them.
+    #[pyo3(signature = (error, /))]
+    fn set_rejection(&self, py: Python<'_>, error: Option<(u32, String)>) -> PyResult<()> {
+        let error = error.map(|(errnum, reason)| RequestError::new(errnum, reason));
+        self.with(py, |manager| manager.set_rejection(error))
+    }
+
+    fn pause_starts(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, penstock_manager::Manager::pause_starts)
+    }
+
+    fn resume_starts(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, penstock_manager::Manager::resume_starts)
     }
 
     fn missing(&self, py: Python<'_>, jobs: Vec<u64>) -> PyResult<Vec<u64>> {

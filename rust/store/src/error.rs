@@ -1,4 +1,9 @@
-use std::fmt;
+use std::path::Path;
+use std::{fmt, io};
+
+/// The advice for a database that `SQLite` cannot read.
+const REPAIR_HINT: &str = "\nhint: end the instance; `penstock store repair` saves what can be read, \
+                           `penstock store restore BACKUP` puts a back-up in its place";
 
 /// Why an operation on the store failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +19,8 @@ enum ErrorKind {
     InputOutput,
     Busy,
     Damaged,
+    Malformed,
+    Lost,
     Format,
 }
 
@@ -34,11 +41,46 @@ impl Error {
             Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
                 ErrorKind::Busy
             }
+            Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
+                ErrorKind::Malformed
+            }
             _ => ErrorKind::Database,
         };
+        let hint = match kind {
+            ErrorKind::Malformed => REPAIR_HINT,
+            _ => "",
+        };
         Self {
-            text: format!("store: {action}: {source}"),
+            text: format!("store: {action}: {source}{hint}"),
             kind,
+        }
+    }
+
+    /// A file beside the database that cannot be read or written.
+    pub(crate) fn file(action: &str, path: &Path, source: &io::Error) -> Self {
+        let kind = match source.kind() {
+            io::ErrorKind::StorageFull => ErrorKind::DiskFull,
+            _ => ErrorKind::InputOutput,
+        };
+        Self {
+            text: format!("store: {action} `{}`: {source}", path.display()),
+            kind,
+        }
+    }
+
+    /// A database that lacks durable changes, or whose files were removed or replaced.
+    pub(crate) fn lost(text: &str) -> Self {
+        Self {
+            text: format!("store: {text}"),
+            kind: ErrorKind::Lost,
+        }
+    }
+
+    /// An invalid document or argument.
+    pub(crate) fn invalid(text: &str) -> Self {
+        Self {
+            text: format!("store: {text}"),
+            kind: ErrorKind::Database,
         }
     }
 
@@ -46,7 +88,7 @@ impl Error {
     pub(crate) fn format(found: i64, expected: i64) -> Self {
         Self {
             text: format!(
-                "store: the database has format {found}, this program reads format {expected}"
+                "store: the database has format {found}, this program reads formats 1 to {expected}"
             ),
             kind: ErrorKind::Format,
         }
@@ -70,6 +112,11 @@ impl Error {
     /// Whether a value in the database is not of its type; other rows can be read.
     pub fn is_damaged(&self) -> bool {
         self.kind == ErrorKind::Damaged
+    }
+
+    /// Whether the database lacks durable changes, or its files were removed or replaced.
+    pub fn is_lost(&self) -> bool {
+        self.kind == ErrorKind::Lost
     }
 
     /// Whether the database was written by a program that uses another format.

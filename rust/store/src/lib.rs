@@ -11,18 +11,26 @@
 //! Tables: `meta(key, value)`, `jobspecs(id, text)`, `jobs(id, userid, t_submit,
 //! spec, r)`, `events(job, seq, lines)` (whole RFC 18 lines, one or more a
 //! row), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)`,
-//! `submissions(seq, userid, token, time, digest, result)` and `kvs(key, value)`.
+//! `submissions(seq, userid, token, time, digest, result)`, `kvs(key, value)` and `store`, a row about
+//! the database itself.
+//!
+//! A file beside the database counts its commits, and tells when it went back in time. [`maintenance`]
+//! has what an administrator does with a database.
 
 mod error;
+mod generation;
+pub mod maintenance;
 mod schema;
 mod submissions;
 
 use std::path::Path;
+use std::time::Duration;
 
 use penstock_jobspec::job_id::JobId;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 pub use error::Error;
+use generation::{Counter, Files, Progress};
 pub use schema::Synchronous;
 pub use submissions::Submission;
 
@@ -55,18 +63,84 @@ pub struct Jobs {
 pub struct Store {
     connection: Connection,
     open: bool,
+    synchronous: Synchronous,
+    progress: Progress,
+    /// The files of the database; `None` for one in memory.
+    files: Option<StoreFiles>,
+    warnings: Vec<String>,
 }
+
+/// The files of a store, and its open counter.
+#[derive(Debug)]
+struct StoreFiles {
+    counter: Counter,
+    files: Files,
+}
+
+/// With `synchronous=normal`: the number of commits after which the log is copied into the database, which makes them
+/// survive a power failure.
+const CHECKPOINT_COMMITS: u64 = 1000;
+
+/// The longest wait of a reader for a lock that another process holds.
+const READER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The key of `meta` with the reason why the database has taken the place of another one.
+const REPLACED_META: &str = "replaced";
 
 impl Store {
     /// Opens or creates the database at `path`.
     ///
     /// # Errors
     ///
-    /// The database cannot be opened or prepared, or was written by a program that uses another format.
+    /// The database cannot be opened or prepared, was written by a program that uses another format, or lacks changes
+    /// that were durable.
     pub fn open(path: &Path, synchronous: Synchronous) -> Result<Self, Error> {
-        let connection = Connection::open(path)
-            .map_err(|source| Error::new(&format!("cannot open `{}`", path.display()), &source))?;
-        Self::prepare(connection, synchronous)
+        let counter = generation::counter_path(path);
+        let is_empty = path.metadata().map_or(true, |metadata| metadata.len() == 0);
+        if is_empty && counter.exists() {
+            return Err(Error::lost(&format!(
+                "`{}` is missing or empty, although `{}` counts its commits\n\
+                 hint: `penstock store restore BACKUP` puts a back-up in its place; to begin without jobs, \
+                 remove the second file",
+                path.display(),
+                counter.display()
+            )));
+        }
+        let mut store = Self::prepare(connect(path)?, synchronous)?;
+        let known = generation::read_counter(path)?;
+        if let Some(known) = known {
+            let warning = known.check(&store.progress, path)?;
+            store.warnings.extend(warning);
+            store.progress.greatest_id = store.progress.greatest_id.max(known.greatest_id);
+            store.progress.durable = known.durable;
+        } else {
+            if store.progress.generation > 0 {
+                store.warnings.push(format!(
+                    "`{}` is missing or invalid: whether the database went back in time is unknown",
+                    counter.display()
+                ));
+            }
+            generation::write_counter(path, &store.progress)?;
+        }
+        store.files = Some(StoreFiles {
+            counter: Counter::open(path)?,
+            files: Files::of(path)?,
+        });
+        Ok(store)
+    }
+
+    /// Opens the existing database at `path` for reading, also while an instance writes to it.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be opened, or has another format.
+    pub fn open_reader(path: &Path) -> Result<Self, Error> {
+        let connection = connect_reader(path)?;
+        let found = schema::format_version(&connection)?;
+        if found != schema::FORMAT_VERSION {
+            return Err(Error::format(found, schema::FORMAT_VERSION));
+        }
+        Self::with(connection, Synchronous::Full)
     }
 
     /// Opens a database in memory, for tests and simulation.
@@ -82,26 +156,103 @@ impl Store {
 
     fn prepare(connection: Connection, synchronous: Synchronous) -> Result<Self, Error> {
         schema::prepare(&connection, synchronous)?;
+        Self::with(connection, synchronous)
+    }
+
+    fn with(connection: Connection, synchronous: Synchronous) -> Result<Self, Error> {
         connection.set_prepared_statement_cache_capacity(32);
+        let progress = read_progress(&connection)?;
         Ok(Self {
             connection,
             open: false,
+            synchronous,
+            progress,
+            files: None,
+            warnings: Vec::new(),
         })
+    }
+
+    /// Closes the database, and discards every write since the last commit: each later call fails. The last connection
+    /// that is closed copies the log into the database, also if the log was removed meanwhile.
+    pub fn close(&mut self) {
+        self.open = false;
+        self.files = None;
+        // A database without tables.
+        if let Ok(empty) = Connection::open_in_memory() {
+            self.connection = empty;
+        }
+    }
+
+    /// For the log: what was noticed when the database was opened.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The greatest id of a job so far, those of removed jobs included.
+    pub fn greatest_id(&self) -> JobId {
+        self.progress.greatest_id
+    }
+
+    /// Why the database has taken the place of another one, until [`forget_replaced`](Self::forget_replaced).
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn replaced(&self) -> Result<Option<String>, Error> {
+        let reason = self.meta(REPLACED_META)?;
+        Ok(reason.filter(|reason| !reason.is_empty()))
+    }
+
+    /// Forgets that the database has taken the place of another one.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn forget_replaced(&mut self) -> Result<(), Error> {
+        self.set_meta(REPLACED_META, "")
     }
 
     /// Makes every write since the last commit durable. Returns whether there were any.
     ///
     /// # Errors
     ///
-    /// The database fails, for example because the disk is full.
+    /// The database fails, for example because the disk is full, or its files were removed.
     pub fn commit(&mut self) -> Result<bool, Error> {
         if !self.open {
             return Ok(false);
         }
+        let generation = self.progress.generation + 1;
+        let greatest_id = key(self.progress.greatest_id);
+        self.write(
+            "cannot count the commit",
+            "UPDATE store SET generation = ?, greatest_id = ?",
+            params![generation.cast_signed(), greatest_id],
+        )?;
         self.execute("COMMIT")
             .map_err(|source| Error::new("cannot commit", &source))?;
         self.open = false;
+        self.progress.generation = generation;
+        self.record_commit()?;
         Ok(true)
+    }
+
+    /// Records a commit outside of the database.
+    fn record_commit(&mut self) -> Result<(), Error> {
+        let Some(files) = &self.files else {
+            return Ok(());
+        };
+        files.files.check()?;
+        match self.synchronous {
+            Synchronous::Full => self.progress.durable = self.progress.generation,
+            Synchronous::Normal => {
+                let unsynced = self.progress.generation - self.progress.durable;
+                if unsynced >= CHECKPOINT_COMMITS && is_checkpointed(&self.connection)? {
+                    self.progress.durable = self.progress.generation;
+                }
+            }
+        }
+        files.counter.write(&self.progress);
+        Ok(())
     }
 
     /// Discards every write since the last commit.
@@ -229,6 +380,7 @@ impl Store {
         t_submit: f64,
         spec: i64,
     ) -> Result<(), Error> {
+        self.progress.greatest_id = self.progress.greatest_id.max(id);
         self.write(
             "cannot write a job",
             "INSERT INTO jobs(id, userid, t_submit, spec) VALUES (?, ?, ?, ?)",
@@ -583,6 +735,46 @@ impl Store {
         )
         .map(drop)
     }
+}
+
+fn connect(path: &Path) -> Result<Connection, Error> {
+    Connection::open(path)
+        .map_err(|source| Error::new(&format!("cannot open `{}`", path.display()), &source))
+}
+
+fn connect_reader(path: &Path) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let wrap = |source| Error::new(&format!("cannot open `{}`", path.display()), &source);
+    let connection = Connection::open_with_flags(path, flags).map_err(wrap)?;
+    connection.busy_timeout(READER_TIMEOUT).map_err(wrap)?;
+    Ok(connection)
+}
+
+/// The row of the database about itself.
+fn read_progress(connection: &Connection) -> Result<Progress, Error> {
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok(Progress {
+            identity: row.get(0)?,
+            generation: row.get::<_, i64>(1)?.cast_unsigned(),
+            durable: 0,
+            greatest_id: JobId::new(row.get::<_, i64>(2)?.cast_unsigned()),
+        })
+    };
+    connection
+        .query_row(
+            "SELECT identity, generation, greatest_id FROM store",
+            [],
+            read,
+        )
+        .map_err(|error| Error::new("cannot read the generation", &error))
+}
+
+/// Copies the log into the database, as far as readers permit. Returns whether all of it was copied and synced.
+fn is_checkpointed(connection: &Connection) -> Result<bool, Error> {
+    let read = |row: &rusqlite::Row<'_>| Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?);
+    connection
+        .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], read)
+        .map_err(|error| Error::new("cannot copy the log into the database", &error))
 }
 
 /// The job of the next row of an eventlog, and its lines; rows without a job are `damaged`.

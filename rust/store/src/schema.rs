@@ -1,4 +1,4 @@
-//! The tables, and the version of their format.
+//! The tables, and the formats that they have had.
 
 use std::time::Duration;
 
@@ -19,28 +19,32 @@ pub enum Synchronous {
 /// The longest wait of a call for a lock that another process holds.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
-const FORMAT_VERSION: i64 = 1;
+/// The statements that lead from each format to the next one. Format 0 is an empty database.
+const MIGRATIONS: [&str; 2] = [FORMAT_1, FORMAT_2];
 
-const TABLES: &str = "
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS jobspecs (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS jobs (
+/// The format that this program writes.
+pub(crate) const FORMAT_VERSION: i64 = 2;
+
+const FORMAT_1: &str = "
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE jobspecs (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE jobs (
     id INTEGER PRIMARY KEY,
     userid INTEGER NOT NULL,
     t_submit REAL NOT NULL,
     spec INTEGER NOT NULL REFERENCES jobspecs(id),
     r TEXT
 );
-CREATE TABLE IF NOT EXISTS events (
+CREATE TABLE events (
     job INTEGER NOT NULL,
     seq INTEGER NOT NULL,
     lines TEXT NOT NULL,
     PRIMARY KEY (job, seq)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS unsent_starts (job INTEGER PRIMARY KEY);
-CREATE TABLE IF NOT EXISTS purged_jobs (job INTEGER PRIMARY KEY);
-CREATE TABLE IF NOT EXISTS resource_events (seq INTEGER PRIMARY KEY, line TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS submissions (
+CREATE TABLE unsent_starts (job INTEGER PRIMARY KEY);
+CREATE TABLE purged_jobs (job INTEGER PRIMARY KEY);
+CREATE TABLE resource_events (seq INTEGER PRIMARY KEY, line TEXT NOT NULL);
+CREATE TABLE submissions (
     seq INTEGER PRIMARY KEY,
     userid INTEGER NOT NULL,
     token TEXT NOT NULL,
@@ -49,10 +53,21 @@ CREATE TABLE IF NOT EXISTS submissions (
     result TEXT NOT NULL,
     UNIQUE (userid, token)
 );
-CREATE TABLE IF NOT EXISTS kvs (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE kvs (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 ";
 
-/// Configures the connection and creates missing tables.
+/// The identity of the database, and the number of its commits: see [`crate::generation`].
+const FORMAT_2: &str = "
+CREATE TABLE store (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    identity TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    greatest_id INTEGER NOT NULL
+);
+INSERT INTO store VALUES (1, lower(hex(randomblob(16))), 0, 0);
+";
+
+/// Configures the connection and brings the tables to the format of this program.
 pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Result<(), Error> {
     let wrap = |source: rusqlite::Error| Error::new("cannot prepare the database", &source);
     let level = match synchronous {
@@ -66,14 +81,34 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
     connection
         .pragma_update(None, "synchronous", level)
         .map_err(wrap)?;
-    let version: i64 = connection
-        .pragma_query_value(None, "user_version", |row| row.get(0))
-        .map_err(wrap)?;
-    if version != 0 && version != FORMAT_VERSION {
-        return Err(Error::format(version, FORMAT_VERSION));
+    migrate(connection)
+}
+
+/// Brings the tables to the format of this program, in one transaction.
+pub(crate) fn migrate(connection: &Connection) -> Result<(), Error> {
+    let wrap = |source: rusqlite::Error| Error::new("cannot prepare the database", &source);
+    let found = format_version(connection)?;
+    if found == FORMAT_VERSION {
+        return Ok(());
     }
-    connection.execute_batch(TABLES).map_err(wrap)?;
+    let steps = usize::try_from(found)
+        .ok()
+        .and_then(|found| MIGRATIONS.get(found..))
+        .ok_or_else(|| Error::format(found, FORMAT_VERSION))?;
+    let script = format!(
+        "BEGIN IMMEDIATE; {} PRAGMA user_version = {FORMAT_VERSION}; COMMIT;",
+        steps.concat()
+    );
+    connection.execute_batch(&script).map_err(|error| {
+        // Without a transaction there is nothing to undo.
+        let _ = connection.execute_batch("ROLLBACK");
+        wrap(error)
+    })
+}
+
+/// The format of a database; 0 for an empty one.
+pub(crate) fn format_version(connection: &Connection) -> Result<i64, Error> {
     connection
-        .pragma_update(None, "user_version", FORMAT_VERSION)
-        .map_err(wrap)
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(|error| Error::new("cannot read the format of the database", &error))
 }

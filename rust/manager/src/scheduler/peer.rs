@@ -27,6 +27,8 @@ pub(crate) struct SchedulerPeer {
     pub(super) bytes_this_turn: usize,
     /// Whether the instance is about to end: nothing is requested, and no allocation accepted.
     pub(super) is_stopped: bool,
+    /// Whether nothing is requested for now.
+    pub(super) is_paused: bool,
 }
 
 /// The state of the conversation that ends when the scheduler goes.
@@ -61,12 +63,23 @@ impl SchedulerPeer {
             queued: BTreeSet::new(),
             bytes_this_turn: 0,
             is_stopped: false,
+            is_paused: false,
         }
     }
 
     /// Requests no more resources: pending jobs stay pending for the next start of the instance.
     pub(crate) fn stop(&mut self) {
         self.is_stopped = true;
+    }
+
+    /// Requests no resources for now.
+    pub(crate) fn pause(&mut self) {
+        self.is_paused = true;
+    }
+
+    /// Requests resources again.
+    pub(crate) fn resume(&mut self) {
+        self.is_paused = false;
     }
 
     /// Begins a new turn, with a fresh budget of alloc requests.

@@ -79,7 +79,7 @@ impl SchedulerPeer {
         let Handshake::Ready(_, mode) = cx.handshake() else {
             return;
         };
-        if self.is_stopped {
+        if self.is_stopped || self.is_paused {
             return;
         }
         loop {
@@ -127,6 +127,7 @@ impl SchedulerPeer {
         };
         self.has_room(mode)
             && !self.is_stopped
+            && !self.is_paused
             && !self.queued.is_empty()
             && !self.is_backlogged(cx)
     }

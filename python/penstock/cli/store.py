@@ -1,0 +1,124 @@
+"""`penstock store`: the database of an instance: check, copy, replace and repair it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock import paths
+from penstock._core import (
+    back_up_store,
+    check_store,
+    export_store,
+    import_store,
+    repair_store,
+    restore_store,
+    topic,
+)
+from penstock.cli.text import safe, safe_lines
+from penstock.client import Call, Client
+from penstock.client.calls import expect
+from penstock.errors import NoInstanceError, StartError
+from penstock.instance.directories import DATABASE, check_private, lock_state
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = """Check, copy, replace and repair the database of an instance.
+
+check, backup and export read the database, also while the instance runs. restore, import and
+repair replace it: the instance must have ended, the database before is renamed, and pending jobs of
+the new one are held, because they may have run since it was written."""
+
+STOP_HINT = (
+    "end it with `penstock stop`, or `penstock stop --keep-running` if its jobs are to continue"
+)
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    names = ["check", "backup", "export", "restore", "import", "repair"]
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="|".join(names))
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        verb = verbs.add_parser(name, help=text, description=text)
+        verb.add_argument(
+            "--state",
+            type=Path,
+            metavar="DIR",
+            help="the state directory (default: that of the instance which PENSTOCK_URI names, if "
+            "it answers, else the one below the home)",
+        )
+        return verb
+
+    add("check", "find damaged pages and rows, and lost commits; exit code 1 if there are any")
+    verb = add("backup", "copy the database to a new file")
+    verb.add_argument("file", type=Path, metavar="FILE", help="must not exist")
+    verb = add("export", "write the database as text, one JSON object a line")
+    verb.add_argument("file", type=Path, nargs="?", metavar="FILE", help="default: standard output")
+    verb = add("restore", "put a back-up in the place of the database")
+    which = verb.add_mutually_exclusive_group(required=True)
+    which.add_argument("file", type=Path, nargs="?", metavar="BACKUP", help="from `store backup`")
+    which.add_argument(
+        "--as-is", action="store_true", help="accept the database that went back in time"
+    )
+    verb = add("import", "make the database of an instance without one from an exported text")
+    verb.add_argument("file", type=Path, metavar="FILE", help="from `store export`; - is the input")
+    add("repair", "make a new database of what can be read of a damaged one")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    state = args.state or _state()
+    path = state / DATABASE
+    if args.verb == "check":
+        return _check(path)
+    if args.verb == "backup":
+        back_up_store(path, args.file)
+        return 0
+    if args.verb == "export":
+        export_store(path, args.file or Path("/dev/stdout"))
+        return 0
+    with ExitStack() as stack:
+        if not state.is_dir():
+            raise StartError(f"no state directory `{state}`")
+        check_private(state, os.geteuid(), "--state DIR")
+        stack.enter_context(lock_state(state, STOP_HINT))
+        stack.callback(os.umask, os.umask(0o077))
+        if args.verb == "restore":
+            old, notes = restore_store(path, args.file)
+        elif args.verb == "import":
+            source = Path("/dev/stdin") if str(args.file) == "-" else args.file
+            old, notes = import_store(path, source)
+        else:
+            if not check_store(path):
+                print(f"`{safe(str(path))}` has no problem: it stays as it is", file=sys.stderr)
+                return 0
+            old, notes = repair_store(path)
+    for note in notes:
+        print(safe_lines(note), file=sys.stderr)
+    if old is not None:
+        print(f"the database before is `{safe(str(old))}`", file=sys.stderr)
+    print("pending jobs will be held: `penstock urgency ID 16` releases one", file=sys.stderr)
+    return 0
+
+
+def _check(path: Path) -> int:
+    problems = check_store(path)
+    for problem in problems:
+        print(safe_lines(problem))
+    if not problems:
+        print(f"`{safe(str(path))}`: no problem found")
+    return 1 if problems else 0
+
+
+def _state() -> Path:
+    """The state directory of the instance that answers, else the default one."""
+    with suppress(NoInstanceError), Client() as client:
+        name = {"name": "statedir"}
+        call = Call(topic.broker.ATTR_GET, name, lambda answer: expect(answer, "value", str))
+        return Path(client.do(call))
+    return paths.default_state()

@@ -1,0 +1,90 @@
+//! The functions of `penstock store`: check, copy, replace and repair the database of an instance.
+
+use std::path::PathBuf;
+
+use penstock_manager::{JobProblem, ProblemEffect, check_jobs};
+use penstock_store::maintenance::{self, Replacement};
+use penstock_store::{Error, Store};
+use pyo3::prelude::*;
+
+use crate::errors::raised;
+
+/// The path of the database before, and notes for the user.
+type Replaced = (Option<PathBuf>, Vec<String>);
+
+/// The problems of a database, which an instance may use.
+#[pyfunction]
+fn check_store(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
+    let problems = py.detach(|| {
+        let mut problems = maintenance::check(&path)?;
+        match Store::open_reader(&path).and_then(|store| check_jobs(&store)) {
+            Ok(found) => problems.extend(found.iter().map(describe)),
+            // The check has found the reason, too.
+            Err(_) if !problems.is_empty() => {}
+            Err(error) => problems.push(error.to_string()),
+        }
+        Ok::<_, Error>(problems)
+    });
+    problems.map_err(raised)
+}
+
+fn describe(problem: &JobProblem) -> String {
+    let JobProblem { id, reason, effect } = problem;
+    match effect {
+        ProblemEffect::LeftOut => format!("job {id} is left out: {reason}"),
+        ProblemEffect::WithoutResources => format!("job {id}: {reason}"),
+    }
+}
+
+#[pyfunction]
+fn back_up_store(py: Python<'_>, path: PathBuf, to: PathBuf) -> PyResult<()> {
+    py.detach(|| maintenance::back_up(&path, &to))
+        .map_err(raised)
+}
+
+#[pyfunction]
+fn export_store(py: Python<'_>, path: PathBuf, to: PathBuf) -> PyResult<()> {
+    py.detach(|| maintenance::export(&path, &to))
+        .map_err(raised)
+}
+
+#[pyfunction]
+fn import_store(py: Python<'_>, path: PathBuf, source: PathBuf) -> PyResult<Replaced> {
+    let replacement = py.detach(|| maintenance::import(&path, &source));
+    replacement.map(to_python).map_err(raised)
+}
+
+#[pyfunction]
+#[pyo3(signature = (path, backup))]
+fn restore_store(py: Python<'_>, path: PathBuf, backup: Option<PathBuf>) -> PyResult<Replaced> {
+    let replacement = py.detach(|| maintenance::restore(&path, backup.as_deref()));
+    replacement.map(to_python).map_err(raised)
+}
+
+/// Replaces a damaged database by one with what can be read of it.
+#[pyfunction]
+fn repair_store(py: Python<'_>, path: PathBuf) -> PyResult<Replaced> {
+    let replacement = py.detach(|| {
+        let mut salvage = maintenance::salvage(&path)?;
+        for JobProblem { id, reason, effect } in check_jobs(salvage.store())? {
+            if effect == ProblemEffect::LeftOut {
+                salvage.leave_out(id, &reason)?;
+            }
+        }
+        salvage.install()
+    });
+    replacement.map(to_python).map_err(raised)
+}
+
+fn to_python(replacement: Replacement) -> Replaced {
+    (replacement.old, replacement.notes)
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(check_store, module)?)?;
+    module.add_function(wrap_pyfunction!(back_up_store, module)?)?;
+    module.add_function(wrap_pyfunction!(export_store, module)?)?;
+    module.add_function(wrap_pyfunction!(import_store, module)?)?;
+    module.add_function(wrap_pyfunction!(restore_store, module)?)?;
+    module.add_function(wrap_pyfunction!(repair_store, module)?)
+}

@@ -1,0 +1,256 @@
+//! The generation counter: a file beside the database with the number of its last commit.
+//!
+//! The database has that number, too. A lower one tells that the database went back in time: it or its log was removed,
+//! damaged, or replaced by an older copy. The file is written after a commit and never before, and is not synced: its
+//! number can be too low, but not too high.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use penstock_jobspec::job_id::JobId;
+
+use crate::Error;
+
+/// The first word of the file, and the version of its format.
+const HEAD: &str = "penstock-generation 1";
+
+/// The state of a database as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The identity of the database, which copies have, too.
+    pub(crate) identity: String,
+    /// The number of the last commit.
+    pub(crate) generation: u64,
+    /// The number of the last commit that survives a power failure.
+    pub(crate) durable: u64,
+    /// The greatest id of a job so far, purged ones included.
+    pub(crate) greatest_id: JobId,
+}
+
+impl Progress {
+    /// The line of the file, which always has the same length.
+    fn line(&self) -> String {
+        let Self {
+            identity,
+            generation,
+            durable,
+            greatest_id,
+        } = self;
+        let greatest_id = greatest_id.get();
+        format!("{HEAD} {identity:32} {generation:020} {durable:020} {greatest_id:020}\n")
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let rest = line.strip_suffix('\n')?.strip_prefix(HEAD)?;
+        let words: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let [identity, generation, durable, greatest_id] = words[..] else {
+            return None;
+        };
+        Some(Self {
+            identity: identity.to_owned(),
+            generation: generation.parse().ok()?,
+            durable: durable.parse().ok()?,
+            greatest_id: JobId::new(greatest_id.parse().ok()?),
+        })
+    }
+
+    /// Compares the database at `path` with what its counter says. Returns a warning for the log.
+    pub(crate) fn check(&self, stored: &Self, path: &Path) -> Result<Option<String>, Error> {
+        let shown = path.display();
+        if self.identity != stored.identity {
+            return Err(Error::lost(&format!(
+                "`{shown}` is another database than the one of this state directory{RESTORE_HINT}"
+            )));
+        }
+        let (found, expected) = (stored.generation, self.generation);
+        if found < self.durable {
+            return Err(Error::lost(&format!(
+                "`{shown}` went back in time: it has commit {found}, the last one was {expected}; its log was removed or \
+                 damaged, or an older copy has taken its place{RESTORE_HINT}"
+            )));
+        }
+        Ok((found < expected).then(|| {
+            format!(
+                "the last {} commits are lost, as can be after a power failure with `synchronous = \"normal\"`",
+                expected - found
+            )
+        }))
+    }
+}
+
+/// The advice for a database that went back in time.
+const RESTORE_HINT: &str = "\nhint: `penstock store restore BACKUP` puts a back-up in its place, \
+                            `penstock store restore --as-is` accepts this database";
+
+/// The path of the counter of the database at `path`.
+pub(crate) fn counter_path(path: &Path) -> PathBuf {
+    path.with_extension("generation")
+}
+
+/// The content of a counter: `None` if there is no file, or its content is invalid.
+pub(crate) fn read_counter(path: &Path) -> Result<Option<Progress>, Error> {
+    let path = counter_path(path);
+    match fs::read(&path) {
+        Ok(bytes) => Ok(Progress::parse(&String::from_utf8_lossy(&bytes))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::file("cannot read", &path, &error)),
+    }
+}
+
+/// Writes the counter of the database at `path`, which survives a power failure.
+pub(crate) fn write_counter(path: &Path, progress: &Progress) -> Result<(), Error> {
+    let target = counter_path(path);
+    let new = target.with_extension("generation-new");
+    let write = || {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)?;
+        file.write_all(progress.line().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &target)?;
+        sync_directory(path)
+    };
+    write().map_err(|error| Error::file("cannot write", &target, &error))
+}
+
+/// Makes the names of the files beside `path` survive a power failure.
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+/// The open counter of a database.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    file: File,
+}
+
+impl Counter {
+    /// Opens the existing counter of the database at `path`.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let path = counter_path(path);
+        let file = OpenOptions::new().write(true).open(&path);
+        let file = file.map_err(|error| Error::file("cannot open", &path, &error))?;
+        Ok(Self { file })
+    }
+
+    /// Writes the state after a commit.
+    pub(crate) fn write(&self, progress: &Progress) {
+        // A number that is too low detects less. The commit is durable: it must not fail for that.
+        let _ = self.file.write_all_at(progress.line().as_bytes(), 0);
+    }
+}
+
+/// The identity of a file, whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Inode {
+    device: u64,
+    number: u64,
+}
+
+impl Inode {
+    fn of(path: &Path) -> io::Result<Self> {
+        let metadata = fs::metadata(path)?;
+        Ok(Self {
+            device: metadata.dev(),
+            number: metadata.ino(),
+        })
+    }
+}
+
+/// The files of an open database: changes that are written to removed ones are lost.
+#[derive(Debug)]
+pub(crate) struct Files {
+    paths: [PathBuf; 2],
+    inodes: [Inode; 2],
+}
+
+impl Files {
+    /// The files of the database at `path`, which has been read.
+    pub(crate) fn of(path: &Path) -> Result<Self, Error> {
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        let paths = [path.to_owned(), PathBuf::from(log)];
+        let inode = |path: &PathBuf| {
+            Inode::of(path).map_err(|error| Error::file("cannot open", path, &error))
+        };
+        let inodes = [inode(&paths[0])?, inode(&paths[1])?];
+        Ok(Self { paths, inodes })
+    }
+
+    /// Checks that the open files are still those at their paths.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        for (path, inode) in self.paths.iter().zip(self.inodes) {
+            if Inode::of(path).ok() != Some(inode) {
+                return Err(Error::lost(&format!(
+                    "`{}` was removed or replaced while the instance ran",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(generation: u64, durable: u64) -> Progress {
+        Progress {
+            identity: "0123456789abcdef0123456789abcdef".to_owned(),
+            generation,
+            durable,
+            greatest_id: JobId::new(u64::MAX),
+        }
+    }
+
+    #[test]
+    fn lines_have_one_length_and_are_read() {
+        let line = progress(7, 3).line();
+        assert_eq!(line.len(), progress(u64::MAX, 0).line().len());
+        assert_eq!(Progress::parse(&line), Some(progress(7, 3)));
+        for invalid in [
+            "",
+            "\n",
+            &line[1..],
+            line.trim_end(),
+            "penstock-generation 1 a 1 2\n",
+        ] {
+            assert_eq!(Progress::parse(invalid), None, "{invalid:?}");
+        }
+    }
+
+    #[test]
+    fn a_database_must_have_the_durable_commits() {
+        let path = Path::new("jobs.sqlite");
+        let counter = progress(9, 5);
+        for (generation, expected) in [(10, Ok(None)), (9, Ok(None))] {
+            assert_eq!(counter.check(&progress(generation, 0), path), expected);
+        }
+        let warning = counter.check(&progress(5, 0), path).unwrap().unwrap();
+        assert!(
+            warning.starts_with("the last 4 commits are lost"),
+            "{warning}"
+        );
+        let error = counter.check(&progress(4, 0), path).unwrap_err();
+        assert!(error.is_lost());
+        assert!(
+            error
+                .to_string()
+                .contains("it has commit 4, the last one was 9")
+        );
+        assert!(error.to_string().contains("penstock store restore"));
+        let mut other = progress(9, 9);
+        other.identity.replace_range(..1, "f");
+        let error = counter.check(&other, path).unwrap_err();
+        assert!(error.to_string().contains("another database"), "{error}");
+    }
+}

@@ -1,0 +1,172 @@
+//! Back-ups, and a database that takes the place of another one.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use penstock_jobspec::job_id::JobId;
+use rusqlite::{Connection, params};
+
+use crate::generation::{self, Progress};
+use crate::{Error, REPLACED_META, Store, connect, connect_reader, read_progress, schema};
+
+/// Copies the database at `path` to a new file, also while an instance writes to it.
+///
+/// # Errors
+///
+/// The database cannot be read, or the file exists or cannot be written.
+pub fn back_up(path: &Path, to: &Path) -> Result<(), Error> {
+    if to.exists() {
+        return Err(Error::invalid(&format!(
+            "`{}` exists already",
+            to.display()
+        )));
+    }
+    let store = Store::open_reader(path)?;
+    let partial = with_suffix(to, ".partial");
+    copy(&store.connection, &partial)?;
+    let rename = || {
+        fs::rename(&partial, to)?;
+        generation::sync_directory(to)
+    };
+    rename().map_err(|error| Error::file("cannot write", to, &error))
+}
+
+/// Copies what a connection reads to a file, which is replaced if it exists, and syncs it.
+fn copy(connection: &Connection, to: &Path) -> Result<(), Error> {
+    let wrap = |error| Error::file("cannot write", to, &error);
+    remove_database(to)?;
+    let name = to.to_string_lossy();
+    connection
+        .execute("VACUUM INTO ?", [&*name])
+        .map_err(|error| Error::new(&format!("cannot copy the database to `{name}`"), &error))?;
+    let file = File::options().write(true).open(to).map_err(wrap)?;
+    file.sync_all().map_err(wrap)
+}
+
+/// A database that has taken the place of another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// The path of the database before, if there was one.
+    pub old: Option<PathBuf>,
+    /// For the user: what may be lost.
+    pub notes: Vec<String>,
+}
+
+/// Puts a back-up in the place of the database at `path`, which no instance uses; without a back-up, the database at
+/// `path` itself, as it is: the lost commits are accepted.
+///
+/// # Errors
+///
+/// The back-up cannot be read, or a file cannot be written. The database at `path` stays then.
+pub fn restore(path: &Path, backup: Option<&Path>) -> Result<Replacement, Error> {
+    let source = connect_reader(backup.unwrap_or(path))?;
+    let found = schema::format_version(&source)?;
+    if !(1..=schema::FORMAT_VERSION).contains(&found) {
+        return Err(Error::format(found, schema::FORMAT_VERSION));
+    }
+    let new = with_suffix(path, ".new");
+    copy(&source, &new)?;
+    drop(source);
+    let reason = if backup.is_some() {
+        "a back-up has been restored"
+    } else {
+        "the database went back in time"
+    };
+    install(path, &new, reason)
+}
+
+/// Puts a new database in the place of the one at `path`, which is renamed. It gets an identity of its own, and a number
+/// of commits and a greatest id that are beyond all known ones.
+pub(super) fn install(path: &Path, new: &Path, reason: &str) -> Result<Replacement, Error> {
+    let known = generation::read_counter(path)?;
+    // The old database may be missing or unreadable.
+    let old = connect_reader(path)
+        .and_then(|old| read_progress(&old))
+        .ok();
+    let known: Vec<Progress> = known.into_iter().chain(old).collect();
+    let progress = prepare(new, &known, reason)?;
+    let kept = keep_old(path, progress.generation)?;
+    fs::rename(new, path).map_err(|error| Error::file("cannot write", path, &error))?;
+    generation::write_counter(path, &progress)?;
+    let mut notes = Vec::new();
+    if known.is_empty() {
+        notes.push(
+            "nothing is known of jobs that were submitted later than the copy was made".to_owned(),
+        );
+    }
+    Ok(Replacement { old: kept, notes })
+}
+
+/// Brings a new database to this format, and marks it.
+fn prepare(new: &Path, known: &[Progress], reason: &str) -> Result<Progress, Error> {
+    let wrap = |error: rusqlite::Error| Error::new("cannot mark the database", &error);
+    let connection = connect(new)?;
+    schema::migrate(&connection)?;
+    let own = read_progress(&connection)?;
+    let all = || known.iter().chain([&own]);
+    let generation = all().map(|each| each.generation).max().unwrap_or_default() + 1;
+    let greatest = all().map(|each| each.greatest_id).max().unwrap_or_default();
+    connection
+        .execute(
+            "UPDATE store SET identity = lower(hex(randomblob(16))), generation = ?, greatest_id = ?",
+            params![generation.cast_signed(), greatest.get().cast_signed()],
+        )
+        .map_err(wrap)?;
+    connection
+        .execute(
+            "INSERT INTO meta VALUES (?, ?) ON CONFLICT(key) DO UPDATE SET value = excluded.value",
+            [REPLACED_META, reason],
+        )
+        .map_err(wrap)?;
+    // A start may have been sent since.
+    connection
+        .execute("DELETE FROM unsent_starts", [])
+        .map_err(wrap)?;
+    let progress = read_progress(&connection)?;
+    connection.close().map_err(|(_, error)| wrap(error))?;
+    let synced = File::open(new).and_then(|file| file.sync_all());
+    synced.map_err(|error| Error::file("cannot write", new, &error))?;
+    Ok(Progress {
+        durable: progress.generation,
+        greatest_id: JobId::new(greatest.get()),
+        ..progress
+    })
+}
+
+/// Renames the database at `path` with its log. Returns its new path.
+fn keep_old(path: &Path, generation: u64) -> Result<Option<PathBuf>, Error> {
+    let wrap = |error| Error::file("cannot rename", path, &error);
+    if !path.exists() {
+        remove_database(path)?;
+        return Ok(None);
+    }
+    let old = with_suffix(path, &format!(".before-{generation}"));
+    let (log, old_log) = (with_suffix(path, "-wal"), with_suffix(&old, "-wal"));
+    fs::rename(path, &old).map_err(wrap)?;
+    if log.exists() {
+        fs::rename(&log, &old_log).map_err(wrap)?;
+    }
+    remove_database(path)?;
+    Ok(Some(old))
+}
+
+/// Removes a database and the files that belong to it.
+pub(super) fn remove_database(path: &Path) -> Result<(), Error> {
+    for suffix in ["", "-wal", "-shm", "-journal"] {
+        let file = with_suffix(path, suffix);
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::file("cannot remove", &file, &error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A path with more characters at its end.
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}

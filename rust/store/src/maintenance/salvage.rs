@@ -1,0 +1,192 @@
+//! The repair of a damaged database: all rows that can be read are copied into a new one.
+
+use std::path::{Path, PathBuf};
+
+use penstock_jobspec::job_id::JobId;
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, params_from_iter};
+
+use super::copy::{Replacement, install, remove_database, with_suffix};
+use super::tables::{TABLES, Table};
+use crate::{Error, Store, Synchronous, connect, connect_reader, key, schema};
+
+/// A new database with the rows of a damaged one that can be read, before it takes its place.
+#[derive(Debug)]
+pub struct Salvage {
+    path: PathBuf,
+    new: PathBuf,
+    store: Store,
+    /// For the user: what is lost.
+    notes: Vec<String>,
+}
+
+/// Copies the rows of the database at `path` that can be read into a new one beside it.
+///
+/// # Errors
+///
+/// The first page of the database cannot be read, or the new one cannot be written.
+pub fn salvage(path: &Path) -> Result<Salvage, Error> {
+    let damaged = connect_reader(path)?;
+    let found = schema::format_version(&damaged)?;
+    if !(1..=schema::FORMAT_VERSION).contains(&found) {
+        return Err(Error::format(found, schema::FORMAT_VERSION));
+    }
+    let new = with_suffix(path, ".new");
+    remove_database(&new)?;
+    let mut store = Store::prepare(connect(&new)?, Synchronous::Full)?;
+    let mut notes = Vec::new();
+    store.begin()?;
+    for table in &TABLES {
+        notes.extend(copy_table(&damaged, &store.connection, table)?);
+    }
+    let mut salvage = Salvage {
+        path: path.to_owned(),
+        new,
+        store,
+        notes,
+    };
+    salvage.leave_out_damaged()?;
+    Ok(salvage)
+}
+
+impl Salvage {
+    /// The new database.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Leaves out a job, for a reason.
+    ///
+    /// # Errors
+    ///
+    /// The new database cannot be written.
+    pub fn leave_out(&mut self, id: JobId, reason: &str) -> Result<(), Error> {
+        let what = "cannot leave out a job";
+        for sql in [
+            "DELETE FROM events WHERE job = ?",
+            "DELETE FROM jobs WHERE id = ?",
+        ] {
+            self.store.write(what, sql, [key(id)])?;
+        }
+        self.notes.push(format!("job {id} is left out: {reason}"));
+        Ok(())
+    }
+
+    /// Puts the new database in the place of the damaged one, which is renamed.
+    ///
+    /// # Errors
+    ///
+    /// The new database cannot be written, or a file cannot be renamed.
+    pub fn install(mut self) -> Result<Replacement, Error> {
+        self.store.commit()?;
+        self.store.close();
+        let mut replacement = install(&self.path, &self.new, "the database has been repaired")?;
+        self.notes.append(&mut replacement.notes);
+        replacement.notes = self.notes;
+        Ok(replacement)
+    }
+
+    /// Leaves out the rows that no reader accepts.
+    fn leave_out_damaged(&mut self) -> Result<(), Error> {
+        let what = "cannot leave out a row";
+        for sql in [
+            "DELETE FROM jobspecs WHERE typeof(text) <> 'text'",
+            "DELETE FROM resource_events WHERE typeof(line) <> 'text'",
+            "DELETE FROM meta WHERE typeof(value) <> 'text'",
+            "DELETE FROM events WHERE typeof(job) <> 'integer'",
+        ] {
+            self.store.write(what, sql, [])?;
+        }
+        let jobs = self.store.jobs()?;
+        let readable: Vec<JobId> = jobs.records.iter().map(|job| job.id).collect();
+        self.notes.extend(jobs.damaged);
+        for id in self.store.job_ids(what, "SELECT id FROM jobs")? {
+            if readable
+                .binary_search_by_key(&key(id), |id| key(*id))
+                .is_err()
+            {
+                self.store
+                    .write(what, "DELETE FROM jobs WHERE id = ?", [key(id)])?;
+            }
+        }
+        self.store.write(
+            what,
+            "DELETE FROM events WHERE job NOT IN (SELECT id FROM jobs)",
+            [],
+        )?;
+        Ok(())
+    }
+}
+
+/// Copies the rows of a table from its first one to a damaged page, and from its last one. Returns what is lost.
+fn copy_table(from: &Connection, to: &Connection, table: &Table) -> Result<Vec<String>, Error> {
+    let mut notes = Vec::new();
+    let columns = table.columns.join(", ");
+    let marks = vec!["?"; table.columns.len()].join(", ");
+    // References are not checked: the row that is referred to may be lost.
+    to.execute_batch("PRAGMA defer_foreign_keys = ON")
+        .map_err(|error| Error::new("cannot write the new database", &error))?;
+    let name = table.name;
+    let mut insert = to
+        .prepare(&format!(
+            "INSERT OR IGNORE INTO {name} ({columns}) VALUES ({marks})"
+        ))
+        .map_err(|error| Error::new("cannot write the new database", &error))?;
+    for order in ["ASC", "DESC"] {
+        let keys: Vec<String> = table
+            .key
+            .iter()
+            .map(|key| format!("{key} {order}"))
+            .collect();
+        let query = format!("SELECT {columns} FROM {name} ORDER BY {}", keys.join(", "));
+        match read_rows(from, &query, table.columns.len(), |values| {
+            insert.execute(params_from_iter(values)).map(drop)
+        }) {
+            Ok(Ok(())) => return Ok(notes),
+            Ok(Err(error)) => return Err(Error::new("cannot write the new database", &error)),
+            Err(error) => notes.push(format!(
+                "rows of `{name}` are lost, when it is read {}: {error}",
+                if order == "ASC" {
+                    "forwards"
+                } else {
+                    "backwards"
+                }
+            )),
+        }
+    }
+    Ok(notes)
+}
+
+/// Reads rows until one cannot be read, or cannot be written: the inner error.
+fn read_rows(
+    from: &Connection,
+    query: &str,
+    width: usize,
+    mut write: impl FnMut(Vec<Value>) -> rusqlite::Result<()>,
+) -> rusqlite::Result<rusqlite::Result<()>> {
+    let mut statement = from.prepare(query)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let values = (0..width)
+            .map(|column| row.get_ref(column).map(to_value))
+            .collect::<rusqlite::Result<Vec<Value>>>()?;
+        if let Err(error) = write(values) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// A column to be written again; a text that is not Unicode becomes a blob.
+fn to_value(column: ValueRef<'_>) -> Value {
+    match column {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => Value::Integer(number),
+        ValueRef::Real(number) => Value::Real(number),
+        ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
+        ValueRef::Text(bytes) => match str::from_utf8(bytes) {
+            Ok(text) => Value::Text(text.to_owned()),
+            Err(_) => Value::Blob(bytes.to_vec()),
+        },
+    }
+}

@@ -1,0 +1,57 @@
+//! The tables that are copied row by row.
+
+/// A table with its columns; those of its key order the rows.
+pub(super) struct Table {
+    pub(super) name: &'static str,
+    pub(super) columns: &'static [&'static str],
+    pub(super) key: &'static [&'static str],
+}
+
+/// The tables, each after those to which its rows refer, without the row of the database about itself.
+pub(super) const TABLES: [Table; 9] = [
+    Table {
+        name: "meta",
+        columns: &["key", "value"],
+        key: &["key"],
+    },
+    Table {
+        name: "jobspecs",
+        columns: &["id", "text"],
+        key: &["id"],
+    },
+    Table {
+        name: "jobs",
+        columns: &["id", "userid", "t_submit", "spec", "r"],
+        key: &["id"],
+    },
+    Table {
+        name: "events",
+        columns: &["job", "seq", "lines"],
+        key: &["job", "seq"],
+    },
+    Table {
+        name: "unsent_starts",
+        columns: &["job"],
+        key: &["job"],
+    },
+    Table {
+        name: "purged_jobs",
+        columns: &["job"],
+        key: &["job"],
+    },
+    Table {
+        name: "resource_events",
+        columns: &["seq", "line"],
+        key: &["seq"],
+    },
+    Table {
+        name: "submissions",
+        columns: &["seq", "userid", "token", "time", "digest", "result"],
+        key: &["seq"],
+    },
+    Table {
+        name: "kvs",
+        columns: &["key", "value"],
+        key: &["key"],
+    },
+];

@@ -1,0 +1,426 @@
+//! Databases as an administrator meets them: older formats, copies, damage.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use penstock_jobspec::job_id::JobId;
+use penstock_store::{Store, Synchronous, maintenance};
+use rusqlite::Connection;
+
+/// A directory that is removed at the end of a test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("penstock-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn database(&self) -> PathBuf {
+        self.0.join("jobs.sqlite")
+    }
+
+    fn open(&self) -> Store {
+        Store::open(&self.database(), Synchronous::Full).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn add_jobs(store: &mut Store, ids: impl IntoIterator<Item = u64>) {
+    let spec = store.add_jobspec("{}").unwrap();
+    for id in ids.into_iter().map(JobId::new) {
+        store.add_job(id, 1000, 1.5, spec).unwrap();
+        store.append_events(id, 0, "a\n").unwrap();
+        store.commit().unwrap();
+    }
+}
+
+fn ids(store: &Store) -> Vec<u64> {
+    let jobs = store.jobs().unwrap().records;
+    jobs.iter().map(|job| job.id.get()).collect()
+}
+
+fn log_of(path: &Path) -> PathBuf {
+    path.with_file_name("jobs.sqlite-wal")
+}
+
+/// Copies the files of a database while it is open, as after a crash: its log is not in the database yet.
+fn crash(store: Store, folder: &Folder) {
+    let saved = Folder(folder.0.join("saved"));
+    fs::create_dir_all(&saved.0).unwrap();
+    let files: Vec<PathBuf> = fs::read_dir(&folder.0)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .collect();
+    for file in &files {
+        fs::copy(file, saved.0.join(file.file_name().unwrap())).unwrap();
+    }
+    drop(store);
+    for file in fs::read_dir(&saved.0).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), folder.0.join(file.file_name())).unwrap();
+    }
+}
+
+#[test]
+fn every_released_format_is_migrated() {
+    let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats");
+    let mut count = 0;
+    for dump in fs::read_dir(formats).unwrap() {
+        let dump = dump.unwrap().path();
+        let folder = Folder::new("formats");
+        let old = Connection::open(folder.database()).unwrap();
+        old.execute_batch(&fs::read_to_string(&dump).unwrap())
+            .unwrap();
+        drop(old);
+        let mut store = folder.open();
+        assert_eq!(ids(&store).len(), 3, "{}", dump.display());
+        assert!(store.warnings().is_empty());
+        assert_eq!(store.value("site.key").unwrap().as_deref(), Some(&b"1"[..]));
+        add_jobs(&mut store, [u64::MAX >> 1]);
+        drop(store);
+        assert_eq!(
+            maintenance::check(&folder.database()).unwrap(),
+            Vec::<String>::new()
+        );
+        count += 1;
+    }
+    assert!(count >= 1);
+}
+
+#[test]
+fn a_removed_log_is_noticed() {
+    let folder = Folder::new("log");
+    let mut store = folder.open();
+    add_jobs(&mut store, 1..=9);
+    crash(store, &folder);
+    fs::remove_file(log_of(&folder.database())).unwrap();
+    let error = Store::open(&folder.database(), Synchronous::Full).unwrap_err();
+    assert!(error.is_lost());
+    assert!(
+        error.to_string().contains("penstock store restore"),
+        "{error}"
+    );
+    let problems = maintenance::check(&folder.database());
+    assert!(problems.is_err() || !problems.unwrap().is_empty());
+}
+
+#[test]
+fn a_damaged_log_is_noticed() {
+    let folder = Folder::new("damaged-log");
+    let mut store = folder.open();
+    add_jobs(&mut store, 1..=9);
+    crash(store, &folder);
+    let mut log = OpenOptions::new()
+        .write(true)
+        .open(log_of(&folder.database()))
+        .unwrap();
+    let middle = log.metadata().unwrap().len() / 2;
+    log.seek(SeekFrom::Start(middle)).unwrap();
+    log.write_all(&[0xff; 512]).unwrap();
+    drop(log);
+    let error = Store::open(&folder.database(), Synchronous::Full).unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    assert!(error.to_string().contains("the last one was 9"), "{error}");
+}
+
+#[test]
+fn a_power_failure_may_lose_unsynced_commits_only() {
+    let folder = Folder::new("normal");
+    let open = || Store::open(&folder.database(), Synchronous::Normal);
+    let mut store = open().unwrap();
+    add_jobs(&mut store, 1..=3);
+    crash(store, &folder);
+    let log = log_of(&folder.database());
+    OpenOptions::new()
+        .write(true)
+        .open(&log)
+        .unwrap()
+        .set_len(0)
+        .unwrap();
+    // The tables are in the log, too: the database is empty without it.
+    assert!(open().unwrap_err().is_lost());
+
+    let folder = Folder::new("normal-after");
+    let open = || Store::open(&folder.database(), Synchronous::Normal);
+    drop(open().unwrap());
+    let mut store = open().unwrap();
+    add_jobs(&mut store, 1..=3);
+    crash(store, &folder);
+    fs::remove_file(log_of(&folder.database())).unwrap();
+    let store = open().unwrap();
+    assert!(store.warnings()[0].contains("the last 3 commits are lost"));
+    drop(store);
+
+    // Each thousandth commit survives.
+    let mut store = open().unwrap();
+    add_jobs(&mut store, 1..=1100);
+    crash(store, &folder);
+    fs::remove_file(log_of(&folder.database())).unwrap();
+    let store = open().unwrap();
+    let warning = store.warnings()[0].clone();
+    assert!(!warning.contains("1100"), "{warning}");
+    assert!(ids(&store).len() >= 990);
+}
+
+#[test]
+fn a_removed_database_is_not_made_again() {
+    let folder = Folder::new("removed");
+    let mut store = folder.open();
+    add_jobs(&mut store, 1..=2);
+    drop(store);
+    File::create(folder.database()).unwrap();
+    let error = Store::open(&folder.database(), Synchronous::Full).unwrap_err();
+    assert!(error.is_lost());
+    assert!(error.to_string().contains("missing or empty"), "{error}");
+    fs::remove_file(folder.database()).unwrap();
+    assert!(
+        Store::open(&folder.database(), Synchronous::Full)
+            .unwrap_err()
+            .is_lost()
+    );
+}
+
+#[test]
+fn files_that_are_removed_during_use_fail_the_next_commit() {
+    for suffix in ["", "-wal"] {
+        let folder = Folder::new(&format!("unlinked{suffix}"));
+        let mut store = folder.open();
+        add_jobs(&mut store, 1..=2);
+        let mut file = folder.database().into_os_string();
+        file.push(suffix);
+        fs::remove_file(file).unwrap();
+        store.set_meta("a", "1").unwrap();
+        let error = store.commit().unwrap_err();
+        assert!(error.is_lost(), "{error}");
+        store.close();
+        assert!(store.meta("a").is_err());
+        let opened = Store::open(&folder.database(), Synchronous::Full);
+        if suffix.is_empty() {
+            assert!(opened.unwrap_err().is_lost());
+        } else {
+            // Closing has copied the removed log into the database.
+            assert_eq!(ids(&opened.unwrap()), [1, 2]);
+        }
+    }
+}
+
+#[test]
+fn a_missing_counter_is_reported() {
+    let folder = Folder::new("counter");
+    let mut store = folder.open();
+    add_jobs(&mut store, 1..=2);
+    drop(store);
+    fs::remove_file(folder.0.join("jobs.generation")).unwrap();
+    assert_eq!(maintenance::check(&folder.database()).unwrap().len(), 1);
+    assert!(folder.open().warnings()[0].contains("is unknown"));
+    assert!(folder.open().warnings().is_empty());
+}
+
+#[test]
+fn a_restored_backup_is_marked_and_its_ids_are_not_used_again() {
+    let folder = Folder::new("restore");
+    let mut store = folder.open();
+    add_jobs(&mut store, 1..=3);
+    let backup = folder.0.join("backup.sqlite");
+    // The instance uses the database meanwhile.
+    maintenance::back_up(&folder.database(), &backup).unwrap();
+    let error = maintenance::back_up(&folder.database(), &backup).unwrap_err();
+    assert!(error.to_string().contains("exists already"));
+    add_jobs(&mut store, 4..=9);
+    drop(store);
+
+    // A copy in the place of the database is noticed.
+    let original = fs::read(folder.database()).unwrap();
+    fs::copy(&backup, folder.database()).unwrap();
+    assert!(
+        Store::open(&folder.database(), Synchronous::Full)
+            .unwrap_err()
+            .is_lost()
+    );
+    fs::write(folder.database(), &original).unwrap();
+
+    let replacement = maintenance::restore(&folder.database(), Some(&backup)).unwrap();
+    assert_eq!(replacement.notes, Vec::<String>::new());
+    let old = replacement.old.unwrap();
+    assert_eq!(ids(&Store::open_reader(&old).unwrap()).len(), 9);
+    let mut store = folder.open();
+    assert_eq!(ids(&store), [1, 2, 3]);
+    assert_eq!(store.greatest_id(), JobId::new(9));
+    assert!(store.replaced().unwrap().is_some());
+    store.forget_replaced().unwrap();
+    store.commit().unwrap();
+    assert_eq!(store.replaced().unwrap(), None);
+    drop(store);
+    // The database before has lost its place.
+    fs::copy(&old, folder.database()).unwrap();
+    assert!(
+        Store::open(&folder.database(), Synchronous::Full)
+            .unwrap_err()
+            .is_lost()
+    );
+}
+
+#[test]
+fn lost_commits_are_accepted_by_a_restoration_as_is() {
+    let folder = Folder::new("as-is");
+    drop(folder.open());
+    let mut store = folder.open();
+    add_jobs(&mut store, 1..=3);
+    crash(store, &folder);
+    fs::remove_file(log_of(&folder.database())).unwrap();
+    maintenance::restore(&folder.database(), None).unwrap();
+    let store = folder.open();
+    assert_eq!(ids(&store), Vec::<u64>::new());
+    assert_eq!(store.greatest_id(), JobId::new(3));
+}
+
+#[test]
+fn an_export_is_imported_without_a_difference() {
+    let folder = Folder::new("export");
+    let mut store = folder.open();
+    add_jobs(&mut store, 1..=3);
+    store.set_value("key", b"\xff\x00").unwrap();
+    store.append_resource_event("drain").unwrap();
+    store.commit().unwrap();
+    drop(store);
+    let text = folder.0.join("text");
+    maintenance::export(&folder.database(), &text).unwrap();
+    let error = maintenance::import(&folder.database(), &text).unwrap_err();
+    assert!(error.to_string().contains("exists already"));
+
+    let other = Folder::new("import");
+    maintenance::import(&other.database(), &text).unwrap();
+    let again = other.0.join("again");
+    maintenance::export(&other.database(), &again).unwrap();
+    let of_jobs = |path: &Path| -> Vec<String> {
+        let text = fs::read_to_string(path).unwrap();
+        let lines = text
+            .lines()
+            .filter(|line| !line.contains("\"meta\"") && !line.contains("\"end\""));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(of_jobs(&text), of_jobs(&again));
+    assert_eq!(
+        other.open().value("key").unwrap().as_deref(),
+        Some(&b"\xff\x00"[..])
+    );
+}
+
+#[test]
+fn an_invalid_export_names_the_line() {
+    let head = "{\"penstock-store\":1}\n";
+    for (text, expected) in [
+        (String::new(), "ends after line 0"),
+        (
+            "{\"meta\":1}\n".to_owned(),
+            "line 1: expected the key `penstock-store`",
+        ),
+        (
+            "{\"penstock-store\":9}\n".to_owned(),
+            "line 1: expected format 1, found 9",
+        ),
+        (
+            format!("{head}{{\"other\":{{}}}}\n"),
+            "line 2: unknown table `other`",
+        ),
+        (
+            format!("{head}{{\"jobspecs\":{{\"id\":1}}}}\n"),
+            "line 2: expected the key `text`",
+        ),
+        (
+            format!("{head}{{\"end\":7}}\n"),
+            "line 2: expected 7 lines before it, found 1",
+        ),
+        (head.to_owned(), "ends after line 1"),
+        (format!("{head}x\n"), "line 2: expected value"),
+    ] {
+        let folder = Folder::new("invalid-export");
+        let path = folder.0.join("text");
+        fs::write(&path, &text).unwrap();
+        let error = maintenance::import(&folder.database(), &path).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(!folder.database().exists());
+    }
+}
+
+#[test]
+fn a_damaged_page_costs_the_jobs_on_it() {
+    let folder = Folder::new("salvage");
+    let mut store = folder.open();
+    store
+        .add_jobspec(&"x".repeat(100))
+        .and_then(|spec| {
+            for id in (1..=2000).map(JobId::new) {
+                store.add_job(id, 1000, 1.5, spec)?;
+                store.append_events(id, 0, &"event\n".repeat(20))?;
+            }
+            store.commit()
+        })
+        .unwrap();
+    drop(store);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .open(folder.database())
+        .unwrap();
+    // The database is the same in each run: this is a page of events.
+    file.seek(SeekFrom::Start(39 * 4096)).unwrap();
+    file.write_all(&[0xa5; 4096]).unwrap();
+    drop(file);
+    assert!(!maintenance::check(&folder.database()).unwrap().is_empty());
+    let error = folder.open().jobs().unwrap_err();
+    assert!(
+        error.to_string().contains("penstock store repair"),
+        "{error}"
+    );
+
+    let salvage = maintenance::salvage(&folder.database()).unwrap();
+    let with_events = salvage.store().jobs().unwrap().records;
+    let with_events = with_events
+        .iter()
+        .filter(|job| !job.eventlog.is_empty())
+        .count();
+    assert!((1800..2000).contains(&with_events), "{with_events}");
+    let replacement = salvage.install().unwrap();
+    assert!(
+        replacement.notes[0].starts_with("rows of `events` are lost"),
+        "{replacement:?}"
+    );
+    assert_eq!(
+        maintenance::check(&folder.database()).unwrap(),
+        Vec::<String>::new()
+    );
+    assert!(replacement.old.unwrap().exists());
+}
+
+#[test]
+fn bad_rows_are_found_and_left_out() {
+    let folder = Folder::new("rows");
+    let mut store = folder.open();
+    add_jobs(&mut store, 1..=4);
+    drop(store);
+    let database = Connection::open(folder.database()).unwrap();
+    database
+        .execute_batch(
+            "UPDATE jobs SET userid = 'root' WHERE id = 1; UPDATE events SET lines = x'ff' WHERE job = 2; \
+             INSERT INTO events VALUES (99, 0, 'a'); INSERT INTO kvs VALUES ('n', 3)",
+        )
+        .unwrap();
+    drop(database);
+    let problems = maintenance::check(&folder.database()).unwrap();
+    assert_eq!(problems.len(), 4, "{problems:?}");
+    let mut salvage = maintenance::salvage(&folder.database()).unwrap();
+    salvage.leave_out(JobId::new(3), "for a test").unwrap();
+    let replacement = salvage.install().unwrap();
+    assert_eq!(replacement.notes.len(), 3, "{:?}", replacement.notes);
+    assert_eq!(ids(&folder.open()), [4]);
+}

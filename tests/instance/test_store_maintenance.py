@@ -1,0 +1,279 @@
+"""`penstock store` with real instances: damage that is noticed, back-ups, repair, older formats."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.instance.conftest import PENSTOCK, kill
+
+from penstock.client import Client
+from penstock.errors import RpcError
+from penstock.jobspec import from_command
+
+FORMATS = Path(__file__).parents[2] / "rust" / "store" / "tests" / "formats"
+NODES = ("--nodes=2", "--cores=2")
+
+
+def store(state: Path, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs `penstock store` on a state directory."""
+    verb, *rest = words
+    return subprocess.run(
+        [*PENSTOCK, "store", verb, "--state", str(state), *rest],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def succeed(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    done = store(state, *words)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def submit(client: Client, *, urgency: int = 16) -> int:
+    return client.submit(from_command(["true"], environment={}, cwd="/"), urgency=urgency)
+
+
+def start_fails(state: Path) -> str:
+    """The error of an instance that does not start."""
+    command = [*PENSTOCK, "start", "--state", str(state), "--socket", str(state / "socket")]
+    done = subprocess.run(
+        [*command, *NODES, "--", "true"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1, done.stderr
+    return done.stderr
+
+
+def crash_after_submissions(start, count: int) -> Path:
+    """Kills an instance, whose log then has what is not in the database yet."""
+    with start(*NODES):
+        pass
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        for _ in range(count):
+            submit(client, urgency=0)
+        kill(instance)
+    return instance.state
+
+
+@pytest.mark.parametrize("damage", ["removed", "overwritten"])
+def test_lost_commits_are_noticed_and_accepted(start, damage):
+    state = crash_after_submissions(start, 3)
+    log = state / "jobs.sqlite-wal"
+    if damage == "removed":
+        log.unlink()
+    else:
+        log.write_bytes(log.read_bytes()[:32] + b"\xa5" * (log.stat().st_size - 32))
+    said = start_fails(state)
+    assert "went back in time" in said
+    assert "penstock store restore" in said
+    checked = store(state, "check")
+    assert checked.returncode == 1
+    assert "went back in time" in checked.stdout
+    succeed(state, "restore", "--as-is")
+    succeed(state, "check")
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        assert client.jobs() == []
+        assert submit(client) > 0
+
+
+def test_a_removed_database_is_not_made_again(start):
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        submit(client)
+        done = instance.penstock("store", "backup", str(instance.state / "copy"))
+        assert done.returncode == 0, done.stderr
+    for path in instance.state.glob("jobs.sqlite*"):
+        path.unlink()
+    said = start_fails(instance.state)
+    assert "is missing or empty" in said
+    assert "penstock store restore BACKUP" in said
+    succeed(instance.state, "restore", str(instance.state / "copy"))
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        assert len(client.jobs()) == 1
+
+
+@pytest.mark.parametrize("name", ["jobs.sqlite", "jobs.sqlite-wal"])
+def test_a_file_that_is_removed_during_use_is_noticed(start, name, tmp_path):
+    log = tmp_path / "log"
+    with (
+        start(*NODES, stderr=log) as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        known = submit(client, urgency=0)
+        (instance.state / name).unlink()
+        with pytest.raises(RpcError, match="files were removed or replaced"):
+            submit(client, urgency=0)
+        if name == "jobs.sqlite-wal":
+            # Nothing is lost: the log was still open.
+            later = wait_for_submission(client)
+            assert {row["id"] for row in client.jobs()} >= {known, later}
+        kill(instance)
+    assert "was removed or replaced while the instance ran" in log.read_text()
+    if name == "jobs.sqlite":
+        assert "missing or empty" in start_fails(instance.state)
+
+
+def wait_for_submission(client: Client) -> int:
+    while True:
+        try:
+            return submit(client, urgency=0)
+        except RpcError as error:
+            last = error
+        assert "store" in last.strerror or "restart" in last.strerror
+
+
+def test_a_backup_is_made_while_the_instance_runs_and_restored_when_it_has_ended(start, tmp_path):
+    backup = tmp_path / "backup.sqlite"
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        client.queue_stop(everything=True)
+        pending = submit(client, urgency=3)
+        waiting = submit(client)
+        # The state directory is that of the instance which PENSTOCK_URI names.
+        done = instance.penstock("store", "backup", str(backup))
+        assert done.returncode == 0, done.stderr
+        assert instance.penstock("store", "check").returncode == 0
+        rejected = store(instance.state, "restore", str(backup))
+        assert rejected.returncode == 1
+        assert "is in use by another instance" in rejected.stderr
+        assert "penstock stop" in rejected.stderr
+        client.queue_start(everything=True)
+        assert client.wait_one(waiting)["success"]
+        client.cancel([pending])
+        later = submit(client)
+    said = succeed(instance.state, "restore", str(backup)).stderr
+    assert "jobs.sqlite.before-" in said
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        # A job that was pending may have run since: it does not run again by itself.
+        rows = {row["id"]: row for row in client.jobs()}
+        assert rows.keys() == {pending, waiting}
+        assert {row["urgency"] for row in rows.values()} == {0}
+        assert submit(client, urgency=0) > later
+        client.queue_start(everything=True)
+        client.urgency([waiting], 16)
+        assert client.wait_one(waiting)["success"]
+        assert "pending jobs are held" in "\n".join(instance.lines("dmesg"))
+    # They are held once.
+    with start(*NODES) as instance:
+        assert "pending jobs are held" not in "\n".join(instance.lines("dmesg"))
+
+
+def test_a_running_job_of_a_backup_does_not_run_twice(start, tmp_path):
+    backup, ran, release = tmp_path / "backup", tmp_path / "ran", tmp_path / "release"
+    script = 'echo run >> "$0"; until test -e "$1"; do sleep 0.05; done'
+    options = ("--nodes=1", "--cores=1", "--oversubscribe")
+    with start(*options) as instance, Client(instance.uri) as client:
+        job = client.submit(from_command(["sh", "-c", script, str(ran), str(release)]))
+        with client.eventlog(job, follow=True) as events:
+            assert any(event["name"] == "start" for event in events)
+        assert instance.penstock("store", "backup", str(backup)).returncode == 0
+        release.touch()
+        assert client.wait_one(job)["success"]
+    succeed(instance.state, "restore", str(backup))
+    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
+        ended = client.wait_one(job)
+        assert ran.read_text() == "run\n"
+        # The execution service reports the end, or no longer knows the job.
+        assert ended["success"] or ended["exception_type"] == "lost"
+
+
+def test_an_export_is_the_database_as_text(start, tmp_path):
+    text = tmp_path / "text"
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        job = submit(client)
+        assert client.wait_one(job)["success"]
+        exported = instance.lines("store", "export")
+        assert {"jobs", "events", "jobspecs"} <= {
+            key for line in exported for key in json.loads(line)
+        }
+        assert instance.penstock("store", "export", str(text)).returncode == 0
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    succeed(other, "import", str(text))
+    again = store(other, "import", str(text))
+    assert (again.returncode, "exists already" in again.stderr) == (1, True)
+    with start(*NODES, name="other") as instance, Client(instance.uri) as client:
+        assert [row["id"] for row in client.jobs()] == [job]
+        assert instance.lines("eventlog", str(job))
+    cut = tmp_path / "cut"
+    cut.write_text("".join(text.read_text().splitlines(keepends=True)[:-1]))
+    third = tmp_path / "third"
+    third.mkdir(mode=0o700)
+    rejected = store(third, "import", "-", stdin=cut.read_text())
+    assert (rejected.returncode, "the text ends after line" in rejected.stderr) == (1, True)
+
+
+def test_a_damaged_page_is_named_and_repaired(start):
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        spec = from_command(["true", "x" * 100], environment={}, cwd="/")
+        client.rpc("job-ingest.submit", {"jobspec": spec, "urgency": 0, "count": 500})
+    database = instance.state / "jobs.sqlite"
+    data = bytearray(database.read_bytes())
+    assert len(data) > 30 * 4096
+    data[20 * 4096 : 21 * 4096] = b"\xa5" * 4096
+    database.write_bytes(data)
+    said = start_fails(instance.state)
+    assert "penstock store repair" in said
+    checked = store(instance.state, "check")
+    assert checked.returncode == 1
+    done = succeed(instance.state, "repair")
+    assert "are lost" in done.stderr or "is left out" in done.stderr
+    succeed(instance.state, "check")
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        assert 300 < len(client.jobs(max_entries=0)) <= 500
+    assert "has no problem" in succeed(instance.state, "repair").stderr
+
+
+def test_a_bad_row_costs_its_job_and_is_named_by_the_check(start):
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        jobs = [submit(client, urgency=0) for _ in range(3)]
+    with sqlite3.connect(instance.state / "jobs.sqlite") as database:
+        database.execute("UPDATE events SET lines = 'nonsense' WHERE job = ?", (jobs[1],))
+    database.close()
+    checked = store(instance.state, "check")
+    assert checked.returncode == 1
+    assert "is left out" in checked.stdout
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        assert {row["id"] for row in client.jobs()} == {jobs[0], jobs[2]}
+        assert "is left out" in "\n".join(instance.lines("dmesg"))
+
+
+@pytest.mark.parametrize("dump", sorted(FORMATS.glob("*.sql")), ids=lambda path: path.stem)
+def test_an_instance_migrates_each_released_format(start, dump, tmp_path):
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    database = sqlite3.connect(state / "jobs.sqlite")
+    database.executescript(dump.read_text())
+    database.close()
+    with start(*NODES) as instance, Client(instance.uri) as client:
+        assert len(client.jobs()) == 3
+        assert "drain" in "\n".join(instance.lines("resource", "status"))
+        assert client.wait_one(submit(client))["success"]
+        assert instance.penstock("store", "check").returncode == 0
+
+
+def test_a_newer_format_is_rejected(start):
+    with start(*NODES) as instance:
+        pass
+    database = sqlite3.connect(instance.state / "jobs.sqlite")
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+    assert "the database has format 99" in start_fails(instance.state)
+    assert "format 99" in store(instance.state, "check").stderr
+
+
+def test_the_state_directory_of_another_user_is_rejected(tmp_path):
+    state = tmp_path / "state"
+    state.mkdir(mode=0o777)
+    state.chmod(0o777)
+    done = store(state, "repair")
+    assert done.returncode == 1
+    assert "other users can write to it" in done.stderr
+    shutil.rmtree(state)
+    assert "no state directory" in store(state, "repair").stderr
