@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 import trio
+from rawclient import RawClient
 from simulatedsystem import HOUR, OPTIONS, in_virtual_time, instance_on
 from trio.testing import MockClock, wait_all_tasks_blocked
 from virtualtime import VirtualClock
 
-from penstock._core import PanicException
+from penstock._core import STREAMING, PanicException
 from penstock.config import parse
 from penstock.errors import NoInstanceError, RpcError, StoreError
 from penstock.instance import services
@@ -446,6 +447,27 @@ def test_the_outstanding_requests_of_a_job_manager_that_fails_are_answered(fault
             # The tracked requests have one answer each.
             await trio.sleep(1)
             assert (await client.wait_one(job))["success"]
+
+    in_virtual_time(scenario)
+
+
+def test_a_stream_whose_responses_are_not_committed_ends_once():
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine) as client:
+            job = await client.submit(simulated_job("1h"))
+            # Nothing is left to be committed later.
+            await trio.sleep(1)
+            instance = machine.instance
+            assert instance is not None
+            raw = RawClient(await machine.network.open(f"local://{OPTIONS.socket}"))
+            faulty = FaultyOnce(instance._manager, "commit", DISK_FULL)
+            instance._broker.set_store(instance._jobs.peer, faulty.commit)
+            payload = {"id": job, "flags": 0}
+            await raw.send("job-info.eventlog-watch", payload, flags=STREAMING)
+            (error,) = await raw.receive()
+            assert error.errnum == errno.ENOSPC
+            with trio.move_on_after(60):
+                pytest.fail(f"{await raw.receive()} after the end of the stream")
 
     in_virtual_time(scenario)
 

@@ -524,10 +524,17 @@ class Broker:
                 remote = self._sockets.get(receiver)
                 if remote is not None:
                     self._send(receiver, remote, messages)
-        for remote in self._unflushed:
-            remote.retract(failure.errnum, failure.text)
+        for number, remote in self._sockets.items():
+            if remote in self._unflushed:
+                self._retract(number, remote, failure)
         self._unflushed.clear()
         self._store = _Store()
+
+    def _retract(self, number: int, remote: Connection, failure: Failure) -> None:
+        """Sends a client errors in place of the responses since the last commit."""
+        # A stream has one error: the failed service would get another one for it.
+        errors = remote.retract(failure.errnum, failure.text)
+        self._router.end_requests(number, errors)
 
     def _exchange(self, limit: int) -> int:
         """Routes the posted messages, then has the services that may have output post it.
@@ -628,7 +635,7 @@ class Broker:
                 failure = self._services[sender].failure
                 if remote is not None and failure is not None:
                     remote.send(batch)
-                    remote.retract(failure.errnum, failure.text)
+                    self._retract(peer, remote, failure)
             elif attached is not None:
                 self._serve_batch(attached, batch)
             elif remote is not None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from penstock._core import Batch
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from penstock._core import Batch
 
 log = logging.getLogger("penstock.broker")
 
@@ -140,20 +141,24 @@ class Connection:
     def _append(self, batch: Batch) -> None:
         self._unsent += batch.encode_cbor() if self.cbor else batch.encode()
 
-    def retract(self, errnum: int, text: str) -> None:
-        """Sends errors in place of the responses since the last commit.
+    def retract(self, errnum: int, text: str) -> Batch:
+        """Sends errors in place of the responses since the last commit, and returns the errors.
 
         A client that was to get a request is a service, and is disconnected.
         """
         uncommitted, self._uncommitted = self._uncommitted, []
         if any(message.kind == "request" for batch in uncommitted for message in batch):
             self.discard()
-            return
+            return Batch()
         if self._uncommitted_start is not None:
             del self._unsent[self._uncommitted_start :]
+        responses = Batch()
         for batch in uncommitted:
-            self._append(batch.errors_in_place(errnum, text))
+            responses.extend(batch)
+        errors = responses.errors_in_place(errnum, text)
+        self._append(errors)
         self.flush()
+        return errors
 
     def flush(self) -> None:
         """Writes queued bytes as far as the socket takes them; `write` writes the rest."""

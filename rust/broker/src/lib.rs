@@ -131,6 +131,19 @@ impl Router {
         outbox.deliveries
     }
 
+    /// Ends the tracked requests of a peer to which these responses were, whether or not they are the last ones: the
+    /// instance has sent errors in their place.
+    pub fn end_requests(&mut self, requester: PeerId, responses: &[Message]) {
+        for server in self.peers.values_mut() {
+            let Some(serving) = &mut server.serving else {
+                continue;
+            };
+            for response in responses {
+                serving.remove(&(requester, response.matchtag));
+            }
+        }
+    }
+
     /// The peers outside of the daemon that have used a service of this peer, and have services themselves.
     pub fn serving_clients(&self, id: PeerId) -> Vec<PeerId> {
         let servers: BTreeSet<PeerId> = self.services.values().copied().collect();

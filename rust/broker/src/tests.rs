@@ -149,6 +149,26 @@ fn the_requests_of_a_failed_service_within_the_daemon_are_answered_once() {
 }
 
 #[test]
+fn a_stream_that_the_instance_has_ended_is_not_answered_again() {
+    let mut router = router();
+    router.add_peer(9, "inside", OWNER);
+    router.add_service("inside", 9).unwrap();
+    router.track_requests(9);
+    let stream = |tag| {
+        let request = Message::request("inside.get", "{}").with_matchtag(tag);
+        let flags = request.flags | STREAMING;
+        request.with_flags(flags)
+    };
+    let arrived = router.route(3, vec![stream(2), stream(3)]).remove(0).1;
+    let first = |request| Message::response_to(request, 0, None);
+    router.route(9, arrived.iter().map(first).collect());
+    router.end_requests(3, &[first(&arrived[0])]);
+    router.end_requests(1, &[first(&arrived[1])]);
+    let (_, answer) = one(router.abandon_requests(9, errno::ENOSPC, "the disk is full"));
+    assert_eq!(answer.matchtag, 3);
+}
+
+#[test]
 fn clients_with_services_of_their_own_are_found() {
     let mut router = router();
     router.add_peer(9, "inside", OWNER);

@@ -156,6 +156,10 @@ impl Router {
         deliveries(self.0.abandon_requests(peer, errnum, reason))
     }
 
+    fn end_requests(&mut self, requester: u32, responses: &Bound<'_, Batch>) {
+        self.0.end_requests(requester, &responses.borrow().messages);
+    }
+
     fn serving_clients(&self, peer: u32) -> Vec<u32> {
         self.0.serving_clients(peer)
     }
