@@ -169,6 +169,7 @@ RUST_USE = re.compile(
     r"\b(?:Instant|SystemTime)::now|\bstd::(?:fs|net|process|thread|env)\b|\bUnix(?:Stream|Listener)\b"
 )
 RUST_MODULES = {
+    "dst/src/main.rs": "a program",
     "exec/src/linux/": "the real kernel of the execution service and the reaper",
     "exec/src/client.rs": "the service's connection to the reaper",
     "exec/src/exec_main.rs": "a program",

@@ -1,0 +1,273 @@
+//! Clients: what they have requested, and what the responses promise.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_flux::job_info::EventlogWatchResponse;
+use penstock_flux::job_ingest::SubmitCopiesResponse;
+use penstock_flux::job_list::ListResponse;
+use penstock_flux::{errno, flags};
+use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
+
+use crate::network::{End, LinkId, Network};
+
+/// A submission, under its token.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    /// The payload of the request.
+    pub payload: String,
+    /// The number of its jobs.
+    pub count: usize,
+    /// The ids of its jobs, once a response has named them.
+    pub ids: Option<Vec<u64>>,
+}
+
+/// The promises of the instance to its clients.
+#[derive(Debug, Default)]
+pub struct Promises {
+    /// The submissions, by number.
+    pub submissions: Vec<Submission>,
+    /// The events of each job that a client has seen.
+    pub events: BTreeMap<u64, Vec<String>>,
+    /// The jobs whose end was reported.
+    pub ended: BTreeSet<u64>,
+}
+
+impl Promises {
+    /// The acknowledged jobs, in the order of their submissions.
+    pub fn jobs(&self) -> Vec<u64> {
+        let ids = self
+            .submissions
+            .iter()
+            .filter_map(|submission| submission.ids.as_ref());
+        ids.flatten().copied().collect()
+    }
+
+    /// Records the ids of a submission.
+    fn acknowledge(&mut self, number: usize, ids: Vec<u64>) -> Result<(), String> {
+        let Some(submission) = self.submissions.get_mut(number) else {
+            return Ok(());
+        };
+        if ids.len() != submission.count {
+            return Err(format!(
+                "submission {number} of {} jobs got {ids:?}",
+                submission.count
+            ));
+        }
+        match &submission.ids {
+            Some(before) if *before != ids => Err(format!(
+                "submission {number} got {before:?}, and {ids:?} when it was repeated"
+            )),
+            _ => {
+                submission.ids = Some(ids);
+                Ok(())
+            }
+        }
+    }
+
+    /// Records an event of a job, the one at this place of its log.
+    fn see(&mut self, job: u64, place: usize, line: &str) -> Result<(), String> {
+        let seen = self.events.entry(job).or_default();
+        match seen.get(place) {
+            Some(before) if before != line => Err(format!(
+                "job {job}: event {place} was {before:?}, and is {line:?} now"
+            )),
+            Some(_) => Ok(()),
+            None => {
+                seen.push(line.to_owned());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The purpose of a request.
+#[derive(Debug, Clone)]
+pub enum Purpose {
+    /// The submission of this number.
+    Submit(usize),
+    /// The events of a job; the number of those that have come.
+    Watch(u64, usize),
+    /// The end of a job.
+    Wait(u64),
+    /// Anything else.
+    Other,
+}
+
+/// The responses to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Responses {
+    /// One.
+    One,
+    /// Any number, and an error as the last one.
+    Stream,
+}
+
+#[derive(Debug)]
+struct Outstanding {
+    topic: String,
+    purpose: Purpose,
+    responses: Responses,
+}
+
+/// A client.
+pub struct Client {
+    link: Option<LinkId>,
+    decoder: Decoder,
+    unsent: Vec<u8>,
+    last_tag: u32,
+    outstanding: BTreeMap<u32, Outstanding>,
+    /// Whether it reads what it is sent.
+    pub is_reading: bool,
+}
+
+impl Client {
+    /// A client without a connection.
+    pub fn new() -> Self {
+        Self {
+            link: None,
+            decoder: Decoder::new(DEFAULT_MAX_FRAME_BYTES),
+            unsent: Vec::new(),
+            last_tag: 0,
+            outstanding: BTreeMap::new(),
+            is_reading: true,
+        }
+    }
+
+    /// Its connection.
+    pub fn link(&self) -> Option<LinkId> {
+        self.link
+    }
+
+    /// Connects it.
+    pub fn connect(&mut self, link: LinkId) {
+        self.link = Some(link);
+        self.decoder = Decoder::new(DEFAULT_MAX_FRAME_BYTES);
+    }
+
+    /// Handles the end of its connection: its requests have no response.
+    pub fn disconnect(&mut self, network: &mut Network) {
+        if let Some(link) = self.link.take() {
+            network.close(link, End::Peer);
+        }
+        self.unsent.clear();
+        self.outstanding.clear();
+    }
+
+    /// Sends a request, if it is connected.
+    pub fn request(
+        &mut self,
+        topic: &str,
+        payload: &str,
+        purpose: Purpose,
+        responses: Responses,
+        network: &mut Network,
+    ) {
+        if self.link.is_none() {
+            return;
+        }
+        self.last_tag += 1;
+        let mut request = Message::request(topic, payload).with_matchtag(self.last_tag);
+        if responses == Responses::Stream {
+            let flags = request.flags | flags::STREAMING;
+            request = request.with_flags(flags);
+        }
+        request.encode(&mut self.unsent);
+        let outstanding = Outstanding {
+            topic: topic.to_owned(),
+            purpose,
+            responses,
+        };
+        self.outstanding.insert(self.last_tag, outstanding);
+        self.flush(network);
+    }
+
+    /// Sends what the socket takes.
+    pub fn flush(&mut self, network: &mut Network) {
+        if let Some(link) = self.link {
+            let sent = network.send(link, End::Daemon, &self.unsent);
+            self.unsent.drain(..sent);
+        }
+    }
+
+    /// The requests that must be answered by now, by topic.
+    pub fn unanswered(&self) -> Vec<&str> {
+        let outstanding = self.outstanding.values();
+        let single = outstanding.filter(|outstanding| outstanding.responses == Responses::One);
+        single
+            .map(|outstanding| outstanding.topic.as_str())
+            .collect()
+    }
+
+    /// Takes bytes of the daemon in.
+    ///
+    /// # Errors
+    ///
+    /// A response breaks a rule or a promise: which one.
+    pub fn receive(&mut self, bytes: &[u8], promises: &mut Promises) -> Result<(), String> {
+        let mut messages = Vec::new();
+        let fed = self.decoder.feed(bytes, &mut messages);
+        fed.map_err(|error| format!("the daemon sends a client a broken frame: {error}"))?;
+        for message in messages {
+            if message.kind == MessageType::Response {
+                self.take_response(&message, promises)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_response(&mut self, response: &Message, promises: &mut Promises) -> Result<(), String> {
+        let (tag, errnum) = (response.matchtag, response.errnum());
+        let Some(outstanding) = self.outstanding.get_mut(&tag) else {
+            return Err(format!(
+                "a response to no request: {} {errnum}",
+                response.topic()
+            ));
+        };
+        if response.topic() != outstanding.topic {
+            return Err(format!(
+                "{} is answered as {}",
+                outstanding.topic,
+                response.topic()
+            ));
+        }
+        if errnum != 0 {
+            let purpose = outstanding.purpose.clone();
+            self.outstanding.remove(&tag);
+            if matches!(purpose, Purpose::Submit(_)) && errnum == errno::EEXIST {
+                return Err("a token names another submission".to_owned());
+            }
+            return Ok(());
+        }
+        match &mut outstanding.purpose {
+            Purpose::Submit(number) => {
+                let ids: SubmitCopiesResponse =
+                    response.read().map_err(|error| error.to_string())?;
+                let ids = ids.ids.into_iter().map(penstock_flux::JobId::get).collect();
+                promises.acknowledge(*number, ids)?;
+            }
+            Purpose::Watch(job, place) => {
+                let event: EventlogWatchResponse<'_> =
+                    response.read().map_err(|error| error.to_string())?;
+                for line in event.event.lines() {
+                    promises.see(*job, *place, line)?;
+                    *place += 1;
+                }
+            }
+            Purpose::Wait(job) => {
+                let rows: ListResponse = response.read().map_err(|error| error.to_string())?;
+                if !rows.jobs.is_empty() {
+                    promises.ended.insert(*job);
+                }
+            }
+            Purpose::Other => {}
+        }
+        if !self
+            .outstanding
+            .get(&tag)
+            .is_some_and(|outstanding| outstanding.responses == Responses::Stream)
+        {
+            self.outstanding.remove(&tag);
+        }
+        Ok(())
+    }
+}

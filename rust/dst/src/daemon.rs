@@ -1,0 +1,823 @@
+//! The daemon: router, job manager, resource module and scheduler as in production, and the rounds of
+//! `python/penstock/instance/broker.py`, which move messages between them, commit, and then let connections write.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use penstock_broker::{Delivery, PeerId, Router};
+use penstock_flux::broker::{ServiceRequest, SubscriptionRequest};
+use penstock_flux::{Credentials, RequestError, errno, topic};
+use penstock_manager::{Manager, Settings};
+use penstock_resource::{Config, Effect, ResourceModule};
+use penstock_rset::ResourceSet;
+use penstock_sched::Phase;
+use penstock_store::{Store, Synchronous};
+use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
+
+use crate::network::{End, LinkId, Network};
+use crate::scheduling::{CheckedScheduler, Placement};
+use crate::vfs::with_disk;
+
+/// The user id of the instance owner.
+pub const OWNER: u32 = 1000;
+/// The database.
+const STORE: &str = "/store";
+const MANAGER_NAMES: [&str; 6] = [
+    "job-manager",
+    "job-ingest",
+    "job-list",
+    "job-info",
+    "kvs",
+    "pmix",
+];
+const RESOURCE_NAMES: [&str; 2] = ["resource", "groups"];
+const CONTROL_NAMES: [&str; 2] = ["service", "event"];
+/// Services within the daemon exchange messages this often before a commit.
+const MAX_EXCHANGES: usize = 16;
+/// Rounds without input from outside, after which services only talk to each other.
+const MAX_ROUNDS: usize = 200;
+const BACKPRESSURE_BYTES: usize = 1 << 20;
+const MAX_COMMIT_DELAY_S: f64 = 0.05;
+/// Seconds from the failure of a service to its restart.
+const RESTART_PAUSE_S: f64 = 1.0;
+/// The clock may be set forward by this much before submissions are rejected, in seconds.
+const CLOCK_STEP_LIMIT_S: f64 = 86_400.0;
+
+/// Why a service has failed: the errno and the text of the responses to its requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Failure {
+    errnum: u32,
+    text: String,
+}
+
+impl Failure {
+    fn of(error: &penstock_store::Error) -> Self {
+        let (errnum, cause) = if error.is_disk_full() {
+            (errno::ENOSPC, "the disk is full")
+        } else if error.is_busy() {
+            (errno::EBUSY, "another program holds a lock of the database")
+        } else {
+            (errno::EIO, "input/output error")
+        };
+        let text = format!("the store cannot be written: {cause}");
+        Self { errnum, text }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Role {
+    Manager,
+    Resource,
+    Control,
+    Scheduler,
+}
+
+/// A connection: what its peer has not been sent.
+struct Connection {
+    link: LinkId,
+    decoder: Decoder,
+    unsent: Vec<u8>,
+    /// The length of `unsent` without the messages that wait for a commit, and these messages.
+    uncommitted_start: Option<usize>,
+    uncommitted: Vec<Message>,
+    is_service: bool,
+    is_ended: bool,
+}
+
+impl Connection {
+    fn send(&mut self, messages: Vec<Message>) {
+        self.uncommitted_start.get_or_insert(self.unsent.len());
+        for message in &messages {
+            message.encode(&mut self.unsent);
+        }
+        self.uncommitted.extend(messages);
+    }
+
+    /// Sends errors in place of the responses since the last commit. A peer that was to get a request is disconnected.
+    /// Returns these responses.
+    fn retract(&mut self, failure: &Failure) -> Vec<Message> {
+        let uncommitted = std::mem::take(&mut self.uncommitted);
+        if uncommitted
+            .iter()
+            .any(|message| message.kind == MessageType::Request)
+        {
+            self.is_ended = true;
+            self.unsent.clear();
+            return Vec::new();
+        }
+        if let Some(start) = self.uncommitted_start.take() {
+            self.unsent.truncate(start);
+        }
+        let mut answered = BTreeSet::new();
+        for response in &uncommitted {
+            let is_response = response.kind == MessageType::Response;
+            if is_response && answered.insert((response.routes.clone(), response.matchtag)) {
+                let text = format!("{}: {}", response.topic(), failure.text);
+                Message::error_to(response, failure.errnum, &text).encode(&mut self.unsent);
+            }
+        }
+        uncommitted
+    }
+
+    fn flush(&mut self, network: &mut Network) {
+        self.uncommitted_start = None;
+        self.uncommitted.clear();
+        let sent = network.send(self.link, End::Peer, &self.unsent);
+        self.unsent.drain(..sent);
+    }
+}
+
+/// One run of the daemon's process.
+pub struct Daemon {
+    router: Router,
+    network: Rc<RefCell<Network>>,
+    manager: Manager,
+    resource: ResourceModule,
+    scheduler: Option<CheckedScheduler>,
+    placement: Placement,
+    base: Arc<ResourceSet>,
+    peers: BTreeMap<Role, PeerId>,
+    roles: BTreeMap<PeerId, Role>,
+    failures: BTreeMap<Role, Failure>,
+    restart_at: BTreeMap<Role, f64>,
+    connections: BTreeMap<PeerId, Connection>,
+    uuids: BTreeMap<PeerId, Vec<u8>>,
+    last_peer: PeerId,
+    posted: VecDeque<(PeerId, Vec<Message>)>,
+    abandoned: Vec<Role>,
+    is_nudged: bool,
+    commit_by: Option<f64>,
+    clock_offset: f64,
+    has_rejection: bool,
+    /// The clients of the failed job manager with services of their own.
+    lost_peers: Vec<PeerId>,
+    /// The lines of the job manager's log.
+    pub log: Vec<String>,
+    now: f64,
+    monotonic: f64,
+}
+
+fn settings() -> Settings {
+    Settings {
+        owner: OWNER,
+        ..Settings::default()
+    }
+}
+
+fn open_manager(now: f64) -> Result<Manager, String> {
+    let store =
+        Store::open(Path::new(STORE), Synchronous::Full).map_err(|error| error.to_string())?;
+    Manager::open(store, settings(), now).map_err(|error| error.to_string())
+}
+
+fn make_resource(base: &Arc<ResourceSet>, manager: &Manager) -> Result<ResourceModule, String> {
+    let events = manager
+        .store()
+        .resource_events()
+        .map_err(|error| error.to_string())?;
+    let events = events.iter().map(String::as_str);
+    ResourceModule::new(Arc::clone(base), Config::default(), None, events)
+        .map_err(|error| error.to_string())
+}
+
+impl Daemon {
+    /// Starts the daemon.
+    ///
+    /// # Errors
+    ///
+    /// The store or the resource eventlog cannot be read.
+    pub fn start(
+        network: Rc<RefCell<Network>>,
+        base: Arc<ResourceSet>,
+        placement: Placement,
+        now: f64,
+        monotonic: f64,
+    ) -> Result<Self, String> {
+        let manager = open_manager(now)?;
+        let resource = make_resource(&base, &manager)?;
+        let mut daemon = Self {
+            router: Router::new("broker", OWNER),
+            network,
+            manager,
+            resource,
+            scheduler: None,
+            placement,
+            base,
+            peers: BTreeMap::new(),
+            roles: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            restart_at: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            uuids: BTreeMap::new(),
+            last_peer: 0,
+            posted: VecDeque::new(),
+            abandoned: Vec::new(),
+            is_nudged: true,
+            commit_by: None,
+            clock_offset: now - monotonic,
+            has_rejection: false,
+            lost_peers: Vec::new(),
+            log: Vec::new(),
+            now,
+            monotonic,
+        };
+        daemon.attach(Role::Manager, &MANAGER_NAMES);
+        daemon.attach(Role::Resource, &RESOURCE_NAMES);
+        daemon.attach(Role::Control, &CONTROL_NAMES);
+        if placement == Placement::Inside {
+            daemon.start_scheduler();
+        }
+        daemon.run();
+        Ok(daemon)
+    }
+
+    /// The job manager.
+    pub fn manager(&self) -> &Manager {
+        &self.manager
+    }
+
+    /// Whether the job manager serves requests.
+    pub fn is_healthy(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    /// The scheduler within the daemon.
+    pub fn scheduler(&self) -> Option<&CheckedScheduler> {
+        self.scheduler.as_ref()
+    }
+
+    /// Takes the violations that the scheduler within the daemon was seen to commit.
+    pub fn take_violations(&mut self) -> Vec<String> {
+        let scheduler = self.scheduler.as_mut();
+        scheduler
+            .map(CheckedScheduler::take_violations)
+            .unwrap_or_default()
+    }
+
+    /// Makes all changes durable, as at the end of the daemon.
+    ///
+    /// # Errors
+    ///
+    /// The store fails.
+    pub fn end(&mut self) -> Result<(), String> {
+        if self.failures.contains_key(&Role::Manager) {
+            return Ok(());
+        }
+        self.manager
+            .flush()
+            .map(drop)
+            .map_err(|error| error.to_string())
+    }
+
+    // --- peers
+
+    fn name_peer(&mut self) -> (PeerId, String) {
+        self.last_peer += 1;
+        let uuid = format!("peer-{}", self.last_peer);
+        self.uuids.insert(self.last_peer, uuid.clone().into_bytes());
+        (self.last_peer, uuid)
+    }
+
+    fn remove_peer(&mut self, id: PeerId) {
+        let notices = self.router.remove_peer(id);
+        self.uuids.remove(&id);
+        self.notify_services();
+        self.deliver(notices, 0);
+        self.is_nudged = true;
+    }
+
+    fn attach(&mut self, role: Role, names: &[&str]) {
+        let (id, uuid) = self.name_peer();
+        self.router.add_peer(id, &uuid, Credentials::owner(OWNER));
+        if matches!(role, Role::Manager | Role::Resource) {
+            self.router.track_requests(id);
+        }
+        self.peers.insert(role, id);
+        self.roles.insert(id, role);
+        for name in names {
+            let added = self.router.add_service(name, id);
+            assert!(added.is_ok(), "`{name}` is registered once");
+        }
+        self.notify_services();
+    }
+
+    fn detach(&mut self, role: Role) {
+        self.answer_abandoned();
+        self.failures.remove(&role);
+        if let Some(id) = self.peers.remove(&role) {
+            self.roles.remove(&id);
+            self.remove_peer(id);
+        }
+    }
+
+    fn start_scheduler(&mut self) {
+        self.attach(Role::Scheduler, &[]);
+        self.scheduler = Some(CheckedScheduler::start());
+        self.is_nudged = true;
+    }
+
+    fn notify_services(&mut self) {
+        if self.failures.contains_key(&Role::Manager) {
+            return;
+        }
+        let route =
+            |(name, peer): (&str, PeerId)| Some((name.to_owned(), self.uuids.get(&peer)?.clone()));
+        let services: HashMap<_, _> = self.router.services().filter_map(route).collect();
+        self.manager.set_services(services);
+        self.is_nudged = true;
+    }
+
+    /// Accepts a connection.
+    pub fn accept(&mut self, link: LinkId) {
+        let (id, uuid) = self.name_peer();
+        let owner = Credentials::owner(OWNER);
+        self.router.add_remote_peer(id, &uuid, owner);
+        let connection = Connection {
+            link,
+            decoder: Decoder::new(DEFAULT_MAX_FRAME_BYTES),
+            unsent: Vec::new(),
+            uncommitted_start: None,
+            uncommitted: Vec::new(),
+            is_service: false,
+            is_ended: false,
+        };
+        self.connections.insert(id, connection);
+    }
+
+    fn peer_of(&self, link: LinkId) -> Option<PeerId> {
+        let mut connections = self.connections.iter();
+        let found = connections.find(|(_, connection)| connection.link == link);
+        found.map(|(id, _)| *id)
+    }
+
+    /// Takes bytes of a connection in, without a round.
+    pub fn receive(&mut self, link: LinkId, bytes: &[u8]) {
+        let Some(id) = self.peer_of(link) else {
+            return;
+        };
+        let mut messages = Vec::new();
+        if let Some(connection) = self.connections.get_mut(&id) {
+            let fed = connection.decoder.feed(bytes, &mut messages);
+            assert!(fed.is_ok(), "peers send valid frames: {fed:?}");
+        }
+        if !messages.is_empty() {
+            self.posted.push_back((id, messages));
+        }
+    }
+
+    /// Handles the end of a connection.
+    pub fn disconnect(&mut self, link: LinkId) {
+        if let Some(id) = self.peer_of(link) {
+            self.connections.remove(&id);
+            self.network.borrow_mut().close(link, End::Daemon);
+            self.remove_peer(id);
+        }
+    }
+
+    // --- time
+
+    /// Sets the time. `monotonic` advances without the steps of the clock.
+    pub fn set_time(&mut self, now: f64, monotonic: f64) {
+        self.now = now;
+        self.monotonic = monotonic;
+    }
+
+    /// When [`advance`](Self::advance) is due.
+    pub fn deadline(&self) -> Option<f64> {
+        let mut times: Vec<f64> = self.restart_at.values().copied().collect();
+        if !self.failures.contains_key(&Role::Manager) {
+            times.extend(self.manager.deadline());
+            times.extend(self.commit_by);
+        }
+        times.extend(self.scheduler.as_ref().and_then(CheckedScheduler::deadline));
+        times.into_iter().min_by(f64::total_cmp)
+    }
+
+    /// Does what is due by time: commits, restarts of services, deadlines of the job manager.
+    pub fn advance(&mut self) {
+        let is_due = |at: &f64| *at <= self.now;
+        let due = self.restart_at.iter().filter(|(_, at)| is_due(at));
+        for role in due.map(|(role, _)| *role).collect::<Vec<_>>() {
+            self.restart(role);
+        }
+        if self.commit_by.as_ref().is_some_and(|at| *at <= self.now) {
+            self.commit_by = None;
+            self.commit();
+        }
+        if !self.failures.contains_key(&Role::Manager) {
+            self.manager.advance(self.now);
+        }
+        self.is_nudged = true;
+        self.run();
+    }
+
+    // --- rounds
+
+    /// Runs rounds until nothing is left to route.
+    pub fn run(&mut self) {
+        for _ in 0..MAX_ROUNDS {
+            if self.posted.is_empty() && !self.is_nudged && self.abandoned.is_empty() {
+                return;
+            }
+            self.is_nudged = false;
+            self.run_round();
+            self.remove_ended();
+        }
+        assert!(
+            self.posted.is_empty(),
+            "the services of the daemon never fall silent"
+        );
+    }
+
+    fn run_round(&mut self) {
+        for _ in 0..MAX_EXCHANGES {
+            self.exchange();
+            if self.posted.is_empty() {
+                break;
+            }
+        }
+        if self
+            .connections
+            .values()
+            .any(|connection| connection.uncommitted_start.is_some())
+        {
+            self.commit();
+        }
+        let mut network = self.network.borrow_mut();
+        for connection in self.connections.values_mut() {
+            if connection.uncommitted_start.is_none() && !with_disk(|disk| disk.is_killed()) {
+                connection.flush(&mut network);
+            }
+        }
+    }
+
+    fn remove_ended(&mut self) {
+        let ended = self
+            .connections
+            .values()
+            .filter(|connection| connection.is_ended);
+        for link in ended.map(|connection| connection.link).collect::<Vec<_>>() {
+            self.disconnect(link);
+        }
+    }
+
+    fn commit(&mut self) {
+        if self.failures.contains_key(&Role::Manager) {
+            return self.flush();
+        }
+        match self.manager.commit() {
+            Ok(()) => self.flush(),
+            Err(error) => self.fail_manager(&error),
+        }
+    }
+
+    /// Lets connections write: services first.
+    fn flush(&mut self) {
+        if with_disk(|disk| disk.is_killed()) {
+            return;
+        }
+        let mut network = self.network.borrow_mut();
+        for is_service in [true, false] {
+            for connection in self.connections.values_mut() {
+                if connection.is_service == is_service {
+                    connection.flush(&mut network);
+                }
+            }
+        }
+    }
+
+    fn exchange(&mut self) {
+        while let Some((from, messages)) = self.posted.pop_front() {
+            let deliveries = self.router.route(from, messages);
+            self.deliver(deliveries, from);
+        }
+        self.answer_abandoned();
+        for role in [Role::Manager, Role::Resource, Role::Scheduler] {
+            if self.peers.contains_key(&role) && !self.failures.contains_key(&role) {
+                self.post_output(role);
+            }
+        }
+    }
+
+    fn post(&mut self, role: Role, messages: Vec<Message>) {
+        if let Some(id) = self.peers.get(&role)
+            && !messages.is_empty()
+        {
+            self.posted.push_back((*id, messages));
+        }
+    }
+
+    fn post_output(&mut self, role: Role) {
+        match role {
+            Role::Manager => {
+                let is_full =
+                    |connection: &Connection| connection.unsent.len() > BACKPRESSURE_BYTES;
+                let backlogged = self
+                    .connections
+                    .iter()
+                    .filter(|(_, connection)| is_full(connection));
+                let backlogged = backlogged.filter_map(|(id, _)| self.uuids.get(id).cloned());
+                self.manager.set_backlogged(backlogged.collect());
+                let messages = self.manager.take_messages();
+                self.is_nudged |= self.manager.has_more();
+                self.log.extend(self.manager.take_log());
+                let purged = self.manager.take_purged();
+                self.manager.forget_purged(&purged);
+                if self.manager.has_uncommitted() && self.commit_by.is_none() {
+                    self.commit_by = Some(self.now + MAX_COMMIT_DELAY_S);
+                }
+                self.post(role, messages);
+            }
+            Role::Resource => {
+                let effects = self.resource.take_output();
+                let messages = self.perform(effects);
+                self.post(role, messages);
+            }
+            Role::Scheduler => {
+                let Some(scheduler) = &mut self.scheduler else {
+                    return;
+                };
+                self.is_nudged |= scheduler.schedule(self.now);
+                let messages = scheduler.take_out();
+                let has_failed = matches!(scheduler.phase(), Phase::Failed(_));
+                self.post(role, messages);
+                if has_failed {
+                    self.replace(role);
+                }
+            }
+            Role::Control => {}
+        }
+    }
+
+    /// Performs effects of the resource module. Returns the messages to be sent.
+    fn perform(&mut self, effects: Vec<Effect>) -> Vec<Message> {
+        let mut messages = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Append(line) => {
+                    if let Err(error) = self.manager.append_resource_event(&line) {
+                        self.fail(Role::Resource, Failure::of(&error));
+                    }
+                }
+                Effect::ReadEvents(request) => {
+                    let events = self.manager.store().resource_events();
+                    let events = events.map_err(penstock_resource::Error::store);
+                    self.resource.respond_history(&request, events);
+                }
+                Effect::ReadAllocated(request) => {
+                    let allocated = self.manager.allocated();
+                    let allocated = allocated.map_err(penstock_resource::Error::store);
+                    self.resource.respond_sched_status(&request, allocated);
+                }
+                Effect::SetInventory(inventory) => self.manager.set_inventory(*inventory),
+                Effect::Send(message) => messages.push(message),
+                Effect::Warn(_) => {}
+            }
+        }
+        messages
+    }
+
+    fn deliver(&mut self, deliveries: Vec<Delivery>, sender: PeerId) {
+        let is_manager = self.roles.get(&sender) == Some(&Role::Manager);
+        let was_healthy = !self.failures.contains_key(&Role::Manager);
+        for (peer, messages) in deliveries {
+            let role = self.roles.get(&peer).copied();
+            if role == Some(Role::Control) {
+                self.commit();
+            }
+            let failure = self.failures.get(&Role::Manager);
+            if is_manager
+                && was_healthy
+                && let Some(failure) = failure.cloned()
+            {
+                // The messages tell changes that are not committed.
+                if let Some(connection) = self.connections.get_mut(&peer) {
+                    connection.send(messages);
+                    let retracted = connection.retract(&failure);
+                    self.router.end_requests(peer, &retracted);
+                }
+            } else if let Some(role) = role {
+                self.serve(role, &messages);
+            } else if let Some(connection) = self.connections.get_mut(&peer) {
+                connection.send(messages);
+            }
+        }
+    }
+
+    fn serve(&mut self, role: Role, messages: &[Message]) {
+        if let Some(failure) = self.failures.get(&role).cloned() {
+            return self.reject(role, &failure, messages);
+        }
+        match role {
+            Role::Manager => {
+                self.check_clock();
+                for message in messages {
+                    self.manager.handle(message, self.now);
+                }
+            }
+            Role::Resource => {
+                self.is_nudged = true;
+                for message in messages {
+                    self.resource.handle(message, self.now);
+                    let effects = self.resource.take_effects();
+                    let sent = self.perform(effects);
+                    self.post(role, sent);
+                }
+            }
+            Role::Control => self.control(messages),
+            Role::Scheduler => {
+                if let Some(scheduler) = &mut self.scheduler {
+                    for message in messages {
+                        scheduler.handle(message);
+                    }
+                }
+            }
+        }
+    }
+
+    fn reject(&mut self, role: Role, failure: &Failure, messages: &[Message]) {
+        let is_answered = |message: &&Message| {
+            message.kind == MessageType::Request
+                && !message.is_noresponse()
+                && message.method() != topic::DISCONNECT
+        };
+        let responses = messages.iter().filter(is_answered).map(|request| {
+            let text = format!("{}: {}", request.topic(), failure.text);
+            Message::error_to(request, failure.errnum, &text)
+        });
+        let responses = responses.collect();
+        self.post(role, responses);
+    }
+
+    fn control(&mut self, messages: &[Message]) {
+        for request in messages {
+            if request.kind != MessageType::Request || request.method() == topic::DISCONNECT {
+                continue;
+            }
+            let result = self.control_one(request);
+            if request.is_noresponse() {
+                continue;
+            }
+            let response = match result {
+                Ok(()) => Message::response_to(request, 0, None),
+                Err(error) => Message::error_to(request, error.errnum, &error.text),
+            };
+            self.post(Role::Control, vec![response]);
+        }
+    }
+
+    fn control_one(&mut self, request: &Message) -> Result<(), RequestError> {
+        let peer = request.origin().and_then(|origin| self.router.peer(origin));
+        let peer = peer.ok_or_else(|| RequestError::new(errno::EHOSTUNREACH, "it has gone"))?;
+        match request.topic() {
+            topic::service::ADD => {
+                let ServiceRequest { service } = request.read_request()?;
+                let added = self.router.add_service(&service, peer);
+                added.map_err(|error| RequestError::new(error.errnum(), ""))?;
+                if let Some(connection) = self.connections.get_mut(&peer) {
+                    connection.is_service = true;
+                }
+                self.notify_services();
+            }
+            topic::event::SUBSCRIBE => {
+                let SubscriptionRequest { topic } = request.read_request()?;
+                self.router.subscribe(peer, &topic);
+            }
+            _ => return Err(RequestError::unknown_method(request.topic())),
+        }
+        Ok(())
+    }
+
+    /// Rejects submissions while the clock is far ahead.
+    fn check_clock(&mut self) {
+        let step = self.now - self.monotonic - self.clock_offset;
+        let has_rejection = step > CLOCK_STEP_LIMIT_S;
+        if has_rejection != self.has_rejection {
+            self.has_rejection = has_rejection;
+            let reason = has_rejection.then(|| "the clock was set forward".to_owned());
+            self.manager.set_rejection(reason);
+        }
+    }
+
+    // --- failures
+
+    fn fail_manager(&mut self, error: &penstock_store::Error) {
+        let failure = Failure::of(error);
+        self.fail(Role::Manager, failure.clone());
+        let manager = self.peers.get(&Role::Manager).copied();
+        for (peer, messages) in std::mem::take(&mut self.posted) {
+            if Some(peer) != manager {
+                self.posted.push_back((peer, messages));
+                continue;
+            }
+            for (receiver, messages) in self.router.route(peer, messages) {
+                if let Some(connection) = self.connections.get_mut(&receiver) {
+                    connection.send(messages);
+                }
+            }
+        }
+        for (peer, connection) in &mut self.connections {
+            if connection.uncommitted_start.is_some() {
+                let retracted = connection.retract(&failure);
+                self.router.end_requests(*peer, &retracted);
+            }
+        }
+        self.flush();
+    }
+
+    fn fail(&mut self, role: Role, failure: Failure) {
+        self.failures.insert(role, failure);
+        self.restart_at.insert(role, self.now + RESTART_PAUSE_S);
+        self.abandoned.push(role);
+    }
+
+    fn replace(&mut self, role: Role) {
+        if !self.failures.contains_key(&role) && self.peers.contains_key(&role) {
+            let text = "the service is restarted".to_owned();
+            let failure = Failure {
+                errnum: errno::EIO,
+                text,
+            };
+            self.fail(role, failure);
+            if role == Role::Scheduler {
+                self.scheduler = None;
+                self.detach(role);
+            }
+        }
+    }
+
+    /// Ends the scheduler within the daemon by a fault; another one follows.
+    pub fn kill_scheduler(&mut self) {
+        self.replace(Role::Scheduler);
+        self.is_nudged = true;
+        self.run();
+    }
+
+    fn answer_abandoned(&mut self) {
+        for role in std::mem::take(&mut self.abandoned) {
+            if let (Some(failure), Some(peer)) =
+                (self.failures.get(&role).cloned(), self.peers.get(&role))
+            {
+                let deliveries = self
+                    .router
+                    .abandon_requests(*peer, failure.errnum, &failure.text);
+                self.deliver(deliveries, 0);
+            }
+        }
+    }
+
+    fn restart(&mut self, role: Role) {
+        self.restart_at.remove(&role);
+        let restarted = match role {
+            Role::Manager => self.rebuild_manager(),
+            Role::Resource if self.failures.contains_key(&Role::Manager) => Err(()),
+            Role::Resource => make_resource(&self.base, &self.manager)
+                .map(|resource| self.resource = resource)
+                .map_err(drop),
+            Role::Control => Ok(()),
+            Role::Scheduler => {
+                self.failures.remove(&role);
+                return self.start_scheduler();
+            }
+        };
+        if restarted.is_err() {
+            self.restart_at.insert(role, self.now + RESTART_PAUSE_S);
+            return;
+        }
+        self.detach(role);
+        match role {
+            Role::Manager => {
+                self.attach(role, &MANAGER_NAMES);
+                for peer in std::mem::take(&mut self.lost_peers) {
+                    if let Some(connection) = self.connections.get_mut(&peer) {
+                        connection.is_ended = true;
+                    }
+                }
+                self.replace(Role::Resource);
+                if self.placement == Placement::Inside {
+                    self.replace(Role::Scheduler);
+                }
+            }
+            Role::Resource => self.attach(role, &RESOURCE_NAMES),
+            Role::Control | Role::Scheduler => {}
+        }
+        self.remove_ended();
+        self.is_nudged = true;
+    }
+
+    /// Builds the job manager from its store, as at a start.
+    fn rebuild_manager(&mut self) -> Result<(), ()> {
+        self.manager.roll_back().map_err(drop)?;
+        let mut next = open_manager(self.now).map_err(drop)?;
+        next.commit().map_err(drop)?;
+        self.manager = next;
+        self.has_rejection = false;
+        self.commit_by = None;
+        let peer = self.peers.get(&Role::Manager).copied().unwrap_or_default();
+        self.lost_peers = self.router.serving_clients(peer);
+        Ok(())
+    }
+}

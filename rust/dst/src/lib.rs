@@ -1,0 +1,38 @@
+//! Deterministic simulation of an instance under faults.
+//!
+//! A run has the production daemon in Rust (router, job manager, resource module, scheduler, store), execution service and
+//! reaper, on virtual time, over a network, a disk and a kernel in memory. A [`Script`] drawn from a seed says what
+//! happens: requests of clients, which bytes arrive where and when, ends of processes, and faults. After each step, and
+//! at the end, invariants are checked; [`shorten`] reduces a script that violates one.
+//!
+//! | part | module |
+//! |---|---|
+//! | steps, their text, drawing them | `script` |
+//! | the daemon's process: rounds, commits, restarts of failed services | `daemon` |
+//! | the machine: execution service, reaper, processes | `machine` |
+//! | clients, and what the instance has promised to them | `client` |
+//! | connections that delay, split and lose | `network` |
+//! | a disk with a page cache; `SQLite`'s file system on it | `disk`, `vfs` |
+//! | all of it together, and what a step does | `world`, `steps` |
+//! | the invariants | `check` |
+
+mod check;
+mod client;
+mod daemon;
+mod disk;
+mod machine;
+mod network;
+mod random;
+mod run;
+mod scheduling;
+mod script;
+mod steps;
+mod vfs;
+#[path = "../../exec/tests/support/virtual_kernel.rs"]
+mod virtual_kernel;
+mod world;
+
+pub use run::{Run, run, shorten};
+pub use scheduling::Placement;
+pub use script::{Script, ScriptError, Step, StepKind};
+pub use world::Violation;

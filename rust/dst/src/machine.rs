@@ -1,0 +1,662 @@
+//! The machine that runs the tasks: execution service and reaper as in production, over a virtual kernel. Tasks outlive the
+//! daemon, the service and the reaper, but no power failure.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::CString;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+
+use penstock_exec::log::LogContents;
+use penstock_exec::mark::MarkSpace;
+use penstock_exec::protocol::{Hello, Message as ReaperMessage, Request, VERSION};
+use penstock_exec::service::journal::{JournalContents, JournalId};
+use penstock_exec::service::{Chunk, Effect, Service, Settings, TaskContext};
+use penstock_exec::{BootId, ConnectionId, Pid, ProcessId, Reaper, TaskId, TaskRank, WaitStatus};
+use penstock_flux::exec::StartRequest;
+use penstock_rset::ResourceSet;
+use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
+
+use crate::daemon::OWNER;
+use crate::network::{End, LinkId, Network};
+use crate::random::Random;
+use crate::virtual_kernel::{REAPER, VirtualKernel};
+
+const NAME: &str = "job-exec";
+const URI: &str = "local:///run/penstock.sock";
+/// Turns of the service without input, after which it only occupies itself.
+const MAX_TURNS: usize = 1000;
+
+/// A core of an execution target.
+pub type Core = (u32, u32);
+
+/// The cores of an R.
+pub fn cores_of(r: &ResourceSet) -> BTreeSet<Core> {
+    let runs = r.runs();
+    let cores = runs.flat_map(|(ranks, cores, _)| {
+        ranks.flat_map(move |rank| cores.iter().map(move |core| (rank, core)))
+    });
+    cores.collect()
+}
+
+/// Execution service, reaper and kernel.
+pub struct Machine {
+    service: Option<Service>,
+    link: Option<LinkId>,
+    decoder: Decoder,
+    unsent: Vec<u8>,
+    journal: Vec<u8>,
+    /// The part of the journal that a power failure leaves.
+    journal_synced: usize,
+    /// The part of a record that a failed write has left at the end of the journal.
+    torn: Vec<u8>,
+    /// Whether neither journal nor log can be written.
+    is_full: bool,
+    kernel: VirtualKernel,
+    log_synced: usize,
+    rewrites: usize,
+    reaper: Option<Reaper>,
+    connection: u64,
+    to_reaper: VecDeque<(ConnectionId, u32, Request)>,
+    from_reaper: VecDeque<(ConnectionId, ReaperMessage)>,
+    /// The job of each process, and whether it is a task itself.
+    owners: BTreeMap<Pid, (u64, bool)>,
+    /// Tasks that have started, once each.
+    started: BTreeSet<TaskId>,
+    counted: usize,
+    /// Jobs that had a process when their reaper was killed.
+    orphaned: BTreeSet<u64>,
+    /// Whether a journal may have lost records, or could not be made.
+    has_lost_journal: bool,
+    /// The cores of each job with a start request.
+    cores: BTreeMap<u64, BTreeSet<Core>>,
+    boot: u128,
+    now: f64,
+    violations: Vec<String>,
+}
+
+fn settings(boot: u128) -> Settings {
+    Settings {
+        name: NAME.to_owned(),
+        owner: OWNER,
+        guests: None,
+        boot: BootId(boot),
+        task_context: TaskContext {
+            uri: URI.to_owned(),
+            environment: BTreeMap::new(),
+            directory: CString::from(c"/start"),
+            job_directories: PathBuf::from("/run/jobs"),
+            pmix_directories: PathBuf::from("/state/pmix"),
+            pmix_log: PathBuf::from("/state/pmix.log"),
+            programs: PathBuf::from("/opt/bin/"),
+            output: PathBuf::from("/state/output"),
+            cpus: "0-3".parse().expect("valid"),
+            bind: false,
+            umask: 0o022,
+            hard_limits: BTreeMap::new(),
+        },
+        kill_timeout_s: 5.0,
+        output_limit: 0,
+        end_when_idle: false,
+    }
+}
+
+impl Machine {
+    /// A machine on which nothing runs.
+    pub fn new(now: f64) -> Self {
+        Self {
+            service: None,
+            link: None,
+            decoder: Decoder::new(DEFAULT_MAX_FRAME_BYTES),
+            unsent: Vec::new(),
+            journal: Vec::new(),
+            journal_synced: 0,
+            torn: Vec::new(),
+            is_full: false,
+            kernel: VirtualKernel::default(),
+            log_synced: 0,
+            rewrites: 0,
+            reaper: None,
+            connection: 0,
+            to_reaper: VecDeque::new(),
+            from_reaper: VecDeque::new(),
+            owners: BTreeMap::new(),
+            started: BTreeSet::new(),
+            counted: 0,
+            orphaned: BTreeSet::new(),
+            has_lost_journal: false,
+            cores: BTreeMap::new(),
+            boot: 1,
+            now,
+            violations: Vec::new(),
+        }
+    }
+
+    /// The link of the service, if it is connected.
+    pub fn link(&self) -> Option<LinkId> {
+        self.link
+    }
+
+    /// Whether the service runs.
+    pub fn has_service(&self) -> bool {
+        self.service.is_some()
+    }
+
+    /// The number of jobs that the service has not forgotten.
+    pub fn jobs(&self) -> usize {
+        self.service.as_ref().map_or(0, Service::jobs)
+    }
+
+    /// The jobs whose tasks have ever started.
+    pub fn started_jobs(&self) -> BTreeSet<u64> {
+        self.started.iter().map(|task| task.job.get()).collect()
+    }
+
+    /// The processes that run.
+    pub fn processes(&self) -> usize {
+        self.kernel.processes.len()
+    }
+
+    /// Whether a job may end without a status, by an exception: its reaper was killed, or a journal is lost.
+    pub fn may_have_lost(&self, job: u64) -> bool {
+        self.orphaned.contains(&job) || self.has_lost_journal
+    }
+
+    /// The greatest wait status of a job's tasks; `None` if one is still running, or none has started.
+    pub fn status(&self, job: u64) -> Option<i64> {
+        let tasks = self
+            .kernel
+            .spawned
+            .iter()
+            .filter(|(task, _)| task.job.get() == job);
+        let statuses = tasks.map(|(_, pid)| match self.kernel.statuses.get(pid)? {
+            WaitStatus::Exited(code) => Some(i64::from(*code) << 8),
+            WaitStatus::Signaled { signal, .. } => Some(i64::from(*signal)),
+            WaitStatus::Unknown => None,
+        });
+        let statuses: Option<Vec<_>> = statuses.collect();
+        statuses?.into_iter().max()
+    }
+
+    /// Takes the violations that were seen.
+    pub fn take_violations(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.violations)
+    }
+
+    // --- the service
+
+    /// Starts service and reaper, if they do not run.
+    pub fn start(&mut self, network: &mut Network) {
+        let (is_new, is_reaper_new) = (self.service.is_none(), self.reaper.is_none());
+        if is_new {
+            self.journal.append(&mut self.torn);
+            let contents = if self.journal.is_empty() {
+                JournalContents::new(URI, JournalId(self.boot))
+            } else {
+                JournalContents::decode(&self.journal).expect("its header is synced")
+            };
+            self.service = Some(Service::new(settings(self.boot), contents));
+            self.turn(network);
+        }
+        if is_reaper_new {
+            self.start_reaper();
+        }
+        if is_new || is_reaper_new {
+            self.connect_reaper(network);
+        }
+    }
+
+    /// Connects the service to the daemon.
+    pub fn connect(&mut self, link: LinkId, network: &mut Network) {
+        self.link = Some(link);
+        self.decoder = Decoder::new(DEFAULT_MAX_FRAME_BYTES);
+        self.unsent.clear();
+        if let Some(service) = &mut self.service {
+            service.register();
+        }
+        self.turn(network);
+    }
+
+    /// Hands the service bytes of the daemon.
+    pub fn receive(&mut self, bytes: &[u8], network: &mut Network) {
+        let mut messages = Vec::new();
+        if let Err(error) = self.decoder.feed(bytes, &mut messages) {
+            self.violations.push(format!(
+                "the daemon sends the service a broken frame: {error}"
+            ));
+        }
+        for message in messages {
+            self.note_start(&message);
+            if let Some(service) = &mut self.service {
+                service.handle(&message);
+            }
+        }
+        self.turn(network);
+    }
+
+    fn note_start(&mut self, message: &Message) {
+        if message.kind != MessageType::Request || message.method() != "start" {
+            return;
+        }
+        let start: Result<StartRequest<'_>, _> = message.read();
+        match start.map(|start| {
+            (
+                start.id.get(),
+                start.r.map(|r| ResourceSet::from_json(r.as_str())),
+            )
+        }) {
+            Ok((id, Some(Ok(r)))) => {
+                let cores = cores_of(&r);
+                let before = self.cores.insert(id, cores.clone());
+                if before.is_some_and(|before| before != cores) {
+                    self.violations.push(format!(
+                        "job {id}: R differs from that of its first start request"
+                    ));
+                }
+            }
+            other => self
+                .violations
+                .push(format!("a start request without R: {other:?}")),
+        }
+    }
+
+    /// Handles the end of the connection to the daemon.
+    pub fn disconnect(&mut self, network: &mut Network) {
+        if let Some(link) = self.link.take() {
+            network.close(link, End::Peer);
+        }
+        self.unsent.clear();
+        if let Some(service) = &mut self.service {
+            service.handle_disconnect();
+        }
+        self.turn(network);
+    }
+
+    /// Kills the service when it has carried out some effects of its next turn, the last one perhaps in part.
+    pub fn kill_service(&mut self, effects: usize, torn: usize, network: &mut Network) {
+        let now = self.now;
+        if let Some(service) = &mut self.service {
+            service.advance_jobs(now);
+            for (index, effect) in service.take_effects().into_iter().enumerate() {
+                if index < effects {
+                    self.perform(effect);
+                    continue;
+                }
+                if let Effect::Append(records) = effect {
+                    let length = torn % (records.len() + 1);
+                    self.torn = records.get(..length).unwrap_or_default().to_vec();
+                }
+                break;
+            }
+        }
+        self.flush(network);
+        self.service = None;
+        if let Some(link) = self.link.take() {
+            network.close(link, End::Peer);
+        }
+        self.unsent.clear();
+        // The reaper reads what this service has sent; the next connection has another number.
+        self.connection += 1;
+    }
+
+    /// Lets the service take its next steps.
+    pub fn turn(&mut self, network: &mut Network) {
+        for _ in 0..MAX_TURNS {
+            let now = self.now;
+            let Some(service) = &mut self.service else {
+                return;
+            };
+            service.advance_jobs(now);
+            let effects = service.take_effects();
+            if effects.is_empty() {
+                let has_failed = service.failure().is_some() && self.link.is_some();
+                self.flush(network);
+                if has_failed {
+                    // The program ends, and the daemon starts another one.
+                    self.kill_service(0, 0, network);
+                }
+                return;
+            }
+            for effect in effects {
+                self.perform(effect);
+            }
+        }
+        self.violations
+            .push("the service never falls silent".to_owned());
+    }
+
+    fn flush(&mut self, network: &mut Network) {
+        if let Some(link) = self.link {
+            let sent = network.send(link, End::Daemon, &self.unsent);
+            self.unsent.drain(..sent);
+        }
+    }
+
+    fn finish_write(&mut self, result: io::Result<()>) {
+        let now = self.now;
+        if let Some(service) = &mut self.service {
+            service.finish_write(result, now);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Append(records) if self.is_full => {
+                self.torn = records
+                    .get(..records.len() / 2)
+                    .unwrap_or_default()
+                    .to_vec();
+                self.finish_write(Err(ErrorKind::StorageFull.into()));
+            }
+            Effect::Rewrite(_) if self.is_full => {
+                self.finish_write(Err(ErrorKind::StorageFull.into()));
+            }
+            Effect::Append(records) => {
+                self.torn.clear();
+                self.journal.extend(records);
+                self.finish_write(Ok(()));
+            }
+            Effect::Rewrite(contents) => {
+                self.torn.clear();
+                self.journal = contents;
+                self.journal_synced = self.journal.len();
+                self.finish_write(Ok(()));
+            }
+            Effect::Request(id, request) => {
+                if self.reaper.is_some() {
+                    let connection = ConnectionId(self.connection);
+                    self.to_reaper.push_back((connection, id, request));
+                }
+            }
+            Effect::Send(message) => {
+                if self.link.is_some() {
+                    message.encode(&mut self.unsent);
+                }
+            }
+            Effect::ReadOutput { reader, .. } => {
+                if let Some(service) = &mut self.service {
+                    service.take_output_chunk(reader, Chunk::Missing);
+                }
+            }
+            Effect::WriteLine(..)
+            | Effect::Log(_)
+            | Effect::MeasureOutput(_)
+            | Effect::MakeJobDirectory(..)
+            | Effect::RemoveJobDirectory(_)
+            | Effect::RemovePmixDirectory(_) => {}
+        }
+    }
+
+    // --- the reaper
+
+    fn start_reaper(&mut self) {
+        let hello = Hello {
+            version: VERSION,
+            boot: BootId(self.boot),
+            process: ProcessId {
+                pid: REAPER,
+                start_time: 0,
+            },
+        };
+        let log = &self.kernel.log;
+        let recorded =
+            (!log.is_empty()).then(|| LogContents::decode(log).expect("its header is synced"));
+        let marks = MarkSpace::below(u64::MAX);
+        let reaper = Reaper::restore(hello, marks, recorded, &mut self.kernel);
+        self.reaper = Some(reaper.expect("a rewrite takes no additional space"));
+        self.note_rewrites();
+    }
+
+    fn connect_reaper(&mut self, network: &mut Network) {
+        // The reaper reads what older connections have sent first.
+        while self.deliver_to_reaper() {}
+        self.connection += 1;
+        let connection = ConnectionId(self.connection);
+        if let Some(reaper) = &mut self.reaper {
+            let hello = Request::Hello { version: VERSION };
+            reaper.handle(connection, 0, hello, &mut self.kernel);
+        }
+        self.turn_reaper();
+        self.turn(network);
+    }
+
+    /// Kills the reaper: tasks continue, with another parent.
+    pub fn kill_reaper(&mut self, network: &mut Network) {
+        if self.reaper.take().is_none() {
+            return;
+        }
+        let ended = std::mem::take(&mut self.kernel.ended);
+        if self.is_full {
+            // It may have had ends that it could not record.
+            self.orphaned
+                .extend(self.owners.values().map(|(job, _)| *job));
+        }
+        let ended = ended.iter().map(|exit| &exit.pid);
+        let lost = ended.chain(self.kernel.processes.keys());
+        let jobs = lost.filter_map(|pid| self.owners.get(pid));
+        self.orphaned.extend(jobs.map(|(job, _)| *job));
+        for process in self.kernel.processes.values_mut() {
+            if process.parent == REAPER {
+                process.parent = Pid(0);
+            }
+        }
+        self.kernel.watched.clear();
+        self.to_reaper.clear();
+        self.from_reaper.clear();
+        if let Some(service) = &mut self.service {
+            service.handle_reaper_loss();
+        }
+        self.turn(network);
+    }
+
+    /// Lets the reaper take its next steps.
+    pub fn turn_reaper(&mut self) {
+        loop {
+            let Some(reaper) = &mut self.reaper else {
+                return;
+            };
+            let exits = std::mem::take(&mut self.kernel.ended);
+            reaper.reap(&exits, 0);
+            if self.kernel.is_childless() {
+                reaper.note_childless();
+            }
+            let watched = self.kernel.watched.iter().copied();
+            let ended = watched.filter(|pid| !self.kernel.processes.contains_key(pid));
+            for pid in ended.collect::<Vec<_>>() {
+                self.kernel.watched.remove(&pid);
+                reaper.note_orphan_end(pid, 0);
+            }
+            reaper.step(&mut self.kernel);
+            reaper.commit(&mut self.kernel);
+            self.from_reaper.extend(reaper.take_messages());
+            if !reaper.has_queued_requests() && self.kernel.ended.is_empty() {
+                break;
+            }
+        }
+        self.note_rewrites();
+        self.note_spawned();
+    }
+
+    fn note_rewrites(&mut self) {
+        if self.rewrites != self.kernel.rewrites {
+            self.rewrites = self.kernel.rewrites;
+            self.log_synced = self.kernel.log.len();
+        }
+    }
+
+    fn note_spawned(&mut self) {
+        let new = self.kernel.spawned.get(self.counted..).unwrap_or_default();
+        for (task, pid) in new {
+            self.owners.insert(*pid, (task.job.get(), true));
+            if !self.started.insert(*task) {
+                let (job, TaskRank(rank)) = (task.job, task.rank);
+                self.violations
+                    .push(format!("task {rank} of job {job} runs twice"));
+            }
+        }
+        self.counted = self.kernel.spawned.len();
+    }
+
+    /// Hands the reaper a request. Returns whether there was one.
+    pub fn deliver_to_reaper(&mut self) -> bool {
+        let Some(reaper) = &mut self.reaper else {
+            return false;
+        };
+        let Some((connection, id, request)) = self.to_reaper.pop_front() else {
+            return false;
+        };
+        reaper.handle(connection, id, request, &mut self.kernel);
+        self.turn_reaper();
+        true
+    }
+
+    /// Hands the service a message of the reaper. Returns whether there was one.
+    pub fn deliver_from_reaper(&mut self, network: &mut Network) -> bool {
+        let Some((connection, message)) = self.from_reaper.pop_front() else {
+            return false;
+        };
+        if connection == ConnectionId(self.connection)
+            && let Some(service) = &mut self.service
+        {
+            match message {
+                ReaperMessage::Hello(hello) => service.handle_reaper_connection(hello),
+                message => service.handle_reaper_message(message),
+            }
+            self.turn(network);
+        }
+        true
+    }
+
+    // --- processes
+
+    fn pid(&self, index: usize) -> Option<Pid> {
+        let count = self.kernel.processes.len();
+        self.kernel
+            .processes
+            .keys()
+            .nth(index.checked_rem(count)?)
+            .copied()
+    }
+
+    /// Ends a process.
+    pub fn end_process(&mut self, index: usize, code: u8) {
+        if let Some(pid) = self.pid(index) {
+            self.kernel.end(pid, WaitStatus::Exited(code));
+            self.turn_reaper();
+        }
+    }
+
+    /// Lets a process fork.
+    pub fn fork(&mut self, index: usize) {
+        if let Some(parent) = self.pid(index) {
+            let child = self.kernel.fork(parent);
+            if let Some((job, _)) = self.owners.get(&parent).copied() {
+                self.owners.insert(child, (job, false));
+            }
+        }
+    }
+
+    /// Fills the disk of journal and log: neither can be written.
+    pub fn fill_disk(&mut self) {
+        self.is_full = true;
+        self.has_lost_journal |= self.journal.is_empty();
+        self.kernel.is_full = true;
+    }
+
+    /// Makes room on that disk.
+    pub fn free_disk(&mut self, network: &mut Network) {
+        self.is_full = false;
+        self.kernel.is_full = false;
+        self.turn_reaper();
+        self.turn(network);
+    }
+
+    /// Lets the power fail: nothing runs, and a part of what was not synced is lost.
+    pub fn lose_power(&mut self, random: &mut Random, network: &mut Network) {
+        self.kill_service(0, 0, network);
+        self.has_lost_journal = true;
+        self.reaper = None;
+        self.to_reaper.clear();
+        self.from_reaper.clear();
+        self.torn.clear();
+        truncate(&mut self.journal, self.journal_synced, random);
+        truncate(&mut self.kernel.log, self.log_synced, random);
+        self.kernel.processes.clear();
+        self.kernel.ended.clear();
+        self.kernel.watched.clear();
+        self.boot += 1;
+    }
+
+    // --- time
+
+    /// When the service is to be advanced next.
+    pub fn deadline(&self) -> Option<f64> {
+        self.service.as_ref().and_then(Service::deadline)
+    }
+
+    /// Sets the time.
+    pub fn set_time(&mut self, now: f64) {
+        self.now = now;
+    }
+
+    /// Handles the time.
+    pub fn advance(&mut self, network: &mut Network) {
+        let now = self.now;
+        if let Some(service) = &mut self.service {
+            service.advance(now);
+        }
+        self.turn_reaper();
+        self.turn(network);
+    }
+
+    // --- checks
+
+    /// Cores that processes of two jobs use.
+    pub fn check_cores(&mut self) {
+        let mut users: BTreeMap<Core, u64> = BTreeMap::new();
+        let mut jobs = BTreeSet::new();
+        for pid in self.kernel.processes.keys() {
+            let Some((job, is_task)) = self.owners.get(pid) else {
+                continue;
+            };
+            // A process that a task leaves when its reaper is killed has no parent that knows it.
+            if *is_task || !self.orphaned.contains(job) {
+                jobs.insert(*job);
+            }
+        }
+        for job in jobs {
+            for core in self.cores.get(&job).into_iter().flatten() {
+                if let Some(other) = users.insert(*core, job) {
+                    let (rank, core) = core;
+                    let text = format!(
+                        "processes of jobs {other} and {job} use core {core} of rank {rank}"
+                    );
+                    self.violations.push(text);
+                }
+            }
+        }
+    }
+
+    /// The remains of jobs: none when every job has ended and been acknowledged.
+    pub fn leftovers(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        if !self.kernel.processes.is_empty() {
+            found.push(format!("processes: {:?}", self.kernel.processes));
+        }
+        let journal = JournalContents::decode(&self.journal).expect("valid");
+        if !journal.jobs.is_empty() {
+            found.push(format!("the journal has {:?}", journal.jobs.keys()));
+        }
+        let log = self.kernel.log();
+        if !log.jobs.is_empty() {
+            found.push(format!("the reaper's log has {:?}", log.jobs.keys()));
+        }
+        found
+    }
+}
+
+/// Loses a part of the bytes that were not synced.
+fn truncate(contents: &mut Vec<u8>, synced: usize, random: &mut Random) {
+    let unsynced = contents.len().saturating_sub(synced);
+    let kept = random.below(u32::try_from(unsynced + 1).unwrap_or(u32::MAX));
+    contents.truncate(synced + usize::try_from(kept).unwrap_or(0));
+}

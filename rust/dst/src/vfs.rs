@@ -1,0 +1,632 @@
+//! The file system of `SQLite` in this process: the [`Disk`] of the current thread.
+//!
+//! [`register`] makes it the default, so the production store opens its database on it as it does on a real file system.
+//! Files, locks and the shared memory of WAL mode follow `sqlite3.h`; a second connection of the same thread sees the
+//! locks of the first one.
+#![expect(
+    unsafe_code,
+    reason = "SQLite calls its file system through C functions with raw pointers"
+)]
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::Once;
+
+use rusqlite::ffi;
+
+use crate::disk::{Disk, Fault};
+
+/// The lock of WAL mode that a writer holds (`WAL_WRITE_LOCK`).
+const WRITE_LOCK: usize = 0;
+const LOCKS: usize = ffi::SQLITE_SHM_NLOCK as usize;
+/// The longest name of a file.
+const MAX_NAME_BYTES: c_int = 256;
+/// 2026-01-01 in the unit of `xCurrentTimeInt64`, milliseconds of the Julian day.
+const JULIAN_MS: i64 = 211_833_446_400_000;
+
+type Connection = u64;
+
+/// One lock of the shared memory.
+#[derive(Default)]
+struct SharedLock {
+    exclusive: Option<Connection>,
+    shared: BTreeSet<Connection>,
+}
+
+impl SharedLock {
+    /// Whether no other connection holds it exclusively.
+    fn can_share(&self, connection: Connection) -> bool {
+        self.exclusive.is_none_or(|holder| holder == connection)
+    }
+
+    /// Whether no other connection holds it.
+    fn can_take(&self, connection: Connection) -> bool {
+        let mut shared = self.shared.iter();
+        self.can_share(connection) && shared.all(|holder| *holder == connection)
+    }
+}
+
+/// The locks of a database and its shared memory.
+#[derive(Default)]
+struct Locks {
+    levels: BTreeMap<Connection, c_int>,
+    regions: Vec<Box<[u64]>>,
+    shared: [SharedLock; LOCKS],
+}
+
+#[derive(Default)]
+struct FileSystem {
+    disk: Disk,
+    locks: BTreeMap<String, Locks>,
+    last_connection: Connection,
+}
+
+thread_local! {
+    static FILE_SYSTEM: RefCell<FileSystem> = RefCell::default();
+}
+
+/// Calls a function with the disk of this thread.
+pub fn with_disk<T>(work: impl FnOnce(&mut Disk) -> T) -> T {
+    FILE_SYSTEM.with_borrow_mut(|system| work(&mut system.disk))
+}
+
+/// Replaces the disk of this thread by an empty one. No connection to a database on it may be open.
+pub fn format_disk() {
+    FILE_SYSTEM.take();
+}
+
+/// An open file, as `SQLite` has it.
+#[repr(C)]
+struct OpenFile {
+    base: ffi::sqlite3_file,
+    /// Made by `Box::into_raw` in `open`, freed in `close`.
+    handle: *mut Handle,
+}
+
+struct Handle {
+    name: String,
+    connection: Connection,
+    is_temporary: bool,
+}
+
+fn code(result: Result<(), Fault>) -> c_int {
+    match result {
+        Ok(()) => ffi::SQLITE_OK,
+        Err(Fault::Full) => ffi::SQLITE_FULL,
+        Err(Fault::InputOutput | Fault::Killed) => ffi::SQLITE_IOERR,
+    }
+}
+
+fn offset(at: ffi::sqlite3_int64) -> usize {
+    usize::try_from(at).unwrap_or(0)
+}
+
+/// Calls a function with the open file's handle and the file system.
+///
+/// # Safety
+///
+/// `file` is a pointer that `open` has filled and `close` has not freed.
+unsafe fn with<T>(
+    file: *mut ffi::sqlite3_file,
+    work: impl FnOnce(&Handle, &mut FileSystem) -> T,
+) -> T {
+    // SAFETY: `open` has put a handle into the file, and only `close` frees it.
+    let handle = unsafe { &*(*file.cast::<OpenFile>()).handle };
+    FILE_SYSTEM.with_borrow_mut(|system| work(handle, system))
+}
+
+unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
+    // SAFETY: SQLite closes a file once, and `open` has made its handle by `Box::into_raw`.
+    let handle = unsafe { Box::from_raw((*file.cast::<OpenFile>()).handle) };
+    FILE_SYSTEM.with_borrow_mut(|system| {
+        if let Some(locks) = system.locks.get_mut(&handle.name) {
+            locks.levels.remove(&handle.connection);
+        }
+        if handle.is_temporary {
+            // A killed process leaves it; no other one has the name.
+            let _ = system.disk.remove(&handle.name);
+        }
+    });
+    ffi::SQLITE_OK
+}
+
+unsafe extern "C" fn read(
+    file: *mut ffi::sqlite3_file,
+    into: *mut c_void,
+    length: c_int,
+    at: ffi::sqlite3_int64,
+) -> c_int {
+    // SAFETY: SQLite passes a buffer of this length.
+    let into = unsafe { std::slice::from_raw_parts_mut(into.cast::<u8>(), offset(length.into())) };
+    // SAFETY: as for every method of an open file.
+    let result = unsafe {
+        with(file, |handle, system| {
+            system.disk.read(&handle.name, offset(at), into)
+        })
+    };
+    match result {
+        Ok(read) if read == into.len() => ffi::SQLITE_OK,
+        Ok(read) => {
+            if let Some(rest) = into.get_mut(read..) {
+                rest.fill(0);
+            }
+            ffi::SQLITE_IOERR_SHORT_READ
+        }
+        Err(_) => ffi::SQLITE_IOERR,
+    }
+}
+
+unsafe extern "C" fn write(
+    file: *mut ffi::sqlite3_file,
+    from: *const c_void,
+    length: c_int,
+    at: ffi::sqlite3_int64,
+) -> c_int {
+    // SAFETY: SQLite passes a buffer of this length.
+    let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), offset(length.into())) };
+    // SAFETY: as for every method of an open file.
+    unsafe {
+        with(file, |handle, system| {
+            code(system.disk.write(&handle.name, offset(at), from))
+        })
+    }
+}
+
+unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: ffi::sqlite3_int64) -> c_int {
+    // SAFETY: as for every method of an open file.
+    unsafe {
+        with(file, |handle, system| {
+            code(system.disk.truncate(&handle.name, offset(size)))
+        })
+    }
+}
+
+unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _flags: c_int) -> c_int {
+    // SAFETY: as for every method of an open file.
+    unsafe { with(file, |handle, system| code(system.disk.sync(&handle.name))) }
+}
+
+unsafe extern "C" fn file_size(
+    file: *mut ffi::sqlite3_file,
+    size: *mut ffi::sqlite3_int64,
+) -> c_int {
+    // SAFETY: as for every method of an open file; SQLite passes a place for the result.
+    unsafe {
+        *size = with(file, |handle, system| {
+            i64::try_from(system.disk.len(&handle.name)).unwrap_or(i64::MAX)
+        });
+    }
+    ffi::SQLITE_OK
+}
+
+unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, level: c_int) -> c_int {
+    let take = |handle: &Handle, system: &mut FileSystem| {
+        let locks = system.locks.entry(handle.name.clone()).or_default();
+        let mut others = locks
+            .levels
+            .iter()
+            .filter(|(other, _)| **other != handle.connection);
+        let greatest = if level == ffi::SQLITE_LOCK_EXCLUSIVE {
+            ffi::SQLITE_LOCK_NONE
+        } else if level == ffi::SQLITE_LOCK_SHARED {
+            ffi::SQLITE_LOCK_RESERVED
+        } else {
+            ffi::SQLITE_LOCK_SHARED
+        };
+        if others.any(|(_, other)| *other > greatest) {
+            return ffi::SQLITE_BUSY;
+        }
+        let own = locks.levels.entry(handle.connection).or_default();
+        *own = level.max(*own);
+        ffi::SQLITE_OK
+    };
+    // SAFETY: as for every method of an open file.
+    unsafe { with(file, take) }
+}
+
+unsafe extern "C" fn unlock(file: *mut ffi::sqlite3_file, level: c_int) -> c_int {
+    let release = |handle: &Handle, system: &mut FileSystem| {
+        let locks = system.locks.entry(handle.name.clone()).or_default();
+        locks.levels.insert(handle.connection, level);
+        ffi::SQLITE_OK
+    };
+    // SAFETY: as for every method of an open file.
+    unsafe { with(file, release) }
+}
+
+unsafe extern "C" fn check_reserved_lock(
+    file: *mut ffi::sqlite3_file,
+    result: *mut c_int,
+) -> c_int {
+    let is_reserved = |handle: &Handle, system: &mut FileSystem| {
+        let locks = system.locks.entry(handle.name.clone()).or_default();
+        locks
+            .levels
+            .values()
+            .any(|level| *level >= ffi::SQLITE_LOCK_RESERVED)
+    };
+    // SAFETY: as for every method of an open file; SQLite passes a place for the result.
+    unsafe {
+        *result = with(file, is_reserved).into();
+    }
+    ffi::SQLITE_OK
+}
+
+unsafe extern "C" fn file_control(
+    _file: *mut ffi::sqlite3_file,
+    _operation: c_int,
+    _argument: *mut c_void,
+) -> c_int {
+    ffi::SQLITE_NOTFOUND
+}
+
+unsafe extern "C" fn sector_size(_file: *mut ffi::sqlite3_file) -> c_int {
+    4096
+}
+
+unsafe extern "C" fn device_characteristics(_file: *mut ffi::sqlite3_file) -> c_int {
+    // The file system of Unix says the same by default.
+    ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE
+}
+
+unsafe extern "C" fn shm_map(
+    file: *mut ffi::sqlite3_file,
+    region: c_int,
+    bytes: c_int,
+    extend: c_int,
+    result: *mut *mut c_void,
+) -> c_int {
+    let map = |handle: &Handle, system: &mut FileSystem| {
+        let locks = system.locks.entry(handle.name.clone()).or_default();
+        let (region, words) = (
+            offset(region.into()),
+            offset(bytes.into()) / size_of::<u64>(),
+        );
+        if extend != 0 {
+            while locks.regions.len() <= region {
+                locks.regions.push(vec![0; words].into_boxed_slice());
+            }
+        }
+        let found = locks.regions.get_mut(region);
+        found.map_or(ptr::null_mut(), |region| {
+            region.as_mut_ptr().cast::<c_void>()
+        })
+    };
+    // SAFETY: as for every method of an open file; SQLite passes a place for the result. The boxed region neither moves
+    // nor ends before the last connection has unmapped it.
+    unsafe {
+        *result = with(file, map);
+    }
+    ffi::SQLITE_OK
+}
+
+unsafe extern "C" fn shm_lock(
+    file: *mut ffi::sqlite3_file,
+    first: c_int,
+    count: c_int,
+    flags: c_int,
+) -> c_int {
+    let is_exclusive = flags & ffi::SQLITE_SHM_EXCLUSIVE != 0;
+    let change = |handle: &Handle, system: &mut FileSystem| {
+        let is_busy = system.disk.faults.is_busy;
+        let locks = system.locks.entry(handle.name.clone()).or_default();
+        let first = offset(first.into());
+        let range = first..first + offset(count.into());
+        let is_held_outside = is_busy && is_exclusive && range.contains(&WRITE_LOCK);
+        let Some(slots) = locks.shared.get_mut(range) else {
+            return ffi::SQLITE_IOERR;
+        };
+        let own = handle.connection;
+        if flags & ffi::SQLITE_SHM_UNLOCK != 0 {
+            for slot in slots {
+                slot.shared.remove(&own);
+                slot.exclusive.take_if(|holder| *holder == own);
+            }
+            return ffi::SQLITE_OK;
+        }
+        let is_free = |slot: &SharedLock| {
+            if is_exclusive {
+                slot.can_take(own)
+            } else {
+                slot.can_share(own)
+            }
+        };
+        if is_held_outside || !slots.iter().all(is_free) {
+            return ffi::SQLITE_BUSY;
+        }
+        for slot in slots {
+            if is_exclusive {
+                slot.exclusive = Some(own);
+            } else {
+                slot.shared.insert(own);
+            }
+        }
+        ffi::SQLITE_OK
+    };
+    // SAFETY: as for every method of an open file.
+    unsafe { with(file, change) }
+}
+
+unsafe extern "C" fn shm_barrier(_file: *mut ffi::sqlite3_file) {}
+
+unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, _delete: c_int) -> c_int {
+    let unmap = |handle: &Handle, system: &mut FileSystem| {
+        let Some(locks) = system.locks.get_mut(&handle.name) else {
+            return;
+        };
+        for slot in &mut locks.shared {
+            slot.shared.remove(&handle.connection);
+            slot.exclusive
+                .take_if(|holder| *holder == handle.connection);
+        }
+        // The file of this connection is still open: another one in the table still uses the memory.
+        if locks.levels.keys().all(|other| *other == handle.connection) {
+            locks.regions.clear();
+        }
+    };
+    // SAFETY: as for every method of an open file.
+    unsafe { with(file, unmap) };
+    ffi::SQLITE_OK
+}
+
+static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
+    iVersion: 2,
+    xClose: Some(close),
+    xRead: Some(read),
+    xWrite: Some(write),
+    xTruncate: Some(truncate),
+    xSync: Some(sync),
+    xFileSize: Some(file_size),
+    xLock: Some(lock),
+    xUnlock: Some(unlock),
+    xCheckReservedLock: Some(check_reserved_lock),
+    xFileControl: Some(file_control),
+    xSectorSize: Some(sector_size),
+    xDeviceCharacteristics: Some(device_characteristics),
+    xShmMap: Some(shm_map),
+    xShmLock: Some(shm_lock),
+    xShmBarrier: Some(shm_barrier),
+    xShmUnmap: Some(shm_unmap),
+    xFetch: None,
+    xUnfetch: None,
+};
+
+/// # Safety
+///
+/// `name` is null or a string that ends with a NUL.
+unsafe fn text(name: *const c_char) -> Option<String> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's.
+    let name = unsafe { CStr::from_ptr(name) };
+    Some(name.to_string_lossy().into_owned())
+}
+
+unsafe extern "C" fn open(
+    _vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    file: *mut ffi::sqlite3_file,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    let file = file.cast::<OpenFile>();
+    // SAFETY: SQLite passes memory of `szOsFile` bytes. Without methods it does not close a file that failed to open.
+    unsafe {
+        (*file).base.pMethods = ptr::null();
+    }
+    // SAFETY: SQLite passes null, for a temporary file, or a name.
+    let name = unsafe { text(name) };
+    let handle = FILE_SYSTEM.with_borrow_mut(|system| {
+        system.last_connection += 1;
+        let connection = system.last_connection;
+        let is_temporary = name.is_none() || flags & ffi::SQLITE_OPEN_DELETEONCLOSE != 0;
+        let name = name.unwrap_or_else(|| format!("temporary-{connection}"));
+        if !system.disk.exists(&name) {
+            if flags & ffi::SQLITE_OPEN_CREATE == 0 {
+                return None;
+            }
+            system.disk.create(&name).ok()?;
+        }
+        let locks = system.locks.entry(name.clone()).or_default();
+        locks.levels.insert(connection, ffi::SQLITE_LOCK_NONE);
+        Some(Handle {
+            name,
+            connection,
+            is_temporary,
+        })
+    });
+    let Some(handle) = handle else {
+        return ffi::SQLITE_CANTOPEN;
+    };
+    // SAFETY: as above; the place for the flags may be null.
+    unsafe {
+        (*file).handle = Box::into_raw(Box::new(handle));
+        (*file).base.pMethods = &raw const METHODS;
+        if !out_flags.is_null() {
+            *out_flags = flags;
+        }
+    }
+    ffi::SQLITE_OK
+}
+
+unsafe extern "C" fn delete(
+    _vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    _sync: c_int,
+) -> c_int {
+    // SAFETY: SQLite passes a name.
+    let name = unsafe { text(name) }.unwrap_or_default();
+    code(with_disk(|disk| disk.remove(&name)))
+}
+
+unsafe extern "C" fn access(
+    _vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    _flags: c_int,
+    result: *mut c_int,
+) -> c_int {
+    // SAFETY: SQLite passes a name, and a place for the result.
+    unsafe {
+        let name = text(name).unwrap_or_default();
+        *result = with_disk(|disk| disk.exists(&name)).into();
+    }
+    ffi::SQLITE_OK
+}
+
+unsafe extern "C" fn full_pathname(
+    _vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    length: c_int,
+    into: *mut c_char,
+) -> c_int {
+    // SAFETY: SQLite passes a name, and a buffer of `length` bytes.
+    unsafe {
+        let bytes = CStr::from_ptr(name).to_bytes_with_nul();
+        if bytes.len() > offset(length.into()) {
+            return ffi::SQLITE_CANTOPEN;
+        }
+        ptr::copy_nonoverlapping(bytes.as_ptr().cast(), into, bytes.len());
+    }
+    ffi::SQLITE_OK
+}
+
+unsafe extern "C" fn randomness(
+    _vfs: *mut ffi::sqlite3_vfs,
+    length: c_int,
+    into: *mut c_char,
+) -> c_int {
+    // SAFETY: SQLite passes a buffer of this length.
+    let into = unsafe { std::slice::from_raw_parts_mut(into.cast::<u8>(), offset(length.into())) };
+    into.fill(0x5a);
+    length
+}
+
+unsafe extern "C" fn sleep(_vfs: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
+    // Time is virtual: the wait for a lock is over at once.
+    microseconds
+}
+
+unsafe extern "C" fn current_time_ms(
+    _vfs: *mut ffi::sqlite3_vfs,
+    result: *mut ffi::sqlite3_int64,
+) -> c_int {
+    // SAFETY: SQLite passes a place for the result.
+    unsafe {
+        *result = JULIAN_MS;
+    }
+    ffi::SQLITE_OK
+}
+
+unsafe extern "C" fn last_error(
+    _vfs: *mut ffi::sqlite3_vfs,
+    _length: c_int,
+    _into: *mut c_char,
+) -> c_int {
+    0
+}
+
+/// Makes the file system the default of `SQLite` in this process.
+pub fn register() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let vfs = ffi::sqlite3_vfs {
+            iVersion: 2,
+            szOsFile: c_int::try_from(size_of::<OpenFile>()).unwrap_or(c_int::MAX),
+            mxPathname: MAX_NAME_BYTES,
+            pNext: ptr::null_mut(),
+            zName: c"penstock-dst".as_ptr(),
+            pAppData: ptr::null_mut(),
+            xOpen: Some(open),
+            xDelete: Some(delete),
+            xAccess: Some(access),
+            xFullPathname: Some(full_pathname),
+            xDlOpen: None,
+            xDlError: None,
+            xDlSym: None,
+            xDlClose: None,
+            xRandomness: Some(randomness),
+            xSleep: Some(sleep),
+            xCurrentTime: None,
+            xGetLastError: Some(last_error),
+            xCurrentTimeInt64: Some(current_time_ms),
+            xSetSystemCall: None,
+            xGetSystemCall: None,
+            xNextSystemCall: None,
+        };
+        // SAFETY: SQLite keeps the pointer, and the structure is never freed.
+        let result = unsafe { ffi::sqlite3_vfs_register(Box::into_raw(Box::new(vfs)), 1) };
+        assert_eq!(result, ffi::SQLITE_OK, "SQLite takes a file system");
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use penstock_store::{Store, Synchronous};
+
+    use super::*;
+    use crate::random::Random;
+
+    fn open() -> Result<Store, penstock_store::Error> {
+        register();
+        Store::open(Path::new("/store"), Synchronous::Full)
+    }
+
+    #[test]
+    fn a_committed_value_survives_a_power_failure_and_another_does_not() {
+        for seed in 0..50 {
+            format_disk();
+            let mut store = open().unwrap();
+            store.set_meta("committed", "1").unwrap();
+            store.commit().unwrap();
+            store.set_meta("open", "1").unwrap();
+            with_disk(Disk::kill);
+            drop(store);
+            with_disk(|disk| {
+                disk.revive();
+                disk.lose_power(&mut Random::new(seed));
+            });
+            let store = open().unwrap();
+            assert_eq!(store.meta("committed").unwrap().as_deref(), Some("1"));
+            assert_eq!(store.meta("open").unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn a_second_connection_sees_commits_and_the_lock_of_a_writer() {
+        format_disk();
+        let (mut first, mut second) = (open().unwrap(), open().unwrap());
+        first.set_meta("a", "1").unwrap();
+        assert!(second.set_meta("a", "2").unwrap_err().is_busy());
+        first.commit().unwrap();
+        assert_eq!(second.meta("a").unwrap().as_deref(), Some("1"));
+        second.set_meta("a", "2").unwrap();
+        second.commit().unwrap();
+        assert_eq!(first.meta("a").unwrap().as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn armed_faults_are_reported_by_their_kind() {
+        format_disk();
+        let mut store = open().unwrap();
+        with_disk(|disk| disk.faults.is_busy = true);
+        assert!(store.set_meta("a", "1").unwrap_err().is_busy());
+        with_disk(|disk| disk.faults.is_busy = false);
+        store.set_meta("a", "1").unwrap();
+        with_disk(|disk| disk.faults.is_full = true);
+        let long = "1".repeat(100_000);
+        let full = store
+            .set_meta("b", &long)
+            .and_then(|()| store.commit().map(drop));
+        assert!(full.unwrap_err().is_disk_full());
+        store.roll_back().unwrap();
+        with_disk(|disk| disk.faults.is_full = false);
+        store.set_meta("c", "1").unwrap();
+        with_disk(|disk| disk.faults.error_after = Some(1));
+        assert!(store.commit().unwrap_err().is_input_output());
+    }
+}
