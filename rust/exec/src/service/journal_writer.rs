@@ -103,6 +103,13 @@ impl JournalWriter {
         self.retry_at
     }
 
+    /// Sets the time of the retry back with the clock.
+    pub(super) fn set_back(&mut self, step: f64) {
+        if let Some(at) = &mut self.retry_at {
+            *at -= step;
+        }
+    }
+
     /// Ends the delay after a failed write if it has expired. Returns whether it has.
     pub(super) fn end_delay(&mut self, now: f64) -> bool {
         let has_expired = self.retry_at.is_some_and(|at| now >= at);

@@ -53,8 +53,10 @@
 //! | retained output and its limit | `output`, `followers` |
 //! | standard input and terminal windows | `input` |
 //! | texts about tasks that could not start | `start_failure`, `note` |
+//! | a clock that is set back | `clock` |
 //! | the end of a service of no use | `idle_end` |
 
+mod clock;
 mod effect;
 mod ending;
 mod followers;
@@ -278,6 +280,7 @@ impl Service {
 
     /// Handles the time.
     pub fn advance(&mut self, now: f64) {
+        self.follow_clock(now);
         if self.writer.end_delay(now) {
             // The starts that wait are attempted again.
             self.changed.extend(self.jobs.keys());
@@ -296,6 +299,7 @@ impl Service {
 
     /// Takes the next steps of all jobs that have changed.
     pub fn advance_jobs(&mut self, now: f64) {
+        self.follow_clock(now);
         while !self.changed.is_empty() {
             for id in mem::take(&mut self.changed) {
                 self.check_times(id, now);
@@ -339,6 +343,7 @@ impl Service {
 
     /// Handles the result of [`Effect::Append`] or [`Effect::Rewrite`].
     pub fn finish_write(&mut self, result: io::Result<()>, now: f64) {
+        self.follow_clock(now);
         let result = self.writer.finish(result, now);
         self.effects.extend(result.log.map(Effect::Log));
         for id in result.postponed {

@@ -101,6 +101,8 @@ pub struct Service {
     pub(super) outstanding: BTreeMap<u32, Outstanding>,
     pub(super) last_reaper_request: u32,
     pub(super) timers: Timers,
+    /// The last time that was passed in.
+    pub(super) clock: f64,
     /// Jobs that may have a next step.
     pub(super) changed: BTreeSet<JobId>,
     pub(super) followers: Followers,
@@ -161,6 +163,7 @@ impl Service {
             outstanding: BTreeMap::new(),
             last_reaper_request: 0,
             timers: Timers::default(),
+            clock: f64::NEG_INFINITY,
             changed: BTreeSet::new(),
             followers: Followers::default(),
             released: Vec::new(),

@@ -53,6 +53,14 @@ impl Timers {
         self.0.push(Reverse(Timer(at, WakeTarget::Acknowledgement)));
     }
 
+    /// Adds each timer again, this many seconds earlier: the target checks which of them it needs.
+    pub(super) fn add_earlier(&mut self, seconds: f64) {
+        let timers = self.0.iter();
+        let earlier = timers.map(|Reverse(timer)| Reverse(Timer(timer.0 - seconds, timer.1)));
+        let earlier: Vec<_> = earlier.collect();
+        self.0.extend(earlier);
+    }
+
     /// The time of the next timer.
     pub(super) fn next(&self) -> Option<f64> {
         self.0.peek().map(|Reverse(timer)| timer.0)

@@ -7,6 +7,7 @@ mod virtual_kernel;
 #[path = "../support/world.rs"]
 mod world;
 
+mod clock;
 mod crashes;
 mod idle_end;
 mod input;
