@@ -168,8 +168,8 @@ fn settings() -> Settings {
 }
 
 fn open_manager(now: f64) -> Result<Manager, String> {
-    let store =
-        Store::open(Path::new(STORE), Synchronous::Full).map_err(|error| error.to_string())?;
+    let store = Store::open_without_counter(Path::new(STORE), Synchronous::Full)
+        .map_err(|error| error.to_string())?;
     Manager::open(store, settings(), now).map_err(|error| error.to_string())
 }
 
@@ -697,7 +697,8 @@ impl Daemon {
         let has_rejection = step > CLOCK_STEP_LIMIT_S;
         if has_rejection != self.has_rejection {
             self.has_rejection = has_rejection;
-            let reason = has_rejection.then(|| "the clock was set forward".to_owned());
+            let text = "the clock was set forward";
+            let reason = has_rejection.then(|| RequestError::new(errno::EAGAIN, text));
             self.manager.set_rejection(reason);
         }
     }
@@ -810,7 +811,7 @@ impl Daemon {
 
     /// Builds the job manager from its store, as at a start.
     fn rebuild_manager(&mut self) -> Result<(), ()> {
-        self.manager.roll_back().map_err(drop)?;
+        self.manager.close();
         let mut next = open_manager(self.now).map_err(drop)?;
         next.commit().map_err(drop)?;
         self.manager = next;

@@ -573,7 +573,7 @@ mod tests {
 
     fn open() -> Result<Store, penstock_store::Error> {
         register();
-        Store::open(Path::new("/store"), Synchronous::Full)
+        Store::open_without_counter(Path::new("/store"), Synchronous::Full)
     }
 
     #[test]

@@ -129,6 +129,16 @@ impl Store {
         Ok(store)
     }
 
+    /// Opens or creates the database at `path` without the counter beside it, for simulation: the path may be one of a file
+    /// system that only `SQLite` has.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be opened or prepared, or was written by a program that uses another format.
+    pub fn open_without_counter(path: &Path, synchronous: Synchronous) -> Result<Self, Error> {
+        Self::prepare(connect(path)?, synchronous)
+    }
+
     /// Opens the existing database at `path` for reading, also while an instance writes to it.
     ///
     /// # Errors
