@@ -91,8 +91,9 @@ conformance: $(VENV)/.checked  ## docs/conformance.md: what the specifications r
 	$(BIN)/python -m tests.conformance.table > target/conformance.md
 	mv target/conformance.md docs/conformance.md
 
-configuration: $(VENV)/.built  ## The files that follow from the declaration of the configuration: docs, settings of the services
+configuration: $(VENV)/.built  ## The files that follow from declarations: keys of the configuration, settings of the services, roles
 	$(BIN)/python tests/support/configuration_page.py
+	$(BIN)/python tests/support/roles_page.py
 
 # Builds everything once, then the dependents of each removed branch: half an hour.
 mutations: $(VENV)/.checked  ## Removes branches from the source, one at a time: a test must fail

@@ -22,6 +22,7 @@ OTHER_MEANINGS = {
     "elastic/src/names.rs": {"release"},  # a directive
     "manager/src/elastic/requests.rs": {"alloc"},  # the type of an exception
     "manager/src/priority.rs": {"priority", "urgency"},  # a word of an error
+    "manager/src/quota.rs": {"memo"},  # a key of a request
     "manager/src/queries/row.rs": {"priority", "urgency"},  # columns
     "manager/src/replay.rs": {"alloc"},  # the type of an exception
     "manager/src/scheduler/response.rs": {"alloc"},  # the type of an exception

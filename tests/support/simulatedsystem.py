@@ -56,6 +56,7 @@ class SimulatedHost:
 
     pid = DAEMON_PID
     uid = OWNER
+    descriptor_limit = 1024
 
     def __init__(self) -> None:
         self.environment: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -69,6 +70,8 @@ def unreachable(uri: str, reason: object) -> NoInstanceError:
 def rejection(uri: str, status: bytes) -> NoInstanceError:
     """The error that an instance rejects this user, by the status byte of its greeting."""
     reason = os.strerror(status[0]) if status else "it closed the connection"
+    if status == bytes([errno.EMFILE]):
+        reason = "there are too many connections of this user, or of all guests"
     return NoInstanceError(f"the instance at `{uri}` rejected the connection: {reason}")
 
 

@@ -357,7 +357,7 @@ _MAX_JOBSPEC_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Quota:
-    """`penstock.quota`: limits of what one user may send."""
+    """`penstock.quota`: limits of what one user may send; those of guests do not count for root."""
 
     jobspec_bytes: int = key(
         _MAX_JOBSPEC_BYTES,
@@ -372,6 +372,42 @@ class Quota:
         reload=True,
         check=checks.at_most(_MAX_JOBSPEC_BYTES),
         manager="guest_jobspec_bytes",
+    )
+    active_jobs: Count = key(
+        Count(100_000),
+        "maximum number of active jobs of a guest",
+        reload=True,
+        manager="active_jobs",
+    )
+    submission_jobs: Count = key(
+        Count(10_000),
+        "maximum number of jobs that one request of a guest submits",
+        reload=True,
+        manager="submission_jobs",
+    )
+    connections: Count = key(
+        Count(256),
+        "maximum number of connections of a guest; all guests leave 64 of the daemon's file "
+        "descriptors to the owner",
+        reload=True,
+    )
+    requests: Count = key(
+        Count(10_000), "maximum number of outstanding requests of a guest", reload=True
+    )
+    request_bytes: Count = key(
+        Count(64 << 20), "maximum size of the payloads of these requests", reload=True
+    )
+    unfinished_bytes: Count = key(
+        Count(64 << 20),
+        "maximum size of the messages that a guest has sent in part; a connection that exceeds it "
+        "is closed",
+        reload=True,
+    )
+    request_rate: int = key(
+        2000,
+        "requests of a guest in a second; more are read later; 0 is no limit",
+        reload=True,
+        check=checks.at_most(2**31 - 1),
     )
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import errno
 import logging
+import sys
 import uuid
 from collections import deque
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -30,6 +31,7 @@ from penstock._core import (
 )
 from penstock.errors import Error, RequestError, StoreError, WireError
 from penstock.instance.connection import Connection, ConnectionLog
+from penstock.instance.quotas import Quotas
 from penstock.instance.requests import error_response, is_disconnect
 from penstock.instance.supervision import FAULTS
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
     from penstock._core import Message
     from penstock.clock import Clock
+    from penstock.config import Quota
     from penstock.instance.system import Network
 
 log = logging.getLogger("penstock.broker")
@@ -124,6 +127,7 @@ class Broker:
         random_bytes: makes that many random bytes.
         allow_guests: whether other users may connect.
         allow_root: whether root counts as an owner.
+        descriptor_limit: the most files that the daemon may open.
 
     Attributes:
         clock: the time.
@@ -141,6 +145,7 @@ class Broker:
         random_bytes: Callable[[int], bytes],
         allow_guests: bool = False,
         allow_root: bool = True,
+        descriptor_limit: int = sys.maxsize,
     ) -> None:
         self._random_bytes = random_bytes
         self.uuid = self._make_uuid()
@@ -150,6 +155,7 @@ class Broker:
         self._allow_guests = allow_guests
         self._allow_root = allow_root
         self._router = Router(self.uuid, owner)
+        self._quotas = Quotas(clock, descriptor_limit)
         self._services: dict[int, _Attached] = {}
         # The services that have got or posted messages since they posted their output.
         self._due: list[_Attached] = []
@@ -180,6 +186,11 @@ class Broker:
         self._nudged = False
         self._is_posting_output = False
         self._next_peer = 1
+
+    def set_quota(self, quota: Quota) -> None:
+        """Applies changed limits of guests."""
+        self._quotas.set_settings(quota)
+        self._router.set_limits(quota.requests, quota.request_bytes)
 
     # --- in-process services
 
@@ -438,7 +449,9 @@ class Broker:
 
         `failed` is the number of services that have failed and are not restarted yet, `failures`
         that of all failures since the start; `suspended` names the services that are not restarted
-        for now because they have failed again and again.
+        for now because they have failed again and again. `guests` has their connections and the
+        bytes of messages that have arrived in part, `rejected` what exceeded a limit of
+        `penstock.quota`, `delayed` how often requests were read later because of their rate.
         """
         return {
             "connections": len(self._sockets),
@@ -447,7 +460,15 @@ class Broker:
             "failures": self._failures,
             "suspended": sorted(self._suspended),
             "unsent": sum(remote.unsent for remote in self._sockets.values()),
+            "guests": self._guest_stats(),
         }
+
+    def _guest_stats(self) -> dict[str, object]:
+        stats = self._quotas.stats()
+        rejected = stats["rejected"]
+        assert isinstance(rejected, dict)
+        rejected.update(self._router.rejections())
+        return stats
 
     # --- the pump
 
@@ -774,11 +795,20 @@ class Broker:
             self._connection_log.write(connections, uid, level, text, *args, exc_info=exc_info)
 
         async with stream:
+            connection = ExitStack()
             try:
                 pid, uid = network.credentials(stream)
                 roles = self._roles(uid)
-                await stream.send_all(bytes([0 if roles else errno.EPERM]))
-                if roles:
+                status = 0 if roles else errno.EPERM
+                is_guest = bool(roles) and not roles & ROLE_OWNER
+                number = self._number_peer()
+                if is_guest and (problem := self._quotas.add_connection(uid)):
+                    report(logging.WARNING, "pid %d of user %d: rejected: %s", pid, uid, problem)
+                    is_guest, status = False, errno.EMFILE
+                if is_guest:
+                    connection.callback(self._quotas.remove_connection, uid, number)
+                await stream.send_all(bytes([status]))
+                if not status:
                     remote = Connection(
                         stream,
                         pid,
@@ -788,21 +818,25 @@ class Broker:
                         self.nudge,
                         report,
                     )
-                    await self._serve_peer(remote, roles, network)
+                    await self._serve_peer(number, remote, roles, network)
             except* trio.BrokenResourceError:
                 # The peer has disconnected in the middle of a message.
                 report(logging.INFO, "the connection of pid %d broke", pid)
             except* FAULTS:
                 # A fault in one connection ends that one alone.
                 report(logging.ERROR, "closing the connection of pid %d", pid, exc_info=True)
+            finally:
+                connection.close()
 
     def _roles(self, uid: int) -> int:
         if uid == self.owner or (uid == 0 and self._allow_root):
             return ROLE_OWNER | ROLE_LOCAL
         return ROLE_USER | ROLE_LOCAL if self._allow_guests else 0
 
-    async def _serve_peer(self, peer: Connection, roles: int, network: Network) -> None:
-        number = self._number_peer()
+    async def _serve_peer(
+        self, number: int, peer: Connection, roles: int, network: Network
+    ) -> None:
+        peer.is_guest = not roles & ROLE_OWNER
         # Root acts as the owner, not as another user with jobs of its own.
         userid = self.owner if roles & ROLE_OWNER else peer.uid
         self._add_peer(number, userid, roles, remote=True)
@@ -822,6 +856,7 @@ class Broker:
 
     async def _read(self, number: int, peer: Connection, network: Network) -> None:
         decoder = Decoder()
+        had_unfinished = False
         while data := await peer.read(READ_BYTES):
             try:
                 batch = decoder.feed(data)
@@ -833,4 +868,15 @@ class Broker:
                     logging.WARNING, "closing the connection of pid %d: %s", peer.pid, error
                 )
                 return
+            if peer.is_guest and (had_unfinished or decoder.pending):
+                had_unfinished = decoder.pending > 0
+                problem = self._quotas.set_unfinished(peer.uid, number, decoder.pending)
+                if problem is not None:
+                    text = "closing the connection of pid %d: %s"
+                    peer.report(logging.WARNING, text, peer.pid, problem)
+                    return
+            # Routing takes the messages out of the batch.
+            pause = self._quotas.count_requests(peer.uid, len(batch)) if peer.is_guest else 0.0
             self._take_in(number, batch, network)
+            if pause:
+                await trio.sleep(pause)

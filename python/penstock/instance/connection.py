@@ -85,6 +85,8 @@ class Connection:
         self.report = report
         self.pid = pid
         self.uid = uid
+        # Whether the limits of guests hold for it.
+        self.is_guest = False
         self.cbor = False
         # Whether it serves no requests.
         self.is_client = True

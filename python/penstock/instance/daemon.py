@@ -26,7 +26,7 @@ from penstock.instance.control import ControlService
 from penstock.instance.environment import command_environment
 from penstock.instance.exec_process import ExecProcess
 from penstock.instance.hooks import HookService
-from penstock.instance.host import host_system, private_umask
+from penstock.instance.host import host_system, private_umask, raise_descriptor_limit
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.log_service import LogService
 from penstock.instance.output_purge import OutputPurge
@@ -85,7 +85,7 @@ def _first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 async def _run(options: StartOptions) -> int | None:
     with private_umask() as umask:
-        system = host_system(options, umask)
+        system = host_system(options, umask, raise_descriptor_limit())
         claim = system.host.claim(
             options.state, options.socket, options.kind, any_state=options.any_state
         )
@@ -119,7 +119,9 @@ class Instance:
             random_bytes=system.random_bytes,
             allow_guests=config.access.allow_guest_user,
             allow_root=config.access.allow_root_owner,
+            descriptor_limit=system.host.descriptor_limit,
         )
+        self._broker.set_quota(config.penstock.quota)
         self._manager = system.open_manager(self._manager_settings(), system.clock.now())
 
     def _manager_settings(self) -> str:
@@ -209,6 +211,7 @@ class Instance:
             raise
         if self._exec_process is not None:
             self._exec_process.set_settings(config.penstock.exec)
+        self._broker.set_quota(config.penstock.quota)
         self._options = new
         self._configure_scheduler()
         log.info("configuration: %s", ", ".join(changed) or "unchanged")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import stat
@@ -53,14 +54,22 @@ def private_umask() -> Iterator[int]:
         os.umask(umask)
 
 
-def host_system(options: StartOptions, umask: int) -> System:
+def raise_descriptor_limit() -> int:
+    """Raises the soft limit of open files to the hard one; returns the limit before."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft
+
+
+def host_system(options: StartOptions, umask: int, descriptors: int) -> System:
     """This machine, with the state directory of an instance.
 
     Args:
         options: the instance's options.
         umask: of the processes that the instance starts.
+        descriptors: their soft limit of open files.
     """
-    children = Children(umask)
+    children = Children(umask, descriptors)
     synchronous = options.config.penstock.store.synchronous
 
     def open_manager(settings: str, now: float) -> JobManager:
@@ -88,6 +97,7 @@ class ThisHost:
         self.pid = os.getpid()
         self.uid = os.geteuid()
         self.environment = os.environ
+        self.descriptor_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     @contextmanager
     def claim(

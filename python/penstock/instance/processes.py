@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 from contextlib import asynccontextmanager, suppress
@@ -63,10 +64,12 @@ class Children:
 
     Args:
         umask: the umask of the processes.
+        descriptors: their soft limit of open files; the daemon's own is higher.
     """
 
-    def __init__(self, umask: int) -> None:
+    def __init__(self, umask: int, descriptors: int) -> None:
         self._umask = umask
+        self._descriptors = descriptors
 
     @asynccontextmanager
     async def open(
@@ -88,6 +91,11 @@ class Children:
             start_new_session=new_session,
             umask=self._umask,
         )
+        # The process may have ended, or be another user's by now.
+        with suppress(OSError):
+            _, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+            limits = (self._descriptors, hard)
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, limits)
         try:
             yield Child(process)
         finally:

@@ -38,6 +38,10 @@ class Host(Protocol):
         """The user id of the instance owner."""
 
     @property
+    def descriptor_limit(self) -> int:
+        """The most files that the daemon may open."""
+
+    @property
     def environment(self) -> Mapping[str, str]:
         """The daemon's environment, which tasks, hooks and the command inherit."""
 

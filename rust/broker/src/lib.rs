@@ -14,7 +14,8 @@
 mod error;
 mod exchange;
 
-use std::collections::btree_map::Entry;
+use std::collections::btree_map;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use penstock_flux::flags::{NORESPONSE, PRIVATE, STREAMING};
@@ -34,6 +35,51 @@ struct Peer {
     location: Location,
     /// The requests that the peer is serving, by requester and matchtag, without payload; `None` if they are not tracked.
     serving: Option<BTreeMap<(PeerId, u32), Message>>,
+    /// The peer's own requests that count for the limits of its user, by matchtag.
+    counted: HashMap<u32, CountedRequests>,
+}
+
+/// Outstanding requests of a guest with one matchtag, of which there is one unless the guest violates RFC 6.
+#[derive(Clone, Copy, Debug, Default)]
+struct CountedRequests {
+    load: Load,
+    /// Whether responses end with an error only (RFC 6).
+    is_streaming: bool,
+}
+
+/// The outstanding requests of a user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Load {
+    requests: u64,
+    bytes: u64,
+}
+
+/// The limits of the outstanding requests of each guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The number of requests.
+    pub requests: u64,
+    /// The bytes of their payloads.
+    pub request_bytes: u64,
+}
+
+impl Default for Limits {
+    /// No limits.
+    fn default() -> Self {
+        Self {
+            requests: u64::MAX,
+            request_bytes: u64::MAX,
+        }
+    }
+}
+
+/// The number of requests that were rejected because of each limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rejections {
+    /// Because of the number of requests.
+    pub requests: u64,
+    /// Because of the bytes of their payloads.
+    pub request_bytes: u64,
 }
 
 /// Whether a peer is in the daemon's process.
@@ -58,6 +104,10 @@ pub struct Router {
     by_uuid: HashMap<Vec<u8>, PeerId>,
     services: BTreeMap<String, PeerId>,
     sequence: u32,
+    limits: Limits,
+    /// Of the guests with outstanding requests.
+    loads: HashMap<u32, Load>,
+    rejections: Rejections,
 }
 
 /// Collects deliveries: one batch a peer, in the order of each peer's first message.
@@ -89,7 +139,20 @@ impl Router {
             by_uuid: HashMap::new(),
             services: BTreeMap::new(),
             sequence: 0,
+            limits: Limits::default(),
+            loads: HashMap::new(),
+            rejections: Rejections::default(),
         }
+    }
+
+    /// Sets the limits of the outstanding requests of each guest, for later requests.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// The number of requests that were rejected because of each limit.
+    pub fn rejections(&self) -> Rejections {
+        self.rejections
     }
 
     /// Adds a peer within the daemon. `uuid` names it in route stacks.
@@ -126,7 +189,7 @@ impl Router {
         let mut outbox = Outbox::default();
         for request in requests.into_values() {
             let text = format!("{}: {reason}", request.topic());
-            self.answer(&request, errnum, &text, &mut outbox);
+            self.answer_abandoned(&request, errnum, &text, &mut outbox);
         }
         outbox.deliveries
     }
@@ -168,6 +231,7 @@ impl Router {
             services_used: BTreeSet::new(),
             location,
             serving: None,
+            counted: HashMap::new(),
         };
         self.peers.insert(id, peer);
     }
@@ -179,11 +243,15 @@ impl Router {
             return Vec::new();
         };
         self.by_uuid.remove(&peer.uuid);
+        let outstanding: Vec<Load> = peer.counted.values().map(|counted| counted.load).collect();
+        for load in outstanding {
+            self.release(peer.credentials.userid, load);
+        }
         self.services.retain(|_, owner| *owner != id);
         let mut outbox = Outbox::default();
         for request in peer.serving.into_iter().flat_map(BTreeMap::into_values) {
             let text = format!("{}: the service has disconnected", request.topic());
-            self.answer(&request, errno::EHOSTUNREACH, &text, &mut outbox);
+            self.answer_abandoned(&request, errno::EHOSTUNREACH, &text, &mut outbox);
         }
         for service in &peer.services_used {
             if let Some(&owner) = self.services.get(service) {
@@ -291,6 +359,10 @@ impl Router {
         };
         request.userid = peer.credentials.userid;
         request.rolemask = peer.credentials.rolemask;
+        // A route that the sender gives would be kept with the request.
+        if peer.location == Location::Outside {
+            request.routes = Some(Vec::new());
+        }
         let service = request.service();
         if let Some(&owner) = self.services.get(service) {
             if !peer.services_used.contains(service) {
@@ -303,6 +375,12 @@ impl Router {
             {
                 if !request.is_noresponse() {
                     self.answer(&request, errno::EPROTO, &fault, outbox);
+                }
+                return;
+            }
+            if let Some(text) = self.count(from, &request) {
+                if !request.is_noresponse() {
+                    self.answer(&request, errno::EAGAIN, &text, outbox);
                 }
                 return;
             }
@@ -335,6 +413,84 @@ impl Router {
         Some(format!("{}: invalid JSON: {fault}", message.topic()))
     }
 
+    /// Counts a request of a guest. Returns the error if it exceeds a limit.
+    fn count(&mut self, from: PeerId, request: &Message) -> Option<String> {
+        let peer = self.peers.get_mut(&from)?;
+        let userid = peer.credentials.userid;
+        if peer.location == Location::Inside || peer.credentials.is_owner() {
+            return None;
+        }
+        let bytes = request.payload.as_deref().map_or(0, <[u8]>::len) as u64;
+        let load = self.loads.get(&userid).copied().unwrap_or_default();
+        let Limits {
+            requests,
+            request_bytes,
+        } = self.limits;
+        let topic = request.topic();
+        if load.requests >= requests {
+            self.rejections.requests += 1;
+            return Some(format!(
+                "{topic}: user {userid} has {} outstanding requests, expected at most {requests} \
+                 (penstock.quota.requests)",
+                load.requests
+            ));
+        }
+        if load.bytes.saturating_add(bytes) > request_bytes {
+            self.rejections.request_bytes += 1;
+            return Some(format!(
+                "{topic}: the outstanding requests of user {userid} have {} bytes, expected at most {request_bytes} with \
+                 the {bytes} of this one (penstock.quota.request-bytes)",
+                load.bytes
+            ));
+        }
+        // The end of a request without a response is not known.
+        if !request.is_noresponse() {
+            let counted = peer.counted.entry(request.matchtag).or_default();
+            counted.is_streaming = request.is_streaming();
+            for load in [&mut counted.load, self.loads.entry(userid).or_default()] {
+                load.requests += 1;
+                load.bytes += bytes;
+            }
+        }
+        None
+    }
+
+    /// Counts a response to a guest: the last one ends the request.
+    fn count_response(&mut self, to: PeerId, response: &Message) {
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        let Entry::Occupied(mut entry) = peer.counted.entry(response.matchtag) else {
+            return;
+        };
+        let counted = entry.get_mut();
+        if response.errnum() == 0 && counted.is_streaming {
+            return;
+        }
+        let ended = Load {
+            requests: 1,
+            bytes: counted.load.bytes / counted.load.requests.max(1),
+        };
+        counted.load.requests -= 1;
+        counted.load.bytes -= ended.bytes;
+        if counted.load.requests == 0 {
+            entry.remove();
+        }
+        let userid = peer.credentials.userid;
+        self.release(userid, ended);
+    }
+
+    fn release(&mut self, userid: u32, ended: Load) {
+        if let Entry::Occupied(mut entry) = self.loads.entry(userid) {
+            let load = entry.get_mut();
+            load.requests -= ended.requests;
+            load.bytes -= ended.bytes;
+            if load.requests == 0 {
+                entry.remove();
+            }
+        }
+    }
+
     /// Answers a request in the name of the instance.
     fn answer(&self, request: &Message, errnum: u32, text: &str, outbox: &mut Outbox) {
         let mut response = Message::error_to(request, errnum, text);
@@ -343,6 +499,21 @@ impl Router {
         if let Some(to) = self.pop_requester(&mut response) {
             outbox.push(to, response);
         }
+    }
+
+    /// Answers a request that a service has received, and does not answer itself.
+    fn answer_abandoned(
+        &mut self,
+        request: &Message,
+        errnum: u32,
+        text: &str,
+        outbox: &mut Outbox,
+    ) {
+        let mut response = Message::error_to(request, errnum, text);
+        if let Some(to) = self.pop_requester(&mut response) {
+            self.count_response(to, &response);
+        }
+        self.answer(request, errnum, text, outbox);
     }
 
     /// Pops the requester off a response's route; `None` if it is gone.
@@ -369,10 +540,11 @@ impl Router {
             response = Message::error_to(&response, errno::EPROTO, &fault);
         }
         let (matchtag, errnum) = (response.matchtag, response.errnum());
+        self.count_response(to, &response);
         outbox.push(to, response);
         let peer = self.peers.get_mut(&from);
         if let Some(serving) = peer.and_then(|peer| peer.serving.as_mut())
-            && let Entry::Occupied(request) = serving.entry((to, matchtag))
+            && let btree_map::Entry::Occupied(request) = serving.entry((to, matchtag))
             && (errnum != 0 || !request.get().is_streaming())
         {
             request.remove();

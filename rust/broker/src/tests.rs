@@ -366,3 +366,76 @@ fn an_exchange_serves_nothing_before_a_service_that_is_not_part_of_it() {
         .collect();
     assert_eq!(receivers, [(1, 6), (1, 4)]);
 }
+
+#[test]
+fn the_outstanding_requests_of_a_guest_are_limited() {
+    let mut router = router();
+    router.add_remote_peer(4, "second", GUEST);
+    router.set_limits(Limits {
+        requests: 3,
+        request_bytes: 40,
+    });
+    let request = |tag| Message::request("echo.hello", "{}").with_matchtag(tag);
+    let stream = |tag| {
+        let request = request(tag);
+        let flags = request.flags | STREAMING;
+        request.with_flags(flags)
+    };
+    let arrived = router.route(3, vec![request(1), stream(2)]).remove(0).1;
+    // All connections of the user count, the owner's do not.
+    assert_eq!(one(router.route(4, vec![request(1)])).0, 2);
+    let (peer, error) = one(router.route(4, vec![request(2)]));
+    assert_eq!((peer, error.errnum()), (4, errno::EAGAIN));
+    assert_eq!(
+        error.error_text().as_deref(),
+        Some(
+            "echo.hello: user 1001 has 3 outstanding requests, expected at most 3 (penstock.quota.requests)"
+        )
+    );
+    assert_eq!(one(router.route(1, vec![request(1)])).0, 2);
+    assert_eq!(router.rejections().requests, 1);
+    // A rejected request ends no other one of the same matchtag.
+    assert_eq!(one(router.route(4, vec![request(1)])).0, 4);
+    assert_eq!(one(router.route(4, vec![request(1)])).0, 4);
+    // A stream is outstanding until its last response.
+    let respond = |request: &Message, errnum| match errnum {
+        0 => Message::response_to(request, 0, None),
+        errnum => Message::error_to(request, errnum, ""),
+    };
+    router.route(2, vec![respond(&arrived[1], 0)]);
+    assert_eq!(one(router.route(4, vec![request(2)])).0, 4);
+    router.route(2, vec![respond(&arrived[1], errno::ENODATA)]);
+    assert_eq!(one(router.route(4, vec![request(2)])).0, 2);
+    router.route(2, vec![respond(&arrived[0], 0)]);
+    // A disconnect ends the requests of its connection, with their bytes.
+    router.remove_peer(4);
+    let large = Message::request("echo.hello", &"x".repeat(41)).with_matchtag(9);
+    let (peer, error) = one(router.route(3, vec![large]));
+    assert_eq!((peer, error.errnum()), (3, errno::EAGAIN));
+    assert!(
+        error
+            .error_text()
+            .unwrap()
+            .contains("penstock.quota.request-bytes")
+    );
+    assert_eq!(router.rejections().request_bytes, 1);
+    assert!(router.loads.is_empty());
+    // An error of the router itself ends a request, too.
+    router.remove_peer(2);
+    for tag in 0..9 {
+        assert_eq!(
+            one(router.route(3, vec![request(tag)])).1.errnum(),
+            errno::ENOSYS
+        );
+    }
+    assert!(router.loads.is_empty());
+}
+
+#[test]
+fn routes_that_a_client_gives_are_not_kept() {
+    let mut router = router();
+    let mut request = Message::request("echo.hello", "{}").with_matchtag(7);
+    request.routes = Some(vec![vec![b'x'; 1000]; 50]);
+    let (_, arrived) = one(router.route(3, vec![request]));
+    assert_eq!(arrived.routes.as_ref().map(Vec::len), Some(2));
+}

@@ -292,6 +292,18 @@ pub struct StatsResponse<'a> {
     /// Outstanding requests.
     #[serde(deserialize_with = "object")]
     pub outstanding: OutstandingStats,
+    /// Submissions of guests that a limit has rejected.
+    #[serde(deserialize_with = "object")]
+    pub rejected: RejectedStats,
+}
+
+/// Submissions of guests that a limit has rejected, by the limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RejectedStats {
+    /// Jobs of one request.
+    pub submission_jobs: u64,
+    /// Active jobs of a user.
+    pub active_jobs: u64,
 }
 
 impl Payload for RaiseRequest<'_> {}

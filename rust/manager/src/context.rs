@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use penstock_flux::eventlog::{self, Exception};
 use penstock_flux::exec::JobExceptionEvent;
+use penstock_flux::job_manager::RejectedStats;
 use penstock_flux::{JobspecDocument, Matchtags, Payload, RequestError, errno, flags, topic};
 use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
 use penstock_store::{Error as StoreError, Store, Submission};
@@ -68,6 +69,8 @@ pub(crate) struct Context {
     pub(crate) queues: Queues,
     /// The error of submissions while they are rejected.
     pub(crate) rejection: Option<RequestError>,
+    /// The submissions that a limit has rejected.
+    pub(crate) rejected: RejectedStats,
     /// Set by `SchedulerPeer`.
     handshake: Handshake,
     /// Set by `ExecPeer`.
@@ -107,6 +110,7 @@ impl Context {
             claims: Claims::default(),
             queues: Queues::restore(&store)?,
             rejection: None,
+            rejected: RejectedStats::default(),
             handshake: Handshake::default(),
             shrunk_ranks: ShrunkRanks::default(),
             storage: Storage::new(store),

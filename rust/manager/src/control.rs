@@ -11,6 +11,7 @@ use crate::authorize::{PermittedJob, PermittedJobs};
 use crate::context::{Context, Raise};
 use crate::effect::Effect;
 use crate::event::Event;
+use crate::quota;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
@@ -81,6 +82,7 @@ pub(crate) fn raise(cx: &mut Context, request: Request<'_>, jobs: PermittedJobs)
         let text = format!("invalid exception type `{}`", kind.escape_debug());
         return Err(RequestError::invalid(text));
     }
+    quota::check_exception(&kind, &note)?;
     let raise = Raise {
         kind: &kind,
         severity,
@@ -127,7 +129,8 @@ pub(crate) fn kill(cx: &mut Context, request: Request<'_>, jobs: PermittedJobs) 
 pub(crate) fn memo(cx: &mut Context, request: Request<'_>, job: &PermittedJob) -> Handled {
     let MemoRequest { memo, .. } = request.payload()?;
     let id = job.id();
-    cx.jobs.active(id)?;
+    let job = cx.jobs.active(id)?;
+    quota::check_memo(job.record.memo(), &memo)?;
     cx.log(id, Event::with(cx.now, eventlog::MEMO, &memo));
     Ok(Reply::Empty)
 }

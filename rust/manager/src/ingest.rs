@@ -14,6 +14,7 @@ use crate::authorize;
 use crate::context::Context;
 use crate::event::Event;
 use crate::jobspecs;
+use crate::quota;
 use crate::rpc::{Handled, Reply, Request};
 use crate::signed;
 
@@ -158,6 +159,7 @@ fn add(
             _ => Accepted::Copies(ids),
         });
     };
+    quota::check_submissions(cx, request.sender, jobs.len())?;
     let mut submit_one = |job: &Json<'_>| {
         let job: SubmitRequest<'_> = penstock_flux::read(Some(job.0.as_bytes()))
             .map_err(|error| RequestError::protocol(format!("malformed submission: {error}")))?;
@@ -188,6 +190,7 @@ fn accept(
             format!("count {count} is out of range: expected 1 to {MAX_JOBS_PER_SUBMISSION}");
         return Err(RequestError::invalid(text));
     }
+    quota::check_jobs(cx, request.sender, count)?;
     let stored = match (submission.jobspec, &submission.signed) {
         (Some(jobspec), None) => jobspecs::submit(cx, jobspec.0, userid)?,
         (None, Some(signed)) => {

@@ -95,6 +95,8 @@ pub struct Jobs {
     /// Per job: sequence number of the first unwritten event, and the lines.
     unwritten: BTreeMap<JobId, (u32, String)>,
     greatest_purged: JobId,
+    /// The number of active jobs of each user who has any.
+    active_by_user: BTreeMap<u32, u64>,
     /// Jobs added, changed or removed since the last check of their records.
     #[cfg(debug_assertions)]
     unchecked: std::collections::BTreeSet<JobId>,
@@ -107,6 +109,7 @@ impl Jobs {
             by_id: BTreeMap::new(),
             unwritten: BTreeMap::new(),
             greatest_purged: JobId::default(),
+            active_by_user: BTreeMap::new(),
             #[cfg(debug_assertions)]
             unchecked: std::collections::BTreeSet::new(),
         };
@@ -208,12 +211,35 @@ impl Jobs {
     pub(crate) fn insert(&mut self, record: Record, dialogue: Dialogue) {
         #[cfg(debug_assertions)]
         self.unchecked.insert(record.id());
+        if record.state() != State::Inactive {
+            *self.active_by_user.entry(record.userid()).or_default() += 1;
+        }
         self.by_id.insert(record.id(), Job { record, dialogue });
+    }
+
+    /// The number of active jobs of a user.
+    pub(crate) fn active_of(&self, userid: u32) -> u64 {
+        self.active_by_user
+            .get(&userid)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    fn count_end(active_by_user: &mut BTreeMap<u32, u64>, userid: u32) {
+        if let btree_map::Entry::Occupied(mut count) = active_by_user.entry(userid) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 
     /// Removes a purged job.
     pub(crate) fn purge(&mut self, id: JobId) -> Option<Job> {
         let job = self.by_id.remove(&id)?;
+        if job.record.state() != State::Inactive {
+            Self::count_end(&mut self.active_by_user, job.record.userid());
+        }
         #[cfg(debug_assertions)]
         self.unchecked.insert(id);
         self.greatest_purged = self.greatest_purged.max(id);
@@ -250,6 +276,9 @@ impl Jobs {
         self.unchecked.insert(id);
         job.record.apply(event);
         job.dialogue.follow(event, &job.record);
+        if before != State::Inactive && job.record.state() == State::Inactive {
+            Self::count_end(&mut self.active_by_user, job.record.userid());
+        }
         Some(before)
     }
 

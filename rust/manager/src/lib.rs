@@ -64,6 +64,7 @@ mod ingest;
 mod priority;
 mod purge;
 mod queue_admin;
+mod quota;
 mod reload;
 mod signed;
 mod update;
@@ -73,6 +74,7 @@ mod fixture;
 
 pub use error::Error;
 pub use manager::Manager;
+pub use router::roles;
 pub use settings::{
     ElasticLimits, ElasticSettings, ExecHello, Limits, Queue, Quota, Settings, SettingsError,
 };

@@ -318,6 +318,7 @@ impl Manager {
             sched: self.scheduler.stats(&self.cx),
             exec: self.exec.stats(),
             outstanding: self.queries.stats(),
+            rejected: self.cx.rejected,
         }
     }
 }

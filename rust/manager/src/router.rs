@@ -262,6 +262,25 @@ const ROUTES: [Route; 38] = {
     ]
 };
 
+/// The topics of the manager's services, each with the users who may call it: `all`, `guests if admitted`, `own` (for their
+/// jobs), `owner`, or two of these for two cases.
+pub fn roles() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ROUTES.iter().map(|route| {
+        let role = match route.access {
+            Access::Role(Caller::Anyone, _) => "all",
+            Access::Role(Caller::Submitter, _) => "guests if admitted",
+            Access::Role(Caller::Owner, _) => "owner",
+            Access::Job(JobRule::PendingOwner(_), _) => "own, running: owner",
+            Access::Key(_) => "own, other keys: owner",
+            Access::Job(JobRule::Owner(_), _)
+            | Access::User(_)
+            | Access::Jobs(..)
+            | Access::PmixJob(_) => "own",
+        };
+        (route.topic, role)
+    })
+}
+
 /// Whether a request is for a service of the manager, whatever its method.
 fn is_served(request: &Message) -> bool {
     let (service, method) = (request.service(), request.method());

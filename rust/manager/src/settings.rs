@@ -106,6 +106,10 @@ pub struct Quota {
     pub jobspec_bytes: usize,
     /// Size of a jobspec of another user.
     pub guest_jobspec_bytes: usize,
+    /// Active jobs of another user; a negative number is unlimited.
+    pub active_jobs: i64,
+    /// Jobs of one request of another user; a negative number is unlimited.
+    pub submission_jobs: i64,
 }
 
 /// The job manager's settings. [`Settings::default`] has the declared defaults of the configuration; the fields that

@@ -48,6 +48,7 @@ fn the_size_of_a_jobspec_is_limited_by_user() {
     let limits = Quota {
         jobspec_bytes: 3000,
         guest_jobspec_bytes: 2000,
+        ..settings().quota
     };
     let mut bench = Bench::with(Settings {
         guests: true,

@@ -1,9 +1,10 @@
 //! `Router`: the broker's data plane.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use penstock_broker::{InMemoryService, PeerId, RegistrationError};
+use penstock_broker::{InMemoryService, Limits, PeerId, RegistrationError};
 use penstock_flux::Credentials;
 use penstock_wire::Message;
 use pyo3::exceptions::PyValueError;
@@ -146,6 +147,24 @@ impl Router {
             self.0.add_peer(peer, uuid, credentials);
         }
         Ok(())
+    }
+
+    /// Sets the limits of each guest's outstanding requests, and of their bytes; a negative number is unlimited.
+    fn set_limits(&mut self, requests: i64, request_bytes: i64) {
+        let limit = |number: i64| u64::try_from(number).unwrap_or(u64::MAX);
+        self.0.set_limits(Limits {
+            requests: limit(requests),
+            request_bytes: limit(request_bytes),
+        });
+    }
+
+    /// The number of requests that each of these limits has rejected.
+    fn rejections(&self) -> HashMap<&'static str, u64> {
+        let rejections = self.0.rejections();
+        HashMap::from([
+            ("requests", rejections.requests),
+            ("request_bytes", rejections.request_bytes),
+        ])
     }
 
     fn track_requests(&mut self, peer: u32) {

@@ -240,6 +240,15 @@ impl JobManager {
     }
 }
 
+/// The topics of job manager and resource module, each with the users who may call it.
+#[pyfunction]
+fn service_roles() -> Vec<(&'static str, &'static str)> {
+    penstock_manager::roles()
+        .chain(penstock_resource::roles())
+        .collect()
+}
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(service_roles, module)?)?;
     module.add_class::<JobManager>()
 }

@@ -21,3 +21,4 @@ pub use error::Error;
 pub use event::{Change, Event, Overwrite, Targets};
 pub use ledger::{Config, Ledger};
 pub use module::{Effect, ResourceModule};
+pub use router::roles;

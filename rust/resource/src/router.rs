@@ -33,6 +33,14 @@ const fn route(topic: &'static str, role: Role, handler: Handler) -> Route {
     }
 }
 
+/// The topics of the module's services, each with the users who may call it: `all` or `owner`.
+pub fn roles() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ROUTES.iter().map(|route| match route.role {
+        Role::Anyone => (route.topic, "all"),
+        Role::Owner => (route.topic, "owner"),
+    })
+}
+
 /// The methods that every service has.
 const COMMON_ROUTES: [Route; 3] = {
     use Role::Anyone;

@@ -152,7 +152,7 @@ impl Elastic {
     ) {
         let key = self.next_key(requester.job);
         if !message.is_noresponse() {
-            self.listeners.await_end(key, message.clone());
+            self.listeners.await_end(key, message.header());
         }
         let target = self.resolve_target(cx, requester.job, &mut request);
         let call = Call {

@@ -59,6 +59,10 @@ pub(crate) fn lookup(cx: &mut Context, request: Request<'_>, job: &PermittedJob)
     let id = job.id();
     let mut documents = Map::new();
     for key in keys {
+        // Each document is read once, however often the request names it.
+        if documents.contains_key(&*key) {
+            continue;
+        }
         let elastic = cx.jobs.record(id).and_then(|record| record.elastic());
         let extent = elastic.and_then(|elastic| elastic.extent.as_ref());
         if let Some(extent) = extent.filter(|_| *key == *"R") {
@@ -99,7 +103,7 @@ impl Watchers {
         if is_over {
             return Err(RequestError::end_of_stream());
         }
-        self.follow(id, request.message.clone());
+        self.follow(id, request.message.header());
         Ok(Reply::Deferred)
     }
 }

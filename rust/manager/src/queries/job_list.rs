@@ -77,10 +77,8 @@ impl Listing {
         if let Some(id) = ids.find(|id| !jobs.contains(**id)) {
             return Err(jobs.unknown(*id));
         }
-        let mut header = request.message.clone();
-        header.set_payload(None);
         Ok(Self {
-            request: header,
+            request: request.message.header(),
             filter,
             since: list.since,
             attrs: Attrs::named(&list.attrs),

@@ -118,7 +118,7 @@ impl Watchers {
         let number = self.next_wait;
         self.next_wait += 1;
         self.awaited.extend(left.iter().map(|id| (*id, number)));
-        let request = request.message.clone();
+        let request = request.message.header();
         self.waits.insert(number, Wait { request, left });
         Ok(Reply::Deferred)
     }
@@ -163,7 +163,7 @@ impl Watchers {
             .drains
             .entry(DrainCondition { queue, jobs })
             .or_default();
-        requests.push(request.message.clone());
+        requests.push(request.message.header());
         Ok(Reply::Deferred)
     }
 

@@ -1,0 +1,146 @@
+"""Quotas: the connections, unfinished messages and request rates of guests.
+
+The owner, and root, have none. The numbers of outstanding requests are counted by the `Router`,
+those of jobs by the job manager.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.config import Quota
+
+if TYPE_CHECKING:
+    from penstock.clock import Clock
+
+# File descriptors that guests leave to the daemon and the owner.
+OWNER_DESCRIPTORS = 64
+
+
+@dataclass
+class _Usage:
+    """The use that one guest makes of the instance."""
+
+    connections: int = 0
+    # Bytes of unfinished messages, by connection.
+    unfinished: dict[int, int] = field(default_factory=dict)
+    # Requests that may be sent at once, as of a time; negative if there were too many.
+    allowance: float = 0.0
+    counted_at: float = 0.0
+
+
+class Quotas:
+    """Counts what each guest uses, and what was rejected.
+
+    Args:
+        clock: the time.
+        descriptor_limit: the most files that the daemon may open.
+    """
+
+    def __init__(self, clock: Clock, descriptor_limit: int) -> None:
+        self._clock = clock
+        self._max_connections = max(1, descriptor_limit - OWNER_DESCRIPTORS)
+        self._settings = Quota()
+        self._usage: dict[int, _Usage] = {}
+        self._connections = 0
+        self._rejected = {"connections": 0, "unfinished_bytes": 0}
+        self._delayed = 0
+
+    def set_settings(self, settings: Quota) -> None:
+        """Applies changed limits from now on."""
+        self._settings = settings
+
+    def add_connection(self, uid: int) -> str | None:
+        """Counts a guest's new connection.
+
+        Returns:
+            The limit that it would exceed, for the log; it is not counted then.
+        """
+        used = self._usage[uid].connections if uid in self._usage else 0
+        limit = self._settings.connections
+        problem = None
+        if 0 <= limit <= used:
+            problem = f"{used} connections, expected at most {limit} (penstock.quota.connections)"
+        elif self._connections >= self._max_connections:
+            problem = f"all guests have {self._connections} connections: the rest is the owner's"
+        if problem is not None:
+            self._rejected["connections"] += 1
+            return problem
+        usage = self._usage.setdefault(uid, self._new_usage())
+        usage.connections += 1
+        self._connections += 1
+        return None
+
+    def remove_connection(self, uid: int, number: int) -> None:
+        """Forgets a guest's connection, which was counted."""
+        usage = self._usage[uid]
+        usage.unfinished.pop(number, None)
+        usage.connections -= 1
+        self._connections -= 1
+        # The rate counts for a second after the last connection.
+        for other in [uid for uid, each in self._usage.items() if self._is_idle(each)]:
+            del self._usage[other]
+
+    def set_unfinished(self, uid: int, number: int, size: int) -> str | None:
+        """Sets the bytes that a guest's connection has sent of an unfinished message.
+
+        Returns:
+            The limit that they exceed, for the log.
+        """
+        usage = self._usage[uid]
+        if size == 0:
+            usage.unfinished.pop(number, None)
+            return None
+        usage.unfinished[number] = size
+        total, limit = sum(usage.unfinished.values()), self._settings.unfinished_bytes
+        if 0 <= limit < total:
+            self._rejected["unfinished_bytes"] += 1
+            return (
+                f"unfinished messages of {total} bytes, expected at most {limit} "
+                "(penstock.quota.unfinished-bytes)"
+            )
+        return None
+
+    def count_requests(self, uid: int, count: int) -> float:
+        """Counts requests of a guest.
+
+        Returns:
+            The seconds until the guest's next request may be read; 0 for at once.
+        """
+        rate = self._settings.request_rate
+        if rate <= 0:
+            return 0.0
+        usage = self._usage[uid]
+        self._refill(usage)
+        usage.allowance -= count
+        if usage.allowance >= 0:
+            return 0.0
+        self._delayed += 1
+        return -usage.allowance / rate
+
+    def stats(self) -> dict[str, object]:
+        """The use that guests make of the instance, and how often a limit was reached."""
+        unfinished = sum(sum(usage.unfinished.values()) for usage in self._usage.values())
+        return {
+            "connections": self._connections,
+            "unfinished_bytes": unfinished,
+            "rejected": dict(self._rejected),
+            "delayed": self._delayed,
+        }
+
+    def _new_usage(self) -> _Usage:
+        rate = float(self._settings.request_rate)
+        return _Usage(allowance=rate, counted_at=self._clock.monotonic())
+
+    def _refill(self, usage: _Usage) -> None:
+        """Adds what the time since the last count permits, up to the requests of a second."""
+        now, rate = self._clock.monotonic(), float(self._settings.request_rate)
+        usage.allowance = min(rate, usage.allowance + (now - usage.counted_at) * rate)
+        usage.counted_at = now
+
+    def _is_idle(self, usage: _Usage) -> bool:
+        if usage.connections:
+            return False
+        self._refill(usage)
+        return usage.allowance >= self._settings.request_rate

@@ -1,0 +1,95 @@
+//! Limits of the requests of guests, and of texts in requests of every user.
+
+use penstock_flux::{Credentials, RequestError, errno};
+use serde_json::{Map, Value};
+
+use crate::context::Context;
+
+/// The greatest length of the note of an exception.
+const MAX_NOTE_BYTES: usize = 4096;
+
+/// The greatest length of the type of an exception.
+const MAX_EXCEPTION_TYPE_BYTES: usize = 256;
+
+/// The greatest length of a job's memo, as JSON, and of one that is added to it.
+const MAX_MEMO_BYTES: usize = 16 * 1024;
+
+/// Checks that a guest may add this many jobs.
+pub(crate) fn check_jobs(
+    cx: &mut Context,
+    sender: Credentials,
+    count: u64,
+) -> Result<(), RequestError> {
+    if sender.is_owner() {
+        return Ok(());
+    }
+    check_submission(cx, count)?;
+    let active = cx.jobs.active_of(sender.userid);
+    let Ok(limit) = u64::try_from(cx.settings.quota.active_jobs) else {
+        return Ok(());
+    };
+    if active.saturating_add(count) <= limit {
+        return Ok(());
+    }
+    cx.rejected.active_jobs += 1;
+    let text = format!(
+        "user {} has {active} active jobs: expected at most {limit} with the {count} of this request \
+         (penstock.quota.active-jobs)",
+        sender.userid
+    );
+    Err(RequestError::new(errno::EAGAIN, text))
+}
+
+/// Checks that a guest may send this many submissions in one request.
+pub(crate) fn check_submissions(
+    cx: &mut Context,
+    sender: Credentials,
+    count: usize,
+) -> Result<(), RequestError> {
+    if sender.is_owner() {
+        return Ok(());
+    }
+    check_submission(cx, count as u64)
+}
+
+fn check_submission(cx: &mut Context, count: u64) -> Result<(), RequestError> {
+    let limit = cx.settings.quota.submission_jobs;
+    if u64::try_from(limit).map_or(true, |limit| count <= limit) {
+        return Ok(());
+    }
+    cx.rejected.submission_jobs += 1;
+    let text = format!(
+        "the submission has {count} jobs: expected at most {limit} (penstock.quota.submission-jobs)"
+    );
+    Err(RequestError::invalid(text))
+}
+
+/// Checks the length of the texts of an exception.
+pub(crate) fn check_exception(kind: &str, note: &str) -> Result<(), RequestError> {
+    check_length("type", kind.len(), MAX_EXCEPTION_TYPE_BYTES)?;
+    check_length("note", note.len(), MAX_NOTE_BYTES)
+}
+
+/// Checks the length of a job's memo with the keys that are to be added.
+pub(crate) fn check_memo(
+    known: Option<&Map<String, Value>>,
+    added: &Map<String, Value>,
+) -> Result<(), RequestError> {
+    let length = |memo| serde_json::to_string(memo).map_or(0, |text| text.len());
+    let replaced = |key: &&String| added.contains_key(key.as_str());
+    let kept: usize = known
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| !replaced(key))
+        .map(|(key, value)| key.len() + value.to_string().len())
+        .sum();
+    check_length("memo", kept + length(added), MAX_MEMO_BYTES)
+}
+
+fn check_length(key: &str, length: usize, most: usize) -> Result<(), RequestError> {
+    if length <= most {
+        return Ok(());
+    }
+    let text = format!("`{key}` is too long: expected at most {most} bytes, found {length}");
+    Err(RequestError::invalid(text))
+}

@@ -1,0 +1,255 @@
+"""Limits of guests: one that sends too much is stopped, the owner and other guests are not."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import socket
+import struct
+import tempfile
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock._core import Batch, Decoder, Message
+from penstock.client import Client
+from penstock.errors import NoInstanceError, RpcError
+from penstock.jobspec import from_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GUEST, OTHER = 54321, 54322
+ECHO = {"text": "x"}
+
+if os.geteuid() != 0:
+    pytest.skip("only root can connect as other users", allow_module_level=True)
+
+
+@contextmanager
+def acting_as(uid: int) -> Iterator[None]:
+    """Gives the connections of the block to a user."""
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def site(start, tmp_path):
+    """Gives a context manager that starts an instance with limits, and yields it."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    folder.chmod(0o755)
+
+    @contextmanager
+    def start_site(quota: str = "", *options: str):
+        config = tmp_path / "config.toml"
+        config.write_text(f"[access]\nallow-guest-user = true\n[penstock.quota]\n{quota}\n")
+        options = options or ("--nodes=2", "--cores=2")
+        words = ("--config", str(config), "--socket", str(folder / "socket"), *options)
+        with start(*words, stderr=tmp_path / "log") as instance:
+            instance.uri = f"local://{folder}/socket"
+            instance.log = tmp_path / "log"
+            with ExitStack() as instance.opened:
+                yield instance
+
+    yield start_site
+    shutil.rmtree(folder)
+
+
+def guest(instance, uid: int = GUEST) -> Client:
+    with acting_as(uid):
+        return Client(instance.uri, timeout=60)
+
+
+class RawGuest:
+    """A guest's connection that sends any bytes."""
+
+    def __init__(self, instance, uid: int = GUEST) -> None:
+        self.socket = instance.opened.enter_context(socket.socket(socket.AF_UNIX))
+        self.socket.settimeout(60)
+        with acting_as(uid):
+            self.socket.connect(instance.uri.removeprefix("local://"))
+        assert self.socket.recv(1) == b"\0"
+        self._decoder = Decoder()
+
+    def send(self, topic: str, payload: object, *, tag: int, flags: int = 0) -> None:
+        request = Message.request(topic, payload, matchtag=tag, flags=flags)
+        self.socket.sendall(Batch([request]).encode())
+
+    def receive(self, count: int) -> list[Message]:
+        """The next responses."""
+        found: list[Message] = []
+        while len(found) < count:
+            data = self.socket.recv(1 << 16)
+            assert data, "the connection was closed"
+            found += self._decoder.feed(data)
+        return found
+
+    def is_closed(self) -> bool:
+        """Waits until the instance closes the connection."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+def guests_of(client: Client) -> dict:
+    return client.stats("broker")["guests"]
+
+
+def test_connections_of_a_guest_are_limited(site):
+    with site("connections = 3") as instance, Client(instance.uri) as owner:
+        held = [instance.opened.enter_context(guest(instance)) for _ in range(3)]
+        with pytest.raises(NoInstanceError, match="too many connections of this user"):
+            guest(instance)
+        # Others have their own.
+        with guest(instance, OTHER) as other, Client(instance.uri) as again:
+            assert other.rpc("broker.ping", ECHO)["text"] == "x"
+            assert again.jobs() == []
+        while guests_of(owner)["connections"] > 3:
+            pass
+        assert guests_of(owner)["rejected"]["connections"] == 1
+        held.pop().close()
+        while guests_of(owner)["connections"] > 2:
+            pass
+        guest(instance).close()
+    assert "(penstock.quota.connections)" in instance.log.read_text()
+
+
+def test_the_daemon_may_open_more_files_than_its_tasks(site):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lower = min(soft, 500)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lower, hard))
+    try:
+        with site("", "--nodes=1", "--cores=1", "--oversubscribe") as instance:
+            limits = Path(f"/proc/{instance.process.pid}/limits").read_text().splitlines()
+            (row,) = (line.split()[3:5] for line in limits if line.startswith("Max open files"))
+            assert row == [str(hard), str(hard)]
+            with Client(instance.uri, timeout=60) as client:
+                job = client.submit(from_command(["sh", "-c", "ulimit -Sn"], environment={}))
+                assert client.wait_one(job)["success"]
+            assert instance.lines("logs", str(job)) == [str(lower)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_unfinished_messages_of_a_guest_are_limited(site):
+    size = 600_000
+    start_of_frame = b"\x12\x00\xee\xff" + struct.pack(">I", 2 * size) + b"\x8e\x01" + b"x" * size
+    with site("unfinished-bytes = 1000000") as instance, Client(instance.uri) as owner:
+        one, two = RawGuest(instance), RawGuest(instance)
+        other = RawGuest(instance, OTHER)
+        one.socket.sendall(start_of_frame)
+        while guests_of(owner)["unfinished_bytes"] < size:
+            pass
+        # The instance closes the connection before it has read all of it.
+        with suppress(BrokenPipeError):
+            two.socket.sendall(start_of_frame)
+        assert two.is_closed()
+        other.socket.sendall(start_of_frame)
+        while guests_of(owner)["unfinished_bytes"] < 2 * size:
+            pass
+        assert guests_of(owner)["rejected"]["unfinished_bytes"] == 1
+        one.socket.close()
+        while guests_of(owner)["connections"] > 1:
+            pass
+        assert guests_of(owner)["unfinished_bytes"] < size + 1000
+    assert "(penstock.quota.unfinished-bytes)" in instance.log.read_text()
+
+
+def test_outstanding_requests_of_a_guest_are_limited(site):
+    with site("requests = 4\nrequest-bytes = 100000") as instance, Client(instance.uri) as owner:
+        held = owner.submit(from_command(["true"], environment={}), urgency=0)
+        raw, again = RawGuest(instance), RawGuest(instance)
+        for tag in range(1, 5):
+            raw.send("job-manager.drain", {}, tag=tag)
+        raw.send("job-manager.drain", {}, tag=5)
+        (rejected,) = raw.receive(1)
+        assert (rejected.matchtag, rejected.errnum) == (5, errno.EAGAIN)
+        assert "penstock.quota.requests" in rejected.error_text
+        again.send("broker.ping", ECHO, tag=1)
+        assert again.receive(1)[0].errnum == errno.EAGAIN
+        assert guests_of(owner)["rejected"]["requests"] == 2
+        # The owner, and other guests, have their own.
+        with guest(instance, OTHER) as other:
+            assert other.rpc("broker.ping", ECHO)["text"] == "x"
+        owner.cancel([held])
+        assert [message.errnum for message in raw.receive(4)] == [0] * 4
+        again.send("broker.ping", {"text": "x" * 200_000}, tag=2)
+        (rejected,) = again.receive(1)
+        assert "penstock.quota.request-bytes" in rejected.error_text
+        assert owner.rpc("broker.ping", {"text": "x" * 200_000})["pid"]
+        assert guests_of(owner)["rejected"]["request_bytes"] == 1
+
+
+def test_requests_above_the_rate_are_read_later(site):
+    with site("request-rate = 100") as instance, Client(instance.uri) as owner:
+        raw = RawGuest(instance)
+        requests = [Message.request("broker.ping", ECHO, matchtag=tag) for tag in range(1, 201)]
+        raw.socket.sendall(Batch(requests).encode())
+        assert {message.matchtag for message in raw.receive(200)} == set(range(1, 201))
+        assert guests_of(owner)["delayed"] >= 1
+
+
+def test_jobs_of_a_guest_are_limited(site):
+    spec = from_command(["true"], environment={}, cwd="/")
+    many = {"jobspec": spec, "urgency": 0, "count": 6}
+    with site("active-jobs = 8\nsubmission-jobs = 6") as instance, guest(instance) as client:
+        with pytest.raises(RpcError, match=r"has 7 jobs: expected at most 6 .*submission-jobs"):
+            client.rpc("job-ingest.submit", {**many, "count": 7})
+        with pytest.raises(RpcError, match="submission-jobs"):
+            client.rpc("job-ingest.submit", {"jobs": [{"jobspec": spec}] * 7})
+        ids = client.rpc("job-ingest.submit", many)["ids"]
+        with pytest.raises(RpcError, match=r"has 6 active jobs: .*active-jobs") as caught:
+            client.rpc("job-ingest.submit", many)
+        assert caught.value.errno == errno.EAGAIN
+        client.cancel(ids[:4])
+        for row in client.wait(ids[:4]):
+            assert not row["success"]
+        assert len(client.rpc("job-ingest.submit", many)["ids"]) == 6
+        with Client(instance.uri) as owner, guest(instance, OTHER) as other:
+            assert len(owner.rpc("job-ingest.submit", {**many, "count": 20})["ids"]) == 20
+            assert len(other.rpc("job-ingest.submit", many)["ids"]) == 6
+            rejected = owner.stats("job-manager")["rejected"]
+        assert rejected == {"submission_jobs": 2, "active_jobs": 1}
+
+
+def test_limits_can_change_while_the_instance_runs(site, tmp_path):
+    with site("connections = 1") as instance, guest(instance):
+        with pytest.raises(NoInstanceError):
+            guest(instance)
+        config = tmp_path / "config.toml"
+        config.write_text(config.read_text().replace("connections = 1", "connections = 2"))
+        instance.penstock("config", "reload", str(config))
+        guest(instance).close()
+
+
+def test_texts_of_a_user_are_limited(site):
+    spec = from_command(["true"], environment={}, cwd="/")
+    with site() as instance, guest(instance) as client:
+        job = client.submit(spec, urgency=0)
+        raised = {"id": job, "type": "note", "severity": 7, "note": "x" * 5000}
+        with pytest.raises(RpcError, match="`note` is too long: expected at most 4096 bytes"):
+            client.rpc("job-manager.raise", raised)
+        with pytest.raises(RpcError, match="`type` is too long"):
+            client.rpc("job-manager.raise", {**raised, "type": "x" * 300, "note": ""})
+        for key in ("a", "b"):
+            client.rpc("job-manager.memo", {"id": job, "memo": {key: "x" * 7000}})
+        with pytest.raises(RpcError, match="`memo` is too long: expected at most 16384 bytes"):
+            client.rpc("job-manager.memo", {"id": job, "memo": {"c": "x" * 7000}})
+        client.rpc("job-manager.memo", {"id": job, "memo": {"a": None}})
+        client.rpc("job-manager.memo", {"id": job, "memo": {"c": "x" * 7000}})
+
+
+def test_a_document_is_read_once_however_often_a_lookup_names_it(site):
+    spec = from_command(["true"], environment={"A": "x" * 100_000}, cwd="/")
+    with site() as instance, guest(instance) as client:
+        job = client.submit(spec, urgency=0)
+        found = client.rpc("job-info.lookup", {"id": job, "keys": ["jobspec"] * 20_000})
+        assert found.keys() == {"id", "jobspec"}

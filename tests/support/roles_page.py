@@ -1,0 +1,45 @@
+"""The table of roles in `docs/security.md`, from the tables of the services' routers.
+
+python tests/support/roles_page.py    # rewrites it
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from penstock._core import service_roles
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+HEAD = "| who | requests |\n|---|---|\n"
+WHO = {
+    "all": "everyone who may connect",
+    "guests if admitted": "the owner, and guests if jobs of guests are accepted",
+    "own": "the user of the job, the owner for every job",
+    "own, running: owner": "the user of a pending job, the owner for every job",
+    "own, other keys: owner": "the user of the job whose document it is, the owner for every key",
+    "owner": "the owner",
+}
+
+
+def table() -> str:
+    """The rows, a role each."""
+    topics: dict[str, list[str]] = {role: [] for role in WHO}
+    for topic, role in service_roles():
+        topics[role].append(f"`{topic}`")
+    return HEAD + "".join(
+        f"| {who} | {', '.join(sorted(topics[role]))} |\n" for role, who in WHO.items()
+    )
+
+
+def rendered(page: str) -> str:
+    """The page with its table regenerated."""
+    pattern = re.compile(rf"^{re.escape(HEAD)}(?:\|.*\n)*", re.MULTILINE)
+    text = table()
+    page, found = pattern.subn(lambda _: text, page)
+    assert found == 1, f"expected one table of roles, found {found}"
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rendered(PAGE.read_text()))
