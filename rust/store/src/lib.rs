@@ -88,13 +88,17 @@ const READER_TIMEOUT: Duration = Duration::from_secs(10);
 const REPLACED_META: &str = "replaced";
 
 impl Store {
-    /// Opens or creates the database at `path`.
+    /// Opens or creates the database at `path`, or at an address such as `file:NAME?mode=memory&cache=shared`: a database
+    /// in memory, whose commits are not counted in a file.
     ///
     /// # Errors
     ///
     /// The database cannot be opened or prepared, was written by a program that uses another format, or lacks changes
     /// that were durable.
     pub fn open(path: &Path, synchronous: Synchronous) -> Result<Self, Error> {
+        if is_in_memory(path) {
+            return Self::open_without_counter(path, synchronous);
+        }
         let counter = generation::counter_path(path);
         let is_empty = path.metadata().map_or(true, |metadata| metadata.len() == 0);
         if is_empty && counter.exists() {
@@ -182,11 +186,15 @@ impl Store {
         })
     }
 
-    /// Closes the database, and discards every write since the last commit: each later call fails. The last connection
-    /// that is closed copies the log into the database, also if the log was removed meanwhile.
+    /// Closes the database, unless it is in memory, and discards every write since the last commit: each later call fails.
+    /// The last connection that is closed copies the log into the database, also if the log was removed meanwhile.
     pub fn close(&mut self) {
+        if self.files.take().is_none() {
+            // A database in memory would not survive.
+            let _ = self.roll_back();
+            return;
+        }
         self.open = false;
-        self.files = None;
         // A database without tables.
         if let Ok(empty) = Connection::open_in_memory() {
             self.connection = empty;
@@ -745,6 +753,12 @@ impl Store {
         )
         .map(drop)
     }
+}
+
+/// Whether a path is the address of a database in memory, which several connections can share.
+fn is_in_memory(path: &Path) -> bool {
+    let address = path.to_string_lossy();
+    address.starts_with("file:") && address.contains("mode=memory")
 }
 
 fn connect(path: &Path) -> Result<Connection, Error> {

@@ -194,3 +194,14 @@ fn a_locked_database_has_an_error_of_its_own() {
     drop(store);
     std::fs::remove_dir_all(&directory).unwrap();
 }
+
+#[test]
+fn a_shared_database_in_memory_has_no_files() {
+    let path = Path::new("file:penstock-store-test?mode=memory&cache=shared");
+    let mut store = Store::open(path, Synchronous::Full).unwrap();
+    store.set_meta("a", "1").unwrap();
+    store.commit().unwrap();
+    let other = Store::open(path, Synchronous::Full).unwrap();
+    assert_eq!(other.meta("a").unwrap().as_deref(), Some("1"));
+    assert!(!generation::counter_path(path).exists() && !path.exists());
+}

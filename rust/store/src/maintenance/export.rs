@@ -129,7 +129,7 @@ fn read_text(path: &Path, text: &mut dyn BufRead) -> Result<Replacement, Error> 
         return Err(Error::invalid(&text));
     }
     store.commit()?;
-    store.close();
+    drop(store);
     install(path, &new, "the database has been imported")
 }
 

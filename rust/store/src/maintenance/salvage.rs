@@ -77,12 +77,18 @@ impl Salvage {
     /// # Errors
     ///
     /// The new database cannot be written, or a file cannot be renamed.
-    pub fn install(mut self) -> Result<Replacement, Error> {
-        self.store.commit()?;
-        self.store.close();
-        let mut replacement = install(&self.path, &self.new, "the database has been repaired")?;
-        self.notes.append(&mut replacement.notes);
-        replacement.notes = self.notes;
+    pub fn install(self) -> Result<Replacement, Error> {
+        let Self {
+            path,
+            new,
+            mut store,
+            mut notes,
+        } = self;
+        store.commit()?;
+        drop(store);
+        let mut replacement = install(&path, &new, "the database has been repaired")?;
+        notes.append(&mut replacement.notes);
+        replacement.notes = notes;
         Ok(replacement)
     }
 
