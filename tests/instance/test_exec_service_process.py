@@ -95,6 +95,21 @@ def test_a_killed_service_is_replaced_while_a_task_writes(instance, exec_process
     assert log[log.index("start") + 1 :] == ["reattached", "finish", "release", "free", "clean"]
 
 
+def test_a_job_continues_when_the_journal_is_lost(instance, exec_process, tmp_path):
+    ends = tmp_path / "ends"
+    with exec_process(instance) as process:
+        (job,) = instance.lines("submit", "sh", "-c", f"echo on; {gate(ends)}; exit 6")
+        with ends.open("w"):
+            kill(process)
+            (tmp_path / "exec/journal").unlink()
+            with exec_process(instance):
+                assert instance.penstock("run", "true").returncode == 0
+                assert instance.lines("jobs", "-no", "{state}", job) == ["RUN"]
+    with exec_process(instance):
+        assert instance.penstock("wait", job).returncode == 6
+    assert events(instance, job).count("start") == 1
+
+
 def test_jobs_outlive_a_killed_instance(start, exec_process, tmp_path):
     ends, runs = tmp_path / "ends", tmp_path / "runs"
     with start("--exec", "none") as instance:

@@ -88,6 +88,31 @@ def test_a_socket_path_that_is_too_long_is_named(tmp_path):
     assert "at most 107" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("file", "contents", "text"),
+    [
+        ("reaper/log", b"PnstkRp1 and records", "a reaper's log of version 1: expected version 2"),
+        (
+            "journal",
+            b"PnstkSv1 and records",
+            "a service's journal of version 1: expected version 2",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", [["--", "true"], []])
+def test_files_of_another_version_are_named_and_nothing_runs(
+    tmp_path, file, contents, text, command
+):
+    path = tmp_path / "state/exec" / file
+    for folder in [tmp_path / "state", tmp_path / "state/exec", path.parent]:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    path.write_bytes(contents)
+    done = start_here(tmp_path, "--socket=sock", *command)
+    assert done.returncode == 1
+    assert f"penstock start: `{path}`: {text}\nhint: start the earlier version" in done.stderr
+    assert path.read_bytes() == contents
+
+
 def test_an_unreadable_row_of_the_store_affects_its_own_job_only(start, tmp_path):
     names = "finished running pending broken logless".split()
     with start("--nodes=1", "--cores=3") as instance:

@@ -66,7 +66,8 @@ def run(options: StartOptions) -> int | None:
         The exit code of the command, 0 without one; None if the instance is to be started again.
 
     Raises:
-        StartError: another instance uses the state directory or the socket.
+        StartError: another instance uses the state directory or the socket, or the files of the
+            execution service are of another version.
         InventoryError: the resources cannot be determined.
         StoreError: the store cannot be opened, or the last changes cannot be committed; no response
             was sent that depends on them.
@@ -328,6 +329,7 @@ class Instance:
                 system=self._system,
             )
             self._supervise(nursery, "execution service", self._exec_process.run)
+            nursery.start_soon(self._exec_process.check_version)
 
     async def _run_scheduler_and_command(self, nursery: trio.Nursery) -> int:
         """Runs the scheduler, and the command if there is one, until the instance is to stop."""

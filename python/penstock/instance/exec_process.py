@@ -9,12 +9,14 @@ from __future__ import annotations
 import errno
 import logging
 import signal
+from collections import deque
 from typing import TYPE_CHECKING
 
 import trio
 
 from penstock._core import topic
 from penstock.client.calls import error_of, raw_call
+from penstock.errors import StartError
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.supervision import Backoff
 
@@ -36,6 +38,10 @@ STOP_TIMEOUT_S = 10.0
 START_TIMEOUT_S = 10.0
 # Seconds to its next start when it ends again and again: meanwhile no job starts or ends.
 MAX_PAUSE_S = 2.0
+# The exit code of a service that finds files, or a reaper, of another version.
+OTHER_VERSION_EXIT_CODE = 78
+# Of the lines that a process has written, so many are quoted.
+MAX_QUOTED_LINES = 3
 PREFIX = "penstock-exec: "
 
 
@@ -81,6 +87,8 @@ class ExecProcess:
         # The route of the registered service.
         self._route: bytes | None = None
         self._tried = trio.Event()
+        # Why the first process could not work with its directory.
+        self._refusal: str | None = None
         broker.watch_services(self._set_services)
         # A service that was started by hand for an earlier instance at this address reconnects.
         broker.reserve_service(NAME, self._is_own)
@@ -115,9 +123,23 @@ class ExecProcess:
             self._client.send(reload, _check_settings)
 
     async def wait_for_start(self) -> None:
-        """Returns when the first process has registered or ended, or does neither for long."""
+        """Returns when the first process has registered or ended, or does neither for long.
+
+        Raises:
+            StartError: its directory is one of another version.
+        """
         with trio.move_on_after(START_TIMEOUT_S):
-            await self._tried.wait()
+            await self.check_version()
+
+    async def check_version(self) -> None:
+        """Returns when the first process has registered or ended.
+
+        Raises:
+            StartError: its directory is one of another version.
+        """
+        await self._tried.wait()
+        if self._refusal is not None:
+            raise StartError(self._refusal)
 
     async def run(self) -> None:
         """Runs the service until cancelled; restarts it with backoff whenever it ends.
@@ -148,6 +170,9 @@ class ExecProcess:
                 code = await process.wait()
                 nursery.cancel_scope.cancel()
             output.drain()
+        if code == OTHER_VERSION_EXIT_CODE and not self._tried.is_set():
+            self._refusal = "\n".join(output.lines)
+            return
         log.warning("process %d ended with status %d and is restarted", process.pid, code)
 
     async def end(self, *, at_once: bool) -> None:
@@ -182,6 +207,8 @@ class _Output:
     def __init__(self, process: ChildProcess) -> None:
         self._process = process
         self._line = b""
+        # The last ones.
+        self.lines: deque[str] = deque(maxlen=MAX_QUOTED_LINES)
 
     async def read(self) -> None:
         """Logs the output until it is closed."""
@@ -197,5 +224,6 @@ class _Output:
         *lines, self._line = (self._line + data).split(b"\n")
         for line in lines:
             text = line.decode(errors="replace").removeprefix(PREFIX)
+            self.lines.append(text)
             # It announces that it has registered; everything else is about something wrong.
             log.log(logging.INFO if text.startswith("ready") else logging.WARNING, "%s", text)

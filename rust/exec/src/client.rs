@@ -23,7 +23,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Fails if no reaper listens there, or if it speaks another version.
+    /// Fails if no reaper listens there, or, with [`io::ErrorKind::Unsupported`], if it speaks another version.
     pub fn connect(directory: &Path) -> io::Result<Self> {
         let mut stream = linux::connect(directory)?;
         let mut decoder = FrameDecoder::default();
@@ -37,8 +37,8 @@ impl Client {
             Message::Hello(hello) if hello.version == VERSION => hello,
             Message::Hello(hello) => {
                 let found = hello.version;
-                let text = format!("the reaper speaks version {found}: expected {VERSION}");
-                return Err(io::Error::other(text));
+                let text = format!("the running reaper speaks version {found}: expected {VERSION}");
+                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
             }
             _ => return Err(io::Error::other("the reaper did not say hello")),
         };

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 /// The error of a reaper or a service that cannot start, of its directory, or of malformed bytes.
 #[derive(Debug)]
@@ -12,6 +13,7 @@ pub struct Error {
 enum ErrorKind {
     NoInstance,
     Format,
+    OtherVersion,
     System,
 }
 
@@ -26,6 +28,18 @@ impl Error {
     pub(crate) fn format(text: String) -> Self {
         let kind = ErrorKind::Format;
         Self { text, kind }
+    }
+
+    /// An error of a file, or of a running program, of another version of Penstock.
+    pub(crate) fn other_version(text: String) -> Self {
+        let kind = ErrorKind::OtherVersion;
+        Self { text, kind }
+    }
+
+    /// The same error, with the name of the file in which it was found.
+    pub(crate) fn in_file(self, path: &Path) -> Self {
+        let text = format!("`{}`: {}", path.display(), self.text);
+        Self { text, ..self }
     }
 
     /// An error of a failed action, with the system's error.
@@ -45,6 +59,11 @@ impl Error {
     /// Whether no instance listens at the address of a service, or rejects its user.
     pub fn is_no_instance(&self) -> bool {
         self.kind == ErrorKind::NoInstance
+    }
+
+    /// Whether a file, or a running program, is of another version of Penstock.
+    pub fn is_other_version(&self) -> bool {
+        self.kind == ErrorKind::OtherVersion
     }
 
     /// Whether bytes violate the format of the protocol or of the log.

@@ -48,6 +48,10 @@ Runs the jobs of an instance on this machine. Tasks outlive it: when it is start
 const RUNTIME_DIRECTORY: &str = "/run/penstock";
 
 const NO_INSTANCE_EXIT_CODE: u8 = 69;
+/// The daemon that started the service does not start it again.
+const OTHER_VERSION_EXIT_CODE: u8 = 78;
+const OTHER_VERSION_HINT: &str = "hint: start the earlier version until the running jobs have ended, or remove the directory: jobs that run \
+    then end as lost, and their tasks continue";
 
 /// The kinds of execution that the command line selects.
 enum Mode {
@@ -127,6 +131,9 @@ fn main() -> ExitCode {
             eprintln!("penstock-exec: {error}");
             if error.is_no_instance() {
                 ExitCode::from(NO_INSTANCE_EXIT_CODE)
+            } else if error.is_other_version() {
+                eprintln!("{OTHER_VERSION_HINT}");
+                ExitCode::from(OTHER_VERSION_EXIT_CODE)
             } else {
                 ExitCode::FAILURE
             }

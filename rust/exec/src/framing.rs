@@ -38,6 +38,24 @@ pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
+/// Checks the magic number of a file: its last byte is the digit of the version. `kind` describes the file.
+pub(crate) fn check_magic(bytes: &[u8], magic: [u8; 8], kind: &str) -> Result<(), Error> {
+    let ([name @ .., expected], Some([found_name @ .., found])) =
+        (&magic, bytes.first_chunk::<8>())
+    else {
+        return Err(Error::format(format!("not {kind}: expected its header")));
+    };
+    if name != found_name || !found.is_ascii_digit() {
+        return Err(Error::format(format!("not {kind}: expected its header")));
+    }
+    if found == expected {
+        return Ok(());
+    }
+    let (found, expected) = (char::from(*found), char::from(*expected));
+    let text = format!("{kind} of version {found}: expected version {expected}");
+    Err(Error::other_version(text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::crc32;

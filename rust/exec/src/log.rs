@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::Error;
 use crate::codec::{Reader, Write};
-use crate::framing::{crc32, split_record, write_record};
+use crate::framing::{check_magic, crc32, split_record, write_record};
 use crate::types::{BootId, CgroupId, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId};
 
 const MAGIC: &[u8; 8] = b"PnstkRp2";
@@ -150,14 +150,10 @@ impl LogContents {
     ///
     /// # Errors
     ///
-    /// Fails if the header is not that of a reaper's log. A torn tail is no error.
+    /// Fails if the header is not that of a reaper's log, or of another version. A torn tail is no error.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        check_magic(bytes, *MAGIC, "a reaper's log")?;
         let mut reader = Reader::new(bytes.get(8..).unwrap_or_default());
-        if !bytes.starts_with(MAGIC) {
-            return Err(Error::format(
-                "not a reaper's log: expected its header".into(),
-            ));
-        }
         let boot = BootId(reader.u128("a boot id")?);
         let process = reader.process()?;
         let mut contents = Self {

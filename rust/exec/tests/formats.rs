@@ -422,6 +422,18 @@ fn a_file_that_is_no_log_is_an_error() {
 }
 
 #[test]
+fn a_log_or_journal_of_another_version_is_named_as_such() {
+    let error = LogContents::decode(b"PnstkRp1 and records").expect_err("version 1");
+    assert!(error.is_other_version());
+    let text = "a reaper's log of version 1: expected version 2";
+    assert_eq!(error.to_string(), text);
+    let error = JournalContents::decode(b"PnstkSv3").expect_err("version 3");
+    assert!(error.is_other_version());
+    let text = "a service's journal of version 3: expected version 2";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
 fn the_journal_has_the_jobs_that_were_not_forgotten() {
     let intent = journal::Intent::new(BootId(7), vec![3, 3, 4]);
     let records = [

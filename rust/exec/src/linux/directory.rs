@@ -120,7 +120,7 @@ impl Directory {
     }
 
     /// Reads the append-only file; `None` if there is none or it is empty.
-    pub(super) fn read_log(&self) -> Result<Option<Vec<u8>>, Error> {
+    fn read_log(&self) -> Result<Option<Vec<u8>>, Error> {
         match fs::read(self.path(self.log)) {
             Ok(bytes) if bytes.is_empty() => Ok(None),
             Ok(bytes) => Ok(Some(bytes)),
@@ -130,6 +130,16 @@ impl Directory {
                 Err(Error::system(&action, &error))
             }
         }
+    }
+
+    /// Reads the append-only file by `decode`; `None` if there is none or it is empty. An error names the file.
+    pub(super) fn decode_log<T>(
+        &self,
+        decode: impl FnOnce(&[u8]) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let path = Path::new(&self.name).join(self.log);
+        let contents = self.read_log()?.map(|bytes| decode(&bytes));
+        contents.transpose().map_err(|error| error.in_file(&path))
     }
 
     pub(super) fn open_log(&self) -> io::Result<File> {

@@ -67,9 +67,7 @@ pub fn serve(options: &Options) -> Result<(), Error> {
     lead_session()?;
     let mut directory = Directory::open(&options.directory, directory::LOG_FILE)?;
     directory.lock("reaper", IfLocked::Fail)?;
-    let recorded = directory.read_log()?;
-    let recorded = recorded.map(|bytes| LogContents::decode(&bytes));
-    let recorded = recorded.transpose()?;
+    let recorded = directory.decode_log(LogContents::decode)?;
     start(directory, recorded, options)
         .and_then(|mut event_loop| event_loop.run())
         .map_err(|error| Error::system("the reaper failed", &error))

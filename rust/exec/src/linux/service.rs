@@ -22,6 +22,7 @@ use super::broker::{Backoff, Broker, Server, is_temporary, log, now};
 use super::directory::{self, Directory, IfLocked};
 use super::spawn::RESOURCES;
 use super::{procfs, syscalls};
+use crate::log::LogContents;
 use crate::protocol::Hello;
 use crate::service::journal::{JournalContents, JournalId};
 use crate::service::{
@@ -97,6 +98,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     let mut directory = Directory::open(&options.directory, directory::JOURNAL_FILE)?;
     // Another service is ended only if this one can replace it.
     read_journal(&directory, &options)?;
+    check_reaper(&options.directory.join(REAPER_DIRECTORY))?;
     let broker = Broker::connect(&server)?;
     directory.lock("execution service", options.if_locked)?;
     let journal = read_journal(&directory, &options)?;
@@ -137,8 +139,8 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
 
 /// Reads the journal, and checks that it is that of the same instance.
 fn read_journal(directory: &Directory, options: &ServiceOptions) -> Result<JournalContents, Error> {
-    let journal = if let Some(bytes) = directory.read_log()? {
-        JournalContents::decode(&bytes)?
+    let journal = if let Some(journal) = directory.decode_log(JournalContents::decode)? {
+        journal
     } else {
         let id = procfs::random_id()
             .map_err(|error| Error::system("cannot draw a random number", &error))?;
@@ -153,6 +155,23 @@ fn read_journal(directory: &Directory, options: &ServiceOptions) -> Result<Journ
         journal.instance,
         options.uri
     )))
+}
+
+/// Checks that the reaper of a directory, or the log of one that has ended, is of this version.
+fn check_reaper(path: &Path) -> Result<(), Error> {
+    if !path.exists() {
+        return Ok(());
+    }
+    match Client::connect(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            Err(Error::other_version(error.to_string()).in_file(path))
+        }
+        Err(_) => {
+            let directory = Directory::open(path, directory::LOG_FILE)?;
+            directory.decode_log(LogContents::decode).map(drop)
+        }
+    }
 }
 
 fn create_private(path: &Path) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Error;
 use crate::codec::{Reader, Write};
-use crate::framing::{split_record, write_record};
+use crate::framing::{check_magic, split_record, write_record};
 use crate::types::{BootId, JobId};
 
 const MAGIC: &[u8; 8] = b"PnstkSv2";
@@ -161,8 +161,9 @@ impl JournalContents {
     ///
     /// # Errors
     ///
-    /// Fails if the header is not that of a service's journal. A torn tail is no error.
+    /// Fails if the header is not that of a service's journal, or of another version. A torn tail is no error.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        check_magic(bytes, *MAGIC, "a service's journal")?;
         let after_magic = bytes.strip_prefix(MAGIC);
         let header = after_magic.and_then(|rest| {
             let (instance, rest) = split_record(rest, decode_instance)?;
