@@ -162,12 +162,7 @@ fn add(left: Option<u64>, right: Option<u64>) -> Option<u64> {
 impl Execution {
     fn union(&self, other: &Self) -> Result<Self, Error> {
         hosts::check_same(self, other)?;
-        let segments = self
-            .segments
-            .combine(&other.segments, |left, right| match (left, right) {
-                (Some(left), Some(right)) => Some(left.union(right)),
-                (one, other) => one.or(other).cloned(),
-            });
+        let segments = self.segments.union(&other.segments);
         let nslots = if segments == self.segments {
             self.nslots
         } else if self.is_disjoint(other) {
@@ -186,10 +181,11 @@ impl Execution {
 
     fn intersection(&self, other: &Self) -> Result<Self, Error> {
         hosts::check_same(self, other)?;
-        let shared = |left: Option<&Children>, right: Option<&Children>| {
+        let shared = |left: Option<&Arc<Children>>, right: Option<&Arc<Children>>| {
             let (left, right) = (left?, right?);
             let both_bare = left.is_bare() && right.is_bare();
-            Some(left.intersection(right)).filter(|shared| both_bare || !shared.is_bare())
+            let shared = left.intersection(right);
+            (both_bare || !shared.is_bare()).then(|| shared.shared_with([left, right]))
         };
         let mut result = self.keep(self.segments.combine(&other.segments, shared));
         let times = |of: fn(&Execution) -> Option<f64>| [of(self), of(other)].into_iter().flatten();
@@ -203,12 +199,16 @@ impl Execution {
 
     fn difference(&self, other: &Self) -> Result<Self, Error> {
         hosts::check_same(self, other)?;
-        let rest = |left: Option<&Children>, right: Option<&Children>| match (left?, right) {
-            (left, None) => Some(left.clone()),
-            (left, Some(right)) if left.is_bare() => {
-                Some(left.clone()).filter(|_| !right.is_bare())
+        let rest = |left: Option<&Arc<Children>>, right: Option<&Arc<Children>>| {
+            let left = left?;
+            let Some(right) = right else {
+                return Some(Arc::clone(left));
+            };
+            if left.is_bare() {
+                return (!right.is_bare()).then(|| Arc::clone(left));
             }
-            (left, Some(right)) => Some(left.difference(right)).filter(|rest| !rest.is_bare()),
+            let rest = left.difference(right);
+            (!rest.is_bare()).then(|| rest.shared_with([left, right]))
         };
         Ok(self.keep(self.segments.combine(&other.segments, rest)))
     }

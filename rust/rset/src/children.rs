@@ -1,6 +1,7 @@
 //! The resources of one rank.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use penstock_idset::IdSet;
 
@@ -19,8 +20,10 @@ pub(crate) struct Children {
 pub(crate) type Others = Option<Box<BTreeMap<String, Carried>>>;
 
 /// The keys of both; for a key of both the left value.
+#[inline]
 fn either(left: &Others, right: &Others) -> Others {
     match (left, right) {
+        (None, None) => None,
         (Some(left), Some(right)) => {
             let mut both = right.clone();
             both.extend(left.iter().map(|(key, value)| (key.clone(), value.clone())));
@@ -42,10 +45,12 @@ impl Children {
     }
 
     /// Neither core nor gpu: the resources of a removed rank, or of a rank without any.
+    #[inline]
     pub(crate) fn is_bare(&self) -> bool {
         self.cores.is_empty() && self.gpus.is_empty()
     }
 
+    #[inline]
     pub(crate) fn union(&self, other: &Self) -> Self {
         Self {
             cores: self.cores.union(&other.cores),
@@ -54,6 +59,7 @@ impl Children {
         }
     }
 
+    #[inline]
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         Self {
             cores: self.cores.intersection(&other.cores),
@@ -62,12 +68,20 @@ impl Children {
         }
     }
 
+    #[inline]
     pub(crate) fn difference(&self, other: &Self) -> Self {
         Self {
             cores: self.cores.difference(&other.cores),
             gpus: self.gpus.difference(&other.gpus),
             others: self.others.clone(),
         }
+    }
+
+    /// The first of `originals` with equal resources, or a new allocation.
+    #[inline]
+    pub(crate) fn shared_with(self, originals: [&Arc<Self>; 2]) -> Arc<Self> {
+        let equal = originals.into_iter().find(|original| ***original == self);
+        equal.map_or_else(|| Arc::new(self), Arc::clone)
     }
 
     pub(crate) fn is_subset(&self, other: &Self) -> bool {

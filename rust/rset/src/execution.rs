@@ -175,10 +175,7 @@ impl Segments {
             let mut merged = Vec::with_capacity(pairs.len().div_ceil(2));
             while let Some(left) = pairs.next() {
                 merged.push(match pairs.next() {
-                    Some(right) => left.combine(&right, |left, right| match (left, right) {
-                        (Some(left), Some(right)) => Some(left.union(right)),
-                        (one, other) => one.or(other).cloned(),
-                    }),
+                    Some(right) => left.union(&right),
                     None => left,
                 });
             }
@@ -187,23 +184,27 @@ impl Segments {
         maps.pop().unwrap_or_default()
     }
 
+    /// The resources that each rank has in either map.
+    pub(crate) fn union(&self, other: &Self) -> Self {
+        self.combine(other, |left, right| match (left, right) {
+            (Some(left), Some(right)) => Some(left.union(right).shared_with([left, right])),
+            (one, other) => one.or(other).cloned(),
+        })
+    }
+
     /// Combines the resources of each rank in both maps by `choose`; omits ranks for which it returns `None`.
     ///
     /// `choose` must depend on its arguments alone: its results for recent arguments are cached.
     pub(crate) fn combine(
         &self,
         other: &Self,
-        choose: impl Fn(Option<&Children>, Option<&Children>) -> Option<Children>,
+        choose: impl Fn(Option<&Arc<Children>>, Option<&Arc<Children>>) -> Option<Arc<Children>>,
     ) -> Self {
         let mut combined = Self(Vec::with_capacity(self.0.len().max(other.0.len())));
         let mut recent = Recent::default();
         for part in overlay(self.runs(), other.runs()) {
-            let chosen = recent.get_or_make(part.left, part.right, || {
-                let made = choose(part.left.map(Arc::as_ref), part.right.map(Arc::as_ref))?;
-                let same = [part.left, part.right].into_iter().flatten();
-                let same = same.into_iter().find(|children| ***children == made);
-                Some(same.map_or_else(|| Arc::new(made), Arc::clone))
-            });
+            let chosen =
+                recent.get_or_make(part.left, part.right, || choose(part.left, part.right));
             if let Some(children) = chosen {
                 combined.push(part.first..=part.last, children);
             }
