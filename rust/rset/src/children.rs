@@ -22,8 +22,16 @@ pub(crate) type Others = Option<Box<BTreeMap<String, Carried>>>;
 /// The keys of both; for a key of both the left value.
 #[inline]
 fn either(left: &Others, right: &Others) -> Others {
+    // Nearly always, for each rank.
+    if left.is_none() && right.is_none() {
+        return None;
+    }
+    merge(left, right)
+}
+
+#[cold]
+fn merge(left: &Others, right: &Others) -> Others {
     match (left, right) {
-        (None, None) => None,
         (Some(left), Some(right)) => {
             let mut both = right.clone();
             both.extend(left.iter().map(|(key, value)| (key.clone(), value.clone())));

@@ -194,7 +194,7 @@ impl Segments {
 
     /// Combines the resources of each rank in both maps by `choose`; omits ranks for which it returns `None`.
     ///
-    /// `choose` must depend on its arguments alone: its results for recent arguments are cached.
+    /// `choose` must depend on its arguments alone: its results for recent pairs are cached.
     pub(crate) fn combine(
         &self,
         other: &Self,
@@ -203,8 +203,12 @@ impl Segments {
         let mut combined = Self(Vec::with_capacity(self.0.len().max(other.0.len())));
         let mut recent = Recent::default();
         for part in overlay(self.runs(), other.runs()) {
-            let chosen =
-                recent.get_or_make(part.left, part.right, || choose(part.left, part.right));
+            let chosen = match (part.left, part.right) {
+                (Some(left), Some(right)) => {
+                    recent.get_or_make(left, right, || choose(Some(left), Some(right)))
+                }
+                (left, right) => choose(left, right),
+            };
             if let Some(children) = chosen {
                 combined.push(part.first..=part.last, children);
             }

@@ -13,8 +13,8 @@ pub(crate) struct Recent<'a> {
 }
 
 struct CachedResult<'a> {
-    left: Option<&'a Arc<Children>>,
-    right: Option<&'a Arc<Children>>,
+    left: &'a Arc<Children>,
+    right: &'a Arc<Children>,
     children: Option<Arc<Children>>,
 }
 
@@ -31,13 +31,11 @@ impl<'a> Recent<'a> {
     #[inline]
     pub(crate) fn get_or_make(
         &mut self,
-        left: Option<&'a Arc<Children>>,
-        right: Option<&'a Arc<Children>>,
+        left: &'a Arc<Children>,
+        right: &'a Arc<Children>,
         make: impl FnOnce() -> Option<Arc<Children>>,
     ) -> Option<Arc<Children>> {
-        let address = |children: Option<&Arc<Children>>| {
-            children.map_or(0, |children| Arc::as_ptr(children).addr())
-        };
+        let address = |children: &Arc<Children>| Arc::as_ptr(children).addr();
         let (one, other) = (address(left), address(right));
         // Allocations are at least 16 bytes apart.
         let slot = &mut self.slots[((one >> 5) ^ (other >> 4)) % CACHE_SLOTS];
