@@ -9,12 +9,14 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 
 import pytest
 from tests.instance.conftest import PENSTOCK, reaper_of
 
 from penstock.client import Client
+from penstock.jobid import parse
 
 # After this long without an expected event a test fails instead of hanging, in seconds.
 HANG_S = 120
@@ -108,6 +110,30 @@ def test_a_job_continues_when_the_journal_is_lost(instance, exec_process, tmp_pa
     with exec_process(instance):
         assert instance.penstock("wait", job).returncode == 6
     assert events(instance, job).count("start") == 1
+
+
+def test_empty_output_files_are_used_again_and_every_job_keeps_its_output(
+    instance, exec_process, tmp_path
+):
+    output = tmp_path / "exec/output"
+
+    def run(script: str) -> tuple[str, int]:
+        (job,) = instance.lines("submit", "sh", "-c", script)
+        assert instance.penstock("wait", job).returncode == 0
+        return job, (output / f"{parse(job)}.stdout").stat().st_ino
+
+    with exec_process(instance):
+        silent, inode = run("true")
+        inodes = {inode}
+        deadline = time.monotonic() + HANG_S
+        while True:
+            assert time.monotonic() < deadline
+            job, inode = run("echo out; echo err >&2")
+            assert instance.penstock("logs", job).stdout == "out\n"
+            if inode in inodes:
+                break
+        done = instance.penstock("logs", silent)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_jobs_outlive_a_killed_instance(start, exec_process, tmp_path):

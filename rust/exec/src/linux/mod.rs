@@ -4,6 +4,7 @@
 mod broker;
 mod cgroup;
 mod directory;
+mod empty_files;
 mod event_source;
 mod guests;
 mod kernel;

@@ -20,10 +20,11 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::broker::{Backoff, Broker, Server, is_temporary, log, now};
 use super::directory::{self, Directory, IfLocked};
+use super::empty_files::EmptyFiles;
 use super::spawn::RESOURCES;
 use super::{procfs, syscalls};
 use crate::log::LogContents;
-use crate::protocol::Hello;
+use crate::protocol::{Hello, Output, Request, TaskSpec};
 use crate::service::journal::{JournalContents, JournalId};
 use crate::service::{
     Chunk, Effect, GuestSettings, ReaderId, Service, Settings, Stream, TaskContext, job_directory,
@@ -116,6 +117,7 @@ pub fn run_service(options: ServiceOptions) -> Result<(), Error> {
     let mut event_loop = EventLoop {
         server,
         output: options.directory.join(OUTPUT_DIRECTORY),
+        empty_files: EmptyFiles::new(options.directory.join(OUTPUT_DIRECTORY)),
         log: directory.open_log().map_err(failed)?,
         log_len: 0,
         is_torn: false,
@@ -239,6 +241,7 @@ struct EventLoop {
     server: Server,
     /// The directory of retained output.
     output: PathBuf,
+    empty_files: EmptyFiles,
     directory: Directory,
     log: File,
     log_len: u64,
@@ -496,7 +499,11 @@ impl EventLoop {
                 let directories = self.options.directory.join(PMIX_DIRECTORY);
                 remove_in_background(job_directory(&directories, job));
             }
+            Effect::ReuseEmptyOutput(job) => self.empty_files.add(job),
             Effect::Request(id, request) => {
+                if let Request::Spawn(tasks) = &request {
+                    self.provide_output(tasks);
+                }
                 // A lost request is sent again after the next list.
                 if let Some(reaper) = &mut self.reaper
                     && let Err(error) = reaper.send_as(id, &request)
@@ -552,6 +559,18 @@ impl EventLoop {
     }
 
     // --- output
+
+    /// Puts empty files of ended jobs where tasks would create some.
+    fn provide_output(&mut self, tasks: &[TaskSpec]) {
+        for task in tasks {
+            for output in [&task.stdout, &task.stderr] {
+                if let Output::Append(path) | Output::Truncate(path) = output {
+                    self.empty_files
+                        .provide(Path::new(OsStr::from_bytes(path.as_bytes())));
+                }
+            }
+        }
+    }
 
     fn can_read_output(&self) -> bool {
         let unsent = self.broker.as_ref().map(Broker::unsent_bytes);

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -395,6 +396,15 @@ fn wait(target: i32, options: c_int) -> io::Result<Option<Exit>> {
             system_us: microseconds(usage.ru_stime),
         },
     }))
+}
+
+/// Whether no other descriptor, here or in another process, refers to an open file. It must be of this process's user,
+/// and opened for reading.
+pub(super) fn is_open_nowhere_else(file: &File) -> bool {
+    // The kernel grants a write lease only to the one who has the file open alone.
+    // SAFETY: the call takes and returns integers.
+    let lease = |kind: c_int| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
+    lease(libc::F_WRLCK) == 0 && lease(libc::F_UNLCK) == 0
 }
 
 fn wait_status(status: c_int) -> WaitStatus {

@@ -40,6 +40,8 @@ pub enum Effect {
         /// The first byte to read.
         offset: u64,
     },
+    /// Use the files of the job's retained output for other jobs if they are empty: it has ended.
+    ReuseEmptyOutput(JobId),
     /// Write a line to the service's log.
     Log(String),
 }

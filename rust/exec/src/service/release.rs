@@ -151,6 +151,9 @@ impl Service {
                 continue;
             };
             self.remove_pmix_directory(id, &job);
+            let is_retained = job.is_output_retained && job.presence == Presence::Empty;
+            self.effects
+                .extend(is_retained.then_some(Effect::ReuseEmptyOutput(id)));
             // A reaper that is still listing may have listed the job already.
             let is_known =
                 job.presence != Presence::Absent && self.reaper != ReaperState::Disconnected;

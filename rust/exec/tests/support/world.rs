@@ -371,6 +371,7 @@ impl World {
             Effect::Log(text) => self.logged.push(text),
             Effect::MeasureOutput(_)
             | Effect::MakeJobDirectory(..)
+            | Effect::ReuseEmptyOutput(_)
             | Effect::RemoveJobDirectory(_) => {}
             Effect::RemovePmixDirectory(job) => self.removed_pmix_directories.push(job.get()),
             Effect::ReadOutput {

@@ -1,0 +1,199 @@
+//! Empty files of retained output, which are used again: most tasks write nothing to one stream or both.
+//!
+//! To create a file costs ext4 some ten times as much as to rename one, and several times more if files have been
+//! removed shortly before.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::syscalls;
+use crate::service::{Stream, retained_file};
+use crate::types::JobId;
+
+/// The file that ended jobs share in place of their own empty ones.
+const SHARED_FILE: &str = ".empty";
+/// Jobs whose files may be used again.
+const MAX_JOBS: usize = 1024;
+/// Files that are looked at for a new one.
+const MAX_ATTEMPTS: usize = 2;
+/// The permissions without which the owner's tasks could not open a file.
+const OWNER_BITS: u32 = 0o600;
+
+/// The empty files of ended jobs in the directory of retained output.
+#[derive(Debug)]
+pub(super) struct EmptyFiles {
+    directory: PathBuf,
+    /// Files that may be empty, the oldest first.
+    candidates: VecDeque<PathBuf>,
+}
+
+impl EmptyFiles {
+    pub(super) fn new(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            candidates: VecDeque::new(),
+        }
+    }
+
+    /// Adds the files of a job that has ended.
+    pub(super) fn add(&mut self, job: JobId) {
+        if self.candidates.len() < MAX_JOBS * Stream::ALL.len() {
+            let files = Stream::ALL.map(|stream| retained_file(&self.directory, job, stream));
+            self.candidates.extend(files);
+        }
+    }
+
+    /// Puts an empty file of an ended job at this path, unless there is a file. The ended job keeps its name for a file
+    /// that is empty. If there is no such file, or anything fails, whoever opens the path creates it.
+    pub(super) fn provide(&mut self, path: &Path) {
+        if path.parent() != Some(self.directory.as_path()) {
+            return;
+        }
+        for _ in 0..MAX_ATTEMPTS {
+            let Some(candidate) = self.candidates.pop_front() else {
+                return;
+            };
+            if !is_unused(&candidate).unwrap_or(false) {
+                continue;
+            }
+            if renameat_with(CWD, &candidate, CWD, path, RenameFlags::NOREPLACE).is_ok() {
+                self.share_empty_file(&candidate);
+            } else {
+                self.candidates.push_front(candidate);
+            }
+            return;
+        }
+    }
+
+    /// Makes `path` an empty file that cannot be written.
+    fn share_empty_file(&self, path: &Path) {
+        let shared = self.directory.join(SHARED_FILE);
+        let Err(error) = fs::hard_link(&shared, path) else {
+            return;
+        };
+        // The shared file is missing, or has as many links as the file system allows.
+        let is_full = error.kind() == ErrorKind::TooManyLinks;
+        if is_full && fs::remove_file(&shared).is_err() {
+            return;
+        }
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o400);
+        let result = match error.kind() {
+            ErrorKind::NotFound | ErrorKind::TooManyLinks => options
+                .open(&shared)
+                .and_then(|_| fs::hard_link(&shared, path)),
+            _ => Err(error),
+        };
+        if result.is_err() {
+            let _ = options.open(path);
+        }
+    }
+}
+
+/// Whether a file is empty, and no process can write to it: none has it open.
+fn is_unused(path: &Path) -> io::Result<bool> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)?;
+    let is_plain = |file: &File| {
+        let metadata = file.metadata()?;
+        let is_own = metadata.nlink() == 1 && metadata.mode() & OWNER_BITS == OWNER_BITS;
+        Ok::<_, io::Error>(metadata.is_file() && is_own && metadata.len() == 0)
+    };
+    // Bytes may have been written before the second look, by a process that has closed the file since the first one.
+    Ok(is_plain(&file)? && syscalls::is_open_nowhere_else(&file) && is_plain(&file)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(directory: &Path) -> Vec<(String, u64)> {
+        let entries = fs::read_dir(directory).expect("a directory");
+        let mut files: Vec<_> = entries
+            .map(|entry| entry.expect("an entry"))
+            .map(|entry| {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                (name, entry.metadata().expect("metadata").len())
+            })
+            .collect();
+        files.sort();
+        files
+    }
+
+    /// A directory in which job 1 has ended, with nothing on standard output and this on standard error.
+    fn ended_job(errors: &str) -> (tempfile::TempDir, EmptyFiles) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut empty = EmptyFiles::new(directory.path().to_owned());
+        fs::write(directory.path().join("1.stdout"), "").expect("written");
+        fs::write(directory.path().join("1.stderr"), errors).expect("written");
+        empty.add(JobId::new(1));
+        (directory, empty)
+    }
+
+    #[test]
+    fn an_empty_file_is_used_again_and_keeps_its_name() {
+        let (directory, mut empty) = ended_job("oops\n");
+        let inode = |name: &str| {
+            fs::metadata(directory.path().join(name))
+                .expect("a file")
+                .ino()
+        };
+        let before = inode("1.stdout");
+        empty.provide(&directory.path().join("2.stdout"));
+        empty.provide(&directory.path().join("2.stderr"));
+        assert_eq!(inode("2.stdout"), before);
+        let expected = [
+            (".empty", 0),
+            ("1.stderr", 5),
+            ("1.stdout", 0),
+            ("2.stdout", 0),
+        ];
+        let expected = expected.map(|(name, length)| (name.to_owned(), length));
+        assert_eq!(files(directory.path()), expected);
+        fs::write(directory.path().join("2.stdout"), "out\n").expect("it can be written");
+        assert_eq!(
+            fs::read(directory.path().join("1.stdout")).expect("read"),
+            b""
+        );
+        // The file of job 1 is shared now: it is not given to a third one.
+        empty.add(JobId::new(1));
+        empty.provide(&directory.path().join("3.stdout"));
+        assert!(!directory.path().join("3.stdout").exists());
+    }
+
+    #[test]
+    fn a_file_that_a_process_has_open_is_not_used_again() {
+        for is_writer in [true, false] {
+            let (directory, mut empty) = ended_job("");
+            let mut options = OpenOptions::new();
+            let options = options.append(is_writer).read(!is_writer);
+            let escaped = ["1.stdout", "1.stderr"]
+                .map(|name| options.open(directory.path().join(name)).expect("opened"));
+            empty.provide(&directory.path().join("2.stdout"));
+            assert!(!directory.path().join("2.stdout").exists());
+            drop(escaped);
+        }
+    }
+
+    #[test]
+    fn a_file_that_exists_and_a_path_elsewhere_are_left_alone() {
+        let (directory, mut empty) = ended_job("");
+        let elsewhere = tempfile::tempdir().expect("a directory");
+        empty.provide(&elsewhere.path().join("2.stdout"));
+        assert!(!elsewhere.path().join("2.stdout").exists());
+        let existing = directory.path().join("2.stdout");
+        fs::write(&existing, "before the restart\n").expect("written");
+        empty.provide(&existing);
+        assert_eq!(fs::read(&existing).expect("read"), b"before the restart\n");
+        assert!(directory.path().join("1.stdout").exists());
+        empty.provide(&directory.path().join("2.stderr"));
+        assert!(directory.path().join("2.stderr").exists());
+    }
+}
