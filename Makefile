@@ -11,7 +11,7 @@ RUST := Cargo.toml Cargo.lock .cargo/config.toml $(shell find rust -name '*.rs' 
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
-.PHONY: run test test-rust test-python test-random random-cases test-optional test-peers fuzz dst lint bench bench-lib bench-lib-compare bench-load docs fmt clean wheel \
+.PHONY: run test test-rust test-python test-random random-cases test-optional test-peers fuzz dst deny lint bench bench-lib bench-lib-compare bench-load docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup
 
@@ -122,6 +122,14 @@ fuzz:  ## Searches for inputs that crash the parsers, FUZZ_SECONDS for each of F
 			$$(ls rust/fuzz/$$target.dict 2>/dev/null | sed s/^/-dict=/); \
 	done
 
+# It takes minutes to compile: CI has tests/lint/test_dependencies.py, which checks the same lists.
+CARGO_DENY := 0.20.2
+DENY := cargo deny --locked check licenses bans sources
+
+deny:  ## Licences, versions and sources of all crates, with cargo-deny
+	cargo deny --version || cargo install --locked --version $(CARGO_DENY) cargo-deny
+	$(DENY)
+
 lint: $(VENV)/.checked  ## Formats, lints and types, with warnings as errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
@@ -130,6 +138,8 @@ lint: $(VENV)/.checked  ## Formats, lints and types, with warnings as errors
 	$(BIN)/ruff check .
 	$(BIN)/python -m tests.lint.prose
 	$(BIN)/mypy
+	@if cargo deny --version > /dev/null 2>&1; then $(DENY); \
+		else echo "skipped: cargo-deny is not installed, \`make deny\` installs it"; fi
 	$(BIN)/stubtest penstock._core --mypy-config-file pyproject.toml \
 		--allowlist .stubtest-allowlist --ignore-unused-allowlist
 

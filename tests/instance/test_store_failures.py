@@ -6,7 +6,7 @@ import errno
 import os
 import sqlite3
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -78,12 +78,28 @@ def test_a_full_disk_rejects_submissions_and_ends_no_task(start, tmp_path):
         )
         listed = {line.split()[0]: line.split()[4] for line in instance.lines("services")[1:]}
         assert (listed["job-manager"], listed["log"]) == ("failed", "running")
+        # Questions are answered, from what is stored.
+        with Client(instance.uri, timeout=60) as client:
+            wait_for_reads(client)
+            rows = client.jobs(attrs=["id"])
+            assert {row["id"] for row in rows} >= {running, *acknowledged}
+            assert client.info(running)["id"] == running
+            with client.eventlog(running) as events:
+                assert "start" in {event["name"] for event in events}
+            with pytest.raises(RpcError) as caught:
+                client.cancel([running])
+            assert caught.value.errno == errno.ENOSPC
+            # The response would acknowledge what a service has sent before.
+            with pytest.raises(RpcError, match="the disk is full"):
+                client.rpc("job-manager.ping", {})
+        assert len(instance.lines("jobs")) > 1
         # The task continues, and ends while nothing can be stored.
         release.touch()
         (instance.state / "ballast").unlink()
         with Client(instance.uri, timeout=60) as client:
             wait_for_store(client)
-            assert client.wait_one(running)["success"]
+            ended = client.wait_one(running)
+            assert ended["success"], ended
             known = {row["id"] for row in client.jobs()}
             assert known >= {running, *acknowledged}
             later = client.submit(from_command(["true"]))
@@ -133,6 +149,14 @@ def wait_for_start(client: Client, job: int) -> None:
                 return
 
 
+def wait_for_reads(client: Client) -> None:
+    """Returns when a job manager whose store has failed answers questions."""
+    while True:
+        with suppress(RpcError):
+            client.queue_status()
+            return
+
+
 def wait_for_store(client: Client) -> None:
     """Returns when the job manager serves requests."""
     while True:
@@ -152,6 +176,8 @@ def test_a_locked_database_is_waited_for(start, tmp_path):
             with pytest.raises(RpcError, match="another program holds a lock"):
                 client.submit(from_command(["true"]))
             assert client.rpc("broker.stats-get")["failed"] >= 1
+            wait_for_reads(client)
+            assert client.jobs() == []
             other.execute("ROLLBACK")
             other.close()
             wait_for_store(client)

@@ -104,6 +104,7 @@ class _Attached:
     on_failure: Callable[[BaseException], None] | None
     in_memory: bool
     answer_on_failure: bool
+    serve_reads: Callable[[Batch], bool] | None = None
     failure: Failure | None = None
     # Whether it is among the services whose output is due.
     is_due: bool = False
@@ -202,6 +203,7 @@ class Broker:
         on_failure: Callable[[BaseException], None] | None = None,
         in_memory: bool = False,
         answer_on_failure: bool = False,
+        serve_reads: Callable[[Batch], bool] | None = None,
     ) -> int:
         """Adds an in-process service, with the owner's credentials, and registers its names.
 
@@ -216,6 +218,7 @@ class Broker:
             on_failure: called with the fault when the service has failed, such as to restart it.
             in_memory: whether all that the service does with a message is in memory, and in the
                 messages that it posts. Others are given only what the store has committed.
+            serve_reads: gets requests while the service has failed; returns whether it serves them.
             answer_on_failure: whether the broker answers the service's outstanding requests when it
                 fails, because it cannot do that when it is restarted.
 
@@ -224,7 +227,7 @@ class Broker:
         """
         peer = self._number_peer()
         self._add_peer(peer, self.owner, ROLE_OWNER | ROLE_LOCAL)
-        attached = _Attached(peer, service, on_failure, in_memory, answer_on_failure)
+        attached = _Attached(peer, service, on_failure, in_memory, answer_on_failure, serve_reads)
         self._services[peer] = attached
         self._make_due(attached)
         if answer_on_failure:
@@ -581,7 +584,8 @@ class Broker:
             due = list(self._services.values())
         now = self.clock.now()
         for attached in due:
-            if attached.failure is None and attached.peer in self._services:
+            serves = attached.failure is None or attached.serve_reads is not None
+            if serves and attached.peer in self._services:
                 self._post_output_of(attached, now)
         return count
 
@@ -664,13 +668,25 @@ class Broker:
 
     def _serve_batch(self, attached: _Attached, batch: Batch) -> None:
         if attached.failure is not None:
-            self._reject(attached, batch)
+            if not self._is_served_for_reading(attached, batch):
+                self._reject(attached, batch)
             return
         self._make_due(attached)
         try:
             attached.service.deliver(batch)
         except FAULTS as error:
             self._fail_serving(attached, batch, error)
+
+    def _is_served_for_reading(self, attached: _Attached, batch: Batch) -> bool:
+        """Has a failed service serve requests that change nothing. Returns whether it does."""
+        # Requests from before the failure are answered with its error first.
+        if attached.serve_reads is None or attached in self._abandoned:
+            return False
+        try:
+            return attached.serve_reads(batch)
+        except FAULTS as error:
+            self._fail(attached, error)
+            return False
 
     def _send(self, peer: int, remote: Connection, batch: Batch) -> None:
         try:

@@ -62,6 +62,8 @@ class Restarts:
         max_pause_s: the longest pause before a restart without a fault, in seconds.
         in_memory: as for `Broker.attach`.
         answer_on_failure: as for `Broker.attach`.
+        open_for_reading: called when the store has failed, before the attempts to restart.
+        serve_reads: as for `Broker.attach`.
     """
 
     def __init__(
@@ -75,7 +77,11 @@ class Restarts:
         max_pause_s: float = OUTAGE_PAUSE_S,
         in_memory: bool = False,
         answer_on_failure: bool = False,
+        open_for_reading: Callable[[StoreError], None] | None = None,
+        serve_reads: Callable[[Batch], bool] | None = None,
     ) -> None:
+        self._open_for_reading = open_for_reading
+        self._serve_reads = serve_reads
         self._broker = broker
         self._service = service
         self._names = tuple(names)
@@ -116,6 +122,7 @@ class Restarts:
         if not self.failed:
             self._broker.replace(self._service.peer)
             self._has_fault = False
+            self._fault = None
             self._failed.set()
 
     def start(self) -> None:
@@ -127,6 +134,7 @@ class Restarts:
             on_failure=self.fail,
             in_memory=self._in_memory,
             answer_on_failure=self._answer_on_failure,
+            serve_reads=self._serve_reads,
         )
         self._service.restart()
 
@@ -137,6 +145,7 @@ class Restarts:
             await self._failed.wait()
             if not self._names:
                 self._broker.detach(self._service.peer)
+            self._begin_outage()
             await self._pause()
             try:
                 if self._rebuild is not None:
@@ -149,6 +158,14 @@ class Restarts:
             else:
                 log.info("service %s is restarted", type(self._service).__name__)
             self._begin()
+
+    def _begin_outage(self) -> None:
+        if self._open_for_reading is None or not isinstance(self._fault, StoreError):
+            return
+        try:
+            self._open_for_reading(self._fault)
+        except FAULTS as fault:
+            log.warning("the store cannot be read, either: %s", fault)
 
     def _begin(self) -> None:
         self._faults.begin()

@@ -13,7 +13,7 @@ from penstock._core import Batch, MockExec, Scheduler
 from penstock.client.outstanding import Outstanding
 from penstock.errors import RequestError
 from penstock.instance.alarm import Alarm
-from penstock.instance.broker import FAILED_SERVICE_ERRNOS
+from penstock.instance.broker import FAILED_SERVICE_ERRNOS, Failure
 from penstock.instance.restart import OUTAGE_PAUSE_S, Restarts
 from penstock.instance.supervision import MAX_PAUSE_S
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from penstock._core import JobManager, Message
     from penstock.client.calls import Call
+    from penstock.errors import StoreError
     from penstock.instance.broker import Broker
     from penstock.instance.system import SpaceReserve
 
@@ -81,7 +82,14 @@ class ManagerService:
         self._commit_by: float | None = None
         self._outstanding: Outstanding[list[Message]] = Outstanding()
         self.restarts = Restarts(
-            broker, self, self.NAMES, rebuild=self._rebuild, in_memory=True, answer_on_failure=True
+            broker,
+            self,
+            self.NAMES,
+            rebuild=self._rebuild,
+            in_memory=True,
+            answer_on_failure=True,
+            open_for_reading=self._open_for_reading,
+            serve_reads=self._serve_reads,
         )
         self.restarts.start()
         broker.watch_services(self._set_services)
@@ -102,6 +110,20 @@ class ManagerService:
         self._commit_by = None
         self._outstanding = Outstanding()
         self._lost_peers = self._broker.serving_clients(self.peer)
+
+    def _open_for_reading(self, fault: StoreError) -> None:
+        """Has requests that change nothing served while the store cannot be written."""
+        if not self._manager.is_reading:
+            failure = Failure.of(fault)
+            now = self._broker.clock.now()
+            self._manager.open_for_reading(self._settings(), now, failure.errnum, failure.text)
+
+    def _serve_reads(self, batch: Batch) -> bool:
+        if not self._manager.is_reading:
+            return False
+        self._manager.handle(batch, self._broker.clock.now())
+        self._broker.post(self.peer, self._take())
+        return True
 
     def restart(self) -> None:
         """Has the store committed; the peers of a job manager that failed must connect again."""
@@ -217,6 +239,8 @@ class ManagerService:
 
     def post_output(self, now: float) -> None:
         """Posts messages; long responses in parts, as their readers keep up."""
+        if self.restarts.failed and not self._manager.is_reading:
+            return
         self._broker.post(self.peer, self._take())
 
     def _take(self) -> Batch:

@@ -69,6 +69,8 @@ pub(crate) struct Context {
     pub(crate) queues: Queues,
     /// The error of submissions while they are rejected.
     pub(crate) rejection: Option<RequestError>,
+    /// The error of requests for a change while the store cannot be written.
+    pub(crate) outage: Option<RequestError>,
     /// The submissions that a limit has rejected.
     pub(crate) rejected: RejectedStats,
     /// Set by `SchedulerPeer`.
@@ -110,6 +112,7 @@ impl Context {
             claims: Claims::default(),
             queues: Queues::restore(&store)?,
             rejection: None,
+            outage: None,
             rejected: RejectedStats::default(),
             handshake: Handshake::default(),
             shrunk_ranks: ShrunkRanks::default(),

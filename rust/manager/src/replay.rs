@@ -45,10 +45,26 @@ impl Restored {
     /// Restores what is in the store, and resumes the jobs that were active. A job that cannot be read
     /// is left out and named in the log.
     pub(crate) fn from_store(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
+        let mut restored = Self::without_jobs(store, settings, now)?;
+        let active = restored.restore_jobs()?;
+        restored.resume_jobs(&active)?;
+        Ok(restored)
+    }
+
+    /// Restores what is in the store, and changes nothing.
+    pub(crate) fn for_reading(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
+        let mut restored = Self::without_jobs(store, settings, now)?;
+        for id in restored.restore_jobs()? {
+            restored.restore_claim(id);
+        }
+        Ok(restored)
+    }
+
+    fn without_jobs(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
         let (mut cx, writers) = Context::open(store, settings, now)?;
         purge::restore(&mut cx)?;
         let exec = ExecPeer::restore(writers.exec, cx.store())?;
-        let mut restored = Self {
+        Ok(Self {
             cx,
             scheduler: SchedulerPeer::new(writers.scheduler),
             exec,
@@ -56,12 +72,11 @@ impl Restored {
             elastic: Elastic::default(),
             dependencies: Dependencies::default(),
             census: Census::default(),
-        };
-        restored.restore_jobs()?;
-        Ok(restored)
+        })
     }
 
-    fn restore_jobs(&mut self) -> Result<(), Error> {
+    /// Restores all jobs. Returns the active ones.
+    fn restore_jobs(&mut self) -> Result<Vec<JobId>, Error> {
         for warning in self.cx.store().warnings().to_vec() {
             self.cx.log_line(format!("store: {warning}"));
         }
@@ -92,11 +107,16 @@ impl Restored {
                 }
             }
         }
+        Ok(active)
+    }
+
+    /// Resumes the jobs that were active.
+    fn resume_jobs(&mut self, active: &[JobId]) -> Result<(), Error> {
         for id in active.iter().copied() {
             self.resume(id);
         }
         if let Some(reason) = self.cx.store().replaced()? {
-            self.hold_active(&active, &reason);
+            self.hold_active(active, &reason);
         }
         Ok(())
     }
@@ -179,6 +199,19 @@ impl Restored {
         Ok(state)
     }
 
+    /// Restores the claim of a job to its resources, if it has any.
+    fn restore_claim(&mut self, id: JobId) {
+        let cx = &mut self.cx;
+        let Some(job) = cx.jobs.get(id).filter(|job| job.record.has_resources()) else {
+            return;
+        };
+        if let Some(r) = job.record.r().cloned()
+            && let Err(error) = cx.claims.restore(id, &r, &job.record.freed().clone())
+        {
+            cx.log_line(format!("store: {error}"));
+        }
+    }
+
     /// Resumes a job that was active before the restart.
     fn resume(&mut self, id: JobId) {
         let cx = &mut self.cx;
@@ -188,17 +221,13 @@ impl Restored {
         if matches!(job.dialogue.exec, ExecState::Queued { .. }) {
             self.exec.resume(id);
         }
-        let has_resources = job.record.has_resources();
-        let r = job.record.r().cloned();
-        if let Some(r) = r.as_ref().filter(|_| has_resources)
-            && let Err(error) = cx.claims.restore(id, r, &job.record.freed().clone())
-        {
-            cx.log_line(format!("store: {error}"));
-        }
+        let is_without_r = job.record.has_resources() && job.record.r().is_none();
+        self.restore_claim(id);
+        let cx = &mut self.cx;
         self.dependencies.resume(cx, id);
         self.elastic.resume(cx, id);
         cx.log(id, Event::new(cx.now, eventlog::FLUX_RESTART));
-        if has_resources && r.is_none() {
+        if is_without_r {
             cx.fail_job(id, "alloc", "its resources cannot be read from the store");
         }
         cx.revisit(id);

@@ -262,6 +262,28 @@ const ROUTES: [Route; 38] = {
     ]
 };
 
+/// The methods that change nothing, sorted by topic: they are served while the store cannot be written.
+const READING: [&str; 15] = {
+    use topic::{job_info, job_list, job_manager, kvs as kv};
+    [
+        job_info::EVENTLOG_WATCH,
+        job_info::EVENTLOG_WATCH_CANCEL,
+        job_info::LOOKUP,
+        job_list::JOB_STATS,
+        job_list::LIST,
+        job_list::LIST_ATTRS,
+        job_list::LIST_CANCEL,
+        job_list::LIST_ID,
+        job_list::WAIT,
+        job_list::WAIT_CANCEL,
+        job_manager::DRAIN_CANCEL,
+        job_manager::HISTORY_GET,
+        job_manager::QUEUE_LIST,
+        job_manager::QUEUE_STATUS,
+        kv::LOOKUP,
+    ]
+};
+
 /// The topics of the manager's services, each with the users who may call it: `all`, `guests if admitted`, `own` (for their
 /// jobs), `owner`, or two of these for two cases.
 pub fn roles() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -309,6 +331,8 @@ impl Manager {
         self.begin(now);
         match message.kind {
             MessageType::Request => self.handle_request(message),
+            // The requests of a manager that has failed are not those of this one.
+            MessageType::Response if self.cx.outage.is_some() => {}
             MessageType::Response => self.handle_response(message),
             MessageType::Event | MessageType::Control => {}
         }
@@ -318,7 +342,9 @@ impl Manager {
     fn handle_request(&mut self, message: &Message) {
         let request = Request::new(message);
         let handled = match find(message) {
-            Some(route) => self.call(route, request),
+            Some(route) => self
+                .check_outage(route, message)
+                .and_then(|()| self.call(route, request)),
             None => Err(RequestError::unknown_method(message.topic())),
         };
         match handled {
@@ -332,6 +358,19 @@ impl Manager {
             }
             Ok(Reply::Deferred | Reply::Payload(_) | Reply::Typed(_)) => {}
             Err(error) => self.cx.reject(message, &error),
+        }
+    }
+
+    /// Rejects a method that changes something while the store cannot be written.
+    fn check_outage(&self, route: &Route, request: &Message) -> Result<(), RequestError> {
+        // A response to a ping tells an execution service that what it sent before is stored.
+        let is_reading = [topic::DISCONNECT, topic::STATS_GET].contains(&route.topic);
+        match &self.cx.outage {
+            Some(error) if !is_reading && READING.binary_search(&route.topic).is_err() => {
+                let text = format!("{}: {}", request.topic(), error.text);
+                Err(RequestError::new(error.errnum, text))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -417,7 +456,7 @@ impl Manager {
 mod tests {
     use penstock_wire::Message;
 
-    use super::{COMMON_ROUTES, ROUTES, find};
+    use super::{COMMON_ROUTES, READING, ROUTES, find};
 
     fn found(topic: &str) -> Option<&'static str> {
         find(&Message::request(topic, "")).map(|route| route.topic)
@@ -430,6 +469,14 @@ mod tests {
             assert_eq!(found(route.topic), Some(route.topic));
         }
         assert_eq!(found("job-manager.nonsense"), None);
+    }
+
+    #[test]
+    fn the_methods_that_change_nothing_are_sorted_and_known() {
+        assert!(READING.is_sorted());
+        for topic in READING {
+            assert_eq!(found(topic), Some(topic));
+        }
     }
 
     #[test]

@@ -28,6 +28,28 @@ impl Manager {
         Ok(manager)
     }
 
+    /// Opens a manager that only answers questions about the jobs in a store, which cannot be written: requests for a
+    /// change are rejected with `outage`. It changes nothing and is never committed.
+    ///
+    /// # Errors
+    ///
+    /// The store fails, or has an invalid value of the manager's own.
+    pub fn open_for_reading(
+        store: Store,
+        settings: Settings,
+        now: f64,
+        outage: RequestError,
+    ) -> Result<Self, Error> {
+        let mut restored = Restored::for_reading(store, settings, now)?;
+        restored.cx.outage = Some(outage);
+        Ok(Self::new(restored))
+    }
+
+    /// Whether the manager only answers questions: see [`open_for_reading`](Self::open_for_reading).
+    pub fn is_reading(&self) -> bool {
+        self.cx.outage.is_some()
+    }
+
     /// Applies changed settings. Limits and defaults hold for submissions from now on; resources for
     /// pending jobs of a queue whose constraint has changed are requested again.
     pub fn set_settings(&mut self, settings: Settings, now: f64) {

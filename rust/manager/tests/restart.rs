@@ -5,8 +5,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Bench, Directory, OWNER, R, Random, body, settings, topics};
-use penstock_manager::Settings;
+use common::{Bench, Directory, OWNER, R, Random, body, jobspec, rejection, settings, topics};
+use penstock_flux::RequestError;
+use penstock_manager::{Manager, Settings};
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
@@ -407,4 +408,42 @@ fn no_job_that_may_be_running_is_started_again_or_freed() {
         drop(history);
         assert_eq!(directory.store().unsent_starts().unwrap(), []);
     }
+}
+
+#[test]
+fn a_store_that_cannot_be_written_answers_questions_only() {
+    let directory = Directory::new("reading");
+    let mut bench = ready(&directory, settings());
+    bench.executor();
+    let running = bench.running(&nothing());
+    let (pending, _) = bench.submit(&nothing());
+    let store = directory.reader();
+    let outage = RequestError::new(28, "the disk is full");
+    bench.manager = Manager::open_for_reading(store, settings(), bench.now, outage).unwrap();
+    assert!(bench.manager.is_reading());
+
+    let listed = bench.request(
+        "job-list.list-id",
+        &json!({"id": pending, "attrs": ["all"]}),
+    );
+    assert_eq!(body(&listed[0])["job"]["id"], pending);
+    let keys = json!({"id": running, "keys": ["R", "jobspec", "eventlog"]});
+    let documents = body(&bench.request("job-info.lookup", &keys)[0]);
+    let log = documents["eventlog"].as_str().unwrap();
+    // Not even a restart is logged.
+    assert!(log.contains("alloc") && !log.contains("flux-restart"));
+    for (topic, payload) in [
+        ("job-ingest.submit", json!({"jobspec": jobspec(&nothing())})),
+        (
+            "job-manager.raise",
+            json!({"id": running, "type": "cancel"}),
+        ),
+        ("job-manager.exec-hello", json!({"service": "exec"})),
+        // The response would acknowledge what a service has sent before.
+        ("job-manager.ping", nothing()),
+    ] {
+        let (errnum, text) = rejection(&bench.request(topic, &payload));
+        assert_eq!((errnum, text), (28, format!("{topic}: the disk is full")));
+    }
+    assert!(!bench.manager.has_uncommitted());
 }

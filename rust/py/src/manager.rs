@@ -93,6 +93,10 @@ impl JobManager {
         let rebuilt = py.detach(|| {
             // The state that a panic has left is replaced.
             let mut manager = self.manager.lock().unwrap_or_else(PoisonError::into_inner);
+            if manager.is_reading() {
+                // It answers questions until the store can be written.
+                Store::check_writable(path)?;
+            }
             // The last connection that is closed saves what is in a log that was removed meanwhile.
             manager.close();
             let store = Store::open(path, self.synchronous)?;
@@ -104,6 +108,42 @@ impl JobManager {
             Ok::<_, penstock_manager::Error>(())
         });
         rebuilt.map_err(raised)
+    }
+
+    /// Replaces a manager that has failed by one that only answers questions, from what the store has committed. Requests
+    /// for a change are rejected with an error number and a reason.
+    fn open_for_reading(
+        &self,
+        py: Python<'_>,
+        settings: &str,
+        now: f64,
+        errnum: u32,
+        reason: &str,
+    ) -> PyResult<()> {
+        let settings = self::settings(settings)?;
+        let path = self.path.as_ref().ok_or_else(|| {
+            PyRuntimeError::new_err("a job manager in memory cannot be read again")
+        })?;
+        let outage = RequestError::new(errnum, reason);
+        let opened = py.detach(|| {
+            let mut manager = self.manager.lock().unwrap_or_else(PoisonError::into_inner);
+            manager.close();
+            let store = Store::open_reader(path)?;
+            *manager = penstock_manager::Manager::open_for_reading(store, settings, now, outage)?;
+            self.manager.clear_poison();
+            Ok::<_, penstock_manager::Error>(())
+        });
+        opened.map_err(raised)
+    }
+
+    /// Whether the manager only answers questions; one that a panic has left does not.
+    #[getter]
+    fn is_reading(&self, py: Python<'_>) -> bool {
+        py.detach(|| {
+            self.manager
+                .lock()
+                .is_ok_and(|manager| manager.is_reading())
+        })
     }
 
     fn handle(&self, py: Python<'_>, batch: &Bound<'_, Batch>, now: f64) -> PyResult<()> {

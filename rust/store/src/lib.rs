@@ -157,6 +157,24 @@ impl Store {
         Self::with(connection, Synchronous::Full)
     }
 
+    /// Checks that the existing database at `path` can be written.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened or written.
+    pub fn check_writable(path: &Path) -> Result<(), Error> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_URI;
+        Connection::open_with_flags(path, flags)
+            .and_then(|connection| {
+                connection.execute_batch(
+                    "BEGIN IMMEDIATE; UPDATE store SET generation = generation; COMMIT",
+                )
+            })
+            .map_err(|error| Error::new("cannot write", &error))
+    }
+
     /// Opens a database in memory, for tests and simulation.
     ///
     /// # Errors
@@ -767,7 +785,9 @@ fn connect(path: &Path) -> Result<Connection, Error> {
 }
 
 fn connect_reader(path: &Path) -> Result<Connection, Error> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
     let wrap = |source| Error::new(&format!("cannot open `{}`", path.display()), &source);
     let connection = Connection::open_with_flags(path, flags).map_err(wrap)?;
     connection.busy_timeout(READER_TIMEOUT).map_err(wrap)?;

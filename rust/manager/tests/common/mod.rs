@@ -364,6 +364,11 @@ impl Directory {
         (bench, out)
     }
 
+    /// The store for reading, also while a manager has it.
+    pub fn reader(&self) -> Store {
+        Store::open_reader(&self.0.join("jobs.db")).unwrap()
+    }
+
     /// The store itself, while no manager has it.
     pub fn store(&self) -> Store {
         Store::open(&self.0.join("jobs.db"), Synchronous::Normal).unwrap()
