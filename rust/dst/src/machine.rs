@@ -380,6 +380,7 @@ impl Machine {
             Effect::WriteLine(..)
             | Effect::Log(_)
             | Effect::MeasureOutput(_)
+            | Effect::ReuseEmptyOutput(_)
             | Effect::MakeJobDirectory(..)
             | Effect::RemoveJobDirectory(_)
             | Effect::RemovePmixDirectory(_) => {}
