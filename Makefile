@@ -11,7 +11,7 @@ RUST := Cargo.toml Cargo.lock .cargo/config.toml $(shell find rust -name '*.rs' 
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
-.PHONY: run test test-rust test-python test-random random-cases test-optional test-peers fuzz dst deny lint bench bench-lib bench-lib-compare bench-load docs fmt clean wheel \
+.PHONY: run test test-rust test-python test-random random-cases test-optional test-peers fuzz dst planted deny lint bench bench-lib bench-lib-compare bench-load docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup
 
@@ -99,12 +99,17 @@ configuration: $(VENV)/.built  ## The files that follow from declarations: keys 
 mutations: $(VENV)/.checked  ## Removes branches from the source, one at a time: a test must fail
 	$(BIN)/python tests/conformance/mutations.py
 
-# Runs of the seeds SEED, SEED + 1, …: the first violation is printed with a short script. SCRIPT replays a file.
+# Runs of the seeds SEED, SEED + 1, …: the first violation is printed with a short script. SCRIPT replays a file. With
+# DST_PROFILE=checked the job manager compares live and replayed state after each message, which takes most of the time.
 N ?= 1000
-DST := cargo run --profile checked --locked --package penstock-dst --
+DST_PROFILE ?= release
+DST := cargo run --profile $(DST_PROFILE) --locked --package penstock-dst --
 
 dst:  ## N simulated runs of an instance under faults drawn from SEED: no invariant is violated
 	$(DST) $(if $(SCRIPT),--script $(SCRIPT),--seeds $(N) --seed $(SEED))
+
+planted: $(VENV)/.tools  ## Plants bugs in a copy of the source: the simulation finds each within N seeds; a table
+	$(BIN)/python -m tests.planted.run --seeds $(N)
 
 # New inputs are written to target/fuzz; `make test` replays rust/fuzz/corpus.
 FUZZ_SECONDS ?= 600

@@ -6,7 +6,7 @@ use penstock_flux::topic::{job_manager, resource};
 use penstock_jobspec::job_id::JobId;
 use serde_json::Value;
 
-use crate::client::Purpose;
+use crate::client::{Client, Purpose};
 use crate::machine::cores_of;
 use crate::vfs::with_disk;
 use crate::world::{Violation, World};
@@ -42,6 +42,11 @@ fn events(log: &str) -> Vec<Event> {
         })
     };
     log.lines().filter_map(read).collect()
+}
+
+/// Whether the job of a log is inactive.
+fn has_ended(log: &str) -> bool {
+    events(log).iter().any(|event| event.name == "clean")
 }
 
 /// The violations of RFC 21 by a log, whole or not.
@@ -180,6 +185,24 @@ impl World {
         if !unanswered.is_empty() {
             self.violate("unanswered", format!("no response to {unanswered:?}"));
         }
+        self.check_streams();
+    }
+
+    /// Checks that no stream about an inactive job is open.
+    fn check_streams(&mut self) {
+        let Some(daemon) = &self.daemon else {
+            return;
+        };
+        let store = daemon.manager().store();
+        let readers = self.clients.iter().filter(|client| client.is_reading);
+        let open = readers.flat_map(Client::awaited_jobs).find(|id| {
+            let log = store.eventlog(JobId::new(*id)).unwrap_or_default();
+            has_ended(&log)
+        });
+        if let Some(id) = open {
+            let text = format!("job {id} has ended, and a stream about it has not");
+            self.violate("unanswered", text);
+        }
     }
 
     /// Ends the run: without faults, and with every process ending, every job must end.
@@ -232,14 +255,12 @@ impl World {
 
     /// Whether no process runs and the service has forgotten all jobs.
     fn has_ended(&self) -> bool {
+        let Some(daemon) = &self.daemon else {
+            return false;
+        };
         let is_inactive = |id: &u64| {
-            let log = self
-                .daemon
-                .as_ref()
-                .map(|daemon| daemon.manager().store().eventlog(JobId::new(*id)));
-            log.is_some_and(|log| {
-                log.is_ok_and(|log| events(&log).iter().any(|event| event.name == "clean"))
-            })
+            let log = daemon.manager().store().eventlog(JobId::new(*id));
+            log.is_ok_and(|log| has_ended(&log))
         };
         self.machine.processes() == 0
             && self.machine.jobs() == 0

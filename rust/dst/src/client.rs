@@ -198,6 +198,16 @@ impl Client {
             .collect()
     }
 
+    /// The jobs whose events it watches, or whose end it waits for.
+    pub fn awaited_jobs(&self) -> Vec<u64> {
+        let outstanding = self.outstanding.values();
+        let jobs = outstanding.filter_map(|outstanding| match outstanding.purpose {
+            Purpose::Watch(job, _) | Purpose::Wait(job) => Some(job),
+            Purpose::Submit(_) | Purpose::Other => None,
+        });
+        jobs.collect()
+    }
+
     /// Takes bytes of the daemon in.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ const MAX_COMMIT_DELAY_S: f64 = 0.05;
 /// Seconds from the failure of a service to its restart.
 const RESTART_PAUSE_S: f64 = 1.0;
 /// The clock may be set forward by this much before submissions are rejected, in seconds.
-const CLOCK_STEP_LIMIT_S: f64 = 86_400.0;
+pub const CLOCK_STEP_LIMIT_S: f64 = 86_400.0;
 
 /// Why a service has failed: the errno and the text of the responses to its requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,6 +142,7 @@ pub struct Daemon {
     peers: BTreeMap<Role, PeerId>,
     roles: BTreeMap<PeerId, Role>,
     failures: BTreeMap<Role, Failure>,
+    /// The times of restarts, without the steps of the clock.
     restart_at: BTreeMap<Role, f64>,
     connections: BTreeMap<PeerId, Connection>,
     uuids: BTreeMap<PeerId, Vec<u8>>,
@@ -387,7 +388,8 @@ impl Daemon {
 
     /// When [`advance`](Self::advance) is due.
     pub fn deadline(&self) -> Option<f64> {
-        let mut times: Vec<f64> = self.restart_at.values().copied().collect();
+        let wall = |at: &f64| self.now + (at - self.monotonic);
+        let mut times: Vec<f64> = self.restart_at.values().map(wall).collect();
         if !self.failures.contains_key(&Role::Manager) {
             times.extend(self.manager.deadline());
             times.extend(self.commit_by);
@@ -398,7 +400,8 @@ impl Daemon {
 
     /// Does what is due by time: commits, restarts of services, deadlines of the job manager.
     pub fn advance(&mut self) {
-        let is_due = |at: &f64| *at <= self.now;
+        // As `now` is computed from it, it may be a rounding error away.
+        let is_due = |at: &f64| *at <= self.monotonic + 1e-6;
         let due = self.restart_at.iter().filter(|(_, at)| is_due(at));
         for role in due.map(|(role, _)| *role).collect::<Vec<_>>() {
             self.restart(role);
@@ -731,7 +734,8 @@ impl Daemon {
 
     fn fail(&mut self, role: Role, failure: Failure) {
         self.failures.insert(role, failure);
-        self.restart_at.insert(role, self.now + RESTART_PAUSE_S);
+        self.restart_at
+            .insert(role, self.monotonic + RESTART_PAUSE_S);
         self.abandoned.push(role);
     }
 
@@ -785,7 +789,8 @@ impl Daemon {
             }
         };
         if restarted.is_err() {
-            self.restart_at.insert(role, self.now + RESTART_PAUSE_S);
+            self.restart_at
+                .insert(role, self.monotonic + RESTART_PAUSE_S);
             return;
         }
         self.detach(role);

@@ -11,7 +11,7 @@ use penstock_sched::Phase;
 use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder};
 
 use crate::client::{Client, Promises};
-use crate::daemon::Daemon;
+use crate::daemon::{CLOCK_STEP_LIMIT_S, Daemon};
 use crate::disk::Disk;
 use crate::machine::{Machine, cores_of};
 use crate::network::{End, Input, LinkId, Network};
@@ -474,12 +474,21 @@ impl World {
             client.is_reading = true;
         }
         self.run();
-        self.end_daemon();
+        // A daemon that rejects submissions because of the clock does so until it is restarted.
+        if self.now - self.monotonic - START > CLOCK_STEP_LIMIT_S {
+            self.end_daemon();
+        }
         self.start();
         for _ in 0..3 {
             self.advance(2.0);
             self.run();
         }
+    }
+
+    /// Restarts the daemon in order.
+    pub fn restart_daemon(&mut self) {
+        self.end_daemon();
+        self.start();
     }
 
     /// The scheduler, in the daemon or outside, if it is ready.
