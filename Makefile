@@ -11,7 +11,7 @@ RUST := Cargo.toml Cargo.lock .cargo/config.toml $(shell find rust -name '*.rs' 
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
-.PHONY: run test test-rust test-python test-random random-cases test-optional test-peers fuzz dst planted deny lint bench bench-lib bench-lib-compare bench-load docs fmt clean wheel \
+.PHONY: run test test-rust test-python test-random random-cases test-optional test-peers fuzz dst planted deny lint bench bench-lib bench-lib-compare bench-load bench-million docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup
 
@@ -155,6 +155,12 @@ bench: $(VENV)/.built  ## The benchmarks, in Python and in Rust
 
 bench-load: $(VENV)/.built  ## Response times of an instance with 200,000 jobs: a table
 	$(BIN)/python bench/load.py
+
+# MILLION_JOBS jobs; options of bench/million.py in MILLION_OPTIONS.
+MILLION_JOBS ?= 1000000
+
+bench-million: $(VENV)/.built  ## An instance with a million pending jobs: rates, response times, memory, disk, next to their targets
+	$(BIN)/python bench/million.py --jobs $(MILLION_JOBS) $(MILLION_OPTIONS)
 
 # The moments and targets of the kills are drawn from KILLS_SEED.
 KILLS_SEED ?= $(shell date +%s)

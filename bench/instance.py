@@ -29,17 +29,18 @@ def make_directory(prefix: str) -> str:
 
 @contextmanager
 def running(
-    *options: str, python: str = sys.executable
+    *options: str, python: str = sys.executable, state: str | None = None
 ) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
-    """Starts `penstock start` with a temporary state directory, and stops it after the block.
+    """Starts `penstock start`, and stops it after the block.
 
     Args:
         options: of `penstock start`.
         python: the interpreter of the environment whose build is started.
+        state: the state directory; by default a temporary one.
 
     Yields a connected client and the daemon's process.
     """
-    name = make_directory("penstock-bench-")
+    name = make_directory("penstock-bench-") if state is None else state
     command = [python, "-m", "penstock", "start", "--state", name]
     command += ["--socket", f"{name}/socket", *options]
     command += ["--", "sh", "-c", "echo accepting; cat > /dev/null"]

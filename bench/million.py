@@ -1,0 +1,276 @@
+"""An instance with a million pending jobs: `make bench-million`, `python bench/million.py`.
+
+Fills a simulated machine but for a core of each node, submits copies of a job that requires whole
+nodes, and measures an instance with a durable store behind this queue. Prints a row for each
+measurement: figure, target and verdict. A client of its own process pings the job manager during
+requests about many jobs: its slowest ping is the time for which others wait.
+
+Figures depend on the load of the machine, which the first line tells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sqlite3
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from instance import make_directory, running
+from penstock.client import Client
+from penstock.jobspec import from_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.connection import Connection
+
+NODES = 1000
+CORES = 16
+OPTIONS = ("--nodes", str(NODES), "--cores", str(CORES))
+# Urgent jobs, one at a time.
+URGENT_JOBS = 200
+# Jobs whose urgency is changed in one request.
+CHANGED_JOBS = 100_000
+CALLS = 20
+TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+EXPEDITE = 31
+
+
+def jobspec(cores: int, run_s: float, **options: Any) -> dict[str, Any]:
+    """A jobspec of one task that is simulated to run for so many seconds."""
+    duration = {"exec.test.run_duration": f"{run_s}s"}
+    return from_command(
+        ["true"], environment={}, cwd="/", duration=max(60.0, run_s), cores_per_task=cores,
+        setattr=duration, **options,
+    )  # fmt: skip
+
+
+URGENT = jobspec(1, 0.0)
+PENDING = jobspec(CORES, 0.0)
+
+
+def show(name: str, figure: str, target: str, *, met: bool) -> None:
+    """Prints a row."""
+    verdict = "met" if met else "missed"
+    print(f"| {name} | {figure} | {target} | {verdict} |", flush=True)
+
+
+def rss(pid: int) -> int:
+    """Resident memory of a process, in bytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process so far, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * TICK_S
+
+
+def stored(state: str) -> int:
+    """The size of the instance's database, in bytes."""
+    path = next(path for path in Path(state).rglob("*.sqlite"))
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        pages = database.execute("PRAGMA page_count").fetchone()[0]
+        size = database.execute("PRAGMA page_size").fetchone()[0]
+    return int(pages) * int(size)
+
+
+def ping(uri: str, pipe: Connection) -> None:
+    """Pings the job manager until the other end of a pipe sends something; sends the times."""
+    times = []
+    with Client(uri) as client:
+        pipe.send(None)
+        while not pipe.poll():
+            times.append(client.ping("job-manager"))
+            time.sleep(0.001)
+    pipe.send(times)
+
+
+@contextmanager
+def pinging(uri: str) -> Iterator[list[float]]:
+    """Pings from another process meanwhile; the list has the times in seconds after the block."""
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=ping, args=(uri, there))
+    process.start()
+    here.recv()
+    times: list[float] = []
+    yield times
+    here.send(None)
+    times += here.recv()
+    process.join()
+
+
+def timed(call: Callable[[], object]) -> float:
+    """The time of a call in seconds."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def wait_for_scheduler(client: Client) -> None:
+    """Returns when resources are requested for every pending job."""
+    while client.stats()["sched"]["queued"]:
+        time.sleep(0.05)
+
+
+def measure_calls(client: Client, ids: list[int]) -> None:
+    """The rows of requests about few jobs."""
+    middle = ids[len(ids) // 2]
+    calls: list[tuple[str, float, Callable[[], object]]] = [
+        ("`explain` of a job in the middle", 0.05, lambda: client.explain([middle])),
+        ("`estimate` of 100", 0.05, lambda: client.estimate(max_entries=100)),
+        ("`jobs` of 10", 0.005, lambda: client.jobs(max_entries=10)),
+        ("`info`", 0.005, lambda: client.info(middle)),
+    ]
+    for name, target, call in calls:
+        times = [timed(call) for _ in range(CALLS)]
+        median = statistics.median(times)
+        figure = f"{median * 1e3:.1f} ms, longest {max(times) * 1e3:.0f} ms"
+        show(name, figure, f"{target * 1e3:.0f} ms", met=median <= target)
+
+
+def measure_urgent(client: Client) -> None:
+    """The row of urgent jobs, one at a time."""
+
+    def run() -> None:
+        client.wait_one(client.submit(URGENT, urgency=EXPEDITE))
+
+    times = [timed(run) for _ in range(URGENT_JOBS)]
+    median, longest = statistics.median(times), max(times)
+    figure = f"{median * 1e3:.1f} ms, longest {longest * 1e3:.0f} ms"
+    name = "urgent one-core job, submit to inactive, median and longest"
+    show(name, figure, "2 ms, 50 ms", met=median <= 0.002 and longest <= 0.05)
+
+
+def measure_rate(client: Client, pid: int, jobs: int) -> tuple[float, float]:
+    """Jobs/s of urgent copies from submit to inactive, and the daemon's CPU seconds for each."""
+    began, before = time.perf_counter(), cpu_s(pid)
+    ids = client.submit(URGENT, urgency=EXPEDITE, count=jobs)
+    for _ in client.wait(ids):
+        pass
+    return jobs / (time.perf_counter() - began), (cpu_s(pid) - before) / jobs
+
+
+def measure_bulk(
+    client: Client, uri: str, name: str, target_s: float, call: Callable[[], object]
+) -> None:
+    """The row of a request about many jobs, and of the wait of another client."""
+    with pinging(uri) as times:
+        took = timed(call)
+    waited = max(times)
+    figure = f"{took:.2f} s, others wait {waited * 1e3:.0f} ms"
+    met = took <= target_s and waited <= 0.05
+    show(name, figure, f"{target_s:g} s, others wait 50 ms", met=met)
+    client.ping("job-manager")
+
+
+def measure_queue(jobs: int, copies: int) -> None:
+    """The rows of one instance with a long queue."""
+    state = make_directory("penstock-million-")
+    uri = f"local://{state}/socket"
+    with running(*OPTIONS, state=state) as (client, daemon):
+        client.submit(jobspec(CORES - 1, 86_400.0), count=NODES)
+        wait_for_scheduler(client)
+        empty, empty_cpu = measure_rate(client, daemon.pid, copies)
+        name = f"{copies:,} mock jobs, submit to inactive, with their rows; daemon CPU a job"
+        figure = f"{empty:,.0f} jobs/s, {empty_cpu * 1e6:.0f} us"
+        show(name, figure, "30,000 jobs/s, 35 us", met=empty >= 30_000 and empty_cpu <= 35e-6)
+        memory, disk = rss(daemon.pid), stored(state)
+        with pinging(uri) as times:
+            began = time.perf_counter()
+            ids = client.submit(PENDING, count=jobs)
+            rate = jobs / (time.perf_counter() - began)
+        name = "submit copies through the client"
+        figure = f"{rate:,.0f} jobs/s, others wait {max(times) * 1e3:.0f} ms"
+        show(
+            name,
+            figure,
+            "300,000 jobs/s, others wait 50 ms",
+            met=rate >= 300_000 and max(times) <= 0.05,
+        )
+        wait_for_scheduler(client)
+        each = (rss(daemon.pid) - memory) / jobs
+        show("memory per pending job", f"{each:,.0f} B", "400 B", met=each <= 400)
+        each = (stored(state) - disk) / jobs
+        show("disk per pending job", f"{each:,.0f} B", "300 B", met=each <= 300)
+        rate, cpu = measure_rate(client, daemon.pid, copies)
+        figure = f"{rate:,.0f} jobs/s ({rate / empty - 1:+.0%}), {cpu * 1e6:.0f} us"
+        show("the same behind the queue", figure, "within 10 %", met=rate >= 0.9 * empty)
+        measure_urgent(client)
+        measure_calls(client, ids)
+        changed = ids[-CHANGED_JOBS:]
+        name = f"`urgency` of {len(changed):,} jobs"
+        measure_bulk(client, uri, name, 0.5, lambda: client.urgency(changed, 17))
+        daemon.kill()
+        daemon.wait()
+    began = time.perf_counter()
+    with running(*OPTIONS, state=state) as (client, daemon):
+        client.wait_one(client.submit(URGENT, urgency=EXPEDITE))
+        took = time.perf_counter() - began
+        show("`kill -9`, start again, urgent job through", f"{took:.1f} s", "3 s", met=took <= 3)
+        wait_for_scheduler(client)
+
+        def cancel() -> None:
+            client.cancel()
+            client.queue_drain()
+
+        measure_bulk(client, uri, "`cancel --all`", 5, cancel)
+        each = (rss(daemon.pid) - memory) / jobs
+        show("memory per inactive job", f"{each:,.0f} B", "30 B", met=each <= 30)
+        measure_bulk(client, uri, "`purge`", 5, lambda: client.purge(force=True))
+        each = (rss(daemon.pid) - memory) / jobs
+        show("memory per purged job", f"{each:,.0f} B", "none", met=each < 1)
+
+
+def measure_submissions(jobs: int) -> None:
+    """The rows of other submissions than copies, each in an instance of its own."""
+    with running(*OPTIONS, "--sched", "none") as (client, _):
+        specs = [{"jobspec": jobspec(CORES, 0.0, name=f"job{i}")} for i in range(jobs)]
+        rate = jobs / timed(lambda: client.submit_many(specs))
+        show(
+            "distinct jobspecs in bulk", f"{rate:,.0f} jobs/s", "60,000 jobs/s", met=rate >= 60_000
+        )
+        payloads = [{"jobspec": PENDING}] * jobs
+        rate = jobs / timed(lambda: client.call_many("job-ingest.submit", payloads))
+        name = "one request per job, pipelined"
+        show(name, f"{rate:,.0f} jobs/s", "30,000 jobs/s", met=rate >= 30_000)
+    state = make_directory("penstock-million-")
+    with running(*OPTIONS, "--sched", "none", state=state):
+        disk = stored(state)
+        command = [sys.executable, "-m", "penstock", "submit", f"--cc=1-{jobs}", "--env=-*", "true"]
+        environment = {**os.environ, "PENSTOCK_URI": f"local://{state}/socket"}
+        began = time.perf_counter()
+        printed = subprocess.run(command, env=environment, check=True, capture_output=True)
+        rate = jobs / (time.perf_counter() - began)
+        assert len(printed.stdout.splitlines()) == jobs
+        name = f"`penstock submit --cc=1-{jobs}`, ids printed"
+        show(name, f"{rate:,.0f} jobs/s", "150,000 jobs/s", met=rate >= 150_000)
+        each = (stored(state) - disk) / jobs
+        show("disk per pending job by `--cc`", f"{each:,.0f} B", "300 B", met=each <= 300)
+
+
+def main() -> None:
+    """Measures and prints the rows."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1_000_000, help="pending jobs")
+    parser.add_argument("--copies", type=int, default=20_000, help="jobs that run to their end")
+    parser.add_argument("--submissions", type=int, default=50_000, help="jobs submitted singly")
+    args = parser.parse_args()
+    load, cpus = os.getloadavg()[0], os.cpu_count()
+    print(f"{args.jobs:,} pending jobs, {cpus} cpus, load average {load:.1f} at the start\n")
+    print("| work | figure | target | verdict |\n|---|---|---|---|", flush=True)
+    measure_queue(args.jobs, args.copies)
+    if args.submissions:
+        measure_submissions(args.submissions)
+
+
+if __name__ == "__main__":
+    main()
