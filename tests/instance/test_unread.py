@@ -171,6 +171,39 @@ def test_a_long_listing_respects_backpressure_and_yields_to_other_clients(tmp_pa
     trio.run(main)
 
 
+def test_a_request_about_many_jobs_yields_to_other_clients(tmp_path):
+    count = 10_000
+    answered = []
+
+    async def main():
+        path = tmp_path / "socket"
+        async with broker_at(path) as broker, trio.open_nursery() as nursery:
+            now = broker.clock.now()
+            manager = JobManager(None, json.dumps({"owner": os.getuid()}), now)
+            nursery.start_soon(ManagerService(broker, manager).run)
+            client, other = await RawClient.connect(path), await RawClient.connect(path)
+            spec = from_command(["true"], environment={}, cwd="/")
+            await client.send("job-ingest.submit", {"jobspec": spec, "count": count})
+            assert len((await client.receive())[0].object()["ids"]) == count
+
+            async def receive():
+                (response,) = await client.receive()
+                answered.append(response.object())
+                await client.stream.aclose()
+                nursery.cancel_scope.cancel()
+
+            await client.send("job-manager.raise", {"all": True, "type": "cancel"})
+            nursery.start_soon(receive)
+            await other.send("job-manager.ping", {"seq": 1})
+            (pong,) = await other.receive()
+            assert pong.object() == {"seq": 1}
+            assert not answered
+            await other.stream.aclose()
+
+    trio.run(main)
+    assert answered == [{"count": count, "errors": {}}]
+
+
 def test_a_listing_ends_when_its_reader_disconnects_or_cancels(tmp_path):
     async def main():
         path = tmp_path / "socket"

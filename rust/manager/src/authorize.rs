@@ -7,6 +7,8 @@
 //! Limits are no roles: [`urgency`] and [`signer`] check a value of a submission, [`dependency`] one of the
 //! jobs that a jobspec names, [`has_limits`] tells whose jobs get no more time than the site's limits allow.
 
+use std::ops::Bound;
+
 use penstock_flux::job_manager::{HistoryRequest, JobsRequest};
 use penstock_flux::role::owner_only;
 use penstock_flux::urgency::{self, EXPEDITE};
@@ -86,12 +88,86 @@ pub(crate) enum PermittedKey {
 pub(crate) type Permission = Result<PermittedJob, RequestError>;
 
 /// The jobs that a request names.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum PermittedJobs {
     /// One job.
     One(PermittedJob),
-    /// Several jobs, each with the result of its check.
-    Several(Vec<(JobId, Permission)>),
+    /// Several jobs.
+    Several(NamedJobs),
+}
+
+/// Several jobs that a request names. Each is checked when it is taken.
+#[derive(Debug)]
+pub(crate) struct NamedJobs {
+    sender: Credentials,
+    names: Names,
+}
+
+#[derive(Debug)]
+enum Names {
+    /// Their ids.
+    Ids(std::vec::IntoIter<JobId>),
+    /// The active jobs of a user, or of all users, the oldest first.
+    Active {
+        of: Option<u32>,
+        /// The job that was taken last.
+        after: Bound<JobId>,
+        /// The last job that there was when the request came.
+        last: JobId,
+    },
+}
+
+/// The next of several jobs.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NextJob {
+    /// A job with the result of its check.
+    Job(JobId, Permission),
+    /// A job that the request does not name.
+    Skipped,
+    /// There are no more.
+    End,
+}
+
+impl NamedJobs {
+    /// The jobs with these ids.
+    pub(crate) fn with_ids(sender: Credentials, ids: Vec<JobId>) -> Self {
+        Self {
+            sender,
+            names: Names::Ids(ids.into_iter()),
+        }
+    }
+
+    /// Takes the next job.
+    pub(crate) fn next(&mut self, jobs: &Jobs) -> NextJob {
+        let id = match &mut self.names {
+            Names::Ids(ids) => match ids.next() {
+                Some(id) => id,
+                None => return NextJob::End,
+            },
+            Names::Active { of, after, last } => {
+                let Some((id, job)) = jobs.range((*after, Bound::Included(*last))).next() else {
+                    return NextJob::End;
+                };
+                *after = Bound::Excluded(*id);
+                let record = &job.record;
+                if record.state() == State::Inactive
+                    || of.is_some_and(|userid| record.userid() != userid)
+                {
+                    return NextJob::Skipped;
+                }
+                *id
+            }
+        };
+        NextJob::Job(id, job(jobs, self.sender, id))
+    }
+
+    /// The number of ids that are held in memory.
+    pub(crate) fn left(&self) -> usize {
+        match &self.names {
+            Names::Ids(ids) => ids.len(),
+            Names::Active { .. } => 0,
+        }
+    }
 }
 
 /// The keys by which a request can name several jobs.
@@ -176,7 +252,7 @@ pub(crate) fn permission(
     Ok(job(jobs, request.sender, id))
 }
 
-/// The jobs that a request names, each checked.
+/// The jobs that a request names. One job is checked; several are checked one by one as they are taken.
 ///
 /// # Errors
 ///
@@ -196,12 +272,12 @@ pub(crate) fn permitted_jobs(
             let of = payload
                 .userid
                 .or((!sender.is_owner()).then_some(sender.userid));
-            let records = jobs.iter().map(|job| &job.record);
-            let active = records.filter(|record| {
-                record.state() != State::Inactive
-                    && of.is_none_or(|userid| record.userid() == userid)
-            });
-            active.map(Record::id).collect()
+            let names = Names::Active {
+                of,
+                after: Bound::Unbounded,
+                last: jobs.greatest_id(),
+            };
+            return Ok(PermittedJobs::Several(NamedJobs { sender, names }));
         }
         _ => {
             return Err(RequestError::invalid(match names {
@@ -210,8 +286,7 @@ pub(crate) fn permitted_jobs(
             }));
         }
     };
-    let checked = ids.into_iter().map(|id| (id, job(jobs, sender, id)));
-    Ok(PermittedJobs::Several(checked.collect()))
+    Ok(PermittedJobs::Several(NamedJobs::with_ids(sender, ids)))
 }
 
 /// A job, if the sender may see and change it: its owner or the instance owner.
@@ -268,7 +343,7 @@ mod tests {
     use serde_json::json;
 
     use super::{
-        Caller, JobKey, JobNames, JobRule, PermittedJob, PermittedJobs, PermittedKey,
+        Caller, JobKey, JobNames, JobRule, NextJob, PermittedJob, PermittedJobs, PermittedKey,
         PermittedUser, check, permitted_job, permitted_jobs, permitted_key, permitted_user, signer,
         urgency,
     };
@@ -425,17 +500,21 @@ mod tests {
         let both = json!({"ids": [id, 1]}).to_string();
         let all = json!({"all": true}).to_string();
         let of_owner = json!({"all": true, "userid": OWNER}).to_string();
-        let single = PermittedJobs::One(PermittedJob(id));
-        assert_eq!(checked(JobNames::Ids, OWNER, &one), Ok(single));
+        let single = checked(JobNames::Ids, OWNER, &one);
+        assert!(matches!(single, Ok(PermittedJobs::One(PermittedJob(job))) if job == id));
         let denied = checked(JobNames::Ids, GUEST, &one).map(drop);
         assert_eq!(errnum(denied), errno::EPERM);
         let numbers = |userid, payload: &str| {
             let permitted = checked(JobNames::IdsOrAll, userid, payload).unwrap();
-            let PermittedJobs::Several(jobs) = permitted else {
+            let PermittedJobs::Several(mut named) = permitted else {
                 panic!("expected several jobs: {permitted:?}");
             };
-            let numbers = jobs.into_iter().map(|(_, job)| errnum(job.map(drop)));
-            numbers.collect::<Vec<u32>>()
+            let next = || match named.next(&cx.jobs) {
+                NextJob::Job(_, job) => Some(Some(errnum(job.map(drop)))),
+                NextJob::Skipped => Some(None),
+                NextJob::End => None,
+            };
+            std::iter::from_fn(next).flatten().collect::<Vec<u32>>()
         };
         assert_eq!(numbers(OWNER, &both), [0, errno::ENOENT]);
         assert_eq!(numbers(GUEST, &both), [errno::EPERM, errno::ENOENT]);

@@ -2,71 +2,59 @@
 
 use penstock_flux::errno::EHOSTUNREACH;
 use penstock_flux::eventlog;
-use penstock_flux::job_manager::{BulkResponse, KillRequest, MemoRequest, RaiseRequest};
+use penstock_flux::job_manager::{KillRequest, MemoRequest, RaiseRequest};
 use penstock_flux::{EmptyResponse, RequestError};
-use penstock_jobspec::job_id::JobId;
-use serde_json::Map;
 
-use crate::authorize::{PermittedJob, PermittedJobs};
+use crate::authorize::{Permission, PermittedJob, PermittedJobs};
+use crate::bulk::{BulkRequests, Operation};
 use crate::context::{Context, Raise};
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::quota;
+use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
-/// Applies an operation to several jobs. The response counts them and names those that it failed
-/// for.
-pub(crate) fn for_each(
-    ids: impl IntoIterator<Item = JobId>,
-    mut operation: impl FnMut(JobId) -> Result<(), RequestError>,
-) -> Reply {
-    let mut response = empty();
-    for id in ids {
-        report(&mut response, id, operation(id));
-    }
-    Reply::of(&response)
+/// An exception for jobs, as `job-manager.raise` describes it.
+#[derive(Debug)]
+struct RaiseJobs {
+    kind: String,
+    /// 0 (fatal) to 7.
+    severity: i64,
+    note: String,
+    userid: u32,
+    wait_status: Option<i32>,
 }
 
-/// Applies an operation to the jobs that a request names. The response for one job is made by `reply`; that
-/// for several counts them, and names those that the sender may not act on or that the operation failed for.
-pub(crate) fn apply<T>(
-    jobs: PermittedJobs,
-    mut operation: impl FnMut(PermittedJob) -> Result<T, RequestError>,
-    reply: impl FnOnce(T) -> Reply,
-) -> Handled {
-    match jobs {
-        PermittedJobs::One(job) => operation(job).map(reply),
-        PermittedJobs::Several(jobs) => {
-            let mut response = empty();
-            for (id, permitted) in jobs {
-                let result = permitted.and_then(&mut operation).map(drop);
-                report(&mut response, id, result);
-            }
-            Ok(Reply::of(&response))
-        }
+impl Operation for RaiseJobs {
+    fn apply(&mut self, cx: &mut Context, job: Permission) -> Result<(), RequestError> {
+        raise_one(cx, &job?, self)
+    }
+
+    /// Resources that a cancelled job frees would be allocated to jobs that are to be cancelled as well.
+    fn defers(&self, cx: &Context, job: &PermittedJob) -> bool {
+        let record = cx.jobs.record(job.id());
+        self.severity == 0 && record.is_some_and(Record::has_resources)
     }
 }
 
-fn empty() -> BulkResponse {
-    BulkResponse {
-        count: 0,
-        errors: Map::new(),
-    }
-}
+/// The number of a signal for jobs.
+#[derive(Debug)]
+struct KillJobs(i32);
 
-fn report(response: &mut BulkResponse, id: JobId, result: Result<(), RequestError>) {
-    match result {
-        Ok(()) => response.count += 1,
-        Err(error) => {
-            let id = id.get().to_string();
-            response.errors.insert(id, error.text.into());
-        }
+impl Operation for KillJobs {
+    fn apply(&mut self, cx: &mut Context, job: Permission) -> Result<(), RequestError> {
+        kill_one(cx, &job?, self.0)
     }
 }
 
 /// `job-manager.raise` for one job, for several, or for all active ones.
-pub(crate) fn raise(cx: &mut Context, request: Request<'_>, jobs: PermittedJobs) -> Handled {
+pub(crate) fn raise(
+    cx: &mut Context,
+    bulk: &mut BulkRequests,
+    request: Request<'_>,
+    jobs: PermittedJobs,
+) -> Handled {
     let RaiseRequest {
         kind,
         severity,
@@ -83,46 +71,70 @@ pub(crate) fn raise(cx: &mut Context, request: Request<'_>, jobs: PermittedJobs)
         return Err(RequestError::invalid(text));
     }
     quota::check_exception(&kind, &note)?;
-    let raise = Raise {
-        kind: &kind,
+    let raise = RaiseJobs {
+        kind: kind.into_string(),
         severity,
-        note: &note,
+        note: note.into_string(),
         userid: request.sender.userid,
         wait_status: wait_status.map(i32::from),
     };
-    let raise_one = |job: PermittedJob| {
-        cx.jobs.active(job.id())?;
-        cx.raise(job.id(), &raise);
-        Ok(())
+    match jobs {
+        PermittedJobs::One(job) => raise_one(cx, &job, &raise).map(|()| Reply::Empty),
+        PermittedJobs::Several(jobs) => Ok(bulk.begin(cx, request, jobs, raise)),
+    }
+}
+
+/// Raises an exception for an active job.
+fn raise_one(cx: &mut Context, job: &PermittedJob, raise: &RaiseJobs) -> Result<(), RequestError> {
+    cx.jobs.active(job.id())?;
+    let raise = Raise {
+        kind: &raise.kind,
+        severity: raise.severity,
+        note: &raise.note,
+        userid: raise.userid,
+        wait_status: raise.wait_status,
     };
-    apply(jobs, raise_one, |()| Reply::Empty)
+    cx.raise(job.id(), &raise);
+    Ok(())
 }
 
 /// `job-manager.kill`: a signal for the tasks of one job or several.
-pub(crate) fn kill(cx: &mut Context, request: Request<'_>, jobs: PermittedJobs) -> Handled {
+pub(crate) fn kill(
+    cx: &mut Context,
+    bulk: &mut BulkRequests,
+    request: Request<'_>,
+    jobs: PermittedJobs,
+) -> Handled {
     let kill: KillRequest = request.payload()?;
     let signum = kill.signum;
     if !(1..=64).contains(&signum) {
         let text = format!("signal {signum} is out of range: expected 1 to 64");
         return Err(RequestError::invalid(text));
     }
-    let kill_one = |job: PermittedJob| {
-        let id = job.id();
-        let job = cx.jobs.active(id)?;
-        let exec = job.dialogue.exec;
-        // A job whose prolog is running has no tasks that a signal could reach.
-        if job.record.state() != State::Run || !exec.may_be_running() {
-            let text = format!("job {id} is not running");
-            return Err(RequestError::invalid(text));
+    match jobs {
+        PermittedJobs::One(job) => {
+            kill_one(cx, &job, signum).map(|()| Reply::of(&EmptyResponse {}))
         }
-        if !exec.is_outstanding() {
-            let text = format!("job {id} has no execution service now: the signal was not sent");
-            return Err(RequestError::new(EHOSTUNREACH, text));
-        }
-        cx.add_effect(Effect::Kill { id, signum });
-        Ok(())
-    };
-    apply(jobs, kill_one, |()| Reply::of(&EmptyResponse {}))
+        PermittedJobs::Several(jobs) => Ok(bulk.begin(cx, request, jobs, KillJobs(signum))),
+    }
+}
+
+/// Sends a signal to the tasks of a running job.
+fn kill_one(cx: &mut Context, job: &PermittedJob, signum: i32) -> Result<(), RequestError> {
+    let id = job.id();
+    let job = cx.jobs.active(id)?;
+    let exec = job.dialogue.exec;
+    // A job whose prolog is running has no tasks that a signal could reach.
+    if job.record.state() != State::Run || !exec.may_be_running() {
+        let text = format!("job {id} is not running");
+        return Err(RequestError::invalid(text));
+    }
+    if !exec.is_outstanding() {
+        let text = format!("job {id} has no execution service now: the signal was not sent");
+        return Err(RequestError::new(EHOSTUNREACH, text));
+    }
+    cx.add_effect(Effect::Kill { id, signum });
+    Ok(())
 }
 
 /// `job-manager.memo`: sets keys of a job's memo; null removes a key.

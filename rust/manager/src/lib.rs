@@ -57,6 +57,7 @@ mod queries;
 mod scheduler;
 
 // The other handlers.
+mod bulk;
 mod control;
 mod depend;
 mod expiration;

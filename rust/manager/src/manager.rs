@@ -8,6 +8,7 @@ use penstock_rset::ResourceSet;
 use penstock_store::Store;
 use penstock_wire::Message;
 
+use crate::bulk::BulkRequests;
 use crate::census::Census;
 use crate::context::Context;
 use crate::depend::Dependencies;
@@ -37,6 +38,7 @@ pub struct Manager {
     pub(crate) hooks: Hooks,
     pub(crate) elastic: Elastic,
     pub(crate) queries: Queries,
+    pub(crate) bulk: BulkRequests,
     pub(crate) dependencies: Dependencies,
     pub(crate) census: Census,
     pub(crate) purger: Purger,
@@ -58,6 +60,7 @@ impl Manager {
             hooks: restored.hooks,
             elastic: restored.elastic,
             queries: Queries::default(),
+            bulk: BulkRequests::default(),
             dependencies: restored.dependencies,
             census: restored.census,
             purger: Purger::default(),
@@ -239,9 +242,11 @@ impl Manager {
         self.cx.backlogged = peers;
     }
 
-    /// When [`advance`](Self::advance) is due next, seconds since the epoch.
+    /// When [`advance`](Self::advance) is due next, seconds since the epoch: at once while a request about many jobs is
+    /// open.
     pub fn deadline(&self) -> Option<f64> {
         let times = [
+            self.bulk.is_open().then_some(self.cx.now),
             self.dependencies.deadline(),
             self.purger.deadline(&self.cx, &self.census),
             self.log.deadline(),

@@ -7,27 +7,71 @@ use penstock_flux::job_manager::{PrioritizeRequest, UrgencyRequest, UrgencyRespo
 use penstock_flux::urgency::{EXPEDITE, HOLD, priority};
 use penstock_jobspec::job_id::JobId;
 
-use crate::authorize::{self, PermittedJob, PermittedJobs};
+use crate::authorize::{self, NamedJobs, Permission, PermittedJob, PermittedJobs};
+use crate::bulk::{BulkRequests, Operation};
 use crate::context::Context;
-use crate::control::{self, for_each};
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::record::Record;
 use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
+/// A new urgency of jobs, and the user who sets it.
+#[derive(Debug)]
+struct SetUrgency {
+    urgency: u8,
+    userid: u32,
+}
+
+impl Operation for SetUrgency {
+    fn apply(&mut self, cx: &mut Context, job: Permission) -> Result<(), RequestError> {
+        set_urgency_of(cx, &job?, self.urgency, self.userid).map(drop)
+    }
+}
+
+/// The priorities of the jobs that are left, in their order.
+#[derive(Debug)]
+struct Prioritize(std::vec::IntoIter<i64>);
+
+impl Operation for Prioritize {
+    fn apply(&mut self, cx: &mut Context, job: Permission) -> Result<(), RequestError> {
+        let priority = self.0.next().unwrap_or_default();
+        prioritize_one(cx, job?.id(), priority)
+    }
+}
+
 /// `job-manager.urgency`: another urgency, and with it another priority, for jobs without resources.
-pub(crate) fn set_urgency(cx: &mut Context, request: Request<'_>, jobs: PermittedJobs) -> Handled {
+pub(crate) fn set_urgency(
+    cx: &mut Context,
+    bulk: &mut BulkRequests,
+    request: Request<'_>,
+    jobs: PermittedJobs,
+) -> Handled {
     let change: UrgencyRequest = request.payload()?;
     let urgency = authorize::urgency(request.sender, change.urgency)?;
     let userid = request.sender.userid;
-    let change_one = |job: PermittedJob| {
-        let id = job.id();
-        let old = without_resources(cx, id, "urgency")?.urgency();
-        log_urgency(cx, id, urgency, userid);
-        Ok(old)
-    };
-    control::apply(jobs, change_one, |old| Reply::of(&UrgencyResponse { old }))
+    match jobs {
+        PermittedJobs::One(job) => {
+            let old = set_urgency_of(cx, &job, urgency, userid)?;
+            Ok(Reply::of(&UrgencyResponse { old }))
+        }
+        PermittedJobs::Several(jobs) => {
+            Ok(bulk.begin(cx, request, jobs, SetUrgency { urgency, userid }))
+        }
+    }
+}
+
+/// Sets the urgency of a job without resources on behalf of a user. Returns the old one.
+fn set_urgency_of(
+    cx: &mut Context,
+    job: &PermittedJob,
+    urgency: u8,
+    userid: u32,
+) -> Result<u8, RequestError> {
+    let id = job.id();
+    let old = without_resources(cx, id, "urgency")?.urgency();
+    log_urgency(cx, id, urgency, userid);
+    Ok(old)
 }
 
 /// Holds a pending job in the name of the instance owner.
@@ -43,16 +87,19 @@ fn log_urgency(cx: &mut Context, id: JobId, urgency: u8, userid: u32) {
 
 /// `job-manager.prioritize`: assigns priorities, which hold until the urgency changes. Held and
 /// expedited jobs keep theirs (RFC 30).
-pub(crate) fn prioritize(cx: &mut Context, request: Request<'_>) -> Handled {
+pub(crate) fn prioritize(
+    cx: &mut Context,
+    bulk: &mut BulkRequests,
+    request: Request<'_>,
+) -> Handled {
     let PrioritizeRequest { jobs } = request.payload()?;
-    let mut priorities = jobs.iter().map(|(_, priority)| *priority);
-    let ids = jobs.iter().map(|(id, _)| *id);
-    Ok(for_each(ids, |id| {
-        let priority = priorities.next().unwrap_or_default();
-        prioritize_one(cx, id, priority)
-    }))
+    let (ids, priorities): (Vec<JobId>, Vec<i64>) = jobs.into_iter().unzip();
+    let jobs = NamedJobs::with_ids(request.sender, ids);
+    let operation = Prioritize(priorities.into_iter());
+    Ok(bulk.begin(cx, request, jobs, operation))
 }
 
+/// Assigns a priority to a pending job.
 fn prioritize_one(cx: &mut Context, id: JobId, priority: i64) -> Result<(), RequestError> {
     cx.jobs.active(id)?;
     let Ok(priority) = u32::try_from(priority) else {

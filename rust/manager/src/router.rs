@@ -51,7 +51,7 @@ enum Access {
     /// The sender must be the user whose jobs the payload asks for, or the instance owner.
     User(UserHandler),
     /// The sender must be the owner of the jobs that the payload names, or the instance owner. The response
-    /// for several jobs reports the denied ones, so that the handler gets the result of each check.
+    /// for several jobs reports the denied ones, so that the handler gets the result of each check as it takes the job.
     Jobs(JobNames, JobsHandler),
     /// The same for one job, but a denial is answered with a PMIx status.
     PmixJob(PmixHandler),
@@ -197,7 +197,7 @@ const ROUTES: [Route; 38] = {
             m.queries.cancel_drain(&mut m.cx, r)
         }),
         on_jobs(job_manager::KILL, JobNames::Ids, |m, r, jobs| {
-            control::kill(&mut m.cx, r, jobs)
+            control::kill(&mut m.cx, &mut m.bulk, r, jobs)
         }),
         on_job(
             job_manager::MEMO,
@@ -206,7 +206,7 @@ const ROUTES: [Route; 38] = {
             |m, r, job| control::memo(&mut m.cx, r, &job),
         ),
         route(job_manager::PRIORITIZE, Owner, Single, |m, r| {
-            priority::prioritize(&mut m.cx, r)
+            priority::prioritize(&mut m.cx, &mut m.bulk, r)
         }),
         route(job_manager::PURGE, Owner, Single, |m, r| {
             m.purger.purge(&mut m.cx, &mut m.census, r)
@@ -224,7 +224,7 @@ const ROUTES: [Route; 38] = {
             queue_admin::queue_status(&m.cx, r)
         }),
         on_jobs(job_manager::RAISE, JobNames::IdsOrAll, |m, r, jobs| {
-            control::raise(&mut m.cx, r, jobs)
+            control::raise(&mut m.cx, &mut m.bulk, r, jobs)
         }),
         route(job_manager::SCHED_HELLO, Owner, Streaming, |m, r| {
             m.scheduler.hello(&mut m.cx, r)
@@ -239,7 +239,7 @@ const ROUTES: [Route; 38] = {
             |m, r, job| update::update(&mut m.cx, r, &job),
         ),
         on_jobs(job_manager::URGENCY, JobNames::Ids, |m, r, jobs| {
-            priority::set_urgency(&mut m.cx, r, jobs)
+            priority::set_urgency(&mut m.cx, &mut m.bulk, r, jobs)
         }),
         route(kv::COMMIT, Owner, Single, |m, r| {
             kvs::commit(&mut m.cx, &m.scheduler, r)

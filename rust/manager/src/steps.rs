@@ -73,9 +73,11 @@ impl Manager {
         self.scheduler.resume();
     }
 
-    /// Performs the steps that are due by time alone: begin times, purging, deadlines of PMIx requests.
+    /// Performs the steps that are due by time alone: begin times, purging, deadlines of PMIx requests; and the next slice
+    /// of a request about many jobs.
     pub fn advance(&mut self, now: f64) {
         self.begin(now);
+        self.bulk.take_turn(&mut self.cx);
         self.dependencies.advance(&mut self.cx);
         self.purger.advance(&mut self.cx, &mut self.census);
         self.elastic.advance(&mut self.cx);

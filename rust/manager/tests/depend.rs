@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 fn cancel(bench: &mut Bench, ids: &[u64]) {
     let payload = json!({"ids": ids, "type": "cancel"});
     bench.request("job-manager.raise", &payload);
+    bench.advance();
 }
 
 /// As many jobs, in one request.

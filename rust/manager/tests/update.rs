@@ -375,7 +375,8 @@ fn ten_thousand_jobs_are_put_in_order_by_one_request() {
         .enumerate()
         .map(|(place, id)| json!([id, 4_294_967_294_u32 - u32::try_from(place).unwrap()]))
         .collect();
-    let out = bench.request("job-manager.prioritize", &json!({ "jobs": jobs }));
+    let mut out = bench.request("job-manager.prioritize", &json!({ "jobs": jobs }));
+    out.extend(bench.advance());
     let answer = out
         .iter()
         .find(|message| message.kind == penstock_wire::MessageType::Response);

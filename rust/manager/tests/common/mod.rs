@@ -115,6 +115,21 @@ impl Bench {
         out
     }
 
+    /// Whether `advance` is due now.
+    pub fn is_due(&self) -> bool {
+        self.manager.deadline().is_some_and(|time| time <= self.now)
+    }
+
+    /// The messages of the steps that are due now, until none is left.
+    pub fn advance(&mut self) -> Vec<Message> {
+        let mut out = Vec::new();
+        while self.is_due() {
+            self.manager.advance(self.now);
+            out.extend(self.manager.flush().unwrap());
+        }
+        out
+    }
+
     pub fn request(&mut self, topic: &str, payload: &Value) -> Vec<Message> {
         self.request_as("client", OWNER, topic, payload, 0)
     }

@@ -1,0 +1,174 @@
+//! `BulkRequests`: requests about many jobs, done in slices, so that they do not delay other peers.
+//!
+//! The first slice is done when the request comes: a request about few jobs is answered at once. Each call of
+//! [`Manager::advance`](crate::Manager::advance) does one more slice, for the peers in rotation, and a peer's requests in
+//! their order. The response counts all jobs. Requests of a peer that disconnects are completed.
+
+use std::collections::VecDeque;
+
+use penstock_flux::RequestError;
+use penstock_flux::job_manager::BulkResponse;
+use penstock_jobspec::job_id::JobId;
+use penstock_wire::Message;
+use serde_json::Map;
+
+use crate::authorize::{NamedJobs, NextJob, Permission, PermittedJob};
+use crate::context::Context;
+use crate::rpc::{self, Reply, Request};
+
+/// Maximum number of jobs changed in one slice: some milliseconds' work.
+const JOBS_PER_SLICE: usize = 250;
+/// Maximum number of jobs examined in one slice.
+const JOBS_EXAMINED_PER_SLICE: usize = 10_000;
+/// The greatest number of ids that open requests hold: the oldest ones are completed at once if there are more.
+const MAX_OPEN_IDS: usize = 8_000_000;
+
+/// The change that a request makes to each job.
+pub(crate) trait Operation: std::fmt::Debug + Send {
+    /// Changes a job, unless its check failed. It is called once for each job, in the order of the request unless jobs
+    /// are deferred.
+    fn apply(&mut self, cx: &mut Context, job: Permission) -> Result<(), RequestError>;
+
+    /// Whether a job is left to the end of the request.
+    fn defers(&self, _cx: &Context, _job: &PermittedJob) -> bool {
+        false
+    }
+}
+
+/// A request with jobs that are still to be changed.
+#[derive(Debug)]
+struct BulkRequest {
+    request: Message,
+    jobs: NamedJobs,
+    operation: Box<dyn Operation>,
+    /// Number of jobs taken from `jobs`.
+    taken: usize,
+    /// Jobs that are left to the end, each with its position in the request.
+    deferred: VecDeque<(usize, PermittedJob)>,
+    /// Number of jobs that were changed.
+    count: u64,
+    /// Jobs that were not, with their positions in the request.
+    errors: Vec<(usize, JobId, String)>,
+}
+
+impl BulkRequest {
+    fn new(request: &Message, jobs: NamedJobs, operation: Box<dyn Operation>) -> Self {
+        let mut header = request.clone();
+        header.set_payload(None);
+        Self {
+            request: header,
+            jobs,
+            operation,
+            taken: 0,
+            deferred: VecDeque::new(),
+            count: 0,
+            errors: Vec::new(),
+        }
+    }
+
+    /// Changes the next jobs. Returns whether these were the last.
+    fn run_slice(&mut self, cx: &mut Context) -> bool {
+        let mut changes = JOBS_PER_SLICE;
+        for _ in 0..JOBS_EXAMINED_PER_SLICE {
+            if changes == 0 {
+                return false;
+            }
+            let (position, id, job) = match self.jobs.next(&cx.jobs) {
+                NextJob::Skipped => continue,
+                NextJob::Job(id, job) => {
+                    let position = self.taken;
+                    self.taken += 1;
+                    match job {
+                        Ok(job) if self.operation.defers(cx, &job) => {
+                            self.deferred.push_back((position, job));
+                            continue;
+                        }
+                        job => (position, id, job),
+                    }
+                }
+                NextJob::End => match self.deferred.pop_front() {
+                    Some((position, job)) => (position, job.id(), Ok(job)),
+                    None => return true,
+                },
+            };
+            changes -= 1;
+            match self.operation.apply(cx, job) {
+                Ok(()) => self.count += 1,
+                Err(error) => self.errors.push((position, id, error.text)),
+            }
+        }
+        false
+    }
+
+    /// The response, with the errors in the order of the request.
+    fn response(mut self) -> (Message, BulkResponse) {
+        self.errors.sort_by_key(|(position, _, _)| *position);
+        let errors = self.errors.into_iter();
+        let errors: Map<_, _> = errors
+            .map(|(_, id, text)| (id.get().to_string(), text.into()))
+            .collect();
+        let count = self.count;
+        (self.request, BulkResponse { count, errors })
+    }
+}
+
+/// The open requests of one peer, in their order.
+type PeerRequests = VecDeque<BulkRequest>;
+
+/// The open requests, by peer, in the order of their turns.
+#[derive(Debug, Default)]
+pub(crate) struct BulkRequests {
+    open: VecDeque<PeerRequests>,
+}
+
+impl BulkRequests {
+    /// Begins a request: does its first slice, unless an earlier one of the same peer is open.
+    pub(crate) fn begin(
+        &mut self,
+        cx: &mut Context,
+        request: Request<'_>,
+        jobs: NamedJobs,
+        operation: impl Operation + 'static,
+    ) -> Reply {
+        let mut bulk = BulkRequest::new(request.message, jobs, Box::new(operation));
+        let is_of_peer = |open: &BulkRequest| rpc::origin(&open.request) == request.origin();
+        let mut peers = self.open.iter_mut();
+        if let Some(peer) = peers.find(|peer| peer.front().is_some_and(is_of_peer)) {
+            peer.push_back(bulk);
+        } else if bulk.run_slice(cx) {
+            return Reply::of(&bulk.response().1);
+        } else {
+            self.open.push_back(PeerRequests::from([bulk]));
+        }
+        while self.open_ids() > MAX_OPEN_IDS {
+            self.take_turn(cx);
+        }
+        Reply::Deferred
+    }
+
+    fn open_ids(&self) -> usize {
+        let requests = self.open.iter().flatten();
+        requests.map(|bulk| bulk.jobs.left()).sum()
+    }
+
+    /// Does a slice for the peer that has waited longest.
+    pub(crate) fn take_turn(&mut self, cx: &mut Context) {
+        let Some(mut peer) = self.open.pop_front() else {
+            return;
+        };
+        if peer.front_mut().is_some_and(|bulk| bulk.run_slice(cx))
+            && let Some(bulk) = peer.pop_front()
+        {
+            let (request, response) = bulk.response();
+            cx.respond_with(&request, &response);
+        }
+        if !peer.is_empty() {
+            self.open.push_back(peer);
+        }
+    }
+
+    /// Whether a request is open.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+}

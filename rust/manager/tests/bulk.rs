@@ -1,0 +1,166 @@
+//! Requests about many jobs: done in slices, with the requests of others between them.
+
+mod common;
+
+use common::{Bench, Directory, OWNER, body, jobspec, settings};
+use penstock_wire::{Message, MessageType};
+use serde_json::{Value, json};
+
+/// More jobs than some slices have.
+const JOBS: usize = 2000;
+
+fn many(bench: &mut Bench, count: usize) -> Vec<u64> {
+    let payload = json!({"jobspec": jobspec(&json!({})), "count": count});
+    let out = bench.request("job-ingest.submit", &payload);
+    serde_json::from_value(body(&out[0])["ids"].clone()).unwrap()
+}
+
+fn cancel_all() -> Value {
+    json!({"all": true, "type": "cancel", "severity": 0, "note": ""})
+}
+
+/// The topics of the responses in `out`.
+fn responses(out: &[Message]) -> Vec<&str> {
+    let responses = out
+        .iter()
+        .filter(|message| message.kind == MessageType::Response);
+    responses.map(Message::topic).collect()
+}
+
+/// The jobs of the exceptions in `out`, in order.
+fn exceptions(out: &[Message]) -> Vec<u64> {
+    let events = out
+        .iter()
+        .filter(|message| message.topic() == "job-exception");
+    events
+        .map(|event| body(event)["id"].as_u64().unwrap())
+        .collect()
+}
+
+fn from<'a>(out: &'a [Message], topic: &str) -> &'a Message {
+    let mut responses = out
+        .iter()
+        .filter(|message| message.kind == MessageType::Response);
+    responses.find(|message| message.topic() == topic).unwrap()
+}
+
+#[test]
+fn another_client_is_answered_between_slices() {
+    let mut bench = Bench::new();
+    let ids = many(&mut bench, JOBS);
+    let mut out = bench.request("job-manager.raise", &cancel_all());
+    let mut slices = 1;
+    while bench.is_due() {
+        assert!(responses(&out).is_empty(), "{:?}", responses(&out));
+        let answered = bench.request_as("other", OWNER, "job-manager.ping", &json!({}), 0);
+        assert_eq!(responses(&answered), ["job-manager.ping"]);
+        out.extend(bench.pass(0.0));
+        slices += 1;
+    }
+    assert!(slices > 4, "{slices}");
+    assert_eq!(exceptions(&out), ids);
+    let response = body(from(&out, "job-manager.raise"));
+    assert_eq!(response, json!({"count": JOBS, "errors": {}}));
+    let stats = bench.request("job-list.job-stats", &json!({}));
+    assert_eq!(body(&stats[0])["canceled"], JOBS);
+}
+
+#[test]
+fn jobs_that_are_submitted_meanwhile_are_not_cancelled() {
+    let mut bench = Bench::new();
+    many(&mut bench, JOBS);
+    let mut out = bench.request("job-manager.raise", &cancel_all());
+    let (late, more) = bench.submit(&json!({}));
+    out.extend(more);
+    out.extend(bench.advance());
+    assert_eq!(body(from(&out, "job-manager.raise"))["count"], JOBS);
+    assert_eq!(bench.row(late)["state"], 8);
+}
+
+#[test]
+fn jobs_with_resources_are_cancelled_last() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let running = bench.running(&json!({}));
+    let ids = many(&mut bench, JOBS);
+    let mut out = bench.request("job-manager.raise", &cancel_all());
+    out.extend(bench.advance());
+    let ended = exceptions(&out);
+    assert_eq!(ended[..JOBS], ids);
+    assert_eq!(ended[JOBS..], [running]);
+    assert_eq!(body(from(&out, "job-manager.raise"))["count"], JOBS + 1);
+}
+
+#[test]
+fn errors_come_in_the_order_of_the_request() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let ids = many(&mut bench, JOBS);
+    let running = bench.running(&json!({}));
+    let mut named = vec![7, running];
+    named.extend(&ids);
+    named.push(8);
+    let raise = json!({"ids": named, "type": "cancel", "severity": 0, "note": ""});
+    let mut out = bench.request("job-manager.raise", &raise);
+    // Before its turn the running job ends by itself.
+    out.extend(bench.end(running, 0));
+    out.extend(bench.advance());
+    let response = body(from(&out, "job-manager.raise"));
+    assert_eq!(response["count"], JOBS);
+    let failed: Vec<&String> = response["errors"].as_object().unwrap().keys().collect();
+    assert_eq!(failed, ["7", &running.to_string(), "8"]);
+}
+
+#[test]
+fn requests_of_a_peer_keep_their_order_and_peers_take_turns() {
+    let mut bench = Bench::new();
+    let ids = many(&mut bench, JOBS);
+    let urgency = |urgency: u8| json!({"ids": ids, "urgency": urgency});
+    let mut out = bench.request("job-manager.urgency", &urgency(20));
+    // A request for one of the jobs, which waits for the earlier one, and one of another peer, which does not.
+    let priority = json!({"jobs": [[ids[JOBS - 1], 7]]});
+    out.extend(bench.request("job-manager.prioritize", &priority));
+    assert!(responses(&out).is_empty());
+    let few = json!({"ids": ids[..2], "signum": 15});
+    let killed = bench.request_as("other", OWNER, "job-manager.kill", &few, 0);
+    assert_eq!(responses(&killed), ["job-manager.kill"]);
+    let other = bench.request_as("third", OWNER, "job-manager.urgency", &urgency(9), 0);
+    out.extend(other);
+    out.extend(bench.advance());
+    let done = responses(&out);
+    let urgency = "job-manager.urgency";
+    assert_eq!(done, [urgency, urgency, "job-manager.prioritize"]);
+    assert_eq!(body(from(&out, "job-manager.prioritize"))["count"], 1);
+    let row = bench.row(ids[0]);
+    assert_eq!(row["urgency"], 9);
+}
+
+#[test]
+fn a_request_that_a_crash_interrupts_can_be_repeated() {
+    let directory = Directory::new("bulk-crash");
+    let mut bench = directory.open(settings(), 1000.0);
+    let ids = many(&mut bench, JOBS);
+    let out = bench.request("job-manager.raise", &cancel_all());
+    let done = exceptions(&out).len();
+    assert!(bench.is_due() && done > 0);
+    drop(bench);
+    let mut bench = directory.open(settings(), 2000.0);
+    assert!(!bench.is_due());
+    assert_eq!(bench.row(ids[0])["state"], 64);
+    assert_eq!(bench.row(ids[JOBS - 1])["state"], 8);
+    let mut out = bench.request("job-manager.raise", &cancel_all());
+    out.extend(bench.advance());
+    assert_eq!(body(from(&out, "job-manager.raise"))["count"], JOBS - done);
+}
+
+#[test]
+fn a_request_of_a_peer_that_disconnects_is_completed() {
+    let mut bench = Bench::new();
+    let ids = many(&mut bench, JOBS);
+    bench.request("job-manager.raise", &cancel_all());
+    bench.request("job-manager.disconnect", &json!({}));
+    bench.advance();
+    assert_eq!(bench.row(ids[JOBS - 1])["state"], 64);
+}
