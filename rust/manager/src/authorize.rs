@@ -148,14 +148,14 @@ impl NamedJobs {
                 let Some((id, job)) = jobs.range((*after, Bound::Included(*last))).next() else {
                     return NextJob::End;
                 };
-                *after = Bound::Excluded(*id);
+                *after = Bound::Excluded(id);
                 let record = &job.record;
                 if record.state() == State::Inactive
                     || of.is_some_and(|userid| record.userid() != userid)
                 {
                     return NextJob::Skipped;
                 }
-                *id
+                id
             }
         };
         NextJob::Job(id, job(jobs, self.sender, id))

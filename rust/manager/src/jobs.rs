@@ -91,7 +91,8 @@ pub(crate) struct Writers {
 /// log. A part of a [`Dialogue`] is changed with the writer of its peer.
 #[derive(Debug)]
 pub struct Jobs {
-    by_id: BTreeMap<JobId, Job>,
+    /// Boxed: the nodes of a tree that grows at its end are half empty.
+    by_id: BTreeMap<JobId, Box<Job>>,
     /// Per job: sequence number of the first unwritten event, and the lines.
     unwritten: BTreeMap<JobId, (u32, String)>,
     greatest_purged: JobId,
@@ -123,7 +124,7 @@ impl Jobs {
 
     /// The job with this id.
     pub(crate) fn get(&self, id: JobId) -> Option<&Job> {
-        self.by_id.get(&id)
+        self.by_id.get(&id).map(AsRef::as_ref)
     }
 
     /// The facts of the job with this id.
@@ -176,7 +177,7 @@ impl Jobs {
 
     /// All jobs, the oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Job> {
-        self.by_id.values()
+        self.by_id.values().map(AsRef::as_ref)
     }
 
     /// The facts of all jobs, the oldest first, and their conversations with the scheduler for change.
@@ -197,9 +198,13 @@ impl Jobs {
         jobs.map(|job| (&job.record, &mut job.dialogue.exec))
     }
 
-    /// The jobs whose ids are in a range.
-    pub(crate) fn range(&self, ids: impl RangeBounds<JobId>) -> btree_map::Range<'_, JobId, Job> {
-        self.by_id.range(ids)
+    /// The jobs whose ids are in a range, the oldest first.
+    pub(crate) fn range(
+        &self,
+        ids: impl RangeBounds<JobId>,
+    ) -> impl DoubleEndedIterator<Item = (JobId, &Job)> {
+        let jobs = self.by_id.range(ids);
+        jobs.map(|(id, job)| (*id, job.as_ref()))
     }
 
     /// Whether there is a job with this id.
@@ -214,7 +219,8 @@ impl Jobs {
         if record.state() != State::Inactive {
             *self.active_by_user.entry(record.userid()).or_default() += 1;
         }
-        self.by_id.insert(record.id(), Job { record, dialogue });
+        let id = record.id();
+        self.by_id.insert(id, Box::new(Job { record, dialogue }));
     }
 
     /// The number of active jobs of a user.
@@ -236,7 +242,7 @@ impl Jobs {
 
     /// Removes a purged job.
     pub(crate) fn purge(&mut self, id: JobId) -> Option<Job> {
-        let job = self.by_id.remove(&id)?;
+        let job = *self.by_id.remove(&id)?;
         if job.record.state() != State::Inactive {
             Self::count_end(&mut self.active_by_user, job.record.userid());
         }
@@ -346,5 +352,16 @@ impl Jobs {
             return Err(RequestError::not_found(text));
         }
         Ok(job)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Job;
+
+    /// A million jobs may be pending: facts that few of them have are boxed.
+    #[test]
+    fn a_job_is_small() {
+        assert!(size_of::<Job>() <= 192, "{} bytes", size_of::<Job>());
     }
 }

@@ -1,7 +1,7 @@
 //! `Record`: the facts of a job, which follow from its eventlog and its documents alone.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use penstock_flux::eventlog::{
     self, Alloc, Dependency, Priority, Release, ResourceUpdate, Submit, Urgency,
@@ -19,9 +19,10 @@ use crate::spec::Spec;
 use crate::state::{JobResult, State};
 
 /// The stage of an allocation, by its events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum AllocationStage {
     /// No resources were allocated.
+    #[default]
     None,
     /// Resources were allocated and not all of them freed.
     Active,
@@ -54,7 +55,30 @@ pub struct RaisedException {
     pub wait_status: Option<i32>,
 }
 
+/// The facts that pending jobs do not have: of the allocation, the tasks and the hooks.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct RunFacts {
+    t_run: f64,
+    annotations: Map<String, Value>,
+    allocation: AllocationStage,
+    r: Option<Arc<ResourceSet>>,
+    is_expiration_updated: bool,
+    freed: IdSet,
+    retained: IdSet,
+    is_released: bool,
+    prolog: HookStage,
+    epilog: HookStage,
+    has_started: bool,
+    wait_status: Option<i32>,
+    usage: Option<ResourceUsage>,
+}
+
+/// The facts of a pending job.
+static NOT_RUN: LazyLock<RunFacts> = LazyLock::new(RunFacts::default);
+
 /// The facts of one job.
+///
+/// There may be a million pending jobs: facts that few of them have are boxed.
 ///
 /// The fields are private and changed by [`apply`](Self::apply) only, so that applying the events of a
 /// job to a [`new`](Self::new) record yields the same record. The manager asserts this in debug builds
@@ -72,24 +96,12 @@ pub struct Record {
     events: u32,
     t_submit: f64,
     t_depend: f64,
-    t_run: f64,
     t_cleanup: f64,
     t_inactive: f64,
     dependencies: BTreeSet<String>,
-    annotations: Map<String, Value>,
     memo: Option<Box<Map<String, Value>>>,
-    allocation: AllocationStage,
-    r: Option<Arc<ResourceSet>>,
-    is_expiration_updated: bool,
-    freed: IdSet,
-    retained: IdSet,
-    is_released: bool,
-    prolog: HookStage,
-    epilog: HookStage,
-    has_started: bool,
-    wait_status: Option<i32>,
-    usage: Option<ResourceUsage>,
-    exception: Option<RaisedException>,
+    exception: Option<Box<RaisedException>>,
+    run: Option<Box<RunFacts>>,
     elastic: Option<Box<ElasticState>>,
 }
 
@@ -108,24 +120,12 @@ impl Record {
             events: 0,
             t_submit: 0.0,
             t_depend: 0.0,
-            t_run: 0.0,
             t_cleanup: 0.0,
             t_inactive: 0.0,
             dependencies: BTreeSet::new(),
-            annotations: Map::new(),
             memo: None,
-            allocation: AllocationStage::None,
-            r: None,
-            is_expiration_updated: false,
-            freed: IdSet::new(),
-            retained: IdSet::new(),
-            is_released: false,
-            prolog: HookStage::Idle,
-            epilog: HookStage::Idle,
-            has_started: false,
-            wait_status: None,
-            usage: None,
             exception: None,
+            run: None,
             elastic: None,
         }
     }
@@ -183,10 +183,10 @@ impl Record {
                 self.assigned_priority = (self.priority != usual).then_some(self.priority);
             }
             eventlog::MEMO => self.apply_memo(event),
-            eventlog::PROLOG_START => self.prolog = HookStage::Begun,
-            eventlog::PROLOG_FINISH => self.prolog = HookStage::Done,
-            eventlog::EPILOG_START => self.epilog = HookStage::Begun,
-            eventlog::EPILOG_FINISH => self.epilog = HookStage::Done,
+            eventlog::PROLOG_START => self.run_mut().prolog = HookStage::Begun,
+            eventlog::PROLOG_FINISH => self.run_mut().prolog = HookStage::Done,
+            eventlog::EPILOG_START => self.run_mut().epilog = HookStage::Begun,
+            eventlog::EPILOG_FINISH => self.run_mut().epilog = HookStage::Done,
             eventlog::DEPENDENCY_ADD => {
                 if let Some(dependency) = event.read::<Dependency<'_>>() {
                     self.dependencies
@@ -199,26 +199,29 @@ impl Record {
                 }
             }
             eventlog::ALLOC => {
-                self.allocation = AllocationStage::Active;
+                let run = self.run_mut();
+                run.allocation = AllocationStage::Active;
                 if let Some(alloc) = event.read::<Alloc>() {
-                    self.annotations = alloc.annotations;
+                    run.annotations = alloc.annotations;
                 }
             }
             eventlog::RESOURCE_UPDATE => self.apply_expiration(event),
-            eventlog::START => self.has_started = true,
+            eventlog::START => self.run_mut().has_started = true,
             eventlog::FINISH => {
                 if let Some(finish) = event.read::<Finish>() {
-                    self.wait_status = Some(finish.status);
-                    self.usage = finish.usage;
+                    let run = self.run_mut();
+                    run.wait_status = Some(finish.status);
+                    run.usage = finish.usage;
                 }
             }
             eventlog::RELEASE => self.apply_release(event),
-            eventlog::FREE => self.allocation = AllocationStage::Freed,
+            eventlog::FREE => self.run_mut().allocation = AllocationStage::Freed,
             eventlog::EXCEPTION => self.apply_exception(event),
             name if name.starts_with(eventlog::OWN_PREFIX) => {
                 let elastic = self.elastic.get_or_insert_default();
-                if let Some(ranks) = elastic.apply(event, self.r.as_ref()) {
-                    self.freed.union_with(&ranks);
+                let r = self.run.as_ref().and_then(|run| run.r.as_ref());
+                if let Some(ranks) = elastic.apply(event, r) {
+                    self.run_mut().freed.union_with(&ranks);
                 }
             }
             _ => {}
@@ -226,10 +229,18 @@ impl Record {
         self.apply_state(event);
     }
 
+    fn run(&self) -> &RunFacts {
+        self.run.as_deref().unwrap_or(&NOT_RUN)
+    }
+
+    fn run_mut(&mut self) -> &mut RunFacts {
+        self.run.get_or_insert_default()
+    }
+
     fn take_document(&mut self, event: &Event) {
         match &event.document {
             Some(Document::R(r)) => {
-                self.r.get_or_insert_with(|| Arc::clone(r));
+                self.run_mut().r.get_or_insert_with(|| Arc::clone(r));
             }
             Some(Document::Jobspec(spec)) => self.spec = Arc::clone(spec),
             Some(Document::ResourceAdd(_) | Document::ResourceRemove(_)) | None => {}
@@ -244,7 +255,7 @@ impl Record {
         self.state = next;
         match next {
             State::Depend => self.t_depend = event.timestamp,
-            State::Run => self.t_run = event.timestamp,
+            State::Run => self.run_mut().t_run = event.timestamp,
             State::Cleanup => self.t_cleanup = event.timestamp,
             State::Inactive => self.t_inactive = event.timestamp,
             State::New | State::Priority | State::Sched => {}
@@ -271,12 +282,13 @@ impl Record {
         let Some(ResourceUpdate { expiration }) = event.read() else {
             return;
         };
-        self.is_expiration_updated = true;
+        let run = self.run.get_or_insert_default();
+        run.is_expiration_updated = true;
         let extent = self
             .elastic
             .as_mut()
             .and_then(|elastic| elastic.extent.as_mut());
-        for r in [self.r.as_mut(), extent].into_iter().flatten() {
+        for r in [run.r.as_mut(), extent].into_iter().flatten() {
             let mut changed = r.as_ref().clone();
             // The event was logged because this had succeeded.
             if changed.set_expiration(Some(expiration)).is_ok() {
@@ -289,21 +301,22 @@ impl Record {
         let Some(release) = event.read::<Release>() else {
             return;
         };
+        let run = self.run_mut();
         let released = if release.is_retained {
-            &mut self.retained
+            &mut run.retained
         } else {
-            &mut self.freed
+            &mut run.freed
         };
         match release.ranks {
             ReleasedRanks::All => {
-                if let Some(r) = &self.r {
+                if let Some(r) = &run.r {
                     released.union_with(&r.ranks());
                 }
             }
             ReleasedRanks::Ranks(ranks) => released.union_with(&ranks),
         }
         if release.is_final {
-            self.is_released = true;
+            run.is_released = true;
         }
     }
 
@@ -314,16 +327,19 @@ impl Record {
         let severity = raised.severity;
         let known = self.exception.as_ref().map(|known| known.severity);
         if known.is_none_or(|known| known != 0 && severity == 0) {
-            self.exception = Some(RaisedException {
+            self.exception = Some(Box::new(RaisedException {
                 kind: raised.kind.into_string(),
                 severity,
                 note: raised.note.into_string(),
                 wait_status: raised.wait_status,
-            });
+            }));
         }
         // RFC 27: without an allocation, annotations do not outlive the request.
-        if severity == 0 && !self.has_resources() {
-            self.annotations.clear();
+        if severity == 0
+            && !self.has_resources()
+            && let Some(run) = &mut self.run
+        {
+            run.annotations.clear();
         }
     }
 
@@ -385,7 +401,7 @@ impl Record {
 
     /// Time of entering RUN.
     pub fn t_run(&self) -> f64 {
-        self.t_run
+        self.run().t_run
     }
 
     /// Time of entering CLEANUP.
@@ -405,7 +421,7 @@ impl Record {
 
     /// Annotations of the allocation, from the `alloc` event.
     pub fn annotations(&self) -> &Map<String, Value> {
-        &self.annotations
+        &self.run().annotations
     }
 
     /// The memo, if one is set.
@@ -415,68 +431,69 @@ impl Record {
 
     /// Allocated resources, with the current expiration; `None` before the `alloc` event.
     pub fn r(&self) -> Option<&Arc<ResourceSet>> {
-        self.r.as_ref()
+        self.run().r.as_ref()
     }
 
     /// Whether R has another expiration than the one that was committed.
     pub fn is_expiration_updated(&self) -> bool {
-        self.is_expiration_updated
+        self.run().is_expiration_updated
     }
 
     /// Whether resources are allocated and not all freed.
     pub fn has_resources(&self) -> bool {
-        self.allocation == AllocationStage::Active
+        self.run().allocation == AllocationStage::Active
     }
 
     /// Ranks that the scheduler may allocate again.
     pub fn freed(&self) -> &IdSet {
-        &self.freed
+        &self.run().freed
     }
 
     /// Ranks that the execution service has released and the epilog still needs.
     pub fn retained(&self) -> &IdSet {
-        &self.retained
+        &self.run().retained
     }
 
     /// The resources that are allocated and not freed.
     pub fn unfreed(&self) -> Option<ResourceSet> {
-        let r = self.r.as_ref()?;
-        Some(r.restrict(&r.ranks().difference(&self.freed)))
+        let run = self.run();
+        let r = run.r.as_ref()?;
+        Some(r.restrict(&r.ranks().difference(&run.freed)))
     }
 
     /// Whether the execution service has sent its final release.
     pub fn is_released(&self) -> bool {
-        self.is_released
+        self.run().is_released
     }
 
     /// The prolog.
     pub fn prolog(&self) -> HookStage {
-        self.prolog
+        self.run().prolog
     }
 
     /// The epilog: nothing is freed between its start and its finish.
     pub fn epilog(&self) -> HookStage {
-        self.epilog
+        self.run().epilog
     }
 
     /// Whether the `start` event is logged.
     pub fn has_started(&self) -> bool {
-        self.has_started
+        self.run().has_started
     }
 
     /// Greatest wait status of the tasks, from the `finish` event.
     pub fn wait_status(&self) -> Option<i32> {
-        self.wait_status
+        self.run().wait_status
     }
 
     /// Resource usage of the tasks, from the `finish` event, if the execution service reported it.
     pub fn usage(&self) -> Option<ResourceUsage> {
-        self.usage
+        self.run().usage
     }
 
     /// The first fatal exception, else the first of any severity.
     pub fn exception(&self) -> Option<&RaisedException> {
-        self.exception.as_ref()
+        self.exception.as_deref()
     }
 
     /// The first fatal exception.
@@ -486,7 +503,7 @@ impl Record {
 
     /// Whether the job has finished or has a fatal exception: no tasks are expected to run.
     pub fn has_ended(&self) -> bool {
-        self.wait_status.is_some() || self.fatal_exception().is_some()
+        self.wait_status().is_some() || self.fatal_exception().is_some()
     }
 
     /// The job's elastic state, if it has requested, gained or released resources.
@@ -502,13 +519,13 @@ impl Record {
     /// All resources of the job: R without what it has released, with its grants.
     pub fn extent(&self) -> Option<&Arc<ResourceSet>> {
         let elastic = self.elastic().and_then(|elastic| elastic.extent.as_ref());
-        elastic.or(self.r.as_ref())
+        elastic.or(self.r())
     }
 
     /// When the allocation began, seconds since the epoch.
     pub fn began(&self) -> f64 {
         let starttime = self.r().and_then(|r| r.starttime());
-        starttime.filter(|time| *time > 0.0).unwrap_or(self.t_run)
+        starttime.filter(|time| *time > 0.0).unwrap_or(self.t_run())
     }
 
     /// When the allocation ends, seconds since the epoch; `None` if unlimited.
@@ -526,14 +543,14 @@ impl Record {
         Some(match fatal.map(|exception| exception.kind.as_str()) {
             Some("cancel") => JobResult::Canceled,
             Some("timeout") => JobResult::Timeout,
-            None if self.wait_status == Some(0) => JobResult::Completed,
+            None if self.wait_status() == Some(0) => JobResult::Completed,
             _ => JobResult::Failed,
         })
     }
 
     /// The exit code as a shell shows it: 0 to 255, or 128 + signal.
     pub fn returncode(&self) -> Option<i32> {
-        self.wait_status.map(exit_status)
+        self.wait_status().map(exit_status)
     }
 }
 
@@ -553,5 +570,21 @@ impl std::fmt::Display for InvalidEvent {
 impl std::error::Error for InvalidEvent {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::{add_allocated_job, add_pending_job, context};
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_pending_job_has_nothing_but_its_record() {
+        let mut cx = context(Settings::default());
+        let (pending, running) = (add_pending_job(&mut cx), add_allocated_job(&mut cx));
+        let record = cx.jobs.record(pending).unwrap();
+        assert!(record.run.is_none() && record.dependencies.is_empty());
+        assert!(record.memo.is_none() && record.exception.is_none() && record.elastic.is_none());
+        assert!(cx.jobs.record(running).unwrap().run.is_some());
     }
 }

@@ -110,7 +110,7 @@ impl ReplayCheck {
         }
         let after = jobs.range((Bound::Excluded(self.last), Bound::Unbounded));
         let after = after
-            .map(|(id, _)| *id)
+            .map(|(id, _)| id)
             .chain(ids())
             .take(UNCHANGED_JOBS_PER_CHECK);
         for id in after {

@@ -88,7 +88,7 @@ impl Scheduler {
     ) {
         let NewJob { id, priority, .. } = *job;
         let call = OutstandingAlloc {
-            header: request.header(),
+            header: self.last_header.of(request),
             userid: job.userid,
         };
         let is_repeated = self.allocs.insert(id, call).is_some();
@@ -125,7 +125,7 @@ impl Scheduler {
     fn deny_malformed(&mut self, request: &Message, error: &RequestError) {
         if let Ok(CancelRequest { id }) = request.read() {
             let call = OutstandingAlloc {
-                header: request.header(),
+                header: self.last_header.of(request),
                 userid: None,
             };
             self.allocs.insert(id, call);

@@ -1,5 +1,7 @@
 //! The scheduler's responses to requests.
 
+use std::sync::Arc;
+
 use penstock_flux::RequestError;
 use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotations, SchedAnnotations};
 use penstock_jobspec::job_id::JobId;
@@ -40,7 +42,7 @@ impl Scheduler {
     }
 
     /// Ends a job's alloc request. Returns its header, for the last response.
-    pub(crate) fn end_alloc(&mut self, id: JobId) -> Option<Message> {
+    pub(crate) fn end_alloc(&mut self, id: JobId) -> Option<Arc<Message>> {
         self.cancelled_in_commit.remove(&id);
         self.annotator.forget(id);
         self.accuracy.forget(id);

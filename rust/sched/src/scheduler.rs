@@ -80,9 +80,24 @@ pub(crate) enum OutstandingRequest {
 #[derive(Debug)]
 pub(crate) struct OutstandingAlloc {
     /// The request without its payload, to be answered.
-    pub header: Message,
+    pub header: Arc<Message>,
     /// The job's owner, if the request has it.
     pub userid: Option<u32>,
+}
+
+/// The header of the last alloc request. A job manager's requests differ in their payloads alone: they share it.
+#[derive(Debug, Default)]
+pub(crate) struct LastHeader(Option<Arc<Message>>);
+
+impl LastHeader {
+    /// The header of a request.
+    pub fn of(&mut self, request: &Message) -> Arc<Message> {
+        let header = request.header();
+        match &self.0 {
+            Some(last) if **last == header => Arc::clone(last),
+            _ => Arc::clone(self.0.insert(Arc::new(header))),
+        }
+    }
 }
 
 /// The annotations that a job has.
@@ -128,6 +143,7 @@ pub struct Scheduler {
     pub(crate) hello: Hello,
     /// Alloc requests, by job.
     pub(crate) allocs: HashMap<JobId, OutstandingAlloc>,
+    pub(crate) last_header: LastHeader,
     /// Jobs whose alloc request was cancelled while their R is committed.
     pub(crate) cancelled_in_commit: HashSet<JobId>,
     /// The engine's queues, by the names that jobs have used.
@@ -154,6 +170,7 @@ impl Scheduler {
             matchtags: Matchtags::default(),
             hello: Hello::default(),
             allocs: HashMap::new(),
+            last_header: LastHeader::default(),
             cancelled_in_commit: HashSet::new(),
             queues: HashMap::new(),
             needs_pass: false,
@@ -195,5 +212,30 @@ impl Scheduler {
     pub(crate) fn fail(&mut self, reason: String) {
         self.log.push(reason.clone());
         self.phase = Phase::Failed(reason);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use penstock_wire::Message;
+
+    use super::{LastHeader, OutstandingAlloc};
+
+    #[test]
+    fn requests_of_one_sender_share_a_header() {
+        let mut last = LastHeader::default();
+        let request = |peer: &[u8], payload: &str| {
+            let mut request = Message::request("sched.alloc", payload);
+            request.push_route(peer);
+            request
+        };
+        let (one, next) = (last.of(&request(b"a", "{}")), last.of(&request(b"a", "[]")));
+        assert!(Arc::ptr_eq(&one, &next));
+        let other = last.of(&request(b"b", "{}"));
+        assert_eq!(other.origin(), Some(b"b".as_slice()));
+        assert_eq!(last.of(&request(b"a", "{}")), one);
+        assert!(size_of::<OutstandingAlloc>() <= 16);
     }
 }

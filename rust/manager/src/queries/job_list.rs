@@ -123,7 +123,7 @@ impl Listing {
             }
             let job = match (&mut below, &mut self.position) {
                 (Some(range), position) => range.next().map(|(id, job)| {
-                    *position = ListingPosition::Below(Bound::Excluded(*id));
+                    *position = ListingPosition::Below(Bound::Excluded(id));
                     Some(job)
                 }),
                 // A job may have been purged meanwhile.
