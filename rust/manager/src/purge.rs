@@ -1,8 +1,12 @@
-//! `Purger`: removes inactive jobs from memory and store, on request and by the configured limits.
+//! `Purger`: removes inactive jobs from memory and store, on request and by the configured limits, in slices, so that
+//! it does not delay other peers.
+
+use std::collections::VecDeque;
 
 use penstock_flux::RequestError;
 use penstock_flux::job_manager::{PurgeRequest, PurgeResponse};
 use penstock_jobspec::job_id::JobId;
+use penstock_wire::Message;
 
 use crate::census::Census;
 use crate::context::{Context, milliseconds, seconds};
@@ -16,16 +20,49 @@ use crate::state::State;
 const MAX_PURGED_META: &str = "max_purged";
 /// Seconds between two checks of the limits.
 const PURGE_INTERVAL_S: f64 = 1.0;
-/// The greatest number of jobs removed by one check, which delays other work.
-const MAX_PURGED_PER_CHECK: usize = 10_000;
+/// Maximum number of jobs removed in one slice: some milliseconds' work.
+const JOBS_PER_SLICE: usize = 250;
 
 /// The state of purging.
 #[derive(Debug, Default)]
 pub(crate) struct Purger {
     /// Purged jobs, for modules with state of their own for each job.
     purged: Vec<JobId>,
-    /// When the limits were last checked.
+    /// When the limits were last checked and nothing in excess was left.
     checked: f64,
+    /// Requests with jobs that are still to be removed, in the order of their turns.
+    open: VecDeque<OpenPurge>,
+}
+
+/// The jobs that a request is still to remove.
+#[derive(Debug)]
+enum Selection {
+    /// These.
+    Ids(std::vec::IntoIter<JobId>),
+    /// The oldest inactive jobs, up to this one and its end in milliseconds.
+    Oldest((u64, JobId)),
+}
+
+impl Selection {
+    /// Takes the jobs of the next slice.
+    fn take(&mut self, census: &Census) -> Vec<JobId> {
+        match self {
+            Self::Ids(ids) => ids.take(JOBS_PER_SLICE).collect(),
+            Self::Oldest(last) => {
+                let oldest = census.inactive().range(..=*last);
+                oldest.map(|(_, id)| *id).take(JOBS_PER_SLICE).collect()
+            }
+        }
+    }
+}
+
+/// A request with jobs that are still to be removed.
+#[derive(Debug)]
+struct OpenPurge {
+    request: Message,
+    selection: Selection,
+    /// Number of jobs that it has removed.
+    count: u64,
 }
 
 /// The limits on inactive jobs.
@@ -37,18 +74,21 @@ struct Excess {
 }
 
 impl Excess {
-    /// The jobs in excess, at most `max`, the oldest first.
-    fn of(&self, census: &Census, now: f64, max: usize) -> Vec<JobId> {
+    /// The jobs in excess, the oldest first, each with its end in milliseconds.
+    fn of<'a>(&self, census: &'a Census, now: f64) -> impl Iterator<Item = &'a (u64, JobId)> {
         let inactive = census.inactive();
         let num = self
             .num
             .map(|num| usize::try_from(num).unwrap_or(usize::MAX));
         let surplus = num.map_or(0, |num| inactive.len().saturating_sub(num));
         let latest = self.age.map(|age| milliseconds(now - age));
-        let excess = inactive.iter().enumerate().take_while(|(index, (end, _))| {
-            *index < surplus || latest.is_some_and(|latest| *end <= latest)
-        });
-        excess.map(|(_, (_, id))| *id).take(max).collect()
+        let excess = inactive
+            .iter()
+            .enumerate()
+            .take_while(move |(index, (end, _))| {
+                *index < surplus || latest.is_some_and(|latest| *end <= latest)
+            });
+        excess.map(|(_, job)| job)
     }
 }
 
@@ -61,39 +101,83 @@ impl Purger {
         request: Request<'_>,
     ) -> Handled {
         let purge: PurgeRequest = request.payload()?;
-        let ids = if let Some(ids) = purge.ids {
+        let (count, selection) = if let Some(ids) = purge.ids {
             if purge.age_limit.is_some() || purge.num_limit.is_some() {
                 let text = "expected either `ids` or limits";
                 return Err(RequestError::invalid(text));
             }
-            inactive(cx, ids)?
+            let ids = inactive(cx, ids)?;
+            (ids.len() as u64, Some(Selection::Ids(ids.into_iter())))
         } else {
             // Negative is unlimited, as in Flux; without limits all inactive jobs go.
             let age = purge.age_limit.filter(|age| *age >= 0.0);
             let num = purge.num_limit.and_then(|num| u64::try_from(num).ok());
             let num = num.or(age.is_none().then_some(0));
-            Excess { age, num }.of(census, cx.now, usize::MAX)
+            let mut count = 0;
+            let excess = Excess { age, num };
+            let last = excess.of(census, cx.now).inspect(|_| count += 1).last();
+            let selection = last.map(|last| Selection::Oldest(*last));
+            (count, selection)
         };
-        let count = ids.len() as u64;
-        let mut inactives = census.inactive().len() as u64;
-        if purge.force {
-            self.remove(cx, census, &ids);
-            inactives -= count;
+        let Some(selection) = selection.filter(|_| purge.force) else {
+            let inactives = census.inactive().len() as u64;
+            return Ok(Reply::of(&PurgeResponse { count, inactives }));
+        };
+        let mut header = request.message.clone();
+        header.set_payload(None);
+        let mut open = OpenPurge {
+            request: header,
+            selection,
+            count: 0,
+        };
+        if let Some(response) = self.run_slice(cx, census, &mut open) {
+            return Ok(Reply::of(&response));
         }
-        Ok(Reply::of(&PurgeResponse { count, inactives }))
+        self.open.push_back(open);
+        Ok(Reply::Deferred)
     }
 
-    fn remove(&mut self, cx: &mut Context, census: &mut Census, ids: &[JobId]) {
-        if ids.is_empty() {
+    /// Removes the next jobs of a request. Returns the response if these were the last.
+    fn run_slice(
+        &mut self,
+        cx: &mut Context,
+        census: &mut Census,
+        open: &mut OpenPurge,
+    ) -> Option<PurgeResponse> {
+        let ids = open.selection.take(census);
+        open.count += self.remove(cx, census, &ids);
+        (ids.len() < JOBS_PER_SLICE).then(|| PurgeResponse {
+            count: open.count,
+            inactives: census.inactive().len() as u64,
+        })
+    }
+
+    /// Removes the next jobs of the request that has waited longest.
+    fn take_turn(&mut self, cx: &mut Context, census: &mut Census) {
+        let Some(mut open) = self.open.pop_front() else {
             return;
+        };
+        match self.run_slice(cx, census, &mut open) {
+            Some(response) => cx.respond_with(&open.request, &response),
+            None => self.open.push_back(open),
         }
+    }
+
+    /// Removes jobs. Returns their number.
+    fn remove(&mut self, cx: &mut Context, census: &mut Census, ids: &[JobId]) -> u64 {
+        if ids.is_empty() {
+            return 0;
+        }
+        let mut count = 0;
         // Events that were just logged must not be written after the removal.
         cx.write_events();
         let before = cx.jobs.greatest_purged();
         for id in ids.iter().copied() {
+            // It may have been purged meanwhile.
             let Some(job) = cx.jobs.purge(id) else {
                 continue;
             };
+            count += 1;
             census.purge(&job.record);
             cx.remove_job(id);
             jobspecs::release(cx, job.record.into_spec());
@@ -105,24 +189,40 @@ impl Purger {
             let greatest = greatest.get().to_string();
             cx.store_meta(MAX_PURGED_META, &greatest);
         }
+        count
     }
 
-    /// Removes what exceeds the configured limits, if a check is due.
+    /// Removes the next jobs of a request, and jobs that exceed the configured limits, if a check is due.
     pub(crate) fn advance(&mut self, cx: &mut Context, census: &mut Census) {
-        if self.deadline(cx, census).is_none_or(|time| time > cx.now) {
+        self.take_turn(cx, census);
+        if self
+            .limits_deadline(cx, census)
+            .is_none_or(|time| time > cx.now)
+        {
             return;
         }
-        self.checked = cx.now;
         let excess = Excess {
             age: cx.settings.inactive_age_limit,
             num: cx.settings.inactive_num_limit,
         };
-        let ids = excess.of(census, cx.now, MAX_PURGED_PER_CHECK);
+        let excess = excess.of(census, cx.now).map(|(_, id)| *id);
+        let ids: Vec<JobId> = excess.take(JOBS_PER_SLICE).collect();
+        if ids.len() < JOBS_PER_SLICE {
+            self.checked = cx.now;
+        }
         self.remove(cx, census, &ids);
     }
 
-    /// When the limits next require a removal, seconds since the epoch.
+    /// When [`advance`](Self::advance) is due next, seconds since the epoch.
     pub(crate) fn deadline(&self, cx: &Context, census: &Census) -> Option<f64> {
+        if self.open.is_empty() {
+            return self.limits_deadline(cx, census);
+        }
+        Some(cx.now)
+    }
+
+    /// When the limits next require a removal, seconds since the epoch.
+    fn limits_deadline(&self, cx: &Context, census: &Census) -> Option<f64> {
         let inactive = census.inactive();
         let num = cx.settings.inactive_num_limit;
         let soonest = self.checked + PURGE_INTERVAL_S;

@@ -164,3 +164,74 @@ fn a_request_of_a_peer_that_disconnects_is_completed() {
     bench.advance();
     assert_eq!(bench.row(ids[JOBS - 1])["state"], 64);
 }
+
+fn cancelled(bench: &mut Bench, count: usize) -> Vec<u64> {
+    let ids = many(bench, count);
+    bench.request("job-manager.raise", &cancel_all());
+    bench.advance();
+    ids
+}
+
+fn inactive(bench: &mut Bench) -> Value {
+    body(&bench.request("job-manager.purge", &json!({}))[0])["count"].clone()
+}
+
+#[test]
+fn a_purge_yields_to_others_and_leaves_jobs_that_end_meanwhile() {
+    for purge in [
+        json!({"force": true}),
+        json!({"force": true, "age_limit": 0.0}),
+    ] {
+        let mut bench = Bench::new();
+        cancelled(&mut bench, JOBS);
+        let mut out = bench.request("job-manager.purge", &purge);
+        let (late, _) = bench.submit(&json!({}));
+        let cancel = json!({"id": late, "type": "cancel"});
+        let answered = bench.request_as("other", OWNER, "job-manager.raise", &cancel, 0);
+        assert_eq!(responses(&answered), ["job-manager.raise"]);
+        assert!(responses(&out).is_empty() && bench.is_due());
+        out.extend(bench.advance());
+        let response = body(from(&out, "job-manager.purge"));
+        assert_eq!(response, json!({"count": JOBS, "inactives": 1}));
+        assert_eq!(bench.manager.take_purged().len(), JOBS);
+        assert_eq!(bench.row(late)["state"], 64);
+    }
+}
+
+#[test]
+fn two_purges_of_the_same_jobs_count_each_job_once() {
+    let mut bench = Bench::new();
+    let ids = cancelled(&mut bench, JOBS);
+    let mut out = bench.request("job-manager.purge", &json!({"force": true, "ids": ids}));
+    out.extend(bench.request(
+        "job-manager.purge",
+        &json!({"force": true, "num_limit": 10}),
+    ));
+    out.extend(bench.advance());
+    let answers = out
+        .iter()
+        .filter(|message| message.topic() == "job-manager.purge");
+    let counts = answers.map(|answer| body(answer)["count"].as_u64().unwrap());
+    assert_eq!(counts.sum::<u64>(), JOBS as u64);
+    assert_eq!(inactive(&mut bench), 0);
+}
+
+#[test]
+fn the_limits_are_kept_in_slices() {
+    let mut bench = Bench::with(penstock_manager::Settings {
+        inactive_num_limit: Some(10),
+        ..settings()
+    });
+    many(&mut bench, JOBS);
+    bench.request("job-manager.raise", &cancel_all());
+    let mut least = JOBS;
+    while bench.is_due() {
+        bench.pass(0.0);
+        let purged = bench.manager.take_purged().len();
+        least = least.min(JOBS - purged);
+    }
+    assert!(least > JOBS / 2, "{least}");
+    bench.pass(1.0);
+    bench.advance();
+    assert_eq!(inactive(&mut bench), 10);
+}
