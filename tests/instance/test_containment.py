@@ -21,6 +21,7 @@ from penstock._core import STREAMING, PanicException
 from penstock.config import parse
 from penstock.errors import NoInstanceError, RpcError, StoreError
 from penstock.instance import services
+from penstock.instance.connection_log import MAX_USER_LINES
 from penstock.instance.supervision import SUSPENSION_S, contain, supervise
 from penstock.jobspec import from_command
 
@@ -649,6 +650,28 @@ def test_a_connection_whose_user_is_unknown_is_closed_alone(fault, monkeypatch):
             assert (await client.rpc("broker.ping", {"seq": 1}))["seq"] == 1
 
     in_virtual_time(scenario)
+
+
+def test_faults_of_connections_are_counted_beyond_the_lines_in_the_log(monkeypatch, caplog):
+    count = MAX_USER_LINES + 5
+
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine) as client:
+            before = (await client.stats("log"))["faults"]
+
+            def fail(_stream: Any) -> tuple[int, int]:
+                raise ValueError("on demand")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(machine.network, "credentials", fail)
+                for _ in range(count):
+                    with pytest.raises(OSError, match="closed the connection"):
+                        async with machine.network.connect(f"local://{OPTIONS.socket}"):
+                            pass
+            assert (await client.stats("log"))["faults"] - before == count
+
+    in_virtual_time(scenario)
+    assert caplog.text.count("closing the connection") == MAX_USER_LINES
 
 
 # --- tasks

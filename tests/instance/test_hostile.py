@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from contextlib import suppress
 
 import pytest
-import trio
-import trio.testing
 
 from penstock._core import Message
 from penstock.client import Client, connect
 from penstock.errors import RpcError
-from penstock.instance.connection import MAX_USER_LINES, ConnectionLog
+from penstock.instance.connection_log import MAX_USER_LINES
 
 TOPICS = """
 job-ingest.submit job-manager.raise job-manager.kill job-manager.urgency job-manager.stats-get
@@ -118,23 +115,6 @@ def test_the_log_has_few_lines_about_the_connections_of_a_user(start, tmp_path):
             assert client.rpc("broker.ping")
     lines = (tmp_path / "log").read_text().splitlines()
     assert sum("closing the connection" in line for line in lines) == MAX_USER_LINES
-
-
-def test_the_number_of_suppressed_lines_follows(caplog):
-    async def main() -> None:
-        log = ConnectionLog()
-        async with trio.open_nursery() as nursery:
-            for _ in range(MAX_USER_LINES + 7):
-                log.write(nursery, 5, logging.WARNING, "x")
-            log.write(nursery, 6, logging.WARNING, "y")
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-    texts = [record.getMessage() for record in caplog.records]
-    assert texts == [
-        *["x"] * MAX_USER_LINES,
-        "y",
-        "user 5: 7 more lines about connections were suppressed",
-    ]
 
 
 def test_many_clients_at_once(start):

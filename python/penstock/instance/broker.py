@@ -30,7 +30,8 @@ from penstock._core import (
     Scheduler,
 )
 from penstock.errors import Error, RequestError, StoreError, WireError
-from penstock.instance.connection import Connection, ConnectionLog
+from penstock.instance.connection import Connection
+from penstock.instance.connection_log import ConnectionLog
 from penstock.instance.quotas import Quotas
 from penstock.instance.requests import error_response, is_disconnect
 from penstock.instance.supervision import FAULTS
@@ -132,6 +133,7 @@ class Broker:
 
     Attributes:
         clock: the time.
+        connection_log: the log's lines about connections.
         owner: user id of the instance owner.
         pid: the daemon's process id.
         uuid: the broker's UUID.
@@ -166,7 +168,7 @@ class Broker:
         # The failed services with outstanding requests to be answered.
         self._abandoned: list[_Attached] = []
         self._failures = 0
-        self._connection_log = ConnectionLog()
+        self.connection_log = ConnectionLog(clock)
         # The names of services that are not restarted for now.
         self._suspended: set[str] = set()
         self._uuids: dict[int, bytes] = {}
@@ -808,7 +810,7 @@ class Broker:
         pid = uid = 0
 
         def report(level: int, text: str, *args: object, exc_info: bool = False) -> None:
-            self._connection_log.write(connections, uid, level, text, *args, exc_info=exc_info)
+            self.connection_log.write(connections, uid, level, text, *args, exc_info=exc_info)
 
         async with stream:
             connection = ExitStack()

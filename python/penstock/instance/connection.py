@@ -1,4 +1,4 @@
-"""The connection of a client to the broker: its unsent bytes, and the log lines about it."""
+"""The connection of a client to the broker: its unsent bytes."""
 
 from __future__ import annotations
 
@@ -13,58 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 
-log = logging.getLogger("penstock.broker")
-
 WRITE_BYTES = 256 * 1024
 # Backpressure: producers of long responses pause while a client has more bytes than this unread.
 BACKPRESSURE_BYTES = 1024 * 1024
 # A client with more unread bytes is disconnected.
 MAX_UNSENT_BYTES = 256 * 1024 * 1024
-# Lines about the connections of one user in a period of so many seconds.
-MAX_USER_LINES = 20
-USER_LINES_PERIOD_S = 60.0
-
-
-class ConnectionLog:
-    """Logs what happens to the connections of users, at most some lines for each in a period.
-
-    The number of the other lines follows at the end of the period.
-    """
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-
-    def write(
-        self,
-        nursery: trio.Nursery,
-        uid: int,
-        level: int,
-        text: str,
-        *args: object,
-        exc_info: bool = False,
-    ) -> None:
-        """Writes a line, unless there were too many about the user.
-
-        Args:
-            nursery: runs the period.
-            uid: the user.
-            level: the level of the line.
-            text: the line, in which `args` are inserted.
-            args: what is inserted.
-            exc_info: whether the current exception is shown.
-        """
-        count = self._counts.get(uid, 0) + 1
-        self._counts[uid] = count
-        if count == 1:
-            nursery.start_soon(self._end_period, uid)
-        if count <= MAX_USER_LINES:
-            log.log(level, text, *args, exc_info=exc_info)
-
-    async def _end_period(self, uid: int) -> None:
-        await trio.sleep(USER_LINES_PERIOD_S)
-        more = self._counts.pop(uid) - MAX_USER_LINES
-        if more > 0:
-            log.warning("user %d: %d more lines about connections were suppressed", uid, more)
 
 
 class Connection:

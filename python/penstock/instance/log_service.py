@@ -225,7 +225,7 @@ class LogService(logging.Handler):
         return {
             "lines": len(self._lines),
             "followers": len(self._followers),
-            "faults": self._faults,
+            "faults": self._faults + self._broker.connection_log.suppressed_faults,
         }
 
     def _append(self, request: Message) -> None:
