@@ -38,8 +38,8 @@ from typing import (
 
 from penstock._core import pmix_attribute, pmix_status, topic
 from penstock.client import Call, Client, StreamCall
-from penstock.client.calls import expect, expect_items, expect_optional
-from penstock.client.methods import make_method, request, streamed
+from penstock.client.definition import make_method, request, streamed
+from penstock.client.responses import expect, expect_items, expect_optional
 from penstock.errors import DeniedError, Error, WireError
 from penstock.jobid import parse
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from penstock import aclient
     from penstock.client import Stream, trio_connection
-    from penstock.client.methods import Request
+    from penstock.client.definition import Request
 
 __all__ = ["Answer", "AsyncJob", "DeniedError", "Job", "Lent", "State", "Status"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock._core import topic
 from penstock.cli.stop import DaemonProcess
 from penstock.client import Call, Client
-from penstock.client.calls import expect
+from penstock.client.responses import expect
 from penstock.errors import NoInstanceError, StartError
 
 if TYPE_CHECKING:

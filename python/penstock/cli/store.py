@@ -20,7 +20,7 @@ from penstock._core import (
 )
 from penstock.cli.text import safe, safe_lines
 from penstock.client import Call, Client
-from penstock.client.calls import expect
+from penstock.client.responses import expect
 from penstock.errors import NoInstanceError, StartError
 from penstock.instance.directories import DATABASE, check_private, lock_state
 

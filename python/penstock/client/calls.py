@@ -1,15 +1,15 @@
-"""Requests and how to read their responses; nothing here sends or receives."""
+"""Requests, each with the reader of its responses; nothing here sends or receives."""
 
 from __future__ import annotations
 
 import errno
 import json
-import os
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock._core import topic as topics
+from penstock.client.responses import error_of, expect, expect_items, is_good_end, read_response
 from penstock.client.tokens import new_token
-from penstock.errors import JobspecError, RpcError, WireError
+from penstock.errors import JobspecError, RpcError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -162,81 +162,6 @@ def void_call(topic: str, payload: Payload = None) -> Call[None]:
 def raw_stream(topic: str, payload: Payload = None) -> StreamCall[dict[str, Any]]:
     """A stream whose rows are the responses' payloads."""
     return StreamCall(topic, payload, lambda response: [response])
-
-
-# --- responses
-
-
-def read_response(topic: str, response: Message, read: Callable[[dict[str, Any]], T]) -> T:
-    """The value that `read` returns for the payload of a response; an empty payload is `{}`.
-
-    Raises:
-        WireError: the payload is not that of the topic; the text names topic and key.
-    """
-    try:
-        payload = response.object()
-        return read({} if payload is None else _checked(payload, dict, "the payload"))
-    except WireError as error:
-        raise WireError(f"{topic}: {error}") from error
-
-
-# The types of JSON values, for errors.
-_TYPES = {
-    type(None): "null",
-    bool: "a boolean",
-    int: "an integer",
-    float: "a number",
-    str: "a string",
-    list: "an array",
-    dict: "an object",
-}
-
-
-def _checked(value: Any, kind: type[T], name: str) -> T:
-    if type(value) is kind or (kind is float and type(value) is int):
-        return cast("T", value)
-    raise WireError(f"{name}: expected {_TYPES[kind]}, found {_TYPES[type(value)]}")
-
-
-def expect(payload: Mapping[str, Any], key: str, kind: type[T]) -> T:
-    """The value of a key that a response must have.
-
-    Args:
-        payload: The response, or an object in it.
-        key: The key.
-        kind: The type of the value in Python; `float` stands for any number.
-
-    Raises:
-        WireError: the key is missing, or its value has another type. `read_response` adds the
-            topic.
-    """
-    if key not in payload:
-        raise WireError(f"missing key `{key}`")
-    return _checked(payload[key], kind, f"`{key}`")
-
-
-def expect_optional(payload: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
-    """As `expect`; None if the key is missing or null."""
-    return None if payload.get(key) is None else expect(payload, key, kind)
-
-
-def expect_items(payload: Mapping[str, Any], key: str, kind: type[T]) -> list[T]:
-    """As `expect`, for an array whose items all have the type `kind`."""
-    items = expect(payload, key, list)
-    for position, item in enumerate(items):
-        if type(item) is not kind:
-            _checked(item, kind, f"`{key}[{position}]`")
-    return items
-
-
-def error_of(message: Message) -> RpcError:
-    """The error of an error response."""
-    return RpcError(message.errnum, message.error_text or os.strerror(message.errnum))
-
-
-def is_good_end(message: Message) -> bool:
-    """Whether a response is the good end of a stream (ENODATA)."""
-    return message.errnum == errno.ENODATA
 
 
 # --- submission

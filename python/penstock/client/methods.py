@@ -1,19 +1,14 @@
 """The requests that both clients offer by name, each defined once.
 
-A method here builds the request and says how to read its response. The decorators
-(`request`, `streamed`, …) make of it a method of the blocking client, which returns the result, and
-of the Trio client, where it is awaited. Nothing here sends or receives.
+A method here builds the request and says how to read its response. The decorators of
+`penstock.client.definition` make of it a method of the blocking client, which returns the result,
+and of the Trio client, where it is awaited. Nothing here sends or receives.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import errno
-import json
 import signal
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._core import topic as topics
 from penstock.client import calls
@@ -23,8 +18,6 @@ from penstock.client.calls import (
     CallSequence,
     StreamCall,
     encoded_jobspec,
-    expect,
-    expect_items,
     keyed_stream,
     numbered_calls,
     raw_call,
@@ -32,328 +25,65 @@ from penstock.client.calls import (
     submissions,
     void_call,
 )
+from penstock.client.definition import (
+    batch,
+    collect_request,
+    collected,
+    do_request,
+    first,
+    merge_request,
+    open_request,
+    request,
+    sequence,
+    streamed,
+    submission,
+)
+from penstock.client.responses import (
+    array_reader,
+    document_reader,
+    expect,
+    read_bulk_response,
+    read_estimates,
+    read_events,
+    read_explained,
+    read_infeasible,
+    read_output,
+    read_purged,
+    read_queue_status,
+    read_resource_status,
+    read_row,
+    read_rows,
+    read_sched_status,
+    read_what_if,
+)
 from penstock.clock import SYSTEM_CLOCK
-from penstock.errors import WireError
-from penstock.rows import BulkResponse, Estimates, Explained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-    from typing import Self
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from penstock.client import connection, trio_connection
     from penstock.client.calls import Merge, Payload
     from penstock.errors import JobspecError, RpcError
     from penstock.rows import (
-        Accuracy,
+        BulkResponse,
         DrainMode,
+        Estimates,
         Event,
+        Explained,
         JobRow,
         Level,
         LogRow,
         Purged,
         QueueStatus,
-        Reason,
         ResourceStatus,
         SchedStatus,
         ServiceRow,
-        StartEstimate,
         Submission,
         UndrainMode,
         WhatIf,
     )
 
-P = ParamSpec("P")
 T = TypeVar("T")
 Key = TypeVar("Key")
-Id_co = TypeVar("Id_co", covariant=True)
-Ids_co = TypeVar("Ids_co", covariant=True)
-
-if TYPE_CHECKING:
-
-    class Blocking(Protocol):
-        """A client whose methods block until the result arrives."""
-
-        def _first(self, call: Call[T], /) -> T: ...
-
-    class Awaiting(Protocol):
-        """A client whose methods are awaited."""
-
-        def _first(self, call: Call[T], /) -> Coroutine[Any, Any, T]: ...
-
-    class Request(Protocol[P, T]):
-        """A method whose request has one response."""
-
-        call: Callable[P, Call[T]]
-
-        @overload
-        def __get__(self, obj: None, kind: Any) -> Self: ...
-        @overload
-        def __get__(self, obj: Awaiting, kind: Any) -> Callable[P, Coroutine[Any, Any, T]]: ...
-        @overload
-        def __get__(self, obj: Blocking, kind: Any) -> Callable[P, T]: ...
-
-    class StreamRequest(Protocol[P, T]):
-        """A method that returns the stream of the responses' rows."""
-
-        call: Callable[P, StreamCall[T]]
-
-        @overload
-        def __get__(self, obj: None, kind: Any) -> Self: ...
-        @overload
-        def __get__(self, obj: Awaiting, kind: Any) -> Callable[P, trio_connection.Stream[T]]: ...
-        @overload
-        def __get__(self, obj: Blocking, kind: Any) -> Callable[P, connection.Stream[T]]: ...
-
-    class Submit(Protocol[Id_co, Ids_co]):
-        """`submit` of one client: its result depends on `count`."""
-
-        @overload
-        def __call__(
-            self,
-            jobspec: Mapping[str, Any],
-            *,
-            urgency: int = 16,
-            count: None = None,
-            flags: int = 0,
-            token: str | None = None,
-        ) -> Id_co: ...
-        @overload
-        def __call__(
-            self,
-            jobspec: Mapping[str, Any],
-            *,
-            urgency: int = 16,
-            count: int,
-            flags: int = 0,
-            token: str | None = None,
-        ) -> Ids_co: ...
-
-    class SubmitRequest(Protocol):
-        """The method `submit` of both clients."""
-
-        call: Callable[..., Call[int | list[int]]]
-
-        @overload
-        def __get__(self, obj: None, kind: Any) -> Self: ...
-        @overload
-        def __get__(self, obj: connection.Connection, kind: Any) -> Submit[int, list[int]]: ...
-        @overload
-        def __get__(
-            self, obj: trio_connection.Connection, kind: Any
-        ) -> Submit[Coroutine[Any, Any, int], Coroutine[Any, Any, list[int]]]: ...
-
-    class DoRequest(Protocol):
-        """The method `do` of both clients."""
-
-        @overload
-        def __get__(self, obj: None, kind: Any) -> Self: ...
-        @overload
-        def __get__(self, obj: connection.Connection, kind: Any) -> Callable[[Call[T]], T]: ...
-        @overload
-        def __get__(
-            self, obj: trio_connection.Connection, kind: Any
-        ) -> Callable[[Call[T]], Coroutine[Any, Any, T]]: ...
-
-    class CollectRequest(Protocol):
-        """The method `collect` of both clients."""
-
-        @overload
-        def __get__(self, obj: None, kind: Any) -> Self: ...
-        @overload
-        def __get__(
-            self, obj: connection.Connection, kind: Any
-        ) -> Callable[[StreamCall[T]], list[T]]: ...
-        @overload
-        def __get__(
-            self, obj: trio_connection.Connection, kind: Any
-        ) -> Callable[[StreamCall[T]], Coroutine[Any, Any, list[T]]]: ...
-
-    class OpenStream(Protocol):
-        """`stream` of the blocking client."""
-
-        @overload
-        def __call__(self, call: StreamCall[T], /) -> connection.Stream[T]: ...
-        @overload
-        def __call__(
-            self, topic: str, payload: Payload = None
-        ) -> connection.Stream[dict[str, Any]]: ...
-
-    class OpenTrioStream(Protocol):
-        """`stream` of the Trio client."""
-
-        @overload
-        def __call__(self, call: StreamCall[T], /) -> trio_connection.Stream[T]: ...
-        @overload
-        def __call__(
-            self, topic: str, payload: Payload = None
-        ) -> trio_connection.Stream[dict[str, Any]]: ...
-
-    class OpenRequest(Protocol):
-        """The method `stream` of both clients."""
-
-        @overload
-        def __get__(self, obj: None, kind: Any) -> Self: ...
-        @overload
-        def __get__(self, obj: connection.Connection, kind: Any) -> OpenStream: ...
-        @overload
-        def __get__(self, obj: trio_connection.Connection, kind: Any) -> OpenTrioStream: ...
-
-    class MergeRequest(Protocol):
-        """The method `merge` of both clients."""
-
-        @overload
-        def __get__(self, obj: None, kind: Any) -> Self: ...
-        @overload
-        def __get__(
-            self, obj: connection.Connection, kind: Any
-        ) -> Callable[
-            [Mapping[Key, tuple[str, Payload]]],
-            connection.Stream[tuple[Key, dict[str, Any] | RpcError]],
-        ]: ...
-        @overload
-        def __get__(
-            self, obj: trio_connection.Connection, kind: Any
-        ) -> Callable[
-            [Mapping[Key, tuple[str, Payload]]],
-            trio_connection.Stream[tuple[Key, dict[str, Any] | RpcError]],
-        ]: ...
-
-
-def make_method(
-    transport: str,
-    result: str,
-    build: Callable[..., Any],
-    as_sent: Callable[[Any], Any] = lambda built: built,
-) -> Any:
-    """Makes a method that passes what `build` returns to the client's method `transport`.
-
-    Args:
-        transport: `_first`, `_collect`, `_do_all`, `_stream`, or a further one of the class.
-        result: The annotation of the result, with the parameter of that of `build` for `{}`.
-        build: Builds the request.
-        as_sent: Converts the request to the argument of `transport`.
-    """
-
-    @wraps(build)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self, transport)(as_sent(build(self, *args, **kwargs)))
-
-    # `help` and `inspect.signature` show what the caller gets, not the request.
-    row = build.__annotations__["return"].partition("[")[2].removesuffix("]")
-    build.__annotations__["return"] = result.format(row)
-    vars(method)["call"] = partial(build, None)
-    return method
-
-
-def request(build: Callable[Concatenate[Any, P], Call[T]]) -> Request[P, T]:
-    """Makes a method that sends the request and returns its result."""
-    return cast("Request[P, T]", make_method("_first", "{}", build))
-
-
-def streamed(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> StreamRequest[P, T]:
-    """Makes a method that sends the request and returns the stream of its rows."""
-    return cast(
-        "StreamRequest[P, T]", make_method("_stream", "Stream[{}]", build, lambda call: [call])
-    )
-
-
-def collected(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> Request[P, list[T]]:
-    """Makes a method that sends the request and returns all rows as a list."""
-    return cast(
-        "Request[P, list[T]]",
-        make_method("_collect", "list[{}]", build, lambda call: CallBatch([call], list)),
-    )
-
-
-def first(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> Request[P, T]:
-    """Makes a method that sends the request, returns the first row and closes the stream."""
-    return cast("Request[P, T]", make_method("_first", "{}", build))
-
-
-def sequence(build: Callable[Concatenate[Any, P], CallSequence[T]]) -> Request[P, T]:
-    """Makes a method that sends several requests and returns one result."""
-    return cast("Request[P, T]", make_method("_do_all", "{}", build))
-
-
-def batch(build: Callable[Concatenate[Any, P], CallBatch[T]]) -> Request[P, T]:
-    """Makes a method that sends several requests without waiting and returns one result."""
-    return cast("Request[P, T]", make_method("_collect", "{}", build))
-
-
-def submission(build: Callable[..., Call[int | list[int]]]) -> SubmitRequest:
-    """Makes the method `submit`."""
-    return cast("SubmitRequest", request(build))
-
-
-# The methods whose result depends on the type of their argument.
-
-
-def _do(build: Callable[..., Call[Any]]) -> DoRequest:
-    return cast("DoRequest", request(build))
-
-
-def _collect(build: Callable[..., StreamCall[Any]]) -> CollectRequest:
-    return cast("CollectRequest", collected(build))
-
-
-def _open(build: Callable[..., StreamCall[Any]]) -> OpenRequest:
-    return cast("OpenRequest", streamed(build))
-
-
-def _merge(build: Callable[..., Merge[Any]]) -> MergeRequest:
-    return cast("MergeRequest", make_method("_stream", "Stream[{}]", build))
-
-
-def _reader(key: str, kind: type) -> Callable[[dict[str, Any]], list[Any]]:
-    """Reads a response that is an array at a key."""
-    return lambda response: expect_items(response, key, kind)
-
-
-def _errors_by_job(response: dict[str, Any]) -> dict[int, str]:
-    errors = expect(response, "errors", dict)
-    try:
-        return {int(job): expect(errors, job, str) for job in errors}
-    except ValueError as error:
-        raise WireError(f"`errors`: {error}") from error
-
-
-def _read_bulk_response(response: dict[str, Any]) -> BulkResponse:
-    return BulkResponse(expect(response, "count", int), _errors_by_job(response))
-
-
-def _read_rows(response: dict[str, Any]) -> list[JobRow]:
-    rows = expect_items(response, "jobs", dict)
-    for row in rows:
-        expect(row, "id", int)
-    return cast("list[JobRow]", rows)
-
-
-def _read_row(response: dict[str, Any]) -> JobRow:
-    row = expect(response, "job", dict)
-    expect(row, "id", int)
-    return cast("JobRow", row)
-
-
-def _read_events(text: str) -> list[Event]:
-    try:
-        return [json.loads(line) for line in text.splitlines()]
-    except ValueError as error:
-        raise WireError(f"an event is not JSON: {error}") from error
-
-
-def _read_output(response: dict[str, Any]) -> list[tuple[str, bytes]]:
-    try:
-        data = base64.b64decode(expect(response, "data", str), validate=True)
-    except binascii.Error as error:
-        raise WireError(f"`data`: {error}") from error
-    return [(expect(response, "stream", str), data)]
-
-
-def _read_infeasible(error: RpcError) -> str:
-    """The scheduler's reason; anything that is not about the job is raised."""
-    if error.errno in {errno.ENOSYS, errno.EPERM, errno.EPROTO, errno.EIO}:
-        raise error
-    return error.strerror or str(error)
 
 
 def _list_jobs(
@@ -368,12 +98,12 @@ def _list_jobs(
         payload["ids"] = list(ids)
     if constraint is not None:
         payload["constraint"] = constraint
-    return StreamCall(topics.job_list.LIST, payload, _read_rows)
+    return StreamCall(topics.job_list.LIST, payload, read_rows)
 
 
 def _raise(ids: Iterable[int] | None, payload: dict[str, Any]) -> Call[BulkResponse]:
     payload |= {"all": True} if ids is None else {"ids": list(ids)}
-    return Call(topics.job_manager.RAISE, payload, _read_bulk_response)
+    return Call(topics.job_manager.RAISE, payload, read_bulk_response)
 
 
 def _set_queue(
@@ -400,7 +130,7 @@ class Methods:
 
     # --- any request
 
-    @_do
+    @do_request
     def do(self, call: Call[T]) -> Call[T]:
         """Sends a request and returns its result.
 
@@ -411,7 +141,7 @@ class Methods:
         """
         return call
 
-    @_collect
+    @collect_request
     def collect(self, call: StreamCall[T]) -> StreamCall[T]:
         """Sends a streaming request and returns all its rows.
 
@@ -421,7 +151,7 @@ class Methods:
         """
         return call
 
-    @_open
+    @open_request
     def stream(self, topic: StreamCall[Any] | str, payload: Payload = None) -> StreamCall[Any]:
         """Sends a streaming request; the stream has its responses until the good end (ENODATA).
 
@@ -447,7 +177,7 @@ class Methods:
         """
         return numbered_calls(topic, payloads)
 
-    @_merge
+    @merge_request
     def merge(
         self, requests: Mapping[Key, tuple[str, Payload]]
     ) -> Merge[tuple[Key, dict[str, Any] | RpcError]]:
@@ -540,7 +270,7 @@ class Methods:
             RpcError: no scheduler is registered (ENOSYS).
         """
         payload = encoded_jobspec({"jobspec": jobspec})
-        return Call(topics.sched.FEASIBILITY_CHECK, payload, lambda _: None, _read_infeasible)
+        return Call(topics.sched.FEASIBILITY_CHECK, payload, lambda _: None, read_infeasible)
 
     # --- jobs: reading
 
@@ -583,12 +313,13 @@ class Methods:
     def info(self, job: int) -> Call[JobRow]:
         """One job's row."""
         payload = {"id": job, "attrs": ["all"]}
-        return Call(topics.job_list.LIST_ID, payload, _read_row)
+        return Call(topics.job_list.LIST_ID, payload, read_row)
 
     @request
     def lookup(self, job: int, *keys: str) -> Call[dict[str, str]]:
         """A job's documents as text: `eventlog`, `jobspec`, `R`."""
-        return raw_call(topics.job_info.LOOKUP, {"id": job, "keys": list(keys), "flags": 0})
+        payload = {"id": job, "keys": list(keys), "flags": 0}
+        return Call(topics.job_info.LOOKUP, payload, document_reader(keys))
 
     @streamed
     def eventlog(self, job: int, *, follow: bool = False) -> StreamCall[Event]:
@@ -596,7 +327,7 @@ class Methods:
         key = "event" if follow else "eventlog"
 
         def read(response: dict[str, Any]) -> list[Event]:
-            return _read_events(expect(response, key, str))
+            return read_events(expect(response, key, str))
 
         if follow:
             payload = {"id": job, "path": "eventlog", "flags": 0}
@@ -610,17 +341,17 @@ class Methods:
     ) -> StreamCall[tuple[str, bytes]]:
         """A job's stored output, as pairs of stream name and bytes; with `follow` to its end."""
         payload = {"id": job, "follow": follow, "streams": list(streams)}
-        return StreamCall(topics.job_exec.OUTPUT, payload, _read_output)
+        return StreamCall(topics.job_exec.OUTPUT, payload, read_output)
 
     @streamed
     def wait(self, ids: Iterable[int]) -> StreamCall[JobRow]:
         """Each job's row as the job becomes inactive."""
-        return StreamCall(topics.job_list.WAIT, {"ids": list(ids)}, _read_rows)
+        return StreamCall(topics.job_list.WAIT, {"ids": list(ids)}, read_rows)
 
     @first
     def wait_one(self, job: int) -> StreamCall[JobRow]:
         """A job's row once it is inactive."""
-        return StreamCall(topics.job_list.WAIT, {"ids": [job]}, _read_rows)
+        return StreamCall(topics.job_list.WAIT, {"ids": [job]}, read_rows)
 
     @request
     def history(self, count: int | None = None) -> Call[list[int]]:
@@ -630,7 +361,7 @@ class Methods:
             count: The maximum number of ids; None for all.
         """
         payload = {"slice": "[:]" if count is None else f"[:{count}]"}
-        return Call(topics.job_manager.HISTORY_GET, payload, _reader("jobs", int))
+        return Call(topics.job_manager.HISTORY_GET, payload, array_reader("jobs", int))
 
     # --- jobs: changing
 
@@ -668,21 +399,21 @@ class Methods:
     def kill(self, ids: Iterable[int], signum: int = signal.SIGTERM) -> Call[BulkResponse]:
         """Sends a signal to the tasks of running jobs."""
         return Call(
-            topics.job_manager.KILL, {"ids": list(ids), "signum": signum}, _read_bulk_response
+            topics.job_manager.KILL, {"ids": list(ids), "signum": signum}, read_bulk_response
         )
 
     @request
     def urgency(self, ids: Iterable[int], urgency: int) -> Call[BulkResponse]:
         """Changes the urgency of pending jobs, 0 (hold) to 31 (expedite)."""
         return Call(
-            topics.job_manager.URGENCY, {"ids": list(ids), "urgency": urgency}, _read_bulk_response
+            topics.job_manager.URGENCY, {"ids": list(ids), "urgency": urgency}, read_bulk_response
         )
 
     @request
     def prioritize(self, pairs: Iterable[tuple[int, int]]) -> Call[BulkResponse]:
         """Changes the priorities of jobs in one request: pairs of id and 0 to 4294967295."""
         payload = {"jobs": [list(pair) for pair in pairs]}
-        return Call(topics.job_manager.PRIORITIZE, payload, _read_bulk_response)
+        return Call(topics.job_manager.PRIORITIZE, payload, read_bulk_response)
 
     @request
     def memo(self, job: int, memo: Mapping[str, Any]) -> Call[None]:
@@ -719,19 +450,20 @@ class Methods:
             payload["age_limit"] = age_limit
         if num_limit is not None:
             payload["num_limit"] = num_limit
-        return raw_call(topics.job_manager.PURGE, payload)
+        return Call(topics.job_manager.PURGE, payload, read_purged)
 
     # --- queues
 
     @request
     def queue_list(self) -> Call[list[str]]:
         """The names of the queues; empty if there is only the anonymous one."""
-        return Call(topics.job_manager.QUEUE_LIST, {}, _reader("queues", str))
+        return Call(topics.job_manager.QUEUE_LIST, {}, array_reader("queues", str))
 
     @request
     def queue_status(self, name: str | None = None) -> Call[QueueStatus]:
         """Whether a queue (None: the anonymous one) is enabled, and whether it is started."""
-        return raw_call(topics.job_manager.QUEUE_STATUS, {} if name is None else {"name": name})
+        payload = {} if name is None else {"name": name}
+        return Call(topics.job_manager.QUEUE_STATUS, payload, read_queue_status)
 
     @request
     def queue_enable(self, name: str | None = None, *, everything: bool = False) -> Call[None]:
@@ -788,12 +520,12 @@ class Methods:
     @request
     def resource_status(self) -> Call[ResourceStatus]:
         """R, and the drained, offline and excluded targets."""
-        return raw_call(topics.resource.STATUS)
+        return Call(topics.resource.STATUS, None, read_resource_status)
 
     @request
     def sched_status(self) -> Call[SchedStatus]:
         """The scheduler's resources, and which of them are down and allocated."""
-        return raw_call(topics.resource.SCHED_STATUS)
+        return Call(topics.resource.SCHED_STATUS, None, read_sched_status)
 
     @request
     def drain(self, targets: str, reason: str = "", *, mode: DrainMode | None = None) -> Call[None]:
@@ -819,7 +551,7 @@ class Methods:
     def resource_history(self, targets: str | None = None) -> Call[list[Event]]:
         """The events of the resources, or of some targets: drains and the like."""
         payload = {} if targets is None else {"targets": targets}
-        return Call(topics.resource.HISTORY, payload, _reader("events", dict))
+        return Call(topics.resource.HISTORY, payload, array_reader("events", dict))
 
     # --- scheduler queries
 
@@ -831,12 +563,7 @@ class Methods:
             RpcError: the scheduler does not answer this (ENOSYS), or a job is another user's
                 (EPERM).
         """
-
-        def read(response: dict[str, Any]) -> Explained:
-            reasons = cast("list[Reason]", expect_items(response, "jobs", dict))
-            return Explained(reasons, _errors_by_job(response))
-
-        return Call(topics.sched.EXPLAIN, {"ids": list(ids)}, read)
+        return Call(topics.sched.EXPLAIN, {"ids": list(ids)}, read_explained)
 
     @request
     def estimate(
@@ -855,15 +582,9 @@ class Methods:
             RpcError: the scheduler does not answer this (ENOSYS), or a job is another user's
                 (EPERM).
         """
-
-        def read(response: dict[str, Any]) -> Estimates:
-            jobs = cast("list[StartEstimate]", expect_items(response, "jobs", dict))
-            accuracy = cast("Accuracy", expect(response, "accuracy", dict))
-            return Estimates(jobs, accuracy, _errors_by_job(response))
-
         payload: dict[str, Any]
         payload = {"max_entries": max_entries} if ids is None else {"ids": list(ids)}
-        return Call(topics.sched.ESTIMATE, payload, read)
+        return Call(topics.sched.ESTIMATE, payload, read_estimates)
 
     @request
     def what_if(self, change: Mapping[str, Any]) -> Call[WhatIf]:
@@ -879,7 +600,7 @@ class Methods:
             RpcError: the scheduler does not answer this (ENOSYS), or the change is impossible
                 (EINVAL).
         """
-        return raw_call(topics.sched.WHAT_IF, dict(change))
+        return Call(topics.sched.WHAT_IF, dict(change), read_what_if)
 
     # --- the instance
 
@@ -893,17 +614,17 @@ class Methods:
 
     @request
     def stats(self, service: str = "job-manager") -> Call[dict[str, Any]]:
-        """A service's statistics; their keys are the service's own."""
+        """A service's statistics, as the service sends them; their keys are its own."""
         return raw_call(f"{service}.{topics.STATS_GET}")
 
     @request
     def services(self) -> Call[list[ServiceRow]]:
         """The registered services and the processes that serve them."""
-        return Call(topics.service.LIST, None, _reader("services", dict))
+        return Call(topics.service.LIST, None, array_reader("services", dict))
 
     @request
     def config(self) -> Call[dict[str, Any]]:
-        """The instance's effective configuration."""
+        """The instance's effective configuration, as the broker sends it."""
         return raw_call(topics.broker.CONFIG_GET)
 
     @request
@@ -917,13 +638,13 @@ class Methods:
             RpcError: the configuration is invalid, or a changed setting needs a restart.
         """
         payload = {"config": dict(config)}
-        return Call(topics.broker.CONFIG_RELOAD, payload, _reader("changed", str))
+        return Call(topics.broker.CONFIG_RELOAD, payload, array_reader("changed", str))
 
     @streamed
     def dmesg(self, *, follow: bool = False, backlog: bool = True) -> StreamCall[LogRow]:
         """The lines of the instance's log: past ones (`backlog`), future ones (`follow`)."""
         payload = {"follow": follow, "nobacklog": not backlog}
-        return StreamCall(topics.log.DMESG, payload, _reader("lines", dict))
+        return StreamCall(topics.log.DMESG, payload, array_reader("lines", dict))
 
     @request
     def log_append(self, text: str, *, level: Level = "info") -> Call[None]:

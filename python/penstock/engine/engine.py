@@ -642,7 +642,7 @@ class Engine:
         duration: float = 0.0,
         priority: int = 16,
         queue: str | None = None,
-        look: int = 100,
+        max_compared: int = 100,
     ) -> ChangeEffect:
         """Predicts the start of a job submitted now, the last of its priority, and the delays.
 
@@ -656,31 +656,31 @@ class Engine:
             duration: Its time limit in seconds; 0 for none.
             priority: Its priority.
             queue: Its queue.
-            look: The number of jobs at the head of the queue whose starts are observed, too.
+            max_compared: The number of jobs at the head of the queue whose starts are compared.
 
         Raises:
             EngineError: there is no such shape, or a number is out of range.
         """
-        _check_range("look", look)
+        _check_range("max_compared", max_compared)
         _check_range("priority", priority, MAX_PRIORITY)
         core = self._core
         return ChangeEffect.of(
-            core.what_if_submitted(now, look, shape, (duration, priority, queue))
+            core.what_if_submitted(now, max_compared, shape, (duration, priority, queue))
         )
 
-    def what_if_cancelled(self, now: float, job: int, *, look: int = 100) -> ChangeEffect:
+    def what_if_cancelled(self, now: float, job: int, *, max_compared: int = 100) -> ChangeEffect:
         """Predicts earlier starts after the cancellation of a pending or running job.
 
         Args:
             now: The time.
             job: The job.
-            look: As in `what_if_submitted`.
+            max_compared: As in `what_if_submitted`.
 
         Raises:
             EngineError: there is no such job.
         """
-        _check_range("look", look)
-        return ChangeEffect.of(self._core.what_if_cancelled(now, look, job))
+        _check_range("max_compared", max_compared)
+        return ChangeEffect.of(self._core.what_if_cancelled(now, max_compared, job))
 
     def what_if_changed(
         self,
@@ -689,7 +689,7 @@ class Engine:
         *,
         units: int | None = None,
         duration: float | None = None,
-        look: int = 100,
+        max_compared: int = 100,
     ) -> ChangeEffect:
         """Predicts the start of a pending job with a changed request.
 
@@ -698,25 +698,25 @@ class Engine:
             job: The job.
             units: The number of nodes, or of slots if the job requests slots only.
             duration: The time limit in seconds; 0 for none.
-            look: As in `what_if_submitted`.
+            max_compared: As in `what_if_submitted`.
 
         Raises:
             EngineError: the job is not pending, or a number is out of range.
         """
-        _check_range("look", look)
+        _check_range("max_compared", max_compared)
         if units is not None:
             _check_range("units", units, MAX_PRIORITY)
-        return ChangeEffect.of(self._core.what_if_changed(now, look, job, units, duration))
+        return ChangeEffect.of(self._core.what_if_changed(now, max_compared, job, units, duration))
 
-    def what_if_up(self, now: float, ranks: Ranks, *, look: int = 100) -> ChangeEffect:
+    def what_if_up(self, now: float, ranks: Ranks, *, max_compared: int = 100) -> ChangeEffect:
         """Predicts earlier starts if targets were up; see `what_if_submitted`."""
-        _check_range("look", look)
-        return ChangeEffect.of(self._core.what_if_marked(now, look, ranks, up=True))
+        _check_range("max_compared", max_compared)
+        return ChangeEffect.of(self._core.what_if_marked(now, max_compared, ranks, up=True))
 
-    def what_if_down(self, now: float, ranks: Ranks, *, look: int = 100) -> ChangeEffect:
+    def what_if_down(self, now: float, ranks: Ranks, *, max_compared: int = 100) -> ChangeEffect:
         """Predicts later starts if targets were down; see `what_if_submitted`."""
-        _check_range("look", look)
-        return ChangeEffect.of(self._core.what_if_marked(now, look, ranks, up=False))
+        _check_range("max_compared", max_compared)
+        return ChangeEffect.of(self._core.what_if_marked(now, max_compared, ranks, up=False))
 
     def fit_now(self, job: int, now: float) -> Fit:
         """The largest number of nodes, or slots, with which a pending job would start now.

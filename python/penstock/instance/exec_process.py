@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from penstock._core import topic
-from penstock.client.calls import error_of, raw_call
+from penstock.client.calls import raw_call
+from penstock.client.responses import error_of
 from penstock.errors import StartError
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.supervision import Backoff

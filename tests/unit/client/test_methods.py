@@ -25,6 +25,14 @@ LOG_LINE = {"timestamp": 1.5, "level": "info", "component": "user", "text": "hel
 REASON = {"id": 1, "kind": "first", "reason": "r", "details": {}, "start": None}
 ESTIMATE = {"id": 1, "start": 5.0}
 ACCURACY = {"count": 0, "mean": 0.0, "low": 0.0, "median": 0.0, "high": 0.0}
+RESOURCES = {
+    "R": {},
+    "drain": {"0-1": {"timestamp": 1.5, "reason": "bad"}},
+    "online": "2",
+    "offline": "0-1",
+    "exclude": "",
+}
+SCHEDULABLE = {"all": {}, "down": {}, "allocated": {}}
 SERVICE = {"name": "sched", "pid": 1, "uid": 0, "inside": True}
 
 
@@ -43,7 +51,8 @@ CALLS = [
     ("info", [1], {}, "job-list.list-id", {"id": 1, "attrs": ["all"]}, {"job": ROW}, ROW),
     (
         *("lookup", [1, "R", "jobspec"], {}, "job-info.lookup"),
-        *({"id": 1, "keys": ["R", "jobspec"], "flags": 0}, {"R": "{}"}, {"R": "{}"}),
+        {"id": 1, "keys": ["R", "jobspec"], "flags": 0},
+        *({"id": 1, "R": "{}", "jobspec": "[]"}, {"R": "{}", "jobspec": "[]"}),
     ),
     (
         *("history", [], {}, "job-manager.history.get", {"slice": "[:]"}),
@@ -110,8 +119,8 @@ CALLS = [
     ("queue_drain", [], {}, "job-manager.drain", {}, None, None),
     ("queue_idle", [], {}, "job-manager.idle", {}, None, None),
     ("queue_drain", ["a"], {}, "job-manager.drain", {"name": "a"}, None, None),
-    ("resource_status", [], {}, "resource.status", None, {"R": {}}, {"R": {}}),
-    ("sched_status", [], {}, "resource.sched-status", None, {"all": {}}, {"all": {}}),
+    ("resource_status", [], {}, "resource.status", None, RESOURCES, RESOURCES),
+    ("sched_status", [], {}, "resource.sched-status", None, SCHEDULABLE, SCHEDULABLE),
     (
         *("explain", [[1, 2]], {}, "sched.explain", {"ids": [1, 2]}),
         *({"jobs": [REASON], "errors": {"2": "no"}}, Explained([REASON], {2: "no"})),
@@ -270,6 +279,24 @@ MALFORMED = [
     ("history", [], "job-manager.history.get", {"jobs": [1.5]}, "found a number"),
     ("queue_list", [], "job-manager.queue-list", {"queues": None}, "found null"),
     ("eventlog", [1], "job-info.lookup", {"eventlog": "{"}, "an event is not JSON"),
+    ("eventlog", [1], "job-info.lookup", {"eventlog": "1"}, "an event: expected an object"),
+    ("eventlog", [1], "job-info.lookup", {"eventlog": '{"name":"x"}'}, "missing key `timestamp`"),
+    ("lookup", [1, "R"], "job-info.lookup", {"id": 1}, "missing key `R`"),
+    ("lookup", [1, "R"], "job-info.lookup", {"R": {}}, "`R`: expected a string, found an object"),
+    ("purge", [], "job-manager.purge", {"count": 1}, "missing key `inactives`"),
+    ("queue_status", [], "job-manager.queue-status", {"enable": 1}, "`enable`: expected a boolean"),
+    ("queue_status", [], "job-manager.queue-status", {"enable": True}, "missing key `start`"),
+    ("queue_status", [], "job-manager.queue-status", STATUS | {"stop_reason": 1}, "`stop_reason`"),
+    ("resource_status", [], "resource.status", RESOURCES | {"R": "{}"}, "`R`: expected an object"),
+    ("resource_status", [], "resource.status", RESOURCES | {"drain": {"0": {}}}, "`timestamp`"),
+    ("resource_status", [], "resource.status", RESOURCES | {"exclude": None}, "`exclude`"),
+    ("sched_status", [], "resource.sched-status", {"all": {}, "down": {}}, "key `allocated`"),
+    ("what_if", [{"cancel": 1}], "sched.what-if", {"moved": []}, "missing key `text`"),
+    (
+        *("what_if", [{"cancel": 1}], "sched.what-if"),
+        *({"text": "", "moved": [{"id": 1, "after": "now"}]}, "`after`: expected a number"),
+    ),
+    ("explain", [[1]], "sched.explain", {"jobs": [{"id": 1}], "errors": {}}, "missing key `kind`"),
     ("output", [1], "job-exec.output", {"stream": "stdout", "data": "%"}, "`data`: "),
     ("rpc", ["x.y"], "x.y", b"[1]\0", "the payload: expected an object, found an array"),
 ]

@@ -465,10 +465,10 @@ def test_numbers_out_of_range_are_named():
     made = Engine(R)
     made.submit(1, made.shape())
     for name, call in [
-        ("look", lambda: made.what_if_cancelled(0.0, 1, look=-1)),
-        ("look", lambda: made.what_if_down(0.0, "0", look=-1)),
-        ("look", lambda: made.what_if_up(0.0, "0", look=-1)),
-        ("look", lambda: made.what_if_submitted(0.0, 0, look=2**70)),
+        ("max_compared", lambda: made.what_if_cancelled(0.0, 1, max_compared=-1)),
+        ("max_compared", lambda: made.what_if_down(0.0, "0", max_compared=-1)),
+        ("max_compared", lambda: made.what_if_up(0.0, "0", max_compared=-1)),
+        ("max_compared", lambda: made.what_if_submitted(0.0, 0, max_compared=2**70)),
         ("priority", lambda: made.what_if_submitted(0.0, 0, priority=2**32)),
         ("units", lambda: made.what_if_changed(0.0, 1, units=-1)),
         ("max_jobs", lambda: made.set_queue("a", max_jobs=-1)),
