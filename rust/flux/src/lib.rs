@@ -59,7 +59,7 @@ pub use request_error::RequestError;
 pub use role::Credentials;
 pub use typed::{
     Allocated, Allocation, FreedResources, HookJob, Inventory, InventoryChange, PendingJob,
-    RedactedJobspec, RequestedResources, StartReport, StartingJob, StoredR, TypedPayload,
+    RWithText, RedactedJobspec, RequestedResources, StartReport, StartingJob, TypedPayload,
 };
 
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,6 @@
 //! Payloads passed as values to receivers in the same process.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
@@ -35,8 +36,8 @@ pub enum TypedPayload {
     Start(StartingJob),
     /// A response to `<service>.start`.
     StartResponse(StartReport),
-    /// A response to `kvs.lookup` of a job's R.
-    StoredR(StoredR),
+    /// A response to `kvs.lookup` of a job's R: the value of [`LookupResponse`].
+    StoredR(RWithText),
     /// The first response to `resource.acquire`.
     Inventory(Inventory),
     /// A further response to `resource.acquire`.
@@ -54,7 +55,7 @@ impl TypedPayload {
             Self::Hook(job) => job.to_payload(),
             Self::Start(job) => job.wire().to_payload(),
             Self::StartResponse(report) => report.to_payload(),
-            Self::StoredR(stored) => stored.to_payload(),
+            Self::StoredR(stored) => lookup_response(stored),
             Self::Inventory(inventory) => inventory.to_payload(),
             Self::InventoryChange(change) => change_response(change),
         }
@@ -177,48 +178,50 @@ fn commit_request(allocations: &[Allocation]) -> CommitRequest<'static> {
     }
 }
 
+/// R, and its JSON text if there is one already.
+#[derive(Clone, Debug)]
+pub struct RWithText {
+    /// The resources.
+    pub r: Arc<ResourceSet>,
+    /// The JSON text that was committed; `None` if R has changed since, or was never committed.
+    pub text: Option<Arc<str>>,
+}
+
+impl RWithText {
+    /// The JSON text, which is written if there is none.
+    pub fn json(&self) -> Cow<'_, str> {
+        match &self.text {
+            Some(text) => Cow::Borrowed(text),
+            None => Cow::Owned(self.r.to_json()),
+        }
+    }
+}
+
 /// Resources that a job has released: the value of [`FreeRequest`].
 #[derive(Clone, Debug)]
 pub struct FreedResources {
     /// The job.
     pub id: JobId,
     /// The resources.
-    pub r: Arc<ResourceSet>,
-    /// Their JSON text, if it has been written already.
-    pub text: Option<Arc<str>>,
+    pub r: RWithText,
     /// Whether this is the last release of the job.
     pub is_final: bool,
 }
 
 impl FreedResources {
     fn to_payload(&self) -> Vec<u8> {
-        let made = self.text.is_none().then(|| self.r.to_json());
-        let text = self.text.as_deref().or(made.as_deref());
         let request = FreeRequest {
             id: self.id,
-            r: text.map(Json),
+            r: Some(Json(&self.r.json())),
             is_final: self.is_final,
         };
         request.to_payload()
     }
 }
 
-/// The R of a job in the key-value store: the value of [`LookupResponse`].
-#[derive(Clone, Debug)]
-pub struct StoredR {
-    /// The resources.
-    pub r: Arc<ResourceSet>,
-    /// Their JSON text as it was committed; `None` if R has changed since.
-    pub text: Option<Arc<str>>,
-}
-
-impl StoredR {
-    fn to_payload(&self) -> Vec<u8> {
-        let written = self.text.is_none().then(|| self.r.to_json());
-        let text = self.text.as_deref().or(written.as_deref());
-        let val = Dirent::of(text.unwrap_or_default().as_bytes());
-        LookupResponse { val }.to_payload()
-    }
+fn lookup_response(stored: &RWithText) -> Vec<u8> {
+    let val = Dirent::of(stored.json().as_bytes());
+    LookupResponse { val }.to_payload()
 }
 
 /// The resources that a scheduler may allocate: the value of [`InventoryResponse`].
@@ -259,21 +262,17 @@ pub struct HookJob {
     /// The wait status of its tasks, if they have ended.
     pub status: Option<i32>,
     /// Its resources.
-    pub r: Option<Arc<ResourceSet>>,
-    /// Their JSON text, if it has been written already.
-    pub r_text: Option<Arc<str>>,
+    pub r: Option<RWithText>,
 }
 
 impl HookJob {
     fn to_payload(&self) -> Vec<u8> {
-        let unwritten = self.r.as_ref().filter(|_| self.r_text.is_none());
-        let written = unwritten.map(|r| r.to_json());
-        let text = self.r_text.as_deref().or(written.as_deref());
+        let text = self.r.as_ref().map(RWithText::json);
         let request = HookRequest {
             id: self.id,
             userid: self.userid,
             status: self.status,
-            r: text.map(Json),
+            r: text.as_deref().map(Json),
         };
         request.to_payload()
     }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use penstock_flux::Allocation;
+use penstock_flux::{Allocation, RWithText};
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
@@ -211,6 +211,14 @@ impl Claims {
     pub(crate) fn text(&self, id: JobId, r: &Arc<ResourceSet>) -> Arc<str> {
         let committed = self.committed_text(id, r);
         committed.unwrap_or_else(|| r.to_json().into())
+    }
+
+    /// A job's R with its JSON text as committed.
+    pub(crate) fn with_text(&self, id: JobId, r: &Arc<ResourceSet>) -> RWithText {
+        RWithText {
+            r: Arc::clone(r),
+            text: self.committed_text(id, r),
+        }
     }
 
     /// The JSON text of a job's R as committed; `None` if R has changed since, or is from before a restart.

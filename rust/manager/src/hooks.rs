@@ -119,14 +119,11 @@ impl Hooks {
         if !calls.advance(hook, HookInput::Request) {
             return;
         }
-        let r = record.r().cloned();
-        let r_text = r.as_ref().and_then(|r| cx.claims.committed_text(id, r));
         let job = HookJob {
             id,
             userid: record.userid(),
             status: record.wait_status(),
-            r,
-            r_text,
+            r: record.r().map(|r| cx.claims.with_text(id, r)),
         };
         let message = rpc::typed_request(hook.topic(), TypedPayload::Hook(job));
         let matchtag = cx.next_matchtag();
@@ -292,7 +289,7 @@ mod tests {
         let Some(TypedPayload::Hook(job)) = request.typed() else {
             panic!("the payload is a value");
         };
-        assert!(Arc::ptr_eq(job.r.as_ref().unwrap(), &r));
+        assert!(Arc::ptr_eq(&job.r.as_ref().unwrap().r, &r));
         let request: HookRequest<'_> = request.read().unwrap();
         assert_eq!(request.r, Some(Json(TEXT)));
     }

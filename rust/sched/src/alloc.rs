@@ -167,7 +167,7 @@ impl Scheduler {
     /// Frees resources. Only a free without `R` is answered: the current version expects no response.
     pub(crate) fn free(&mut self, request: &Message) -> Reply {
         if let Some(TypedPayload::Free(freed)) = request.typed() {
-            let ranks = (!freed.is_final).then(|| freed.r.ranks());
+            let ranks = (!freed.is_final).then(|| freed.r.r.ranks());
             self.free_ranks(freed.id, ranks.as_ref());
             return Ok(None);
         }

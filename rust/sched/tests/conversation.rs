@@ -10,7 +10,8 @@ use bench::{Bench, body, inventory, jobspec};
 use penstock_flux::errno::{EAGAIN, EBUSY, EEXIST, EINVAL, ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
 use penstock_flux::flags::STREAMING;
 use penstock_flux::{
-    FreedResources, Inventory, InventoryChange, PendingJob, RedactedJobspec, StoredR, TypedPayload,
+    FreedResources, Inventory, InventoryChange, PendingJob, RWithText, RedactedJobspec,
+    TypedPayload,
 };
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::job_id::JobId;
@@ -701,8 +702,10 @@ fn typed_resources_are_freed_as_their_json_would_be() {
         for (ranks, is_final) in [(0..=0, false), (1..=1, true)] {
             let value = TypedPayload::Free(FreedResources {
                 id: JobId::new(1),
-                r: Arc::new(all.restrict(&ranks.into())),
-                text: None,
+                r: RWithText {
+                    r: Arc::new(all.restrict(&ranks.into())),
+                    text: None,
+                },
                 is_final,
             });
             let mut request = Message::request("sched.free", "").with_typed(value);
@@ -748,7 +751,7 @@ fn typed_resources_are_acquired_and_adopted_as_their_json_would_be() {
         );
         let held = json!({"id": 9, "priority": 1, "userid": 0, "t_submit": 1.0, "free": "1"});
         bench.answer("job-manager.sched-hello", &held);
-        let stored = StoredR {
+        let stored = RWithText {
             r: Arc::clone(&all),
             text: None,
         };

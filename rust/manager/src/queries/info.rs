@@ -5,7 +5,7 @@ use std::sync::Arc;
 use penstock_flux::job_info::{
     EventlogWatchRequest, EventlogWatchResponse, LookupRequest, LookupResponse,
 };
-use penstock_flux::{RequestError, StoredR};
+use penstock_flux::{RWithText, RequestError};
 use penstock_jobspec::job_id::JobId;
 use serde_json::Map;
 
@@ -30,16 +30,13 @@ pub(crate) fn document(
             Some(cx.read_store(|store| store.eventlog(id)))
         }
         "jobspec" => cx.read_store(|store| store.jobspec(spec)),
-        "R" => stored_r(cx, id).map(|StoredR { r, text }| match text {
-            Some(text) => String::from(&*text),
-            None => r.to_json(),
-        }),
+        "R" => stored_r(cx, id).map(|stored| stored.json().into_owned()),
         _ => return Err(RequestError::not_found(format!("unknown key `{key}`"))),
     })
 }
 
 /// The R of a job as the store has it; `None` if the job has none yet.
-pub(crate) fn stored_r(cx: &Context, id: JobId) -> Option<StoredR> {
+pub(crate) fn stored_r(cx: &Context, id: JobId) -> Option<RWithText> {
     let job = cx.jobs.get(id)?;
     // The store may still have the R of a request that a restart has interrupted.
     let r = Arc::clone(job.r()?);
@@ -50,7 +47,7 @@ pub(crate) fn stored_r(cx: &Context, id: JobId) -> Option<StoredR> {
         let committed = cx.claims.committed_text(id, &r);
         committed.or_else(|| cx.read_store(|store| store.r(id)).map(Arc::from))
     };
-    Some(StoredR { r, text })
+    Some(RWithText { r, text })
 }
 
 /// `job-info.lookup`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use penstock_flux::alloc::{CancelRequest, PrioritizeRequest};
 use penstock_flux::eventlog;
 use penstock_flux::sched::JobsRequest;
-use penstock_flux::{Allocation, FreedResources, PendingJob, TypedPayload, topic};
+use penstock_flux::{Allocation, FreedResources, PendingJob, RWithText, TypedPayload, topic};
 use penstock_idset::IdSet;
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
@@ -276,16 +276,13 @@ impl SchedulerPeer {
             self.session.withheld.remove(&id);
         }
         let is_whole = is_final && r.ranks() == ranks;
-        let freed = TypedPayload::Free(FreedResources {
-            id,
-            r: if is_whole {
-                Arc::clone(r)
-            } else {
-                Arc::new(r.restrict(&ranks))
-            },
-            text: cx.claims.committed_text(id, r).filter(|_| is_whole),
-            is_final,
-        });
+        let r = if is_whole {
+            cx.claims.with_text(id, r)
+        } else {
+            let r = Arc::new(r.restrict(&ranks));
+            RWithText { r, text: None }
+        };
+        let freed = TypedPayload::Free(FreedResources { id, r, is_final });
         let message = rpc::typed_request(topic::sched::FREE, freed);
         self.send_correction(cx, message);
     }

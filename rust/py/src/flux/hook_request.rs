@@ -28,7 +28,7 @@ impl From<&HookJob> for HookRequest {
             id: job.id.get(),
             userid: job.userid,
             status: job.status,
-            r: job.r.clone(),
+            r: job.r.as_ref().map(|resources| Arc::clone(&resources.r)),
         }
     }
 }
