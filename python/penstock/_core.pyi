@@ -36,6 +36,8 @@ __all__ = [
     "ALLOC_SUCCESS",
     "HAS_CHECKS",
     "MATCHTAG_MAX",
+    "MAX_JOBSPEC_BYTES",
+    "MAX_PMIX_REQUEST_BYTES",
     "NODEID_ANY",
     "NORESPONSE",
     "PAYLOAD",
@@ -326,6 +328,8 @@ ALLOC_ANNOTATE: Final[int]
 ALLOC_DENY: Final[int]
 ALLOC_CANCEL: Final[int]
 MATCHTAG_MAX: Final[int]
+MAX_JOBSPEC_BYTES: Final[int]
+MAX_PMIX_REQUEST_BYTES: Final[int]
 NODEID_ANY: Final[int]
 USERID_UNKNOWN: Final[int]
 ROLE_OWNER: Final[int]

@@ -30,8 +30,7 @@ from pmixdaemon import (
 )
 from tests.conformance.requirements import requirement
 
-from penstock._core import Decoder
-from penstock.instance.pmix_server import MAX_FRAME_BYTES
+from penstock._core import MAX_PMIX_REQUEST_BYTES, Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -459,7 +458,7 @@ def test_only_the_request_that_is_too_long_is_rejected(start: Start, tmp_path: P
     )
     # As the instance reads them.
     for request in requests(daemon, "pmix.alloc"):
-        Decoder(MAX_FRAME_BYTES).feed(request.encode())
+        Decoder(MAX_PMIX_REQUEST_BYTES).feed(request.encode())
     rejected = daemon.stderr.read_text().splitlines()
     assert [line.partition(", ")[2] for line in rejected] == ["expected at most 1048576"] * 2
     assert daemon.stats()["parked"] == 0

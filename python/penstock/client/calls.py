@@ -6,6 +6,7 @@ import errno
 import json
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from penstock._core import MAX_JOBSPEC_BYTES
 from penstock._core import topic as topics
 from penstock.client.responses import error_of, expect, expect_items, is_good_end, read_response
 from penstock.client.tokens import new_token
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Key = TypeVar("Key")
 
-MAX_SUBMISSION_BYTES = 16 * 1024 * 1024
-"""The length above which the jobs of a submission are split into several requests."""
-MAX_JOB_BYTES = 16 * 1024 * 1024
-"""The maximum length of one job's jobspec as JSON, which is the default of instances."""
+MAX_SUBMISSION_BYTES = MAX_JOBSPEC_BYTES
+"""The length above which the jobs of a submission are split into several requests.
+
+A request with one job may be as long: it is the most that an instance accepts of a job.
+"""
 
 
 class Call(NamedTuple, Generic[T]):
@@ -167,7 +169,7 @@ def raw_stream(topic: str, payload: Payload = None) -> StreamCall[dict[str, Any]
 # --- submission
 
 
-def encoded_jobspec(request: Mapping[str, Any], *, limit: int = MAX_JOB_BYTES) -> bytes:
+def encoded_jobspec(request: Mapping[str, Any], *, limit: int = MAX_JOBSPEC_BYTES) -> bytes:
     """A request with a jobspec as JSON.
 
     Raises:
@@ -267,7 +269,7 @@ def submissions(
     jobs: Iterable[Submission],
     *,
     limit: int = MAX_SUBMISSION_BYTES,
-    job_limit: int = MAX_JOB_BYTES,
+    job_limit: int = MAX_JOBSPEC_BYTES,
     token: str | None = None,
 ) -> Submissions:
     """Requests for `job-ingest.submit`, each at most `limit` bytes unless one job exceeds it.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock._core import MAX_JOBSPEC_BYTES
 from penstock.config import checks
 from penstock.config.declaration import Constraint, Count, Seconds, key, settings, spelled, table
 
@@ -351,26 +352,22 @@ class ElasticSettings:
     user: ElasticLimits = table(ElasticLimits(), manager="user")
 
 
-# A message about a job has twice the bytes of its jobspec at most, and a frame has 64 MiB.
-_MAX_JOBSPEC_BYTES = 16 << 20
-
-
 @dataclass(frozen=True)
 class Quota:
     """`penstock.quota`: limits of what one user may send; those of guests do not count for root."""
 
     jobspec_bytes: int = key(
-        _MAX_JOBSPEC_BYTES,
+        MAX_JOBSPEC_BYTES,
         "maximum size of a jobspec of the owner",
         reload=True,
-        check=checks.at_most(_MAX_JOBSPEC_BYTES),
+        check=checks.at_most(MAX_JOBSPEC_BYTES),
         manager="jobspec_bytes",
     )
     guest_jobspec_bytes: int = key(
         1 << 20,
         "the same for other users",
         reload=True,
-        check=checks.at_most(_MAX_JOBSPEC_BYTES),
+        check=checks.at_most(MAX_JOBSPEC_BYTES),
         manager="guest_jobspec_bytes",
     )
     active_jobs: Count = key(

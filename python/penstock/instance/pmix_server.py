@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock._core import (
+    MAX_PMIX_REQUEST_BYTES,
     AbortRequest,
     Decoder,
     Message,
@@ -49,7 +50,6 @@ MIN_CONNECT_INTERVAL_S, MAX_CONNECT_INTERVAL_S = 0.002, 0.1
 PING_INTERVAL_S, MAX_UNANSWERED_PINGS = 5.0, 6
 # For each job.
 MAX_OUTSTANDING_REQUESTS = 10_000
-MAX_FRAME_BYTES = 1 << 20
 # Messages that a server has not read: while there are more, none is read from it.
 MAX_UNSENT_MESSAGES = 1_000
 # The requests of tasks that are forwarded to the instance.
@@ -323,7 +323,7 @@ class Link:
         return self._unsent.statistics().current_buffer_used
 
     async def _receive(self, nursery: trio.Nursery) -> None:
-        decoder = Decoder(MAX_FRAME_BYTES)
+        decoder = Decoder(MAX_PMIX_REQUEST_BYTES)
         while True:
             while self._can_send and self._unread() > MAX_UNSENT_MESSAGES:
                 await self._progress.wait()

@@ -34,6 +34,7 @@ pub mod job_manager;
 pub mod job_state;
 mod jobspec_document;
 pub mod kvs;
+pub mod limits;
 pub mod log;
 mod matchtag;
 mod payload;

@@ -1,8 +1,10 @@
+use penstock_flux::limits;
+
 use crate::frame::{self, PREFIX_BYTES};
 use crate::{Error, Message};
 
 /// The default limit of a frame's length field in a [`Decoder`]: 64 MiB.
-pub const DEFAULT_MAX_FRAME_BYTES: usize = 64 << 20;
+pub const DEFAULT_MAX_FRAME_BYTES: usize = limits::MAX_FRAME_BYTES;
 
 /// Decodes a stream of bytes, split anywhere, into messages.
 ///

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use penstock_flux::errno::{EBUSY, EIO, ENODATA, ENOSPC, ENOSYS};
 use penstock_flux::flags::STREAMING;
+use penstock_flux::limits::MAX_PMIX_REQUEST_BYTES;
 use penstock_flux::pmix_server::{QueryRequest, StartResponse, StatsResponse};
 use penstock_flux::{Payload, Text, topic};
 use penstock_pmix::response::{Queried, Response};
@@ -18,9 +19,6 @@ use penstock_wire::Message;
 
 use super::callbacks::{Callback, callbacks};
 use super::ffi;
-
-/// The longest request that the instance accepts, in bytes.
-const MAX_REQUEST_BYTES: usize = 1 << 20;
 
 /// The pause before requests are sent again after the job manager has failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -181,14 +179,14 @@ impl Server {
         let mut frame = Vec::new();
         message.encode(&mut frame);
         // A message that is too long for a frame has none.
-        if frame.is_empty() || frame.len() > MAX_REQUEST_BYTES {
+        if frame.is_empty() || frame.len() > MAX_PMIX_REQUEST_BYTES {
             requests.outstanding.release(tag);
             drop(requests);
             let size = frame
                 .len()
                 .max(message.payload_json().unwrap_or_default().len());
             eprintln!(
-                "penstock-pmix: {topic} rejected: {size} bytes, expected at most {MAX_REQUEST_BYTES}"
+                "penstock-pmix: {topic} rejected: {size} bytes, expected at most {MAX_PMIX_REQUEST_BYTES}"
             );
             return fail(request, status::BAD_PARAM);
         }

@@ -206,6 +206,9 @@ impl BatchIterator {
 #[pyclass(module = "penstock._core")]
 pub(crate) struct Decoder(wire::Decoder);
 
+// The signature of `Decoder`, which Python shows, needs a literal.
+const _: () = assert!(wire::DEFAULT_MAX_FRAME_BYTES == 67_108_864);
+
 #[pymethods]
 impl Decoder {
     #[new]

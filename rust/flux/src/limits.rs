@@ -1,0 +1,21 @@
+//! The limits of messages that more than one program has to know.
+//!
+//! A frame is a message on a socket. Its limit follows from the longest request, a submission, and leaves room for
+//! messages that have a jobspec as text within JSON. The PMIx server of a job belongs to a guest, so the daemon takes
+//! less from it. The reaper's protocol has a limit of its own (`penstock_exec::protocol::MAX_FRAME_BYTES`): its longest
+//! messages start tasks, whose arguments the kernel limits. Each connection limits the bytes that it retains for a peer
+//! that does not read, whatever the length of a message.
+
+/// The greatest length of a frame, in bytes, without its first 8.
+pub const MAX_FRAME_BYTES: usize = 64 << 20;
+
+/// The greatest length of a jobspec that an instance can be configured to accept, in bytes of JSON.
+///
+/// A message about a job has twice as many bytes at most: as a string in JSON, each byte of a jobspec may become two.
+pub const MAX_JOBSPEC_BYTES: usize = 16 << 20;
+
+/// The greatest length of a request from the PMIx server of a job, in bytes of its frame.
+pub const MAX_PMIX_REQUEST_BYTES: usize = 1 << 20;
+
+const _: () = assert!(2 * MAX_JOBSPEC_BYTES < MAX_FRAME_BYTES);
+const _: () = assert!(MAX_PMIX_REQUEST_BYTES < MAX_FRAME_BYTES);
