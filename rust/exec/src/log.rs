@@ -119,7 +119,7 @@ pub fn header(boot: BootId, reaper: ProcessId) -> Vec<u8> {
 
 /// The state of a task according to a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TaskState {
+pub enum LoggedTask {
     /// It started, and no end is recorded.
     Started(ProcessId),
     /// It did not start.
@@ -136,7 +136,7 @@ pub struct LogContents {
     /// The reaper that wrote it.
     pub reaper: ProcessId,
     /// The tasks of all jobs that were not forgotten.
-    pub jobs: BTreeMap<JobId, BTreeMap<TaskId, TaskState>>,
+    pub jobs: BTreeMap<JobId, BTreeMap<TaskId, LoggedTask>>,
     /// The last known job of each cgroup.
     pub cgroups: BTreeMap<CgroupId, JobId>,
     /// The length of the valid part, in bytes.
@@ -179,17 +179,17 @@ impl LogContents {
     fn apply(&mut self, record: Record) {
         match record {
             Record::Started(task, process, cgroup) => {
-                self.set(task, TaskState::Started(process));
+                self.set(task, LoggedTask::Started(process));
                 if let Some(cgroup) = cgroup {
                     self.cgroups.insert(cgroup, task.job);
                 }
             }
-            Record::Failed(task, failure) => self.set(task, TaskState::Failed(failure)),
+            Record::Failed(task, failure) => self.set(task, LoggedTask::Failed(failure)),
             Record::Ended(task, end) => {
-                if let Some(TaskState::Started(process)) =
+                if let Some(LoggedTask::Started(process)) =
                     self.jobs.get(&task.job).and_then(|tasks| tasks.get(&task))
                 {
-                    self.set(task, TaskState::Ended(*process, end));
+                    self.set(task, LoggedTask::Ended(*process, end));
                 }
             }
             Record::Forgotten(job) => {
@@ -198,7 +198,7 @@ impl LogContents {
         }
     }
 
-    fn set(&mut self, task: TaskId, state: TaskState) {
+    fn set(&mut self, task: TaskId, state: LoggedTask) {
         self.jobs.entry(task.job).or_default().insert(task, state);
     }
 }

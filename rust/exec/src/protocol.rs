@@ -141,7 +141,7 @@ pub struct TaskSpec {
 
 /// The target of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum SignalTarget {
     /// The process group of one task.
     Task(TaskId),
     /// Every process of a job, whatever group or session it is in.
@@ -161,7 +161,7 @@ pub enum Request {
     /// Sends a signal, after the start of what is queued of the target. ESRCH if it has no process.
     Signal {
         /// The processes to signal.
-        target: Target,
+        target: SignalTarget,
         /// The signal's number.
         signal: u32,
     },
@@ -293,11 +293,11 @@ impl Request {
                 Self::Signal { target, signal } => {
                     out.u8(2);
                     match target {
-                        Target::Task(task) => {
+                        SignalTarget::Task(task) => {
                             out.u8(0);
                             out.task(*task);
                         }
-                        Target::Job(job) => {
+                        SignalTarget::Job(job) => {
                             out.u8(1);
                             out.u64(job.get());
                         }
@@ -356,8 +356,8 @@ impl Request {
             1 => Self::Spawn(reader.list("a number of tasks", read_spec)?),
             2 => {
                 let target = match reader.u8("a kind of target")? {
-                    0 => Target::Task(reader.task()?),
-                    1 => Target::Job(reader.job()?),
+                    0 => SignalTarget::Task(reader.task()?),
+                    1 => SignalTarget::Job(reader.job()?),
                     _ => return Err(reader.error("a kind of target")),
                 };
                 let signal = reader.u32("a signal")?;

@@ -14,7 +14,7 @@ use crate::input::{Inputs, WriteRequest, WriteResponse};
 use crate::kernel::{Exit, Identity, Kernel, ProcessInfo};
 use crate::log::{self, LogContents, Record};
 use crate::mark::{MAX_SLOTS, MarkSpace};
-use crate::protocol::{Event, Hello, Message, Request, Target, TaskSpec, VERSION};
+use crate::protocol::{Event, Hello, Message, Request, SignalTarget, TaskSpec, VERSION};
 use crate::types::{
     BootId, CgroupId, ConnectionId, JobId, MAX_SIGNAL, Pid, SpawnFailure, Step, TaskEnd, TaskId,
 };
@@ -86,7 +86,7 @@ enum Queued {
     Signal {
         connection: ConnectionId,
         id: u32,
-        target: Target,
+        target: SignalTarget,
         signal: u32,
     },
 }
@@ -173,20 +173,20 @@ impl Reaper {
     fn restore_task<K: Kernel>(
         &mut self,
         task: TaskId,
-        state: log::TaskState,
+        state: log::LoggedTask,
         boot: BootId,
         kernel: &mut K,
     ) {
         let state = match state {
-            log::TaskState::Failed(failure) => TaskState::Failed(failure),
-            log::TaskState::Ended(process, end) => TaskState::Ended(process, end),
-            log::TaskState::Started(process)
+            log::LoggedTask::Failed(failure) => TaskState::Failed(failure),
+            log::LoggedTask::Ended(process, end) => TaskState::Ended(process, end),
+            log::LoggedTask::Started(process)
                 if boot == self.hello.boot && kernel.watch(process) =>
             {
                 self.orphans.insert(process.pid, task);
                 TaskState::Orphan(process)
             }
-            log::TaskState::Started(process) => {
+            log::LoggedTask::Started(process) => {
                 TaskState::Ended(process, unknown_end(kernel.now_ns()))
             }
         };
@@ -231,11 +231,11 @@ impl Reaper {
             }
             Request::Signal { target, signal } => self.signal(target, signal, kernel),
             Request::Kill(jobs) => {
-                let targets: Vec<_> = jobs.into_iter().map(Target::Job).collect();
+                let targets: Vec<_> = jobs.into_iter().map(SignalTarget::Job).collect();
                 self.kill(&targets, kernel)
             }
             Request::KillTasks(tasks) => {
-                let targets: Vec<_> = tasks.into_iter().map(Target::Task).collect();
+                let targets: Vec<_> = tasks.into_iter().map(SignalTarget::Task).collect();
                 self.kill(&targets, kernel)
             }
             Request::Forget(jobs) => self.forget(&jobs),
@@ -296,10 +296,10 @@ impl Reaper {
         self.jobs.get(&job).is_some_and(|job| job.queued > 0)
     }
 
-    fn has_queued(&self, target: Target) -> bool {
+    fn has_queued(&self, target: SignalTarget) -> bool {
         match target {
-            Target::Job(job) => self.has_queued_task(job),
-            Target::Task(task) => {
+            SignalTarget::Job(job) => self.has_queued_task(job),
+            SignalTarget::Task(task) => {
                 let job = self.jobs.get(&task.job);
                 let state = job.and_then(|job| job.tasks.get(&task.rank));
                 matches!(state, Some(TaskState::Queued))
@@ -729,22 +729,22 @@ impl Reaper {
     }
 
     /// The processes of the targets that are not descendants of other processes of them.
-    fn roots(&self, targets: &[Target]) -> Vec<Root> {
+    fn roots(&self, targets: &[SignalTarget]) -> Vec<Root> {
         let roots = targets.iter().flat_map(|target| {
-            let (Target::Job(id) | Target::Task(TaskId { job: id, .. })) = *target;
+            let (SignalTarget::Job(id) | SignalTarget::Task(TaskId { job: id, .. })) = *target;
             let job = self.jobs.get(&id);
             job.map_or_else(Vec::new, |job| job.roots(id, *target))
         });
         roots.collect()
     }
 
-    fn signal<K: Kernel>(&mut self, target: Target, signal: u32, kernel: &mut K) -> i32 {
+    fn signal<K: Kernel>(&mut self, target: SignalTarget, signal: u32, kernel: &mut K) -> i32 {
         let is_sent = match target {
-            Target::Job(_) => {
+            SignalTarget::Job(_) => {
                 self.discover(kernel);
                 Walk::default().signal_new(self.roots(&[target]), signal, kernel)
             }
-            Target::Task(task) => {
+            SignalTarget::Task(task) => {
                 let job = self.jobs.get(&task.job);
                 match job.and_then(|job| job.tasks.get(&task.rank)) {
                     Some(TaskState::SettingUp(process) | TaskState::Running(process)) => {
@@ -761,17 +761,17 @@ impl Reaper {
         if is_sent { 0 } else { libc::ESRCH }
     }
 
-    fn kill<K: Kernel>(&mut self, targets: &[Target], kernel: &mut K) -> i32 {
+    fn kill<K: Kernel>(&mut self, targets: &[SignalTarget], kernel: &mut K) -> i32 {
         let mut errno = 0;
         for target in targets {
-            let (Target::Job(id) | Target::Task(TaskId { job: id, .. })) = *target;
+            let (SignalTarget::Job(id) | SignalTarget::Task(TaskId { job: id, .. })) = *target;
             let Some(job) = self.jobs.get_mut(&id) else {
                 errno = libc::ESRCH;
                 continue;
             };
             match target {
-                Target::Job(_) => job.is_killed = true,
-                Target::Task(task) => {
+                SignalTarget::Job(_) => job.is_killed = true,
+                SignalTarget::Task(task) => {
                     job.killed_tasks.insert(task.rank, true);
                     self.maybe_empty.insert(id);
                 }
@@ -779,7 +779,7 @@ impl Reaper {
         }
         self.cancel_killed();
         for target in targets {
-            if let Target::Job(id) = target
+            if let SignalTarget::Job(id) = target
                 && let Some(cgroup) = self.jobs.get(id).and_then(|job| job.cgroup)
             {
                 kernel.kill_cgroup(cgroup);

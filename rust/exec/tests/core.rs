@@ -6,10 +6,10 @@ mod virtual_kernel;
 use std::collections::BTreeSet;
 use std::ffi::CString;
 
-use penstock_exec::log::TaskState;
+use penstock_exec::log::LoggedTask;
 use penstock_exec::mark::MarkSpace;
 use penstock_exec::protocol::{
-    Event, Group, Hello, Input, Message, Output, Relay, Request, Target, TaskSpec, VERSION,
+    Event, Group, Hello, Input, Message, Output, Relay, Request, SignalTarget, TaskSpec, VERSION,
 };
 use penstock_exec::{
     BootId, CgroupLimits, ConnectionId, JobId, Pid, ProcessId, Reaper, SpawnFailure, Step, TaskId,
@@ -153,7 +153,7 @@ fn a_status_is_sent_after_it_is_logged() {
         .jobs
         .get(&JobId::new(1))
         .and_then(|tasks| tasks.get(&task(1, 0)));
-    assert!(matches!(state, Some(TaskState::Ended(..))));
+    assert!(matches!(state, Some(LoggedTask::Ended(..))));
 }
 
 #[test]
@@ -410,7 +410,7 @@ fn after_a_reboot_no_task_runs() {
     world.request(Request::Hello { version: VERSION });
     assert!(world.kernel.watched.is_empty());
     let state = world.kernel.log().jobs[&JobId::new(1)][&task(1, 0)];
-    assert!(matches!(state, TaskState::Ended(_, end) if end.status == WaitStatus::Unknown));
+    assert!(matches!(state, LoggedTask::Ended(_, end) if end.status == WaitStatus::Unknown));
 }
 
 #[test]
@@ -500,7 +500,7 @@ fn a_signal_to_a_job_reaches_every_session() {
     let pid = world.start(1, 0);
     let child = world.kernel.fork(pid);
     world.kernel.leave_session(child);
-    let target = Target::Job(JobId::new(1));
+    let target = SignalTarget::Job(JobId::new(1));
     let request = |signal| Request::Signal { target, signal };
     assert_eq!(world.request(request(19)).1, 0);
     assert!(
@@ -520,7 +520,10 @@ fn a_signal_waits_for_tasks_that_are_queued() {
     let batch: Vec<_> = (0..100).map(|rank| spec(1, rank)).collect();
     let (reaper, kernel) = (&mut world.reaper, &mut world.kernel);
     reaper.handle(SERVICE, 1, Request::Spawn(batch), kernel);
-    let signals = [Target::Task(task(1, 99)), Target::Job(JobId::new(1))];
+    let signals = [
+        SignalTarget::Task(task(1, 99)),
+        SignalTarget::Job(JobId::new(1)),
+    ];
     for (id, target) in (2..).zip(signals) {
         let signal = SIGUSR1;
         reaper.handle(SERVICE, id, Request::Signal { target, signal }, kernel);
@@ -537,7 +540,7 @@ fn a_signal_waits_for_tasks_that_are_queued() {
     assert_eq!(last, task(1, 99));
     assert_eq!(world.kernel.signals.len(), 101);
     // Only what is queued waits.
-    let target = Target::Task(task(1, 7));
+    let target = SignalTarget::Task(task(1, 7));
     let signal = SIGUSR1;
     assert_eq!(world.request(Request::Signal { target, signal }).1, 0);
 }

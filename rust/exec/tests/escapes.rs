@@ -7,7 +7,7 @@ use std::io::BufRead;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use penstock_exec::protocol::{Request, Target};
+use penstock_exec::protocol::{Request, SignalTarget};
 use penstock_exec::{JobId, WaitStatus, is_running};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
@@ -303,7 +303,7 @@ fn signals_reach_a_job_in_a_cgroup() {
     let script = "sh -c 'trap \"exit 7\" USR1; echo $$ >&3; exec 3>&-; while :; do sleep 0.01; done' & exec 3>&-; wait";
     let members = start(&reaper, &mut service, 1, script);
     let signal = Request::Signal {
-        target: Target::Job(JobId::new(1)),
+        target: SignalTarget::Job(JobId::new(1)),
         signal: 10,
     };
     assert_eq!(service.request(&signal), 0);

@@ -2,11 +2,11 @@
 
 use std::ffi::CString;
 
-use penstock_exec::log::{HEADER_BYTES, LogContents, Record, TaskState, header};
+use penstock_exec::log::{HEADER_BYTES, LogContents, LoggedTask, Record, header};
 use penstock_exec::mark::{MAX_SLOTS, MarkSpace};
 use penstock_exec::protocol::{
     Event, FrameDecoder, Group, Guest, Hello, Input, Limit, MAX_FRAME_BYTES, Message, Output,
-    Relay, Request, Target, TaskSpec, WindowSize,
+    Relay, Request, SignalTarget, TaskSpec, WindowSize,
 };
 use penstock_exec::service::journal::{self, JournalContents, JournalId};
 use penstock_exec::{
@@ -150,8 +150,8 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
 
 fn request() -> impl Strategy<Value = Request> {
     let target = prop_oneof![
-        task().prop_map(Target::Task),
-        any::<u64>().prop_map(|job| Target::Job(JobId::new(job)))
+        task().prop_map(SignalTarget::Task),
+        any::<u64>().prop_map(|job| SignalTarget::Job(JobId::new(job)))
     ];
     prop_oneof![
         any::<u32>().prop_map(|version| Request::Hello { version }),
@@ -405,7 +405,7 @@ fn the_last_record_of_a_task_counts() {
     assert_eq!(contents.reaper.pid, Pid(5));
     assert_eq!(
         contents.jobs[&JobId::new(1)][&id],
-        TaskState::Failed(failure)
+        LoggedTask::Failed(failure)
     );
 }
 

@@ -7,8 +7,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use penstock_exec::log::TaskState;
-use penstock_exec::protocol::{Event, Group, Input, Limit, Output, Request, Target};
+use penstock_exec::log::LoggedTask;
+use penstock_exec::protocol::{Event, Group, Input, Limit, Output, Request, SignalTarget};
 use penstock_exec::{BootId, JobId, ProcessId, Step, WaitStatus, is_running, read_log};
 use support::{
     PROGRAM, Reaper, command, exists, fifo, file, pids, read_fifo, shell, spec, task, text,
@@ -283,7 +283,7 @@ fn a_failed_start_names_its_step() {
         .collect();
     assert_eq!(states.len(), 8);
     for state in states {
-        assert!(matches!(state, TaskState::Failed(_)));
+        assert!(matches!(state, LoggedTask::Failed(_)));
     }
 }
 
@@ -331,23 +331,32 @@ fn a_signal_reaches_one_tasks_group_or_the_whole_job() {
     service.spawn(spec(task(1, 0), &["sleep", "1000"]));
     service.spawn(spec(task(1, 1), &["sleep", "1000"]));
     let signal = |target, signal| Request::Signal { target, signal };
-    assert_eq!(service.request(&signal(Target::Task(task(1, 0)), 0)), 0);
-    assert_eq!(service.request(&signal(Target::Task(task(1, 0)), 15)), 0);
+    assert_eq!(
+        service.request(&signal(SignalTarget::Task(task(1, 0)), 0)),
+        0
+    );
+    assert_eq!(
+        service.request(&signal(SignalTarget::Task(task(1, 0)), 15)),
+        0
+    );
     let terminated = |signal| WaitStatus::Signaled {
         signal,
         core: false,
     };
     assert_eq!(service.wait_for_end(task(1, 0)).status, terminated(15));
-    let request = signal(Target::Task(task(1, 0)), 15);
+    let request = signal(SignalTarget::Task(task(1, 0)), 15);
     assert_eq!(service.request(&request), libc::ESRCH);
-    assert_eq!(service.request(&signal(Target::Job(JobId::new(1)), 10)), 0);
+    assert_eq!(
+        service.request(&signal(SignalTarget::Job(JobId::new(1)), 10)),
+        0
+    );
     assert_eq!(service.wait_for_end(task(1, 1)).status, terminated(10));
     assert_eq!(
-        service.request(&signal(Target::Job(JobId::new(9)), 10)),
+        service.request(&signal(SignalTarget::Job(JobId::new(9)), 10)),
         libc::ESRCH
     );
     assert_eq!(
-        service.request(&signal(Target::Job(JobId::new(1)), 65)),
+        service.request(&signal(SignalTarget::Job(JobId::new(1)), 65)),
         libc::EINVAL
     );
 }
@@ -586,9 +595,9 @@ fn after_a_crash_the_log_tells_which_tasks_run() {
     let log = read_log(&reaper.directory).expect("valid");
     assert!(!log.is_torn);
     let tasks = log.jobs.get(&JobId::new(1)).expect("known");
-    assert_eq!(tasks.get(&task(1, 0)), Some(&TaskState::Started(running)));
+    assert_eq!(tasks.get(&task(1, 0)), Some(&LoggedTask::Started(running)));
     let ended = tasks.get(&task(1, 1));
-    assert!(matches!(ended, Some(TaskState::Ended(_, found)) if *found == end));
+    assert!(matches!(ended, Some(LoggedTask::Ended(_, found)) if *found == end));
     assert!(is_running(running, log.boot));
     assert!(!is_running(running, BootId(1)));
     let mut reused = running;

@@ -54,12 +54,12 @@ impl Core<'_> {
 
 /// A service in an exchange, at a time.
 struct Served<'a> {
-    core: CoreState<'a>,
+    core: ServiceCore<'a>,
     now: f64,
 }
 
 /// The state of a service, for work without the GIL.
-enum CoreState<'a> {
+enum ServiceCore<'a> {
     Manager(&'a JobManager),
     Scheduler(&'a mut penstock_sched::Scheduler),
     Exec(&'a mut penstock_mockexec::MockExec),
@@ -71,14 +71,14 @@ impl InMemoryService for Served<'_> {
     fn serve(&mut self, messages: &[Message]) -> PyResult<Vec<Message>> {
         let now = self.now;
         let serve = || match &mut self.core {
-            CoreState::Manager(manager) => {
+            ServiceCore::Manager(manager) => {
                 let mut manager = manager.lock()?;
                 for message in messages {
                     manager.handle(message, now);
                 }
                 Ok(manager.take_short_messages())
             }
-            CoreState::Scheduler(scheduler) => {
+            ServiceCore::Scheduler(scheduler) => {
                 for message in messages {
                     scheduler.handle(message);
                 }
@@ -86,7 +86,7 @@ impl InMemoryService for Served<'_> {
                 scheduler.schedule(now);
                 Ok(scheduler.take_out())
             }
-            CoreState::Exec(exec) => {
+            ServiceCore::Exec(exec) => {
                 let mut posted = Vec::new();
                 for message in messages {
                     exec.handle(message, now, &mut posted);
@@ -236,9 +236,9 @@ impl Router {
         let messages = std::mem::take(&mut batch.borrow_mut().messages);
         let served = borrowed.iter_mut().map(|(peer, core)| {
             let core = match core {
-                BorrowedCore::Manager(manager) => CoreState::Manager(manager),
-                BorrowedCore::Scheduler(scheduler) => CoreState::Scheduler(&mut scheduler.0),
-                BorrowedCore::Exec(exec) => CoreState::Exec(&mut exec.0),
+                BorrowedCore::Manager(manager) => ServiceCore::Manager(manager),
+                BorrowedCore::Scheduler(scheduler) => ServiceCore::Scheduler(&mut scheduler.0),
+                BorrowedCore::Exec(exec) => ServiceCore::Exec(&mut exec.0),
             };
             (*peer, Served { core, now })
         });

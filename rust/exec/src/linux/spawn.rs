@@ -39,7 +39,7 @@ pub(super) const RESOURCES: [Resource; 16] = [
 ];
 
 /// The child's data, prepared before it exists because it must not allocate.
-struct Plan<'a> {
+struct ChildPlan<'a> {
     spec: &'a TaskSpec,
     programs: &'a [CString],
     arguments: StringArray<'a>,
@@ -84,7 +84,7 @@ pub(super) fn spawn(
     stack: &mut ChildStack,
 ) -> Result<ProcessId, SpawnFailure> {
     let programs = candidates(&spec.arguments, &spec.environment);
-    let mut plan = Plan {
+    let mut plan = ChildPlan {
         spec,
         programs: &programs,
         arguments: StringArray::new(&spec.arguments),
@@ -168,7 +168,7 @@ fn invalid(step: Step) -> SpawnFailure {
     SpawnFailure { step, errno }
 }
 
-impl ChildWork for Plan<'_> {
+impl ChildWork for ChildPlan<'_> {
     fn run(&mut self) {
         let failure = match self.prepare() {
             Ok(()) => SpawnFailure {
@@ -181,7 +181,7 @@ impl ChildWork for Plan<'_> {
     }
 }
 
-impl Plan<'_> {
+impl ChildPlan<'_> {
     fn prepare(&mut self) -> Result<(), SpawnFailure> {
         match self.spec.group {
             Group::Session => setsid().map(drop),

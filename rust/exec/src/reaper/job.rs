@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::freeze::Root;
 use crate::kernel::Identity;
-use crate::protocol::{Event, Target};
+use crate::protocol::{Event, SignalTarget};
 use crate::types::{
     CgroupId, JobId, Pid, ProcessId, SpawnFailure, TaskEnd, TaskId, TaskRank, Usage, WaitStatus,
 };
@@ -39,10 +39,10 @@ impl Job {
     }
 
     /// The processes of a target in this job, `id`, that are not descendants of other processes of the target.
-    pub(super) fn roots(&self, id: JobId, target: Target) -> Vec<Root> {
+    pub(super) fn roots(&self, id: JobId, target: SignalTarget) -> Vec<Root> {
         let is_meant = |rank: &TaskRank| match target {
-            Target::Job(_) => true,
-            Target::Task(task) => task.rank == *rank,
+            SignalTarget::Job(_) => true,
+            SignalTarget::Task(task) => task.rank == *rank,
         };
         let root = |rank: &TaskRank, pid: Pid, identity: Identity| Root {
             pid,

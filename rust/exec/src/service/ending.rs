@@ -9,7 +9,7 @@ use penstock_wire::Message;
 use super::effect::Effect;
 use super::job::{Ending, TaskState};
 use super::state::Service;
-use crate::protocol::{Request, Target};
+use crate::protocol::{Request, SignalTarget};
 use crate::types::{JobId, MAX_SIGNAL, TaskId};
 
 /// Time after which a process that SIGKILL has not ended is killed again, in seconds.
@@ -107,7 +107,7 @@ impl Service {
             })
             .collect();
         for task in targets {
-            let target = Target::Task(task);
+            let target = SignalTarget::Task(task);
             self.request(Request::Signal { target, signal });
         }
     }
@@ -125,7 +125,7 @@ impl Service {
         for task in targets {
             // A stopped process does not handle SIGTERM until it continues.
             for signal in [SIGTERM, SIGCONT] {
-                let target = Target::Task(task);
+                let target = SignalTarget::Task(task);
                 self.request(Request::Signal { target, signal });
             }
         }

@@ -13,7 +13,7 @@ use super::request_job::time_left;
 use super::requests::{Call, Requester};
 use super::requests::{End, end_response, respond_finally};
 use super::tables::TimeShare;
-use super::target::{Target, own_allocation};
+use super::target::{TargetAllocation, own_allocation};
 use crate::authorize::Permission;
 use crate::context::Context;
 use crate::effect::RequestKey;
@@ -186,11 +186,16 @@ impl Elastic {
         }
     }
 
-    fn start(&mut self, cx: &mut Context, call: &Call<'_>, target: Target) -> Result<(), Denial> {
+    fn start(
+        &mut self,
+        cx: &mut Context,
+        call: &Call<'_>,
+        target: TargetAllocation,
+    ) -> Result<(), Denial> {
         let (requester, request) = (call.requester, call.request);
         let allocation = match target {
-            Target::Own | Target::Grant(_) => requester.job,
-            Target::Allocation(id) => id,
+            TargetAllocation::Own | TargetAllocation::Grant(_) => requester.job,
+            TargetAllocation::Allocation(id) => id,
         };
         match request.directive {
             Directive::New => {

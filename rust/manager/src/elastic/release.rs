@@ -18,7 +18,7 @@ use super::request_job::grants_of;
 use super::requests::End;
 use super::requests::{Call, Requester};
 use super::result::{add_dropped, resources, to_json};
-use super::target::{Target, find_own_node, own_allocation};
+use super::target::{TargetAllocation, find_own_node, own_allocation};
 use crate::context::{Context, ShrunkRanks};
 use crate::effect::{Effect, FreeRanks};
 use crate::event::Event;
@@ -80,19 +80,19 @@ impl Elastic {
         &mut self,
         cx: &mut Context,
         call: &Call<'_>,
-        target: Target,
+        target: TargetAllocation,
     ) -> Result<(), Denial> {
         let (job, request) = (call.requester.job, call.request);
         let (allocation, grant) = match target {
-            Target::Own => (job, None),
-            Target::Allocation(id) => (id, None),
-            Target::Grant(id) => (job, Some(id)),
+            TargetAllocation::Own => (job, None),
+            TargetAllocation::Allocation(id) => (id, None),
+            TargetAllocation::Grant(id) => (job, Some(id)),
         };
         if request.cpus.is_some() || request.cpu_counts.is_some() || request.cpu_list.is_some() {
             let reason = "only whole nodes can be released: expected nodes, found cpus";
             return Err(Denial::new(Status::NOT_SUPPORTED, reason));
         }
-        if target == Target::Own && request.nodes.is_none() && request.hosts.is_none() {
+        if target == TargetAllocation::Own && request.nodes.is_none() && request.hosts.is_none() {
             let reason = "expected nodes to release";
             return Err(Denial::new(Status::BAD_PARAM, reason));
         }

@@ -12,7 +12,7 @@ use crate::state::State;
 
 /// The allocation that a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum TargetAllocation {
     /// The requesting job's, with its grants.
     Own,
     /// One that a request has made, of the same owner.
@@ -34,8 +34,8 @@ impl Elastic {
         cx: &Context,
         job: JobId,
         request: &mut PmixRequest,
-    ) -> Result<Target, Denial> {
-        let mut target = Target::Own;
+    ) -> Result<TargetAllocation, Denial> {
+        let mut target = TargetAllocation::Own;
         let account = self.ledger.account(job);
         let is_loan = |id: &str| {
             let mut lends = account.into_iter().flat_map(Account::loans);
@@ -93,7 +93,7 @@ impl Elastic {
         job: JobId,
         name: &str,
         directive: Directive,
-    ) -> Option<Target> {
+    ) -> Option<TargetAllocation> {
         if directive == Directive::New {
             return None;
         }
@@ -109,9 +109,9 @@ impl Elastic {
     }
 
     /// The relation of job `id` to the requesting `job` of the same owner; `None` if it has no resources.
-    fn active_allocation(&self, cx: &Context, job: JobId, id: JobId) -> Option<Target> {
+    fn active_allocation(&self, cx: &Context, job: JobId, id: JobId) -> Option<TargetAllocation> {
         if id == job {
-            return Some(Target::Own);
+            return Some(TargetAllocation::Own);
         }
         let owner = cx.jobs.record(job)?.userid();
         let found = cx.jobs.record(id)?;
@@ -123,8 +123,8 @@ impl Elastic {
             return None;
         }
         match found.elastic_request()?.joins {
-            None => Some(Target::Allocation(id)),
-            Some(joined) if joined == job => Some(Target::Grant(id)),
+            None => Some(TargetAllocation::Allocation(id)),
+            Some(joined) if joined == job => Some(TargetAllocation::Grant(id)),
             Some(_) => None,
         }
     }
