@@ -15,7 +15,7 @@ from penstock._core import (
     topic,
 )
 from penstock.errors import Error, RequestError
-from penstock.instance.requests import Methods, echo, is_disconnect, require_owner, serve
+from penstock.instance.requests import Handlers, echo, is_disconnect, require_owner, serve
 from penstock.instance.restart import Restarts
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ControlService:
         self._reload = reload
         self._shut_down = shut_down
         self._start = broker.clock.monotonic()
-        self._methods: Methods = {
+        self._methods: Handlers = {
             topic.service.ADD: self._service_add,
             topic.service.REMOVE: self._service_remove,
             topic.service.LIST: self._service_list,

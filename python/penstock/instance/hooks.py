@@ -19,7 +19,7 @@ from penstock._core import HookCancelRequest, HookRequest, HookResponse, fluid_f
 from penstock.instance.environment import command_environment
 from penstock.instance.requests import (
     DEFERRED,
-    Methods,
+    Handlers,
     internal_error,
     is_disconnect,
     printable,
@@ -70,7 +70,7 @@ class HookService:
         self._queued: list[_Run] = []
         self._wake = trio.Event()
         self._running: dict[int, _Run] = {}
-        self._methods: Methods = {
+        self._methods: Handlers = {
             topic.hooks.PROLOG: self._begin,
             topic.hooks.EPILOG: self._begin,
             topic.hooks.CANCEL: self._cancel,

@@ -21,7 +21,7 @@ from penstock._core import (
 from penstock.errors import RequestError
 from penstock.instance.requests import (
     DEFERRED,
-    Methods,
+    Handlers,
     is_disconnect,
     printable,
     requester,
@@ -80,7 +80,7 @@ class LogService(logging.Handler):
         self._faults = 0
         self._token = trio.lowlevel.current_trio_token()
         self._thread = threading.get_ident()
-        self._methods: Methods = {
+        self._methods: Handlers = {
             topic.log.DMESG: self._dmesg,
             topic.log.CLEAR: self._clear,
             topic.log.APPEND: self._append,

@@ -22,12 +22,12 @@ from penstock._core import (
     topic,
 )
 from penstock.client.calls import raw_call
-from penstock.client.methods import Methods as Calls
+from penstock.client.methods import Methods
 from penstock.errors import Error
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.requests import (
     DEFERRED,
-    Methods,
+    Handlers,
     error_response,
     require_streaming,
     serve_owner,
@@ -66,7 +66,7 @@ class PmixService:
         self._client = InternalClient(broker)
         self._jobs: dict[int, _Job] = {}
         self._inbox, self._outbox = trio.open_memory_channel[tuple[Any, ...]](float("inf"))
-        self._methods: Methods = {
+        self._methods: Handlers = {
             topic.pmix_exec.START: self._start,
             topic.pmix_exec.ENDED: self._report_end,
             topic.pmix_exec.STOP: self._stop,
@@ -153,7 +153,7 @@ class PmixService:
     async def _stop_with_job(self, job: _Job) -> None:
         """Closes the connection to the server of a job that has ended without `stop`."""
         while True:
-            with self._client.responses(Calls.wait.call([job.id])) as responses:
+            with self._client.responses(Methods.wait.call([job.id])) as responses:
                 response = await responses.receive()
             if response.errnum not in OUTAGES:
                 break

@@ -33,10 +33,10 @@ DEFERRED = Deferred.DEFERRED
 # The payload of the response; None for an empty one.
 Handler = Callable[["Message"], Mapping[str, Any] | Deferred | None]
 # Handlers by topic.
-Methods = Mapping[str, Handler]
+Handlers = Mapping[str, Handler]
 
 
-def serve(request: Message, methods: Methods) -> Message | None:
+def serve(request: Message, methods: Handlers) -> Message | None:
     """Serves a request by the handler of its topic; every service answers `ping` and `stats-get`.
 
     Nothing leaves this function but the response: `RequestError` is answered with its errno, and
@@ -66,7 +66,7 @@ def serve(request: Message, methods: Methods) -> Message | None:
     return None if request.noresponse else response
 
 
-def serve_owner(batch: Batch, methods: Methods) -> list[Message]:
+def serve_owner(batch: Batch, methods: Handlers) -> list[Message]:
     """Serves the requests of a batch that the instance owner has sent, and rejects the others.
 
     Returns:
@@ -141,4 +141,4 @@ def echo(request: Message) -> dict[str, Any]:
     return read_object(request)
 
 
-DEFAULT_METHODS: Methods = {topic.PING: echo, topic.STATS_GET: lambda _request: {}}
+DEFAULT_METHODS: Handlers = {topic.PING: echo, topic.STATS_GET: lambda _request: {}}
