@@ -193,6 +193,7 @@ def fake_broker(sent):
         wait_writable=None,
         post=lambda _peer, batch: sent.extend(batch),
         post_messages=lambda _peer, messages: sent.extend(messages),
+        set_core=lambda _peer, _core, _prepare=None: None,
     )
 
 
