@@ -57,6 +57,8 @@ CALL = re.compile(r"\b(?:(\w+)\s*\.|Self::)(\w+)\(")
 # A variable that has a value of the type.
 BOUND = re.compile(r"\blet (?:mut )?(\w+)(?:: Self)? = Self\b")
 TESTS = re.compile(r"#\[cfg\(test\)\]\s*mod \w+ \{.*", re.DOTALL)
+# A module whose file is named.
+ELSEWHERE = re.compile(r'#\[path = "(?P<path>[^"]+)"\]\s*(?:pub(?:\([^)]*\))? )?mod (?P<name>\w+);')
 TEST_ITEM = re.compile(r"#\[cfg\(test\)\]\s*(?:(?:pub(?:\([^)]*\))? )?mod (\w+)|use [^;]*);")
 
 
@@ -127,11 +129,15 @@ def collapse(graph: Graph) -> Graph:
 def _texts(source: Path) -> dict[Parts, str]:
     """The source of each module, without comments, strings and unit tests."""
     roots = {path.parent for path in source.rglob("main.rs")} - {source}
-    texts = {
-        _module(path.relative_to(source)): TESTS.sub("", path.read_text())
-        for path in source.rglob("*.rs")
-        if not roots & {*path.parents}
-    }
+    paths = {path for path in source.rglob("*.rs") if not roots & {*path.parents}}
+    if source / "lib.rs" in paths:
+        # The root of another crate, which uses the library by its name.
+        paths.discard(source / "main.rs")
+    texts = {_module(path.relative_to(source)): TESTS.sub("", path.read_text()) for path in paths}
+    for path in paths:
+        for match in ELSEWHERE.finditer(TEST_ITEM.sub("", path.read_text())):
+            name = (*_module(path.relative_to(source)), match["name"])
+            texts[name] = TESTS.sub("", (path.parent / match["path"]).read_text())
     tests = {
         (*name, match[1]) for name, text in texts.items() for match in TEST_ITEM.finditer(text)
     }

@@ -57,6 +57,28 @@ def test_a_cycle_over_a_constructor_is_found(tmp_path: Path) -> None:
     assert cycles(method_graph(written(tmp_path, files))) == [["a", "b"]]
 
 
+def test_a_cycle_over_the_root_of_a_library_with_a_program_is_found(tmp_path: Path) -> None:
+    files = {
+        "lib.rs": "mod a;\nmod b;\npub use a::A;\n",
+        "a.rs": "use crate::b::B;\npub struct A;",
+        "b.rs": "use crate::A;\npub struct B;",
+        "main.rs": "mod arguments;\n",
+        "arguments.rs": "pub struct Arguments;",
+    }
+    assert cycles(rust_graph(written(tmp_path, files))) == [["a", "b"]]
+
+
+def test_a_module_of_a_named_file_is_read(tmp_path: Path) -> None:
+    files = {
+        "src/lib.rs": 'mod a;\n#[path = "../other/b.rs"]\nmod b;\npub use a::A;\n',
+        "src/a.rs": "use crate::b::B;\npub struct A;",
+        "other/b.rs": "pub struct B;",
+    }
+    graph = rust_graph(written(tmp_path, files) / "src")
+    assert graph["a"] == {"b"}
+    assert cycles(graph) == []
+
+
 def test_no_cycle_in_the_python_package() -> None:
     assert cycles(python_graph(ROOT / "python" / "penstock")) == []
 

@@ -171,7 +171,6 @@ RUST_USE = re.compile(
 RUST_MODULES = {
     "dst/src/main.rs": "a program",
     "exec/src/linux/": "the real kernel of the execution service and the reaper",
-    "exec/src/client.rs": "the service's connection to the reaper",
     "exec/src/exec_main.rs": "a program",
     "exec/src/main.rs": "a program",
     "imp/src/": "a program that becomes the task",

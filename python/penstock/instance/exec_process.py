@@ -89,7 +89,7 @@ class ExecProcess:
         self._route: bytes | None = None
         self._tried = trio.Event()
         # Why the first process could not work with its directory.
-        self._refusal: str | None = None
+        self._rejection: str | None = None
         broker.watch_services(self._set_services)
         # A service that was started by hand for an earlier instance at this address reconnects.
         broker.reserve_service(NAME, self._is_own)
@@ -139,8 +139,8 @@ class ExecProcess:
             StartError: its directory is one of another version.
         """
         await self._tried.wait()
-        if self._refusal is not None:
-            raise StartError(self._refusal)
+        if self._rejection is not None:
+            raise StartError(self._rejection)
 
     async def run(self) -> None:
         """Runs the service until cancelled; restarts it with backoff whenever it ends.
@@ -172,7 +172,7 @@ class ExecProcess:
                 nursery.cancel_scope.cancel()
             output.drain()
         if code == OTHER_VERSION_EXIT_CODE and not self._tried.is_set():
-            self._refusal = "\n".join(output.lines)
+            self._rejection = "\n".join(output.lines)
             return
         log.warning("process %d ended with status %d and is restarted", process.pid, code)
 

@@ -190,11 +190,11 @@ impl Disk {
     /// Counts a write or sync, and lets an armed fault happen.
     fn count(&mut self) -> Result<(), Fault> {
         self.check_alive()?;
-        if is_due(&mut self.faults.kill_after) {
+        if count_down(&mut self.faults.kill_after) {
             self.is_killed = true;
             return Err(Fault::Killed);
         }
-        if is_due(&mut self.faults.error_after) {
+        if count_down(&mut self.faults.error_after) {
             return Err(Fault::InputOutput);
         }
         Ok(())
@@ -231,7 +231,7 @@ impl Disk {
 }
 
 /// Counts a fault down. Returns whether it happens now; it is disarmed then.
-fn is_due(after: &mut Option<u32>) -> bool {
+fn count_down(after: &mut Option<u32>) -> bool {
     match after {
         Some(0) => {
             *after = None;

@@ -29,7 +29,6 @@
 //! RSS, because the kernel counts the address space that the task had before `execve`.
 
 pub mod cgroup;
-mod client;
 mod codec;
 mod error;
 mod framing;
@@ -43,10 +42,9 @@ mod reaper;
 pub mod service;
 mod types;
 
-pub use client::Client;
 pub use error::Error;
 pub use kernel::{Exit, Identity, Kernel, ProcessInfo};
-pub use linux::{is_running, read_log};
+pub use linux::{Client, is_running, read_log};
 pub use reaper::Reaper;
 pub use types::{
     BootId, CgroupId, CgroupLimits, ConnectionId, JobId, Pid, ProcessId, SpawnFailure, Step,

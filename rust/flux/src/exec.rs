@@ -419,7 +419,7 @@ pub struct StatsResponse {
     pub tasks: usize,
     /// The number of requests for output that are being answered.
     pub followers: usize,
-    /// The number of jobs that the service has and the instance has not asked for.
+    /// The number of jobs that the service has and the instance has not requested.
     pub unclaimed: usize,
 }
 

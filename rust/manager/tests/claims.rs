@@ -104,7 +104,7 @@ fn the_number_of_slots_is_one_that_the_jobspec_accepts() {
         let job = name(ids[0]);
         assert_eq!(
             text,
-            format!("job {job}: `nslots` is {slots} on 1 nodes, not as the jobspec asks")
+            format!("job {job}: `nslots` is {slots} on 1 nodes, not as the jobspec requests")
         );
     }
     bench.commit_r(ids[0], &with(1));

@@ -244,7 +244,7 @@ fn entry(folder: &File, name: &str) -> PathBuf {
 }
 
 /// Connects to the reaper of a directory, whatever the length of its path.
-pub(crate) fn connect(directory: &Path) -> io::Result<UnixStream> {
+pub(super) fn connect(directory: &Path) -> io::Result<UnixStream> {
     let folder = open_folder(directory, OFlags::PATH)?;
     UnixStream::connect(entry(&folder, SOCKET_FILE))
 }

@@ -3,6 +3,7 @@
 
 mod broker;
 mod cgroup;
+mod client;
 mod directory;
 mod empty_files;
 mod event_source;
@@ -23,12 +24,11 @@ use crate::log::LogContents;
 use crate::types::{BootId, ProcessId};
 
 pub use cgroup::CgroupPlace;
+pub use client::Client;
 pub use directory::IfLocked;
 pub use serve::{Options, serve};
 pub use service::{ServiceOptions, run_service};
 pub use simulate::{SimulationOptions, run_simulation};
-
-pub(crate) use directory::connect;
 
 /// Reads the log of a reaper's runtime directory, whether the reaper runs or not.
 ///

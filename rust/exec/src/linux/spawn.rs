@@ -153,8 +153,8 @@ fn limits(
     let mut limits = Vec::with_capacity(spec.limits.len() + 2);
     limits.extend(descriptors.map(|limit| (Resource::Nofile, limit)));
     for wanted in &spec.limits {
-        let is_wanted = |resource: &&Resource| **resource as u32 == wanted.resource;
-        let resource = RESOURCES.iter().find(is_wanted);
+        let has_number = |resource: &&Resource| **resource as u32 == wanted.resource;
+        let resource = RESOURCES.iter().find(has_number);
         let resource = resource.filter(|resource| **resource != Resource::Locks);
         let resource = *resource.ok_or_else(|| invalid(Step::Limit))?;
         limits.push((resource, limit(wanted.soft, wanted.hard)));

@@ -40,7 +40,7 @@ impl Job {
 
     /// The processes of a target in this job, `id`, that are not descendants of other processes of the target.
     pub(super) fn roots(&self, id: JobId, target: SignalTarget) -> Vec<Root> {
-        let is_meant = |rank: &TaskRank| match target {
+        let is_included = |rank: &TaskRank| match target {
             SignalTarget::Job(_) => true,
             SignalTarget::Task(task) => task.rank == *rank,
         };
@@ -65,7 +65,7 @@ impl Job {
         let adopted = self.adopted.iter();
         let adopted = adopted.map(|(pid, rank)| root(rank, *pid, Identity::Child));
         let roots = tasks.chain(adopted);
-        roots.filter(|root| is_meant(&root.task.rank)).collect()
+        roots.filter(|root| is_included(&root.task.rank)).collect()
     }
 
     /// Takes the killed tasks of which no process is left, each once.

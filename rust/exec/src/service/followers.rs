@@ -103,7 +103,7 @@ impl Followers {
         effects: &mut Vec<Effect>,
     ) -> Result<(), RequestError> {
         request.require_streaming()?;
-        let is_meant = |stream: &Stream| {
+        let is_requested = |stream: &Stream| {
             let named = output.streams.as_ref();
             named.is_none_or(|named| named.iter().any(|name| name.0 == stream.name()))
         };
@@ -115,7 +115,7 @@ impl Followers {
         let follower = Follower {
             request: request.header(),
             job: output.id,
-            streams: Stream::ALL.into_iter().filter(is_meant).collect(),
+            streams: Stream::ALL.into_iter().filter(is_requested).collect(),
             is_following,
             is_unbuffered: output.unbuffered.unwrap_or(false),
             wait,
@@ -332,10 +332,10 @@ impl Followers {
         messages: &mut Vec<Message>,
     ) -> Result<(), RequestError> {
         let StreamCancelRequest { matchtag } = request.read_request()?;
-        let is_meant = |follower: &Follower| {
+        let is_of_requester = |follower: &Follower| {
             follower.request.matchtag == matchtag && follower.request.origin() == request.origin()
         };
-        for id in self.ids(is_meant) {
+        for id in self.ids(is_of_requester) {
             self.end(id, &RequestError::end_of_stream(), messages);
         }
         Ok(())
@@ -343,8 +343,8 @@ impl Followers {
 
     /// Ends the streams of a requester that has disconnected.
     pub(super) fn disconnect(&mut self, request: &Message) {
-        let is_meant = |follower: &Follower| follower.request.origin() == request.origin();
-        for id in self.ids(is_meant) {
+        let is_of_requester = |follower: &Follower| follower.request.origin() == request.origin();
+        for id in self.ids(is_of_requester) {
             self.remove(id);
         }
     }

@@ -302,7 +302,7 @@ impl Job {
         self.tasks.values().all(has_ended)
     }
 
-    /// Whether the job manager has not asked for the job, and it has no process.
+    /// Whether the job manager has not requested the job, and it has no process.
     pub(super) fn is_left_over(&self) -> bool {
         self.outstanding_start.is_none() && self.is_idle() && !self.has(TaskState::Requested)
     }

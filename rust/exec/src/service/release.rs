@@ -170,7 +170,7 @@ impl Service {
         }
     }
 
-    /// Forgets the jobs that the job manager has not asked for, if they have no process.
+    /// Forgets the jobs that the job manager has not requested, if they have no process.
     pub(super) fn sweep(&mut self) {
         if self.instance != InstanceState::Synchronized || self.reaper != ReaperState::Ready {
             return;

@@ -133,7 +133,8 @@ fn check_slots(cx: &Context, id: JobId, r: &ResourceSet) -> Result<(), RequestEr
     if request.accepts_slots(slots, nodes) {
         return Ok(());
     }
-    let text = format!("job {id}: `nslots` is {slots} on {nodes} nodes, not as the jobspec asks");
+    let text =
+        format!("job {id}: `nslots` is {slots} on {nodes} nodes, not as the jobspec requests");
     Err(RequestError::invalid(text))
 }
 

@@ -29,7 +29,7 @@ fn size(request: &Request) -> Size {
 
 impl CoreState {
     /// The pending jobs with their own priorities, in the order of these.
-    fn waiting(&self) -> Vec<PendingJob> {
+    fn pending_jobs(&self) -> Vec<PendingJob> {
         let mut jobs = self.engine.pending_jobs();
         if !self.arranged.is_empty() {
             for job in &mut jobs {
@@ -51,7 +51,7 @@ impl EngineCore {
         let state = self.lock()?;
         let state = &*state;
         let (jobs, requests) = py.detach(|| {
-            let mut jobs = state.waiting();
+            let mut jobs = state.pending_jobs();
             if !held {
                 jobs.retain(|job| job.priority > 0);
             }
@@ -101,7 +101,7 @@ impl EngineCore {
     /// The queues of the jobs, in the order of `pending`.
     fn queues(&self) -> PyResult<Vec<Option<String>>> {
         let state = self.lock()?;
-        let names = state.waiting().into_iter().map(|job| {
+        let names = state.pending_jobs().into_iter().map(|job| {
             let name = state.engine.queue_name(job.queue);
             Some(name.to_owned()).filter(|name| !name.is_empty())
         });

@@ -2,7 +2,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use crate::linux;
+use super::directory;
 use crate::protocol::{FrameDecoder, Hello, Message, Request, VERSION};
 
 const READ_BUFFER_BYTES: usize = 64 << 10;
@@ -25,7 +25,7 @@ impl Client {
     ///
     /// Fails if no reaper listens there, or, with [`io::ErrorKind::Unsupported`], if it speaks another version.
     pub fn connect(directory: &Path) -> io::Result<Self> {
-        let mut stream = linux::connect(directory)?;
+        let mut stream = directory::connect(directory)?;
         let mut decoder = FrameDecoder::default();
         let mut buffer = vec![0; READ_BUFFER_BYTES];
         let mut frame = Vec::new();
