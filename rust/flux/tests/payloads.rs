@@ -210,7 +210,8 @@ fn payloads_of_the_job_services_round_trip() {
         r#"{"active_jobs":3,"inactive_jobs":1,"pending":2,"running":1,"max_jobid":9,"commits":4,
             "sched":{"state":"ready","queued":1,"requested":1},
             "exec":{"service":null,"queued":0},
-            "outstanding":{"followers":1,"waits":2,"awaited":3,"drains":4}}"#,
+            "outstanding":{"followers":1,"waits":2,"awaited":3,"drains":4},
+            "rejected":{"submission_jobs":5,"active_jobs":6}}"#,
     );
     round_trip::<job_list::ListRequest>(
         r#"{"max_entries":5,"attrs":["name"],"since":1.5,"constraint":{"and":[]},"ids":[1]}"#,
