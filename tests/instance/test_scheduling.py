@@ -117,7 +117,9 @@ def test_jobs_start_by_urgency_then_by_age(scheduled, limit):
     with scheduled("--nodes", "1", limit=limit) as (_, client):
         blocker = running(client)
         urgencies = [10, 20, 16, 31, 16, 20]
-        jobs = [client.submit(spec(), urgency=urgency) for urgency in urgencies]
+        # Jobs without a duration may all start in the same round, at the same time.
+        short = spec(setattr={"exec.test.run_duration": "0.01s"})
+        jobs = [client.submit(short, urgency=urgency) for urgency in urgencies]
         end(client, blocker)
         assert results(client, jobs) == [COMPLETED] * 6
         ran = sorted(jobs, key=lambda job: row(client, job)["t_run"])
@@ -127,7 +129,8 @@ def test_jobs_start_by_urgency_then_by_age(scheduled, limit):
 def test_a_changed_urgency_changes_the_position(scheduled):
     with scheduled("--nodes", "1") as (_, client):
         blocker = running(client)
-        first, second, third = client.submit(spec(), count=3)
+        short = spec(setattr={"exec.test.run_duration": "0.01s"})
+        first, second, third = client.submit(short, count=3)
         client.rpc("job-manager.urgency", {"id": third, "urgency": 20})
         client.rpc("job-manager.urgency", {"id": first, "urgency": 3})
         end(client, blocker)
