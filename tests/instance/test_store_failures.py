@@ -7,7 +7,7 @@ import os
 import sqlite3
 import subprocess
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -18,8 +18,10 @@ from penstock.instance.directories import check_local
 from penstock.jobspec import from_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+T = TypeVar("T")
 
 # Jobs wait for files that the test makes: nothing depends on the time of their run.
 WAIT_FOR = 'until test -e "$0"; do sleep 0.05; done'
@@ -80,19 +82,20 @@ def test_a_full_disk_rejects_submissions_and_ends_no_task(start, tmp_path):
         assert (listed["job-manager"], listed["log"]) == ("failed", "running")
         # Questions are answered, from what is stored.
         with Client(instance.uri, timeout=60) as client:
-            wait_for_reads(client)
-            rows = client.jobs(attrs=["id"])
+            rows = answer(lambda: client.jobs(attrs=["id"]))
             assert {row["id"] for row in rows} >= {running, *acknowledged}
-            assert client.info(running)["id"] == running
-            with client.eventlog(running) as events:
-                assert "start" in {event["name"] for event in events}
+            assert answer(lambda: client.info(running))["id"] == running
+            events = answer(lambda: list(client.eventlog(running)))
+            assert "start" in {event["name"] for event in events}
             with pytest.raises(RpcError) as caught:
                 client.cancel([running])
             assert caught.value.errno == errno.ENOSPC
             # The response would acknowledge what a service has sent before.
             with pytest.raises(RpcError, match="the disk is full"):
                 client.rpc("job-manager.ping", {})
-        assert len(instance.lines("jobs")) > 1
+        while (listing := instance.penstock("jobs")).returncode != 0:
+            assert "the disk is full" in listing.stderr
+        assert len(listing.stdout.splitlines()) > 1
         # The task continues, and ends while nothing can be stored.
         release.touch()
         (instance.state / "ballast").unlink()
@@ -149,12 +152,14 @@ def wait_for_start(client: Client, job: int) -> None:
                 return
 
 
-def wait_for_reads(client: Client) -> None:
-    """Returns when a job manager whose store has failed answers questions."""
+def answer(question: Callable[[], T]) -> T:
+    """The answer of a job manager whose store has failed.
+
+    A question that comes while it tries to write again is rejected, and repeated here.
+    """
     while True:
         with suppress(RpcError):
-            client.queue_status()
-            return
+            return question()
 
 
 def wait_for_store(client: Client) -> None:
@@ -176,8 +181,7 @@ def test_a_locked_database_is_waited_for(start, tmp_path):
             with pytest.raises(RpcError, match="another program holds a lock"):
                 client.submit(from_command(["true"]))
             assert client.rpc("broker.stats-get")["failed"] >= 1
-            wait_for_reads(client)
-            assert client.jobs() == []
+            assert answer(client.jobs) == []
             other.execute("ROLLBACK")
             other.close()
             wait_for_store(client)
