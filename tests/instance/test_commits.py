@@ -17,7 +17,7 @@ from virtualtime import make_broker
 
 from penstock import _core
 from penstock._core import Message
-from penstock.errors import StoreError
+from penstock.errors import RpcError, StoreError
 from penstock.instance.services import MAX_COMMIT_DELAY_S
 from penstock.instance.sockets import UnixSockets
 from penstock.jobspec import from_command
@@ -90,6 +90,52 @@ def test_a_late_commit_that_fails_is_retried_by_a_job_manager_built_again():
             assert (await client.wait_one(job))["success"]
 
     in_virtual_time(scenario)
+
+
+def test_a_submission_is_rejected_that_cannot_be_committed_with_a_response_to_another_peer(
+    monkeypatch,
+):
+    async def scenario(machine: SimulatedMachine) -> None:
+        def fail() -> None:
+            raise disk_full()
+
+        async with instance_on(machine, SIMULATED) as client:
+            instance = machine.instance
+            assert instance is not None
+            broker = instance._broker
+            asking = AskingPeer(broker)
+            broker.set_store(instance._jobs.peer, fail)
+            # The job manager serves both requests in one round, and answers the first one first.
+            monkeypatch.setattr(machine.network, "has_input", asking.ask)
+            with pytest.raises(RpcError) as caught:
+                await client.submit(simulated_job("10s"))
+            assert caught.value.errno == errno.ENOSPC
+            assert asking.questions == 1
+
+    in_virtual_time(scenario)
+
+
+class AskingPeer:
+    """A peer within the daemon that asks the job manager once, just before a client's request."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.peer = broker.attach(self)
+        self.questions = 0
+
+    def ask(self) -> bool:
+        if not self.questions:
+            self.questions += 1
+            request = Message.request("job-manager.queue-list", {}, matchtag=1)
+            self._broker.post_messages(self.peer, [request])
+        # The client's request waits for the same round.
+        return True
+
+    def deliver(self, batch: Batch) -> None:
+        pass
+
+    def post_output(self, now: float) -> None:
+        pass
 
 
 def disk_full() -> StoreError:

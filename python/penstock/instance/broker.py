@@ -515,6 +515,10 @@ class Broker:
                     break
             if self._unflushed:
                 self.commit()
+            if self._abandoned:
+                # Questions behind this round are answered by the service that only reads.
+                self._exchange(1)
+                self.commit()
         finally:
             self._in_round = False
             if self._posted or self._nudged or self._abandoned:
@@ -597,7 +601,7 @@ class Broker:
         except FAULTS as error:
             self._contain_fault(peer, error)
         else:
-            self._deliver(deliveries, peer)
+            self._deliver((peer, receiver, messages) for receiver, messages in deliveries)
 
     def _exchange_in_rust(self, peer: int, batch: Batch, limit: int) -> int:
         """Routes messages, and those that services in Rust post in turn, to the other peers.
@@ -617,8 +621,7 @@ class Broker:
         (self._posted if failures else self._unrouted).extend(posted)
         for number in served:
             self._make_due(self._services[number])
-        for sender, receiver, messages in deliveries:
-            self._deliver([(receiver, messages)], sender)
+        self._deliver(deliveries)
         for number, messages, fault in failures:
             self._fail_serving(self._services[number], messages, fault)
         return turns
@@ -650,9 +653,14 @@ class Broker:
             for remote in list(self._sockets.values()):
                 await remote.wait_sent()
 
-    def _deliver(self, deliveries: list[tuple[int, Batch]], sender: int = 0) -> None:
+    def _deliver(self, deliveries: Iterable[tuple[int, int, Batch]]) -> None:
+        """Passes on all messages that were routed at once, each batch with its sender and receiver.
+
+        If a commit between them fails, the store's service has posted the messages behind it before
+        that failure: they are not sent.
+        """
         store = self._store
-        for peer, batch in deliveries:
+        for sender, peer, batch in deliveries:
             attached = self._services.get(peer)
             remote = self._sockets.get(peer)
             if attached is not None and not attached.in_memory and attached.failure is None:
@@ -667,6 +675,10 @@ class Broker:
                 self._serve_batch(attached, batch)
             elif remote is not None:
                 self._send(peer, remote, batch)
+
+    def _deliver_notices(self, notices: list[tuple[int, Batch]]) -> None:
+        """Passes on messages of the broker itself, by receiver."""
+        self._deliver((0, receiver, messages) for receiver, messages in notices)
 
     def _serve_batch(self, attached: _Attached, batch: Batch) -> None:
         if attached.failure is not None:
@@ -739,7 +751,7 @@ class Broker:
         for attached in abandoned:
             failure = attached.failure
             if failure is not None and attached.peer in self._services:
-                self._deliver(
+                self._deliver_notices(
                     self._router.abandon_requests(attached.peer, failure.errnum, failure.text)
                 )
 
@@ -761,7 +773,7 @@ class Broker:
         notices = self._router.remove_peer(peer)
         del self._uuids[peer]
         self._notify_watchers()
-        self._deliver(notices)
+        self._deliver_notices(notices)
         self.nudge()
 
     def _make_uuid(self) -> str:

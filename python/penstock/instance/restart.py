@@ -62,7 +62,8 @@ class Restarts:
         max_pause_s: the longest pause before a restart without a fault, in seconds.
         in_memory: as for `Broker.attach`.
         answer_on_failure: as for `Broker.attach`.
-        open_for_reading: called when the store has failed, before the attempts to restart.
+        open_for_reading: called at once when the store has failed.
+        is_reading: whether requests that change nothing are served since then.
         serve_reads: as for `Broker.attach`.
     """
 
@@ -78,9 +79,11 @@ class Restarts:
         in_memory: bool = False,
         answer_on_failure: bool = False,
         open_for_reading: Callable[[StoreError], None] | None = None,
+        is_reading: Callable[[], bool] = lambda: False,
         serve_reads: Callable[[Batch], bool] | None = None,
     ) -> None:
         self._open_for_reading = open_for_reading
+        self._is_reading = is_reading
         self._serve_reads = serve_reads
         self._broker = broker
         self._service = service
@@ -112,6 +115,7 @@ class Restarts:
         self._fault = fault
         self._has_fault = not isinstance(fault, StoreError)
         self._failed.set()
+        self._begin_outage()
 
     def fail_peer(self, fault: BaseException) -> None:
         """Has the service restarted after a fault that was found elsewhere."""
@@ -145,7 +149,6 @@ class Restarts:
             await self._failed.wait()
             if not self._names:
                 self._broker.detach(self._service.peer)
-            self._begin_outage()
             await self._pause()
             try:
                 if self._rebuild is not None:
@@ -154,10 +157,20 @@ class Restarts:
                 self.start()
             except FAULTS as fault:
                 self._failed.set()
-                self.fail_peer(fault)
+                if not self._is_same_outage(fault):
+                    self.fail_peer(fault)
             else:
                 log.info("service %s is restarted", type(self._service).__name__)
             self._begin()
+
+    def _is_same_outage(self, fault: BaseException) -> bool:
+        """Whether the store still cannot be written, for the same reason, and is read meanwhile."""
+        return (
+            isinstance(fault, StoreError)
+            and isinstance(self._fault, StoreError)
+            and fault.errno == self._fault.errno
+            and self._is_reading()
+        )
 
     def _begin_outage(self) -> None:
         if self._open_for_reading is None or not isinstance(self._fault, StoreError):

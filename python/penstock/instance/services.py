@@ -89,6 +89,7 @@ class ManagerService:
             in_memory=True,
             answer_on_failure=True,
             open_for_reading=self._open_for_reading,
+            is_reading=lambda: self._manager.is_reading,
             serve_reads=self._serve_reads,
         )
         self.restarts.start()

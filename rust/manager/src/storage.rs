@@ -24,15 +24,13 @@ impl Storage {
         }
     }
 
-    /// Runs an operation in the open transaction.
+    /// Runs an operation in the open transaction, unless one has failed since the last commit: each could wait as long for
+    /// a lock, in vain.
     pub(crate) fn run<T: Default>(
         &mut self,
         operation: impl FnOnce(&mut Store) -> Result<T, Error>,
     ) -> T {
-        operation(&mut self.store).unwrap_or_else(|error| {
-            self.fail(error);
-            T::default()
-        })
+        self.try_run(operation).unwrap_or_default()
     }
 
     /// Reads in the open transaction.
@@ -48,11 +46,14 @@ impl Storage {
         let _ = self.failure.set(error);
     }
 
-    /// Runs an operation in the open transaction, for a caller that handles its error, too.
+    /// The same for a caller that handles the error, too.
     pub(crate) fn try_run<T>(
         &mut self,
         operation: impl FnOnce(&mut Store) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        if let Some(failure) = self.failure.get() {
+            return Err(failure.clone());
+        }
         operation(&mut self.store).inspect_err(|error| {
             let _ = self.failure.set(error.clone());
         })

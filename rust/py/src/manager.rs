@@ -94,11 +94,12 @@ impl JobManager {
             // The state that a panic has left is replaced.
             let mut manager = self.manager.lock().unwrap_or_else(PoisonError::into_inner);
             if manager.is_reading() {
-                // It answers questions until the store can be written.
+                // It answers questions until the store is written.
                 Store::check_writable(path)?;
+            } else {
+                // The last connection that is closed saves what is in a log that was removed meanwhile.
+                manager.close();
             }
-            // The last connection that is closed saves what is in a log that was removed meanwhile.
-            manager.close();
             let store = Store::open(path, self.synchronous)?;
             let mut next = penstock_manager::Manager::open(store, settings, now)?;
             // The store can be written.

@@ -157,7 +157,7 @@ impl Store {
         Self::with(connection, Synchronous::Full)
     }
 
-    /// Checks that the existing database at `path` can be written.
+    /// Checks that the existing database at `path` can be written now: a lock that another process holds is not waited for.
     ///
     /// # Errors
     ///
@@ -168,6 +168,7 @@ impl Store {
             | OpenFlags::SQLITE_OPEN_URI;
         Connection::open_with_flags(path, flags)
             .and_then(|connection| {
+                connection.busy_timeout(Duration::ZERO)?;
                 connection.execute_batch(
                     "BEGIN IMMEDIATE; UPDATE store SET generation = generation; COMMIT",
                 )
