@@ -24,8 +24,8 @@ impl Storage {
         }
     }
 
-    /// Runs an operation in the open transaction, unless one has failed since the last commit: each could wait as long for
-    /// a lock, in vain.
+    /// Runs an operation in the open transaction. After a failed one, those until the next commit fail without an attempt:
+    /// each would wait for the same lock.
     pub(crate) fn run<T: Default>(
         &mut self,
         operation: impl FnOnce(&mut Store) -> Result<T, Error>,
