@@ -43,7 +43,7 @@ EXPEDITE = 31
 
 
 def jobspec(cores: int, run_s: float, **options: Any) -> dict[str, Any]:
-    """A jobspec of one task that is simulated to run for so many seconds."""
+    """A jobspec of one task whose simulated run takes `run_s` seconds."""
     duration = {"exec.test.run_duration": f"{run_s}s"}
     return from_command(
         ["true"], environment={}, cwd="/", duration=max(60.0, run_s), cores_per_task=cores,

@@ -234,7 +234,7 @@ def test_a_store_that_cannot_be_opened_is_a_plain_message(tmp_path):
     assert done.returncode == 1
     assert done.stderr == (
         "penstock start: store: cannot prepare the database: file is not a database\n"
-        "hint: end the instance; `penstock store repair` saves what can be read, "
+        "hint: while the instance is stopped, `penstock store repair` saves what can be read, "
         "`penstock store restore BACKUP` puts a back-up in its place\n"
     )
 

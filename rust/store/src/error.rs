@@ -2,7 +2,7 @@ use std::path::Path;
 use std::{fmt, io};
 
 /// The advice for a database that `SQLite` cannot read.
-const REPAIR_HINT: &str = "\nhint: end the instance; `penstock store repair` saves what can be read, \
+const REPAIR_HINT: &str = "\nhint: while the instance is stopped, `penstock store repair` saves what can be read, \
                            `penstock store restore BACKUP` puts a back-up in its place";
 
 /// Why an operation on the store failed.
