@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import shutil
@@ -15,9 +16,11 @@ from pathlib import Path
 import pytest
 from pmixdaemon import EXAMPLE, codes, compile_program, server_program
 
+from penstock.jobspec import from_command
+
 # A client whose connections are those of another user: the interpreter may be in root's home.
-CLIENT = """
-import os, runpy, socket, sys
+CONNECT_AS = """
+import json, os, runpy, socket, sys
 
 uid = int(sys.argv.pop(1))
 connect = socket.socket.connect
@@ -32,8 +35,12 @@ def connect_as(self, address):
 
 
 socket.socket.connect = connect_as
-runpy.run_module("penstock", run_name="__main__")
 """
+CLIENT = CONNECT_AS + 'runpy.run_module("penstock", run_name="__main__")'
+SUBMIT = (
+    CONNECT_AS
+    + "from penstock.client import Client; print(Client().submit(json.loads(sys.argv[1])))"
+)
 
 if os.geteuid() != 0:
     if "PENSTOCK_NEED_GUESTS" in os.environ:
@@ -55,6 +62,12 @@ class Site:
         """Runs a command as one of the guests."""
         command = [sys.executable, "-c", CLIENT, str(self.uids[guest]), *words]
         return self._run(command, stdin)
+
+    def submit(self, jobspec: str) -> str:
+        """Submits a jobspec as the first guest; returns the job's id."""
+        done = self._run([sys.executable, "-c", SUBMIT, str(self.uids[0]), jobspec])
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
     def owner(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs a command as the owner."""
@@ -107,13 +120,16 @@ def make_site(start, guests, tmp_path, *options):
 
 
 def test_a_guests_task_has_the_guests_identity_and_no_privilege(site):
-    script = "id -u; id -g; id -G | wc -w; grep -E '^(CapInh|CapPrm|CapEff|CapAmb|NoNewPrivs)' "
+    script = (
+        "id -u; id -g; id -G | wc -w; grep -E '^(CapInh|CapPrm|CapEff|CapAmb|NoNewPrivs|SigIgn)' "
+    )
     script += "/proc/self/status | tr -s '\\t' ' '; echo $USER $SECRET; umask; ls /proc/self/fd"
     done = site.penstock("run", "sh", "-c", script)
     assert done.returncode == 0, done.stderr
-    uid, gid, groups, *status, user, umask, fds = done.stdout.split("\n", 10)
+    uid, gid, groups, *status, user, umask, fds = done.stdout.split("\n", 11)
     assert (int(uid), int(gid), groups) == (site.uids[0], site.gids[0], "2")
     assert status == [
+        "SigIgn: 0000000000000000",
         "CapInh: 0000000000000000",
         "CapPrm: 0000000000000000",
         "CapEff: 0000000000000000",
@@ -156,10 +172,113 @@ def test_a_guest_writes_to_tasks_of_its_own(site, tmp_path):
     assert (done.stdout, done.stderr) == (f"piped\n{site.uids[0]}\n", "")
     done = site.penstock("run", "--label-io", "id", "-u")
     assert done.stdout == f"0: {site.uids[0]}\n"
-    # The reaper, which is root's, would open the file.
-    done = site.penstock("run", "--label-io", "--output", str(tmp_path / "out"), "true")
-    assert "labels and terminals of guests' jobs are for output without a file" in done.stderr
-    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def mine(site):
+    """A directory of the first guest."""
+    path = site.folder / "mine"
+    path.mkdir()
+    os.chown(path, site.uids[0], site.gids[0])
+    return path
+
+
+def test_labelled_lines_are_written_to_files_by_the_guest(start, guests, tmp_path):
+    nodes = ["--nodes=1", "--cores=4", "--oversubscribe"]
+    with make_site(start, guests, tmp_path, *nodes) as site:
+        folder = site.folder / "mine"
+        folder.mkdir()
+        os.chown(folder, site.uids[0], site.gids[0])
+        out, err = folder / "out", folder / "err"
+        out.write_text("of an earlier job\n")
+        os.chown(out, site.uids[0], site.gids[0])
+        options = ["-n4", "--label-io", "--cwd", str(folder), "--output", "out"]
+        script = "echo one; echo two; echo problem >&2; printf rest"
+        done = site.penstock("run", *options, "--error", "err", "sh", "-c", script)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        lines = sorted(out.read_text().splitlines())
+        assert lines == [f"{rank}: {text}" for rank in range(4) for text in ("one", "rest", "two")]
+        problems = sorted(err.read_text().splitlines())
+        assert problems == [f"{rank}: problem" for rank in range(4)]
+        assert {path.stat().st_uid for path in (out, err)} == {site.uids[0]}
+        # One file of each task, and standard error in the same file.
+        options[-1] = "{{task.rank}}"
+        done = site.penstock("run", *options, "sh", "-c", "echo out; echo err >&2")
+        assert done.returncode == 0, done.stderr
+        assert (folder / "3").read_text() == "3: out\n3: err\n"
+        # Standard output is retained.
+        done = site.penstock("run", "-n2", "-l", "--error", str(err), "sh", "-c", script)
+        assert max(done.stdout.splitlines()) == "1: two"
+        assert sorted(err.read_text().splitlines()) == ["0: problem", "1: problem"]
+
+
+def test_a_terminals_output_is_written_to_a_file_by_the_guest(site, mine):
+    script = "test -t 0 && test -t 1 && test -t 2 && id -u; read line; echo got $line"
+    options = ["--pty", "--output", str(mine / "out")]
+    done = site.penstock("run", *options, "sh", "-c", script, stdin="keys\n")
+    assert done.returncode == 0, done.stderr
+    text = (mine / "out").read_bytes().decode()
+    assert f"{site.uids[0]}\r\n" in text
+    assert "got keys\r\n" in text
+    assert (mine / "out").stat().st_uid == site.uids[0]
+
+
+@pytest.mark.parametrize("option", ["--label-io", "--pty"])
+def test_a_file_that_the_guest_cannot_write_fails_the_job_before_it_starts(site, mine, option):
+    private = site.folder / "private"
+    private.mkdir(mode=0o700)
+    ran = mine / "ran"
+    done = site.penstock("run", option, "--output", str(private / "out"), "touch", str(ran))
+    assert f"cannot write `{private}/out`: Permission denied" in done.stderr
+    assert done.returncode != 0
+    assert list(private.iterdir()) == []
+    assert not ran.exists()
+    # Standard error by itself, with labels.
+    if option == "--label-io":
+        error = ["--error", str(private / "err")]
+        done = site.penstock("run", option, *error, "touch", str(ran))
+        assert f"cannot write `{private}/err`: Permission denied" in done.stderr
+        assert not ran.exists()
+
+
+def test_a_file_that_cannot_be_written_closes_the_stream_of_the_guests_task(site, mine):
+    for option in ("--label-io", "--pty"):
+        # Every write to it fails.
+        (mine / "full").unlink(missing_ok=True)
+        (mine / "full").symlink_to("/dev/full")
+        options = [option, "--output", str(mine / "full")]
+        done = site.penstock("run", *options, "sh", "-c", "while echo text; do :; done")
+        assert done.returncode != 0, option
+
+
+def test_a_copy_of_output_does_not_keep_its_job(site, mine):
+    os.mkfifo(mine / "fifo")
+    os.chown(mine / "fifo", site.uids[0], site.gids[0])
+    # It takes in one half of the output, and has no reader.
+    reader = os.open(mine / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    script = "head -c 120000 /dev/zero"
+    options = ["--label-io", "--unbuffered", "--output", str(mine / "fifo")]
+    done = site.penstock("run", *options, "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    left = [path.parent for path in Path("/proc").glob("[0-9]*/comm") if _is_copy(path)]
+    assert left == []
+    os.close(reader)
+
+
+def _is_copy(path: Path) -> bool:
+    try:
+        return path.read_text() == "penstock-imp\n"
+    except OSError:
+        return False
+
+
+def test_a_guests_job_without_an_environment_has_a_search_path(site):
+    jobspec = from_command(["/usr/bin/env"], environment={}, cwd="/")
+    del jobspec["attributes"]["system"]["environment"]
+    job = site.submit(json.dumps(jobspec))
+    assert site.penstock("wait", job).returncode == 0
+    variables = site.penstock("logs", job).stdout.splitlines()
+    assert "PATH=/usr/local/bin:/usr/bin:/bin" in variables
 
 
 def test_retained_output_is_for_the_guest_and_the_owner(site, tmp_path):

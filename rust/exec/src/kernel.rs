@@ -119,8 +119,9 @@ pub trait Kernel {
     fn resize(&mut self, task: TaskId, size: WindowSize);
 
     /// Reads the rest of the output that passes through the reaper, and closes all pipes and terminals of the job: no
-    /// process of it is left.
-    fn close_streams(&mut self, job: JobId);
+    /// process of it is left. Returns whether all output has been written; if not, the end of that is reported to
+    /// [`Reaper::note_output_end`](crate::Reaper::note_output_end).
+    fn close_streams(&mut self, job: JobId) -> bool;
 
     /// The time, in nanoseconds since the epoch.
     fn now_ns(&self) -> u64;

@@ -354,6 +354,11 @@ impl Reaper {
         self.maybe_empty.extend(self.cgroups.get(&cgroup));
     }
 
+    /// Handles the end of a process that has written output of a job.
+    pub fn note_output_end(&mut self, job: JobId) {
+        self.maybe_empty.insert(job);
+    }
+
     /// Starts some of the requested tasks, and handles the requests that wait for them.
     pub fn step<K: Kernel>(&mut self, kernel: &mut K) {
         for _ in 0..MAX_SPAWNS_PER_STEP {
@@ -653,11 +658,13 @@ impl Reaper {
                 job.cgroup = None;
                 self.cgroups.remove(&cgroup);
             }
+            if !kernel.close_streams(id) {
+                return;
+            }
             if job.is_killed {
                 self.killed.retain(|_, task| task.job != id);
             }
             job.is_empty = true;
-            kernel.close_streams(id);
             let responses = self.inputs.remove(id);
             self.respond_to_writes(responses);
             self.broadcast(Event::Empty { job: id });
@@ -773,9 +780,9 @@ impl Reaper {
                 SignalTarget::Job(_) => job.is_killed = true,
                 SignalTarget::Task(task) => {
                     job.killed_tasks.insert(task.rank, true);
-                    self.maybe_empty.insert(id);
                 }
             }
+            self.maybe_empty.insert(id);
         }
         self.cancel_killed();
         for target in targets {

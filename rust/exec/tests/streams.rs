@@ -265,6 +265,28 @@ fn a_terminal_controls_the_task_and_its_output_is_retained() {
 }
 
 #[test]
+fn a_terminal_whose_output_cannot_be_written_is_closed() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("owned");
+    // The reaper's log is shorter, and it blocks SIGXFSZ.
+    let script = "ulimit -f 64; exec \"$0\" --directory \"$1\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, PROGRAM]).arg(folder.path());
+    let reaper = Reaper::start_by(command, folder.path());
+    let mut service = reaper.connect();
+    let mut spec = reading(&reaper, 0, "while echo text; do :; done; exec sleep 1000");
+    spec.relay = Relay::Terminal(WindowSize {
+        rows: 24,
+        columns: 80,
+    });
+    service.spawn(spec);
+    let status = service.wait_for_end(task(1, 0)).status;
+    assert!(matches!(status, WaitStatus::Signaled { signal: 1, .. }));
+    service.wait_for_empty(1);
+    reaper_ends(service, reaper);
+}
+
+#[test]
 fn a_task_with_an_interrupt_character_is_interrupted() {
     let reaper = Reaper::start();
     let mut service = reaper.connect();

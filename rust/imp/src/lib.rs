@@ -2,17 +2,21 @@
 //!
 //! The program has the privilege of root and is executed by `penstock-reaper` of a service that root owns. It reads one
 //! [`Request`] from the socket that is its descriptor [`SOCKET_DESCRIPTOR`], and answers only if it fails: the number of a
-//! [`Step`] and an error number, four bytes each. The socket is closed when the task's program is executed.
+//! [`Step`] and an error number, four bytes each. The socket is closed when the task's program is executed, or when the
+//! file that output is copied to is open ([`Action`]).
 //!
 //! The request is a header of [`HEADER_BYTES`] bytes and the strings that it counts, each with a zero byte at its end.
 //! All integers are little-endian.
 
+mod label;
 mod program;
 mod request;
 
+pub use label::{Buffering, Label};
 pub use program::{DEFAULT_PATH, candidates};
 pub use request::{
-    FileMode, HEADER_BYTES, InvalidRequest, Limit, MAX_RESOURCE_LIMITS, Request, Step, Stream,
+    Action, FileMode, HEADER_BYTES, InvalidRequest, Limit, MAX_RESOURCE_LIMITS, Request, Step,
+    Stream,
 };
 
 /// The descriptor of the socket.

@@ -1,4 +1,4 @@
-//! `penstock-imp`: starts a task as another user.
+//! `penstock-imp`: starts a task as another user, or copies output of one to that user's file.
 //!
 //! It is not set-user-ID. It runs only if its real and effective user is root, and its descriptor 3 is a
 //! socket with a request.
@@ -14,8 +14,8 @@ use penstock_imp::{SOCKET_DESCRIPTOR, Step, encode_failure};
 const USAGE: &str = "\
 usage: penstock-imp
 
-Starts a task as another user. Only penstock-reaper of a service that root owns executes it: it reads one request from
-the socket that is its descriptor 3. See docs/guests.md.
+Starts a task as another user, or copies its output to a file as that user. Only penstock-reaper of a service that root
+owns executes it: it reads one request from the socket that is its descriptor 3. See docs/guests.md.
 ";
 
 const FAILED_EXIT_CODE: u8 = 127;
@@ -50,9 +50,12 @@ fn main() -> ExitCode {
         );
         return ExitCode::FAILURE;
     }
-    let (step, errno) = match steps::read_request() {
+    let result = match steps::read_request() {
         Ok(request) => steps::start(&request),
-        Err(error) => (Step::Request, error.raw_os_error().unwrap_or(libc::EINVAL)),
+        Err(error) => Err((Step::Request, error.raw_os_error().unwrap_or(libc::EINVAL))),
+    };
+    let Err((step, errno)) = result else {
+        return ExitCode::SUCCESS;
     };
     // The reaper may have ended.
     let _ = syscalls::write(SOCKET_DESCRIPTOR, &encode_failure(step, errno));

@@ -3,13 +3,15 @@
 use std::ffi::{CStr, CString};
 use std::fmt;
 
-const MAGIC: [u8; 8] = *b"PnstkIm1";
+use crate::label::Buffering;
+
+const MAGIC: [u8; 8] = *b"PnstkIm2";
 
 /// The greatest number of resource limits.
 pub const MAX_RESOURCE_LIMITS: usize = 16;
 
-/// Bytes of the header: the magic number, nine numbers of four bytes, the number of limits, and the limits.
-pub const HEADER_BYTES: usize = 8 + 9 * 4 + 4 + MAX_RESOURCE_LIMITS * LIMIT_BYTES;
+/// Bytes of the header: the magic number, ten numbers of four bytes, the number of limits, and the limits.
+pub const HEADER_BYTES: usize = 8 + 10 * 4 + 4 + MAX_RESOURCE_LIMITS * LIMIT_BYTES;
 const LIMIT_BYTES: usize = 4 + 8 + 8;
 
 /// The greatest length of the strings; the kernel accepts less.
@@ -80,6 +82,16 @@ pub enum Stream {
     SameAsStdout,
 }
 
+/// The work of the program as the user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// It executes the program of a task.
+    Execute,
+    /// It copies standard input to the output that is a file, until its end, with the first argument as the label of each
+    /// line. The socket is closed when the file is open.
+    Copy(Buffering),
+}
+
 /// A resource limit (`setrlimit`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
@@ -91,9 +103,11 @@ pub struct Limit {
     pub hard: u64,
 }
 
-/// A task to start.
+/// A task to start, or output of one to copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
+    /// The work of the program.
+    pub action: Action,
     /// The user.
     pub uid: u32,
     /// Whether the task's programs cannot get privileges, by set-user-ID for instance.
@@ -145,6 +159,11 @@ impl Request {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + strings.len());
         bytes.extend_from_slice(&MAGIC);
         for number in [
+            match self.action {
+                Action::Execute => 0,
+                Action::Copy(Buffering::Lines) => 1,
+                Action::Copy(Buffering::None) => 2,
+            },
             self.uid,
             u32::from(self.no_new_privs),
             self.umask,
@@ -175,7 +194,7 @@ impl Request {
     /// Fails if it is not the header of a request.
     pub fn string_bytes(header: &[u8; HEADER_BYTES]) -> Result<usize, InvalidRequest> {
         let mut rest = header.strip_prefix(&MAGIC).ok_or(InvalidRequest)?;
-        for _ in 0..8 {
+        for _ in 0..9 {
             number(&mut rest)?;
         }
         let length = number(&mut rest)?;
@@ -195,6 +214,12 @@ impl Request {
             return Err(InvalidRequest);
         }
         let mut rest = header.strip_prefix(&MAGIC).ok_or(InvalidRequest)?;
+        let action = match number(&mut rest)? {
+            0 => Action::Execute,
+            1 => Action::Copy(Buffering::Lines),
+            2 => Action::Copy(Buffering::None),
+            _ => return Err(InvalidRequest),
+        };
         let uid = number(&mut rest)?;
         let no_new_privs = match number(&mut rest)? {
             0 => false,
@@ -244,6 +269,7 @@ impl Request {
             strings.collect::<Result<Vec<_>, _>>()
         };
         let request = Self {
+            action,
             uid,
             no_new_privs,
             umask,
@@ -297,6 +323,7 @@ mod tests {
 
     fn request() -> Request {
         Request {
+            action: Action::Copy(Buffering::None),
             uid: 1000,
             no_new_privs: true,
             umask: 0o27,

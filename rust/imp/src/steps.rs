@@ -1,12 +1,18 @@
-//! The steps of a start, in their order. Everything that the user names is opened after the change of user.
+//! The steps of a start or a copy, in their order. Everything that the user names is opened after the change of user.
 
 use std::ffi::CString;
 use std::io;
 
-use penstock_imp::{FileMode, HEADER_BYTES, Request, SOCKET_DESCRIPTOR, Step, Stream, candidates};
+use penstock_imp::{
+    Action, FileMode, HEADER_BYTES, Label, Request, SOCKET_DESCRIPTOR, Step, Stream, candidates,
+};
 
 use crate::syscalls::{self, Account};
 
+const STDIN: i32 = 0;
+const STDOUT: i32 = 1;
+const STDERR: i32 = 2;
+const COPY_BUFFER_BYTES: usize = 16 << 10;
 const STREAM_STEPS: [Step; 3] = [Step::Stdin, Step::Stdout, Step::Stderr];
 
 /// Reads the request from the socket.
@@ -19,12 +25,51 @@ pub fn read_request() -> io::Result<Request> {
     Request::decode(&header, &strings).map_err(invalid)
 }
 
-/// Starts the task. Returns only if that fails: the step and the error number.
-pub fn start(request: &Request) -> (Step, i32) {
-    match prepare(request) {
-        Ok(account) => (Step::Exec, execute(request, &account)),
-        Err((step, error)) => (step, error.raw_os_error().unwrap_or(libc::EIO)),
+/// Starts the task, or copies output. Returns when output has been copied, or if a step fails: the step and the error number.
+pub fn start(request: &Request) -> Result<(), (Step, i32)> {
+    let number = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+    let account = prepare(request).map_err(|(step, error)| (step, number(error)))?;
+    let Action::Copy(buffering) = request.action else {
+        return Err((Step::Exec, execute(request, &account)));
+    };
+    let target = match &request.streams {
+        [_, _, Stream::File(..)] => STDERR,
+        _ => STDOUT,
+    };
+    let prefix = request.arguments.first().map(CString::as_bytes);
+    let label = Label::new(prefix.unwrap_or_default().to_vec(), buffering);
+    // The reaper learns that the file is open.
+    syscalls::close_from(SOCKET_DESCRIPTOR).map_err(|error| (Step::Descriptors, number(error)))?;
+    // The socket is closed: the task finds its output closed.
+    let _ = copy(target, label);
+    Ok(())
+}
+
+/// Copies standard input to a descriptor until its end.
+fn copy(target: i32, mut label: Label) -> io::Result<()> {
+    let mut buffer = vec![0; COPY_BUFFER_BYTES];
+    loop {
+        // The reaper, which may have the same terminal open, does not block in it.
+        syscalls::wait_readable(STDIN)?;
+        match syscalls::read(STDIN, &mut buffer) {
+            Ok(0) => break,
+            Ok(length) => {
+                let bytes = buffer.get(..length).unwrap_or_default();
+                syscalls::write_all(target, &label.add_to(bytes))?;
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => break,
+            Err(error) if is_temporary(&error) => {}
+            Err(error) => return Err(error),
+        }
     }
+    syscalls::write_all(target, &label.finish())
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
+    )
 }
 
 fn prepare(request: &Request) -> Result<Account, (Step, io::Error)> {
@@ -73,6 +118,7 @@ fn open_stream(target: i32, stream: &Stream) -> io::Result<()> {
 
 /// Executes the program. Returns the error number.
 fn execute(request: &Request, account: &Account) -> i32 {
+    syscalls::accept_broken_pipes();
     let mut environment = request.environment.clone();
     for (name, value) in [
         ("HOME", &account.home),

@@ -50,22 +50,53 @@ pub fn is_socket(fd: c_int) -> bool {
 pub fn read_exact(fd: c_int, buffer: &mut [u8]) -> io::Result<()> {
     let mut rest = buffer;
     while !rest.is_empty() {
-        // SAFETY: the kernel writes at most `rest.len()` bytes to `rest`.
-        let length = unsafe { libc::read(fd, rest.as_mut_ptr().cast(), rest.len()) };
-        match usize::try_from(length) {
+        match read(fd, rest) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(length) => rest = rest.get_mut(length..).unwrap_or_default(),
-            Err(_) => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
 }
 
+/// Reads some bytes; none at the end.
+pub fn read(fd: c_int, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most `buffer.len()` bytes to `buffer`.
+    let length = unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) };
+    usize::try_from(length).map_err(|_| io::Error::last_os_error())
+}
+
+/// Waits until a descriptor can be read, or its other end is closed.
+pub fn wait_readable(fd: c_int) -> io::Result<()> {
+    let mut polled = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: the kernel changes the one element that it is given.
+    match check(unsafe { libc::poll(&raw mut polled, 1, -1) }) {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Writes bytes to a file.
+pub fn write_all(fd: c_int, bytes: &[u8]) -> io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        // SAFETY: the kernel reads at most `rest.len()` bytes of `rest`.
+        let length = unsafe { libc::write(fd, rest.as_ptr().cast(), rest.len()) };
+        match usize::try_from(length).map_err(|_| io::Error::last_os_error()) {
+            Ok(length) => rest = rest.get(length..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Sends an answer by the socket.
 pub fn write(fd: c_int, bytes: &[u8]) -> io::Result<()> {
     // SAFETY: the kernel reads `bytes.len()` bytes of `bytes`. Without a reader there is an error and no signal.
     let length = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
@@ -212,6 +243,12 @@ pub fn drop_capabilities() -> io::Result<()> {
 pub fn forbid_new_privileges() -> io::Result<()> {
     // SAFETY: takes numbers only.
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }).map(drop)
+}
+
+/// Resets SIGPIPE, which Rust programs ignore: executed programs would, too.
+pub fn accept_broken_pipes() {
+    // SAFETY: the default action runs no code of this process.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
 pub fn set_umask(mask: u32) {

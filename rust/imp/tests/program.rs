@@ -7,13 +7,14 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
-use penstock_imp::{Request, Step, Stream, decode_failure};
+use penstock_imp::{Action, Request, Step, Stream, decode_failure};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock-imp");
 const UNPRIVILEGED: u32 = 65_534;
 
 fn request(uid: u32) -> Request {
     Request {
+        action: Action::Execute,
         uid,
         no_new_privs: true,
         umask: 0o22,

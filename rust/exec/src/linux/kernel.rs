@@ -14,7 +14,7 @@ use super::directory::Directory;
 use super::event_source::EventSource;
 use super::guests::Guests;
 use super::spawn::Descriptors;
-use super::streams::Streams;
+use super::streams::{Streams, TaskEnds, TaskStreams};
 use super::syscalls::ChildStack;
 use super::{procfs, spawn, syscalls};
 use crate::kernel::{Identity, Kernel, ProcessInfo};
@@ -82,6 +82,13 @@ impl LinuxKernel {
         self.guests.finish(pid)
     }
 
+    /// Notes the end of a process that has copied output. Returns the job.
+    pub(super) fn finish_copy(&mut self, pid: Pid) -> Option<JobId> {
+        let task = self.guests.finish_copy(pid)?;
+        self.streams.hang_up(task);
+        Some(task.job)
+    }
+
     /// Removes the cgroups that no job is in.
     pub(super) fn close_cgroups(&mut self) {
         self.cgroups.close();
@@ -118,12 +125,12 @@ impl Kernel for LinuxKernel {
             step: Step::Record,
             errno: error.raw_os_error().unwrap_or(libc::EIO),
         })?;
-        let (ends, streams) = self.streams.open(task)?;
+        let (ends, mut streams) = self.streams.open(task)?;
         let (log, null) = (self.log.as_fd(), self.null.as_fd());
         let folder = cgroup.map(|cgroup| self.cgroups.open(cgroup)).transpose()?;
         let cgroup = cgroup.zip(folder.as_ref().map(AsFd::as_fd));
         let parts = Descriptors {
-            log,
+            log: Some(log),
             null,
             cgroup,
             ends: &ends,
@@ -132,10 +139,30 @@ impl Kernel for LinuxKernel {
         let stack = &mut self.stack;
         let result = match task.guest {
             None => spawn::spawn(task, mark, &parts, stack),
-            Some(guest) => self.guests.spawn(task, guest, |first, socket| {
-                let socket = Some(socket);
-                spawn::spawn(first, mark, &Descriptors { socket, ..parts }, stack)
-            }),
+            Some(guest) => {
+                let mut copies = BTreeSet::new();
+                let sources = streams.as_mut().map(TaskStreams::take_guest_copies);
+                for (source, copy) in sources.into_iter().flatten() {
+                    let ends = TaskEnds::of_copy(source, &ends);
+                    let pid = self
+                        .guests
+                        .spawn_copy(task, guest, &copy, |first, socket| {
+                            let parts = Descriptors {
+                                log: None,
+                                null,
+                                cgroup: None,
+                                ends: &ends,
+                                socket: Some(socket),
+                            };
+                            spawn::spawn(first, None, &parts, stack)
+                        })?;
+                    copies.insert(pid);
+                }
+                self.guests.spawn(task, guest, copies, |first, socket| {
+                    let socket = Some(socket);
+                    spawn::spawn(first, mark, &Descriptors { socket, ..parts }, stack)
+                })
+            }
         };
         match result.map_err(|failure| failure.step) {
             Ok(_) | Err(Step::Limit | Step::Exec) => {
@@ -210,12 +237,14 @@ impl Kernel for LinuxKernel {
     }
 
     fn children(&mut self, parent: Option<Pid>) -> Vec<Pid> {
-        match (parent, &self.own_children) {
+        let mut children = match (parent, &self.own_children) {
             (None, Some(own)) => procfs::read_children(own),
             (Some(parent), Some(_)) => procfs::listed_children(parent),
             (None, None) => procfs::searched_children(Pid(std::process::id())),
             (Some(parent), None) => procfs::searched_children(parent),
-        }
+        };
+        children.retain(|child| !self.guests.is_copy(*child));
+        children
     }
 
     fn inspect(&mut self, pid: Pid) -> Option<ProcessInfo> {
@@ -249,8 +278,9 @@ impl Kernel for LinuxKernel {
         self.streams.resize(task, size);
     }
 
-    fn close_streams(&mut self, job: JobId) {
+    fn close_streams(&mut self, job: JobId) -> bool {
         self.streams.close(job);
+        self.guests.close(job)
     }
 
     fn now_ns(&self) -> u64 {

@@ -283,6 +283,9 @@ impl EventLoop {
             if let Some(result) = self.kernel.finish_setup(exit.pid) {
                 self.reaper.note_setup(exit.pid, result);
             }
+            if let Some(job) = self.kernel.finish_copy(exit.pid) {
+                self.reaper.note_output_end(job);
+            }
         }
         self.reaper.reap(&exits, self.kernel.now_ns());
         if !has_children {

@@ -46,7 +46,7 @@ struct ChildPlan<'a> {
     environment: StringArray<'a>,
     cpus: Option<CpuSet>,
     limits: Vec<(Resource, Rlimit)>,
-    log: BorrowedFd<'a>,
+    log: Option<BorrowedFd<'a>>,
     null: BorrowedFd<'a>,
     /// When it is created, in clock ticks since boot.
     created_at: Option<u64>,
@@ -67,8 +67,8 @@ enum ChildProgress {
 /// The reaper's descriptors that a start needs.
 #[derive(Clone, Copy)]
 pub(super) struct Descriptors<'a> {
-    /// The log, opened for appending.
-    pub(super) log: BorrowedFd<'a>,
+    /// The log, opened for appending; `None` for a process that is not recorded.
+    pub(super) log: Option<BorrowedFd<'a>>,
     pub(super) null: BorrowedFd<'a>,
     pub(super) cgroup: Option<(CgroupId, BorrowedFd<'a>)>,
     pub(super) ends: &'a TaskEnds,
@@ -246,10 +246,11 @@ impl ChildPlan<'_> {
             pid: Pid(getpid().as_raw_nonzero().get().cast_unsigned()),
             start_time: self.start_time()?,
         };
-        let written = rustix::io::write(
-            self.log,
-            &log::started(self.spec.task, process, self.cgroup),
-        )?;
+        let Some(log) = self.log else {
+            return Ok(process);
+        };
+        let record = log::started(self.spec.task, process, self.cgroup);
+        let written = rustix::io::write(log, &record)?;
         if written == STARTED_RECORD_BYTES {
             Ok(process)
         } else {

@@ -1,10 +1,13 @@
 //! Pipes and pseudo-terminals between the reaper and tasks: input that is written to them, output that is copied to files.
 
 use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
 use std::io::{self, ErrorKind};
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
+use penstock_imp::{Buffering, Label};
 use rustix::event::epoll;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
@@ -20,8 +23,6 @@ use crate::types::{JobId, SpawnFailure, Step, TaskId, TaskRank};
 const READ_BUFFER_BYTES: usize = 64 << 10;
 /// Reads of one stream for one event: others are to have their turn.
 const MAX_READS_PER_EVENT: usize = 16;
-/// Bytes at which a line is written although its end has not come.
-const MAX_LINE_BYTES: usize = 64 << 10;
 /// Descriptors that the reaper has for one task at most, and those that it has in any case.
 const MAX_TASK_DESCRIPTORS: u64 = 4;
 const OTHER_DESCRIPTORS: u64 = 128;
@@ -40,6 +41,17 @@ pub(super) struct TaskEnds {
     pub(super) descriptors: Option<Rlimit>,
 }
 
+impl TaskEnds {
+    /// The ends of the process that copies output of the task that has these ends.
+    pub(super) fn of_copy(source: OwnedFd, task: &Self) -> Self {
+        Self {
+            stdin: Some(source),
+            descriptors: task.descriptors,
+            ..Self::default()
+        }
+    }
+}
+
 /// The reaper's ends of a task's pipes and terminal.
 #[derive(Debug, Default)]
 pub(super) struct TaskStreams {
@@ -47,6 +59,7 @@ pub(super) struct TaskStreams {
     /// The other end of the terminal. As long as it is open, the terminal can be opened again.
     terminal: Option<OwnedFd>,
     copies: Vec<(u64, OutputCopy)>,
+    guest_copies: Vec<(OwnedFd, GuestCopy)>,
 }
 
 #[derive(Debug)]
@@ -62,18 +75,16 @@ struct InputEnd {
 #[derive(Debug)]
 struct OutputCopy {
     source: OwnedFd,
-    target: Rc<OwnedFd>,
-    label: Option<Label>,
+    target: OwnedFd,
+    label: Label,
 }
 
+/// Output on its way to a file that a guest has named, for a process of the guest's: [`Guests`](super::guests::Guests).
 #[derive(Debug)]
-struct Label {
-    prefix: Vec<u8>,
-    is_line_buffered: bool,
-    /// The begin of a line that has not ended.
-    line: Vec<u8>,
-    /// Whether the next byte begins a line of the file.
-    is_at_line_start: bool,
+pub(super) struct GuestCopy {
+    pub(super) step: Step,
+    pub(super) prefix: CString,
+    pub(super) buffering: Buffering,
 }
 
 /// The streams of all tasks that have some.
@@ -164,8 +175,19 @@ impl Streams {
         if copy.run(&mut self.buffer, MAX_READS_PER_EVENT) == Progress::Ended {
             copies.remove(position);
             self.tokens.remove(&token);
+            self.hang_up(task);
         }
         None
+    }
+
+    /// Closes the reaper's ends of a task's terminal, if it has one: its output is no longer read.
+    pub(super) fn hang_up(&mut self, task: TaskId) {
+        if let Some(streams) = self.tasks.get_mut(&task)
+            && streams.terminal.take().is_some()
+            && let Some(token) = streams.input.take().and_then(|input| input.token)
+        {
+            self.tokens.remove(&token);
+        }
     }
 
     pub(super) fn write_input(&mut self, task: TaskId, bytes: &[u8]) -> io::Result<usize> {
@@ -259,15 +281,12 @@ fn open(spec: &TaskSpec) -> Result<Option<(TaskEnds, TaskStreams)>, SpawnFailure
         Relay::None if spec.stdin != Input::Pipe => return Ok(None),
         Relay::None => {}
         Relay::Terminal(size) => {
-            let target = Rc::new(open_output(spec, &spec.stdout, Step::Stdout)?);
             let (master, slave) = open_terminal(size).map_err(at(Step::Stdin))?;
             let source = master.try_clone().map_err(|_| failed(Step::Stdin))?;
+            streams.copy(source, spec, Step::Stdout, c"", Buffering::None)?;
             ends.terminal = Some(slave.try_clone().map_err(|_| failed(Step::Stdin))?);
             streams.terminal = Some(slave);
             streams.input = Some(InputEnd::new(master));
-            streams
-                .copies
-                .push((0, OutputCopy::new(source, target, None)));
             return Ok(Some((ends, streams)));
         }
         Relay::Labels {
@@ -275,25 +294,23 @@ fn open(spec: &TaskSpec) -> Result<Option<(TaskEnds, TaskStreams)>, SpawnFailure
             stderr,
             is_line_buffered,
         } => {
-            let label = || Label {
-                prefix: format!("{}: ", spec.task.rank.0).into_bytes(),
-                is_line_buffered,
-                line: Vec::new(),
-                is_at_line_start: true,
+            let buffering = if is_line_buffered {
+                Buffering::Lines
+            } else {
+                Buffering::None
             };
-            let mut relay = |output: &Output, step| {
-                let target = Rc::new(open_output(spec, output, step)?);
+            let prefix = format!("{}: ", spec.task.rank.0);
+            let prefix = CString::new(prefix).map_err(|_| failed(Step::Stdout))?;
+            let mut relay = |step| {
                 let (source, end) = open_pipe(OFlags::empty()).map_err(at(step))?;
-                streams
-                    .copies
-                    .push((0, OutputCopy::new(source, target, Some(label()))));
+                streams.copy(source, spec, step, &prefix, buffering)?;
                 Ok(Some(end))
             };
             if stdout {
-                ends.stdout = relay(&spec.stdout, Step::Stdout)?;
+                ends.stdout = relay(Step::Stdout)?;
             }
             if stderr && spec.stderr != Output::SameAsStdout {
-                ends.stderr = relay(&spec.stderr, Step::Stderr)?;
+                ends.stderr = relay(Step::Stderr)?;
             }
         }
     }
@@ -303,6 +320,48 @@ fn open(spec: &TaskSpec) -> Result<Option<(TaskEnds, TaskStreams)>, SpawnFailure
         streams.input = Some(InputEnd::new(input));
     }
     Ok(Some((ends, streams)))
+}
+
+impl TaskStreams {
+    /// Adds a copy of standard output or error. The reaper, which is root's, does not open a file that a guest has named,
+    /// nor write to it: that could block.
+    fn copy(
+        &mut self,
+        source: OwnedFd,
+        spec: &TaskSpec,
+        step: Step,
+        prefix: &CStr,
+        buffering: Buffering,
+    ) -> Result<(), SpawnFailure> {
+        let (output, is_guests) = match step {
+            Step::Stderr => (&spec.stderr, spec.guest.map(|guest| guest.names_stderr)),
+            _ => (&spec.stdout, spec.guest.map(|guest| guest.names_stdout)),
+        };
+        let prefix = prefix.to_owned();
+        if is_guests == Some(true) {
+            let copy = GuestCopy {
+                step,
+                prefix,
+                buffering,
+            };
+            self.guest_copies.push((source, copy));
+        } else {
+            let target = open_output(spec, output, step)?;
+            let label = Label::new(prefix.into_bytes(), buffering);
+            let copy = OutputCopy {
+                source,
+                target,
+                label,
+            };
+            self.copies.push((0, copy));
+        }
+        Ok(())
+    }
+
+    /// Removes the copies that processes of a guest's make, with their sources.
+    pub(super) fn take_guest_copies(&mut self) -> Vec<(OwnedFd, GuestCopy)> {
+        mem::take(&mut self.guest_copies)
+    }
 }
 
 /// A pipe: its reading and its writing end, of which the reaper's does not block.
@@ -362,7 +421,7 @@ fn open_output(spec: &TaskSpec, output: &Output, step: Step) -> Result<OwnedFd, 
 
 fn open_file(
     directory: BorrowedFd<'_>,
-    path: &std::ffi::CStr,
+    path: &CStr,
     truncate: OFlags,
     mask: u32,
 ) -> Result<OwnedFd, Errno> {
@@ -403,26 +462,6 @@ impl InputEnd {
     }
 }
 
-impl Label {
-    /// Adds labels to output, and returns what is to be written of it.
-    fn add_to(&mut self, bytes: &[u8]) -> Vec<u8> {
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            if self.is_at_line_start {
-                self.line.extend_from_slice(&self.prefix);
-            }
-            self.line.extend_from_slice(piece);
-            self.is_at_line_start = piece.ends_with(b"\n");
-        }
-        let complete = self.line.iter().rposition(|byte| *byte == b'\n');
-        let length = if self.is_line_buffered && self.line.len() <= MAX_LINE_BYTES {
-            complete.map_or(0, |end| end + 1)
-        } else {
-            self.line.len()
-        };
-        self.line.drain(..length).collect()
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Open,
@@ -430,14 +469,6 @@ enum Progress {
 }
 
 impl OutputCopy {
-    fn new(source: OwnedFd, target: Rc<OwnedFd>, label: Option<Label>) -> Self {
-        Self {
-            source,
-            target,
-            label,
-        }
-    }
-
     /// Copies the available output. If it cannot be written, the task finds its output closed.
     fn run(&mut self, buffer: &mut [u8], max_reads: usize) -> Progress {
         for _ in 0..max_reads {
@@ -449,11 +480,8 @@ impl OutputCopy {
                 }
                 Ok(length) => {
                     let bytes = buffer.get(..length).unwrap_or_default();
-                    let is_written = match &mut self.label {
-                        None => write_all(&self.target, bytes),
-                        Some(label) => write_all(&self.target, &label.add_to(bytes)),
-                    };
-                    if is_written.is_err() {
+                    let labelled = self.label.add_to(bytes);
+                    if write_all(&self.target, &labelled).is_err() {
                         return Progress::Ended;
                     }
                 }
@@ -466,12 +494,7 @@ impl OutputCopy {
 
     /// Writes a line that has not ended.
     fn finish(&mut self) {
-        if let Some(label) = &mut self.label
-            && !label.line.is_empty()
-        {
-            label.line.push(b'\n');
-            let _ = write_all(&self.target, &label.line);
-        }
+        let _ = write_all(&self.target, &self.label.finish());
     }
 }
 

@@ -59,5 +59,5 @@ pub(super) fn admit(uid: u32, settings: Option<GuestSettings>) -> Result<Admitte
 
 /// The environment of tasks whose jobspec has none. Variables of the user are added when the task starts.
 pub(super) fn environment() -> BTreeMap<Vec<u8>, Vec<u8>> {
-    BTreeMap::from([(b"DEFAULT_GUEST_PATH".to_vec(), DEFAULT_GUEST_PATH.to_vec())])
+    BTreeMap::from([(b"PATH".to_vec(), DEFAULT_GUEST_PATH.to_vec())])
 }

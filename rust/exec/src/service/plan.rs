@@ -16,7 +16,7 @@ use super::parsed_jobspec::{Environment, ParsedJobspec};
 use super::pmix_server::{Placement, TaskVariables};
 use super::resource_limits;
 use super::shell_options::{ShellOptions, Warning};
-use crate::protocol::{Group, Guest, Output, Relay, TaskSpec};
+use crate::protocol::{Group, Guest, Output, TaskSpec};
 use crate::types::{JobId, TaskId, TaskRank};
 
 /// The prefix of the marks of the jobs that a process is in, outermost first: with 0, 1, …
@@ -83,7 +83,6 @@ impl Plan {
         let layout = Layout::new(jobspec, r).map_err(|error| error.to_string())?;
         let placements: Vec<_> = layout.tasks().collect();
         let outputs = Outputs::new(id, jobspec, task_context);
-        let is_redirected = outputs.stdout.is_some() || outputs.stderr.is_some();
         let mut variables = job_variables(id, &placements, task_context);
         if guest.is_some() {
             let path = job_directory(&task_context.job_directories, id);
@@ -125,12 +124,6 @@ impl Plan {
                 target: placement.target,
                 host: placement.host.clone(),
             });
-            let relay = options.relay(rank);
-            // The reaper, which is root's, opens the files of output that it relays.
-            if guest.is_some() && is_redirected && relay != Relay::None {
-                let text = "labels and terminals of guests' jobs are for output without a file";
-                return Err(text.into());
-            }
             specs.push(TaskSpec {
                 task: TaskId {
                     job: id,
@@ -140,7 +133,7 @@ impl Plan {
                 environment,
                 directory: directory.clone(),
                 stdin: options.stdin(rank),
-                relay,
+                relay: options.relay(rank),
                 stdout,
                 stderr,
                 cpus: if is_bound {
@@ -214,6 +207,11 @@ pub(super) fn error_file(spec: &TaskSpec) -> Option<&CString> {
     {
         return None;
     }
+    error_path(spec)
+}
+
+/// The file that a task's standard error goes to.
+pub(super) fn error_path(spec: &TaskSpec) -> Option<&CString> {
     let path = |output| match output {
         &Output::Append(ref path) | &Output::Truncate(ref path) => Some(path),
         Output::Null | Output::SameAsStdout => None,

@@ -72,7 +72,7 @@ pub(super) fn setup_note(failure: SpawnFailure, plan: Option<&Plan>, job: &Job) 
             }
         }
         Step::Stdout => write(spec.and_then(stdout).as_ref()),
-        Step::Stderr => write(spec.and_then(plan::error_file)),
+        Step::Stderr => write(spec.and_then(plan::error_path)),
         Step::Bind => format!("cannot bind a task to its cores: {reason}"),
         Step::Limit => format!("cannot set the resource limits: {reason}"),
         Step::Account => format!("cannot find the account of the job's user: {reason}"),

@@ -315,8 +315,9 @@ impl Kernel for VirtualKernel {
         self.window = Some(size);
     }
 
-    fn close_streams(&mut self, job: JobId) {
+    fn close_streams(&mut self, job: JobId) -> bool {
         self.inputs.retain(|task, _| task.job != job);
+        true
     }
 
     fn now_ns(&self) -> u64 {
