@@ -8,6 +8,7 @@ import os
 import time
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 from rawclient import RawClient
 from trio.testing import wait_all_tasks_blocked
@@ -84,10 +85,10 @@ def test_a_client_with_too_much_unread_is_disconnected(tmp_path, monkeypatch, ca
 @asynccontextmanager
 async def listing_of(path, count):
     """A job manager with `count` jobs, and a client that has requested all of them."""
-    async with broker_at(path) as broker:
+    async with broker_at(path) as broker, trio.open_nursery() as nursery:
         settings = {"owner": os.getuid()}
         manager = JobManager(None, json.dumps(settings), time.time())
-        ManagerService(broker, manager)
+        nursery.start_soon(ManagerService(broker, manager).run)
         client = await RawClient.connect(path)
         spec = from_command(["true"], duration=1, environment={}, cwd="/")
         await client.send("job-ingest.submit", {"jobspec": spec, "count": count})
@@ -95,6 +96,7 @@ async def listing_of(path, count):
         ids = submitted.object()["ids"]
         await client.send("job-list.list", {}, flags=64)
         yield broker, manager, client, ids[::-1]
+        nursery.cancel_scope.cancel()
 
 
 def test_alloc_requests_respect_backpressure(tmp_path, monkeypatch):
@@ -105,9 +107,9 @@ def test_alloc_requests_respect_backpressure(tmp_path, monkeypatch):
 
     async def main():
         path = tmp_path / "socket"
-        async with broker_at(path) as broker:
+        async with broker_at(path) as broker, trio.open_nursery() as nursery:
             manager = JobManager(None, json.dumps({"owner": os.getuid()}), time.time())
-            ManagerService(broker, manager)
+            nursery.start_soon(ManagerService(broker, manager).run)
             client, scheduler = await RawClient.connect(path), await RawClient.connect(path)
             await client.send("job-ingest.submit", {**job, "count": count})
             (submitted,) = await client.receive()
@@ -136,6 +138,7 @@ def test_alloc_requests_respect_backpressure(tmp_path, monkeypatch):
             assert requested == ids
             await client.stream.aclose()
             await scheduler.stream.aclose()
+            nursery.cancel_scope.cancel()
 
     trio.run(main)
 
@@ -202,6 +205,44 @@ def test_a_request_about_many_jobs_yields_to_other_clients(tmp_path):
 
     trio.run(main)
     assert answered == [{"count": count, "errors": {}}]
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["stays", "leaves"])
+def test_a_submission_of_many_jobs_yields_to_other_clients(tmp_path, stays):
+    count = 10_000
+    spec = from_command(["true"], environment={}, cwd="/")
+    submission = {"jobspec": spec, "count": count, "token": "mine"}
+
+    async def main():
+        path = tmp_path / "socket"
+        async with broker_at(path) as broker, trio.open_nursery() as nursery:
+            now = broker.clock.now()
+            manager = JobManager(None, json.dumps({"owner": os.getuid()}), now)
+            nursery.start_soon(ManagerService(broker, manager).run)
+            client, other = await RawClient.connect(path), await RawClient.connect(path)
+            await client.send("job-ingest.submit", submission)
+            for _ in range(3):
+                await other.send("job-list.job-stats", {})
+                (stats,) = await other.receive()
+                assert stats.object()["job_states"]["total"] == 0
+            if not stays:
+                await client.stream.aclose()
+            # The repeated request is answered with the first one.
+            await other.send("job-ingest.submit", submission)
+            (submitted,) = await other.receive()
+            ids = submitted.object()["ids"]
+            assert len(ids) == count
+            if stays:
+                (submitted,) = await client.receive()
+                assert submitted.object()["ids"] == ids
+                await client.stream.aclose()
+            await other.send("job-list.job-stats", {})
+            (stats,) = await other.receive()
+            assert stats.object()["job_states"]["total"] == count
+            await other.stream.aclose()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
 
 
 def test_a_listing_ends_when_its_reader_disconnects_or_cancels(tmp_path):

@@ -15,7 +15,7 @@ use penstock_flux::urgency::{self, EXPEDITE};
 use penstock_flux::{Credentials, JobRequest, RequestError, kvs, pmix};
 use penstock_jobspec::job_id::JobId;
 
-use crate::jobs::{Job, Jobs};
+use crate::jobs::{HiddenJobs, Job, Jobs};
 use crate::record::Record;
 use crate::rpc::Request;
 use crate::settings::Settings;
@@ -114,6 +114,8 @@ enum Names {
         after: Bound<JobId>,
         /// The last job that there was when the request came.
         last: JobId,
+        /// The jobs that were hidden then.
+        hidden: HiddenJobs,
     },
 }
 
@@ -144,13 +146,19 @@ impl NamedJobs {
                 Some(id) => id,
                 None => return NextJob::End,
             },
-            Names::Active { of, after, last } => {
+            Names::Active {
+                of,
+                after,
+                last,
+                hidden,
+            } => {
                 let Some((id, job)) = jobs.range((*after, Bound::Included(*last))).next() else {
                     return NextJob::End;
                 };
                 *after = Bound::Excluded(id);
                 let record = &job.record;
                 if record.state() == State::Inactive
+                    || hidden.contains(id)
                     || of.is_some_and(|userid| record.userid() != userid)
                 {
                     return NextJob::Skipped;
@@ -276,6 +284,7 @@ pub(crate) fn permitted_jobs(
                 of,
                 after: Bound::Unbounded,
                 last: jobs.greatest_id(),
+                hidden: jobs.hidden().clone(),
             };
             return Ok(PermittedJobs::Several(NamedJobs { sender, names }));
         }

@@ -49,8 +49,8 @@ impl Tally {
         self.in_state(State::Run) + self.in_state(State::Cleanup)
     }
 
-    fn add(&mut self, state: State) {
-        self.states[index(state.bit())] += 1;
+    fn add(&mut self, state: State, count: u64) {
+        self.states[index(state.bit())] += count;
     }
 
     fn take(&mut self, state: State) {
@@ -119,7 +119,7 @@ impl Census {
     pub(crate) fn enter(&mut self, record: &Record, state: State) {
         let result = record.result();
         self.update(record.spec().queue.as_deref(), |tally| {
-            tally.add(state);
+            tally.add(state, 1);
             tally.count_result(result);
         });
         if state == State::Inactive {
@@ -127,12 +127,18 @@ impl Census {
         }
     }
 
+    /// Counts new jobs that are equal but for their ids.
+    pub(crate) fn enter_copies(&mut self, record: &Record, count: u64) {
+        let queue = record.spec().queue.as_deref();
+        self.update(queue, |tally| tally.add(record.state(), count));
+    }
+
     /// Counts a change of state. Intermediate states are counted: `record` may already be in a later one.
     pub(crate) fn count_transition(&mut self, record: &Record, before: State, after: State) {
         let result = record.result().filter(|_| after == State::Inactive);
         self.update(record.spec().queue.as_deref(), |tally| {
             tally.take(before);
-            tally.add(after);
+            tally.add(after, 1);
             tally.count_result(result);
         });
     }

@@ -19,7 +19,7 @@ use crate::effect::Effect;
 use crate::error::Error;
 use crate::event::Event;
 use crate::handshake::Handshake;
-use crate::jobs::{ExecWriter, Jobs, SchedulerWriter, Writers};
+use crate::jobs::{Copies, ExecWriter, Jobs, SchedulerWriter, Writers};
 use crate::jobspec_cache::JobspecCache;
 use crate::queues::Queues;
 use crate::record::Record;
@@ -64,6 +64,8 @@ pub(crate) struct Context {
     /// The time of this call, seconds since the epoch.
     pub(crate) now: f64,
     pub(crate) settings: Settings,
+    /// The number of changes of settings by which the scheduler is sent other jobspecs.
+    pub(crate) redactions: u64,
     pub(crate) jobs: Jobs,
     pub(crate) claims: Claims,
     pub(crate) queues: Queues,
@@ -108,6 +110,7 @@ impl Context {
         let cx = Self {
             now,
             settings,
+            redactions: 0,
             jobs,
             claims: Claims::default(),
             queues: Queues::restore(&store)?,
@@ -162,32 +165,8 @@ impl Context {
         self.effects.push(effect);
     }
 
-    /// Adds new jobs with their `submit` event. Returns their ids; fails as [`Self::next_id`] does.
-    pub(crate) fn add_jobs(
-        &mut self,
-        count: usize,
-        userid: u32,
-        stored: &Stored,
-        submit: &Event,
-    ) -> Result<Vec<JobId>, RequestError> {
-        let ids: Vec<JobId> = (0..count)
-            .map(|_| self.next_id())
-            .collect::<Result<_, _>>()?;
-        for id in ids.iter().copied() {
-            self.insert_job(id, userid, stored, submit);
-        }
-        // One effect for all: a submission may make millions of jobs, which have no followers yet.
-        self.effects.push(Effect::Submitted(ids.clone()));
-        Ok(ids)
-    }
-
-    /// Adds a new job, whose id is allotted already, with its `submit` event.
+    /// Adds a job of the manager's own, whose id is allotted already, with its `submit` event.
     pub(crate) fn add_job(&mut self, id: JobId, userid: u32, stored: &Stored, submit: &Event) {
-        self.insert_job(id, userid, stored, submit);
-        self.effects.push(Effect::Submitted(vec![id]));
-    }
-
-    fn insert_job(&mut self, id: JobId, userid: u32, stored: &Stored, submit: &Event) {
         let (now, key) = (self.now, stored.spec.key);
         self.storage
             .run(|store| store.add_job(id, userid, now, key));
@@ -195,6 +174,35 @@ impl Context {
         let dialogue = Dialogue::new(Arc::clone(&stored.request));
         self.jobs.insert(record, dialogue);
         self.jobs.log(id, submit);
+        self.effects.push(Effect::Submitted(id));
+    }
+
+    /// Adds the next one of several jobs, whose id is allotted already.
+    pub(crate) fn add_copy(&mut self, copies: &Copies, id: JobId) {
+        let record = copies.record();
+        self.storage.run(|store| {
+            store.add_job(id, record.userid(), record.t_submit(), record.spec().key)?;
+            store.append_events(id, 0, copies.lines())
+        });
+        self.jobs.insert_copy(copies, id);
+    }
+
+    /// Hides jobs of a submission that is not complete, and has a restart discard them.
+    pub(crate) fn hide_jobs(&mut self, first: JobId, last: JobId) {
+        self.jobs.hide(first, last);
+        self.storage.run(|store| store.open_submission(first, last));
+    }
+
+    /// Shows the jobs from `first` on that were hidden, and has a restart keep them.
+    pub(crate) fn show_jobs(&mut self, first: JobId) {
+        self.jobs.show(first);
+        self.storage.run(|store| store.close_submission(first));
+    }
+
+    /// Removes a job of a submission that is rejected. Returns its facts.
+    pub(crate) fn discard_job(&mut self, id: JobId) -> Option<Record> {
+        self.storage.run(|store| store.discard_job(id));
+        self.jobs.discard(id)
     }
 
     /// Logs an event of a job and applies it to the job's record.
@@ -289,6 +297,17 @@ impl Context {
             );
             RequestError::new(errno::EOVERFLOW, text)
         })
+    }
+
+    /// Allots ids that follow each other, at least one. Returns the first and the last one; fails as
+    /// [`Self::next_id`] does.
+    pub(crate) fn next_ids(&mut self, count: u64) -> Result<(JobId, JobId), RequestError> {
+        let first = self.next_id()?;
+        let mut last = first;
+        for _ in 1..count {
+            last = self.next_id()?;
+        }
+        Ok((first, last))
     }
 
     /// Reserves all ids up to this one: they are not allotted.

@@ -71,8 +71,8 @@ pub(crate) struct FreeRanks {
 /// performing one come before the next.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// Jobs were submitted: their `submit` events are logged.
-    Submitted(Vec<JobId>),
+    /// The manager has submitted a job: its `submit` event is logged.
+    Submitted(JobId),
     /// An event was logged and applied: notify the followers of the job's eventlog.
     Logged {
         id: JobId,

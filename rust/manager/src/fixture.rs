@@ -62,7 +62,8 @@ pub(crate) fn add_pending_job(cx: &mut Context) -> JobId {
         version: Submit::VERSION,
     };
     let submit = Event::with(cx.now, eventlog::SUBMIT, &submit);
-    let id = cx.add_jobs(1, OWNER, &stored, &submit).unwrap()[0];
+    let id = cx.next_id().unwrap();
+    cx.add_job(id, OWNER, &stored, &submit);
     for name in ["validate", "depend"] {
         cx.log(id, Event::new(cx.now, name));
     }

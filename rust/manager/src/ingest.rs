@@ -1,20 +1,31 @@
 //! `job-ingest.submit`: one jobspec, several copies of one, or several jobspecs in one request.
+//!
+//! The jobs of a request become visible and durable together: all of them or, after a crash, none. A large request is done
+//! in slices, so that it does not delay other peers: the first one when the request comes, each further one in a call of
+//! [`Manager::advance`](crate::Manager::advance), for the requests in rotation. The jobs that it has added are hidden until it
+//! is complete. They get their further steps after that, in slices, too. A request of a peer that disconnects is completed.
+
+use std::collections::VecDeque;
 
 use penstock_flux::eventlog::{self, Submit};
 use penstock_flux::job_ingest::{
     SubmitCopiesResponse, SubmitManyResponse, SubmitRequest, SubmitResponse, SubmitResult,
 };
 use penstock_flux::urgency::DEFAULT;
-use penstock_flux::{Json, RequestError, errno};
+use penstock_flux::{Credentials, Payload as _, RequestError, errno};
 use penstock_jobspec::job_id::JobId;
-use penstock_store::Submission;
+use penstock_store::Submission as StoredSubmission;
+use penstock_wire::Message;
 use serde::{Deserialize, Serialize};
 
 use crate::authorize;
+use crate::census::Census;
 use crate::context::Context;
 use crate::event::Event;
+use crate::jobs::Copies;
 use crate::jobspecs;
 use crate::quota;
+use crate::reload;
 use crate::rpc::{Handled, Reply, Request};
 use crate::signed;
 
@@ -27,6 +38,13 @@ const TOKEN_LIFETIME_S: f64 = 24.0 * 3600.0;
 /// The greatest length of a token.
 const MAX_TOKEN_BYTES: usize = 64;
 
+/// Maximum number of jobs added, completed or removed in one slice: some milliseconds' work.
+const JOBS_PER_SLICE: u64 = 500;
+/// The length of a jobspec in a request that takes as long as a job, in bytes.
+const BYTES_PER_JOB: usize = 256;
+/// The greatest length of the jobspecs that open submissions hold: the oldest ones are continued at once if there are more.
+const MAX_OPEN_BYTES: usize = 64 * 1024 * 1024;
+
 /// The jobs of a request.
 enum Accepted {
     One(JobId),
@@ -35,11 +53,11 @@ enum Accepted {
 }
 
 impl Accepted {
-    fn into_reply(self) -> Reply {
+    fn into_payload(self) -> Vec<u8> {
         match self {
-            Self::One(id) => Reply::of(&SubmitResponse { id }),
-            Self::Copies(ids) => Reply::of(&SubmitCopiesResponse { ids }),
-            Self::Many(results) => Reply::of(&SubmitManyResponse { results }),
+            Self::One(id) => SubmitResponse { id }.to_payload(),
+            Self::Copies(ids) => SubmitCopiesResponse { ids }.to_payload(),
+            Self::Many(results) => SubmitManyResponse { results }.to_payload(),
         }
     }
 }
@@ -55,7 +73,7 @@ enum StoredJobs {
 }
 
 /// One submission of several.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum StoredResult {
     Ids(JobId, usize),
@@ -65,23 +83,6 @@ enum StoredResult {
 fn copies(first: JobId, count: usize) -> Vec<JobId> {
     let ids = std::iter::successors(Some(first), |id| Some(id.successor()));
     ids.take(count).collect()
-}
-
-impl From<&Accepted> for StoredJobs {
-    fn from(accepted: &Accepted) -> Self {
-        let first = |ids: &[JobId]| ids.first().copied().unwrap_or_default();
-        match accepted {
-            Accepted::One(id) => Self::One(*id),
-            Accepted::Copies(ids) => Self::Copies(first(ids), ids.len()),
-            Accepted::Many(results) => {
-                let results = results.iter().map(|result| match result {
-                    SubmitResult::Ids(ids) => StoredResult::Ids(first(ids), ids.len()),
-                    SubmitResult::Error(error) => StoredResult::Error(error.clone()),
-                });
-                Self::Many(results.collect())
-            }
-        }
-    }
 }
 
 impl From<StoredJobs> for Accepted {
@@ -100,40 +101,59 @@ impl From<StoredJobs> for Accepted {
     }
 }
 
-/// `job-ingest.submit`. The ids are sent when the jobs are durable.
-pub(crate) fn submit(cx: &mut Context, request: Request<'_>) -> Handled {
-    let submission: SubmitRequest<'_> = request.payload()?;
-    let Some(token) = submission.token.as_deref() else {
-        return add(cx, request, &submission).map(Accepted::into_reply);
-    };
-    if !(1..=MAX_TOKEN_BYTES).contains(&token.len()) {
-        let text = format!("expected a `token` of 1 to {MAX_TOKEN_BYTES} bytes");
-        return Err(RequestError::invalid(text));
-    }
-    let userid = request.sender.userid;
-    let digest = digest(request.message.payload_json().unwrap_or_default());
-    let expired = cx.now - TOKEN_LIFETIME_S;
-    let known = cx.read_store(|store| store.submission(userid, token, expired));
-    if let Some(known) = known {
-        return repeat(token, digest, &known).map(Accepted::into_reply);
-    }
-    let accepted = add(cx, request, &submission)?;
-    let result = serde_json::to_string(&StoredJobs::from(&accepted)).unwrap_or_default();
-    cx.store_submission(userid, token, &Submission { digest, result }, expired);
-    Ok(accepted.into_reply())
+/// The name of a submission.
+#[derive(Debug)]
+struct Token {
+    userid: u32,
+    name: String,
+    /// Digest of the request.
+    digest: u64,
 }
 
-/// The jobs of the first request with this token.
-fn repeat(token: &str, digest: u64, known: &Submission) -> Result<Accepted, RequestError> {
-    if known.digest != digest {
-        let text = format!("token `{token}` names another submission");
-        return Err(RequestError::new(errno::EEXIST, text));
+impl Token {
+    fn of(request: Request<'_>, name: &str) -> Result<Self, RequestError> {
+        if !(1..=MAX_TOKEN_BYTES).contains(&name.len()) {
+            let text = format!("expected a `token` of 1 to {MAX_TOKEN_BYTES} bytes");
+            return Err(RequestError::invalid(text));
+        }
+        Ok(Self {
+            userid: request.sender.userid,
+            name: name.to_owned(),
+            digest: digest(request.message.payload_json().unwrap_or_default()),
+        })
     }
-    let stored: StoredJobs = serde_json::from_str(&known.result).map_err(|error| {
-        let text = format!("the result of submission `{token}` cannot be read: {error}");
-        RequestError::new(errno::EIO, text)
-    })?;
-    Ok(stored.into())
+
+    /// Whether both name the same submission.
+    ///
+    /// # Errors
+    ///
+    /// They have the same name, and the requests differ.
+    fn is_same(&self, other: &Self) -> Result<bool, RequestError> {
+        if (self.userid, &self.name) != (other.userid, &other.name) {
+            return Ok(false);
+        }
+        self.check_digest(other.digest).map(|()| true)
+    }
+
+    /// Checks that a submission with this token was requested by the same payload.
+    fn check_digest(&self, digest: u64) -> Result<(), RequestError> {
+        if self.digest == digest {
+            return Ok(());
+        }
+        let text = format!("token `{}` names another submission", self.name);
+        Err(RequestError::new(errno::EEXIST, text))
+    }
+
+    /// The jobs of the submission that is known by this token.
+    fn read(&self, known: &StoredSubmission) -> Result<Accepted, RequestError> {
+        self.check_digest(known.digest)?;
+        let stored: StoredJobs = serde_json::from_str(&known.result).map_err(|error| {
+            let name = &self.name;
+            let text = format!("the result of submission `{name}` cannot be read: {error}");
+            RequestError::new(errno::EIO, text)
+        })?;
+        Ok(stored.into())
+    }
 }
 
 /// A digest of a request's content that does not depend on the program's version (FNV-1a).
@@ -143,75 +163,403 @@ fn digest(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Adds the jobs of a request.
-fn add(
-    cx: &mut Context,
-    request: Request<'_>,
-    submission: &SubmitRequest<'_>,
-) -> Result<Accepted, RequestError> {
-    if let Some(error) = &cx.rejection {
-        return Err(error.clone());
+/// The form of the response to a request.
+#[derive(Debug, Clone, Copy)]
+enum ResponseForm {
+    One,
+    Copies,
+    Many,
+}
+
+/// The jobs with ids from the first to the second.
+type IdRange = (JobId, JobId);
+
+/// Copies of one jobspec that are still to be added.
+#[derive(Debug)]
+struct Batch {
+    copies: Copies,
+    next: JobId,
+    left: u64,
+    /// See [`Context::redactions`].
+    redactions: u64,
+}
+
+impl Batch {
+    /// Adds the next jobs, `max` at most. Returns their number.
+    fn add(&mut self, cx: &mut Context, max: u64) -> u64 {
+        if self.redactions != cx.redactions {
+            self.redactions = cx.redactions;
+            if let Some(request) = reload::redact(cx, self.copies.record().spec().key) {
+                self.copies.set_request(request);
+            }
+        }
+        let count = self.left.min(max);
+        for _ in 0..count {
+            cx.add_copy(&self.copies, self.next);
+            self.next = self.next.successor();
+        }
+        self.left -= count;
+        count
     }
-    let Some(jobs) = &submission.jobs else {
-        let ids = accept(cx, request, submission)?;
-        return Ok(match (submission.count, ids.as_slice()) {
-            (None, [id]) => Accepted::One(*id),
-            _ => Accepted::Copies(ids),
-        });
-    };
-    quota::check_submissions(cx, request.sender, jobs.len())?;
-    let mut submit_one = |job: &Json<'_>| {
-        let job: SubmitRequest<'_> = penstock_flux::read(Some(job.0.as_bytes()))
+}
+
+/// A submission with jobs that are still to be added.
+#[derive(Debug)]
+struct Submission {
+    /// The request, and those that repeat it meanwhile.
+    requests: Vec<Message>,
+    sender: Credentials,
+    token: Option<Token>,
+    form: ResponseForm,
+    /// The submissions of a list that are still to be accepted.
+    texts: VecDeque<Box<str>>,
+    batch: Option<Batch>,
+    results: Vec<StoredResult>,
+    /// The ids of all accepted jobs, also of those that are still to be added.
+    ranges: Vec<IdRange>,
+    /// The number of ranges that are hidden. The last one may have grown since.
+    hidden: usize,
+}
+
+impl Submission {
+    /// Begins a submission: adds no jobs yet.
+    fn begin(
+        cx: &mut Context,
+        sender: Credentials,
+        token: Option<Token>,
+        submission: &SubmitRequest<'_>,
+    ) -> Result<Self, RequestError> {
+        let mut begun = Self {
+            requests: Vec::new(),
+            sender,
+            token,
+            form: match (&submission.jobs, submission.count) {
+                (Some(_), _) => ResponseForm::Many,
+                (None, Some(_)) => ResponseForm::Copies,
+                (None, None) => ResponseForm::One,
+            },
+            texts: VecDeque::new(),
+            batch: None,
+            results: Vec::new(),
+            ranges: Vec::new(),
+            hidden: 0,
+        };
+        if let Some(jobs) = &submission.jobs {
+            quota::check_submissions(cx, sender, jobs.len())?;
+            begun.texts = jobs.iter().map(|job| job.0.into()).collect();
+        } else {
+            begun.accept(cx, submission)?;
+        }
+        Ok(begun)
+    }
+
+    /// Accepts one submission of a list.
+    fn accept_text(&mut self, cx: &mut Context, text: &str) -> Result<(), RequestError> {
+        let submission: SubmitRequest<'_> = penstock_flux::read(Some(text.as_bytes()))
             .map_err(|error| RequestError::protocol(format!("malformed submission: {error}")))?;
-        if job.token.is_some() {
+        if submission.token.is_some() {
             let text = "a `token` names the whole request: expected it beside `jobs`";
             return Err(RequestError::protocol(text));
         }
-        accept(cx, request, &job)
-    };
-    let results = jobs.iter().map(|job| match submit_one(job) {
-        Ok(ids) => SubmitResult::Ids(ids),
-        Err(error) => SubmitResult::Error(error.text),
-    });
-    Ok(Accepted::Many(results.collect()))
+        self.accept(cx, &submission)
+    }
+
+    /// Accepts copies of one jobspec: checks it, and allots their ids.
+    fn accept(
+        &mut self,
+        cx: &mut Context,
+        submission: &SubmitRequest<'_>,
+    ) -> Result<(), RequestError> {
+        let (sender, userid) = (self.sender, self.sender.userid);
+        let urgency = submission.urgency.unwrap_or(DEFAULT.into());
+        let urgency = authorize::urgency(sender, urgency)?;
+        let count = submission.count.unwrap_or(1);
+        if !(1..=MAX_JOBS_PER_SUBMISSION).contains(&count) {
+            let text =
+                format!("count {count} is out of range: expected 1 to {MAX_JOBS_PER_SUBMISSION}");
+            return Err(RequestError::invalid(text));
+        }
+        quota::check_jobs(cx, sender, count)?;
+        let stored = match (submission.jobspec, &submission.signed) {
+            (Some(jobspec), None) => jobspecs::submit(cx, jobspec.0, userid)?,
+            (None, Some(signed)) => {
+                let text = signed::unwrap(signed, sender)?;
+                jobspecs::submit(cx, &text, userid)?
+            }
+            (None, None) => {
+                return Err(RequestError::protocol("the submission has no `jobspec`"));
+            }
+            (Some(_), Some(_)) => {
+                let text = "the submission has both `jobspec` and `J`";
+                return Err(RequestError::protocol(text));
+            }
+        };
+        let context = Submit {
+            userid,
+            urgency,
+            flags: submission.flags,
+            version: Submit::VERSION,
+        };
+        let mut copies = Copies::new(userid, &stored);
+        copies.log(&Event::with(cx.now, eventlog::SUBMIT, &context));
+        if stored.spec.dependencies.is_empty() {
+            // The events that the steps of each job would log at once.
+            let priority = copies.record().due_priority();
+            copies.log(&Event::new(cx.now, eventlog::VALIDATE));
+            copies.log(&Event::new(cx.now, eventlog::DEPEND));
+            let priority = eventlog::Priority { priority };
+            copies.log(&Event::with(cx.now, eventlog::PRIORITY, &priority));
+        }
+        let (first, last) = cx.next_ids(count)?;
+        cx.jobs.count_active(userid, count);
+        self.batch = Some(Batch {
+            copies,
+            next: first,
+            left: count,
+            redactions: cx.redactions,
+        });
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        self.results.push(StoredResult::Ids(first, count));
+        match self.ranges.last_mut() {
+            Some((_, end)) if end.successor() == first => *end = last,
+            _ => self.ranges.push((first, last)),
+        }
+        Ok(())
+    }
+
+    /// Adds the next jobs. Returns whether these were the last.
+    fn run_slice(&mut self, cx: &mut Context) -> bool {
+        let mut left = JOBS_PER_SLICE;
+        loop {
+            if let Some(batch) = &mut self.batch {
+                left -= batch.add(cx, left);
+                if batch.left > 0 {
+                    return false;
+                }
+                self.batch = None;
+            }
+            if left == 0 && !self.texts.is_empty() {
+                return false;
+            }
+            let Some(text) = self.texts.pop_front() else {
+                return true;
+            };
+            left = left.saturating_sub((text.len() / BYTES_PER_JOB) as u64);
+            if let Err(error) = self.accept_text(cx, &text) {
+                self.results.push(StoredResult::Error(error.text));
+            }
+        }
+    }
+
+    /// Hides the jobs, as there are more to come.
+    fn hide(&mut self, cx: &mut Context) {
+        let grown = self.hidden.saturating_sub(1);
+        for (first, last) in self.ranges.iter().skip(grown) {
+            cx.hide_jobs(*first, *last);
+        }
+        self.hidden = self.ranges.len();
+    }
+
+    /// Makes the jobs visible. Returns the payload of the response.
+    fn complete(&mut self, cx: &mut Context, census: &mut Census) -> Vec<u8> {
+        for (first, _) in self.ranges.iter().take(self.hidden) {
+            cx.show_jobs(*first);
+        }
+        for result in &self.results {
+            if let StoredResult::Ids(first, count) = result
+                && let Some(record) = cx.jobs.record(*first)
+            {
+                census.enter_copies(record, *count as u64);
+            }
+        }
+        let results = std::mem::take(&mut self.results);
+        let jobs = match (self.form, results.as_slice()) {
+            (ResponseForm::One, [StoredResult::Ids(first, _)]) => StoredJobs::One(*first),
+            (ResponseForm::Copies, [StoredResult::Ids(first, count)]) => {
+                StoredJobs::Copies(*first, *count)
+            }
+            _ => StoredJobs::Many(results),
+        };
+        if let Some(Token {
+            userid,
+            name,
+            digest,
+        }) = &self.token
+        {
+            let submission = StoredSubmission {
+                digest: *digest,
+                result: serde_json::to_string(&jobs).unwrap_or_default(),
+            };
+            cx.store_submission(*userid, name, &submission, cx.now - TOKEN_LIFETIME_S);
+        }
+        Accepted::from(jobs).into_payload()
+    }
+
+    /// The number of accepted jobs.
+    fn count(&self) -> u64 {
+        let counts = self.results.iter().map(|result| match result {
+            StoredResult::Ids(_, count) => *count as u64,
+            StoredResult::Error(_) => 0,
+        });
+        counts.sum()
+    }
 }
 
-fn accept(
-    cx: &mut Context,
-    request: Request<'_>,
-    submission: &SubmitRequest<'_>,
-) -> Result<Vec<JobId>, RequestError> {
-    let userid = request.sender.userid;
-    let urgency = submission.urgency.unwrap_or(DEFAULT.into());
-    let urgency = authorize::urgency(request.sender, urgency)?;
-    let count = submission.count.unwrap_or(1);
-    if !(1..=MAX_JOBS_PER_SUBMISSION).contains(&count) {
-        let text =
-            format!("count {count} is out of range: expected 1 to {MAX_JOBS_PER_SUBMISSION}");
-        return Err(RequestError::invalid(text));
+/// The submissions that are not complete, and those whose jobs are still to be completed or removed.
+#[derive(Debug, Default)]
+pub(crate) struct Submissions {
+    /// In the order of their turns.
+    open: VecDeque<Submission>,
+    /// Complete ones: the jobs for which no step was done yet.
+    complete: VecDeque<IdRange>,
+    /// Rejected ones: the first id, and the jobs that are still to be removed.
+    rejected: VecDeque<IdRange>,
+}
+
+impl Submissions {
+    /// `job-ingest.submit`. The ids are sent when the jobs are durable.
+    pub(crate) fn submit(
+        &mut self,
+        cx: &mut Context,
+        census: &mut Census,
+        request: Request<'_>,
+    ) -> Handled {
+        let submission: SubmitRequest<'_> = request.payload()?;
+        let name = submission.token.as_deref();
+        let token = name.map(|name| Token::of(request, name)).transpose()?;
+        if let Some(token) = &token {
+            if self.join(token, request)? {
+                return Ok(Reply::Deferred);
+            }
+            let expired = cx.now - TOKEN_LIFETIME_S;
+            let known = cx.read_store(|store| store.submission(token.userid, &token.name, expired));
+            if let Some(known) = known {
+                return Ok(Reply::Payload(token.read(&known)?.into_payload()));
+            }
+        }
+        if let Some(error) = &cx.rejection {
+            return Err(error.clone());
+        }
+        let mut submission = Submission::begin(cx, request.sender, token, &submission)?;
+        if submission.run_slice(cx) {
+            let payload = submission.complete(cx, census);
+            for (first, last) in submission.ranges {
+                for id in cx.jobs.added(first, last).collect::<Vec<_>>() {
+                    cx.revisit(id);
+                }
+            }
+            return Ok(Reply::Payload(payload));
+        }
+        submission.requests.push(request.message.header());
+        submission.hide(cx);
+        self.open.push_back(submission);
+        while self.open_bytes() > MAX_OPEN_BYTES {
+            self.take_turn(cx, census);
+        }
+        Ok(Reply::Deferred)
     }
-    quota::check_jobs(cx, request.sender, count)?;
-    let stored = match (submission.jobspec, &submission.signed) {
-        (Some(jobspec), None) => jobspecs::submit(cx, jobspec.0, userid)?,
-        (None, Some(signed)) => {
-            let text = signed::unwrap(signed, request.sender)?;
-            jobspecs::submit(cx, &text, userid)?
+
+    /// Answers a request together with an open submission of the same token, if there is one.
+    fn join(&mut self, token: &Token, request: Request<'_>) -> Result<bool, RequestError> {
+        for open in &mut self.open {
+            if let Some(known) = &open.token
+                && token.is_same(known)?
+            {
+                open.requests.push(request.message.header());
+                return Ok(true);
+            }
         }
-        (None, None) => {
-            return Err(RequestError::protocol("the submission has no `jobspec`"));
+        Ok(false)
+    }
+
+    fn open_bytes(&self) -> usize {
+        let texts = self.open.iter().flat_map(|submission| &submission.texts);
+        texts.map(|text| text.len()).sum()
+    }
+
+    /// Whether [`take_turn`](Self::take_turn) has something to do.
+    pub(crate) fn is_open(&self) -> bool {
+        !(self.open.is_empty() && self.complete.is_empty() && self.rejected.is_empty())
+    }
+
+    /// Does a slice: of the steps of complete submissions, else of the removal of rejected ones, else of the submission that
+    /// has waited longest.
+    pub(crate) fn take_turn(&mut self, cx: &mut Context, census: &mut Census) {
+        if self.step_complete(cx) || self.remove_rejected(cx) {
+            return;
         }
-        (Some(_), Some(_)) => {
-            let text = "the submission has both `jobspec` and `J`";
-            return Err(RequestError::protocol(text));
+        let Some(mut submission) = self.open.pop_front() else {
+            return;
+        };
+        if let Some(error) = cx.rejection.clone() {
+            for request in &submission.requests {
+                cx.reject(request, &error);
+            }
+            cx.jobs
+                .uncount_active(submission.sender.userid, submission.count());
+            self.rejected.extend(submission.ranges);
+        } else if submission.run_slice(cx) {
+            let payload = submission.complete(cx, census);
+            for request in &submission.requests {
+                if !request.is_noresponse() {
+                    cx.send(Message::response_to(request, 0, Some(payload.clone())));
+                }
+            }
+            self.complete.extend(submission.ranges);
+        } else {
+            submission.hide(cx);
+            self.open.push_back(submission);
         }
-    };
-    let context = Submit {
-        userid,
-        urgency,
-        flags: submission.flags,
-        version: Submit::VERSION,
-    };
-    let submit = Event::with(cx.now, eventlog::SUBMIT, &context);
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
-    cx.add_jobs(count, userid, &stored, &submit)
+    }
+
+    /// Schedules the first steps of some jobs of complete submissions. Returns whether there was one.
+    fn step_complete(&mut self, cx: &mut Context) -> bool {
+        let mut left = JOBS_PER_SLICE;
+        while left > 0 {
+            let Some((first, last)) = self.complete.pop_front() else {
+                break;
+            };
+            let ids = slice_of(cx, first, last, left);
+            left = left.saturating_sub(1.max(ids.len() as u64));
+            if let Some(latest) = ids.last().filter(|latest| **latest < last) {
+                self.complete.push_front((latest.successor(), last));
+            }
+            for id in ids {
+                #[cfg(debug_assertions)]
+                cx.jobs.check_again(id);
+                cx.revisit(id);
+            }
+        }
+        left < JOBS_PER_SLICE
+    }
+
+    /// Removes some jobs of rejected submissions. Returns whether there was one.
+    fn remove_rejected(&mut self, cx: &mut Context) -> bool {
+        let mut left = JOBS_PER_SLICE;
+        while left > 0 {
+            let Some((first, last)) = self.rejected.pop_front() else {
+                break;
+            };
+            let ids = slice_of(cx, first, last, left);
+            left = left.saturating_sub(1.max(ids.len() as u64));
+            if ids.is_empty() {
+                cx.show_jobs(first);
+            } else {
+                self.rejected.push_front((first, last));
+            }
+            for id in ids {
+                if let Some(record) = cx.discard_job(id) {
+                    jobspecs::release(cx, record.into_spec());
+                }
+            }
+        }
+        left < JOBS_PER_SLICE
+    }
+}
+
+/// The first jobs, `max` at most, with ids from `first` to `last`.
+fn slice_of(cx: &Context, first: JobId, last: JobId, max: u64) -> Vec<JobId> {
+    let ids = cx.jobs.added(first, last);
+    ids.take(usize::try_from(max).unwrap_or(usize::MAX))
+        .collect()
 }

@@ -13,6 +13,7 @@ use crate::dialogue::{Dialogue, ExecState, HookCalls, SchedulerDialogue};
 use crate::event::Event;
 use crate::record::{HookStage, Record};
 use crate::settings::Settings;
+use crate::spec::Stored;
 use crate::state::State;
 
 /// A job: its facts, and the state of the conversations about it.
@@ -85,7 +86,63 @@ pub(crate) struct Writers {
     pub(crate) hooks: HooksWriter,
 }
 
+/// The jobs of a submission that differ by their ids alone.
+#[derive(Clone, Debug)]
+pub(crate) struct Copies {
+    /// The facts of each, but for its id.
+    record: Record,
+    /// The eventlog of each.
+    lines: String,
+    request: Arc<RedactedJobspec>,
+}
+
+impl Copies {
+    /// Jobs of a user before their first event.
+    pub(crate) fn new(userid: u32, stored: &Stored) -> Self {
+        Self {
+            record: Record::new(JobId::default(), userid, Arc::clone(&stored.spec)),
+            lines: String::new(),
+            request: Arc::clone(&stored.request),
+        }
+    }
+
+    /// Logs an event of each job that is added from now on.
+    pub(crate) fn log(&mut self, event: &Event) {
+        event.write(&mut self.lines);
+        self.record.apply(event);
+    }
+
+    /// The facts of each, but for its id.
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// The eventlog of each.
+    pub(crate) fn lines(&self) -> &str {
+        &self.lines
+    }
+
+    /// Replaces the jobspec that is sent to the scheduler, for the jobs that are added from now on.
+    pub(crate) fn set_request(&mut self, request: Arc<RedactedJobspec>) {
+        self.request = request;
+    }
+}
+
+/// The jobs of submissions that are not complete: ranges of ids, the last one by the first one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HiddenJobs(BTreeMap<JobId, JobId>);
+
+impl HiddenJobs {
+    /// Whether a job is one of them.
+    pub(crate) fn contains(&self, id: JobId) -> bool {
+        let range = self.0.range(..=id).next_back();
+        range.is_some_and(|(_, last)| id <= *last)
+    }
+}
+
 /// The jobs by id, and their events that are not in the store yet.
+///
+/// Jobs of submissions that are not complete are [hidden](HiddenJobs): no query finds them.
 ///
 /// [`log`](Self::log) is the only access to a `&mut Record`: every event applied to a record is in its
 /// log. A part of a [`Dialogue`] is changed with the writer of its peer.
@@ -93,6 +150,7 @@ pub(crate) struct Writers {
 pub struct Jobs {
     /// Boxed: the nodes of a tree that grows at its end are half empty.
     by_id: BTreeMap<JobId, Box<Job>>,
+    hidden: HiddenJobs,
     /// Per job: sequence number of the first unwritten event, and the lines.
     unwritten: BTreeMap<JobId, (u32, String)>,
     greatest_purged: JobId,
@@ -108,6 +166,7 @@ impl Jobs {
     pub(crate) fn new() -> (Self, Writers) {
         let jobs = Self {
             by_id: BTreeMap::new(),
+            hidden: HiddenJobs::default(),
             unwritten: BTreeMap::new(),
             greatest_purged: JobId::default(),
             active_by_user: BTreeMap::new(),
@@ -124,12 +183,13 @@ impl Jobs {
 
     /// The job with this id.
     pub(crate) fn get(&self, id: JobId) -> Option<&Job> {
-        self.by_id.get(&id).map(AsRef::as_ref)
+        let job = self.by_id.get(&id).map(AsRef::as_ref);
+        job.filter(|_| !self.hidden.contains(id))
     }
 
     /// The facts of the job with this id.
     pub(crate) fn record(&self, id: JobId) -> Option<&Record> {
-        self.by_id.get(&id).map(|job| &job.record)
+        self.get(id).map(|job| &job.record)
     }
 
     /// The facts of the job with this id, and its conversation with the scheduler for change.
@@ -177,6 +237,11 @@ impl Jobs {
 
     /// All jobs, the oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Job> {
+        self.range(..).map(|(_, job)| job)
+    }
+
+    /// All jobs, also the hidden ones, the oldest first.
+    pub(crate) fn iter_with_hidden(&self) -> impl Iterator<Item = &Job> {
         self.by_id.values().map(AsRef::as_ref)
     }
 
@@ -204,12 +269,13 @@ impl Jobs {
         ids: impl RangeBounds<JobId>,
     ) -> impl DoubleEndedIterator<Item = (JobId, &Job)> {
         let jobs = self.by_id.range(ids);
-        jobs.map(|(id, job)| (*id, job.as_ref()))
+        let shown = jobs.filter(|(id, _)| !self.hidden.contains(**id));
+        shown.map(|(id, job)| (*id, job.as_ref()))
     }
 
     /// Whether there is a job with this id.
     pub(crate) fn contains(&self, id: JobId) -> bool {
-        self.by_id.contains_key(&id)
+        self.by_id.contains_key(&id) && !self.hidden.contains(id)
     }
 
     /// Adds a job, new or from the store.
@@ -223,7 +289,56 @@ impl Jobs {
         self.by_id.insert(id, Box::new(Job { record, dialogue }));
     }
 
-    /// The number of active jobs of a user.
+    /// Adds the next one of several jobs, which [`count_active`](Self::count_active) has counted.
+    pub(crate) fn insert_copy(&mut self, copies: &Copies, id: JobId) {
+        #[cfg(debug_assertions)]
+        self.unchecked.insert(id);
+        let record = copies.record.with_id(id);
+        let dialogue = Dialogue::new(Arc::clone(&copies.request));
+        self.by_id.insert(id, Box::new(Job { record, dialogue }));
+    }
+
+    /// Counts jobs of a user as active before they are added.
+    pub(crate) fn count_active(&mut self, userid: u32, count: u64) {
+        *self.active_by_user.entry(userid).or_default() += count;
+    }
+
+    /// Removes a job of a submission that is rejected.
+    pub(crate) fn discard(&mut self, id: JobId) -> Option<Record> {
+        let job = *self.by_id.remove(&id)?;
+        Some(job.record)
+    }
+
+    /// Hides the jobs with ids from `first` to `last`, also those that are not added yet. A greater `last` replaces the
+    /// one before.
+    pub(crate) fn hide(&mut self, first: JobId, last: JobId) {
+        self.hidden.0.insert(first, last);
+        #[cfg(debug_assertions)]
+        self.unchecked.retain(|id| !(first..=last).contains(id));
+    }
+
+    /// Shows the jobs from `first` on that were hidden.
+    pub(crate) fn show(&mut self, first: JobId) {
+        self.hidden.0.remove(&first);
+    }
+
+    /// The jobs that are hidden now.
+    pub(crate) fn hidden(&self) -> &HiddenJobs {
+        &self.hidden
+    }
+
+    /// Marks a job, which was hidden, for the next check of records.
+    #[cfg(debug_assertions)]
+    pub(crate) fn check_again(&mut self, id: JobId) {
+        self.unchecked.insert(id);
+    }
+
+    /// The jobs that have been added of those with ids from `first` to `last`, hidden or not.
+    pub(crate) fn added(&self, first: JobId, last: JobId) -> impl Iterator<Item = JobId> {
+        self.by_id.range(first..=last).map(|(id, _)| *id)
+    }
+
+    /// The number of active jobs of a user, those of submissions that are not complete included.
     pub(crate) fn active_of(&self, userid: u32) -> u64 {
         self.active_by_user
             .get(&userid)
@@ -231,9 +346,14 @@ impl Jobs {
             .unwrap_or_default()
     }
 
-    fn count_end(active_by_user: &mut BTreeMap<u32, u64>, userid: u32) {
+    /// Counts jobs of a user as active no longer.
+    pub(crate) fn uncount_active(&mut self, userid: u32, count: u64) {
+        Self::count_ends(&mut self.active_by_user, userid, count);
+    }
+
+    fn count_ends(active_by_user: &mut BTreeMap<u32, u64>, userid: u32, ended: u64) {
         if let btree_map::Entry::Occupied(mut count) = active_by_user.entry(userid) {
-            *count.get_mut() -= 1;
+            *count.get_mut() = count.get().saturating_sub(ended);
             if *count.get() == 0 {
                 count.remove();
             }
@@ -244,7 +364,7 @@ impl Jobs {
     pub(crate) fn purge(&mut self, id: JobId) -> Option<Job> {
         let job = *self.by_id.remove(&id)?;
         if job.record.state() != State::Inactive {
-            Self::count_end(&mut self.active_by_user, job.record.userid());
+            Self::count_ends(&mut self.active_by_user, job.record.userid(), 1);
         }
         #[cfg(debug_assertions)]
         self.unchecked.insert(id);
@@ -283,7 +403,7 @@ impl Jobs {
         job.record.apply(event);
         job.dialogue.follow(event, &job.record);
         if before != State::Inactive && job.record.state() == State::Inactive {
-            Self::count_end(&mut self.active_by_user, job.record.userid());
+            Self::count_ends(&mut self.active_by_user, job.record.userid(), 1);
         }
         Some(before)
     }

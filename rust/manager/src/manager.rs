@@ -17,6 +17,7 @@ use crate::elastic::Elastic;
 use crate::exec::ExecPeer;
 use crate::expiration;
 use crate::hooks::Hooks;
+use crate::ingest::Submissions;
 use crate::log::Log;
 use crate::purge::Purger;
 use crate::queries::Queries;
@@ -39,6 +40,7 @@ pub struct Manager {
     pub(crate) elastic: Elastic,
     pub(crate) queries: Queries,
     pub(crate) bulk: BulkRequests,
+    pub(crate) submissions: Submissions,
     pub(crate) dependencies: Dependencies,
     pub(crate) census: Census,
     pub(crate) purger: Purger,
@@ -61,6 +63,7 @@ impl Manager {
             elastic: restored.elastic,
             queries: Queries::default(),
             bulk: BulkRequests::default(),
+            submissions: Submissions::default(),
             dependencies: restored.dependencies,
             census: restored.census,
             purger: Purger::default(),
@@ -100,13 +103,11 @@ impl Manager {
     fn perform_one(&mut self, effect: Effect) {
         let cx = &mut self.cx;
         match effect {
-            Effect::Submitted(ids) => {
-                for id in ids {
-                    if let Some(record) = cx.jobs.record(id) {
-                        self.census.enter(record, State::New);
-                    }
-                    self.due.push_back(id);
+            Effect::Submitted(id) => {
+                if let Some(record) = cx.jobs.record(id) {
+                    self.census.enter(record, State::New);
                 }
+                self.due.push_back(id);
             }
             Effect::Logged {
                 id,
@@ -242,11 +243,11 @@ impl Manager {
         self.cx.backlogged = peers;
     }
 
-    /// When [`advance`](Self::advance) is due next, seconds since the epoch: at once while a request about many jobs is
-    /// open.
+    /// When [`advance`](Self::advance) is due next, seconds since the epoch: at once while a request about many jobs, or
+    /// for many, is open.
     pub fn deadline(&self) -> Option<f64> {
         let times = [
-            self.bulk.is_open().then_some(self.cx.now),
+            (self.bulk.is_open() || self.submissions.is_open()).then_some(self.cx.now),
             self.dependencies.deadline(),
             self.purger.deadline(&self.cx, &self.census),
             self.log.deadline(),

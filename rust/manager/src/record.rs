@@ -130,6 +130,12 @@ impl Record {
         }
     }
 
+    /// The facts of another job that differs by its id alone.
+    #[must_use]
+    pub(crate) fn with_id(&self, id: JobId) -> Self {
+        Self { id, ..self.clone() }
+    }
+
     /// Rebuilds a record from its eventlog. `spec` and `r` are the documents in the store; R takes
     /// effect at the event that it came with.
     ///

@@ -31,6 +31,7 @@ pub(crate) fn apply(cx: &mut Context, settings: Settings) {
         .map(|(name, _)| name.clone())
         .collect();
     if !changed.is_empty() {
+        cx.redactions += 1;
         redact_again(cx, &changed);
     }
     cx.add_effect(Effect::QueuesChanged);
@@ -38,7 +39,7 @@ pub(crate) fn apply(cx: &mut Context, settings: Settings) {
 
 /// Applies the constraints of queues to the jobspecs that are sent to the scheduler.
 fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
-    let records = cx.jobs.iter().map(|job| &job.record);
+    let records = cx.jobs.iter_with_hidden().map(|job| &job.record);
     let affected = records.filter(|record| {
         let queue = record.spec().queue.as_ref();
         record.state() != State::Inactive && queue.is_some_and(|queue| queues.contains(queue))
@@ -52,15 +53,9 @@ fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
         let request = if let Some(request) = requests.get(&spec.key) {
             Arc::clone(request)
         } else {
-            let text = cx.read_store(|store| store.jobspec(spec.key));
-            let text = text.unwrap_or_default();
-            let redacted = Jobspec::from_json(&text)
-                .and_then(|jobspec| policy::redact(&jobspec, &cx.settings));
-            // It was valid when it was stored.
-            let Ok(redacted) = redacted else {
+            let Some(request) = redact(cx, spec.key) else {
                 continue;
             };
-            let request = Arc::new(redacted);
             requests.insert(spec.key, Arc::clone(&request));
             request
         };
@@ -71,4 +66,13 @@ fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
             cx.revisit(id);
         }
     }
+}
+
+/// The form of a jobspec in the store that is sent to the scheduler now.
+pub(crate) fn redact(cx: &Context, key: i64) -> Option<Arc<RedactedJobspec>> {
+    let text = cx.read_store(|store| store.jobspec(key));
+    let redacted = Jobspec::from_json(&text.unwrap_or_default())
+        .and_then(|jobspec| policy::redact(&jobspec, &cx.settings));
+    // It was valid when it was stored.
+    redacted.ok().map(Arc::new)
 }

@@ -8,7 +8,6 @@ use crate::authorize::{
     PermittedUser,
 };
 use crate::control;
-use crate::ingest;
 use crate::manager::Manager;
 use crate::priority;
 use crate::queries::history;
@@ -155,7 +154,7 @@ const ROUTES: [Route; 38] = {
             info::lookup(&mut m.cx, r, &job)
         }),
         route(job_ingest::SUBMIT, Submitter, Single, |m, r| {
-            ingest::submit(&mut m.cx, r)
+            m.submissions.submit(&mut m.cx, &mut m.census, r)
         }),
         route(topic::job_list::JOB_STATS, Anyone, Single, |m, _| {
             Ok(Reply::of(&m.census.stats()))

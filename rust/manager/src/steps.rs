@@ -74,10 +74,11 @@ impl Manager {
     }
 
     /// Performs the steps that are due by time alone: begin times, purging, deadlines of PMIx requests; and the next slice
-    /// of a request about many jobs.
+    /// of a request about many jobs, or for many.
     pub fn advance(&mut self, now: f64) {
         self.begin(now);
         self.bulk.take_turn(&mut self.cx);
+        self.submissions.take_turn(&mut self.cx, &mut self.census);
         self.dependencies.advance(&mut self.cx);
         self.purger.advance(&mut self.cx, &mut self.census);
         self.elastic.advance(&mut self.cx);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, Directory, OWNER, body, jobspec, settings};
+use common::{Bench, Directory, OWNER, body, settings};
 use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
@@ -10,9 +10,7 @@ use serde_json::{Value, json};
 const JOBS: usize = 2000;
 
 fn many(bench: &mut Bench, count: usize) -> Vec<u64> {
-    let payload = json!({"jobspec": jobspec(&json!({})), "count": count});
-    let out = bench.request("job-ingest.submit", &payload);
-    serde_json::from_value(body(&out[0])["ids"].clone()).unwrap()
+    bench.submit_copies(&json!({}), count).0
 }
 
 fn cancel_all() -> Value {

@@ -13,14 +13,7 @@ fn cancel(bench: &mut Bench, ids: &[u64]) {
 
 /// As many jobs, in one request.
 fn many(bench: &mut Bench, count: usize, system: &Value) -> Vec<u64> {
-    let payload = json!({"jobspec": jobspec(system), "count": count});
-    let out = bench.request("job-ingest.submit", &payload);
-    let ids = &common::body(&out[0])["ids"];
-    ids.as_array()
-        .unwrap()
-        .iter()
-        .map(|id| id.as_u64().unwrap())
-        .collect()
+    bench.submit_copies(system, count).0
 }
 
 fn on(scheme: &str, ids: &[u64]) -> Value {

@@ -11,10 +11,7 @@ use serde_json::{Value, json};
 const JOBS: usize = 3000;
 
 fn many(bench: &mut Bench, count: usize) -> Vec<u64> {
-    let payload = json!({"jobspec": jobspec(&json!({})), "count": count});
-    let out = bench.request("job-ingest.submit", &payload);
-    let ids = body(&out[0])["ids"].clone();
-    let mut ids: Vec<u64> = serde_json::from_value(ids).unwrap();
+    let (mut ids, _) = bench.submit_copies(&json!({}), count);
     ids.reverse();
     ids
 }

@@ -335,8 +335,7 @@ fn a_hello_without_response_is_ignored() {
 #[test]
 fn a_long_queue_goes_to_the_scheduler_as_it_reads() {
     let mut bench = Bench::new();
-    let spec = json!({"jobspec": common::jobspec(&json!({})), "count": 30_000});
-    bench.request("job-ingest.submit", &spec);
+    bench.submit_copies(&json!({}), 30_000);
     let count = |out: &[Message]| topics(out).len();
     let first = count(&bench.scheduler(None));
     let scheduler = b"sched".to_vec();
@@ -508,10 +507,8 @@ fn many_new_priorities_are_one_request_a_slice() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     let count = 5_000;
-    let many = json!({"jobspec": common::jobspec(&json!({})), "count": count});
-    let out = bench.request("job-ingest.submit", &many);
+    let (ids, out) = bench.submit_copies(&json!({}), count);
     assert_eq!(topics(&out).len() + topics(&bench.rest()).len(), count);
-    let ids: Vec<u64> = serde_json::from_value(body(&out[0])["ids"].clone()).unwrap();
     let priorities: Vec<(u64, u32)> = ids.iter().copied().zip(1000..).collect();
     // A job that is not pending is reported to the caller alone.
     let mut wanted = priorities.clone();

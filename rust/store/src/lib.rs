@@ -11,8 +11,9 @@
 //! Tables: `meta(key, value)`, `jobspecs(id, text)`, `jobs(id, userid, t_submit,
 //! spec, r)`, `events(job, seq, lines)` (whole RFC 18 lines, one or more a
 //! row), `unsent_starts(job)`, `purged_jobs(job)`, `resource_events(seq, line)`,
-//! `submissions(seq, userid, token, time, digest, result)`, `kvs(key, value)` and `store`, a row about
-//! the database itself.
+//! `submissions(seq, userid, token, time, digest, result)`, `open_submissions(first, last)` (the ids of jobs that are not
+//! complete: no reader returns them, and a start discards them), `kvs(key, value)` and `store`, a row about the database
+//! itself.
 //!
 //! A file beside the database counts its commits, and tells when it went back in time. [`maintenance`]
 //! has what an administrator does with a database.
@@ -572,12 +573,51 @@ impl Store {
     ///
     /// The database fails, for example because the disk is full.
     pub fn remove_job(&mut self, id: JobId) -> Result<(), Error> {
-        let what = "cannot remove a job";
         self.write(
-            what,
+            "cannot remove a job",
             "INSERT OR IGNORE INTO purged_jobs VALUES (?)",
             [key(id)],
         )?;
+        self.discard_job(id)
+    }
+
+    /// Marks the jobs with ids from `first` to `last` as those of a submission that is not complete, until
+    /// [`close_submission`](Self::close_submission). A greater `last` replaces the one before.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn open_submission(&mut self, first: JobId, last: JobId) -> Result<(), Error> {
+        self.write(
+            "cannot open a submission",
+            "INSERT OR REPLACE INTO open_submissions VALUES (?, ?)",
+            [key(first), key(last)],
+        )
+        .map(drop)
+    }
+
+    /// Completes the submission of the jobs from `first` on.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn close_submission(&mut self, first: JobId) -> Result<(), Error> {
+        self.write(
+            "cannot close a submission",
+            "DELETE FROM open_submissions WHERE first = ?",
+            [key(first)],
+        )
+        .map(drop)
+    }
+
+    /// Removes a job of a submission that is not complete: no other module has data of it. Its jobspec stays, as other
+    /// jobs may share it.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
+    pub fn discard_job(&mut self, id: JobId) -> Result<(), Error> {
+        let what = "cannot remove a job";
         self.write(what, "DELETE FROM events WHERE job = ?", [key(id)])?;
         self.write(what, "DELETE FROM jobs WHERE id = ?", [key(id)])
             .map(drop)
@@ -623,7 +663,7 @@ impl Store {
         }))
     }
 
-    /// Every job, the oldest first.
+    /// Every job, the oldest first, without those of submissions that are not complete.
     ///
     /// # Errors
     ///
@@ -640,7 +680,10 @@ impl Store {
         let mut next = next_lines(&mut logs, &mut jobs.damaged)?;
         let mut statement = self
             .connection
-            .prepare("SELECT id, userid, spec, r FROM jobs ORDER BY id")
+            .prepare(
+                "SELECT id, userid, spec, r FROM jobs WHERE NOT EXISTS \
+                 (SELECT 1 FROM open_submissions WHERE jobs.id BETWEEN first AND last) ORDER BY id",
+            )
             .map_err(wrap)?;
         let mut rows = statement.query([]).map_err(wrap)?;
         while let Some(row) = rows.next().map_err(wrap)? {

@@ -20,10 +20,10 @@ pub enum Synchronous {
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The statements that lead from each format to the next one. Format 0 is an empty database.
-const MIGRATIONS: [&str; 2] = [FORMAT_1, FORMAT_2];
+const MIGRATIONS: [&str; 3] = [FORMAT_1, FORMAT_2, FORMAT_3];
 
 /// The format that this program writes.
-pub(crate) const FORMAT_VERSION: i64 = 2;
+pub(crate) const FORMAT_VERSION: i64 = 3;
 
 const FORMAT_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -67,7 +67,28 @@ CREATE TABLE store (
 INSERT INTO store VALUES (1, lower(hex(randomblob(16))), 0, 0);
 ";
 
-/// Configures the connection and brings the tables to the format of this program.
+/// The ids of the jobs of submissions that are not complete.
+const FORMAT_3: &str = "
+CREATE TABLE open_submissions (first INTEGER PRIMARY KEY, last INTEGER NOT NULL);
+";
+
+/// Removes the jobs of submissions that are not complete, and the jobspecs of these alone. Without foreign keys: `SQLite`
+/// would look for each removed jobspec in all jobs.
+const DISCARD_OPEN_SUBMISSIONS: &str = "
+PRAGMA foreign_keys = OFF;
+BEGIN IMMEDIATE;
+DELETE FROM events WHERE job IN
+    (SELECT id FROM open_submissions CROSS JOIN jobs ON id BETWEEN first AND last);
+DELETE FROM jobs WHERE id IN
+    (SELECT id FROM open_submissions CROSS JOIN jobs ON id BETWEEN first AND last);
+DELETE FROM jobspecs WHERE id NOT IN (SELECT spec FROM jobs);
+DELETE FROM open_submissions;
+COMMIT;
+PRAGMA foreign_keys = ON;
+";
+
+/// Configures the connection, brings the tables to the format of this program, and discards submissions that are not
+/// complete.
 pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Result<(), Error> {
     let wrap = |source: rusqlite::Error| Error::new("cannot prepare the database", &source);
     let level = match synchronous {
@@ -81,7 +102,26 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
     connection
         .pragma_update(None, "synchronous", level)
         .map_err(wrap)?;
-    migrate(connection)
+    migrate(connection)?;
+    discard_open_submissions(connection)
+}
+
+fn discard_open_submissions(connection: &Connection) -> Result<(), Error> {
+    let wrap = |source: rusqlite::Error| Error::new("cannot prepare the database", &source);
+    let query = "SELECT EXISTS (SELECT 1 FROM open_submissions)";
+    let has_any = connection
+        .query_row(query, [], |row| row.get::<_, bool>(0))
+        .map_err(wrap)?;
+    if !has_any {
+        return Ok(());
+    }
+    connection
+        .execute_batch(DISCARD_OPEN_SUBMISSIONS)
+        .map_err(|error| {
+            // Without a transaction there is nothing to undo. The caller drops the connection.
+            let _ = connection.execute_batch("ROLLBACK");
+            wrap(error)
+        })
 }
 
 /// Brings the tables to the format of this program, in one transaction.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::filter::Filter;
 use super::row::{Attrs, row};
 use crate::context::Context;
-use crate::jobs::{Job, Jobs};
+use crate::jobs::{HiddenJobs, Job, Jobs};
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
@@ -43,6 +43,8 @@ struct Listing {
     /// Number of rows until its limit is reached.
     left: usize,
     position: ListingPosition,
+    /// The jobs that were hidden when the request came.
+    hidden: HiddenJobs,
 }
 
 /// The next rows of a listing.
@@ -90,6 +92,7 @@ impl Listing {
                 Some(ids) => ListingPosition::Named(ids.into_iter()),
                 None => ListingPosition::Below(Bound::Unbounded),
             },
+            hidden: jobs.hidden().clone(),
         })
     }
 
@@ -101,6 +104,7 @@ impl Listing {
 
     fn shows(&self, job: &Job) -> bool {
         (job.record.state() != State::Inactive || job.record.t_inactive() > self.since)
+            && !self.hidden.contains(job.record.id())
             && self.filter.matches(job)
     }
 

@@ -130,6 +130,19 @@ impl Bench {
         out
     }
 
+    /// Submits copies of a job. Returns their ids, and the messages of all slices.
+    pub fn submit_copies(&mut self, system: &Value, count: usize) -> (Vec<u64>, Vec<Message>) {
+        let payload = json!({"jobspec": jobspec(system), "count": count});
+        let mut out = self.request("job-ingest.submit", &payload);
+        out.extend(self.advance());
+        let mut responses = out.iter();
+        let response = responses
+            .find(|message| message.topic() == "job-ingest.submit")
+            .unwrap();
+        let ids = serde_json::from_value(body(response)["ids"].clone()).unwrap();
+        (ids, out)
+    }
+
     pub fn request(&mut self, topic: &str, payload: &Value) -> Vec<Message> {
         self.request_as("client", OWNER, topic, payload, 0)
     }

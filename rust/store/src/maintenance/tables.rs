@@ -8,7 +8,7 @@ pub(super) struct Table {
 }
 
 /// The tables, each after those to which its rows refer, without the row of the database about itself.
-pub(super) const TABLES: [Table; 9] = [
+pub(super) const TABLES: [Table; 10] = [
     Table {
         name: "meta",
         columns: &["key", "value"],
@@ -48,6 +48,11 @@ pub(super) const TABLES: [Table; 9] = [
         name: "submissions",
         columns: &["seq", "userid", "token", "time", "digest", "result"],
         key: &["seq"],
+    },
+    Table {
+        name: "open_submissions",
+        columns: &["first", "last"],
+        key: &["first"],
     },
     Table {
         name: "kvs",

@@ -1,0 +1,388 @@
+//! Large submissions: done in slices, with the requests of others between them, and complete or not there at all.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{Bench, Directory, OWNER, body, jobspec, rejection, settings};
+use penstock_flux::RequestError;
+use penstock_flux::flags::STREAMING;
+use penstock_manager::{Quota, Settings};
+use penstock_wire::{Message, MessageType};
+use serde_json::{Value, json};
+
+/// More jobs than some slices have.
+const JOBS: usize = 3000;
+
+fn copies(count: usize) -> Value {
+    json!({"jobspec": jobspec(&json!({})), "count": count})
+}
+
+/// As many jobs, by submissions of two jobspecs and an invalid one.
+fn list() -> Value {
+    let other = jobspec(
+        &json!({"cwd": "/tmp", "dependencies": [{"scheme": "begin-time", "value": "1.0"}]}),
+    );
+    json!({"jobs": [
+        {"jobspec": jobspec(&json!({})), "count": JOBS / 2},
+        {"jobspec": {}},
+        {"jobspec": other, "count": JOBS - JOBS / 2, "urgency": 0},
+    ]})
+}
+
+fn submit_as(bench: &mut Bench, from: &str, payload: &Value) -> Vec<Message> {
+    bench.request_as(from, OWNER, "job-ingest.submit", payload, 0)
+}
+
+fn responses<'a>(out: &'a [Message], topic: &str) -> Vec<&'a Message> {
+    let responses = out
+        .iter()
+        .filter(|message| message.kind == MessageType::Response && message.topic() == topic);
+    responses.collect()
+}
+
+/// The ids in the only response to a submission.
+fn ids(out: &[Message]) -> Vec<u64> {
+    let found = responses(out, "job-ingest.submit");
+    assert_eq!(found.len(), 1);
+    let body = body(found[0]);
+    let Some(results) = body["results"].as_array() else {
+        return serde_json::from_value(body["ids"].clone()).unwrap();
+    };
+    let lists = results.iter().filter_map(|result| result["ids"].as_array());
+    lists.flatten().map(|id| id.as_u64().unwrap()).collect()
+}
+
+fn listed(bench: &mut Bench) -> Vec<u64> {
+    let list = json!({"max_entries": 0, "attrs": []});
+    let mut out = bench.request_as("lister", OWNER, "job-list.list", &list, STREAMING);
+    out.extend(bench.rest());
+    rows(&out)
+}
+
+fn rows(out: &[Message]) -> Vec<u64> {
+    let parts = responses(out, "job-list.list");
+    let parts = parts.iter().filter(|part| part.errnum() == 0);
+    let rows = parts.flat_map(|part| body(part)["jobs"].as_array().unwrap().clone());
+    rows.map(|row| row["id"].as_u64().unwrap()).collect()
+}
+
+fn total(bench: &mut Bench) -> Value {
+    let stats = bench.request("job-list.job-stats", &json!({}));
+    body(&stats[0])["job_states"]["total"].clone()
+}
+
+#[test]
+fn others_are_served_between_slices_and_see_no_job_before_all() {
+    for payload in [copies(JOBS), list()] {
+        let mut bench = Bench::new();
+        let (small, _) = bench.submit(&json!({}));
+        let mut out = submit_as(&mut bench, "client", &payload);
+        let mut slices = 0;
+        loop {
+            assert!(bench.is_due());
+            let ping = bench.request_as("other", OWNER, "job-manager.ping", &json!({}), 0);
+            assert_eq!(responses(&ping, "job-manager.ping").len(), 1);
+            out.extend(bench.pass(0.0));
+            slices += 1;
+            if !responses(&out, "job-ingest.submit").is_empty() {
+                break;
+            }
+            assert_eq!(listed(&mut bench), [small]);
+            assert_eq!(total(&mut bench), 1);
+        }
+        assert!(slices > 4, "{slices}");
+        let ids = ids(&out);
+        assert_eq!(ids.len(), JOBS);
+        assert!(ids.is_sorted());
+        // All are there now, though most have had no step.
+        assert_eq!(total(&mut bench), JOBS + 1);
+        assert_eq!(listed(&mut bench).len(), JOBS + 1);
+        let mut steps = 0;
+        while bench.is_due() {
+            bench.pass(0.0);
+            steps += 1;
+        }
+        assert!(steps > 4, "{steps}");
+        let states = body(&bench.request("job-list.job-stats", &json!({}))[0]);
+        assert_eq!(states["job_states"]["sched"], JOBS + 1);
+        assert_eq!(bench.row(ids[JOBS - 1])["state"], 8);
+    }
+}
+
+#[test]
+fn the_scheduler_gets_the_jobs_when_all_are_stored() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let requested = |out: &[Message]| {
+        let allocs = out
+            .iter()
+            .filter(|message| message.topic() == "sched.alloc");
+        allocs.count()
+    };
+    let mut out = submit_as(&mut bench, "client", &copies(JOBS));
+    while responses(&out, "job-ingest.submit").is_empty() {
+        assert_eq!(requested(&out), 0);
+        out = bench.pass(0.0);
+    }
+    let mut sent = requested(&out);
+    // A job that is submitted now does not wait for those.
+    let (_, later) = bench.submit(&json!({}));
+    assert_eq!(requested(&later), 1);
+    assert!(sent < JOBS);
+    sent += requested(&bench.advance()) + requested(&bench.rest());
+    assert_eq!(sent, JOBS);
+}
+
+#[test]
+fn the_log_and_the_order_of_jobs_are_the_same_for_small_and_large_submissions() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (small, _) = bench.submit(&json!({}));
+    let mut out = submit_as(&mut bench, "client", &copies(JOBS));
+    out.extend(bench.advance());
+    let ids = ids(&out);
+    let expected = ["submit", "validate", "depend", "priority"];
+    for id in [small, ids[0], ids[JOBS - 1]] {
+        assert_eq!(bench.events(id), expected, "{id}");
+    }
+    let context = bench.log(ids[7])[0]["context"].clone();
+    assert_eq!(context, bench.log(small)[0]["context"]);
+    bench.rest();
+    bench.allocate(ids[1]);
+    bench.exec(ids[1], "start", &json!({}));
+    bench.end(ids[1], 0);
+    assert_eq!(bench.row(ids[1])["state"], 64);
+    let dependent = json!([{"scheme": "afterok", "value": ids[1].to_string()}]);
+    let mut payload = copies(JOBS);
+    payload["jobspec"] = jobspec(&json!({ "dependencies": dependent }));
+    let mut out = submit_as(&mut bench, "client", &payload);
+    out.extend(bench.advance());
+    let dependent = self::ids(&out)[JOBS - 1];
+    let expected = [
+        "submit",
+        "validate",
+        "dependency-add",
+        "dependency-remove",
+        "depend",
+        "priority",
+    ];
+    assert_eq!(bench.events(dependent), expected);
+}
+
+#[test]
+fn a_crash_leaves_all_jobs_or_none_and_no_id_is_used_again() {
+    let mut slices = 0;
+    let mut is_complete = false;
+    while !is_complete {
+        let directory = Directory::new("submission-crash");
+        let mut bench = directory.open(settings(), 1000.0);
+        let (small, _) = bench.submit(&json!({"cwd": "/"}));
+        let mut payload = list();
+        payload["token"] = "a".into();
+        let mut out = submit_as(&mut bench, "client", &payload);
+        for _ in 0..slices {
+            out.extend(bench.pass(0.0));
+        }
+        is_complete = !responses(&out, "job-ingest.submit").is_empty();
+        slices += 1;
+        let stored = directory.reader().jobs().unwrap().records.len();
+        assert_eq!(stored, if is_complete { JOBS + 1 } else { 1 });
+        let now = bench.now;
+        drop(bench);
+        let mut bench = directory.open(settings(), now);
+        assert_eq!(total(&mut bench), stored);
+        assert!(bench.row(small).is_object());
+        let mut again = submit_as(&mut bench, "client", &payload);
+        again.extend(bench.advance());
+        let again = ids(&again);
+        if is_complete {
+            assert_eq!(again, ids(&out));
+        } else {
+            let (next, _) = bench.submit(&json!({}));
+            assert!(next > again[JOBS - 1] && again[0] > small);
+            // The jobspecs of the first attempt are gone.
+            let store = bench.manager.store();
+            let specs: BTreeSet<i64> = store
+                .jobs()
+                .unwrap()
+                .records
+                .iter()
+                .map(|job| job.spec)
+                .collect();
+            assert_eq!(specs.len(), 3);
+            let greatest = specs.last().unwrap() + 1;
+            let left = (0..=greatest).filter(|key| store.jobspec(*key).unwrap().is_some());
+            assert_eq!(left.count(), 3);
+        }
+    }
+    assert!(slices > 4, "{slices}");
+}
+
+#[test]
+fn ids_of_a_discarded_submission_are_not_used_again() {
+    let directory = Directory::new("submission-ids");
+    let mut bench = directory.open(settings(), 1000.0);
+    submit_as(&mut bench, "client", &copies(JOBS));
+    bench.pass(0.0);
+    let greatest = bench.manager.store().greatest_id().get();
+    drop(bench);
+    // The clock went back.
+    let mut bench = directory.open(settings(), 900.0);
+    let (id, _) = bench.submit(&json!({}));
+    assert!(id > greatest);
+}
+
+#[test]
+fn a_repeated_request_gets_the_jobs_of_the_one_that_is_under_way() {
+    let mut bench = Bench::new();
+    let mut payload = copies(JOBS);
+    payload["token"] = "a".into();
+    let mut out = submit_as(&mut bench, "first", &payload);
+    out.extend(bench.pass(0.0));
+    out.extend(submit_as(&mut bench, "second", &payload));
+    assert!(out.is_empty());
+    let mut other = payload.clone();
+    other["urgency"] = 3.into();
+    let rejected = rejection(&submit_as(&mut bench, "third", &other));
+    assert_eq!(
+        rejected,
+        (17, "token `a` names another submission".to_owned())
+    );
+    // The first client leaves.
+    bench.request_as("first", OWNER, "job-ingest.disconnect", &json!({}), 0);
+    out.extend(bench.advance());
+    let answers = responses(&out, "job-ingest.submit");
+    assert_eq!(answers.len(), 2);
+    assert_eq!(body(answers[0]), body(answers[1]));
+    assert_ne!(answers[0].routes, answers[1].routes);
+    assert_eq!(total(&mut bench), JOBS);
+    assert_eq!(
+        body(&submit_as(&mut bench, "fourth", &payload)[0]),
+        body(answers[0])
+    );
+}
+
+#[test]
+fn a_submission_is_rejected_as_a_whole_when_submissions_are_rejected_meanwhile() {
+    let directory = Directory::new("submission-rejected");
+    let guests = Settings {
+        guests: true,
+        ..settings()
+    };
+    let mut bench = directory.open(guests.clone(), 1000.0);
+    let submit = |bench: &mut Bench| bench.request_as("guest", 7, "job-ingest.submit", &list(), 0);
+    assert!(submit(&mut bench).is_empty());
+    bench.pass(0.0);
+    let full = RequestError::new(28, "the disk is full");
+    bench.manager.set_rejection(Some(full));
+    let out = bench.advance();
+    assert_eq!(rejection(&out), (28, "the disk is full".to_owned()));
+    assert_eq!(responses(&out, "job-ingest.submit").len(), 1);
+    assert!(listed(&mut bench).is_empty());
+    assert!(bench.manager.take_purged().is_empty());
+    let store = bench.manager.store();
+    assert!(store.jobs().unwrap().records.is_empty());
+    assert_eq!(store.jobspec(1).unwrap(), None);
+    bench.manager.set_rejection(None);
+    let mut out = submit(&mut bench);
+    out.extend(bench.advance());
+    let ids = ids(&out);
+    let now = bench.now;
+    drop(bench);
+    let mut bench = directory.open(guests, now);
+    assert_eq!(listed(&mut bench).len(), ids.len());
+}
+
+#[test]
+fn jobs_of_an_incomplete_submission_count_against_the_limit_of_a_guest() {
+    let mut bench = Bench::with(Settings {
+        guests: true,
+        quota: Quota {
+            active_jobs: 4000,
+            ..settings().quota
+        },
+        ..settings()
+    });
+    let submit =
+        |bench: &mut Bench| bench.request_as("guest", 7, "job-ingest.submit", &copies(JOBS), 0);
+    assert!(submit(&mut bench).is_empty());
+    let (errnum, text) = rejection(&submit(&mut bench));
+    assert_eq!(errnum, 11, "{text}");
+    bench.manager.set_rejection(Some(RequestError::new(11, "")));
+    bench.advance();
+    bench.manager.set_rejection(None);
+    assert!(submit(&mut bench).is_empty());
+    assert_eq!(ids(&bench.advance()).len(), JOBS);
+    let (errnum, _) = rejection(&submit(&mut bench));
+    assert_eq!(errnum, 11);
+}
+
+#[test]
+fn a_listing_and_a_cancellation_of_all_leave_out_jobs_that_appear_meanwhile() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let mut before = submit_as(&mut bench, "client", &copies(JOBS));
+    before.extend(bench.advance());
+    let before = ids(&before);
+    let mut out = submit_as(&mut bench, "client", &copies(JOBS));
+    // Until the last slice of the second one.
+    for _ in 0..4 {
+        out.extend(bench.pass(0.0));
+    }
+    let (late, _) = bench.submit(&json!({}));
+    let list = json!({"max_entries": 0, "attrs": []});
+    out.extend(bench.request_as("lister", OWNER, "job-list.list", &list, STREAMING));
+    let cancel = json!({"all": true, "type": "cancel", "severity": 0, "note": ""});
+    out.extend(bench.request("job-manager.raise", &cancel));
+    out.extend(bench.advance());
+    out.extend(bench.rest());
+    let cancelled = responses(&out, "job-manager.raise");
+    assert_eq!(body(cancelled[0])["count"], JOBS + 1);
+    assert_eq!(rows(&out).len(), JOBS + 1);
+    let all = listed(&mut bench);
+    assert_eq!(all.len(), 2 * JOBS + 1);
+    assert!(all.contains(&late) && before.iter().all(|id| all.contains(id)));
+}
+
+#[test]
+fn a_job_can_be_cancelled_before_its_first_step() {
+    for payload in [copies(JOBS), list()] {
+        let mut bench = Bench::new();
+        let mut out = submit_as(&mut bench, "client", &payload);
+        while responses(&out, "job-ingest.submit").is_empty() {
+            out.extend(bench.pass(0.0));
+        }
+        let ids = ids(&out);
+        let last = ids[JOBS - 1];
+        let urgency = json!({"id": ids[JOBS - 2], "urgency": 20});
+        bench.request("job-manager.urgency", &urgency);
+        bench.request("job-manager.raise", &json!({"id": last, "type": "cancel"}));
+        bench.advance();
+        assert_eq!(bench.row(last)["state"], 64);
+        let row = bench.row(ids[JOBS - 2]);
+        assert_eq!((&row["priority"], &row["state"]), (&20.into(), &8.into()));
+        let stats = body(&bench.request("job-list.job-stats", &json!({}))[0]);
+        assert_eq!(stats["job_states"]["sched"], JOBS - 1);
+    }
+}
+
+#[test]
+fn open_lists_are_bounded() {
+    let mut bench = Bench::new();
+    let padding = "x".repeat(1 << 20);
+    let job = json!({"jobspec": jobspec(&json!({ "padding": padding }))});
+    let list = json!({ "jobs": vec![job; 12] });
+    for _ in 0..7 {
+        submit_as(&mut bench, "client", &list);
+    }
+    // Not more than 64 MiB are left, one jobspec a slice.
+    let mut slices = 0;
+    while bench.is_due() {
+        bench.pass(0.0);
+        slices += 1;
+    }
+    assert!((60..=64 + 2 * 7).contains(&slices), "{slices}");
+    assert_eq!(total(&mut bench), 7 * 12);
+}
