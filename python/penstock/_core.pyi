@@ -506,6 +506,7 @@ class topic:  # noqa: N801
         OUTPUT_CANCEL: Final[str]
         INPUT: Final[str]
         RESIZE: Final[str]
+        SIGNAL: Final[str]
         CONFIG_RELOAD: Final[str]
 
     class job_exec:  # noqa: N801
@@ -513,6 +514,7 @@ class topic:  # noqa: N801
         OUTPUT_CANCEL: Final[str]
         INPUT: Final[str]
         RESIZE: Final[str]
+        SIGNAL: Final[str]
 
     class hooks:  # noqa: N801
         PROLOG: Final[str]

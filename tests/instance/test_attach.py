@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from tests.instance.conftest import PENSTOCK
 
+from penstock.cli.attach import TaskLines
+
 # After this long without an expected text a test fails instead of hanging, in seconds.
 HANG_S = 120
 
@@ -164,6 +166,49 @@ def test_parts_of_lines_are_shown_unbuffered(local):
         assert run.stdout.read(7) == b"0: part"
         write(run, b"\n")
         assert run.stdout.readline() == b"more\n"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_the_lines_of_one_task_are_selected(size):
+    text = b"1: one\n0: other\n11: x\n1: \n1: 0: y\n\n1: no end"
+    lines = TaskLines(1)
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    assert b"".join(map(lines.select, pieces)) == b"one\n\n0: y\nno end"
+
+
+def test_attach_chooses_a_task_for_output_input_and_signals(local):
+    script = "trap 'echo got it; exit 3' USR1; echo ready; read a; echo $a; echo err >&2;"
+    script += "read b"
+    with piped(local, "run", "-n3", "-l", "sh", "-c", script) as run:
+        while not (jobs := active(local)):
+            pass
+        (job,) = jobs
+        with piped(local, "attach", "--task", "1", job) as attach:
+            assert attach.stdout.readline() == b"ready\n"
+            write(attach, b"for one\n")
+            assert attach.stdout.readline() == b"for one\n"
+            assert attach.stderr.readline() == b"err\n"
+            attach.send_signal(signal.SIGUSR1)
+            assert attach.stdout.readline() == b"got it\n"
+            write(run, b"for all\n")
+            seen = [run.stdout.readline() for _ in range(7)]
+            expected = [b"0: for all", b"0: ready", b"1: for one", b"1: got it", b"1: ready"]
+            expected += [b"2: for all", b"2: ready"]
+            assert sorted(seen) == [line + b"\n" for line in expected]
+            assert local.penstock("cancel", job).returncode == 0
+            assert attach.wait(HANG_S) == run.wait(HANG_S) != 0
+    done = local.penstock("attach", "--task=2", job)
+    assert done.stdout == "ready\nfor all\n"
+    done = local.penstock("attach", "--task=3", job)
+    assert done.returncode == 1
+    assert f"{job} has no task 3: expected 0 to 2" in done.stderr
+
+
+def test_attach_to_a_task_of_a_job_without_labels_shows_all_output(local):
+    (job,) = local.lines("submit", "-n2", "echo", "text")
+    done = local.penstock("attach", "--task", "0", job)
+    assert (done.returncode, done.stdout) == (0, "text\ntext\n")
+    assert "the output of all tasks is shown" in done.stderr
 
 
 # --- terminals

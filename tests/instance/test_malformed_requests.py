@@ -88,7 +88,13 @@ EXEC_METHODS: list[Method] = [
         "job-exec.input",
         {"id": 1, "writer": 1, "offset": 0},
         {"id", "writer", "offset"},
-        {"id": ID, "data": "a string", "end": "a boolean"},
+        {"id": ID, "data": "a string", "end": "a boolean", "task": U32},
+    ),
+    (
+        "job-exec.signal",
+        {"id": 1, "task": 0, "signum": 10},
+        {"id", "task", "signum"},
+        {"id": ID, "task": U32},
     ),
     (
         "job-exec.resize",

@@ -157,6 +157,7 @@ PAYLOADS: dict[str, list[dict[str, Any]]] = {
     "job-exec.config-reload": [{"kill-timeout": 5, "output-limit": "1M"}],
     "job-exec.output": [{"id": ID, "streams": ["stdout"], "follow": True}],
     "job-exec.input": [{"id": ID, "writer": 1, "offset": 0, "data": "YQ==", "end": True}],
+    "job-exec.signal": [{"id": ID, "task": 0, "signum": 10}],
     "job-exec.resize": [{"id": ID, "rows": 3, "columns": 3}],
     "hooks.prolog": [{"id": ID, "userid": 0, "R": R}],
     "hooks.epilog": [{"id": ID, "userid": 0, "R": R, "status": 0}],

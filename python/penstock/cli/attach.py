@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from argparse import ArgumentTypeError
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from errno import EAGAIN, EHOSTUNREACH, ENOSYS
@@ -36,7 +37,11 @@ SUMMARY = """Show the output of a job, from its beginning to its end, and exit a
 Standard input goes to the tasks, if the job was submitted by `penstock run`. SIGTERM, SIGHUP,
 SIGALRM, SIGUSR1 and SIGUSR2 are forwarded to the tasks. In a terminal, Ctrl-C twice within 2
 seconds cancels the job, and Ctrl-C Ctrl-Z detaches: the job continues. If the job has a terminal
-(`run --pty`), keys go to its program, and Ctrl-\\ detaches."""
+(`run --pty`), keys go to its program, and Ctrl-\\ detaches.
+
+With `--task`, input and signals are for one task. Its output is shown without its label, and
+without that of other tasks, if the job was submitted with `--label-io`: otherwise the output of
+all tasks is shown."""
 
 # Attempts to read the output of a job whose execution service has ended.
 MAX_ATTEMPTS, RETRY_PAUSE_S = 50, 0.1
@@ -58,8 +63,17 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--read-only", action="store_true", help="do not read standard input, forward no signal"
     )
+    parser.add_argument(
+        "--task", type=_task_rank, metavar="RANK", help="show, write to and signal this task only"
+    )
     parser.add_argument("-u", "--unbuffered", action="store_true", help="show output at once")
     parser.add_argument("id", type=job_id, metavar="ID")
+
+
+def _task_rank(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ArgumentTypeError(f"expected the rank of a task, found `{text}`")
+    return int(text)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -67,6 +81,12 @@ def main(args: argparse.Namespace) -> int:
     with Client() as client:
         spec = json.loads(client.lookup(args.id, "jobspec")["jobspec"])
         attachment = Attachment(client, "attach", args.clock, unbuffered=args.unbuffered)
+        if args.task is not None:
+            (row,) = client.jobs(ids=[args.id])
+            if args.task >= row["ntasks"]:
+                last = row["ntasks"] - 1
+                raise Error(f"{id_text(args.id)} has no task {args.task}: expected 0 to {last}")
+            attachment.choose_task(args.task, spec)
         attachment.begin([args.id])
         if args.read_only:
             return attachment.follow()
@@ -101,6 +121,9 @@ class Attachment:
         # A signal that came before there were jobs.
         self._early: int | None = None
         self._is_detached = False
+        self._task: int | None = None
+        # By stream, what is left of labelled output when one task is chosen.
+        self._selections: dict[str, TaskLines] = {}
         self.reads_input = False
         self.has_terminal = False
         self.cancels_at_once = False
@@ -110,6 +133,18 @@ class Attachment:
         self._ids = ids
         if self._early is not None:
             self._handle(self._early, None)
+
+    def choose_task(self, rank: int, spec: dict[str, Any]) -> None:
+        """Chooses one task of the only job, whose jobspec this is."""
+        self._task = rank
+        labelled = {
+            stream
+            for stream in ("stdout", "stderr")
+            if shell_option(spec, f"output.{stream}.label")
+        }
+        self._selections = {stream: TaskLines(rank) for stream in labelled}
+        if not labelled:
+            self._say("the output of all tasks is shown: the job was submitted without --label-io")
 
     def run(self) -> int:
         """Shows the output while input is passed on; returns the exit code."""
@@ -220,6 +255,8 @@ class Attachment:
         new = data[max(self._written[key] - read[key], 0) :]
         read[key] += len(data)
         self._written[key] += len(new)
+        if part["stream"] in self._selections:
+            new = self._selections[part["stream"]].select(new)
         file = (sys.stdout if part["stream"] == "stdout" else sys.stderr).buffer
         try:
             file.write(new)
@@ -292,11 +329,21 @@ class Attachment:
 
     def _forward(self, number: int) -> None:
         with suppress(Error, OSError), Client(self._client.uri) as client:
+            if self._task is not None:
+                self._signal_task(client, self._task, number)
+                return
             errors = client.kill(self._ids, number).errors
             pending = [row["id"] for row in client.jobs(ids=list(errors)) if row["state"] < RUNNING]
             # A job without tasks ends as its tasks would.
             if pending and number in (signal.SIGTERM, signal.SIGHUP):
                 client.cancel(pending, note=f"signal {number}")
+
+    def _signal_task(self, client: Client, task: int, number: int) -> None:
+        (job,) = self._ids
+        try:
+            client.rpc(topic.job_exec.SIGNAL, {"id": job, "task": task, "signum": number})
+        except RpcError as error:
+            self._say(f"signal {number}: {safe(str(error))}")
 
     def _resize(self) -> None:
         with suppress(Error, OSError), Client(self._client.uri) as client:
@@ -353,9 +400,45 @@ class Attachment:
                     "data": base64.b64encode(data).decode(),
                     "end": not data,
                 }
+                if self._task is not None:
+                    request["task"] = self._task
                 if not _send(client, request, ended) or not data:
                     return
                 offset += len(data)
+
+
+class TaskLines:
+    """The lines of one task in labelled output, without their labels.
+
+    Args:
+        rank: of the task.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._label = f"{rank}: ".encode()
+        # The begin of a line that is too short to tell whose it is.
+        self._begin = b""
+        # Whether the line that has begun is the task's; None at the begin of a line.
+        self._is_own: bool | None = None
+
+    def select(self, data: bytes) -> bytes:
+        """The part of further output that is the task's."""
+        selected = bytearray()
+        rest, self._begin = self._begin + data, b""
+        while rest:
+            line, end, rest = rest.partition(b"\n")
+            line += end
+            if self._is_own is None:
+                if not end and len(line) < len(self._label) and self._label.startswith(line):
+                    self._begin = line
+                    break
+                self._is_own = line.startswith(self._label)
+                line = line.removeprefix(self._label)
+            if self._is_own:
+                selected += line
+            if end:
+                self._is_own = None
+        return bytes(selected)
 
 
 def _wait_for_start(client: Client, job: int) -> bool:

@@ -20,10 +20,18 @@ pub(crate) type WriteResponse = (ConnectionId, u32, i32);
 pub(crate) struct WriteRequest {
     pub(crate) connection: ConnectionId,
     pub(crate) id: u32,
+    /// The one task that it is for.
+    pub(crate) task: Option<TaskRank>,
     pub(crate) writer: u64,
     pub(crate) offset: u64,
     pub(crate) data: Vec<u8>,
     pub(crate) is_end: bool,
+}
+
+impl WriteRequest {
+    fn is_for(&self, rank: TaskRank) -> bool {
+        self.task.is_none_or(|task| task == rank)
+    }
 }
 
 /// The inputs of all jobs that have one.
@@ -61,7 +69,7 @@ impl Inputs {
         let Some(input) = self.jobs.get_mut(&job) else {
             return Some(libc::ENOENT);
         };
-        if input.open.is_empty() {
+        if !input.open.keys().any(|rank| request.is_for(*rank)) {
             return Some(libc::EPIPE);
         }
         if input.pending.len() >= MAX_PENDING_WRITES {
@@ -98,23 +106,25 @@ impl Inputs {
             let length = request.data.len();
             input.open.retain(|rank, written| {
                 let task = TaskId { job, rank: *rank };
-                write_to(task, &request.data, written, kernel)
+                !request.is_for(*rank) || write_to(task, &request.data, written, kernel)
             });
-            if input.open.values().any(|written| *written < length) {
+            let readers = input.open.iter().filter(|(rank, _)| request.is_for(**rank));
+            if readers.clone().any(|(_, written)| *written < length) {
                 break;
             }
-            let errno = if input.open.is_empty() {
+            let errno = if readers.clone().next().is_none() {
                 libc::EPIPE
             } else {
                 0
             };
             if request.is_end {
-                for rank in input.open.keys() {
+                for (rank, _) in readers {
                     kernel.end_input(TaskId { job, rank: *rank });
                 }
                 // The character for the end of a file does not close a terminal.
                 let terminals = &input.terminals;
-                input.open.retain(|rank, _| terminals.contains(rank));
+                let is_open = |rank: &TaskRank| terminals.contains(rank) || !request.is_for(*rank);
+                input.open.retain(|rank, _| is_open(rank));
             }
             input.open.values_mut().for_each(|written| *written = 0);
             responses.push((request.connection, request.id, errno));

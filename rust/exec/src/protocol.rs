@@ -11,10 +11,12 @@ use std::ffi::CString;
 
 use crate::Error;
 use crate::codec::{Reader, Write};
-use crate::types::{BootId, CgroupLimits, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId};
+use crate::types::{
+    BootId, CgroupLimits, JobId, ProcessId, SpawnFailure, TaskEnd, TaskId, TaskRank,
+};
 
 /// The version of the protocol.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The greatest length of a payload, in bytes.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
@@ -172,13 +174,15 @@ pub enum Request {
     KillTasks(Vec<TaskId>),
     /// Acknowledges all statuses of jobs, and forgets the jobs. EBUSY if a job still has a process: that job remains.
     Forget(Vec<JobId>),
-    /// Writes to the pipes and terminals that are the standard input of a job's tasks, the same to all. Done when all of
-    /// it is in the pipes. A repeated request writes what is missing, also if the first one was sent by another
+    /// Writes to the pipes and terminals that are the standard input of a job's tasks, the same to all, or of one task.
+    /// Done when all of it is in the pipes. A repeated request writes what is missing, also if the first one was sent by another
     /// connection. EPIPE if no task reads any longer, ENOENT if no task has such an input, EAGAIN if tasks are to be
     /// started or too much is waiting to be written, EINVAL if bytes are missing before the offset.
     Write {
         /// The job.
         job: JobId,
+        /// The one task that it is for.
+        task: Option<TaskRank>,
         /// The writer: a random number.
         writer: u64,
         /// The position of the first byte among those of the writer.
@@ -320,6 +324,7 @@ impl Request {
                 }
                 Self::Write {
                     job,
+                    task,
                     writer,
                     offset,
                     data,
@@ -327,6 +332,8 @@ impl Request {
                 } => {
                     out.u8(8);
                     out.u64(job.get());
+                    out.u8(u8::from(task.is_some()));
+                    out.u32(task.map_or(0, |rank| rank.0));
                     out.u64(*writer);
                     out.u64(*offset);
                     out.blob(data);
@@ -370,6 +377,11 @@ impl Request {
             7 => Self::KillTasks(reader.list("a number of tasks", Reader::task)?),
             8 => Self::Write {
                 job: reader.job()?,
+                task: {
+                    let is_one = reader.u8("whether it is for one task")? != 0;
+                    let rank = TaskRank(reader.u32("a task rank")?);
+                    is_one.then_some(rank)
+                },
                 writer: reader.u64("a writer")?,
                 offset: reader.u64("an offset")?,
                 data: reader.blob("input")?,

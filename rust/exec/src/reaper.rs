@@ -242,6 +242,7 @@ impl Reaper {
             Request::Write { job, .. } if self.has_queued_task(job) => libc::EAGAIN,
             Request::Write {
                 job,
+                task,
                 writer,
                 offset,
                 data,
@@ -250,6 +251,7 @@ impl Reaper {
                 let request = WriteRequest {
                     connection,
                     id,
+                    task,
                     writer,
                     offset,
                     data,

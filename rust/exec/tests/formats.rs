@@ -162,15 +162,22 @@ fn request() -> impl Strategy<Value = Request> {
         vec(any::<u64>().prop_map(JobId::new), 0..4).prop_map(Request::Forget),
         Just(Request::List),
         Just(Request::Shutdown),
-        (any::<[u64; 3]>(), vec(any::<u8>(), 0..20), any::<bool>()).prop_map(
-            |([job, writer, offset], data, is_end)| Request::Write {
-                job: JobId::new(job),
-                writer,
-                offset,
-                data,
-                is_end,
-            }
-        ),
+        (
+            any::<[u64; 3]>(),
+            any::<Option<u32>>(),
+            vec(any::<u8>(), 0..20),
+            any::<bool>()
+        )
+            .prop_map(
+                |([job, writer, offset], task, data, is_end)| Request::Write {
+                    job: JobId::new(job),
+                    task: task.map(TaskRank),
+                    writer,
+                    offset,
+                    data,
+                    is_end,
+                }
+            ),
         (any::<u64>(), window()).prop_map(|(job, size)| Request::Resize {
             job: JobId::new(job),
             size,

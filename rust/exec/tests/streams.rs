@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use penstock_exec::protocol::{Input, Message, Output, Relay, Request, TaskSpec, WindowSize};
-use penstock_exec::{JobId, WaitStatus};
+use penstock_exec::{JobId, TaskRank, WaitStatus};
 
 use support::{PROGRAM, Reaper, Service, fifo, file, read_fifo, shell, task};
 
@@ -16,6 +16,7 @@ const WRITER: u64 = 7;
 fn write(offset: u64, data: &str, is_end: bool) -> Request {
     Request::Write {
         job: JobId::new(1),
+        task: None,
         writer: WRITER,
         offset,
         data: data.into(),
@@ -63,6 +64,33 @@ fn every_task_gets_what_is_written_until_the_end() {
     lines.sort();
     assert_eq!(lines, ["one", "one", "two", "two"]);
     assert_eq!(service.request(&write(8, "three", false)), libc::ENOENT);
+    reaper_ends(service, reaper);
+}
+
+#[test]
+fn one_task_gets_what_is_written_to_it() {
+    let reaper = Reaper::start();
+    let mut service = reaper.connect();
+    let script = "sed \"s/^/$0 /\"";
+    let specs = [0, 1].map(|rank| reading(&reaper, rank, &script.replace("$0", &rank.to_string())));
+    start(&mut service, &specs);
+    let to = |rank, offset, data: &str, is_end| Request::Write {
+        job: JobId::new(1),
+        task: Some(TaskRank(rank)),
+        writer: WRITER,
+        offset,
+        data: data.into(),
+        is_end,
+    };
+    assert_eq!(service.request(&to(2, 0, "x\n", false)), libc::EPIPE);
+    assert_eq!(service.request(&to(1, 0, "one\n", true)), 0);
+    assert_eq!(service.request(&to(1, 4, "x\n", false)), libc::EPIPE);
+    // The other task reads on.
+    assert_eq!(service.request(&write(4, "all\n", true)), 0);
+    service.wait_for_empty(1);
+    let mut lines: Vec<_> = output(&reaper).lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["0 all", "1 one"]);
     reaper_ends(service, reaper);
 }
 

@@ -382,6 +382,20 @@ pub struct InputRequest<'a> {
     /// Whether the input ends after the data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<bool>,
+    /// The rank of the one task that reads it; all tasks if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<u32>,
+}
+
+/// `<service>.signal`: sends a signal to one task of a job (Penstock's own).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalRequest {
+    /// The job.
+    pub id: JobId,
+    /// The rank of the task.
+    pub task: u32,
+    /// The signal's number.
+    pub signum: i32,
 }
 
 /// `<service>.resize`: sets the window size of the terminals of a job (Penstock's own).
@@ -443,6 +457,7 @@ impl Payload for ConfigReloadRequest {}
 impl Payload for OutputRequest<'_> {}
 impl Payload for OutputResponse<'_> {}
 impl Payload for InputRequest<'_> {}
+impl Payload for SignalRequest {}
 impl Payload for ResizeRequest {}
 impl Payload for JobExceptionEvent<'_> {}
 impl Payload for StatsResponse {}

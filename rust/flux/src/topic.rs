@@ -161,6 +161,7 @@ topics! {
     OUTPUT_CANCEL = "output-cancel",
     INPUT = "input",
     RESIZE = "resize",
+    SIGNAL = "signal",
     CONFIG_RELOAD = "config-reload",
 }
 
@@ -171,6 +172,7 @@ topics! {
     OUTPUT_CANCEL = "job-exec.output-cancel",
     INPUT = "job-exec.input",
     RESIZE = "job-exec.resize",
+    SIGNAL = "job-exec.signal",
 }
 
 topics! {

@@ -156,6 +156,8 @@ fn rfc_32_payloads_round_trip() {
     round_trip::<exec::KillRequest>(r#"{"id":1,"signum":15}"#);
     round_trip::<exec::ShrinkRequest>(r#"{"id":1,"ranks":"2-3"}"#);
     round_trip::<exec::OutputRequest>(r#"{"id":1,"streams":["stdout"],"follow":true}"#);
+    round_trip::<exec::InputRequest>(r#"{"id":1,"writer":2,"offset":0,"end":true,"task":3}"#);
+    round_trip::<exec::SignalRequest>(r#"{"id":1,"task":3,"signum":15}"#);
     round_trip::<exec::OutputResponse>(r#"{"stream":"stdout","data":"aGkK"}"#);
     round_trip::<exec::ReplacedRequest>(r#"{"service":"other"}"#);
     round_trip::<exec::ConfigReloadRequest>(r#"{"kill-timeout":1.5,"output-limit":1000}"#);

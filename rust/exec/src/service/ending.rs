@@ -20,6 +20,16 @@ const SIGCONT: u32 = libc::SIGCONT as u32;
 /// The severity of an exception that does not end the job.
 const WARNING_SEVERITY: i64 = 1;
 
+/// Checks the number of a signal that a request names.
+pub(super) fn checked_signal(signum: i32) -> Result<u32, RequestError> {
+    let signal = u32::try_from(signum).ok();
+    let signal = signal.filter(|signal| (1..=MAX_SIGNAL).contains(signal));
+    signal.ok_or_else(|| {
+        let text = format!("invalid signal `{signum}`: expected 1 to {MAX_SIGNAL}");
+        RequestError::invalid(text)
+    })
+}
+
 impl Service {
     pub(super) fn handle_exception(&mut self, event: &Message) {
         // Any client can publish an event; only the job manager's are well-formed for sure.
@@ -45,12 +55,7 @@ impl Service {
 
     pub(super) fn kill(&mut self, request: &Message) -> Result<(), RequestError> {
         let KillRequest { id, signum } = request.read_request()?;
-        let signal = u32::try_from(signum).ok();
-        let signal = signal.filter(|signal| (1..=MAX_SIGNAL).contains(signal));
-        let Some(signal) = signal else {
-            let text = format!("invalid signal `{signum}`: expected 1 to {MAX_SIGNAL}");
-            return Err(RequestError::invalid(text));
-        };
+        let signal = checked_signal(signum)?;
         if let Some(job) = self.jobs.get_mut(&id)
             && !job.unsent_signals.contains(&signal)
         {

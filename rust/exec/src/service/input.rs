@@ -2,14 +2,15 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use penstock_flux::exec::{InputRequest, ResizeRequest};
+use penstock_flux::exec::{InputRequest, ResizeRequest, SignalRequest};
 use penstock_flux::{RequestError, errno};
 use penstock_wire::Message;
 
+use super::ending::checked_signal;
 use super::guests::Admitted;
 use super::state::{ReaperState, Service};
-use crate::protocol::{Request, WindowSize};
-use crate::types::JobId;
+use crate::protocol::{Request, SignalTarget, WindowSize};
+use crate::types::{JobId, TaskId, TaskRank};
 
 /// Bytes that one request may write.
 const MAX_INPUT_BYTES: usize = 1 << 20;
@@ -31,6 +32,7 @@ impl Service {
         }
         let write = Request::Write {
             job: input.id,
+            task: input.task.map(TaskRank),
             writer: input.writer,
             offset: input.offset,
             data,
@@ -48,6 +50,15 @@ impl Service {
         };
         let job = resize.id;
         self.forward(request, job, Request::Resize { job, size })
+    }
+
+    /// Serves `signal`. The response comes with the reaper's.
+    pub(super) fn signal_task(&mut self, request: &Message) -> Result<(), RequestError> {
+        let SignalRequest { id, task, signum } = request.read_request()?;
+        let signal = checked_signal(signum)?;
+        let rank = TaskRank(task);
+        let target = SignalTarget::Task(TaskId { job: id, rank });
+        self.forward(request, id, Request::Signal { target, signal })
     }
 
     fn forward(
@@ -90,6 +101,9 @@ impl Service {
                     "the tasks of job {job} have no terminal, and no standard input that can be written"
                 );
                 RequestError::not_found(text)
+            }
+            libc::ESRCH => {
+                RequestError::not_found(format!("job {job} has no running task of this rank"))
             }
             libc::EINVAL => {
                 let text = "offset: expected at most the number of bytes written before";

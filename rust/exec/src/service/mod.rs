@@ -208,6 +208,10 @@ impl Service {
                 Ok(()) => return,
                 Err(error) => Err(error),
             },
+            topic::exec_method::SIGNAL => match self.signal_task(request) {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
             topic::exec_method::OUTPUT_CANCEL => self
                 .followers
                 .cancel(request, &mut self.messages)

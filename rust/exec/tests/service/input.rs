@@ -89,7 +89,7 @@ fn responses(world: &mut World) -> Vec<u32> {
     while world.deliver_to_reaper() || world.deliver_from_reaper() || !world.to_manager.is_empty() {
         world.turn_service();
         while let Some(message) = world.to_manager.pop_front() {
-            if matches!(message.method(), "input" | "resize") {
+            if matches!(message.method(), "input" | "resize" | "signal") {
                 errnums.push(message.errnum());
             } else {
                 world.manage(&message);
@@ -143,6 +143,17 @@ fn input_that_no_task_can_read_is_rejected() {
     let mut world = World::with_running_job();
     let size = json!({"id": 1, "rows": 10, "columns": 20});
     assert_eq!(send(&mut world, "job-exec.resize", &size), [errno::ENOENT]);
+}
+
+#[test]
+fn a_signal_is_for_one_task() {
+    let mut world = with_reader();
+    let signal = |task, signum| json!({"id": 1, "task": task, "signum": signum});
+    let invalid = send(&mut world, "job-exec.signal", &signal(0, 0));
+    assert_eq!(invalid, [errno::EINVAL]);
+    let absent = send(&mut world, "job-exec.signal", &signal(1, 10));
+    assert_eq!(absent, [errno::ENOENT]);
+    assert_eq!(send(&mut world, "job-exec.signal", &signal(0, 10)), [0]);
 }
 
 #[test]
