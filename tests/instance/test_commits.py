@@ -17,7 +17,9 @@ from virtualtime import make_broker
 
 from penstock import _core
 from penstock._core import Message
+from penstock.client.calls import raw_call
 from penstock.errors import RpcError, StoreError
+from penstock.instance.internal_client import InternalClient
 from penstock.instance.services import MAX_COMMIT_DELAY_S
 from penstock.instance.sockets import UnixSockets
 from penstock.jobspec import from_command
@@ -249,6 +251,17 @@ async def test_what_a_failed_writer_has_said_is_not_sent(tmp_path):
         (response,) = await other.receive()
         assert response.errnum == errno.EIO
         assert writer.calls == ["write"]
+
+
+def test_a_client_within_the_daemon_gets_the_error_of_a_commit_that_fails_before_its_response():
+    broker = make_broker(os.getuid())
+    writer = Writer(broker)
+    writer.fault = "commit"
+    received: list[Message] = []
+    InternalClient(broker).send(raw_call("writer.write"), received.append)
+    while broker.run_round():
+        pass
+    assert [response.errnum for response in received] == [errno.ENOSPC]
 
 
 class Recorder:

@@ -17,7 +17,7 @@ from simulatedsystem import HOUR, OPTIONS, in_virtual_time, instance_on
 from trio.testing import MockClock, wait_all_tasks_blocked
 from virtualtime import VirtualClock
 
-from penstock._core import STREAMING, PanicException
+from penstock._core import STREAMING, Message, PanicException
 from penstock.config import parse
 from penstock.errors import NoInstanceError, RpcError, StoreError
 from penstock.instance import services
@@ -469,6 +469,39 @@ def test_a_stream_whose_responses_are_not_committed_ends_once():
             assert error.errnum == errno.ENOSPC
             with trio.move_on_after(60):
                 pytest.fail(f"{await raw.receive()} after the end of the stream")
+
+    in_virtual_time(scenario)
+
+
+def test_a_follower_of_the_log_stays_when_another_response_to_it_cannot_be_committed():
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine) as client:
+            await trio.sleep(1)
+            instance = machine.instance
+            assert instance is not None
+            manager = instance._manager
+
+            def commit() -> None:
+                if manager.has_uncommitted:
+                    raise DISK_FULL
+                manager.commit()
+
+            instance._broker.set_store(instance._jobs.peer, commit)
+            stream = await machine.network.open(f"local://{OPTIONS.socket}")
+            requests = [
+                Message.request("log.dmesg", {"follow": True}, matchtag=1, flags=STREAMING),
+                Message.request("job-ingest.submit", {"jobspec": job("true")}, matchtag=2),
+            ]
+            # Both are served in one round.
+            await stream.send_all(b"".join(request.encode() for request in requests))
+            raw = RawClient(stream)
+            received: list[Message] = []
+            while not any("ManagerService is restarted" in str(each.payload) for each in received):
+                received += await raw.receive()
+            assert [(each.matchtag, each.errnum) for each in received if each.errnum] == [
+                (2, errno.ENOSPC)
+            ]
+            assert (await client.wait_one(await client.submit(job("true"))))["success"]
 
     in_virtual_time(scenario)
 

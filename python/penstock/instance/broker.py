@@ -528,8 +528,9 @@ class Broker:
     def commit(self) -> None:
         """Commits the changes of this round.
 
-        If that fails, no message of the round is sent, the requests of clients that were to get one
-        are answered with the error, and the service that writes to the store has failed.
+        If that fails, no message of the round that could tell the changes is sent, the requests to
+        be answered by one are answered with the error, and the service that writes to the store has
+        failed.
         """
         try:
             self._store.commit()
@@ -551,14 +552,24 @@ class Broker:
                 self._posted.append((peer, batch))
                 continue
             for receiver, messages in self._router.route(peer, batch):
-                remote = self._sockets.get(receiver)
-                if remote is not None:
-                    self._send(receiver, remote, messages)
+                self._withhold(receiver, messages, failure)
         for number, remote in self._sockets.items():
             if remote in self._unflushed:
                 self._retract(number, remote, failure)
         self._unflushed.clear()
         self._store = _Store()
+
+    def _withhold(self, receiver: int, batch: Batch, failure: Failure) -> None:
+        """Sends errors in place of responses that tell changes which cannot be committed."""
+        attached, remote = self._services.get(receiver), self._sockets.get(receiver)
+        if remote is not None:
+            remote.send(batch)
+            self._retract(receiver, remote, failure)
+        elif attached is not None and not attached.in_memory:
+            # Services in memory are replaced when the store's service is built again.
+            errors = batch.errors_in_place(failure.errnum, failure.text)
+            self._router.end_requests(receiver, errors)
+            self._serve_batch(attached, errors)
 
     def _retract(self, number: int, remote: Connection, failure: Failure) -> None:
         """Sends a client errors in place of the responses since the last commit."""
@@ -666,15 +677,13 @@ class Broker:
             if attached is not None and not attached.in_memory and attached.failure is None:
                 self.commit()
             if sender == store.peer and self._store is not store:
-                # The messages tell changes that are not committed.
                 failure = self._services[sender].failure
-                if remote is not None and failure is not None:
-                    remote.send(batch)
-                    self._retract(peer, remote, failure)
+                if failure is not None:
+                    self._withhold(peer, batch, failure)
             elif attached is not None:
                 self._serve_batch(attached, batch)
             elif remote is not None:
-                self._send(peer, remote, batch)
+                self._send(peer, remote, batch, is_committed=self._knows_committed(sender))
 
     def _deliver_notices(self, notices: list[tuple[int, Batch]]) -> None:
         """Passes on messages of the broker itself, by receiver."""
@@ -702,9 +711,15 @@ class Broker:
             self._fail(attached, error)
             return False
 
-    def _send(self, peer: int, remote: Connection, batch: Batch) -> None:
+    def _knows_committed(self, sender: int) -> bool:
+        """Whether a peer, or the broker itself (0), receives only what the store has committed."""
+        attached = self._services.get(sender)
+        is_outside = attached is not None and not attached.in_memory
+        return is_outside or sender == 0 or sender in self._sockets
+
+    def _send(self, peer: int, remote: Connection, batch: Batch, *, is_committed: bool) -> None:
         try:
-            remote.send(batch)
+            remote.send(batch, is_committed=is_committed)
             self._unflushed.add(remote)
         except FAULTS as error:
             self._contain_fault(peer, error)

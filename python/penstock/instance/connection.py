@@ -52,9 +52,9 @@ class Connection:
         self.scope = trio.CancelScope()
         self._unsent = bytearray()
         # Of the bytes above, the first of a message that is not to be sent before a commit, and
-        # these messages.
+        # these messages, each batch with whether it tells nothing that is uncommitted.
         self._uncommitted_start: int | None = None
-        self._uncommitted: list[Batch] = []
+        self._uncommitted: list[tuple[Batch, bool]] = []
         self._sending = 0
         self._wake = trio.Event()
         self._sent = trio.Event()
@@ -74,8 +74,13 @@ class Connection:
         self._unsent.clear()
         self.scope.cancel()
 
-    def send(self, batch: Batch) -> None:
-        """Queues messages; disconnects a client that leaves too many bytes unread."""
+    def send(self, batch: Batch, *, is_committed: bool = False) -> None:
+        """Queues messages; disconnects a client that leaves too many bytes unread.
+
+        Args:
+            batch: the messages.
+            is_committed: whether they tell nothing that is uncommitted: `retract` leaves them.
+        """
         if self.scope.cancel_called:
             return
         # Checked before the batch is added: a client that reads may get a batch of any length.
@@ -90,7 +95,7 @@ class Connection:
             return
         if self._uncommitted_start is None:
             self._uncommitted_start = len(self._unsent)
-        self._uncommitted.append(batch)
+        self._uncommitted.append((batch, is_committed))
         self._append(batch)
 
     def _append(self, batch: Batch) -> None:
@@ -102,14 +107,19 @@ class Connection:
         A client that was to get a request is a service, and is disconnected.
         """
         uncommitted, self._uncommitted = self._uncommitted, []
-        if any(message.kind == "request" for batch in uncommitted for message in batch):
+        responses, committed = Batch(), []
+        for batch, is_committed in uncommitted:
+            if is_committed:
+                committed.append(batch)
+            else:
+                responses.extend(batch)
+        if any(message.kind == "request" for message in responses):
             self.discard()
             return Batch()
         if self._uncommitted_start is not None:
             del self._unsent[self._uncommitted_start :]
-        responses = Batch()
-        for batch in uncommitted:
-            responses.extend(batch)
+        for batch in committed:
+            self._append(batch)
         errors = responses.errors_in_place(errnum, text)
         self._append(errors)
         self.flush()
