@@ -507,6 +507,18 @@ def test_a_follower_of_the_log_stays_when_another_response_to_it_cannot_be_commi
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+def test_a_job_manager_that_fails_while_the_instance_starts_is_built_again(fault, monkeypatch):
+    async def scenario(machine: SimulatedMachine) -> None:
+        fail_next(monkeypatch, services.ManagerService, "_do", fault)
+        async with instance_on(machine) as client:
+            await trio.sleep(1)
+            assert (await client.wait_one(await client.submit(job("true"))))["success"]
+            assert (await client.rpc("broker.stats-get"))["failures"] == 1
+
+    in_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("method", ["handle", "take_output", "configure"])
 def test_a_resource_module_that_fails_is_built_again_from_its_eventlog(fault, method):
     async def scenario(machine: SimulatedMachine) -> None:

@@ -270,14 +270,9 @@ class Instance:
             self._start_execution(nursery)
             await nursery.start(self._broker.listen, listener, network)
             log.info("%s: %s", self._uri, self._resources.summary())
-            stats = self._jobs.do(JOB_STATS_CALL)
-            names: list[str | None] = [*options.config.queues] or [None]
-            statuses = {name: self._jobs.do(Methods.queue_status.call(name)) for name in names}
-            for warning in [
-                *queues_lost(options.config, stats),
-                *chain.from_iterable(starmap(queue_restricted, statuses.items())),
-            ]:
-                log.warning("%s", warning)
+            # A job manager that has failed is built again.
+            with suppress(RequestError):
+                self._warn_about_queues()
             if options.parent is not None:
                 link = ParentLink(
                     self._broker,
@@ -300,6 +295,22 @@ class Instance:
         if self._exec_process is not None and (self._restart or not self._keep_running):
             await self._exec_process.end(at_once=self._restart)
         return None if self._restart else code
+
+    def _warn_about_queues(self) -> None:
+        """Logs what keeps jobs from their queues.
+
+        Raises:
+            RequestError: the job manager has failed.
+        """
+        config = self._options.config
+        stats = self._jobs.do(JOB_STATS_CALL)
+        names: list[str | None] = [*config.queues] or [None]
+        statuses = {name: self._jobs.do(Methods.queue_status.call(name)) for name in names}
+        for warning in [
+            *queues_lost(config, stats),
+            *chain.from_iterable(starmap(queue_restricted, statuses.items())),
+        ]:
+            log.warning("%s", warning)
 
     def _supervise(
         self,
