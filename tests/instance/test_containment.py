@@ -518,6 +518,34 @@ def test_a_job_manager_that_fails_while_the_instance_starts_is_built_again(fault
     in_virtual_time(scenario)
 
 
+@pytest.mark.parametrize("fault", [*FAULTS, None])
+@pytest.mark.parametrize("later", [False, True])
+def test_a_node_is_drained_or_its_drain_is_rejected_when_the_job_manager_fails(fault, later):
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine) as client:
+            await trio.sleep(1)
+            instance = machine.instance
+            assert instance is not None
+            faulty = FaultyOnce(instance._manager, "handle", fault("x") if fault else DISK_FULL)
+            put_before_job_manager(machine, faulty)
+            raw = RawClient(await machine.network.open(f"local://{OPTIONS.socket}"))
+            payload = {"targets": "1", "reason": "broken"}
+            drain = Message.request("resource.drain", payload, matchtag=1).encode()
+            stats = Message.request("job-list.job-stats", {}, matchtag=2).encode()
+            # Before the failure, in its round, or before the restart.
+            await raw.stream.send_all(stats if later else drain + stats)
+            received = await raw.receive()
+            if later:
+                await raw.stream.send_all(drain)
+            while not (errors := [each.errnum for each in received if each.matchtag == 1]):
+                received += await raw.receive()
+            await trio.sleep(60)
+            status = await client.rpc("resource.status")
+            assert (errors == [0]) == ("1" in status["drain"])
+
+    in_virtual_time(scenario)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("method", ["handle", "take_output", "configure"])
 def test_a_resource_module_that_fails_is_built_again_from_its_eventlog(fault, method):

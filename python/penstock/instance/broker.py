@@ -33,7 +33,7 @@ from penstock.errors import Error, RequestError, StoreError, WireError
 from penstock.instance.connection import Connection
 from penstock.instance.connection_log import ConnectionLog
 from penstock.instance.quotas import Quotas
-from penstock.instance.requests import error_response, is_disconnect
+from penstock.instance.requests import rejections
 from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
@@ -543,12 +543,15 @@ class Broker:
         self._unflushed.clear()
 
     def _abandon_store(self, failure: Failure) -> None:
-        """Sends nothing that the failed service has posted, as its changes are not committed."""
+        """Sends nothing that could tell the changes of the failed service.
+
+        Services in memory have changes in its transaction, too.
+        """
         posted = [*self._posted, *self._unrouted]
         self._posted.clear()
         self._unrouted.clear()
         for peer, batch in posted:
-            if peer != self._store.peer:
+            if self._knows_committed(peer):
                 self._posted.append((peer, batch))
                 continue
             for receiver, messages in self._router.route(peer, batch):
@@ -727,13 +730,7 @@ class Broker:
     def _reject(self, attached: _Attached, batch: Batch) -> None:
         """Answers the requests of a batch with an error, in the name of a failed service."""
         failure = attached.failure or Failure(errno.EIO, "the service has failed")
-        responses = [
-            error_response(message, failure.errnum, f"{message.topic}: {failure.text}")
-            for message in batch
-            if message.kind == "request" and not is_disconnect(message)
-        ]
-        responses_wanted = [response for response in responses if response is not None]
-        self.post_messages(attached.peer, responses_wanted)
+        self.post_messages(attached.peer, rejections(batch, failure.errnum, failure.text))
 
     def _fail(self, attached: _Attached, fault: BaseException) -> None:
         """Marks a service as failed that a fault has left, and logs the fault."""

@@ -168,8 +168,10 @@ class Instance:
             self._resources,
             options.config.resource,
             self._resources.ranks if is_bound else None,
+            lambda: not self._jobs.restarts.failed or self._manager.is_reading,
         )
         self._jobs.on_rebuild.append(self._resource.restarts.replace)
+        self._jobs.on_failure.append(self._resource.withhold)
 
     def _shut_down(self, request: ShutdownRequest) -> None:
         """Stops the instance.

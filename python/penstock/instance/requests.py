@@ -100,6 +100,16 @@ def error_response(request: Message, errnum: int, text: str = "") -> Message | N
     return request.respond(errnum=errnum, errtext=printable(text))
 
 
+def rejections(batch: Batch, errnum: int, text: str) -> list[Message]:
+    """Error responses to the requests of a batch that want one."""
+    responses = [
+        error_response(message, errnum, f"{message.topic}: {text}")
+        for message in batch
+        if message.kind == "request" and not is_disconnect(message)
+    ]
+    return [response for response in responses if response is not None]
+
+
 def printable(text: str) -> str:
     """A text that can be encoded: lone surrogates, as JSON allows them, become escapes."""
     return text.encode(errors="backslashreplace").decode()

@@ -5,13 +5,20 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock._core import ResourceModule
+from penstock.errors import RequestError
+from penstock.instance.broker import Failure
+from penstock.instance.requests import rejections
 from penstock.instance.restart import Restarts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock._core import Batch, IDset, JobManager, ResourceSet
     from penstock.config import Resource
     from penstock.instance.broker import Broker
@@ -29,6 +36,7 @@ class ResourceService:
         resources: the resources with which the instance was started.
         config: the configuration's `[resource]`.
         executable: the ranks on which this instance can execute jobs; None for any.
+        has_store: whether the job manager can perform the effects, or rejects them.
 
     Raises:
         TargetError: the configuration names hosts that are not there, or the inventory has grown
@@ -45,12 +53,14 @@ class ResourceService:
         resources: ResourceSet,
         config: Resource,
         executable: IDset | None = None,
+        has_store: Callable[[], bool] = lambda: True,
     ) -> None:
         self._broker = broker
         self._manager = manager
         self._base = resources
         self._config = config
         self._executable = executable
+        self._has_store = has_store
         self._rebuild()
         self.restarts = Restarts(
             broker, self, self.NAMES, rebuild=self._rebuild, in_memory=True, answer_on_failure=True
@@ -78,6 +88,11 @@ class ResourceService:
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests."""
+        if not self._has_store():
+            # The changes would be lost when the job manager is built again.
+            responses = rejections(batch, errno.EIO, "the job manager has failed")
+            self._broker.post_messages(self.peer, responses)
+            return
         # The job manager has output to post, too: it allocates these resources.
         self._broker.nudge()
         self._module.handle(batch, self._broker.clock.now())
@@ -88,6 +103,13 @@ class ResourceService:
         self._broker.post(self.peer, batch)
         for line in lines:
             log.warning("%s", line)
+
+    def withhold(self, fault: BaseException) -> None:
+        """Posts errors in place of the responses: the job manager has failed, with the changes."""
+        with suppress(RequestError), self._broker.guard(self.peer):
+            batch, _ = self._module.take_output()
+            failure = Failure.of(fault)
+            self._broker.post(self.peer, batch.errors_in_place(failure.errnum, failure.text))
 
     def reconfigure(self, config: Resource) -> None:
         """Applies another configuration of exclusion and properties.

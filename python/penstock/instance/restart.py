@@ -62,6 +62,7 @@ class Restarts:
         max_pause_s: the longest pause before a restart without a fault, in seconds.
         in_memory: as for `Broker.attach`.
         answer_on_failure: as for `Broker.attach`.
+        on_failure: called with the fault at once.
         open_for_reading: called at once when the store has failed.
         is_reading: whether requests that change nothing are served since then.
         serve_reads: as for `Broker.attach`.
@@ -78,10 +79,12 @@ class Restarts:
         max_pause_s: float = OUTAGE_PAUSE_S,
         in_memory: bool = False,
         answer_on_failure: bool = False,
+        on_failure: Callable[[BaseException], None] = lambda _: None,
         open_for_reading: Callable[[StoreError], None] | None = None,
         is_reading: Callable[[], bool] = lambda: False,
         serve_reads: Callable[[Batch], bool] | None = None,
     ) -> None:
+        self._on_failure = on_failure
         self._open_for_reading = open_for_reading
         self._is_reading = is_reading
         self._serve_reads = serve_reads
@@ -115,6 +118,7 @@ class Restarts:
         self._fault = fault
         self._has_fault = not isinstance(fault, StoreError)
         self._failed.set()
+        self._on_failure(fault)
         self._begin_outage()
 
     def fail_peer(self, fault: BaseException) -> None:

@@ -48,6 +48,7 @@ class ManagerService:
     Attributes:
         on_rebuild: functions that are called when the job manager has been built again: peers
             within the daemon must introduce themselves to it.
+        on_failure: functions that are called with the fault when the job manager has failed.
     """
 
     peer: int
@@ -75,6 +76,7 @@ class ManagerService:
         self._settings = settings
         self._on_purge = on_purge
         self.on_rebuild: list[Callable[[], None]] = []
+        self.on_failure: list[Callable[[BaseException], None]] = []
         # The peers of the failed job manager outside of the daemon; None if it has not failed.
         self._lost_peers: list[int] | None = None
         self._alarm = Alarm(broker.clock)
@@ -88,6 +90,7 @@ class ManagerService:
             rebuild=self._rebuild,
             in_memory=True,
             answer_on_failure=True,
+            on_failure=self._report_failure,
             open_for_reading=self._open_for_reading,
             is_reading=lambda: self._manager.is_reading,
             serve_reads=self._serve_reads,
@@ -111,6 +114,10 @@ class ManagerService:
         self._commit_by = None
         self._outstanding = Outstanding()
         self._lost_peers = self._broker.serving_clients(self.peer)
+
+    def _report_failure(self, fault: BaseException) -> None:
+        for follow in self.on_failure:
+            follow(fault)
 
     def _open_for_reading(self, fault: StoreError) -> None:
         """Has requests that change nothing served while the store cannot be written."""
