@@ -11,7 +11,7 @@ RUST := Cargo.toml Cargo.lock .cargo/config.toml $(shell find rust -name '*.rs' 
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
-.PHONY: run test test-rust test-python test-random random-cases test-optional test-peers fuzz dst planted deny lint bench bench-lib bench-lib-compare bench-load bench-million docs fmt clean wheel \
+.PHONY: run test test-rust test-python test-random random-cases test-optional test-peers fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-million docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup
 
@@ -108,8 +108,15 @@ DST := cargo run --profile $(DST_PROFILE) --locked --package penstock-dst --
 dst:  ## N simulated runs of an instance under faults drawn from SEED: no invariant is violated
 	$(DST) $(if $(SCRIPT),--script $(SCRIPT),--seeds $(N) --seed $(SEED))
 
-planted: $(VENV)/.tools  ## Plants bugs in a copy of the source: the simulation finds each within N seeds; a table
+# The daemon's classes in Python, with faults of its parts: the same for them.
+SIMULATION := PYTHONPATH=tests/support $(BIN)/python -m tests.simulation
+
+dst-daemon: $(VENV)/.checked  ## N simulated runs of the daemon's Python under faults drawn from SEED: no invariant is violated
+	$(SIMULATION).run $(if $(SCRIPT),--script $(SCRIPT),--seeds $(N) --seed $(SEED))
+
+planted: $(VENV)/.checked  ## Plants bugs in a copy of the source: the simulations find each within N seeds; tables
 	$(BIN)/python -m tests.planted.run --seeds $(N)
+	$(SIMULATION).plants --seeds $(N)
 
 # New inputs are written to target/fuzz; `make test` replays rust/fuzz/corpus.
 FUZZ_SECONDS ?= 600

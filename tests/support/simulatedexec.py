@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock.errors import NoInstanceError
+from penstock.errors import NoInstanceError, RpcError
 from penstock.protocol.execution import StartStream
 
 if TYPE_CHECKING:
@@ -66,6 +66,9 @@ class SimulatedExec:
                         await self._serve(self._client)
                 except NoInstanceError:
                     pass
+                except RpcError:
+                    # The daemon starts the next one.
+                    break
                 self._client = None
                 self._streams.clear()
                 if all(task.status is not None for task in self._tasks.values()):

@@ -103,11 +103,9 @@ class MemoryListener(trio.abc.Listener[trio.abc.Stream]):
         self._send, self._receive = trio.open_memory_channel[trio.abc.Stream](math.inf)
         self.is_open = True
 
-    def connect(self) -> tuple[trio.abc.Stream, trio.abc.Stream]:
-        """Connects to the listener; returns the client's end and the listener's."""
-        client, server = trio.testing.memory_stream_pair()
-        self._send.send_nowait(server)
-        return client, server
+    def offer(self, stream: trio.abc.Stream) -> None:
+        """Has the listener's end of a connection accepted."""
+        self._send.send_nowait(stream)
 
     async def accept(self) -> trio.abc.Stream:
         """Returns the listener's end of the next connection."""
@@ -174,8 +172,9 @@ class SimulatedNetwork:
         listener = self._listener(uri)
         if listener is None:
             raise NoInstanceError(f"no instance at `{uri}`")
-        stream, end = listener.connect()
+        stream, end = trio.testing.memory_stream_pair()
         self._pids[end] = pid
+        listener.offer(end)
         if await stream.receive_some(1) != b"\0":
             raise NoInstanceError(f"the instance at `{uri}` has closed the connection")
         return stream

@@ -1,0 +1,54 @@
+"""An instance under faults drawn from seeds violates no invariant: `make dst-daemon` runs more."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from tests.simulation.plants import PLANTS, planted
+from tests.simulation.run import run, shorten
+from tests.simulation.script import Script, Step
+
+SEEDS = range(1, 51)
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    monkeypatch.setattr(logging.getLogger("penstock"), "propagate", False)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_invariant_is_violated(seed):
+    found = run(Script.draw(seed))
+    assert found.violation is None, "\n".join(
+        [f"`make dst-daemon SEED={seed} N=1` shortens it", *found.log[-30:], str(found.violation)]
+    )
+
+
+def test_a_run_is_replayed_exactly():
+    for seed in range(1, 6):
+        script = Script.draw(seed)
+        assert Script.parse(str(script)) == script
+        first, second = run(script), run(script)
+        assert (first.digest, first.log) == (second.digest, second.log)
+
+
+def test_an_invalid_line_is_named():
+    with pytest.raises(ValueError, match="line 2: expected a step, found `jump 1`"):
+        Script.parse("settle\njump 1")
+
+
+def test_a_planted_bug_is_found_and_its_script_shortened():
+    submit = Step("submit", (0, 0, 2, 0))
+    steps = [Step("advance", (1,)), submit, Step("ping", (1, 1)), Step("settle", ())]
+    with planted("response-sent-twice"):
+        short = shorten(Script(1, tuple(steps * 3)))
+        found = run(short)
+    assert found.violation is not None
+    assert found.violation.invariant == "answered-twice"
+    assert len(short.steps) < len(steps)
+    assert run(short).violation is None
+
+
+def test_plants_have_names():
+    assert len(PLANTS) >= 12
