@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use penstock_flux::topic::{job_manager, resource};
 use penstock_jobspec::job_id::JobId;
+use penstock_store::Store;
 use serde_json::Value;
 
 use crate::client::{Client, Purpose};
@@ -68,6 +69,22 @@ fn order_faults(events: &[Event]) -> Vec<String> {
     faults
 }
 
+/// The number of jobs in a store by their names.
+fn jobs_by_name(store: &Store) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for job in store.jobs().unwrap_or_default().records {
+        let Ok(Some(text)) = store.jobspec(job.spec) else {
+            continue;
+        };
+        let jobspec: Value = serde_json::from_str(&text).unwrap_or_default();
+        let name = &jobspec["attributes"]["system"]["job"]["name"];
+        *counts
+            .entry(name.as_str().unwrap_or_default().to_owned())
+            .or_default() += 1;
+    }
+    counts
+}
+
 impl World {
     fn violate(&mut self, invariant: &'static str, text: impl Into<String>) {
         self.violations.push(Violation::new(invariant, text));
@@ -121,6 +138,19 @@ impl World {
                 violations.push(Violation::new(
                     "acknowledged-lost",
                     format!("job {id} was acknowledged, and is not in the store"),
+                ));
+            }
+        }
+        let stored = jobs_by_name(store);
+        for (number, submission) in self.promises.submissions.iter().enumerate() {
+            let count = stored.get(&format!("s{number}")).copied();
+            if count.is_some_and(|count| count != submission.count) {
+                violations.push(Violation::new(
+                    "submission-in-part",
+                    format!(
+                        "{count:?} of {} jobs of submission {number} are stored",
+                        submission.count
+                    ),
                 ));
             }
         }

@@ -171,7 +171,11 @@ fn settings() -> Settings {
 fn open_manager(now: f64) -> Result<Manager, String> {
     let store = Store::open_without_counter(Path::new(STORE), Synchronous::Full)
         .map_err(|error| error.to_string())?;
-    Manager::open(store, settings(), now).map_err(|error| error.to_string())
+    let manager = Manager::open(store, settings(), now);
+    let mut manager = manager.map_err(|error| error.to_string())?;
+    // A submission of several jobs is open for some time.
+    manager.set_submission_slice(1);
+    Ok(manager)
 }
 
 fn make_resource(base: &Arc<ResourceSet>, manager: &Manager) -> Result<ResourceModule, String> {
@@ -384,6 +388,11 @@ impl Daemon {
     pub fn set_time(&mut self, now: f64, monotonic: f64) {
         self.now = now;
         self.monotonic = monotonic;
+    }
+
+    /// Whether a submission is done in slices, one in each call of [`advance`](Self::advance).
+    pub fn has_open_submission(&self) -> bool {
+        !self.failures.contains_key(&Role::Manager) && self.manager.has_open_submission()
     }
 
     /// When [`advance`](Self::advance) is due.

@@ -392,7 +392,11 @@ impl World {
         self.settle_daemon();
         for _ in 0..MAX_DELIVERIES {
             if !self.deliver_one() {
-                return;
+                let mut daemon = self.daemon.iter();
+                if !daemon.any(Daemon::has_open_submission) {
+                    return;
+                }
+                self.tick();
             }
             if !self.violations.is_empty() {
                 return;

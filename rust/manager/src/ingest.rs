@@ -327,9 +327,9 @@ impl Submission {
         Ok(())
     }
 
-    /// Adds the next jobs. Returns whether these were the last.
-    fn run_slice(&mut self, cx: &mut Context) -> bool {
-        let mut left = JOBS_PER_SLICE;
+    /// Adds the next jobs, of which a slice has this number. Returns whether these were the last.
+    fn run_slice(&mut self, cx: &mut Context, jobs: u64) -> bool {
+        let mut left = jobs;
         loop {
             if let Some(batch) = &mut self.batch {
                 left -= batch.add(cx, left);
@@ -406,8 +406,9 @@ impl Submission {
 }
 
 /// The submissions that are not complete, and those whose jobs are still to be completed or removed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Submissions {
+    jobs_per_slice: u64,
     /// In the order of their turns.
     open: VecDeque<Submission>,
     /// Complete ones: the jobs for which no step was done yet.
@@ -416,7 +417,23 @@ pub(crate) struct Submissions {
     rejected: VecDeque<IdRange>,
 }
 
+impl Default for Submissions {
+    fn default() -> Self {
+        Self {
+            jobs_per_slice: JOBS_PER_SLICE,
+            open: VecDeque::new(),
+            complete: VecDeque::new(),
+            rejected: VecDeque::new(),
+        }
+    }
+}
+
 impl Submissions {
+    /// Sets the number of jobs in a slice.
+    pub(crate) fn set_slice(&mut self, jobs: u64) {
+        self.jobs_per_slice = jobs;
+    }
+
     /// `job-ingest.submit`. The ids are sent when the jobs are durable.
     pub(crate) fn submit(
         &mut self,
@@ -441,7 +458,7 @@ impl Submissions {
             return Err(error.clone());
         }
         let mut submission = Submission::begin(cx, request.sender, token, &submission)?;
-        if submission.run_slice(cx) {
+        if submission.run_slice(cx, self.jobs_per_slice) {
             let payload = submission.complete(cx, census);
             for (first, last) in submission.ranges {
                 for id in cx.jobs.added(first, last).collect::<Vec<_>>() {
@@ -498,7 +515,7 @@ impl Submissions {
             cx.jobs
                 .uncount_active(submission.sender.userid, submission.count());
             self.rejected.extend(submission.ranges);
-        } else if submission.run_slice(cx) {
+        } else if submission.run_slice(cx, self.jobs_per_slice) {
             let payload = submission.complete(cx, census);
             for request in &submission.requests {
                 if !request.is_noresponse() {
@@ -514,7 +531,7 @@ impl Submissions {
 
     /// Schedules the first steps of some jobs of complete submissions. Returns whether there was one.
     fn step_complete(&mut self, cx: &mut Context) -> bool {
-        let mut left = JOBS_PER_SLICE;
+        let mut left = self.jobs_per_slice;
         while left > 0 {
             let Some((first, last)) = self.complete.pop_front() else {
                 break;
@@ -530,12 +547,12 @@ impl Submissions {
                 cx.revisit(id);
             }
         }
-        left < JOBS_PER_SLICE
+        left < self.jobs_per_slice
     }
 
     /// Removes some jobs of rejected submissions. Returns whether there was one.
     fn remove_rejected(&mut self, cx: &mut Context) -> bool {
-        let mut left = JOBS_PER_SLICE;
+        let mut left = self.jobs_per_slice;
         while left > 0 {
             let Some((first, last)) = self.rejected.pop_front() else {
                 break;
@@ -553,7 +570,7 @@ impl Submissions {
                 }
             }
         }
-        left < JOBS_PER_SLICE
+        left < self.jobs_per_slice
     }
 }
 

@@ -256,6 +256,16 @@ impl Manager {
         times.into_iter().flatten().min_by(f64::total_cmp)
     }
 
+    /// Whether a submission is done in slices: [`advance`](Self::advance) does the next one.
+    pub fn has_open_submission(&self) -> bool {
+        self.submissions.is_open()
+    }
+
+    /// Sets the number of jobs in a slice of a submission, for simulation: it has few jobs.
+    pub fn set_submission_slice(&mut self, jobs: u64) {
+        self.submissions.set_slice(jobs);
+    }
+
     /// Takes the lines for the daemon's log since the last call.
     pub fn take_log(&mut self) -> Vec<String> {
         self.log.take()
