@@ -174,9 +174,9 @@ KILLS_SEED ?= $(shell date +%s)
 KILLS_DAEMON ?= 200
 KILLS_SERVICE ?= 200
 KILLS_BOTH ?= 50
-KILLS_REAPER ?= 0
+KILLS_REAPER ?= 50
 
-kills: $(VENV)/.checked  ## SIGKILL of daemon, execution service and both under load: no job is lost or runs twice
+kills: $(VENV)/.checked  ## SIGKILL of daemon, execution service, both and reaper under load: no job is lost or runs twice
 	$(BIN)/python -m tests.survival.kills --seed $(KILLS_SEED) --daemon $(KILLS_DAEMON) \
 		--service $(KILLS_SERVICE) --both $(KILLS_BOTH) --reaper $(KILLS_REAPER)
 

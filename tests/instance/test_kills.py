@@ -20,8 +20,8 @@ def test_no_job_is_lost_or_run_twice_when_daemon_and_service_are_killed(tmp_path
     assert report.lost_statuses == 0
 
 
-def test_jobs_of_a_killed_reaper_end_with_its_exception_and_do_not_run_again(tmp_path):
-    kills = {Target.REAPER: 3, Target.SERVICE: 1}
+def test_jobs_of_a_killed_reaper_end_with_its_exception_and_leave_no_process(tmp_path):
+    kills = {Target.REAPER: 4, Target.SERVICE: 1, Target.DAEMON: 1, Target.BOTH: 1}
     report = Campaign(tmp_path, 1, kills).run()
     print(report)
     assert report.errors == []

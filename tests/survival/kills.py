@@ -25,7 +25,14 @@ from typing import TYPE_CHECKING
 
 from tests.survival.audit import Audit, read_ledger
 from tests.survival.site import HANG_S, Kill, Site, Target, processes_with, zombies_of
-from tests.survival.workload import PHASES, Fate, PlannedJob, Workload
+from tests.survival.workload import (
+    LEAVE_DESCENDANT,
+    LEAVE_ESCAPED_DESCENDANT,
+    PHASES,
+    Fate,
+    PlannedJob,
+    Workload,
+)
 
 from penstock.errors import NoInstanceError
 from penstock.jobid import parse
@@ -35,7 +42,6 @@ if TYPE_CHECKING:
 
 CORES = 12
 MAX_GATED_JOBS = 6
-DESCENDANT_SHARE = 0.5
 # The greatest number of acknowledged jobs that have not started.
 MAX_BACKLOG_JOBS = 40
 # The greatest number of tasks that start between two kills.
@@ -103,9 +109,9 @@ class Campaign:
         self._max_delay_s = max_delay_s
         self._clients = clients
         self._site = Site(directory, CORES)
-        # The next reaper does not find the descendants of tasks of a killed one.
-        descendant_share = 0.0 if kills.get(Target.REAPER) else DESCENDANT_SHARE
-        self._workload = Workload(directory, MAX_GATED_JOBS, descendant_share)
+        # Without cgroups a reaper finds only those in the sessions of a killed one's tasks.
+        descendant = LEAVE_DESCENDANT if kills.get(Target.REAPER) else LEAVE_ESCAPED_DESCENDANT
+        self._workload = Workload(directory, MAX_GATED_JOBS, descendant)
         self._bell = os.open(self._workload.bell, os.O_RDWR | os.O_NONBLOCK)
         self._site.watch(self._ring)
         self._backlog = threading.Semaphore(MAX_BACKLOG_JOBS)

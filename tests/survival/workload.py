@@ -42,12 +42,16 @@ for phase in 1 2 3; do
 done
 """
 # A descendant without environment, in a session of its own, that never ends by itself.
-LEAVE_DESCENDANT = 'env -i setsid sh -c \'read -r _ < "$1"\' "$MARK" "$NEVER" &\n'
+LEAVE_ESCAPED_DESCENDANT = 'env -i setsid sh -c \'read -r _ < "$1"\' "$MARK" "$NEVER" &\n'
+# One in the session of its task.
+LEAVE_DESCENDANT = 'sh -c \'read -r _ < "$1"\' "$MARK" "$NEVER" &\n'
 IGNORE_SIGTERM = "trap '' TERM\n"
 
 PHASES = 3
 SIGNALS = (1, 2, 9, 10, 12, 13, 14, 15)
 LONG_LINE_BYTES = 100_000
+# The share of gated jobs that leave a descendant.
+DESCENDANT_SHARE = 0.5
 MAX_RETIRED_GATES = 200
 # The lifetime of a gated job, in kills.
 MAX_LIFE_KILLS = 6
@@ -133,11 +137,11 @@ class Workload:
     Args:
         directory: For the ledger, the bell and the gates.
         max_gated: The greatest number of gated jobs at a time.
-        descendant_share: The share of gated jobs that leave a descendant.
+        descendant: The commands by which some gated jobs leave a descendant.
     """
 
-    def __init__(self, directory: Path, max_gated: int, descendant_share: float) -> None:
-        self._descendant_share = descendant_share
+    def __init__(self, directory: Path, max_gated: int, descendant: str) -> None:
+        self._descendant = descendant
         self.ledger = directory / "ledger"
         self.ledger.touch()
         self.bell = directory / "bell"
@@ -195,7 +199,7 @@ class Workload:
         if is_gated:
             gate = Gate(self._directory / f"gate-{token}")
             environment["GATE"] = str(self._directory / f"gate-{token}")
-            script += LEAVE_DESCENDANT if random.random() < self._descendant_share else ""
+            script += self._descendant if random.random() < DESCENDANT_SHARE else ""
             script += IGNORE_SIGTERM if random.random() < 0.2 else ""
             script += PASS_GATE
         if random.random() < 0.3:

@@ -100,6 +100,9 @@ pub trait Kernel {
     /// Reads the facts about a process; `None` if it has been reaped.
     fn inspect(&mut self, pid: Pid) -> Option<ProcessInfo>;
 
+    /// The processes of these sessions that have not ended, with their sessions.
+    fn session_members(&mut self, sessions: &BTreeSet<Pid>) -> Vec<(Pid, ProcessId)>;
+
     /// Begins to watch a process that is not a child. Returns whether it is running. Its end is reported to
     /// [`Reaper::note_orphan_end`](crate::Reaper::note_orphan_end).
     fn watch(&mut self, process: ProcessId) -> bool;

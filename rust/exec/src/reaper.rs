@@ -16,7 +16,8 @@ use crate::log::{self, LogContents, Record};
 use crate::mark::{MAX_SLOTS, MarkSpace};
 use crate::protocol::{Event, Hello, Message, Request, SignalTarget, TaskSpec, VERSION};
 use crate::types::{
-    BootId, CgroupId, ConnectionId, JobId, MAX_SIGNAL, Pid, SpawnFailure, Step, TaskEnd, TaskId,
+    BootId, CgroupId, ConnectionId, JobId, MAX_SIGNAL, Pid, ProcessId, SpawnFailure, Step, TaskEnd,
+    TaskId,
 };
 
 /// Tasks started in one step, before exits and requests are handled again.
@@ -49,6 +50,10 @@ pub struct Reaper {
     killed: BTreeMap<Pid, TaskId>,
     /// Tasks started by an earlier reaper of this directory.
     orphans: BTreeMap<Pid, TaskId>,
+    /// Processes that ended orphans have left in their sessions, with these sessions.
+    remnants: BTreeMap<Pid, (TaskId, Pid)>,
+    /// The sessions of ended orphans, which may have processes.
+    unsearched_sessions: BTreeMap<Pid, TaskId>,
     inputs: Inputs,
     queue: VecDeque<Queued>,
     connections: BTreeSet<ConnectionId>,
@@ -130,6 +135,8 @@ impl Reaper {
             children: BTreeMap::new(),
             killed: BTreeMap::new(),
             orphans: BTreeMap::new(),
+            remnants: BTreeMap::new(),
+            unsearched_sessions: BTreeMap::new(),
             inputs: Inputs::default(),
             queue: VecDeque::new(),
             connections: BTreeSet::new(),
@@ -187,6 +194,9 @@ impl Reaper {
                 TaskState::Orphan(process)
             }
             log::LoggedTask::Started(process) => {
+                if boot == self.hello.boot {
+                    self.unsearched_sessions.insert(process.pid, task);
+                }
                 TaskState::Ended(process, unknown_end(kernel.now_ns()))
             }
         };
@@ -347,7 +357,14 @@ impl Reaper {
     /// Handles the end of a process that [`Kernel::watch`] watches.
     pub fn note_orphan_end(&mut self, pid: Pid, time_ns: u64) {
         if let Some(task) = self.orphans.remove(&pid) {
+            self.unsearched_sessions.insert(pid, task);
             self.end_task(task, unknown_end(time_ns));
+        } else if let Some((task, session)) = self.remnants.remove(&pid) {
+            self.unsearched_sessions.insert(session, task);
+            if let Some(job) = self.jobs.get_mut(&task.job) {
+                job.remnants.remove(&pid);
+            }
+            self.remove_process(task.job);
         }
     }
 
@@ -402,6 +419,7 @@ impl Reaper {
         if mem::take(&mut self.is_scan_due) {
             self.discover(kernel);
         }
+        self.search_sessions(kernel);
         for job in mem::take(&mut self.maybe_empty) {
             self.report_oom_kills(job, kernel);
             self.report_empty_tasks(job);
@@ -472,6 +490,7 @@ impl Reaper {
         self.queue.is_empty()
             && self.children.is_empty()
             && self.orphans.is_empty()
+            && self.remnants.is_empty()
             && self.cgroups.is_empty()
             && self.connections.is_empty()
             && self.records.is_empty()
@@ -710,6 +729,60 @@ impl Reaper {
             }
         }
         self.children.len() > known
+    }
+
+    /// Watches the processes that ended orphans have left in their sessions, and kills those of killed jobs. Without a
+    /// cgroup no others can be found: they are no descendants of this reaper.
+    ///
+    /// An orphan may have ended long ago, and its pid, the number of its session, may be that of another session now.
+    /// Only processes with a mark are meant, and none if a process has the pid.
+    fn search_sessions<K: Kernel>(&mut self, kernel: &mut K) {
+        let mut sessions = mem::take(&mut self.unsearched_sessions);
+        sessions.retain(|_, task| {
+            let job = self.jobs.get(&task.job);
+            job.is_some_and(|job| job.cgroup.is_none())
+        });
+        if sessions.is_empty() {
+            return;
+        }
+        let members = kernel.session_members(&sessions.keys().copied().collect());
+        for (session, process) in &members {
+            if *session == process.pid {
+                sessions.remove(session);
+            }
+        }
+        for (session, process) in members {
+            if let Some(task) = sessions.get(&session) {
+                self.watch_remnant(*task, session, process, kernel);
+            }
+        }
+    }
+
+    fn watch_remnant<K: Kernel>(
+        &mut self,
+        task: TaskId,
+        session: Pid,
+        process: ProcessId,
+        kernel: &mut K,
+    ) {
+        let ProcessId { pid, start_time } = process;
+        let is_marked = kernel.inspect(pid).is_some_and(|info| {
+            let slot = self.marks.and_then(|marks| marks.slot(info.mark));
+            info.session == session && slot.is_some()
+        });
+        if !is_marked || self.remnants.contains_key(&pid) || !kernel.watch(process) {
+            return;
+        }
+        let Some(job) = self.jobs.get_mut(&task.job) else {
+            return;
+        };
+        self.remnants.insert(pid, (task, session));
+        job.remnants.insert(pid, (task.rank, start_time));
+        job.processes += 1;
+        job.is_empty = false;
+        if job.cancels(task.rank) {
+            kernel.signal(pid, Identity::StartTime(start_time), SIGKILL);
+        }
     }
 
     fn attribute(&self, info: ProcessInfo) -> Option<TaskId> {

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::BufRead;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use penstock_exec::protocol::{Request, SignalTarget};
 use penstock_exec::{JobId, WaitStatus, is_running};
@@ -272,6 +273,50 @@ fn the_cgroup_of_a_killed_reapers_job_is_cleaned() {
     assert!(!background.iter().chain(&daemon).any(|pid| is_alive(*pid)));
     service.request(&Request::Forget(vec![JobId::new(1), JobId::new(2)]));
     service.shut_down(second);
+}
+
+/// Without cgroups: a task that has ended before the next reaper starts, and one that ends later.
+#[test]
+fn processes_in_the_session_of_a_lost_task_end_with_its_job() {
+    let mut reaper = Reaper::start_with(&["--cgroup", "none"]);
+    let mut service = reaper.connect();
+    let (ready, gate) = (reaper.path("ready"), reaper.path("gate"));
+    fifo(&ready);
+    fifo(&gate);
+    let (ready_path, gate_path) = (ready.display(), gate.display());
+    let script = format!("sleep 1000 & echo $! > {ready_path}; read _ < {gate_path}");
+    let mut left = [1, 2].map(|job| {
+        service.spawn(shell(task(job, 0), &script));
+        read_fifo(&ready).trim().parse::<u32>().expect("a pid")
+    });
+    left.reverse();
+    let [later, earlier] = left;
+    let first = service.wait_for_start(task(1, 0)).pid.0;
+    reaper.crash();
+    let kill = Command::new("kill")
+        .args(["-9", &first.to_string()])
+        .status();
+    assert!(kill.expect("it starts").success());
+    while is_alive(first) {
+        std::thread::yield_now();
+    }
+    let next = Reaper::start_in(&reaper.directory, &["--cgroup", "none"]);
+    let mut service = next.connect();
+    service.request(&Request::List);
+    let kill = |id| Request::Kill(vec![JobId::new(id)]);
+    assert_eq!(service.wait_for_end(task(1, 0)).status, WaitStatus::Unknown);
+    assert!(is_alive(earlier), "the job has not been killed");
+    assert_eq!(service.request(&kill(1)), 0);
+    service.wait_for_empty(1);
+    assert!(!is_alive(earlier) && is_alive(later));
+    fs::write(&gate, "go\n").expect("the task waits");
+    assert_eq!(service.wait_for_end(task(2, 0)).status, WaitStatus::Unknown);
+    assert!(is_alive(later));
+    assert_eq!(service.request(&kill(2)), 0);
+    service.wait_for_empty(2);
+    assert!(!is_alive(later));
+    service.request(&Request::Forget(vec![JobId::new(1), JobId::new(2)]));
+    service.shut_down(next);
 }
 
 #[test]

@@ -251,6 +251,10 @@ impl Kernel for LinuxKernel {
         procfs::inspect(pid)
     }
 
+    fn session_members(&mut self, sessions: &BTreeSet<Pid>) -> Vec<(Pid, ProcessId)> {
+        procfs::session_members(sessions)
+    }
+
     fn watch(&mut self, process: ProcessId) -> bool {
         let Some(fd) = open_process(process.pid) else {
             return false;

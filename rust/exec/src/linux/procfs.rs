@@ -1,5 +1,6 @@
 //! Reads information on processes from `/proc`.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Error, ErrorKind};
 use std::os::unix::fs::FileExt;
@@ -142,10 +143,22 @@ pub(super) fn searched_children(parent: Pid) -> Vec<Pid> {
     processes.flatten().filter_map(child).collect()
 }
 
+/// Finds the processes of some sessions by a walk over all processes.
+pub(super) fn session_members(sessions: &BTreeSet<Pid>) -> Vec<(Pid, ProcessId)> {
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let member = |entry: fs::DirEntry| {
+        let pid = Pid(entry.file_name().to_str()?.parse().ok()?);
+        let stat = stat(pid).filter(|stat| !stat.is_zombie && sessions.contains(&stat.session))?;
+        let start_time = stat.start_time;
+        Some((stat.session, ProcessId { pid, start_time }))
+    };
+    processes.flatten().filter_map(member).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     #[test]

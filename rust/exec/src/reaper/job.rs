@@ -19,7 +19,9 @@ pub(super) struct Job {
     pub(super) queued: usize,
     /// Descendants of tasks that are children of the reaper, and the tasks that they descend from.
     pub(super) adopted: BTreeMap<Pid, TaskRank>,
-    /// The number of its running tasks and adopted descendants.
+    /// Processes that lost tasks have left in their sessions: by pid, the rank and the start time.
+    pub(super) remnants: BTreeMap<Pid, (TaskRank, u64)>,
+    /// The number of its running tasks, adopted descendants and remnants.
     pub(super) processes: usize,
     pub(super) is_killed: bool,
     /// Tasks that have been killed one by one, and whether the event that none of their processes is left is due.
@@ -64,18 +66,23 @@ impl Job {
         });
         let adopted = self.adopted.iter();
         let adopted = adopted.map(|(pid, rank)| root(rank, *pid, Identity::Child));
-        let roots = tasks.chain(adopted);
+        let remnants = self.remnants.iter().map(|(pid, (rank, start_time))| {
+            let identity = Identity::StartTime(*start_time);
+            root(rank, *pid, identity)
+        });
+        let roots = tasks.chain(adopted).chain(remnants);
         roots.filter(|root| is_included(&root.task.rank)).collect()
     }
 
     /// Takes the killed tasks of which no process is left, each once.
     pub(super) fn take_empty_killed_tasks(&mut self) -> Vec<TaskRank> {
-        let (tasks, adopted) = (&self.tasks, &self.adopted);
+        let (tasks, adopted, remnants) = (&self.tasks, &self.adopted, &self.remnants);
         let killed = self.killed_tasks.iter_mut();
         let empty = killed.filter(|(rank, is_due)| {
             **is_due
                 && !tasks.get(rank).is_some_and(TaskState::may_run)
                 && !adopted.values().any(|of| of == *rank)
+                && !remnants.values().any(|(of, _)| of == *rank)
         });
         let taken = empty.map(|(rank, is_due)| {
             *is_due = false;

@@ -282,6 +282,16 @@ impl Kernel for VirtualKernel {
         })
     }
 
+    fn session_members(&mut self, sessions: &BTreeSet<Pid>) -> Vec<(Pid, ProcessId)> {
+        let processes = self.processes.iter();
+        let members = processes.filter(|(_, process)| sessions.contains(&process.session));
+        let member = |(pid, process): (&Pid, &Process)| {
+            let (pid, start_time) = (*pid, process.start_time);
+            (process.session, ProcessId { pid, start_time })
+        };
+        members.map(member).collect()
+    }
+
     fn watch(&mut self, process: ProcessId) -> bool {
         let is_same = self
             .processes
