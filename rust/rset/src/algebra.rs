@@ -6,7 +6,7 @@ use std::sync::Arc;
 use penstock_idset::IdSet;
 
 use crate::children::Children;
-use crate::execution::{Execution, Segments};
+use crate::execution::{Execution, Segments, Unpaired};
 use crate::hosts::{self, append};
 use crate::overlay::overlay;
 use crate::properties;
@@ -181,13 +181,16 @@ impl Execution {
 
     fn intersection(&self, other: &Self) -> Result<Self, Error> {
         hosts::check_same(self, other)?;
-        let shared = |left: Option<&Arc<Children>>, right: Option<&Arc<Children>>| {
-            let (left, right) = (left?, right?);
+        let shared = |left: &Arc<Children>, right: &Arc<Children>| {
             let both_bare = left.is_bare() && right.is_bare();
             let shared = left.intersection(right);
             (both_bare || !shared.is_bare()).then(|| shared.shared_with([left, right]))
         };
-        let mut result = self.keep(self.segments.combine(&other.segments, shared));
+        let mut result = self.keep(self.segments.combine(
+            &other.segments,
+            Unpaired::Neither,
+            shared,
+        ));
         let times = |of: fn(&Execution) -> Option<f64>| [of(self), of(other)].into_iter().flatten();
         result.starttime = times(|execution| execution.starttime).reduce(f64::max);
         result.expiration = times(|execution| execution.expiration).reduce(f64::min);
@@ -199,18 +202,14 @@ impl Execution {
 
     fn difference(&self, other: &Self) -> Result<Self, Error> {
         hosts::check_same(self, other)?;
-        let rest = |left: Option<&Arc<Children>>, right: Option<&Arc<Children>>| {
-            let left = left?;
-            let Some(right) = right else {
-                return Some(Arc::clone(left));
-            };
+        let rest = |left: &Arc<Children>, right: &Arc<Children>| {
             if left.is_bare() {
                 return (!right.is_bare()).then(|| Arc::clone(left));
             }
             let rest = left.difference(right);
             (!rest.is_bare()).then(|| rest.shared_with([left, right]))
         };
-        Ok(self.keep(self.segments.combine(&other.segments, rest)))
+        Ok(self.keep(self.segments.combine(&other.segments, Unpaired::Left, rest)))
     }
 
     fn append(&self, other: &Self) -> Result<Self, Error> {

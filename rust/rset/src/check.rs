@@ -169,11 +169,7 @@ impl Check {
             Some(raw) => self.keep(idset(raw, &format!("{children_path}.gpu"))),
             None => Some(IdSet::new()),
         };
-        let others = Some(others(children)).filter(|others| !others.is_empty());
-        let children = Children {
-            others: others.map(Box::new),
-            ..Children::new(cores?, gpus?)
-        };
+        let children = Children::new(cores?, gpus?, others(children));
         Some((ranks?, Arc::new(children)))
     }
 

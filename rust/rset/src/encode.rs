@@ -32,7 +32,7 @@ impl ResourceSet {
     /// set.
     pub fn summary(&self) -> String {
         let groups = Groups::new(&self.view().segments, |text, children| {
-            let parts = [("core", &children.cores), ("gpu", &children.gpus)];
+            let parts = [("core", &children.cores), ("gpu", children.gpus())];
             let parts = parts.into_iter().filter(|(_, ids)| !ids.is_empty());
             for (at, (name, ids)) in parts.enumerate() {
                 text.push_text(if at == 0 { "/" } else { "," });
@@ -137,12 +137,12 @@ impl Text for Vec<u8> {
         let groups = Groups::new(&execution.segments, |text, children| {
             text.push_text(r#"","children":{"core":""#);
             text.push_ids(children.cores.ranges());
-            if !children.gpus.is_empty() {
+            if !children.gpus().is_empty() {
                 text.push_text(r#"","gpu":""#);
-                text.push_ids(children.gpus.ranges());
+                text.push_ids(children.gpus().ranges());
             }
             text.push_text("\"");
-            if let Some(others) = &children.others {
+            if let Some(others) = children.others() {
                 text.push_members(others);
             }
             text.push_text("}}");

@@ -52,6 +52,14 @@ impl Segment {
     }
 }
 
+/// The maps whose ranks stay in a combination although the other map lacks them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unpaired {
+    Both,
+    Left,
+    Neither,
+}
+
 /// Runs in ascending order that neither overlap nor continue each other, so that equal maps are equal lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Segments(Vec<Segment>);
@@ -186,28 +194,32 @@ impl Segments {
 
     /// The resources that each rank has in either map.
     pub(crate) fn union(&self, other: &Self) -> Self {
-        self.combine(other, |left, right| match (left, right) {
-            (Some(left), Some(right)) => Some(left.union(right).shared_with([left, right])),
-            (one, other) => one.or(other).cloned(),
+        self.combine(other, Unpaired::Both, |left, right| {
+            Some(left.union(right).shared_with([left, right]))
         })
     }
 
-    /// Combines the resources of each rank in both maps by `choose`; omits ranks for which it returns `None`.
+    /// Combines the resources of each rank of both maps by `choose`, and keeps those of ranks of the maps in `unpaired`.
+    /// Omits ranks for which `choose` returns `None`.
     ///
     /// `choose` must depend on its arguments alone: its results for recent pairs are cached.
     pub(crate) fn combine(
         &self,
         other: &Self,
-        choose: impl Fn(Option<&Arc<Children>>, Option<&Arc<Children>>) -> Option<Arc<Children>>,
+        unpaired: Unpaired,
+        choose: impl Fn(&Arc<Children>, &Arc<Children>) -> Option<Arc<Children>>,
     ) -> Self {
-        let mut combined = Self(Vec::with_capacity(self.0.len().max(other.0.len())));
-        let mut recent = Recent::default();
+        let length = self.0.len().max(other.0.len());
+        let mut combined = Self(Vec::with_capacity(length));
+        let mut recent = Recent::new(length);
         for part in overlay(self.runs(), other.runs()) {
             let chosen = match (part.left, part.right) {
                 (Some(left), Some(right)) => {
-                    recent.get_or_make(left, right, || choose(Some(left), Some(right)))
+                    recent.get_or_make(left, right, || choose(left, right))
                 }
-                (left, right) => choose(left, right),
+                (Some(left), None) if unpaired != Unpaired::Neither => Some(Arc::clone(left)),
+                (None, Some(right)) if unpaired == Unpaired::Both => Some(Arc::clone(right)),
+                _ => None,
             };
             if let Some(children) = chosen {
                 combined.push(part.first..=part.last, children);

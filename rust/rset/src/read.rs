@@ -335,7 +335,11 @@ impl<'a> Kinds<'a> {
         match place {
             Some((known, children)) if *known == texts => Some(Arc::clone(children)),
             _ => {
-                let children = Arc::new(Children::new(ids(texts.core)?, ids(texts.gpu)?));
+                let children = Arc::new(Children::new(
+                    ids(texts.core)?,
+                    ids(texts.gpu)?,
+                    BTreeMap::new(),
+                ));
                 *place = Some((texts, Arc::clone(&children)));
                 Some(children)
             }

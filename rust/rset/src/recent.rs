@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use crate::children::Children;
 
-/// The number of cached pairs.
-const CACHE_SLOTS: usize = 64;
+/// The greatest number of cached pairs, a power of two.
+const MAX_CACHE_SLOTS: usize = 64;
 
 /// A cache of results for the last pairs of resources: with few kinds of nodes each pair is computed once.
 pub(crate) struct Recent<'a> {
+    /// A power of two of them.
     slots: Vec<Option<CachedResult<'a>>>,
 }
 
@@ -18,15 +19,15 @@ struct CachedResult<'a> {
     children: Option<Arc<Children>>,
 }
 
-impl Default for Recent<'_> {
-    fn default() -> Self {
+impl<'a> Recent<'a> {
+    /// A cache for an operation that combines about this number of pairs.
+    pub(crate) fn new(pairs: usize) -> Self {
+        let slots = pairs.clamp(1, MAX_CACHE_SLOTS).next_power_of_two();
         Self {
-            slots: std::iter::repeat_with(|| None).take(CACHE_SLOTS).collect(),
+            slots: std::iter::repeat_with(|| None).take(slots).collect(),
         }
     }
-}
 
-impl<'a> Recent<'a> {
     // Called for each run of ranks.
     #[inline]
     pub(crate) fn get_or_make(
@@ -38,7 +39,8 @@ impl<'a> Recent<'a> {
         let address = |children: &Arc<Children>| Arc::as_ptr(children).addr();
         let (one, other) = (address(left), address(right));
         // Allocations are at least 16 bytes apart.
-        let slot = &mut self.slots[((one >> 5) ^ (other >> 4)) % CACHE_SLOTS];
+        let position = ((one >> 5) ^ (other >> 4)) & (self.slots.len() - 1);
+        let slot = &mut self.slots[position];
         match slot {
             Some(known) if address(known.left) == one && address(known.right) == other => {
                 known.children.clone()

@@ -77,7 +77,7 @@ impl ResourceSet {
                 hosts.len()
             )));
         }
-        let children = Arc::new(Children::new(cores, gpus));
+        let children = Arc::new(Children::new(cores, gpus, BTreeMap::new()));
         let mut segments = Segments::default();
         for range in ranks.ranges() {
             segments.push(range, Arc::clone(&children));
@@ -146,7 +146,7 @@ impl ResourceSet {
 
     /// The number of gpus on all targets.
     pub fn ngpus(&self) -> u64 {
-        self.count(|children| &children.gpus)
+        self.count(|children| children.gpus())
     }
 
     /// The hosts, one for each target, in the order of ranks.
@@ -173,7 +173,7 @@ impl ResourceSet {
             rank,
             host,
             cores: &children.cores,
-            gpus: &children.gpus,
+            gpus: children.gpus(),
         })
     }
 
@@ -185,14 +185,14 @@ impl ResourceSet {
             rank,
             host,
             cores: &children.cores,
-            gpus: &children.gpus,
+            gpus: children.gpus(),
         })
     }
 
     /// The cores and gpus of a rank, if it is in the set.
     pub fn resources(&self, rank: u32) -> Option<(&IdSet, &IdSet)> {
         let children = &self.view().segments.find(rank)?.children;
-        Some((&children.cores, &children.gpus))
+        Some((&children.cores, children.gpus()))
     }
 
     /// Runs of neighbouring ranks with equal cores and gpus, ascending.
@@ -200,7 +200,7 @@ impl ResourceSet {
         let segments = self.view().segments.iter();
         segments.map(|segment| {
             let children = &segment.children;
-            (segment.ranks(), &children.cores, &children.gpus)
+            (segment.ranks(), &children.cores, children.gpus())
         })
     }
 
@@ -265,7 +265,7 @@ impl ResourceSet {
         }
         let known = self.host(rank);
         let execution = self.execution_mut()?;
-        let children = Children::new(cores, gpus);
+        let children = Children::new(cores, gpus, BTreeMap::new());
         if let Some(known) = known {
             if known != host {
                 return Err(Error::rejected(format!(
