@@ -6,8 +6,11 @@ import json
 import os
 import socket
 import sqlite3
+import struct
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -111,6 +114,43 @@ def test_files_of_another_version_are_named_and_nothing_runs(
     assert done.returncode == 1
     assert f"penstock start: `{path}`: {text}\nhint: start the earlier version" in done.stderr
     assert path.read_bytes() == contents
+
+
+@contextmanager
+def reaper_of_version(version, path):
+    """A process that says hello as a reaper of this version does."""
+    hello = struct.pack("<BI16sIQ", 0, version, bytes(16), os.getpid(), 1)
+
+    def answer(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                peer, _ = listener.accept()
+                with peer:
+                    peer.recv(100)
+                    peer.sendall(struct.pack("<I", len(hello)) + hello)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        thread = threading.Thread(target=answer, args=[listener])
+        thread.start()
+        yield
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.mark.parametrize("command", [["--", "true"], []])
+def test_a_running_reaper_of_another_version_is_named_and_nothing_runs(tmp_path, command):
+    folder = tmp_path / "state/exec/reaper"
+    folder.mkdir(mode=0o700, parents=True)
+    for path in [tmp_path / "state", folder.parent]:
+        path.chmod(0o700)
+    with reaper_of_version(2, folder / "socket"):
+        done = start_here(tmp_path, "--socket=sock", *command)
+    assert done.returncode == 1
+    text = f"penstock start: `{folder}`: the running reaper speaks version 2: expected 3\nhint: "
+    assert text in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["socket"]
 
 
 def test_an_unreadable_row_of_the_store_affects_its_own_job_only(start, tmp_path):

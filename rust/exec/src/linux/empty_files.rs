@@ -24,9 +24,24 @@ const MAX_ATTEMPTS: usize = 2;
 /// The permissions without which the owner's tasks could not open a file.
 const OWNER_BITS: u32 = 0o600;
 
+/// The calls that not every file system supports.
+#[derive(Debug, Clone, Copy)]
+struct Calls {
+    /// Gives a file a second name.
+    link: fn(&Path, &Path) -> io::Result<()>,
+    /// Whether no process has the file open but this one, which a lease tells.
+    is_open_nowhere_else: fn(&File) -> bool,
+}
+
+const CALLS: Calls = Calls {
+    link: |file, name| fs::hard_link(file, name),
+    is_open_nowhere_else: syscalls::is_open_nowhere_else,
+};
+
 /// The empty files of ended jobs in the directory of retained output.
 #[derive(Debug)]
 pub(super) struct EmptyFiles {
+    calls: Calls,
     directory: PathBuf,
     /// Files that may be empty, the oldest first.
     candidates: VecDeque<PathBuf>,
@@ -35,6 +50,7 @@ pub(super) struct EmptyFiles {
 impl EmptyFiles {
     pub(super) fn new(directory: PathBuf) -> Self {
         Self {
+            calls: CALLS,
             directory,
             candidates: VecDeque::new(),
         }
@@ -58,7 +74,7 @@ impl EmptyFiles {
             let Some(candidate) = self.candidates.pop_front() else {
                 return;
             };
-            if !is_unused(&candidate).unwrap_or(false) {
+            if !self.is_unused(&candidate).unwrap_or(false) {
                 continue;
             }
             if renameat_with(CWD, &candidate, CWD, path, RenameFlags::NOREPLACE).is_ok() {
@@ -73,7 +89,7 @@ impl EmptyFiles {
     /// Makes `path` an empty file that cannot be written.
     fn share_empty_file(&self, path: &Path) {
         let shared = self.directory.join(SHARED_FILE);
-        let Err(error) = fs::hard_link(&shared, path) else {
+        let Err(error) = (self.calls.link)(&shared, path) else {
             return;
         };
         // The shared file is missing, or has as many links as the file system allows.
@@ -86,28 +102,28 @@ impl EmptyFiles {
         let result = match error.kind() {
             ErrorKind::NotFound | ErrorKind::TooManyLinks => options
                 .open(&shared)
-                .and_then(|_| fs::hard_link(&shared, path)),
+                .and_then(|_| (self.calls.link)(&shared, path)),
             _ => Err(error),
         };
         if result.is_err() {
             let _ = options.open(path);
         }
     }
-}
 
-/// Whether a file is empty, and no process can write to it: none has it open.
-fn is_unused(path: &Path) -> io::Result<bool> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)?;
-    let is_plain = |file: &File| {
-        let metadata = file.metadata()?;
-        let is_own = metadata.nlink() == 1 && metadata.mode() & OWNER_BITS == OWNER_BITS;
-        Ok::<_, io::Error>(metadata.is_file() && is_own && metadata.len() == 0)
-    };
-    // Bytes may have been written before the second look, by a process that has closed the file since the first one.
-    Ok(is_plain(&file)? && syscalls::is_open_nowhere_else(&file) && is_plain(&file)?)
+    /// Whether a file is empty, and no process can write to it: none has it open.
+    fn is_unused(&self, path: &Path) -> io::Result<bool> {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(path)?;
+        let is_plain = |file: &File| {
+            let metadata = file.metadata()?;
+            let is_own = metadata.nlink() == 1 && metadata.mode() & OWNER_BITS == OWNER_BITS;
+            Ok::<_, io::Error>(metadata.is_file() && is_own && metadata.len() == 0)
+        };
+        // Bytes may have been written before the second look, by a process that has closed the file since the first one.
+        Ok(is_plain(&file)? && (self.calls.is_open_nowhere_else)(&file) && is_plain(&file)?)
+    }
 }
 
 #[cfg(test)]
@@ -195,5 +211,58 @@ mod tests {
         assert!(directory.path().join("1.stdout").exists());
         empty.provide(&directory.path().join("2.stderr"));
         assert!(directory.path().join("2.stderr").exists());
+    }
+
+    /// As a file system without hard links, such as FAT.
+    fn without_links(file: &Path, _: &Path) -> io::Result<()> {
+        fs::metadata(file)?;
+        Err(io::Error::from_raw_os_error(libc::EPERM))
+    }
+
+    #[test]
+    fn without_hard_links_ended_jobs_get_files_of_their_own() {
+        let (directory, mut empty) = ended_job("");
+        empty.calls.link = without_links;
+        let names = ["2.stdout", "2.stderr"].map(|name| directory.path().join(name));
+        for name in &names {
+            empty.provide(name);
+            fs::write(name, "out\n").expect("it can be written");
+        }
+        for name in ["1.stdout", "1.stderr"] {
+            let name = directory.path().join(name);
+            assert_eq!(fs::read(&name).expect("it is still there"), b"");
+            // It is not used again: it would have to be created again, too.
+            assert!(!empty.is_unused(&name).expect("readable"));
+        }
+    }
+
+    #[test]
+    fn a_shared_file_with_as_many_links_as_possible_is_replaced() {
+        let (directory, mut empty) = ended_job("");
+        // At most two names.
+        empty.calls.link = |file, name| {
+            if fs::metadata(file)?.nlink() >= 2 {
+                return Err(io::Error::from_raw_os_error(libc::EMLINK));
+            }
+            fs::hard_link(file, name)
+        };
+        let inode = |name: &str| {
+            let metadata = fs::metadata(directory.path().join(name));
+            metadata.expect("a file").ino()
+        };
+        empty.provide(&directory.path().join("2.stdout"));
+        assert_eq!(inode("1.stdout"), inode(SHARED_FILE));
+        empty.provide(&directory.path().join("2.stderr"));
+        assert_eq!(inode("1.stderr"), inode(SHARED_FILE));
+        assert_ne!(inode("1.stdout"), inode("1.stderr"));
+    }
+
+    #[test]
+    fn without_leases_no_file_is_used_again() {
+        let (directory, mut empty) = ended_job("");
+        empty.calls.is_open_nowhere_else = |_| false;
+        let before = files(directory.path());
+        empty.provide(&directory.path().join("2.stdout"));
+        assert_eq!(files(directory.path()), before);
     }
 }
