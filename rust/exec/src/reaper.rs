@@ -2,6 +2,7 @@
 
 mod freeze;
 mod job;
+mod outbox;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -9,6 +10,7 @@ use std::mem;
 
 use freeze::{Freeze, Root, Walk};
 use job::{Job, TaskState, task_events, unknown_end};
+use outbox::Outbox;
 
 use crate::input::{Inputs, WriteRequest, WriteResponse};
 use crate::kernel::{Exit, Identity, Kernel, ProcessInfo};
@@ -22,8 +24,6 @@ use crate::types::{
 
 /// Tasks started in one step, before exits and requests are handled again.
 const MAX_SPAWNS_PER_STEP: usize = 32;
-/// Events in one message.
-const MAX_EVENTS_PER_MESSAGE: usize = 1 << 16;
 /// Bytes of log below which it is not compacted.
 const MIN_COMPACTED_BYTES: usize = 256 << 10;
 const SIGKILL: u32 = libc::SIGKILL as u32;
@@ -56,10 +56,7 @@ pub struct Reaper {
     unsearched_sessions: BTreeMap<Pid, TaskId>,
     inputs: Inputs,
     queue: VecDeque<Queued>,
-    connections: BTreeSet<ConnectionId>,
-    outgoing: Vec<Outgoing>,
-    /// Whether a message other than those of a start is to be sent.
-    is_send_urgent: bool,
+    outbox: Outbox,
     /// Records that are not in the log yet. Messages are held until the log is written.
     records: Vec<u8>,
     log_len: usize,
@@ -104,12 +101,6 @@ struct Batch {
     tasks: VecDeque<TaskSpec>,
 }
 
-#[derive(Debug)]
-enum Outgoing {
-    Event(ConnectionId, Event),
-    Reply(ConnectionId, Message),
-}
-
 impl Reaper {
     /// Creates a reaper from the log of an earlier one, and starts a new log with its contents.
     ///
@@ -139,9 +130,7 @@ impl Reaper {
             unsearched_sessions: BTreeMap::new(),
             inputs: Inputs::default(),
             queue: VecDeque::new(),
-            connections: BTreeSet::new(),
-            outgoing: Vec::new(),
-            is_send_urgent: false,
+            outbox: Outbox::default(),
             records: Vec::new(),
             log_len: 0,
             compact_at: MIN_COMPACTED_BYTES,
@@ -215,15 +204,15 @@ impl Reaper {
     ) {
         let errno = match request {
             Request::Hello { version } => {
-                self.reply(connection, Message::Hello(self.hello));
+                self.outbox.reply(connection, Message::Hello(self.hello));
                 if version == VERSION {
-                    self.connections.insert(connection);
+                    self.outbox.connect(connection);
                     0
                 } else {
                     libc::EPROTONOSUPPORT
                 }
             }
-            _ if !self.connections.contains(&connection) => libc::EPROTO,
+            _ if !self.outbox.is_connected(connection) => libc::EPROTO,
             _ if self.is_finished => libc::ESHUTDOWN,
             Request::Spawn(tasks) => {
                 self.enqueue(connection, id, tasks);
@@ -289,7 +278,7 @@ impl Reaper {
                 0
             }
         };
-        self.reply(connection, Message::Done { id, errno });
+        self.outbox.reply(connection, Message::Done { id, errno });
     }
 
     /// Writes pending input of a job: there may be room for it.
@@ -300,7 +289,7 @@ impl Reaper {
 
     fn respond_to_writes(&mut self, responses: Vec<WriteResponse>) {
         for (connection, id, errno) in responses {
-            self.reply(connection, Message::Done { id, errno });
+            self.outbox.reply(connection, Message::Done { id, errno });
         }
     }
 
@@ -321,7 +310,7 @@ impl Reaper {
 
     /// Removes a lost connection. Its requests are still carried out.
     pub fn disconnect(&mut self, connection: ConnectionId) {
-        self.connections.remove(&connection);
+        self.outbox.disconnect(connection);
     }
 
     /// Handles the exits of children that have been waited for.
@@ -393,7 +382,6 @@ impl Reaper {
                 Some(Queued::List(connection, id)) => {
                     let (connection, id) = (*connection, *id);
                     self.list(connection);
-                    self.is_send_urgent = true;
                     (connection, id, 0)
                 }
                 Some(Queued::Signal {
@@ -409,7 +397,7 @@ impl Reaper {
             };
             self.queue.pop_front();
             let done = Message::Done { id, errno };
-            self.outgoing.push(Outgoing::Reply(connection, done));
+            self.outbox.reply_in_time(connection, done);
         }
     }
 
@@ -447,12 +435,12 @@ impl Reaper {
     /// Whether messages are to be sent at once. The others tell that tasks have started: the event loop holds them for a
     /// moment, because the end of a short task can then travel with its start.
     pub fn has_urgent_messages(&self) -> bool {
-        self.is_send_urgent && self.records.is_empty()
+        self.outbox.is_urgent() && self.records.is_empty()
     }
 
     /// Whether there are messages to send.
     pub fn has_messages(&self) -> bool {
-        !self.outgoing.is_empty() && self.records.is_empty()
+        !self.outbox.is_empty() && self.records.is_empty()
     }
 
     /// Removes and returns the messages to send, in order for each connection.
@@ -460,24 +448,7 @@ impl Reaper {
         if !self.records.is_empty() {
             return Vec::new();
         }
-        self.is_send_urgent = false;
-        let mut outbox = BTreeMap::<ConnectionId, Vec<Message>>::new();
-        for outgoing in mem::take(&mut self.outgoing) {
-            match outgoing {
-                Outgoing::Event(connection, event) => {
-                    push_event(outbox.entry(connection).or_default(), event);
-                }
-                Outgoing::Reply(connection, message) => {
-                    outbox.entry(connection).or_default().push(message);
-                }
-            }
-        }
-        let messages = |(connection, messages): (ConnectionId, Vec<Message>)| {
-            messages
-                .into_iter()
-                .map(move |message| (connection, message))
-        };
-        outbox.into_iter().flat_map(messages).collect()
+        self.outbox.take()
     }
 
     /// Whether requests are waiting for [`step`](Self::step).
@@ -492,7 +463,7 @@ impl Reaper {
             && self.orphans.is_empty()
             && self.remnants.is_empty()
             && self.cgroups.is_empty()
-            && self.connections.is_empty()
+            && !self.outbox.has_connection()
             && self.records.is_empty()
     }
 
@@ -509,10 +480,7 @@ impl Reaper {
             let task = spec.task;
             let job = self.jobs.entry(task.job).or_default();
             if let Some(state) = job.tasks.get(&task.rank) {
-                let events = task_events(task, *state);
-                self.outgoing
-                    .extend(events.map(|event| Outgoing::Event(connection, event)));
-                self.is_send_urgent = true;
+                self.outbox.send(connection, task_events(task, *state));
                 continue;
             }
             job.tasks.insert(task.rank, TaskState::Queued);
@@ -572,7 +540,7 @@ impl Reaper {
                 self.children.insert(process.pid, Child::Task(task));
                 self.sessions.insert(process.pid, task);
                 if spec.guest.is_none() {
-                    self.broadcast(Event::Started { task, process });
+                    self.outbox.broadcast(Event::Started { task, process });
                 }
             }
             Err(failure) => {
@@ -591,7 +559,7 @@ impl Reaper {
             self.maybe_empty.insert(task.job);
         }
         Record::Failed(task, failure).encode(&mut self.records);
-        self.broadcast(Event::Failed { task, failure });
+        self.outbox.broadcast(Event::Failed { task, failure });
     }
 
     /// Handles the result of the set-up of a guest's task.
@@ -612,7 +580,7 @@ impl Reaper {
         match result {
             Ok(()) => {
                 *state = TaskState::Running(process);
-                self.broadcast(Event::Started { task, process });
+                self.outbox.broadcast(Event::Started { task, process });
             }
             Err(failure) => {
                 *state = TaskState::Failed(failure);
@@ -620,7 +588,7 @@ impl Reaper {
                 job.adopted.insert(pid, task.rank);
                 self.children.insert(pid, Child::Adopted(task));
                 Record::Failed(task, failure).encode(&mut self.records);
-                self.broadcast(Event::Failed { task, failure });
+                self.outbox.broadcast(Event::Failed { task, failure });
             }
         }
     }
@@ -641,7 +609,7 @@ impl Reaper {
         self.is_scan_due |=
             job.processes == 1 || job.is_killed || job.killed_tasks.contains_key(&task.rank);
         Record::Ended(task, end).encode(&mut self.records);
-        self.broadcast(Event::Ended { task, end });
+        self.outbox.broadcast(Event::Ended { task, end });
         self.remove_process(task.job);
     }
 
@@ -661,7 +629,7 @@ impl Reaper {
         };
         for rank in job.take_empty_killed_tasks() {
             let task = TaskId { job: id, rank };
-            self.broadcast(Event::TaskEmpty { task });
+            self.outbox.broadcast(Event::TaskEmpty { task });
         }
     }
 
@@ -688,7 +656,7 @@ impl Reaper {
             job.is_empty = true;
             let responses = self.inputs.remove(id);
             self.respond_to_writes(responses);
-            self.broadcast(Event::Empty { job: id });
+            self.outbox.broadcast(Event::Empty { job: id });
         }
     }
 
@@ -699,7 +667,7 @@ impl Reaper {
             let count = kernel.oom_kills(cgroup);
             if count > job.oom_kills {
                 job.oom_kills = count;
-                self.broadcast(Event::OomKilled { job: id, count });
+                self.outbox.broadcast(Event::OomKilled { job: id, count });
             }
         }
     }
@@ -939,19 +907,12 @@ impl Reaper {
                     job: *id,
                     rank: *rank,
                 };
-                let events = task_events(task, *state);
-                self.outgoing
-                    .extend(events.map(|event| Outgoing::Event(connection, event)));
+                self.outbox.send(connection, task_events(task, *state));
             }
-            if job.oom_kills > 0 {
-                let count = job.oom_kills;
-                let event = Event::OomKilled { job: *id, count };
-                self.outgoing.push(Outgoing::Event(connection, event));
-            }
-            if job.is_empty {
-                let event = Event::Empty { job: *id };
-                self.outgoing.push(Outgoing::Event(connection, event));
-            }
+            let count = job.oom_kills;
+            let oom = (count > 0).then_some(Event::OomKilled { job: *id, count });
+            let empty = job.is_empty.then_some(Event::Empty { job: *id });
+            self.outbox.send(connection, oom.into_iter().chain(empty));
         }
     }
 
@@ -984,33 +945,9 @@ impl Reaper {
         self.compact_at = bytes.len().saturating_mul(4).max(MIN_COMPACTED_BYTES);
         Ok(())
     }
-
-    // --- messages
-
-    /// Sends an event to every service. One that says hello later requests what is known.
-    fn broadcast(&mut self, event: Event) {
-        self.is_send_urgent |= !matches!(event, Event::Started { .. });
-        let connections = self.connections.iter();
-        let events = connections.map(|connection| Outgoing::Event(*connection, event));
-        self.outgoing.extend(events);
-    }
-
-    fn reply(&mut self, connection: ConnectionId, message: Message) {
-        self.is_send_urgent = true;
-        self.outgoing.push(Outgoing::Reply(connection, message));
-    }
 }
 
 const CANCELLED: SpawnFailure = SpawnFailure {
     step: Step::Cancelled,
     errno: libc::ECANCELED,
 };
-
-fn push_event(messages: &mut Vec<Message>, event: Event) {
-    match messages.last_mut() {
-        Some(Message::Events(events)) if events.len() < MAX_EVENTS_PER_MESSAGE => {
-            events.push(event);
-        }
-        _ => messages.push(Message::Events(vec![event])),
-    }
-}
