@@ -546,6 +546,31 @@ def test_a_node_is_drained_or_its_drain_is_rejected_when_the_job_manager_fails(f
     in_virtual_time(scenario)
 
 
+def test_a_drain_is_answered_once_when_resource_module_and_store_fail(monkeypatch):
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine):
+            await trio.sleep(1)
+            instance = machine.instance
+            assert instance is not None
+            manager = instance._manager
+
+            def commit() -> None:
+                if manager.has_uncommitted:
+                    raise DISK_FULL
+                manager.commit()
+
+            instance._broker.set_store(instance._jobs.peer, commit)
+            fail_next(monkeypatch, instance._resource, "post_output", ValueError)
+            raw = RawClient(await machine.network.open(f"local://{OPTIONS.socket}"))
+            await raw.send("resource.drain", {"targets": "1", "reason": "broken"})
+            (error,) = await raw.receive()
+            assert error.errnum == errno.EIO
+            with trio.move_on_after(60):
+                pytest.fail(f"{await raw.receive()} after the response")
+
+    in_virtual_time(scenario)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("method", ["handle", "take_output", "configure"])
 def test_a_resource_module_that_fails_is_built_again_from_its_eventlog(fault, method):

@@ -106,6 +106,9 @@ class ResourceService:
 
     def withhold(self, fault: BaseException) -> None:
         """Posts errors in place of the responses: the job manager has failed, with the changes."""
+        if self.restarts.failed:
+            # The broker has answered the requests.
+            return
         with suppress(RequestError), self._broker.guard(self.peer):
             batch, _ = self._module.take_output()
             failure = Failure.of(fault)
