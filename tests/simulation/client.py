@@ -138,8 +138,9 @@ class Client:
             if self._end is None or self.is_slow:
                 await self._wake.wait()
                 continue
-            data = await self._end.receive_some()
-            if self._end is None:
+            end = self._end
+            data = await end.receive_some()
+            if end is not self._end:
                 continue
             if data:
                 self._receive(data)
@@ -285,7 +286,11 @@ class Client:
             violate("rejected", f"{request.topic}: {response.error_text}")
         match request.purpose:
             case Submission() as submission if number:
-                submission.errors.append(f"{number} {response.error_text}")
+                text = response.error_text or ""
+                submission.errors.append(f"{number} {text}")
+                # The job manager may fail after a commit for a service that is not in memory, and
+                # before it posts its responses.
+                submission.is_unknown |= text.endswith("the service has failed")
             case Submission() as submission:
                 answer = response.object()
                 ids = answer["ids"] if "ids" in answer else [answer["id"]]

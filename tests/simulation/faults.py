@@ -184,16 +184,30 @@ class Faults:
 
     def call(self, point: str, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Calls a function, in which a fault may be due."""
-        kind = self.due(point)
+        # The last thing that these do is to post the responses, or to commit.
+        is_before = point.endswith((".deliver", ".commit"))
+        return self._call(self.due(point), is_before, function, *args, **options)
+
+    def call_before(self, point: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls a function, before which a fault may be due."""
+        return self._call(self.due(point), True, function, *args)  # noqa: FBT003
+
+    def _call(
+        self,
+        kind: int | None,
+        is_before: bool,  # noqa: FBT001
+        function: Callable[..., Any],
+        *args: Any,
+        **options: Any,
+    ) -> Any:
         if kind is None:
             return function(*args, **options)
-        if kind < 4 and point.endswith((".deliver", ".commit")):
-            # The last thing that they do is to post the responses, or to commit.
+        if kind < 4 and is_before:
             kind = kind // 2 * 2
         if kind % 2:
             result = function(*args, **options)
         if kind // 2 == 0:
-            raise InjectedFault(point)
+            raise InjectedFault
         if kind // 2 == 1:
             raise injected_panic()
         self._kill()
@@ -233,6 +247,20 @@ class Faulty:
 
 class FaultyManager(Faulty):
     """A job manager whose store can fail."""
+
+    def __getattr__(self, name: str) -> Any:
+        point, found = f"JobManager.{name}", getattr(self.real, name)
+        if point in POINTS and self.real.is_reading:
+            return partial(self._call_reading, point, found)
+        return super().__getattr__(name)
+
+    def _call_reading(self, point: str, function: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return self._faults.call_before(point, function, *args)
+        except (InjectedFault, PanicException):
+            # A panic would leave none of its output.
+            self.real.take_output(lambda _: True)
+            raise
 
     def commit(self) -> None:
         """Commits."""

@@ -58,15 +58,18 @@ def run(script: Script) -> Run:
                 async with world.machine.processes.running():
                     with installed(world.faults):
                         await world.start()
-                        for step in script.steps:
-                            await world.take(step)
-                            steps += 1
-                        await world.wind_up()
+                        try:
+                            for step in script.steps:
+                                await world.take(step)
+                                steps += 1
+                            await world.wind_up()
+                        finally:
+                            # The machine ends before the instance.
+                            logger.removeHandler(world.log)
             except* Stop:
                 pass
             finally:
                 world.faults.heal()
-                logger.removeHandler(world.log)
             nursery.cancel_scope.cancel()
 
     clock = MockClock(autojump_threshold=0)

@@ -17,6 +17,8 @@ KINDS = {
     "submit": (4, 60, ""),
     # client, submission
     "resubmit": (2, 10, ""),
+    # number: requests of all clients for one round
+    "burst": (1, 14, ""),
     # client, job
     "cancel": (2, 12, ""),
     # client, job, urgency

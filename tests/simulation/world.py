@@ -291,6 +291,19 @@ class World:
             clients = [each for each in self.clients if each.uid == submission.client.uid]
             clients[client % len(clients)].submit(submission)
 
+    def _burst(self, number: int) -> None:
+        for client in range(len(self.clients)):
+            # Of the services, the log and the hooks receive only what is committed.
+            match number >> 2 * client & 3:
+                case 0:
+                    self._ping(client, 3)
+                case 1:
+                    self._ping(client, 4)
+                case 2:
+                    self._submit(client, number, 2, number)
+                case _:
+                    self._drain(client, number)
+
     def _cancel(self, client: int, job: int) -> None:
         ids, text = [self._job(job)], self._new_text()
         payload = {"ids": ids, "type": "cancel", "severity": 0, "note": text}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -95,7 +96,9 @@ class SimulatedExec:
 
     def _send(self, message: Message) -> None:
         if self._client is not None:
-            self._client.send(message)
+            # The connection has ended: the next instance asks again.
+            with suppress(NoInstanceError):
+                self._client.send(message)
 
     def _start(self, request: Message) -> None:
         payload = request.object()
