@@ -6,6 +6,7 @@
 //! is complete. They get their further steps after that, in slices, too. A request of a peer that disconnects is completed.
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 
 use penstock_flux::eventlog::{self, Submit};
 use penstock_flux::job_ingest::{
@@ -185,8 +186,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// Adds the next jobs, `max` at most. Returns their number.
-    fn add(&mut self, cx: &mut Context, max: u64) -> u64 {
+    /// Adds the next jobs, `max` at most, and appends their ids to a list. Returns their number.
+    fn add(&mut self, cx: &mut Context, max: u64, list: &mut String) -> u64 {
         if self.redactions != cx.redactions {
             self.redactions = cx.redactions;
             if let Some(request) = reload::redact(cx, self.copies.record().spec().key) {
@@ -196,6 +197,9 @@ impl Batch {
         let count = self.left.min(max);
         for _ in 0..count {
             cx.add_copy(&self.copies, self.next);
+            let separator = if list.ends_with('[') { "" } else { "," };
+            // Writing to a string does not fail.
+            let _ = write!(list, "{separator}{}", self.next.get());
             self.next = self.next.successor();
         }
         self.left -= count;
@@ -215,6 +219,8 @@ struct Submission {
     texts: VecDeque<Box<str>>,
     batch: Option<Batch>,
     results: Vec<StoredResult>,
+    /// The same as JSON objects with a comma between them: to write a million ids at the end takes long.
+    response: String,
     /// The ids of all accepted jobs, also of those that are still to be added.
     ranges: Vec<IdRange>,
     /// The number of ranges that are hidden. The last one may have grown since.
@@ -241,6 +247,7 @@ impl Submission {
             texts: VecDeque::new(),
             batch: None,
             results: Vec::new(),
+            response: String::new(),
             ranges: Vec::new(),
             hidden: 0,
         };
@@ -320,6 +327,7 @@ impl Submission {
         });
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         self.results.push(StoredResult::Ids(first, count));
+        self.append("{\"ids\":[");
         match self.ranges.last_mut() {
             Some((_, end)) if end.successor() == first => *end = last,
             _ => self.ranges.push((first, last)),
@@ -327,15 +335,24 @@ impl Submission {
         Ok(())
     }
 
+    /// Appends a result, or its beginning, to the response.
+    fn append(&mut self, result: &str) {
+        if !self.response.is_empty() {
+            self.response.push(',');
+        }
+        self.response.push_str(result);
+    }
+
     /// Adds the next jobs, of which a slice has this number. Returns whether these were the last.
     fn run_slice(&mut self, cx: &mut Context, jobs: u64) -> bool {
         let mut left = jobs;
         loop {
             if let Some(batch) = &mut self.batch {
-                left -= batch.add(cx, left);
+                left -= batch.add(cx, left, &mut self.response);
                 if batch.left > 0 {
                     return false;
                 }
+                self.response.push_str("]}");
                 self.batch = None;
             }
             if left == 0 && !self.texts.is_empty() {
@@ -346,6 +363,8 @@ impl Submission {
             };
             left = left.saturating_sub((text.len() / BYTES_PER_JOB) as u64);
             if let Err(error) = self.accept_text(cx, &text) {
+                let result = SubmitResult::Error(error.text.clone());
+                self.append(&serde_json::to_string(&result).unwrap_or_default());
                 self.results.push(StoredResult::Error(error.text));
             }
         }
@@ -392,7 +411,13 @@ impl Submission {
             };
             cx.store_submission(*userid, name, &submission, cx.now - TOKEN_LIFETIME_S);
         }
-        Accepted::from(jobs).into_payload()
+        match jobs {
+            StoredJobs::One(id) => SubmitResponse { id }.to_payload(),
+            StoredJobs::Copies(..) => Message::json_payload(&self.response),
+            StoredJobs::Many(_) => {
+                Message::json_payload(&format!("{{\"results\":[{}]}}", self.response))
+            }
+        }
     }
 
     /// The number of accepted jobs.
@@ -517,10 +542,16 @@ impl Submissions {
             self.rejected.extend(submission.ranges);
         } else if submission.run_slice(cx, self.jobs_per_slice) {
             let payload = submission.complete(cx, census);
+            submission
+                .requests
+                .retain(|request| !request.is_noresponse());
+            // The payload may be large: the last request gets it, the others a copy.
+            let last = submission.requests.pop();
             for request in &submission.requests {
-                if !request.is_noresponse() {
-                    cx.send(Message::response_to(request, 0, Some(payload.clone())));
-                }
+                cx.send(Message::response_to(request, 0, Some(payload.clone())));
+            }
+            if let Some(last) = last {
+                cx.send(Message::response_to(&last, 0, Some(payload)));
             }
             self.complete.extend(submission.ranges);
         } else {
