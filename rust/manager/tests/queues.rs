@@ -397,6 +397,32 @@ fn new_settings_renew_the_requests_of_queues_with_other_resources() {
 }
 
 #[test]
+fn new_settings_hold_for_all_jobs_of_a_submission_that_is_under_way() {
+    let mut bench = Bench::with(two());
+    bench.scheduler(None);
+    let payload = json!({"jobspec": jobspec(&json!({"queue": "batch"})), "count": 1500});
+    bench.request("job-ingest.submit", &payload);
+    assert!(bench.is_due());
+    let ssd = Queue {
+        requires: vec!["ssd".to_owned()],
+        ..Queue::default()
+    };
+    let set = queues(&[("batch", ssd), ("debug", Queue::default())]);
+    bench.manager.set_settings(set, bench.now);
+    let mut out = bench.advance();
+    out.extend(bench.rest());
+    let allocs = out
+        .iter()
+        .filter(|message| message.topic() == "sched.alloc");
+    let constraints = allocs.map(|alloc| {
+        let system = &body(alloc)["jobspec"]["attributes"]["system"];
+        system["constraints"].clone()
+    });
+    let constraints: Vec<Value> = constraints.collect();
+    assert_eq!(constraints, vec![json!({"properties": ["ssd"]}); 1500]);
+}
+
+#[test]
 fn all_of_a_range_has_to_be_within_the_limits() {
     let mut bench = Bench::with(with_limits());
     let mut outcome = |nodes: &str, slots: &str, cores: &str| {
