@@ -46,7 +46,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=50_000)
     parser.add_argument("--nodes", type=int, nargs="*", default=[16, 1000, 100_000])
-    parser.add_argument("--repeat", type=int, default=3, help="take the least CPU time of so many")
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=3,
+        help="measurements, of which the one with the least CPU time counts",
+    )
     args = parser.parse_args()
     print("| nodes | nodes of a job | jobs/s | daemon CPU per job |\n|---|---|---|---|")
     for nodes in args.nodes:

@@ -69,7 +69,7 @@ def up_to(what: str, count: Count, limit: int) -> Count:
 
 
 def divided(what: str, count: Count, nodes: int) -> Count:
-    """A range over so many nodes, the same on each: how much each has.
+    """The range for each of `nodes` nodes, given the range of their sum.
 
     Raises:
         JobspecError: the range has numbers that cannot be divided so, and not because it has

@@ -158,7 +158,7 @@ def test_the_baseline_counts_by_folder(file, folder):
 
 
 def occurrences(**numbers):
-    """Findings: so many in `docs/<name>.md` and in `rust/<name>/x.rs`."""
+    """The findings in `rust/<name>/x.rs`, of the number given for each name."""
     text = "// made up\n"
     return [
         finding
@@ -220,6 +220,7 @@ EXAMPLES = [
     ("what-there-is", "more than what there is", "what is there"),
     ("for-ever", "it waits for ever", "for every job"),
     ("less-and-less", "less and less often", "less memory"),
+    ("so-many", "the order of so many jobs", "more than that many cores"),
     ("in-vain", "it looked in vain", "in vanilla Python"),
     ("refuse", "the request is refused", "a request that is rejected"),
     ("is-told", "the owner is told of it", "it tells the owner"),

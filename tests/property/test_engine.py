@@ -65,7 +65,7 @@ class Request:
 
 @cache
 def slots_fit(free: tuple[tuple[int, int], ...], slots: int, cores: int, gpus: int) -> bool:
-    """Whether slots can be placed on nodes with so many free cores and gpus: tries every node."""
+    """Whether slots can be placed on nodes, given their free cores and gpus: tries every node."""
     if slots == 0:
         return True
     for index, (have_cores, have_gpus) in enumerate(free):

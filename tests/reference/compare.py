@@ -370,7 +370,7 @@ def main() -> int:
     parser.add_argument("--trace", type=Path, help="compare on this .swf or .swf.gz instead")
     parser.add_argument("--limit", type=int, metavar="JOBS", help="of the trace")
     parser.add_argument(
-        "--squeeze", type=float, default=1, help="jobs of the trace come so much faster"
+        "--squeeze", type=float, default=1, help="divides the submission times of the trace"
     )
     parser.add_argument("--files", type=int, metavar="N", help="N by `penstock sim --out` instead")
     arguments = parser.parse_args()

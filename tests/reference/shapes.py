@@ -4,7 +4,7 @@ Nothing is counted that can be tried: how many units of a request a machine hold
 placing one after the other on a copy of it.
 
 A request without a node level asks for slots, anywhere: its unit is a slot. A request with a node
-level asks for nodes that hold so many slots each: its unit is a node.
+level asks for nodes with a number of slots each: its unit is a node.
 """
 
 from __future__ import annotations

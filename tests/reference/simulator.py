@@ -16,7 +16,7 @@ Unit = list[tuple[int, int]]
 
 
 def pool(cores: int) -> list[Unit]:
-    """A machine of so many cores, each of which is a unit."""
+    """A machine of `cores` cores, each of which is a unit."""
     return [[(0, core)] for core in range(cores)]
 
 

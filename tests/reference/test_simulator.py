@@ -229,7 +229,7 @@ def test_conservative_delays_reservations_after_an_overrun_in_queue_order():
     assert times("conservative", 4, rows) == [(0, 15), (0, 20), (20, 25), (25, 33), (15, 16)]
 
 
-def test_hybrid_has_reservations_for_so_many():
+def test_hybrid_limits_the_number_of_reservations():
     # 4 cores. 1 holds 2 until 10. Reservations: 2 (3 cores) 10 to 20, 3 (4) 20 to 30, 4 (3 cores)
     # 30 to 40. 5 (1 core, until 41) delays none of 2 (spare 1), but 3; and no job after 3.
     rows = [(0, 10, 10, 2), (1, 10, 10, 3), (1, 10, 10, 4), (1, 10, 10, 3), (1, 19, 19, 1)]

@@ -280,7 +280,7 @@ def _sort(rows: list[JobRow], keys: list[tuple[str, bool]], now: float) -> None:
 
 
 def _fitted(line: str, columns: int | None) -> str:
-    """A line for a terminal of so many columns, with `+` where it is cut."""
+    """A line cut to the width of the terminal, with `+` at its end if it was longer."""
     return line if columns is None or len(line) <= columns else f"{line[: columns - 1]}+"
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.broker")
 
-# Lines about the connections of one user in a period of so many seconds.
+# The most lines about the connections of one user in a period, and its length in seconds.
 MAX_USER_LINES = 20
 USER_LINES_PERIOD_S = 60.0
 

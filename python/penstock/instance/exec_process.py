@@ -41,7 +41,7 @@ START_TIMEOUT_S = 10.0
 MAX_PAUSE_S = 2.0
 # The exit code of a service that finds files, or a reaper, of another version.
 OTHER_VERSION_EXIT_CODE = 78
-# Of the lines that a process has written, so many are quoted.
+# The newest lines of a process's output that a message quotes.
 MAX_QUOTED_LINES = 3
 PREFIX = "penstock-exec: "
 

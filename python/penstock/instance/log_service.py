@@ -171,6 +171,9 @@ class LogService(logging.Handler):
 
     def post_output(self, now: float) -> None:
         """Sends new lines to the followers."""
+        self._flush()
+
+    def _flush(self) -> None:
         if not self._unsent:
             return
         lines = {"lines": list(self._unsent)}
@@ -185,7 +188,7 @@ class LogService(logging.Handler):
         require_streaming(request)
         options = DmesgRequest.read(request)
         # Flush unsent lines to existing followers first, or the new one gets them twice.
-        self.post_output(0.0)
+        self._flush()
         responses = []
         if self._lines and not options.nobacklog:
             responses.append(request.respond({"lines": list(self._lines)}))

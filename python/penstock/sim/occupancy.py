@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Rows", "blocks", "busiest"]
 
 MAX_BLOCKS = 1500
-# So many jobs are wanted in a window that is chosen, and so much of the trace at least.
+# A window that is chosen has at least this number of jobs, if the trace has, and this length.
 MIN_WINDOW_JOBS = 220
 MIN_WINDOW_S = 600.0
 

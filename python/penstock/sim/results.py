@@ -125,7 +125,7 @@ class Study:
 
 
 def from_simulation(result: SimResult, seconds: float) -> Results:
-    """Reads the columns of a finished simulation, which took so many seconds."""
+    """Reads the columns of a finished simulation, which took `seconds` of real time."""
     return Results(
         _cast(result.columns()),
         _cast(result.series()),

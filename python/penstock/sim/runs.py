@@ -60,7 +60,7 @@ class Progress(Protocol):
     """Receives the progress of a simulation."""
 
     def update(self, what: str, done: int, total: int, now: float) -> None:
-        """So many jobs of all have ended at a time of the trace."""
+        """Of `total` jobs `done` have ended at the time `now` of the trace, in seconds."""
 
     def finish(self) -> None:
         """The simulation has ended."""

@@ -95,8 +95,7 @@ fn outstanding_requests_to_a_peer_that_is_removed_are_answered() {
     let request = |tag| Message::request("echo.hello", "{}").with_matchtag(tag);
     let stream = |tag| {
         let request = request(tag);
-        let flags = request.flags | STREAMING;
-        request.with_flags(flags)
+        request.streaming()
     };
     let requests = vec![request(1), request(2), stream(3), stream(4), request(0)];
     let arrived = router.route(3, requests).remove(0).1;
@@ -156,8 +155,7 @@ fn a_stream_that_the_instance_has_ended_is_not_answered_again() {
     router.track_requests(9);
     let stream = |tag| {
         let request = Message::request("inside.get", "{}").with_matchtag(tag);
-        let flags = request.flags | STREAMING;
-        request.with_flags(flags)
+        request.streaming()
     };
     let arrived = router.route(3, vec![stream(2), stream(3)]).remove(0).1;
     let first = |request| Message::response_to(request, 0, None);
@@ -378,8 +376,7 @@ fn the_outstanding_requests_of_a_guest_are_limited() {
     let request = |tag| Message::request("echo.hello", "{}").with_matchtag(tag);
     let stream = |tag| {
         let request = request(tag);
-        let flags = request.flags | STREAMING;
-        request.with_flags(flags)
+        request.streaming()
     };
     let arrived = router.route(3, vec![request(1), stream(2)]).remove(0).1;
     // All connections of the user count, the owner's do not.

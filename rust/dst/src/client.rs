@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use penstock_flux::errno;
 use penstock_flux::job_info::EventlogWatchResponse;
 use penstock_flux::job_ingest::SubmitCopiesResponse;
 use penstock_flux::job_list::ListResponse;
-use penstock_flux::{errno, flags};
 use penstock_wire::{DEFAULT_MAX_FRAME_BYTES, Decoder, Message, MessageType};
 
 use crate::network::{End, LinkId, Network};
@@ -168,8 +168,7 @@ impl Client {
         self.last_tag += 1;
         let mut request = Message::request(topic, payload).with_matchtag(self.last_tag);
         if responses == Responses::Stream {
-            let flags = request.flags | flags::STREAMING;
-            request = request.with_flags(flags);
+            request = request.streaming();
         }
         request.encode(&mut self.unsent);
         let outstanding = Outstanding {

@@ -27,8 +27,6 @@ impl Status {
     pub const NOT_FOUND: Self = Self(pmix_status::NOT_FOUND);
     /// `PMIX_ERR_NOT_SUPPORTED`.
     pub const NOT_SUPPORTED: Self = Self(pmix_status::NOT_SUPPORTED);
-    /// `PMIX_NOTIFY_ALLOC_COMPLETE`, the code of the event.
-    pub const ALLOC_COMPLETE: Self = Self(pmix_status::NOTIFY_ALLOC_COMPLETE);
     /// `PMIX_ERR_JOB_CANCELED`.
     pub const CANCELLED: Self = Self(pmix_status::CANCELED);
 }

@@ -52,7 +52,7 @@ fn what_makes_no_sense_changes_nothing() {
 }
 
 #[test]
-fn a_job_remembers_so_many_requests() {
+fn the_requests_that_a_job_remembers_are_limited() {
     let mut ledger = Ledger::default();
     for seq in 1..3000 {
         let begun = json!({"seq": seq, "directive": "new"});

@@ -331,7 +331,7 @@ mod tests {
     use super::{AvailabilityProfile, Interval};
     use proptest::prelude::*;
 
-    /// So much is in use during an interval.
+    /// An amount in use during an interval.
     struct Usage {
         during: Interval,
         amount: i64,

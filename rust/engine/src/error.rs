@@ -35,6 +35,13 @@ impl Error {
         Self::of(ErrorKind::UnknownJob, text)
     }
 
+    /// Resources of an execution target that are not, or not all, allocated to the job.
+    pub(crate) fn not_held(rank: impl fmt::Display) -> Self {
+        Self::new(format!(
+            "rank {rank}: the job does not have all of these cores and gpus"
+        ))
+    }
+
     /// A job that is submitted or registered twice.
     pub(crate) fn known_job(id: JobId) -> Self {
         Self::of(

@@ -132,9 +132,7 @@ impl Engine {
                 node.cores.is_subset(&held.cores) && node.gpus.is_subset(&held.gpus)
             });
             let Some(held) = held else {
-                return Err(wrap(Error::new(format!(
-                    "rank {rank}: expected a part of what is held, found more"
-                ))));
+                return Err(wrap(Error::not_held(rank)));
             };
             held.cores = held.cores.difference(node.cores);
             held.gpus = held.gpus.difference(node.gpus);

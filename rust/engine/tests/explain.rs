@@ -275,8 +275,8 @@ fn backfill_keeps_a_reservation() {
         &mut engine,
         3,
         "behind-reservation",
-        "fits, but would not end before job 2 can start, in 1 h 5 min, and would take 1 of what \
-         that needs, where 0 can be spared",
+        "fits, but would not end before job 2 can start, in 1 h 5 min, and would take 1 unit of the \
+         reservation of job 2 (spare: 0)",
     );
     let names = |reason: &Reason| -> Vec<&str> {
         reason.fields().into_iter().map(|(name, _)| name).collect()
@@ -296,8 +296,8 @@ fn the_start_of_a_head_behind_jobs_without_a_limit_is_unknown() {
         &mut engine,
         3,
         "behind-reservation",
-        "fits, but job 2 is before it, with an unknown start time, and it would take 1 of what \
-         that needs, where 0 can be spared",
+        "fits, but job 2 is before it, with an unknown start time, and it would take 1 unit of the \
+         reservation of job 2 (spare: 0)",
     );
     let reason = engine.explain(JobId::new(3), 100.0).unwrap();
     let names: Vec<&str> = reason.fields().into_iter().map(|(name, _)| name).collect();

@@ -6,7 +6,8 @@
 //! version has is optional. Unknown keys are skipped, so that later versions may add some. A [`TypedPayload`] is a
 //! payload that stays a value between services of one process.
 //!
-//! The crate keeps no state: roles that a message requires and the order of messages are up to the peers.
+//! The only state is the table of matchtags, [`Matchtags`]: roles that a message requires and the order of messages are
+//! up to the peers.
 //!
 //! ```
 //! use penstock_flux::{JobId, Payload, alloc, read};

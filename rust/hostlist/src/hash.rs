@@ -83,62 +83,65 @@ impl BuildHasher for Mixed {
 
 pub(crate) type Map<K, V> = std::collections::HashMap<K, V, Mixed>;
 
-/// Finds the numbers of things that are kept elsewhere by their hashes.
+/// A hash table with open addressing of the indices of a list, whose items are stored elsewhere.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
-    /// A hash with a number and one, or zeroes; as many places as a power of two, half of them free.
-    places: Vec<(u64, u32)>,
+    /// The hash of an item and its index plus 1; an empty bucket has zeroes. Their number is a power of two, and at
+    /// least half of them are empty.
+    buckets: Vec<(u64, u32)>,
     len: u32,
 }
 
 impl Table {
-    /// The place after, around the end.
+    /// The highest index of a bucket: all of its low bits are set.
     fn mask(&self) -> usize {
-        self.places.len() - 1
+        self.buckets.len() - 1
     }
 
+    /// The bucket at which the search for a hash begins.
     #[expect(clippy::cast_possible_truncation, reason = "any bits do")]
-    fn place(&self, hash: u64) -> usize {
+    fn first_bucket(&self, hash: u64) -> usize {
         hash as usize & self.mask()
     }
 
-    /// The number of something with that hash which `is` the one.
-    pub(crate) fn find(&self, hash: u64, mut is: impl FnMut(usize) -> bool) -> Option<u32> {
-        if self.places.is_empty() {
+    /// The index of the item with this hash for which `is_equal` returns true.
+    pub(crate) fn find(&self, hash: u64, mut is_equal: impl FnMut(usize) -> bool) -> Option<u32> {
+        if self.buckets.is_empty() {
             return None;
         }
-        let mut place = self.place(hash);
+        let mut bucket = self.first_bucket(hash);
         loop {
-            let (other, number) = self.places[place];
-            let number = number.checked_sub(1)?;
-            if other == hash && is(number as usize) {
-                return Some(number);
+            let (other, next) = self.buckets[bucket];
+            let index = next.checked_sub(1)?;
+            if other == hash && is_equal(index as usize) {
+                return Some(index);
             }
-            place = (place + 1) & self.mask();
+            bucket = (bucket + 1) & self.mask();
         }
     }
 
-    /// Adds the number that comes next: as many as there are.
+    /// Adds the hash of the next item of the list, and returns the item's index.
     pub(crate) fn push(&mut self, hash: u64) -> u32 {
-        let number = self.len;
+        let index = self.len;
         self.len += 1;
-        if self.len as usize * 2 > self.places.len() {
-            let more = vec![(0, 0); (self.places.len() * 2).max(16)];
-            for (hash, number) in std::mem::replace(&mut self.places, more) {
-                if number > 0 {
-                    self.put(hash, number);
+        if self.len as usize * 2 > self.buckets.len() {
+            let larger = vec![(0, 0); (self.buckets.len() * 2).max(16)];
+            for (hash, next) in std::mem::replace(&mut self.buckets, larger) {
+                if next > 0 {
+                    self.insert(hash, next);
                 }
             }
         }
-        self.put(hash, self.len);
-        number
+        self.insert(hash, self.len);
+        index
     }
 
-    fn put(&mut self, hash: u64, number: u32) {
-        let mut place = self.place(hash);
-        while self.places[place].1 > 0 {
-            place = (place + 1) & self.mask();
+    /// Writes a hash and its index plus 1 to the first empty bucket.
+    fn insert(&mut self, hash: u64, next: u32) {
+        let mut bucket = self.first_bucket(hash);
+        while self.buckets[bucket].1 > 0 {
+            bucket = (bucket + 1) & self.mask();
         }
-        self.places[place] = (hash, number);
+        self.buckets[bucket] = (hash, next);
     }
 }

@@ -171,7 +171,7 @@ fn count_parts(cluster: &[Item]) -> u64 {
     parts
 }
 
-/// The number of parts of a stretch: so many items, and so many numbers.
+/// The number of parts of a stretch of `numbers` that `items` items cover.
 fn count_stretch(items: u64, numbers: u64) -> u64 {
     match (items, numbers) {
         (0, _) | (_, 0) => 0,

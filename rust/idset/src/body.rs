@@ -92,7 +92,7 @@ impl Body {
         }
     }
 
-    /// The form for a bitmap of so many ids; none if there is no id.
+    /// The form for a bitmap of `count` ids; `None` if that is 0.
     pub(crate) fn from_words(mut words: Vec<u64>, count: u32) -> Option<Self> {
         words::trim(&mut words);
         if words.is_empty() || count == CHUNK_IDS {

@@ -4,9 +4,12 @@
 //! the [`PermittedJob`], [`PermittedUser`] or [`PermittedKey`] that the payload names. Only this file makes these:
 //! without one a handler has nothing to act on.
 //!
-//! Limits are no roles: [`urgency`] and [`signer`] check a value of a submission, [`dependency`] one of the
-//! jobs that a jobspec names, [`has_limits`] tells whose jobs get no more time than the site's limits allow.
+//! Some rules depend on what a handler reads first, and are functions that it calls: [`urgency`] and [`signer`] check a
+//! value of a submission, [`check_dependency`] a job that a jobspec names, [`may_name`] a job that an elastic request
+//! names, [`check_registration`] a service. The site's limits of time do not hold for every request:
+//! [`has_limits_when_running`] decides by the owner of a running job, [`has_limits_on_update`] by the sender.
 
+use std::collections::HashMap;
 use std::ops::Bound;
 
 use penstock_flux::job_manager::{HistoryRequest, JobsRequest};
@@ -335,17 +338,58 @@ pub(crate) fn signer(sender: Credentials, signer: i64) -> Result<(), RequestErro
 
 /// Whether the site's limits hold when a running job of this user requests time: the instance owner's jobs may exceed
 /// them. At submission they hold for everybody.
-pub(crate) fn has_limits(settings: &Settings, userid: u32) -> bool {
+pub(crate) fn has_limits_when_running(settings: &Settings, userid: u32) -> bool {
     userid != settings.owner
 }
 
-/// Whether a user's job may depend on a job: on the user's own, and the instance owner's on any.
-pub(crate) fn dependency(settings: &Settings, userid: u32, antecedent: &Record) -> bool {
-    userid == settings.owner || userid == antecedent.userid()
+/// Whether the site's limits hold for another time limit of a job: the instance owner may exceed them for the job of
+/// any user, a guest not for its own.
+pub(crate) fn has_limits_on_update(sender: Credentials) -> bool {
+    !sender.is_owner()
+}
+
+/// Checks that a user's job may depend on a job: on the user's own, and the instance owner's on any.
+pub(crate) fn check_dependency(
+    settings: &Settings,
+    userid: u32,
+    antecedent: &Record,
+    scheme: &str,
+    value: &str,
+) -> Result<(), RequestError> {
+    if userid == settings.owner || userid == antecedent.userid() {
+        return Ok(());
+    }
+    let text = format!("dependency `{scheme}:{value}`: the job belongs to another user");
+    Err(RequestError::not_permitted(text))
+}
+
+/// Whether an elastic request of a job may name another job: one of the same user, also for the instance owner.
+pub(crate) fn may_name(requester: &Record, named: &Record) -> bool {
+    requester.userid() == named.userid()
+}
+
+/// Checks that a route has registered the name of a service. `registered` has the route of each registered name, and is
+/// `None` if the broker does not say.
+pub(crate) fn check_registration(
+    registered: Option<&HashMap<String, Vec<u8>>>,
+    service: &str,
+    origin: &[u8],
+) -> Result<(), RequestError> {
+    let is_permitted = registered.is_none_or(|routes| {
+        let route = routes.get(service);
+        route.is_some_and(|route| route == origin)
+    });
+    if is_permitted {
+        return Ok(());
+    }
+    let text = format!("service `{service}` is not registered by this connection");
+    Err(RequestError::not_permitted(text))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use penstock_flux::job_manager::HistoryRequest;
     use penstock_flux::{Credentials, RequestError, errno, kvs, role};
     use penstock_wire::Message;
@@ -353,8 +397,8 @@ mod tests {
 
     use super::{
         Caller, JobKey, JobNames, JobRule, NextJob, PermittedJob, PermittedJobs, PermittedKey,
-        PermittedUser, check, permitted_job, permitted_jobs, permitted_key, permitted_user, signer,
-        urgency,
+        PermittedUser, check, check_registration, has_limits_on_update, has_limits_when_running,
+        permitted_job, permitted_jobs, permitted_key, permitted_user, signer, urgency,
     };
     use crate::fixture::{OWNER, add_allocated_job, add_pending_job, context, message};
     use crate::rpc::Request;
@@ -430,6 +474,35 @@ mod tests {
         }
         assert_eq!(errnum(signer(owner, 0).map(drop)), 0);
         assert_eq!(errnum(signer(guest, 0).map(drop)), errno::EPERM);
+    }
+
+    #[test]
+    fn a_service_is_introduced_by_the_route_that_has_registered_it() {
+        let registered = HashMap::from([("exec".to_owned(), b"3".to_vec())]);
+        for (registered, service, expected) in [
+            (Some(&registered), "exec", 0),
+            (Some(&registered), "other", errno::EPERM),
+            (None, "other", 0),
+        ] {
+            let checked = check_registration(registered, service, b"3");
+            assert_eq!(errnum(checked), expected, "{service}");
+        }
+        let of_other = check_registration(Some(&registered), "exec", b"4");
+        assert_eq!(errnum(of_other), errno::EPERM);
+    }
+
+    #[test]
+    fn limits_of_time_hold_by_sender_or_by_owner_of_the_job() {
+        let settings = Settings {
+            owner: OWNER,
+            ..Settings::default()
+        };
+        for (userid, expected) in [(OWNER, false), (GUEST, true)] {
+            assert_eq!(has_limits_when_running(&settings, userid), expected);
+        }
+        // Without the role the user id of the instance owner does not suffice.
+        let senders = [Credentials::owner(OWNER), user(OWNER), user(GUEST)];
+        assert_eq!(senders.map(has_limits_on_update), [false, true, true]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde_json::Map;
 
 use crate::authorize::{NamedJobs, NextJob, Permission, PermittedJob};
 use crate::context::Context;
-use crate::rpc::{self, Reply, Request};
+use crate::rpc::{Reply, Request};
 
 /// Maximum number of jobs changed in one slice: some milliseconds' work.
 const JOBS_PER_SLICE: usize = 250;
@@ -131,7 +131,7 @@ impl BulkRequests {
         operation: impl Operation + 'static,
     ) -> Reply {
         let mut bulk = BulkRequest::new(request.message, jobs, Box::new(operation));
-        let is_of_peer = |open: &BulkRequest| rpc::origin(&open.request) == request.origin();
+        let is_of_peer = |open: &BulkRequest| open.request.origin() == request.origin();
         let mut peers = self.open.iter_mut();
         if let Some(peer) = peers.find(|peer| peer.front().is_some_and(is_of_peer)) {
             peer.push_back(bulk);

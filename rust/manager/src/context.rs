@@ -11,7 +11,6 @@ use penstock_flux::{JobspecDocument, Matchtags, Payload, RequestError, errno, fl
 use penstock_jobspec::job_id::{FluidGenerator, JobId, MAX_TIME_MS};
 use penstock_store::{Error as StoreError, Store, Submission};
 use penstock_wire::Message;
-use serde_json::Value;
 
 use crate::claims::Claims;
 use crate::dialogue::Dialogue;
@@ -236,10 +235,10 @@ impl Context {
         }
     }
 
-    /// Answers a request with a JSON value; without one the response is empty.
-    pub(crate) fn respond(&mut self, request: &Message, payload: Option<&Value>) {
+    /// Answers a request with an empty response.
+    pub(crate) fn respond_empty(&mut self, request: &Message) {
         if !request.is_noresponse() {
-            self.send(rpc::response(request, payload));
+            self.send(Message::response_to(request, 0, None));
         }
     }
 
@@ -518,7 +517,7 @@ impl Context {
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a float out of range saturates, which is what a broken clock deserves"
+    reason = "a float out of range saturates"
 )]
 pub(crate) fn milliseconds(seconds: f64) -> u64 {
     (seconds * 1000.0) as u64

@@ -128,10 +128,7 @@ pub(crate) fn check(
         let Some(record) = cx.jobs.record(id) else {
             return Err(invalid(scheme, value, &cx.jobs.unknown(id).text));
         };
-        if !authorize::dependency(&cx.settings, userid, record) {
-            let text = format!("dependency `{scheme}:{value}`: the job belongs to another user");
-            return Err(RequestError::not_permitted(text));
-        }
+        authorize::check_dependency(&cx.settings, userid, record, scheme, value)?;
     }
     Ok(())
 }

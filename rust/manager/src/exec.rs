@@ -21,6 +21,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_store::Store;
 use penstock_wire::Message;
 
+use crate::authorize;
 use crate::context::{Context, Raise, ShrunkRanks};
 use crate::dialogue::{ExecInput, ExecState, OrderFault, StoredStart};
 use crate::effect::{Effect, FreeRanks};
@@ -139,11 +140,7 @@ impl ExecPeer {
         }
         let origin = request.origin();
         let origin = origin.ok_or_else(|| RequestError::invalid("exec-hello without a route"))?;
-        let owner = self.registered.as_ref().map(|known| known.get(&name));
-        if owner.is_some_and(|owner| owner.map(Vec::as_slice) != Some(origin)) {
-            let text = format!("service `{name}` is not registered by this connection");
-            return Err(RequestError::not_permitted(text));
-        }
+        authorize::check_registration(self.registered.as_ref(), &name, origin)?;
         if let (ExecHello::Reject, Some(known)) = (cx.settings.exec_hello, &self.service) {
             let jobs = cx.jobs.iter();
             let outstanding = jobs
@@ -280,7 +277,7 @@ impl ExecPeer {
         let (id, report) = if let Some(TypedPayload::StartResponse(report)) = response.typed() {
             (report.id, Report::Value(&report.event))
         } else {
-            match rpc::payload::<StartResponse<Json<'_>>>(response) {
+            match response.read_request::<StartResponse<Json<'_>>>() {
                 Ok(start) => (start.id, Report::Json(start)),
                 Err(error) => {
                     return cx.complain(format!("start response ignored: {}", error.text));

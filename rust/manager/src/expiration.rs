@@ -123,7 +123,7 @@ pub(crate) fn finish(
     result: Result<(), RequestError>,
 ) {
     match (cause, result) {
-        (ExpirationCause::Update(request), Ok(())) => cx.respond(&request, None),
+        (ExpirationCause::Update(request), Ok(())) => cx.respond_empty(&request),
         (ExpirationCause::Update(request), Err(error)) => cx.reject(&request, &error),
         (ExpirationCause::Elastic(key, granted), result) => {
             cx.add_effect(Effect::TimeDecided {

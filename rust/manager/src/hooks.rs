@@ -215,7 +215,7 @@ fn result_of(response: &Message) -> (i64, String) {
             format!("{} failed: {text}", response.topic()),
         );
     }
-    match rpc::payload::<HookResponse<'_>>(response) {
+    match response.read_request::<HookResponse<'_>>() {
         Ok(ended) => (ended.status, ended.note.into_string()),
         Err(error) => (FAILED_WAIT_STATUS, error.text),
     }

@@ -81,8 +81,8 @@ static NOT_RUN: LazyLock<RunFacts> = LazyLock::new(RunFacts::default);
 /// There may be a million pending jobs: facts that few of them have are boxed.
 ///
 /// The fields are private and changed by [`apply`](Self::apply) only, so that applying the events of a
-/// job to a [`new`](Self::new) record yields the same record. The manager asserts this in debug builds
-/// after every step.
+/// job to a [`new`](Self::new) record yields the same record. In debug builds the manager asserts this after
+/// every step, for a sample if there are many jobs (`replay_check.rs`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     id: JobId,

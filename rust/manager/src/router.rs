@@ -50,9 +50,9 @@ enum Access {
     /// The sender must be the user whose jobs the payload asks for, or the instance owner.
     User(UserHandler),
     /// The sender must be the owner of the jobs that the payload names, or the instance owner. The response
-    /// for several jobs reports the denied ones, so that the handler gets the result of each check as it takes the job.
+    /// for several jobs lists those of other users, so the handler gets the result of each check as it takes the job.
     Jobs(JobNames, JobsHandler),
-    /// The same for one job, but a denial is answered with a PMIx status.
+    /// The same for one job, but a rejection is a PMIx status.
     PmixJob(PmixHandler),
 }
 
@@ -347,7 +347,7 @@ impl Manager {
             None => Err(RequestError::unknown_method(message.topic())),
         };
         match handled {
-            Ok(Reply::Empty) => self.cx.respond(message, None),
+            Ok(Reply::Empty) => self.cx.respond_empty(message),
             Ok(Reply::Payload(payload)) if !message.is_noresponse() => {
                 let response = Message::response_to(message, 0, Some(payload));
                 self.cx.send(response);

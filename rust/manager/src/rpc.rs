@@ -51,28 +51,18 @@ impl<'a> Request<'a> {
 
     /// Reads the payload.
     pub(crate) fn payload<T: Deserialize<'a>>(&self) -> Result<T, RequestError> {
-        payload(self.message)
+        self.message.read_request()
     }
 
     /// The peer that the request comes from.
     pub(crate) fn origin(&self) -> Option<&'a [u8]> {
-        origin(self.message)
+        self.message.origin()
     }
-}
-
-/// Reads a message's payload. The error names a key that is missing or has a wrong value.
-pub(crate) fn payload<'a, T: Deserialize<'a>>(message: &'a Message) -> Result<T, RequestError> {
-    message.read_request()
-}
-
-/// The peer that a message comes from: the bottom of its route stack.
-pub(crate) fn origin(message: &Message) -> Option<&[u8]> {
-    message.origin()
 }
 
 /// Whether `message` is the request that a peer names by its matchtag.
 pub(crate) fn is_request_of(message: &Message, peer: Option<&[u8]>, matchtag: u32) -> bool {
-    peer.is_some() && message.matchtag == matchtag && origin(message) == peer
+    peer.is_some() && message.matchtag == matchtag && message.origin() == peer
 }
 
 /// A request with a payload.
@@ -96,12 +86,6 @@ pub(crate) fn notification(topic: &str, payload: &impl Payload) -> Message {
 pub(crate) fn without_response(request: Message) -> Message {
     let flags = request.flags | flags::NORESPONSE;
     request.with_flags(flags)
-}
-
-/// The response to a request; without a payload it is empty.
-pub(crate) fn response(request: &Message, payload: Option<&Value>) -> Message {
-    let payload = payload.map(|value| Message::json_payload(&value.to_string()));
-    Message::response_to(request, 0, payload)
 }
 
 /// The error response to a request.

@@ -1,4 +1,4 @@
-//! The store, with failures kept until the next commit.
+//! The store, with failures that the next commit reports.
 
 use std::sync::OnceLock;
 

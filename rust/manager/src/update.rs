@@ -5,7 +5,7 @@ use penstock_flux::eventlog::{self, JobspecUpdate};
 use penstock_flux::job_manager::UpdateRequest;
 use serde_json::{Map, Value};
 
-use crate::authorize::PermittedJob;
+use crate::authorize::{self, PermittedJob};
 use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause};
 use crate::event::Event;
@@ -42,7 +42,7 @@ pub(crate) fn update(cx: &mut Context, request: Request<'_>, job: &PermittedJob)
     let record = &cx.jobs.active(id)?.record;
     let duration = read_duration(&updates)?;
     let state = record.state();
-    if !request.sender.is_owner() {
+    if authorize::has_limits_on_update(request.sender) {
         policy::check_duration(duration, record.spec().queue.as_deref(), &cx.settings)?;
     }
     match state {

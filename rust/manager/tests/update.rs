@@ -109,7 +109,7 @@ fn a_scheduler_without_the_method_agrees_and_any_other_error_does_not() {
     let (errnum, text) = rejection(&out);
     assert_eq!(
         (errnum, text.as_str()),
-        (22, "the scheduler denies the update: reserved")
+        (22, "the scheduler rejects the update: reserved")
     );
     assert_eq!(bench.row(id)["duration"], 60.0);
     let out = update(&mut bench, id, 600.0);

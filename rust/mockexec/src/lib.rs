@@ -18,7 +18,7 @@ use penstock_flux::exec::{
     Exception, ExecEvent, ExpirationRequest, Finish, HelloRequest, JobExceptionEvent, KillRequest,
     Release, ReleasedRanks, ReplacedRequest, SimulatedStatsResponse, StartRequest, exit_status,
 };
-use penstock_flux::{JobRequest, Payload, RequestError, StartReport, TypedPayload, flags, topic};
+use penstock_flux::{JobRequest, Payload, RequestError, StartReport, TypedPayload, topic};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::{Message, MessageType};
 
@@ -308,9 +308,7 @@ fn reply(
 
 fn respond(request: &Message, id: JobId, event: ExecEvent<'static>, out: &mut Vec<Message>) {
     let report = TypedPayload::StartResponse(StartReport { id, event });
-    let response = Message::typed_success_to(request, report);
-    let flags = response.flags | flags::STREAMING;
-    out.push(response.with_flags(flags));
+    out.push(Message::typed_success_to(request, report).streaming());
 }
 
 fn respond_exception(

@@ -7,8 +7,6 @@ pub const MAX_DEPTH: usize = 8;
 
 /// Numbers of PMIx types whose values hold a pointer (`pmix_common.h`).
 pub mod types {
-    /// No value.
-    pub const UNDEF: u16 = 0;
     /// Text that ends in NUL.
     pub const STRING: u16 = 3;
     /// A value and its type.

@@ -91,7 +91,7 @@ pub(crate) fn decode<'py>(py: Python<'py>, text: &str) -> Result<Bound<'py, PyAn
 
 /// Whether a text may have a number beyond the range of `float`: one with an exponent, or with hundreds of digits.
 fn may_have_large_numbers(text: &str) -> bool {
-    /// A number of at most so many digits is in the range of `float`.
+    /// The digits that a number without an exponent may have and be in the range of `float`.
     const MAX_FINITE_DIGITS: usize = 300;
     let mut digits = 0;
     text.bytes().any(|byte| {

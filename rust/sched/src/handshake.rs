@@ -9,7 +9,7 @@ use penstock_flux::alloc::{HelloRequest, HelloResponse, ReadyMode, ReadyRequest}
 use penstock_flux::broker::ServiceRequest;
 use penstock_flux::errno::{EEXIST, ENODATA};
 use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY, r_key};
-use penstock_flux::{TypedPayload, flags, topic};
+use penstock_flux::{TypedPayload, topic};
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
@@ -49,7 +49,7 @@ impl Scheduler {
             if self.options.grow {
                 request = request.with_payload(&AcquireRequest { grow_ok: true });
             }
-            self.send(streaming(request), OutstandingRequest::Acquire);
+            self.send(request.streaming(), OutstandingRequest::Acquire);
         }
     }
 
@@ -58,7 +58,7 @@ impl Scheduler {
         self.phase = Phase::Greeting;
         let payload = HelloRequest { partial_ok: true };
         let request = Message::request(topic::job_manager::SCHED_HELLO, "").with_payload(&payload);
-        self.send(streaming(request), OutstandingRequest::Hello);
+        self.send(request.streaming(), OutstandingRequest::Hello);
     }
 
     pub(crate) fn handle_hello_response(&mut self, tag: u32, response: &Message) {
@@ -160,9 +160,4 @@ fn read_r(response: &Message) -> Result<Arc<ResourceSet>, Error> {
     Ok(Arc::new(ResourceSet::from_json(&String::from_utf8(
         bytes,
     )?)?))
-}
-
-fn streaming(request: Message) -> Message {
-    let flags = request.flags | flags::STREAMING;
-    request.with_flags(flags)
 }

@@ -117,11 +117,6 @@ impl SettingsError {
     pub fn key(&self) -> &str {
         &self.key
     }
-
-    /// Whether there is no such key; otherwise its value is invalid.
-    pub fn is_unknown_key(&self) -> bool {
-        self.is_unknown_key
-    }
 }
 
 impl fmt::Display for SettingsError {
@@ -286,7 +281,6 @@ mod tests {
         ] {
             let error = Settings::from_json(text).unwrap_err();
             assert!(error.to_string().starts_with(key), "{error}");
-            assert_eq!(error.is_unknown_key(), key.starts_with("unknown"));
         }
     }
 }

@@ -644,7 +644,7 @@ fn permute<T: Copy>(column: &mut Vec<T>, order: &[u32]) {
 /// A count as a real number; exact up to 2^53.
 #[expect(
     clippy::cast_precision_loss,
-    reason = "no machine has 2^53 cores, no trace so many jobs"
+    reason = "no machine has 2^53 cores, no trace has 2^53 jobs"
 )]
 pub(crate) fn real(number: u64) -> f64 {
     number as f64

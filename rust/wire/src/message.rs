@@ -192,6 +192,13 @@ impl Message {
         self
     }
 
+    /// Sets [`STREAMING`].
+    #[must_use]
+    pub fn streaming(mut self) -> Self {
+        self.flags |= STREAMING;
+        self
+    }
+
     /// Sets the payload to a value, which is written as JSON when its bytes are first read.
     #[must_use]
     pub fn with_typed(mut self, value: TypedPayload) -> Self {

@@ -428,7 +428,9 @@ def test_an_impossible_change_of_a_running_job_is_rejected():
     for given in ({}, {"shape": engine.shape(), "r": taken}):
         with pytest.raises(EngineError, match="shape, r: expected one of them"):
             engine.grow_job(1, **given, now=0.0)
-    with pytest.raises(EngineError, match="job 1: rank 3: expected a part of what is held"):
+    with pytest.raises(
+        EngineError, match="job 1: rank 3: the job does not have all of these cores and gpus"
+    ):
         engine.shrink_job(1, ResourceSet.uniform("3", "n3", cores="0"))
     assert engine.running().cores.tolist() == [20]
 

@@ -164,8 +164,8 @@ def test_reasons_of_a_held_job_and_of_one_behind_a_reservation():
     assert made.schedule(0.0).ids.tolist() == [1]
     assert str(made.explain(4, 0.0)) == "held: its priority is 0"
     assert str(made.explain(3, 0.0)) == (
-        "fits, but would not end before job 2 can start, in 1 h, and would take 1 of what that"
-        " needs, where 0 can be spared"
+        "fits, but would not end before job 2 can start, in 1 h, and would take 1 unit of"
+        " the reservation of job 2 (spare: 0)"
     )
     assert str(made.explain(2, 0.0)) == (
         "can start in 1 h, as planned: needs 6 whole nodes: 1 is free; nearest is n4, with 0 of 4"

@@ -61,8 +61,8 @@ impl Engine {
     /// Why the first jobs of the queue that are not held are pending, in their order.
     ///
     /// The cost is that of [`explain`](Self::explain), with a scan of all nodes for each distinct
-    /// constraint among the jobs, and a scan of all kinds of nodes for each distinct shape. Nodes
-    /// of one kind have the same cores and gpus, and the same number of them free.
+    /// constraint among the jobs. Each distinct shape costs a scan of the node classes, by their numbers of free
+    /// cores and gpus.
     pub fn explain_all(&mut self, now: f64, max: usize) -> Vec<(JobId, Reason)> {
         let keys = self.first_pending(max);
         let reasons = self.reasons(&keys, now);

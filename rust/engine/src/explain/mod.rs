@@ -250,13 +250,17 @@ impl Reason {
                 at,
                 interference,
             } => {
-                let text = behind_reservation(&name(*job), at - now);
+                let job = name(*job);
+                let text = behind_reservation(&job, at - now);
                 let subject = if at.is_finite() { "" } else { "it " };
                 match interference {
-                    Some(Interference { takes, spare }) => format!(
-                        "{text}, and {subject}would take {takes} of what that needs, where {spare} can be \
-                         spared"
-                    ),
+                    Some(Interference { takes, spare }) => {
+                        let units = amount(takes.get(), "unit");
+                        format!(
+                            "{text}, and {subject}would take {units} of the reservation of {job} \
+                             (spare: {spare})"
+                        )
+                    }
                     None => text,
                 }
             }

@@ -4,8 +4,8 @@ use std::ops::Deref;
 
 use smallvec::SmallVec;
 
-use super::amounts::Amounts;
 use super::bits::Bits;
+use super::node_class::Amounts;
 use crate::ids::NodeIndex;
 
 /// Cores and gpus of one node.

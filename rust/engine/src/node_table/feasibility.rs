@@ -9,7 +9,7 @@ use penstock_idset::IdSet;
 use penstock_jobspec::{Constraint, Request};
 
 use super::allocation::Size;
-use super::amounts::Amounts;
+use super::node_class::Amounts;
 use super::nodes::Nodes;
 use crate::ids::NodeClassId;
 

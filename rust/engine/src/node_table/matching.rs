@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::allocation::{Allocation, NodeShare, Size};
-use super::amounts::Amounts;
+use super::node_class::Amounts;
 use super::nodes::Nodes;
 use super::select::{First, Pack, Selection, Spread, Walk, smallest_row, smallest_span};
 use super::shape::Shape;

@@ -10,7 +10,6 @@
 //! steps, and counts units without visiting nodes. A view is updated when it is used.
 
 mod allocation;
-mod amounts;
 mod bits;
 mod directory;
 mod feasibility;
@@ -49,8 +48,8 @@ use crate::Error;
 use crate::ids::NodeIndex;
 
 pub(crate) use self::allocation::{Allocation, NodeAmount, NodeShare, Size};
-pub(crate) use self::amounts::Amounts;
 pub use self::feasibility::Infeasible;
+pub(crate) use self::node_class::Amounts;
 pub(crate) use self::nodes::NodeResources;
 pub(crate) use self::reconfiguration::{Relocated, Relocation};
 pub use self::select::Selection;

@@ -8,9 +8,8 @@ use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 
 use super::allocation::NodeShare;
-use super::amounts::Amounts;
 use super::bits::{Bits, words_for};
-use super::node_class::{NodeClass, NodeClasses};
+use super::node_class::{Amounts, NodeClass, NodeClasses};
 use crate::Error;
 use crate::ids::{NodeClassId, NodeIndex};
 

@@ -306,9 +306,6 @@ impl NodeTable {
     }
 
     fn not_held(&self, node: NodeIndex) -> Error {
-        let rank = self.nodes.rank(node);
-        Error::new(format!(
-            "rank {rank}: expected a part of what is held, found more"
-        ))
+        Error::not_held(self.nodes.rank(node))
     }
 }

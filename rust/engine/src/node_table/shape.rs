@@ -7,7 +7,7 @@ use std::sync::Arc;
 use penstock_jobspec::{Constraint, Count, Request};
 use smallvec::SmallVec;
 
-use super::amounts::Amounts;
+use super::node_class::Amounts;
 use super::nodes::{NodeResources, Nodes};
 use crate::ids::NodeIndex;
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use penstock_flux::exec::{
     Exception, ExecEvent, Finish, Release, ReleasedRanks, ResourceUsage, exit_status,
 };
-use penstock_flux::{StartReport, TypedPayload, flags};
+use penstock_flux::{StartReport, TypedPayload};
 use penstock_idset::IdSet;
 use penstock_wire::Message;
 
@@ -562,7 +562,5 @@ fn exec_status(failure: SpawnFailure) -> i32 {
 /// A response to a start request.
 fn response(start: &OutstandingStart, id: JobId, event: ExecEvent<'static>) -> Message {
     let report = TypedPayload::StartResponse(StartReport { id, event });
-    let response = Message::typed_success_to(&start.request, report);
-    let flags = response.flags | flags::STREAMING;
-    response.with_flags(flags)
+    Message::typed_success_to(&start.request, report).streaming()
 }

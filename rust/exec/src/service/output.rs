@@ -3,7 +3,7 @@
 use penstock_flux::errno::EPERM;
 use penstock_flux::exec::OutputRequest;
 use penstock_flux::job_list::{ListIdRequest, UserResponse, WaitRequest};
-use penstock_flux::{RequestError, flags, topic};
+use penstock_flux::{RequestError, topic};
 use penstock_wire::Message;
 
 use super::effect::Chunk;
@@ -85,8 +85,7 @@ impl Service {
             // The job has no output yet: it may start later, or never.
             let wait = WaitRequest { ids: vec![unknown] };
             let wait = Message::request(topic::job_list::WAIT, "").with_payload(&wait);
-            let wait = wait.with_flags(flags::STREAMING);
-            self.send(wait, Outstanding::End(unknown));
+            self.send(wait.streaming(), Outstanding::End(unknown));
         }
     }
 

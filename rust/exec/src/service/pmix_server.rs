@@ -90,7 +90,7 @@ impl PmixServer {
             tasks: self.tasks.iter().map(placement).collect(),
         };
         let start = Message::request(topic::pmix_exec::START, "").with_payload(&start);
-        Some(start.with_flags(flags::STREAMING))
+        Some(start.streaming())
     }
 
     /// Handles a response that is no error. Returns the environment of the tasks if it is the first one.

@@ -158,7 +158,7 @@ struct Twin {
     names: Vec<String>,
 }
 
-/// Lists are kept to so many hosts.
+/// The most hosts of a list.
 const HOSTS: usize = 1000;
 
 /// Reads the bytes as operations on three lists, and does them with the lists and with their models.

@@ -27,7 +27,7 @@ impl<'a> Arbitrary<'a> for Id {
 
 #[derive(Clone, Copy, Debug, Arbitrary)]
 enum Span {
-    /// So many ids more than one.
+    /// An id and a number of ids that follow it.
     Near(Id, u16),
     /// From the one to the other, whichever is greater.
     Between(Id, Id),

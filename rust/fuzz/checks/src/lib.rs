@@ -26,7 +26,7 @@ pub const CHECKS: [(&str, Check); 5] = [
     ("rset_text", rset_text::check),
 ];
 
-/// Up to so many operations are done.
+/// The most operations that are done.
 const OPS: usize = 64;
 
 /// The bytes as operations, as far as they go.

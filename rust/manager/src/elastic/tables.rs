@@ -10,7 +10,6 @@ use penstock_wire::Message;
 use super::naming::{is_named, report};
 use crate::context::{Context, milliseconds, seconds};
 use crate::effect::{ProbeId, RequestKey};
-use crate::rpc;
 
 /// Seconds after which a scheduler that is not probed, or rejects the probe, counts as having no free resources.
 pub(super) const DECISION_TIMEOUT_S: f64 = 2.0;
@@ -298,7 +297,7 @@ impl Listeners {
 
     /// Drops the calls and streams of a peer that has disconnected.
     pub(super) fn disconnect(&mut self, origin: &[u8]) {
-        let is_theirs = |message: &Message| rpc::origin(message) == Some(origin);
+        let is_theirs = |message: &Message| message.origin() == Some(origin);
         self.watches.retain(|watch| !is_theirs(&watch.message));
         self.callers.retain(|_, caller| !is_theirs(caller));
     }

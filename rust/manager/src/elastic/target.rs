@@ -7,6 +7,7 @@ use penstock_jobspec::{Jobspec, Layout};
 
 use super::peer::Elastic;
 use super::requests::Requester;
+use crate::authorize;
 use crate::context::Context;
 use crate::state::State;
 
@@ -113,13 +114,13 @@ impl Elastic {
         if id == job {
             return Some(TargetAllocation::Own);
         }
-        let owner = cx.jobs.record(job)?.userid();
+        let requester = cx.jobs.record(job)?;
         let found = cx.jobs.record(id)?;
         let is_running = |id: &JobId| {
             let record = cx.jobs.record(*id);
             record.is_some_and(|record| record.state() == State::Run)
         };
-        if found.userid() != owner || !self.parts.all(id).iter().any(is_running) {
+        if !authorize::may_name(requester, found) || !self.parts.all(id).iter().any(is_running) {
             return None;
         }
         match found.elastic_request()?.joins {

@@ -151,7 +151,7 @@ impl Elastic {
 fn latest_expiration(cx: &Context, id: JobId, began: f64) -> Option<f64> {
     let record = cx.jobs.record(id)?;
     let resources = cx.claims.expiration();
-    let has_limits = authorize::has_limits(&cx.settings, record.userid());
+    let has_limits = authorize::has_limits_when_running(&cx.settings, record.userid());
     let queue = record.spec().queue.as_deref();
     let limit = policy::longest(queue, &cx.settings).filter(|_| has_limits);
     let policy = limit.map(|limit| began + limit);

@@ -98,7 +98,7 @@ impl Listing {
 
     /// Whether the peer's send buffer is full.
     fn is_backlogged(&self, cx: &Context) -> bool {
-        let origin = rpc::origin(&self.request);
+        let origin = self.request.origin();
         origin.is_some_and(|origin| cx.backlogged.contains(origin))
     }
 
@@ -212,7 +212,7 @@ impl Listings {
     /// The peers with an open listing.
     pub(crate) fn readers(&self) -> impl Iterator<Item = &[u8]> {
         let open = self.open.iter();
-        open.filter_map(|listing| rpc::origin(&listing.request))
+        open.filter_map(|listing| listing.request.origin())
     }
 
     /// Whether a listing can send its next part.
@@ -224,7 +224,7 @@ impl Listings {
     /// Drops the listings of a peer that has disconnected.
     pub(crate) fn disconnect(&mut self, origin: &[u8]) {
         let open = &mut self.open;
-        open.retain(|listing| rpc::origin(&listing.request) != Some(origin));
+        open.retain(|listing| listing.request.origin() != Some(origin));
     }
 }
 

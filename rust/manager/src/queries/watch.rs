@@ -173,7 +173,7 @@ impl Watchers {
             let is_reached = drain.is_reached(census);
             if is_reached {
                 for request in requests {
-                    cx.respond(request, None);
+                    cx.respond_empty(request);
                 }
             }
             !is_reached
@@ -236,7 +236,7 @@ impl Watchers {
 
     /// Drops the streams and waits of a peer that has disconnected.
     pub(crate) fn disconnect(&mut self, origin: &[u8]) {
-        let is_theirs = |request: &Message| rpc::origin(request) == Some(origin);
+        let is_theirs = |request: &Message| request.origin() == Some(origin);
         for requests in self.eventlogs.values_mut() {
             requests.retain(|request| !is_theirs(request));
         }

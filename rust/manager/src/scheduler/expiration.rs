@@ -61,7 +61,7 @@ impl SchedulerPeer {
             0 | ENOSYS => Effect::ExpirationAccepted(change),
             errnum => {
                 let reason = response.error_text().unwrap_or_default();
-                let text = format!("the scheduler denies the update: {reason}");
+                let text = format!("the scheduler rejects the update: {reason}");
                 Effect::ExpirationRejected {
                     id: change.id,
                     cause: change.cause,

@@ -15,7 +15,6 @@ use crate::context::Context;
 use crate::dialogue::{AllocInput, AllocState};
 use crate::effect::{Effect, ProbeAnswer};
 use crate::event::{Document, Event};
-use crate::rpc;
 use crate::state::State;
 
 /// A SUCCESS response that is due.
@@ -49,7 +48,7 @@ impl SchedulerPeer {
             }
             return;
         }
-        let alloc: AllocResponse<'_> = match rpc::payload(response) {
+        let alloc: AllocResponse<'_> = match response.read_request() {
             Ok(alloc) => alloc,
             Err(error) => return cx.complain(format!("alloc response ignored: {}", error.text)),
         };
@@ -207,7 +206,7 @@ fn deny(cx: &mut Context, id: JobId, note: String) {
 
 /// RFC 27 allows CANCEL no other keys. They do no harm, but the log mentions them.
 fn check_cancel(cx: &mut Context, response: &Message, id: JobId) {
-    let keys: Map<String, Value> = rpc::payload(response).unwrap_or_default();
+    let keys: Map<String, Value> = response.read_request().unwrap_or_default();
     let others: Vec<&str> = keys
         .keys()
         .map(String::as_str)

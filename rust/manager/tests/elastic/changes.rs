@@ -171,7 +171,7 @@ fn time_is_extended_when_the_scheduler_agrees() {
     assert_eq!(status, -29);
     assert_eq!(
         response["reason"],
-        "the scheduler denies the update: reserved"
+        "the scheduler rejects the update: reserved"
     );
 }
 

@@ -221,7 +221,7 @@ fn returned_resources_of_the_job_itself_do_not_count() {
 }
 
 #[test]
-fn so_many_cpus_of_a_node_are_a_preference() {
+fn ids_of_a_cpulist_are_a_preference() {
     let (mut bench, job) = start(settings());
     let list = json!({"key": "pmix.alloc.cpulist", "value": "pmix[[1:0-9]]"});
     let out = alloc(&mut bench, job, "new", &json!([nodes(1), list]));

@@ -9,7 +9,6 @@ use std::thread;
 use std::time::Duration;
 
 use penstock_flux::errno::{EBUSY, EIO, ENODATA, ENOSPC, ENOSYS};
-use penstock_flux::flags::STREAMING;
 use penstock_flux::limits::MAX_PMIX_REQUEST_BYTES;
 use penstock_flux::pmix_server::{QueryRequest, StartResponse, StatsResponse};
 use penstock_flux::{Payload, Text, topic};
@@ -122,7 +121,7 @@ impl Requests {
         self.have_events_failed = false;
         self.ended.begin_stream();
         let events = Message::request(topic::pmix::EVENTS, "{}")
-            .with_flags(STREAMING)
+            .streaming()
             .with_matchtag(u32::MAX);
         let mut frame = Vec::new();
         events.encode(&mut frame);

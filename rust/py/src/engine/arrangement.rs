@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use penstock_engine::{Order, QueueOptions};
+use penstock_engine::{Order, QueueOptions, ordered_priorities};
 use penstock_jobspec::job_id::JobId;
 use pyo3::prelude::*;
 
@@ -20,54 +20,6 @@ const SCORE_COLUMN: ColumnType<f64> = ColumnType {
     expected: "a number",
     accepts: |score| !score.is_nan(),
 };
-
-/// The highest priority that an order assigns.
-const MAX_ORDER_PRIORITY: u32 = u32::MAX - 1;
-
-/// Descending priorities along an order, given those from the last order, of which as many as
-/// possible are kept. `None` if all must change.
-fn between(kept: &[Option<u32>]) -> Option<Vec<u32>> {
-    let mut priorities = Vec::with_capacity(kept.len());
-    let mut above = u32::MAX;
-    let mut rest = kept;
-    while !rest.is_empty() {
-        let new = rest
-            .iter()
-            .take_while(|priority| priority.is_none())
-            .count();
-        let below = rest.get(new).copied().flatten();
-        if below.is_some_and(|below| below >= above) {
-            return None;
-        }
-        let floor = below.unwrap_or(0);
-        let step = (above - floor) / u32::try_from(new + 1).ok()?;
-        if step == 0 {
-            return None;
-        }
-        for _ in 0..new {
-            above -= step;
-            if above <= floor {
-                return None;
-            }
-            priorities.push(above);
-        }
-        if let Some(below) = below {
-            priorities.push(below);
-            above = below;
-        }
-        rest = rest.get(new + 1..).unwrap_or_default();
-    }
-    Some(priorities)
-}
-
-/// Priorities that fall along an order of so many jobs, as far apart as they can be.
-fn apart(count: usize) -> Vec<u32> {
-    let step = MAX_ORDER_PRIORITY / u32::try_from(count).unwrap_or(MAX_ORDER_PRIORITY).max(1);
-    let positions = 0..u32::try_from(count).unwrap_or(MAX_ORDER_PRIORITY);
-    positions
-        .map(|position| MAX_ORDER_PRIORITY - position * step.max(1))
-        .collect()
-}
 
 impl CoreState {
     /// Orders all queues by priority.
@@ -121,7 +73,7 @@ impl CoreState {
     /// Puts jobs of the queue in this order, and all others behind, held.
     fn arrange(&mut self, order: &[JobId], others: &[JobId]) -> PyResult<()> {
         self.order_by_priority();
-        let mut kept = Vec::with_capacity(order.len());
+        let mut known = Vec::with_capacity(order.len());
         for id in order.iter().chain(others) {
             let Some(priority) = self.engine.priority(*id) else {
                 return Err(EngineError::new_err(format!(
@@ -131,14 +83,14 @@ impl CoreState {
             };
             let is_new = !self.arranged.contains_key(id);
             self.arranged.entry(*id).or_insert(priority);
-            if kept.len() < order.len() {
-                kept.push(Some(priority).filter(|priority| !is_new && *priority > 0));
+            if known.len() < order.len() {
+                known.push(Some(priority).filter(|priority| !is_new && *priority > 0));
             }
         }
-        let priorities = between(&kept).unwrap_or_else(|| apart(kept.len()));
+        let priorities = ordered_priorities(&known);
         let mut changes = Vec::new();
-        for ((id, priority), kept) in order.iter().zip(priorities).zip(kept) {
-            if kept != Some(priority) {
+        for ((id, priority), known) in order.iter().zip(priorities).zip(known) {
+            if known != Some(priority) {
                 changes.push((*id, priority));
             }
         }

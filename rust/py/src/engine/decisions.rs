@@ -125,10 +125,10 @@ impl Decisions {
 
 fn class<'py>(
     py: Python<'py>,
-    kept: &'static PyOnceLock<Py<PyAny>>,
+    cache: &'static PyOnceLock<Py<PyAny>>,
     name: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let class = kept.get_or_try_init(py, || {
+    let class = cache.get_or_try_init(py, || {
         let module = py.import("penstock.engine")?;
         module.getattr(name).map(Bound::unbind)
     })?;

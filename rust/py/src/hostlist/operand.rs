@@ -57,7 +57,7 @@ impl<'py, I: Iterator<Item = PyResult<Bound<'py, PyAny>>>> Hosts<'py, I> {
             failed: None,
         };
         let read = hostlist::Hostlist::try_from_hosts(&mut hosts);
-        // Of two errors that which comes first: what was looked at ahead of a bad name has not been reached.
+        // An invalid name precedes a failure of the iterator: that came while names were read ahead.
         let list = read.map_err(raised)?;
         hosts.failed.map_or(Ok(list), Err)
     }

@@ -231,7 +231,7 @@ macro_rules! reading_methods {
             ///     n: Position in ascending order, from 0; negative ones count from the end.
             ///
             /// Raises:
-            ///     IndexError: There are not so many ids.
+            ///     IndexError: The set has no id at that position.
             #[pyo3(signature = (n, /))]
             fn nth(&self, n: &Bound<'_, PyAny>) -> PyResult<u32> {
                 let set = self.snapshot(n.py());
