@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock._core import Batch, Router
     from penstock.aclient import Client
     from penstock.instance.broker import Broker
+    from penstock.instance.daemon import Instance
 
 GUESTS = parse("[access]\nallow-guest-user = true\n")
 FAULTS = [ValueError, PanicException]
@@ -473,20 +474,25 @@ def test_a_stream_whose_responses_are_not_committed_ends_once():
     in_virtual_time(scenario)
 
 
+def fail_commits(instance: Instance) -> None:
+    """Has each commit of changes fail, until the job manager is built again: the disk is full."""
+    manager = instance._manager
+
+    def commit() -> None:
+        if manager.has_uncommitted:
+            raise DISK_FULL
+        manager.commit()
+
+    instance._broker.set_store(instance._jobs.peer, commit)
+
+
 def test_a_follower_of_the_log_stays_when_another_response_to_it_cannot_be_committed():
     async def scenario(machine: SimulatedMachine) -> None:
         async with instance_on(machine) as client:
             await trio.sleep(1)
             instance = machine.instance
             assert instance is not None
-            manager = instance._manager
-
-            def commit() -> None:
-                if manager.has_uncommitted:
-                    raise DISK_FULL
-                manager.commit()
-
-            instance._broker.set_store(instance._jobs.peer, commit)
+            fail_commits(instance)
             stream = await machine.network.open(f"local://{OPTIONS.socket}")
             requests = [
                 Message.request("log.dmesg", {"follow": True}, matchtag=1, flags=STREAMING),
@@ -552,14 +558,7 @@ def test_a_drain_is_answered_once_when_resource_module_and_store_fail(monkeypatc
             await trio.sleep(1)
             instance = machine.instance
             assert instance is not None
-            manager = instance._manager
-
-            def commit() -> None:
-                if manager.has_uncommitted:
-                    raise DISK_FULL
-                manager.commit()
-
-            instance._broker.set_store(instance._jobs.peer, commit)
+            fail_commits(instance)
             fail_next(monkeypatch, instance._resource, "post_output", ValueError)
             raw = RawClient(await machine.network.open(f"local://{OPTIONS.socket}"))
             await raw.send("resource.drain", {"targets": "1", "reason": "broken"})

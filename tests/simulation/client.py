@@ -78,7 +78,7 @@ class Request:
     topic: str
     purpose: Any = None
     is_streaming: bool = False
-    # Of the job whose events come: the number of those that came.
+    # The number of events of the followed job that have come.
     place: int = 0
 
 

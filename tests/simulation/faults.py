@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 
     from penstock._core import Batch, Router
 
+# The services that the broker calls.
+SERVICES = (
+    ControlService,
+    HookService,
+    LogService,
+    PmixService,
+    services.ManagerService,
+    services.SchedulerService,
+    services.MockExecService,
+    resource_module.ResourceService,
+)
 # The calls that can fail.
 POINTS = (
     "JobManager.handle",
@@ -47,16 +58,7 @@ POINTS = (
     "Router.exchange",
     *(
         f"{service.__name__}.{method}"
-        for service in (
-            ControlService,
-            HookService,
-            LogService,
-            PmixService,
-            services.ManagerService,
-            services.SchedulerService,
-            services.MockExecService,
-            resource_module.ResourceService,
-        )
+        for service in SERVICES
         for method in ("deliver", "post_output")
     ),
 )
@@ -322,16 +324,7 @@ def installed(faults: Faults) -> Iterator[None]:
                 set_core(broker, peer, unwrapped(core), prepare)
 
         patch.setattr(Broker, "set_core", set_real_core)
-        for service in (
-            ControlService,
-            HookService,
-            LogService,
-            PmixService,
-            services.ManagerService,
-            services.SchedulerService,
-            services.MockExecService,
-            resource_module.ResourceService,
-        ):
+        for service in SERVICES:
             for method in ("deliver", "post_output"):
                 patch.setattr(service, method, _failing(service, method, faults))
         patch.setattr(Broker, "run_round", _counted(Broker.run_round))

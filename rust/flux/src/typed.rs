@@ -188,7 +188,7 @@ pub struct RWithText {
 }
 
 impl RWithText {
-    /// The JSON text, which is written if there is none.
+    /// The JSON text: the one that was read, or else one that is written from the set.
     pub fn json(&self) -> Cow<'_, str> {
         match &self.text {
             Some(text) => Cow::Borrowed(text),

@@ -210,7 +210,7 @@ impl Batch {
 /// A submission with jobs that are still to be added.
 #[derive(Debug)]
 struct Submission {
-    /// The request, and those that repeat it meanwhile.
+    /// The request, and the later ones with the same token: all get the same response.
     requests: Vec<Message>,
     sender: Credentials,
     token: Option<Token>,
@@ -221,7 +221,7 @@ struct Submission {
     results: Vec<StoredResult>,
     /// The same as JSON objects with a comma between them: to write a million ids at the end takes long.
     response: String,
-    /// The ids of all accepted jobs, also of those that are still to be added.
+    /// The ids of all accepted jobs, whether their rows are in the store or not yet.
     ranges: Vec<IdRange>,
     /// The number of ranges that are hidden. The last one may have grown since.
     hidden: usize,

@@ -309,8 +309,8 @@ impl Jobs {
         Some(job.record)
     }
 
-    /// Hides the jobs with ids from `first` to `last`, also those that are not added yet. A greater `last` replaces the
-    /// one before.
+    /// Hides the jobs with ids from `first` to `last`, and jobs with these ids that are added later. A second call with
+    /// the same `first` and a greater `last` extends the range.
     pub(crate) fn hide(&mut self, first: JobId, last: JobId) {
         self.hidden.0.insert(first, last);
         #[cfg(debug_assertions)]
