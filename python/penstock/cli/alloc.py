@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from penstock.cli import joboptions
 from penstock.cli.rows import exit_code, reason
+from penstock.cli.signals import handling_signals
 from penstock.cli.text import id_text, safe
 from penstock.client import Client
 from penstock.errors import Error
@@ -20,7 +21,6 @@ from penstock.resource import ResourceSet
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
 
 SUMMARY = """Get an instance with the requested resources, and run a command with it.
 
@@ -28,6 +28,8 @@ A job starts the instance. COMMAND, by default $SHELL, runs here and not in the 
 PENSTOCK_URI set, so that `penstock run` and the rest use the job's resources. When it ends, so does
 the job. Exits with the command's exit code. Ctrl-C while waiting cancels the job. In a terminal it
 says what is granted and released."""
+
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +49,7 @@ def main(args: argparse.Namespace) -> int:
     (spec,) = joboptions.instance_jobspecs(args, [])
     with Client() as client:
         interrupts = _Interrupts()
-        with _handling(interrupts, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        with handling_signals(interrupts, HANDLED, client=client):
             job = client.submit(spec, urgency=args.urgency)
             try:
                 interrupts.begin()
@@ -87,20 +89,6 @@ class _Interrupts:
         self._begun = True
         if self._came is not None:
             raise SystemExit(128 + self._came)
-
-
-@contextmanager
-def _handling(handler: Callable[[int, Any], None], *numbers: int) -> Iterator[None]:
-    """Installs a handler for signals, except ignored ones, as under nohup."""
-    before = {number: signal.getsignal(number) for number in numbers}
-    taken = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
-    for number in taken:
-        signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        for number, old in taken.items():
-            signal.signal(number, old)
 
 
 def _wait_for_address(client: Client, job: int) -> str | None:
@@ -143,7 +131,7 @@ def _run(command: list[str], client: Client, job: int, uri: str) -> int:
                 if number != signal.SIGINT:
                     process.send_signal(number)
 
-            with _handling(hand_on, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with handling_signals(hand_on, HANDLED, client=client):
                 code = process.wait()
             ended.set()
     except FileNotFoundError:

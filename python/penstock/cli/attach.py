@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._core import topic
 from penstock.cli import terminal
 from penstock.cli.rows import exit_code, job_id, reason
+from penstock.cli.signals import handling_signals
 from penstock.cli.text import id_text, safe
 from penstock.client import Client
 from penstock.errors import DetachedError, Error, RpcError
@@ -275,20 +276,13 @@ class Attachment:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        # Ignored ones stay so, as under nohup.
-        numbers = [number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
-        numbers.append(signal.SIGINT)
+        numbers = [*FORWARDED, signal.SIGINT]
         if terminal.is_terminal():
             numbers.append(signal.SIGTSTP)
         if self.has_terminal:
             numbers.append(signal.SIGWINCH)
-        before = {number: signal.signal(number, self._handle) for number in numbers}
-        try:
-            with self._client.waking_on_signals():
-                yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        with handling_signals(self._handle, numbers, client=self._client):
+            yield
 
     def _handle(self, number: int, _frame: object) -> None:
         if not self._ids and number != signal.SIGWINCH:

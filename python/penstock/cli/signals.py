@@ -1,0 +1,32 @@
+"""Handlers of signals while a verb waits."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.client import Client
+
+
+@contextmanager
+def handling_signals(
+    handler: Callable[[int, Any], None], numbers: Iterable[int], *, client: Client
+) -> Iterator[None]:
+    """Has a handler called at once for signals that come while the client waits.
+
+    Signals that are ignored stay so, as under nohup. For the main thread alone.
+    """
+    before = {number: signal.getsignal(number) for number in numbers}
+    handled = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
+    with client.waking_on_signals():
+        for number in handled:
+            signal.signal(number, handler)
+        try:
+            yield
+        finally:
+            for number, old in handled.items():
+                signal.signal(number, old)
