@@ -77,6 +77,7 @@ RESOURCES = {
         r"|exists|is_dir|is_file|lstat)|shutil\..*|tempfile\..*|trio\.(Path|open_file)",
         {
             HOST: "the real host",
+            "instance/processes.py": "the programs of the real children",
             "instance/sockets.py": "the file of the real socket",
             "instance/pmix_server.py": "the directories of real PMIx servers",
             "instance/directories.py": "checks the real host's directories",
@@ -88,6 +89,7 @@ RESOURCES = {
         r"|signal\.signal|trio\.open_signal_receiver|socket\.gethostname|\.(cwd|home|expanduser)",
         {
             HOST: "the real host",
+            "instance/processes.py": "the search path of the real children",
             "instance/directories.py": "checks the real host's directories",
         },
         folder="instance/",

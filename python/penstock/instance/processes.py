@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import resource
+import shutil
 import signal
 import subprocess
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
 READ_BYTES = 64 * 1024
+# A process that has begun may have started others: it begins with the limit.
+WITH_DESCRIPTOR_LIMIT = ("/bin/sh", "-c", 'ulimit -S -n "$0" && exec "$@"')
 
 
 class Child:
@@ -59,6 +62,15 @@ class Child:
         return stream
 
 
+def _check_program(name: str, environment: Mapping[str, str]) -> None:
+    """Raises what `execve` would for a program that is missing or not executable."""
+    path = environment.get("PATH", os.defpath)
+    if shutil.which(name, path=path) is None:
+        exists = shutil.which(name, os.F_OK, path) is not None
+        code = errno.EACCES if exists else errno.ENOENT
+        raise OSError(code, os.strerror(code), name)
+
+
 class Children:
     """Starts the instance's own processes: `ChildProcesses`.
 
@@ -82,8 +94,9 @@ class Children:
         new_session: bool = False,
         outlives: bool = False,
     ) -> AsyncIterator[Child]:
+        _check_program(command[0], os.environ if environment is None else environment)
         process = await trio.lowlevel.open_process(
-            command,
+            [*WITH_DESCRIPTOR_LIMIT, str(self._descriptors), *command],
             env=environment,
             stdin=None if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE if capture else None,
@@ -91,11 +104,6 @@ class Children:
             start_new_session=new_session,
             umask=self._umask,
         )
-        # The process may have ended, or be another user's by now.
-        with suppress(OSError):
-            _, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
-            limits = (self._descriptors, hard)
-            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, limits)
         try:
             yield Child(process)
         finally:
