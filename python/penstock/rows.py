@@ -103,6 +103,7 @@ class Submission(TypedDict, total=False):
     jobspec: Required[dict[str, Any]]
     urgency: int
     count: int
+    cc: str
     flags: int
 
 

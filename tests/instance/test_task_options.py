@@ -40,6 +40,15 @@ def test_every_task_reads_the_file_of_its_input(local, tmp_path):
     assert "/nosuch" in done.stderr
 
 
+def test_each_copy_of_a_submission_runs_with_its_id(local, tmp_path):
+    options = ["--cc=3,7-8", "--env=COPY=c{cc}", f"--output={tmp_path}/out-{{cc}}-{{{{id}}}}"]
+    ids = local.lines("submit", *options, "sh", "-c", "echo {cc} $COPY")
+    assert local.penstock("wait", *ids).returncode == 0
+    found = {path.name: path.read_text() for path in tmp_path.glob("out-*")}
+    copies = zip(ids, ("3", "7", "8"), strict=True)
+    assert found == {f"out-{copy}-{job}": f"{copy} c{copy}\n" for job, copy in copies}
+
+
 def test_tasks_have_the_soft_limits_of_the_submitter(local):
     script = 'ulimit -S -n 123; ulimit -S -c 0; exec "$@"'
     limits = ["run", "sh", "-c", "ulimit -S -n; ulimit -S -c"]

@@ -67,5 +67,7 @@ def test_exception_notes_are_escaped(sim):
     done = sim.penstock("submit", "-q", EVIL, "true")
     assert EVIL in error.strerror
     assert all(line.isprintable() for line in done.stderr.split("\n"))
-    done = sim.penstock("submit", "--cc=1-2", "-q", EVIL, "true")
+    # A request with a jobspec for each copy.
+    options = ["--cc=1-2", "--dependency=begin-time:{cc}", "-q", EVIL]
+    done = sim.penstock("submit", *options, "true")
     assert done.stderr.count(TAME) == len(done.stderr.splitlines()) == 1

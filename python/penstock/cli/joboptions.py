@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock._core import IDset, parse_count, parse_duration
 from penstock.cli.arguments import attribute, urgency, warning
@@ -13,6 +14,14 @@ from penstock.constraint import parse_requires
 from penstock.errors import Error, JobspecError
 from penstock.jobspec import environment_from_rules, from_command, set_attribute
 from penstock.rlimits import limits_from_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# The text that stands for the id of a copy.
+CC = "{cc}"
+# The same where no text of a user has it: no character.
+_MARK = "\ufdd0"
 
 
 def _amount(least: int) -> Any:
@@ -186,8 +195,14 @@ def register_streams(
     )
 
 
-def jobspecs(args: argparse.Namespace) -> list[dict[str, Any]]:
+def jobspecs(
+    args: argparse.Namespace, copies: Iterable[int | str | None] | None = None
+) -> list[dict[str, Any]]:
     """The jobspecs that the options describe: one, or one a copy.
+
+    Args:
+        args: the options of `register`.
+        copies: what `{cc}` stands for in each; by default the ids of --cc.
 
     Raises:
         SystemExit: with code 2, after saying what is wrong with the options.
@@ -196,7 +211,9 @@ def jobspecs(args: argparse.Namespace) -> list[dict[str, Any]]:
     try:
         if not command:
             raise JobspecError("expected a command")
-        return [_jobspec(args, command, copy) for copy in ([None] if args.cc is None else args.cc)]
+        if copies is None:
+            copies = [None] if args.cc is None else args.cc
+        return [_jobspec(args, command, copy) for copy in copies]
     except JobspecError as error:
         import sys
 
@@ -204,10 +221,44 @@ def jobspecs(args: argparse.Namespace) -> list[dict[str, Any]]:
         raise SystemExit(2) from None
 
 
-def _jobspec(args: argparse.Namespace, command: list[str], copy: int | None) -> dict[str, Any]:
+def template(args: argparse.Namespace) -> dict[str, Any] | None:
+    """The jobspec of all copies, in which `{cc}` stands for the id of each.
+
+    None without --cc, and if copies may differ in another way: then `jobspecs` makes one for each.
+
+    Raises:
+        SystemExit: with code 2, after saying what is wrong with the options.
+    """
+    if args.cc is None or not _differ_by_text(args):
+        return None
+    every, marked = jobspecs(args, [None]), jobspecs(args, [_MARK])
+    text, shown = json.dumps(every), json.dumps(marked)
+    if CC in shown or shown.replace(json.dumps(_MARK)[1:-1], CC) != text:
+        # It is in a text which is no option, such as a variable of the environment.
+        return None
+    return every[0]
+
+
+def _differ_by_text(args: argparse.Namespace) -> bool:
+    """Whether the options with `{cc}` have the same meaning for every copy."""
+    others = [*args.dependency, *(key for key, _ in args.setopt)]
+    others += [f"{key} {value}" for key, value in args.setattr]
+    rules = [rule for rule in args.env if CC in rule]
+    return all(map(_sets_variable, rules)) and not any(CC in text for text in others)
+
+
+def _sets_variable(rule: str) -> bool:
+    """Whether an environment rule sets one variable to a value without other variables."""
+    name, sign, value = rule.partition("=")
+    return bool(sign) and name[:1] not in "-^/" and CC not in name and "$" not in value
+
+
+def _jobspec(
+    args: argparse.Namespace, command: list[str], copy: int | str | None
+) -> dict[str, Any]:
     def fill(text: Any) -> Any:
         replace = copy is not None and isinstance(text, str)
-        return text.replace("{cc}", str(copy)) if replace else text
+        return text.replace(CC, str(copy)) if replace else text
 
     attributes: dict[str, Any] = {"shell.options.umask": f"{_umask():03o}"}
     if limits := limits_from_rules(args.rlimit):

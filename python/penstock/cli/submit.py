@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli import joboptions
 from penstock.cli.rows import exit_code
-from penstock.cli.text import id_text, json_text, safe
+from penstock.cli.text import id_text, id_texts, json_text, safe
 from penstock.client import Client
 from penstock.errors import RpcError
 
@@ -68,20 +68,33 @@ def flags(text: str) -> int:
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    specs = joboptions.jobspecs(args)
+    template = None if args.dry_run else joboptions.template(args)
+    specs = joboptions.jobspecs(args) if template is None else [template]
     if args.dry_run:
         for spec in specs:
             print(json_text(spec))
         return 0
     with Client() as client:
-        ids, code = submit(client, specs, args.urgency, args.flags, args.token)
-        for job in ids:
-            row = {"id": id_text(job), "id_int": job}
-            print(json_text(row) if args.json else row["id"])
+        if template is None:
+            ids, code = submit(client, specs, args.urgency, args.flags, args.token)
+        else:
+            ids, code = submit_copies(client, template, args), 0
+        if args.json:
+            for job in ids:
+                print(json_text({"id": id_text(job), "id_int": job}))
+        elif ids:
+            print("\n".join(id_texts(ids)))
         if args.wait:
             sys.stdout.flush()
             code = max([code, *(exit_code(row) for row in client.wait(ids))])
     return code
+
+
+def submit_copies(client: Client, template: dict[str, Any], args: argparse.Namespace) -> list[int]:
+    """Submits a copy for each id of --cc, in one request with one jobspec; returns the ids."""
+    return client.submit(
+        template, urgency=args.urgency, flags=args.flags, token=args.token, cc=args.cc
+    )
 
 
 def submit(

@@ -11,10 +11,13 @@ import os
 import re
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_f58
 from penstock.cli.encoding import is_unicode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 # Control characters, separators of lines, what changes the direction of writing, and surrogates,
 # which have no UTF-8.
@@ -39,8 +42,15 @@ def safe_lines(text: str, indent: str = "") -> str:
 
 def id_text(job: int) -> str:
     """A job id in F58, or in its ASCII form if FLUX_F58_FORCE_ASCII is set (RFC 19)."""
-    name = fluid_f58(job)
-    return name.replace("ƒ", "f") if os.environ.get("FLUX_F58_FORCE_ASCII") else name
+    return next(id_texts([job]))
+
+
+def id_texts(jobs: Iterable[int]) -> Iterator[str]:
+    """The texts of many job ids, as `id_text` gives them."""
+    names = map(fluid_f58, jobs)
+    if os.environ.get("FLUX_F58_FORCE_ASCII"):
+        return (name.replace("ƒ", "f") for name in names)
+    return names
 
 
 def json_text(value: Any) -> str:

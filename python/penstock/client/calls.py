@@ -15,7 +15,7 @@ from penstock.errors import JobspecError, RpcError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock._core import Message
+    from penstock._core import IDset, Message
     from penstock.rows import Submission
 
     Payload = Mapping[str, Any] | bytes | None
@@ -194,8 +194,9 @@ def submit(
     count: int | None,
     flags: int,
     token: str | None = None,
+    cc: IDset | str | None = None,
 ) -> Call[int | list[int]]:
-    """The submission of a job, or of `count` copies; by default with a new token.
+    """The submission of a job, or of copies; by default with a new token.
 
     Raises:
         JobspecError: the jobspec has no JSON form, or exceeds the size limit.
@@ -204,13 +205,16 @@ def submit(
     request["token"] = new_token() if token is None else token
     if flags:
         request["flags"] = flags
-    if count is None:
+    if count is not None:
+        request["count"] = count
+    if cc is not None:
+        request["cc"] = str(cc)
+    if count is None and cc is None:
         return Call(
             topics.job_ingest.SUBMIT,
             encoded_jobspec(request),
             lambda answer: expect(answer, "id", int),
         )
-    request["count"] = count
     return Call(
         topics.job_ingest.SUBMIT,
         encoded_jobspec(request),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from typing import Self
 
+    from penstock._core import IDset
     from penstock.client import connection, trio_connection
     from penstock.client.calls import Merge, Payload
     from penstock.errors import RpcError
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
         def __get__(self, obj: Blocking, kind: Any) -> Callable[P, connection.Stream[T]]: ...
 
     class Submit(Protocol[Id_co, Ids_co]):
-        """`submit` of one client: its result depends on `count`."""
+        """`submit` of one client: its result depends on `count` and `cc`."""
 
         @overload
         def __call__(
@@ -83,6 +84,16 @@ if TYPE_CHECKING:
             count: int,
             flags: int = 0,
             token: str | None = None,
+        ) -> Ids_co: ...
+        @overload
+        def __call__(
+            self,
+            jobspec: Mapping[str, Any],
+            *,
+            urgency: int = 16,
+            flags: int = 0,
+            token: str | None = None,
+            cc: IDset | str,
         ) -> Ids_co: ...
 
     class SubmitRequest(Protocol):

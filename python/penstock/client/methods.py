@@ -61,6 +61,7 @@ from penstock.clock import SYSTEM_CLOCK
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from penstock._core import IDset
     from penstock.client.calls import Merge, Payload
     from penstock.errors import JobspecError, RpcError
     from penstock.rows import (
@@ -220,8 +221,9 @@ class Methods:
         count: int | None = None,
         flags: int = 0,
         token: str | None = None,
+        cc: IDset | str | None = None,
     ) -> Call[int | list[int]]:
-        """Submits a job, or `count` copies of it. They are durable when this returns.
+        """Submits a job, or copies of it. They are durable when this returns.
 
         Args:
             jobspec: Jobspec V1 (RFC 25), for instance from `penstock.jobspec.from_command`.
@@ -230,16 +232,18 @@ class Methods:
             flags: The flags of the `submit` event (RFC 21).
             token: Names the submission: another one of the same user with this token, within a
                 day, adds no jobs and returns the same ids. By default no other one has it.
+            cc: In place of `count`: an idset, with a copy for each id. When a copy starts, the id
+                takes the place of each `{cc}` in its jobspec.
 
         Returns:
-            The job's id, or with `count` the list of ids.
+            The job's id, or with `count` or `cc` the list of ids.
 
         Raises:
             JobspecError: the jobspec has no JSON form, or exceeds the size limit.
             RpcError: the jobspec is invalid, or the site's policy rejects it; EEXIST: the token
                 names another submission.
         """
-        return calls.submit(jobspec, urgency, count, flags, token)
+        return calls.submit(jobspec, urgency, count, flags, token, cc)
 
     @sequence
     def submit_many(

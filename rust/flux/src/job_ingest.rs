@@ -7,7 +7,7 @@ use crate::payload::{Json, Payload, Text, objects};
 
 /// `job-ingest.submit`: one jobspec, several copies of one, or several submissions in one request.
 ///
-/// `count`, `token` and `jobs` are Penstock's own.
+/// `count`, `cc`, `token` and `jobs` are Penstock's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmitRequest<'a> {
     /// The jobspec.
@@ -25,6 +25,10 @@ pub struct SubmitRequest<'a> {
     /// The number of copies to submit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
+    /// In place of `count`: an idset, with a copy for each id, which takes the place of `{cc}` in the jobspec when the copy
+    /// starts.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub cc: Option<Text<'a>>,
     /// Names the request: a second one of the same user with this token, within a day, adds no jobs and gets the ids of
     /// the first (Penstock's own).
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -41,7 +45,7 @@ pub struct SubmitResponse {
     pub id: JobId,
 }
 
-/// The response to a request with `count`.
+/// The response to a request with `count` or `cc`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmitCopiesResponse {
     /// The new jobs' ids.

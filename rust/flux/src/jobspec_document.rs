@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use penstock_jobspec::Jobspec;
+use penstock_jobspec::{Jobspec, copies};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -13,6 +13,8 @@ use crate::payload::{object, optional_object, read};
 pub struct JobspecDocument {
     text: Arc<str>,
     simulation: OnceLock<Result<Simulation, crate::Error>>,
+    /// The text without the ids of copies.
+    template: OnceLock<Box<str>>,
 }
 
 impl JobspecDocument {
@@ -21,6 +23,7 @@ impl JobspecDocument {
         Self {
             text,
             simulation: OnceLock::new(),
+            template: OnceLock::new(),
         }
     }
 
@@ -32,6 +35,26 @@ impl JobspecDocument {
             let _ = document.simulation.set(Ok(simulation));
         }
         document
+    }
+
+    /// The jobspec of one of the copies that share this one.
+    #[must_use]
+    pub fn copy(&self, id: u32) -> Self {
+        let template = self.template.get_or_init(|| {
+            let template = Jobspec::from_json(&self.text).map(Jobspec::without_copy_ids);
+            // A jobspec of copies was valid when it was stored.
+            template.map_or_else(
+                |_| self.text.as_ref().into(),
+                |template| template.to_text().into(),
+            )
+        });
+        let copy = Self::new(copies::expand(template, id).into());
+        if let Ok(simulation) = self.simulation()
+            && simulation.is_same_for_copies()
+        {
+            let _ = copy.simulation.set(Ok(simulation.clone()));
+        }
+        copy
     }
 
     /// The JSON text.
@@ -102,6 +125,15 @@ impl Simulation {
         Ok(Self::new(duration, exec))
     }
 
+    /// Whether it has no text in which the id of a copy can take a place.
+    fn is_same_for_copies(&self) -> bool {
+        match &self.run_duration {
+            None | Some(Value::Null | Value::Number(_)) => true,
+            Some(Value::String(text)) => !text.contains('{'),
+            Some(_) => false,
+        }
+    }
+
     fn of(jobspec: &Jobspec) -> Result<Self, serde_json::Error> {
         let exec = jobspec.attribute("system.exec");
         let exec = exec.map(optional_object).transpose()?;
@@ -122,6 +154,8 @@ impl Simulation {
 mod tests {
     use super::{JobspecDocument, Simulation};
     use penstock_jobspec::Jobspec;
+    use penstock_jobspec::copies::CopyIds;
+    use penstock_jobspec::job_id::JobId;
     use serde_json::json;
 
     #[test]
@@ -147,6 +181,33 @@ mod tests {
             let document = JobspecDocument::parsed(text.as_str().into(), &jobspec);
             let parsed = Simulation::from_json(&text);
             assert_eq!(document.simulation(), parsed.as_ref(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_copy_has_the_simulation_that_its_text_gives() {
+        for run_duration in [
+            json!(null),
+            json!(2.5),
+            json!("2s"),
+            json!("{cc}s"),
+            json!(["{cc}"]),
+        ] {
+            let text = json!({
+                "version": 1,
+                "resources": [{"type": "slot", "count": 1, "label": "task",
+                    "with": [{"type": "core", "count": 1}]}],
+                "tasks": [{"command": ["{cc}"], "slot": "task", "count": {"per_slot": 1}}],
+                "attributes": {"system": {"duration": 60.5, "exec": {"test": {"run_duration": run_duration}}}},
+            })
+            .to_string();
+            let mut jobspec = Jobspec::from_json(&text).unwrap();
+            jobspec.set_copy_ids(&CopyIds::new(JobId::new(1), "7-9".parse().unwrap()));
+            let document = JobspecDocument::parsed(jobspec.to_text().into(), &jobspec);
+            let copy = document.copy(8);
+            assert_eq!(**copy.text(), *text.replace("{cc}", "8"));
+            let parsed = Simulation::from_json(copy.text());
+            assert_eq!(copy.simulation(), parsed.as_ref(), "{text}");
         }
     }
 

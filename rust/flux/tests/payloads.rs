@@ -172,7 +172,7 @@ fn payloads_of_the_job_services_round_trip() {
     round_trip::<StreamCancelRequest>(r#"{"matchtag":7}"#);
     round_trip::<job_ingest::SubmitRequest>(
         r#"{"jobspec":{"version":1},"J":"a.b.none","urgency":20,"flags":1,"count":3,
-            "token":"t","jobs":[{"jobspec":{}},{"J":"x"}]}"#,
+            "cc":"1-3","token":"t","jobs":[{"jobspec":{}},{"J":"x"}]}"#,
     );
     round_trip::<job_ingest::SubmitResponse>(r#"{"id":1}"#);
     round_trip::<job_ingest::SubmitCopiesResponse>(r#"{"ids":[1,2]}"#);

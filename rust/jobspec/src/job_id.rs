@@ -141,6 +141,15 @@ impl JobId {
             Self((time.wrapping_add(1) << TIME_SHIFT) | (rest & !MAX_SEQUENCE))
         }
     }
+
+    /// The number of [successors](Self::successor) from this id to a later one; `None` if the later one is not a successor.
+    pub fn distance(self, later: Self) -> Option<u64> {
+        let generator = |id: Self| (id.0 >> SEQUENCE_BITS) & ((1 << GENERATOR_BITS) - 1);
+        let position = |id: Self| (id.0 >> TIME_SHIFT << SEQUENCE_BITS) | (id.0 & MAX_SEQUENCE);
+        (generator(self) == generator(later))
+            .then(|| position(later).checked_sub(position(self)))
+            .flatten()
+    }
 }
 
 /// Generates unique, increasing ids, even if the clock goes back.

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use crate::constraint::kind;
+use crate::copies::CopyIds;
 use crate::error::Input;
 use crate::{Constraint, Count, Error, Request};
 
@@ -25,6 +26,9 @@ pub struct Dependency {
     /// The object of the dependency; its meaning depends on the scheme.
     pub value: String,
 }
+
+/// The path of the copies that share a stored jobspec, below `attributes`.
+pub const COPY_IDS: &str = "system.cc";
 
 /// A valid jobspec V1.
 ///
@@ -419,7 +423,26 @@ impl Jobspec {
         self.request.duration = duration;
     }
 
-    /// Returns a copy for the scheduler: without environment (RFC 27), and with additional constraints.
+    /// The copies that share this jobspec as it is stored.
+    pub fn copy_ids(&self) -> Option<CopyIds> {
+        CopyIds::from_value(self.attribute(COPY_IDS)?)
+    }
+
+    /// Sets the copies that share this jobspec.
+    pub fn set_copy_ids(&mut self, copies: &CopyIds) {
+        self.set_system("cc", copies.to_value());
+    }
+
+    /// Returns the jobspec as it was submitted for its copies.
+    #[must_use]
+    pub fn without_copy_ids(mut self) -> Self {
+        if let Some(system) = self.system_mut() {
+            system.shift_remove("cc");
+        }
+        self
+    }
+
+    /// Returns a copy for the scheduler: without environment (RFC 27) and ids of copies, and with additional constraints.
     ///
     /// # Errors
     ///
@@ -431,6 +454,7 @@ impl Jobspec {
             return Ok(copy);
         };
         system.shift_remove("environment");
+        system.shift_remove("cc");
         let mut all: Vec<Value> = constraints
             .into_iter()
             .filter(|constraint| !is_empty(constraint))

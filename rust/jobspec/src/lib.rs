@@ -18,6 +18,7 @@
 //! ```
 
 pub mod constraint;
+pub mod copies;
 mod count;
 pub mod duration;
 mod error;
@@ -29,6 +30,6 @@ mod request;
 pub use constraint::{Constraint, Target};
 pub use count::{Count, Operator};
 pub use error::Error;
-pub use jobspec::{Dependency, Jobspec, JobspecBuilder, TaskCount};
+pub use jobspec::{COPY_IDS, Dependency, Jobspec, JobspecBuilder, TaskCount};
 pub use layout::{Layout, LayoutError, TaskPlacement};
 pub use request::Request;

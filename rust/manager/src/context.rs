@@ -394,6 +394,17 @@ impl Context {
         self.jobspecs.document(&mut self.storage, key)
     }
 
+    /// The jobspec of a job; of a copy with its id in it.
+    pub(crate) fn jobspec_of(&mut self, id: JobId) -> Option<Arc<JobspecDocument>> {
+        let spec = self.jobs.record(id)?.spec();
+        let (key, copy) = (spec.key, spec.copy_of(id));
+        let document = self.jobspec(key)?;
+        Some(match copy {
+            Some(copy) => Arc::new(document.copy(copy)),
+            None => document,
+        })
+    }
+
     /// Removes a jobspec from the store.
     pub(crate) fn remove_jobspec(&mut self, key: i64) {
         self.jobspecs.remove(&mut self.storage, key);

@@ -389,10 +389,10 @@ fn send_start(
     topic: &str,
     journal: Option<&Arc<str>>,
 ) {
-    let Some(key) = cx.jobs.record(id).map(|record| record.spec().key) else {
+    if !cx.jobs.contains(id) {
         return;
-    };
-    let Some(jobspec) = cx.jobspec(key) else {
+    }
+    let Some(jobspec) = cx.jobspec_of(id) else {
         return cx.fail_job(id, "exec", "the jobspec is not in the store");
     };
     let Some((record, exec)) = cx.jobs.exec_mut(writer, id) else {

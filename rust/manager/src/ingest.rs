@@ -1,10 +1,14 @@
 //! `job-ingest.submit`: one jobspec, several copies of one, or several jobspecs in one request.
 //!
+//! Copies that differ by an id (`cc`) share the jobspec of the request, in memory and in the store: the id takes the place of
+//! `{cc}` when a copy starts, and when its jobspec or its name is read.
+//!
 //! The jobs of a request become visible and durable together: all of them or, after a crash, none. A large request is done
 //! in slices, so that it does not delay other peers: the first one when the request comes, each further one in a call of
 //! [`Manager::advance`](crate::Manager::advance), for the requests in rotation. The jobs that it has added are hidden until it
 //! is complete. They get their further steps after that, in slices, too. A request of a peer that disconnects is completed.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
@@ -14,6 +18,8 @@ use penstock_flux::job_ingest::{
 };
 use penstock_flux::urgency::DEFAULT;
 use penstock_flux::{Credentials, Payload as _, RequestError, errno};
+use penstock_idset::IdSet;
+use penstock_jobspec::copies::CopyIds;
 use penstock_jobspec::job_id::JobId;
 use penstock_store::Submission as StoredSubmission;
 use penstock_wire::Message;
@@ -172,6 +178,20 @@ enum ResponseForm {
     Many,
 }
 
+/// The ids that a submission names for its copies.
+fn copy_ids(submission: &SubmitRequest<'_>) -> Result<Option<IdSet>, RequestError> {
+    let Some(text) = &submission.cc else {
+        return Ok(None);
+    };
+    if submission.count.is_some() {
+        let text = "the submission has both `count` and `cc`";
+        return Err(RequestError::protocol(text));
+    }
+    let ids = text.parse::<IdSet>();
+    ids.map(Some)
+        .map_err(|error| RequestError::invalid(format!("`cc`: {error}")))
+}
+
 /// The jobs with ids from the first to the second.
 type IdRange = (JobId, JobId);
 
@@ -239,10 +259,10 @@ impl Submission {
             requests: Vec::new(),
             sender,
             token,
-            form: match (&submission.jobs, submission.count) {
-                (Some(_), _) => ResponseForm::Many,
-                (None, Some(_)) => ResponseForm::Copies,
-                (None, None) => ResponseForm::One,
+            form: match (&submission.jobs, submission.count, &submission.cc) {
+                (Some(_), ..) => ResponseForm::Many,
+                (None, None, None) => ResponseForm::One,
+                (None, ..) => ResponseForm::Copies,
             },
             texts: VecDeque::new(),
             batch: None,
@@ -280,25 +300,36 @@ impl Submission {
         let (sender, userid) = (self.sender, self.sender.userid);
         let urgency = submission.urgency.unwrap_or(DEFAULT.into());
         let urgency = authorize::urgency(sender, urgency)?;
-        let count = submission.count.unwrap_or(1);
+        let ids = copy_ids(submission)?;
+        let count = match &ids {
+            Some(ids) => ids.len(),
+            None => submission.count.unwrap_or(1),
+        };
         if !(1..=MAX_JOBS_PER_SUBMISSION).contains(&count) {
             let text =
                 format!("count {count} is out of range: expected 1 to {MAX_JOBS_PER_SUBMISSION}");
             return Err(RequestError::invalid(text));
         }
         quota::check_jobs(cx, sender, count)?;
-        let stored = match (submission.jobspec, &submission.signed) {
-            (Some(jobspec), None) => jobspecs::submit(cx, jobspec.0, userid)?,
-            (None, Some(signed)) => {
-                let text = signed::unwrap(signed, sender)?;
-                jobspecs::submit(cx, &text, userid)?
-            }
+        let text = match (submission.jobspec, &submission.signed) {
+            (Some(jobspec), None) => Cow::Borrowed(jobspec.0),
+            (None, Some(signed)) => Cow::Owned(signed::unwrap(signed, sender)?),
             (None, None) => {
                 return Err(RequestError::protocol("the submission has no `jobspec`"));
             }
             (Some(_), Some(_)) => {
                 let text = "the submission has both `jobspec` and `J`";
                 return Err(RequestError::protocol(text));
+            }
+        };
+        let (stored, (first, last)) = match ids {
+            None => (jobspecs::submit(cx, &text, userid)?, cx.next_ids(count)?),
+            Some(ids) => {
+                let greatest = ids.last().unwrap_or_default();
+                let template = jobspecs::check_template(cx, &text, userid, greatest)?;
+                let range = cx.next_ids(count)?;
+                let copies = CopyIds::new(range.0, ids);
+                (jobspecs::store_template(cx, template, &copies)?, range)
             }
         };
         let context = Submit {
@@ -317,7 +348,6 @@ impl Submission {
             let priority = eventlog::Priority { priority };
             copies.log(&Event::with(cx.now, eventlog::PRIORITY, &priority));
         }
-        let (first, last) = cx.next_ids(count)?;
         cx.jobs.count_active(userid, count);
         self.batch = Some(Batch {
             copies,

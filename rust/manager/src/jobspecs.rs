@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use penstock_flux::RequestError;
-use penstock_jobspec::Jobspec;
+use penstock_jobspec::copies::{self, CopyIds};
 use penstock_jobspec::job_id::JobId;
+use penstock_jobspec::{COPY_IDS, Jobspec};
 
 use crate::context::Context;
 use crate::depend;
@@ -70,11 +71,60 @@ pub(crate) fn submit(cx: &mut Context, text: &str, userid: u32) -> Result<Stored
         depend::check(cx, &stored.spec.dependencies, userid)?;
         return Ok(stored);
     }
-    let jobspec = Jobspec::from_json(text).map_err(invalid)?;
-    let checked = check_text(cx, &jobspec, text, userid, Limited::Fully)?;
+    let checked = check_submitted(cx, text, userid)?;
     let stored = store(cx, checked);
     cx.jobspecs.remember(text, &stored);
     Ok(stored)
+}
+
+/// Checks a submitted jobspec, and applies the site's defaults.
+fn check_submitted(cx: &Context, text: &str, userid: u32) -> Result<Checked, RequestError> {
+    let jobspec = Jobspec::from_json(text).map_err(invalid)?;
+    if jobspec.attribute(COPY_IDS).is_some() {
+        let text =
+            format!("attributes.{COPY_IDS}: expected none: `cc` of the request asks for copies");
+        return Err(RequestError::invalid(text));
+    }
+    check_text(cx, &jobspec, text, userid, Limited::Fully)
+}
+
+/// A valid jobspec of copies that is not in the store yet.
+#[derive(Debug)]
+pub(crate) struct Template(Jobspec);
+
+/// Checks a jobspec in which `{cc}` stands for the ids of copies, up to `greatest`.
+pub(crate) fn check_template(
+    cx: &Context,
+    text: &str,
+    userid: u32,
+    greatest: u32,
+) -> Result<Template, RequestError> {
+    policy::check_bytes(text.len(), userid, &cx.settings)?;
+    let template = check_submitted(cx, text, userid)?;
+    // The longest text that a copy has.
+    let copy = check_submitted(cx, &copies::expand(text, greatest), userid)?;
+    let is_same = template.spec().is_same_but_for_name(copy.spec())
+        && template.request().requested() == copy.request().requested();
+    if !is_same {
+        let text = "`{cc}` stands in a part of the jobspec that must be the same for all copies: expected it in command, \
+                    environment, shell options, job name or user attributes";
+        return Err(RequestError::invalid(text));
+    }
+    let (document, _, _) = template.into_parts();
+    Jobspec::from_json(document.text())
+        .map(Template)
+        .map_err(invalid)
+}
+
+/// Puts the jobspec of copies into the store.
+pub(crate) fn store_template(
+    cx: &mut Context,
+    Template(mut jobspec): Template,
+    copies: &CopyIds,
+) -> Result<Stored, RequestError> {
+    jobspec.set_copy_ids(copies);
+    let checked = checked(&jobspec, &jobspec.to_text(), &cx.settings)?;
+    Ok(store(cx, checked))
 }
 
 /// Applies the site's defaults and limits to a jobspec that the manager has made.

@@ -1,5 +1,6 @@
 //! `Record`: the facts of a job, which follow from its eventlog and its documents alone.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
@@ -383,6 +384,11 @@ impl Record {
     /// Current jobspec.
     pub fn spec(&self) -> &Arc<Spec> {
         &self.spec
+    }
+
+    /// Name of the job.
+    pub fn name(&self) -> Cow<'_, str> {
+        self.spec.name_of(self.id)
     }
 
     /// The jobspec of a record that is given up.

@@ -1,8 +1,11 @@
 //! The spec of a job: what the manager itself reads of its jobspec.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use penstock_flux::{JobspecDocument, RedactedJobspec};
+use penstock_jobspec::copies::{self, CopyIds};
+use penstock_jobspec::job_id::JobId;
 use penstock_jobspec::{Error, Jobspec, TaskCount};
 
 use crate::policy;
@@ -16,8 +19,11 @@ const MAX_COMMAND_NAME_BYTES: usize = 255;
 pub struct Spec {
     /// Key of the full text in the store.
     pub key: i64,
-    /// Job name: as given, else the last path component of the command.
+    /// Job name: as given, else the last path component of the command. In that of copies `{cc}` stands for the id of one:
+    /// see [`name_of`](Self::name_of).
     pub name: String,
+    /// The copies that share the jobspec, if they differ.
+    pub copies: Option<CopyIds>,
     /// Working directory.
     pub cwd: Option<String>,
     /// Queue.
@@ -58,6 +64,7 @@ impl Spec {
         Self {
             key,
             name,
+            copies: jobspec.copy_ids(),
             cwd: jobspec.cwd().map(str::to_owned),
             queue: jobspec.queue().map(str::to_owned),
             project: text("system.project"),
@@ -73,6 +80,31 @@ impl Spec {
                 .map(|dependency| (dependency.scheme.clone(), dependency.value.clone()))
                 .collect(),
         }
+    }
+}
+
+impl Spec {
+    /// The id of the copy that a job with this spec is.
+    pub fn copy_of(&self, id: JobId) -> Option<u32> {
+        self.copies.as_ref()?.of_job(id)
+    }
+
+    /// The name of a job with this spec.
+    pub fn name_of(&self, id: JobId) -> Cow<'_, str> {
+        match self.copy_of(id) {
+            Some(copy) => copies::expand(&self.name, copy).into(),
+            None => self.name.as_str().into(),
+        }
+    }
+
+    /// Whether the manager reads the same of both, but for the name and the key.
+    pub(crate) fn is_same_but_for_name(&self, other: &Self) -> bool {
+        let without_name = |spec: &Self| Self {
+            key: 0,
+            name: String::new(),
+            ..spec.clone()
+        };
+        without_name(self) == without_name(other)
     }
 }
 
@@ -105,6 +137,11 @@ impl Checked {
     /// The spec, without a key.
     pub(crate) fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    /// The form that is sent to the scheduler.
+    pub(crate) fn request(&self) -> &RedactedJobspec {
+        &self.request
     }
 
     /// The size of the greater of the two texts.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 
 import pytest
@@ -94,11 +95,15 @@ def test_an_invalid_begin_time_is_an_error(value):
         dependency(f"begin-time:{value}")
 
 
-def parsed(*words):
+def options(*words):
     parser = argparse.ArgumentParser(exit_on_error=False)
     parser.set_defaults(clock=SteppedClock())
     joboptions.register(parser)
-    return joboptions.jobspecs(parser.parse_args([*words, "true"]))
+    return parser.parse_args([*words, "true"])
+
+
+def parsed(*words):
+    return joboptions.jobspecs(options(*words))
 
 
 def test_options_take_ranges():
@@ -124,6 +129,55 @@ def test_short_options_mean_what_they_mean_in_flux():
     assert attributes["system"]["memo"] == {"a": "b"}
     assert attributes["user"] == {"c": [1]}
     assert "output" not in options
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--job-name=n{cc}"],
+        ["--output=out-{cc}-{{cc}}-{{id}}", "--error={cc}"],
+        ["--env=A={cc}", "--env=B=${A}"],
+        ["-o", "verbose={cc}"],
+        [],
+    ],
+)
+def test_copies_share_a_jobspec_if_they_differ_by_its_text(words, monkeypatch):
+    monkeypatch.setenv("UNCHANGED", "{c}")
+    template = joboptions.template(options("--cc=1-3,20", *words))
+    text = json.dumps(template)
+    copies = [json.loads(text.replace("{cc}", str(copy))) for copy in (1, 2, 3, 20)]
+    assert copies == parsed("--cc=1-3,20", *words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--dependency=after:{cc}"],
+        ["-o", "name.{cc}=1"],
+        ["-S", "user.a={cc}"],
+        ["-S", "user.{cc}=1"],
+        ["-S", 'user.a=["{cc}"]'],
+        ["--env=X{cc}"],
+        ["--env=-X{cc}"],
+        ["--env=X{cc}=1"],
+        ["--env=A=$X{cc}"],
+        ["--env=/X{cc}=/"],
+        ["--cwd=/{cc}"],
+        ["--job-name=\ufdd0"],
+    ],
+)
+def test_copies_that_differ_in_another_way_share_no_jobspec(words, monkeypatch):
+    monkeypatch.setenv("X1", "1")
+    assert joboptions.template(options("--cc=1-2", *words)) is None
+
+
+def test_copies_with_the_text_in_a_variable_of_the_environment_share_no_jobspec(monkeypatch):
+    assert joboptions.template(options("true")) is None
+    monkeypatch.setenv("HINT", "{cc}")
+    assert joboptions.template(options("--cc=1-2")) is None
+    first, second = parsed("--cc=1-2")
+    assert first == second
+    assert first["attributes"]["system"]["environment"]["HINT"] == "{cc}"
 
 
 def test_a_shell_option_of_each_copy():

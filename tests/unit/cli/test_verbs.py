@@ -359,6 +359,22 @@ def test_jobspecs_are_printed_and_flags_sent(fake, say, capsys):
     assert requested(fake, "job-ingest.submit")["flags"] == 4
 
 
+def test_copies_are_one_request_with_one_jobspec(fake, say, capsys, monkeypatch):
+    monkeypatch.delenv("FLUX_F58_FORCE_ASCII", raising=False)
+    say("job-ingest.submit", {"ids": [1, 2]})
+    options = ["--urgency=3", "--flags=waitable", "--token=t", "--env=-*", "--env=A={cc}"]
+    assert main(["submit", "--cc=1,7", *options, "echo", "{cc}"]) == 0
+    assert capsys.readouterr().out == "ƒ2\nƒ3\n"
+    request = requested(fake, "job-ingest.submit")
+    spec = request.pop("jobspec")
+    assert request == {"urgency": 3, "flags": 4, "token": "t", "cc": "1,7"}
+    assert spec["tasks"][0]["command"] == ["echo", "{cc}"]
+    assert spec["attributes"]["system"]["environment"] == {"A": "{cc}"}
+    assert main(["submit", "--cc=1-2", "--json", "true"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert rows == [{"id": "ƒ2", "id_int": 1}, {"id": "ƒ3", "id_int": 2}]
+
+
 def test_an_unknown_queue_is_an_error(fake, say, answers, capsys):
     say("job-manager.queue-list", {"queues": ["batch", "debug"]})
     fake.methods["job-list.list"] = answers()
@@ -376,7 +392,7 @@ def test_an_unknown_queue_is_an_error(fake, say, answers, capsys):
 def test_equal_errors_of_a_submission_are_one_line(fake, say, capsys):
     answers = [{"ids": [1]}, {"error": "no"}, {"error": "no"}, {"error": "never"}]
     say("job-ingest.submit", {"results": answers})
-    assert main(["submit", "--cc=1-4", "true"]) == 1
+    assert main(["submit", "--cc=1-4", "--dependency=after:{cc}", "true"]) == 1
     out, err = capsys.readouterr()
     assert out == "ƒ2\n"
     assert err == "penstock submit: 2 jobs: no\npenstock submit: never\n"

@@ -108,7 +108,10 @@ impl Filter {
             }
             Self::Not(filters) => !filters.iter().all(|filter| filter.matches(job)),
             Self::Users(users) => users.contains(&u64::from(job.record.userid())),
-            Self::Names(names) => names.contains(&job.record.spec().name),
+            Self::Names(names) => {
+                let found = job.record.name();
+                names.iter().any(|name| *name == *found)
+            }
             Self::Queues(queues) => {
                 let queue = job.record.spec().queue.as_ref();
                 queue.is_some_and(|queue| queues.contains(queue))

@@ -21,15 +21,17 @@ pub(crate) fn document(
     id: JobId,
     key: &str,
 ) -> Result<Option<String>, RequestError> {
-    let Some(spec) = cx.jobs.record(id).map(|record| record.spec().key) else {
+    if !cx.jobs.contains(id) {
         return Ok(None);
-    };
+    }
     Ok(match key {
         "eventlog" => {
             cx.write_events();
             Some(cx.read_store(|store| store.eventlog(id)))
         }
-        "jobspec" => cx.read_store(|store| store.jobspec(spec)),
+        "jobspec" => cx
+            .jobspec_of(id)
+            .map(|document| document.text().as_ref().to_owned()),
         "R" => stored_r(cx, id).map(|stored| stored.json().into_owned()),
         _ => return Err(RequestError::not_found(format!("unknown key `{key}`"))),
     })

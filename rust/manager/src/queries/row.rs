@@ -33,7 +33,7 @@ const ATTRIBUTES: [(&str, RowAttribute); 36] = [
     ("t_cleanup", |job| time(job.record.t_cleanup())),
     ("t_inactive", |job| time(job.record.t_inactive())),
     ("state", |job| job.record.state().bit().into()),
-    ("name", |job| job.record.spec().name.as_str().into()),
+    ("name", |job| job.record.name().into()),
     ("cwd", |job| job.record.spec().cwd.as_deref().into()),
     ("queue", |job| job.record.spec().queue.as_deref().into()),
     ("project", |job| job.record.spec().project.as_deref().into()),
