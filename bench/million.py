@@ -38,6 +38,8 @@ URGENT_JOBS = 200
 # Jobs whose urgency is changed in one request.
 CHANGED_JOBS = 100_000
 CALLS = 20
+# Measurements at each depth, of which the one with the least CPU time counts.
+RUNS = 3
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 EXPEDITE = 31
 
@@ -116,7 +118,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def wait_for_scheduler(client: Client) -> None:
-    """Returns when resources are requested for every pending job."""
+    """Returns when resources are requested for every pending job, of large submissions, too."""
     while client.stats()["sched"]["queued"]:
         time.sleep(0.05)
 
@@ -170,6 +172,22 @@ def measure_bulk(
     met = took <= target_s and waited <= 0.05
     show(name, figure, f"{target_s:g} s, others wait 50 ms", met=met)
     client.ping("job-manager")
+
+
+def measure_depths(depths: list[int], copies: int) -> None:
+    """The cost curve: a row for each number of pending jobs."""
+    state = make_directory("penstock-million-")
+    with running(*OPTIONS, state=state) as (client, daemon):
+        client.submit(jobspec(CORES - 1, 86_400.0), count=NODES)
+        pending = 0
+        for depth in depths:
+            if depth > pending:
+                client.submit(PENDING, count=depth - pending)
+                pending = depth
+            wait_for_scheduler(client)
+            runs = [measure_rate(client, daemon.pid, copies) for _ in range(RUNS)]
+            rate, cpu = max(run[0] for run in runs), min(run[1] for run in runs)
+            print(f"| {depth:,} | {rate:,.0f} jobs/s | {cpu * 1e6:.1f} us |", flush=True)
 
 
 def measure_queue(jobs: int, copies: int) -> None:
@@ -263,9 +281,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1_000_000, help="pending jobs")
     parser.add_argument("--copies", type=int, default=20_000, help="jobs that run to their end")
     parser.add_argument("--submissions", type=int, default=50_000, help="jobs submitted singly")
+    parser.add_argument(
+        "--depths", type=int, nargs="+", help="only the cost of a job behind each of these queues"
+    )
     args = parser.parse_args()
     load, cpus = os.getloadavg()[0], os.cpu_count()
     print(f"{args.jobs:,} pending jobs, {cpus} cpus, load average {load:.1f} at the start\n")
+    if args.depths:
+        print("| pending jobs | jobs/s | daemon CPU a job |\n|---|---|---|")
+        measure_depths(sorted(args.depths), args.copies)
+        return
     print("| work | figure | target | verdict |\n|---|---|---|---|", flush=True)
     measure_queue(args.jobs, args.copies)
     if args.submissions:

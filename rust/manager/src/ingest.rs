@@ -549,6 +549,15 @@ impl Submissions {
         texts.map(|text| text.len()).sum()
     }
 
+    /// The number of jobs of complete submissions for which no step was done yet.
+    pub(crate) fn unstepped(&self) -> u64 {
+        let counts = self
+            .complete
+            .iter()
+            .map(|(first, last)| first.distance(*last).map_or(0, |distance| distance + 1));
+        counts.sum()
+    }
+
     /// Whether [`take_turn`](Self::take_turn) has something to do.
     pub(crate) fn is_open(&self) -> bool {
         !(self.open.is_empty() && self.complete.is_empty() && self.rejected.is_empty())

@@ -331,7 +331,7 @@ impl Manager {
             running,
             max_jobid: self.cx.jobs.greatest_id(),
             commits: self.cx.commits(),
-            sched: self.scheduler.stats(&self.cx),
+            sched: self.scheduler.stats(&self.cx, self.submissions.unstepped()),
             exec: self.exec.stats(),
             outstanding: self.queries.stats(),
             rejected: self.cx.rejected,

@@ -98,6 +98,9 @@ fn others_are_served_between_slices_and_see_no_job_before_all() {
         // All are there now, though most have had no step.
         assert_eq!(total(&mut bench), JOBS + 1);
         assert_eq!(listed(&mut bench).len(), JOBS + 1);
+        // They are without an alloc request as well.
+        let manager = body(&bench.request("job-manager.stats-get", &json!({}))[0]);
+        assert_eq!(manager["sched"]["queued"], JOBS + 1);
         let mut steps = 0;
         while bench.is_due() {
             bench.pass(0.0);

@@ -99,10 +99,10 @@ impl SchedulerPeer {
     }
 
     /// The statistics of `stats-get`.
-    pub(crate) fn stats(&self, cx: &Context) -> SchedStats<'static> {
+    pub(crate) fn stats(&self, cx: &Context, unstepped: u64) -> SchedStats<'static> {
         SchedStats {
             state: cx.handshake().name().into(),
-            queued: self.queued.len() as u64,
+            queued: self.queued.len() as u64 + unstepped,
             requested: self.outstanding() as u64,
         }
     }
