@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::rpc::{Reply, Request};
 
 /// Maximum number of jobs changed in one slice: some milliseconds' work.
-const JOBS_PER_SLICE: usize = 250;
+const JOBS_PER_SLICE: usize = 700;
 /// Maximum number of jobs examined in one slice.
 const JOBS_EXAMINED_PER_SLICE: usize = 10_000;
 /// The greatest number of ids that open requests hold: the oldest ones are completed at once if there are more.

@@ -7,7 +7,7 @@ use penstock_wire::{Message, MessageType};
 use serde_json::{Value, json};
 
 /// More jobs than some slices have.
-const JOBS: usize = 2000;
+const JOBS: usize = 4000;
 
 fn many(bench: &mut Bench, count: usize) -> Vec<u64> {
     bench.submit_copies(&json!({}), count).0

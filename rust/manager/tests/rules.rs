@@ -515,7 +515,8 @@ fn many_new_priorities_are_one_request_a_slice() {
     wanted.push((12345, 7));
     let mut out = bench.request("job-manager.prioritize", &json!({ "jobs": wanted }));
     out.extend(bench.advance());
-    let response = body(out.last().unwrap());
+    let is_response = |message: &&Message| message.kind == MessageType::Response;
+    let response = body(out.iter().find(is_response).unwrap());
     assert_eq!(response["count"], count);
     assert_eq!(response["errors"].as_object().unwrap().len(), 1);
     let requests: Vec<&Message> = out
