@@ -169,6 +169,12 @@ def raw_stream(topic: str, payload: Payload = None) -> StreamCall[dict[str, Any]
 # --- submission
 
 
+# Made once: a submission may have a million jobspecs. In a circular one the recursion is too deep.
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
+)
+
+
 def encoded_jobspec(request: Mapping[str, Any], *, limit: int = MAX_JOBSPEC_BYTES) -> bytes:
     """A request with a jobspec as JSON.
 
@@ -176,8 +182,7 @@ def encoded_jobspec(request: Mapping[str, Any], *, limit: int = MAX_JOBSPEC_BYTE
         JobspecError: it has no JSON form, or exceeds `limit` bytes.
     """
     try:
-        text = json.dumps(request, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        encoded = text.encode()
+        encoded = _ENCODER.encode(request).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise JobspecError(f"the jobspec has no JSON form: {error}") from error
     if len(encoded) > limit:
