@@ -84,7 +84,33 @@ enum StoredJobs {
 #[serde(rename_all = "lowercase")]
 enum StoredResult {
     Ids(JobId, usize),
+    /// In the store alone: submissions of one job each that follow each other.
+    Each(JobId, usize),
     Error(String),
+}
+
+impl StoredJobs {
+    /// The same with fewer results: a list may have a million jobs.
+    fn compact(self) -> Self {
+        let Self::Many(results) = self else {
+            return self;
+        };
+        let mut compact: Vec<StoredResult> = Vec::new();
+        let mut next = None;
+        for result in results {
+            let StoredResult::Ids(id, 1) = result else {
+                compact.push(result);
+                next = None;
+                continue;
+            };
+            match compact.last_mut() {
+                Some(StoredResult::Each(_, count)) if next == Some(id) => *count += 1,
+                _ => compact.push(StoredResult::Each(id, 1)),
+            }
+            next = Some(id.successor());
+        }
+        Self::Many(compact)
+    }
 }
 
 fn copies(first: JobId, count: usize) -> Vec<JobId> {
@@ -98,9 +124,15 @@ impl From<StoredJobs> for Accepted {
             StoredJobs::One(id) => Self::One(id),
             StoredJobs::Copies(first, count) => Self::Copies(copies(first, count)),
             StoredJobs::Many(results) => {
-                let results = results.into_iter().map(|result| match result {
-                    StoredResult::Ids(first, count) => SubmitResult::Ids(copies(first, count)),
-                    StoredResult::Error(error) => SubmitResult::Error(error),
+                let results = results.into_iter().flat_map(|result| match result {
+                    StoredResult::Ids(first, count) => {
+                        vec![SubmitResult::Ids(copies(first, count))]
+                    }
+                    StoredResult::Each(first, count) => {
+                        let ids = copies(first, count).into_iter();
+                        ids.map(|id| SubmitResult::Ids(vec![id])).collect()
+                    }
+                    StoredResult::Error(error) => vec![SubmitResult::Error(error)],
                 });
                 Self::Many(results.collect())
             }
@@ -429,6 +461,13 @@ impl Submission {
             }
             _ => StoredJobs::Many(results),
         };
+        let payload = match &jobs {
+            StoredJobs::One(id) => SubmitResponse { id: *id }.to_payload(),
+            StoredJobs::Copies(..) => Message::json_payload(&self.response),
+            StoredJobs::Many(_) => {
+                Message::json_payload(&format!("{{\"results\":[{}]}}", self.response))
+            }
+        };
         if let Some(Token {
             userid,
             name,
@@ -437,23 +476,17 @@ impl Submission {
         {
             let submission = StoredSubmission {
                 digest: *digest,
-                result: serde_json::to_string(&jobs).unwrap_or_default(),
+                result: serde_json::to_string(&jobs.compact()).unwrap_or_default(),
             };
             cx.store_submission(*userid, name, &submission, cx.now - TOKEN_LIFETIME_S);
         }
-        match jobs {
-            StoredJobs::One(id) => SubmitResponse { id }.to_payload(),
-            StoredJobs::Copies(..) => Message::json_payload(&self.response),
-            StoredJobs::Many(_) => {
-                Message::json_payload(&format!("{{\"results\":[{}]}}", self.response))
-            }
-        }
+        payload
     }
 
     /// The number of accepted jobs.
     fn count(&self) -> u64 {
         let counts = self.results.iter().map(|result| match result {
-            StoredResult::Ids(_, count) => *count as u64,
+            StoredResult::Ids(_, count) | StoredResult::Each(_, count) => *count as u64,
             StoredResult::Error(_) => 0,
         });
         counts.sum()

@@ -107,6 +107,8 @@ fn a_repeated_submission_adds_no_jobs() {
         json!({"jobspec": spec, "token": "a"}),
         json!({"jobspec": spec, "token": "b", "count": 3000}),
         json!({"token": "c", "jobs": [{"jobspec": spec, "count": 2}, {"jobspec": {}}, {"jobspec": spec}]}),
+        json!({"token": "d", "jobs": [{"jobspec": spec}, {"jobspec": spec, "count": 1}, {"jobspec": spec, "count": 2},
+            {"jobspec": spec}, {"jobspec": {}}, {"jobspec": spec}, {"jobspec": spec}]}),
     ];
     let submit = |bench: &mut Bench, user: u32, request: &Value| {
         let mut out = bench.request_as("user", user, "job-ingest.submit", request, 0);
@@ -117,11 +119,11 @@ fn a_repeated_submission_adds_no_jobs() {
         .iter()
         .map(|request| submit(&mut bench, OWNER, request))
         .collect();
-    assert_eq!(jobs(&mut bench), 1 + 3000 + 3);
+    assert_eq!(jobs(&mut bench), 1 + 3000 + 3 + 7);
     for (request, response) in requests.iter().zip(&first) {
         assert_eq!(submit(&mut bench, OWNER, request), *response);
     }
-    assert_eq!(jobs(&mut bench), 3004);
+    assert_eq!(jobs(&mut bench), 3011);
     // Another user has other tokens.
     assert_ne!(submit(&mut bench, OWNER + 1, &requests[0]), first[0]);
     // After a restart, too, and for a day.
@@ -138,10 +140,10 @@ fn a_repeated_submission_adds_no_jobs() {
         rejection(&out),
         (17, "token `a` names another submission".to_owned())
     );
-    assert_eq!(jobs(&mut bench), 3005);
+    assert_eq!(jobs(&mut bench), 3012);
     bench.pass(86_400.0);
     assert_ne!(submit(&mut bench, OWNER, &requests[0]), first[0]);
-    assert_eq!(jobs(&mut bench), 3006);
+    assert_eq!(jobs(&mut bench), 3013);
 }
 
 #[test]
