@@ -566,3 +566,38 @@ fn an_alloc_that_crosses_a_new_priority_is_taken() {
     let (_, out) = bench.submit(&json!({}));
     assert_eq!(topics(&out), ["sched.alloc"]);
 }
+
+#[test]
+fn requests_are_counted_with_and_without_a_limit() {
+    for limit in [None, Some(100)] {
+        let mut bench = Bench::new();
+        bench.scheduler(limit);
+        let (ids, _) = bench.submit_copies(&json!({}), 4);
+        bench.rest();
+        let requested = |bench: &mut Bench| {
+            let stats = body(&bench.request("job-manager.stats-get", &json!({}))[0]);
+            stats["sched"]["requested"].as_u64().unwrap()
+        };
+        let cancelled = |id: u64| json!({"id": id, "type": 3});
+        assert_eq!(requested(&mut bench), 4);
+        bench.request("job-manager.urgency", &json!({"id": ids[0], "urgency": 20}));
+        assert_eq!(requested(&mut bench), 4);
+        if limit.is_some() {
+            // It is requested again at its new position.
+            let again = bench.answer("sched.alloc", &cancelled(ids[0]));
+            assert_eq!(topics(&again), ["sched.alloc"]);
+            assert_eq!(requested(&mut bench), 4);
+        }
+        bench.request("job-manager.urgency", &json!({"id": ids[1], "urgency": 0}));
+        assert_eq!(requested(&mut bench), 4);
+        bench.answer("sched.alloc", &cancelled(ids[1]));
+        assert_eq!(requested(&mut bench), 3);
+        bench.allocate(ids[2]);
+        assert_eq!(requested(&mut bench), 2);
+        let cancel = json!({"id": ids[3], "type": "cancel", "severity": 0, "note": ""});
+        bench.request("job-manager.raise", &cancel);
+        assert_eq!(requested(&mut bench), 2);
+        bench.answer("sched.alloc", &cancelled(ids[3]));
+        assert_eq!(requested(&mut bench), 1);
+    }
+}

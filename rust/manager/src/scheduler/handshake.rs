@@ -5,7 +5,7 @@ use penstock_flux::errno::{EAGAIN, EBUSY};
 use penstock_flux::{Payload, RequestError};
 use penstock_wire::Message;
 
-use super::peer::SchedulerPeer;
+use super::peer::{RequestedJobs, SchedulerPeer};
 use super::request::undo_commit;
 use crate::context::Context;
 use crate::dialogue::AllocInput;
@@ -82,6 +82,9 @@ impl SchedulerPeer {
             mode: read_mode(request)?,
         };
         let ready = cx.handshake().after(input).map_err(rejection)?;
+        if let Handshake::Ready(_, mode) = ready {
+            self.session.requested = RequestedJobs::new(mode);
+        }
         cx.set_handshake(&self.writer, ready);
         let count = self.queued.len() as u64;
         let response = ReadyResponse { count }.to_payload();

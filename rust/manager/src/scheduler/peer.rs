@@ -10,10 +10,74 @@ use penstock_wire::Message;
 
 use crate::context::Context;
 use crate::effect::{ExpirationChange, ProbeId};
+use crate::handshake::AllocMode;
 use crate::jobs::SchedulerWriter;
 
 /// Queue order: priority descending, then id ascending.
 pub(super) type QueuePosition = (Reverse<u32>, JobId);
+
+/// Jobs with requests to the scheduler. Their order is known under a limit alone: without one a million may be requested.
+#[derive(Debug)]
+pub(super) enum RequestedJobs {
+    /// The number of jobs.
+    Unlimited(usize),
+    Limited(BTreeSet<QueuePosition>),
+}
+
+impl Default for RequestedJobs {
+    fn default() -> Self {
+        Self::Unlimited(0)
+    }
+}
+
+impl RequestedJobs {
+    /// No jobs, before the first request in this mode.
+    pub(super) fn new(mode: AllocMode) -> Self {
+        match mode {
+            AllocMode::Unlimited => Self::Unlimited(0),
+            AllocMode::Limited(_) => Self::Limited(BTreeSet::new()),
+        }
+    }
+
+    /// The number of jobs.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Unlimited(count) => *count,
+            Self::Limited(positions) => positions.len(),
+        }
+    }
+
+    /// The last job in queue order; `None` without a limit.
+    pub(super) fn last(&self) -> Option<QueuePosition> {
+        match self {
+            Self::Unlimited(_) => None,
+            Self::Limited(positions) => positions.last().copied(),
+        }
+    }
+
+    /// Adds a job.
+    pub(super) fn insert(&mut self, position: QueuePosition) {
+        match self {
+            Self::Unlimited(count) => *count += 1,
+            Self::Limited(positions) => {
+                positions.insert(position);
+            }
+        }
+    }
+
+    /// Removes a job.
+    pub(super) fn remove(&mut self, position: QueuePosition) {
+        match self {
+            Self::Unlimited(count) => {
+                debug_assert!(*count > 0, "no request is outstanding");
+                *count = count.saturating_sub(1);
+            }
+            Self::Limited(positions) => {
+                positions.remove(&position);
+            }
+        }
+    }
+}
 
 /// The conversation with the scheduler. The state of its handshake is in the
 /// [`Context`](crate::context::Context), where others read it.
@@ -45,7 +109,7 @@ pub(super) struct Session {
     /// The jobs in `reprioritized` whose requests are to be cancelled and sent again.
     pub(super) displaced: Vec<JobId>,
     /// Jobs whose requests are outstanding and not cancelled.
-    pub(super) requested: BTreeSet<QueuePosition>,
+    pub(super) requested: RequestedJobs,
     /// Number of cancelled requests; they count against the limit until the scheduler answers.
     pub(super) cancelling: usize,
     /// Outstanding `sched.expiration` requests by matchtag.

@@ -62,7 +62,7 @@ impl SchedulerPeer {
             }
             AllocState::Requested(_) => {
                 dialogue.advance(AllocInput::Cancel);
-                self.session.requested.remove(&position);
+                self.session.requested.remove(position);
                 self.session.cancelling += 1;
                 send_cancel(cx, id);
             }
@@ -143,9 +143,7 @@ impl SchedulerPeer {
     /// In limited mode, cancels the last request if a queued job comes before it. The cancelled job
     /// is requested again later.
     fn displace_last(&mut self, cx: &mut Context) {
-        let (Some(first), Some(last)) =
-            (self.queued.first(), self.session.requested.last().copied())
-        else {
+        let (Some(first), Some(last)) = (self.queued.first(), self.session.requested.last()) else {
             return;
         };
         if *first >= last || self.session.cancelling > 0 {
@@ -155,7 +153,7 @@ impl SchedulerPeer {
         if let Some((_, dialogue)) = cx.jobs.scheduler_mut(&self.writer, id)
             && dialogue.advance(AllocInput::Cancel)
         {
-            self.session.requested.remove(&last);
+            self.session.requested.remove(last);
             self.session.cancelling += 1;
             send_cancel(cx, id);
         }
@@ -180,7 +178,7 @@ impl SchedulerPeer {
                 }
             }
             AllocState::Requested(_) => {
-                self.session.requested.remove(&(Reverse(old), id));
+                self.session.requested.remove((Reverse(old), id));
                 if new > 0 {
                     self.session.reprioritized.insert(id);
                     if is_unlimited {

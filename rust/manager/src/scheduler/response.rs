@@ -118,7 +118,7 @@ impl SchedulerPeer {
             AllocState::Requested(_) => {
                 self.session
                     .requested
-                    .remove(&(Reverse(record.priority()), id));
+                    .remove((Reverse(record.priority()), id));
             }
             AllocState::Idle | AllocState::Queued | AllocState::Outdated | AllocState::Surplus => {}
         }
