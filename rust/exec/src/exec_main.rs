@@ -72,13 +72,6 @@ struct Defaults {
 }
 
 impl Defaults {
-    fn guests(&self) -> GuestSettings {
-        GuestSettings {
-            min_uid: self.min_guest_uid,
-            no_new_privs: !self.allow_new_privileges,
-        }
-    }
-
     fn declared() -> Result<Self, UsageError> {
         #[derive(Deserialize)]
         struct Declared {
@@ -141,124 +134,182 @@ fn main() -> ExitCode {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "one arm for each option")]
 fn parse(arguments: Vec<OsString>) -> Result<Mode, UsageError> {
-    let (mut uri, mut directory, mut reaper) = (None, None, None);
-    let mut server_users = BTreeSet::new();
-    let mut name = "job-exec".to_owned();
-    let defaults = Defaults::declared()?;
-    let mut kill_timeout_s = defaults.kill_timeout;
-    let mut output_limit = defaults.output_limit;
-    let mut guests = defaults.guests();
-    let mut cgroup = defaults.cgroup;
-    let (mut bind, mut sync) = (!defaults.oversubscribe, false);
-    let (mut if_locked, mut end_when_idle) = (IfLocked::Fail, false);
-    let (mut is_simulated, mut option_of_processes) = (false, None);
-    let mut arguments = arguments.into_iter();
-    while let Some(option) = arguments.next() {
-        let option = option.to_string_lossy().into_owned();
-        match option.as_str() {
-            "--uri" | "--name" | "--server-user" => {}
-            "--simulate" => {
-                is_simulated = true;
-                continue;
-            }
-            _ => option_of_processes = Some(option.clone()),
+    let mut options = Options::with_defaults(Defaults::declared()?);
+    options.read(arguments)?;
+    options.into_mode()
+}
+
+/// The options that need a value.
+const OPTIONS_WITH_VALUE: [&str; 9] = [
+    "--uri",
+    "--directory",
+    "--name",
+    "--kill-timeout",
+    "--output-limit",
+    "--reaper",
+    "--cgroup",
+    "--min-guest-uid",
+    "--server-user",
+];
+
+/// The options that have none.
+const FLAGS: [&str; 6] = [
+    "--simulate",
+    "--oversubscribe",
+    "--sync",
+    "--take-over",
+    "--end-when-idle",
+    "--allow-new-privileges",
+];
+
+/// The options of a command line.
+struct Options {
+    uri: Option<String>,
+    server_users: BTreeSet<u32>,
+    name: String,
+    directory: Option<PathBuf>,
+    reaper: Option<PathBuf>,
+    cgroup: String,
+    min_guest_uid: u32,
+    kill_timeout_s: f64,
+    output_limit: u64,
+    /// The set options of [`FLAGS`].
+    flags: BTreeSet<&'static str>,
+    /// An option that a simulation does not have, since it runs no process.
+    option_of_processes: Option<String>,
+}
+
+impl Options {
+    fn with_defaults(defaults: Defaults) -> Self {
+        let flags = [
+            (defaults.oversubscribe, "--oversubscribe"),
+            (defaults.allow_new_privileges, "--allow-new-privileges"),
+        ];
+        Self {
+            uri: None,
+            server_users: BTreeSet::new(),
+            name: "job-exec".to_owned(),
+            directory: None,
+            reaper: None,
+            cgroup: defaults.cgroup,
+            min_guest_uid: defaults.min_guest_uid,
+            kill_timeout_s: defaults.kill_timeout,
+            output_limit: defaults.output_limit,
+            flags: flags
+                .into_iter()
+                .filter_map(|(is_set, flag)| is_set.then_some(flag))
+                .collect(),
+            option_of_processes: None,
         }
-        match option.as_str() {
-            "--oversubscribe" => {
-                bind = false;
-                continue;
+    }
+
+    fn read(&mut self, arguments: Vec<OsString>) -> Result<(), UsageError> {
+        let mut arguments = arguments.into_iter();
+        while let Some(option) = arguments.next() {
+            let option = option.to_string_lossy().into_owned();
+            if let Some(flag) = FLAGS.into_iter().find(|flag| *flag == option) {
+                self.flags.insert(flag);
+            } else if !OPTIONS_WITH_VALUE.contains(&option.as_str()) {
+                return Err(format!("unknown argument `{option}`").into());
+            } else {
+                let value = arguments.next();
+                let value = value.ok_or_else(|| format!("`{option}` needs a value"))?;
+                self.set_value(&option, value)?;
             }
-            "--sync" => {
-                sync = true;
-                continue;
+            if !matches!(
+                option.as_str(),
+                "--simulate" | "--uri" | "--name" | "--server-user"
+            ) {
+                self.option_of_processes = Some(option);
             }
-            "--take-over" => {
-                if_locked = IfLocked::EndHolder;
-                continue;
-            }
-            "--end-when-idle" => {
-                end_when_idle = true;
-                continue;
-            }
-            "--allow-new-privileges" => {
-                guests.no_new_privs = false;
-                continue;
-            }
-            "--uri" | "--directory" | "--name" | "--kill-timeout" | "--output-limit"
-            | "--reaper" | "--cgroup" | "--min-guest-uid" | "--server-user" => {}
-            _ => return Err(format!("unknown argument `{option}`").into()),
         }
-        let value = arguments.next();
-        let value = value.ok_or_else(|| format!("`{option}` needs a value"))?;
+        Ok(())
+    }
+
+    /// Sets an option of [`OPTIONS_WITH_VALUE`].
+    fn set_value(&mut self, option: &str, value: OsString) -> Result<(), UsageError> {
         let text = value.to_string_lossy().into_owned();
         let invalid = |expected: &str| format!("invalid {option} `{text}`: expected {expected}");
-        match option.as_str() {
+        match option {
             "--uri" if text.is_empty() => return Err(invalid("local:///path or a path").into()),
-            "--uri" => uri = Some(text),
-            "--directory" => directory = Some(PathBuf::from(value)),
-            "--reaper" => reaper = Some(PathBuf::from(value)),
-            "--name" => name = text,
+            "--uri" => self.uri = Some(text),
+            "--directory" => self.directory = Some(PathBuf::from(value)),
+            "--reaper" => self.reaper = Some(PathBuf::from(value)),
+            "--name" => self.name = text,
             "--cgroup" if !CgroupPlace::from(text.as_str()).is_valid() => {
                 return Err(invalid("auto, none or an absolute path").into());
             }
-            "--cgroup" => cgroup = text,
+            "--cgroup" => self.cgroup = text,
             "--server-user" => {
-                server_users.insert(text.parse().map_err(|_| invalid("a user id"))?);
+                let uid = text.parse().map_err(|_| invalid("a user id"))?;
+                self.server_users.insert(uid);
             }
             "--min-guest-uid" => {
-                guests.min_uid = text.parse().map_err(|_| invalid("a user id"))?;
+                self.min_guest_uid = text.parse().map_err(|_| invalid("a user id"))?;
             }
             "--kill-timeout" => {
                 let seconds = text.parse::<f64>().ok();
                 let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
-                kill_timeout_s = seconds.ok_or_else(|| invalid("seconds"))?;
+                self.kill_timeout_s = seconds.ok_or_else(|| invalid("seconds"))?;
             }
-            _ => output_limit = text.parse().map_err(|_| invalid("a number of bytes"))?,
+            _ => self.output_limit = text.parse().map_err(|_| invalid("a number of bytes"))?,
         }
+        Ok(())
     }
-    let uri = uri.or_else(|| env::var("PENSTOCK_URI").ok());
-    let (named, uri) = split_user(uri)?;
-    server_users.extend(named);
-    let uri = absolute_uri(uri)?;
-    if is_simulated {
-        if let Some(option) = option_of_processes {
-            return Err(format!("`{option}` has no effect with `--simulate`").into());
+
+    fn into_mode(self) -> Result<Mode, UsageError> {
+        let uri = self.uri.or_else(|| env::var("PENSTOCK_URI").ok());
+        let (named, uri) = split_user(uri)?;
+        let mut server_users = self.server_users;
+        server_users.extend(named);
+        let uri = absolute_uri(uri)?;
+        let has = |flag| self.flags.contains(flag);
+        if has("--simulate") {
+            if let Some(option) = self.option_of_processes {
+                return Err(format!("`{option}` has no effect with `--simulate`").into());
+            }
+            return Ok(Mode::Simulation(SimulationOptions {
+                uri,
+                server_users,
+                name: self.name,
+            }));
         }
-        return Ok(Mode::Simulation(SimulationOptions {
+        let directory = match self.directory {
+            Some(directory) => absolute(&directory)?,
+            None => default_directory(&uri)?,
+        };
+        let reaper = match self.reaper {
+            Some(reaper) => reaper,
+            None => env::current_exe()
+                .map_err(|error| format!("cannot find `penstock-reaper`: {error}"))?
+                .with_file_name("penstock-reaper"),
+        };
+        let instance = address_name(&uri);
+        Ok(Mode::Service(ServiceOptions {
             uri,
             server_users,
-            name,
-        }));
+            directory,
+            name: self.name,
+            reaper,
+            cgroup: self.cgroup,
+            guests: GuestSettings {
+                min_uid: self.min_guest_uid,
+                no_new_privs: !has("--allow-new-privileges"),
+            },
+            job_directories: Path::new(RUNTIME_DIRECTORY).join(instance).join("jobs"),
+            kill_timeout_s: self.kill_timeout_s,
+            output_limit: self.output_limit,
+            bind: !has("--oversubscribe"),
+            sync: has("--sync"),
+            if_locked: if has("--take-over") {
+                IfLocked::EndHolder
+            } else {
+                IfLocked::Fail
+            },
+            end_when_idle: has("--end-when-idle"),
+        }))
     }
-    let directory = match directory {
-        Some(directory) => absolute(&directory)?,
-        None => default_directory(&uri)?,
-    };
-    let reaper = match reaper {
-        Some(reaper) => reaper,
-        None => env::current_exe()
-            .map_err(|error| format!("cannot find `penstock-reaper`: {error}"))?
-            .with_file_name("penstock-reaper"),
-    };
-    let instance = address_name(&uri);
-    Ok(Mode::Service(ServiceOptions {
-        uri,
-        server_users,
-        directory,
-        name,
-        reaper,
-        cgroup,
-        guests,
-        job_directories: Path::new(RUNTIME_DIRECTORY).join(instance).join("jobs"),
-        kill_timeout_s,
-        output_limit,
-        bind,
-        sync,
-        if_locked,
-        end_when_idle,
-    }))
 }
 
 /// Divides an address `local://UID@/PATH` into the user and the address without it.

@@ -7,8 +7,8 @@ pub use shortage::{Field, Lack, Nearest, RequestUnit, Shortage};
 
 use penstock_jobspec::job_id::JobId;
 
-use self::shortage::amount;
 use crate::QueueId;
+use crate::node_table::counted;
 use crate::verdict::Interference;
 
 /// Why a job is pending.
@@ -207,7 +207,7 @@ impl Reason {
             }
             Self::QueueLimit(limit) => limit.note.clone(),
             Self::Down { constraint, nodes } => {
-                let all = amount(u64::from(*nodes), "node");
+                let all = counted(u64::from(*nodes), "node");
                 match constraint {
                     Some(constraint) => {
                         let verbs = if *nodes == 1 {
@@ -255,7 +255,7 @@ impl Reason {
                 let subject = if at.is_finite() { "" } else { "it " };
                 match interference {
                     Some(Interference { takes, spare }) => {
-                        let units = amount(takes.get(), "unit");
+                        let units = counted(takes.get(), "unit");
                         format!(
                             "{text}, and {subject}would take {units} of the reservation of {job} \
                              (spare: {spare})"

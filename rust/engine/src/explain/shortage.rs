@@ -11,7 +11,7 @@ use penstock_jobspec::job_id::JobId;
 
 use crate::QueueId;
 use crate::ids::NodeIndex;
-use crate::node_table::{NodeResources, NodeTable, ShapeId};
+use crate::node_table::{NodeResources, NodeTable, ShapeId, counted};
 
 /// One unit of a request: a node or a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,10 +330,10 @@ impl Shortage {
 impl fmt::Display for RequestUnit {
     /// Formats what a unit has: `8 cores and 1 gpu`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&amount(self.cores, "core"))?;
+        f.write_str(&counted(self.cores, "core"))?;
         match self.gpus {
             0 => Ok(()),
-            gpus => write!(f, " and {}", amount(gpus, "gpu")),
+            gpus => write!(f, " and {}", counted(gpus, "gpu")),
         }
     }
 }
@@ -342,13 +342,13 @@ impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = self.unit;
         if unit.is_core() {
-            write!(f, "needs {}", amount(self.need, "core"))?;
+            write!(f, "needs {}", counted(self.need, "core"))?;
         } else if unit.exclusive {
-            write!(f, "needs {}", amount(self.need, "whole node"))?;
+            write!(f, "needs {}", counted(self.need, "whole node"))?;
         } else if unit.node {
-            write!(f, "needs {} with {unit}", amount(self.need, "node"))?;
+            write!(f, "needs {} with {unit}", counted(self.need, "node"))?;
         } else {
-            write!(f, "needs {} of {unit}", amount(self.need, "slot"))?;
+            write!(f, "needs {} of {unit}", counted(self.need, "slot"))?;
         }
         let verb = |count: u64| if count == 1 { "is" } else { "are" };
         match self.free {
@@ -374,10 +374,10 @@ impl fmt::Display for Shortage {
             } = nearest;
             write!(f, "; nearest is {host}, with ")?;
             match has {
-                _ if unit.exclusive => write!(f, "{has} of {} free", amount(*wants, what))?,
+                _ if unit.exclusive => write!(f, "{has} of {} free", counted(*wants, what))?,
                 0 => write!(f, "no {what} free")?,
                 // "the": of those that the unit takes; the node may have more.
-                _ => write!(f, "{has} of the {} free", amount(*wants, what))?,
+                _ => write!(f, "{has} of the {} free", counted(*wants, what))?,
             }
         }
         Ok(())
@@ -397,10 +397,4 @@ pub enum Field {
     Time(f64),
     /// Text.
     Text(String),
-}
-
-/// Formats a number with its noun, which gets an `s` unless the number is 1.
-pub(super) fn amount(count: u64, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{plural}")
 }

@@ -192,10 +192,10 @@ impl NodeNeed {
 
 impl fmt::Display for NodeNeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&amount(self.cores, "core"))?;
+        f.write_str(&counted(self.cores, "core"))?;
         match self.gpus {
             0 => Ok(()),
-            gpus => write!(f, " and {}", amount(gpus, "gpu")),
+            gpus => write!(f, " and {}", counted(gpus, "gpu")),
         }
     }
 }
@@ -241,14 +241,14 @@ impl fmt::Display for Shortfall {
         match *self {
             Self::NoNodes => f.write_str("the instance has no nodes"),
             Self::Nodes { requested, exist } => {
-                write!(f, "{} requested, {exist} exist", amount(requested, "node"))
+                write!(f, "{} requested, {exist} exist", counted(requested, "node"))
             }
             Self::Total {
                 resource,
                 requested,
                 exist,
             } => {
-                let requested = amount(requested, resource.name());
+                let requested = counted(requested, resource.name());
                 write!(f, "{requested} requested, {exist} exist")
             }
             Self::LargestNode {
@@ -258,7 +258,7 @@ impl fmt::Display for Shortfall {
                 most,
             } => {
                 let what = resource.name();
-                let requested = amount(requested, what);
+                let requested = counted(requested, what);
                 write!(f, "{requested} per {unit} requested, no node has ")?;
                 match most {
                     0 => write!(f, "{what}s"),
@@ -270,7 +270,7 @@ impl fmt::Display for Shortfall {
                 need,
                 most,
             } => {
-                let requested = amount(requested, "slot");
+                let requested = counted(requested, "slot");
                 write!(
                     f,
                     "{requested} of {need} requested, no more than {most} fit"
@@ -281,7 +281,7 @@ impl fmt::Display for Shortfall {
                 need,
                 most,
             } => {
-                let requested = amount(requested, "node");
+                let requested = counted(requested, "node");
                 write!(
                     f,
                     "{requested} with {need} requested, only {most} have that"
@@ -318,8 +318,8 @@ impl fmt::Display for Infeasible {
 
 impl std::error::Error for Infeasible {}
 
-/// A number with its noun, in the plural unless it is one.
-fn amount(count: u64, noun: &str) -> String {
+/// A number with its noun, which gets an `s` unless the number is 1.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural}")
 }

@@ -49,6 +49,7 @@ use crate::ids::NodeIndex;
 
 pub(crate) use self::allocation::{Allocation, NodeAmount, NodeShare, Size};
 pub use self::feasibility::Infeasible;
+pub(crate) use self::feasibility::counted;
 pub(crate) use self::node_class::Amounts;
 pub(crate) use self::nodes::NodeResources;
 pub(crate) use self::reconfiguration::{Relocated, Relocation};
