@@ -17,6 +17,7 @@ __all__ = [
     "Explained",
     "JobRow",
     "Level",
+    "ListOrder",
     "LogRow",
     "Moved",
     "Purged",
@@ -36,6 +37,8 @@ Level = Literal["debug", "info", "warning", "error", "critical"]
 DrainMode = Literal["update", "overwrite", "force-overwrite"]
 """The effect of a drain on the reason (and the time) of a target that is already drained."""
 UndrainMode = Literal["force"]
+# The order of a list of jobs: see `Methods.jobs`.
+ListOrder = Literal["newest", "state"]
 """`force` skips targets that are not drained."""
 
 

@@ -299,3 +299,19 @@ def test_begin_time_relative_to_now(sim):
         assert shown["state"] == 2
         (text,) = shown["dependencies"]
         assert float(text.partition("=")[2]) > time.time() + 3000
+
+
+def test_running_jobs_are_listed_before_pending_ones_by_position(sim):
+    def submit(*options):
+        return sim.lines("submit", "-t", "1h", *options, "true")
+
+    long, short = submit("-N1")[0], submit("-N1")[0]
+    first, second, held = submit("-N2")[0], submit("-N2")[0], submit("--urgency=hold")[0]
+    urgent = submit("-N2", "--urgency=20")[0]
+    sim.lines("cancel", short)
+    sim.penstock("wait", short)
+    expected = [long, urgent, first, second, held, short]
+    assert sim.lines("jobs", "-an", "-o", "{id}") == expected
+    cut = sim.penstock("jobs", "-n", "-c", "3", "-o", "{id}")
+    assert cut.stdout.split() == expected[:3]
+    assert cut.stderr == "penstock jobs: only the first 3 jobs are shown: `-c 0` shows all\n"

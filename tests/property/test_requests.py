@@ -83,6 +83,7 @@ PAYLOADS: dict[str, list[dict[str, Any]]] = {
     "job-list.list": [
         {"ids": [ID], "attrs": ["all"]},
         {"constraint": {"and": [{"states": ["running"]}, {"t_run": [">=1.0"]}]}, "max_entries": 3},
+        {"order": "state", "max_entries": 3},
         {"since": 1.5, "constraint": {"not": [{"userid": [0]}]}, "attrs": ["id", "ranks"]},
     ],
     "job-list.list-id": [{"id": ID, "attrs": ["all"]}],

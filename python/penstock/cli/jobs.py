@@ -20,7 +20,7 @@ from penstock.cli.arguments import seconds, userid, whole
 from penstock.cli.rows import ABBREVIATIONS, RESULTS, ROW_KEYS, STATES, job_id, job_row
 from penstock.cli.text import clock, json_text, safe
 from penstock.client import Client
-from penstock.errors import Error, FormatError, NotFoundError
+from penstock.errors import Error, FormatError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -105,7 +105,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         type=whole,
         default=1000,
         metavar="N",
-        help="at most N, of pending jobs the newest (default 1000; 0: all)",
+        help="the first N (default 1000; 0: all)",
     )
     add("-n", "--no-header", action="store_true", help="without titles")
     add(
@@ -220,17 +220,9 @@ def main(args: argparse.Namespace) -> int:
             print(_fitted(line.rstrip(), columns))
     if is_cut:
         sys.stdout.flush()
-        print(f"penstock jobs: only {len(rows)} jobs are shown: `-c 0` shows all", file=sys.stderr)
+        text = f"only the first {len(rows)} jobs are shown: `-c 0` shows all"
+        print(f"penstock jobs: {text}", file=sys.stderr)
     return 0
-
-
-PENDING = {"not": [{"states": ["running", "inactive"]}]}
-RUNNING = {"states": ["running"]}
-INACTIVE = {"states": ["inactive"]}
-# A job moves on in this order: one that does so between two requests is in both lists, and in none
-# of them it would be missing. Each list has its own limit, so that no running job is left out for
-# pending ones.
-ACTIVE = {"states": ["active"]}
 
 
 def _rows(
@@ -240,28 +232,8 @@ def _rows(
     since = args.since or 0.0
     if args.id:
         return client.jobs(ids=args.id, constraint=constraint, since=since), False
-
-    def listed(group: dict[str, Any]) -> dict[int, JobRow]:
-        rows = client.jobs(
-            constraint={"and": [*constraint["and"], group]},
-            max_entries=args.count + 1 if args.count else 0,
-            since=since,
-        )
-        return {row["id"]: row for row in rows}
-
-    # Without a job that it could list, a request would read through all inactive ones.
-    is_active_only = ACTIVE in constraint["and"]
-    pending, running = listed(PENDING), listed(RUNNING)
-    inactive = {} if is_active_only else listed(INACTIVE)
-    for earlier, later in ((pending, running), (pending, inactive), (running, inactive)):
-        for job in later:
-            earlier.pop(job, None)
-    if not args.count or len(pending) <= args.count:
-        pending = dict(
-            sorted(pending.items(), key=lambda item: (-item[1].get("priority", -1), item[0]))
-        )
-    started = sorted(running.values(), key=lambda row: -row.get("t_run", 0.0))
-    rows = [*started, *pending.values(), *inactive.values()]
+    limit = args.count + 1 if args.count else 0
+    rows = client.jobs(constraint=constraint, max_entries=limit, since=since, order="state")
     return rows[: args.count or None], bool(args.count) and len(rows) > args.count
 
 
@@ -289,7 +261,7 @@ def _constraint(args: argparse.Namespace) -> dict[str, Any]:
     if args.filter:
         parts.append(_filter(args.filter))
     elif not (args.id or args.every_state or args.since is not None or args.stats):
-        parts.append(ACTIVE)
+        parts.append({"states": ["active"]})
     user = "all" if args.every_user else args.user
     if user is None and not args.id:
         parts.append({"userid": [os.getuid()]})
@@ -331,11 +303,7 @@ def _filter(text: str) -> dict[str, Any]:
     parts: dict[str, list[str]] = {}
     for word in text.lower().split(","):
         if word not in FILTERS:
-            print(
-                f"penstock jobs: unknown filter `{word}`: expected {', '.join(FILTERS)}",
-                file=sys.stderr,
-            )
-            raise SystemExit(2)
+            raise UsageError(f"unknown filter `{word}`: expected {', '.join(FILTERS)}")
         parts.setdefault(FILTERS[word], []).append(word)
     return {"or": [{operator: words} for operator, words in parts.items()]}
 

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         Explained,
         JobRow,
         Level,
+        ListOrder,
         LogRow,
         Purged,
         QueueStatus,
@@ -93,8 +94,11 @@ def _list_jobs(
     max_entries: int,
     since: float,
     attrs: Sequence[str],
+    order: ListOrder,
 ) -> StreamCall[JobRow]:
     payload: dict[str, Any] = {"max_entries": max_entries, "attrs": list(attrs), "since": since}
+    if order != "newest":
+        payload["order"] = order
     if ids is not None:
         payload["ids"] = list(ids)
     if constraint is not None:
@@ -287,8 +291,9 @@ class Methods:
         max_entries: int = 0,
         since: float = 0.0,
         attrs: Sequence[str] = ("all",),
+        order: ListOrder = "newest",
     ) -> StreamCall[JobRow]:
-        """Jobs as rows, newest first.
+        """Jobs as rows.
 
         Args:
             ids: Only these jobs.
@@ -297,8 +302,10 @@ class Methods:
             since: Of the inactive jobs, only those that ended after this time (seconds since the
                 epoch).
             attrs: The keys of a row besides `id`.
+            order: `newest` first; or by `state`: running jobs, the last to start first, then
+                pending ones by position, then inactive ones, the last to end first.
         """
-        return _list_jobs(ids, constraint, max_entries, since, attrs)
+        return _list_jobs(ids, constraint, max_entries, since, attrs, order)
 
     @streamed
     def iter_jobs(
@@ -309,9 +316,10 @@ class Methods:
         max_entries: int = 0,
         since: float = 0.0,
         attrs: Sequence[str] = ("all",),
+        order: ListOrder = "newest",
     ) -> StreamCall[JobRow]:
         """As `jobs`, row by row as they arrive, for more rows than fit in memory."""
-        return _list_jobs(ids, constraint, max_entries, since, attrs)
+        return _list_jobs(ids, constraint, max_entries, since, attrs, order)
 
     @request
     def info(self, job: int) -> Call[JobRow]:

@@ -33,7 +33,7 @@ pub struct ElasticAnnotation {
     pub released: Option<IdSet>,
 }
 
-/// `job-list.list`: a stream of rows, the newest job first.
+/// `job-list.list`: a stream of rows, the newest job first unless another order is requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ListRequest<'a> {
     /// The greatest number of rows; 0 for any.
@@ -51,6 +51,28 @@ pub struct ListRequest<'a> {
     /// The ids of the jobs to show (Penstock's own).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<JobId>>,
+    /// The order of the rows (Penstock's own).
+    #[serde(default, skip_serializing_if = "ListOrder::is_newest")]
+    pub order: ListOrder,
+}
+
+/// The order of the rows of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ListOrder {
+    /// The newest job first.
+    #[default]
+    Newest,
+    /// Running jobs, the last to start first; then pending ones by position; then inactive ones, the last to end first.
+    State,
+}
+
+impl ListOrder {
+    /// Whether this is the default.
+    #[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+    fn is_newest(&self) -> bool {
+        *self == Self::Newest
+    }
 }
 
 /// A response to `list` and `wait`.

@@ -218,6 +218,9 @@ fn payloads_of_the_job_services_round_trip() {
     round_trip::<job_list::ListRequest>(
         r#"{"max_entries":5,"attrs":["name"],"since":1.5,"constraint":{"and":[]},"ids":[1]}"#,
     );
+    round_trip::<job_list::ListRequest>(
+        r#"{"max_entries":5,"attrs":[],"since":0.0,"order":"state"}"#,
+    );
     round_trip::<job_list::ListResponse>(r#"{"jobs":[{"id":1}],"version":1}"#);
     round_trip::<job_list::ListIdRequest>(r#"{"id":1,"attrs":["name"]}"#);
     round_trip::<job_list::ListIdResponse>(r#"{"job":{"id":1}}"#);

@@ -1,6 +1,7 @@
 //! Counts of jobs by state, queue and result, and the inactive jobs by age.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use penstock_flux::job_list::{JobCounts, JobStatsResponse};
 use penstock_jobspec::job_id::JobId;
@@ -168,6 +169,16 @@ impl Census {
     /// Inactive jobs as (end in milliseconds, id), oldest first.
     pub(crate) fn inactive(&self) -> &BTreeSet<(u64, JobId)> {
         &self.inactive
+    }
+
+    /// Inactive jobs that ended before one, or all, as (end in milliseconds, id); the last to end first.
+    pub(crate) fn inactive_before(
+        &self,
+        next: Option<(u64, JobId)>,
+    ) -> impl Iterator<Item = (u64, JobId)> {
+        let end = next.map_or(Bound::Unbounded, Bound::Excluded);
+        let inactive = self.inactive.range((Bound::Unbounded, end));
+        inactive.rev().copied()
     }
 
     /// The response to `job-list.job-stats`.

@@ -202,7 +202,7 @@ impl Manager {
     /// [`commit`](Self::commit). Long responses come in parts, one part per call: see
     /// [`has_more`](Self::has_more).
     pub fn take_messages(&mut self) -> Vec<Message> {
-        self.queries.send_listing_parts(&mut self.cx);
+        self.queries.send_listing_parts(&mut self.cx, &self.census);
         self.take_short_messages()
     }
 

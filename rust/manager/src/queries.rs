@@ -92,8 +92,8 @@ impl Queries {
     }
 
     /// Sends the next parts of open listings, as many as one turn may send.
-    pub(crate) fn send_listing_parts(&mut self, cx: &mut Context) {
-        self.listings.take_turn(cx);
+    pub(crate) fn send_listing_parts(&mut self, cx: &mut Context, census: &Census) {
+        self.listings.take_turn(cx, census);
     }
 
     /// Whether a listing can send its next part.

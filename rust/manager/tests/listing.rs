@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, OWNER, body, jobspec, rejection};
+use common::{Bench, Directory, OWNER, body, jobspec, rejection};
 use penstock_flux::flags::STREAMING;
 use penstock_wire::Message;
 use serde_json::{Value, json};
@@ -220,4 +220,126 @@ fn a_job_of_a_range_of_slots_has_the_tasks_that_it_was_granted() {
     }
     assert_eq!(shown(&mut bench, ids[0]), (json!(8), json!(8)));
     assert_eq!(shown(&mut bench, ids[1]), (json!(2), json!(8)));
+}
+
+/// A listing by state, to its end: the first jobs in one of these states, at most `limit`.
+fn first_in(bench: &mut Bench, states: &[&str], limit: usize) -> Vec<u64> {
+    let constraint = json!({"states": states});
+    let payload =
+        json!({"attrs": ["id"], "order": "state", "max_entries": limit, "constraint": constraint});
+    let out = list(bench, "a", &payload);
+    rest(bench, out).0
+}
+
+/// All of them.
+fn ordered(bench: &mut Bench, states: &[&str]) -> Vec<u64> {
+    first_in(bench, states, 0)
+}
+
+#[test]
+fn pending_jobs_come_by_priority_then_oldest_first() {
+    let directory = Directory::new("positions");
+    let mut bench = directory.open(common::settings(), 1000.0);
+    let mut normal = many(&mut bench, JOBS);
+    normal.reverse();
+    let (blocked, _) =
+        bench.submit(&json!({"dependencies": [{"scheme": "begin-time", "value": "9999999999"}]}));
+    let urgency = |id: u64, urgency: u8| json!({"id": id, "urgency": urgency});
+    let (held, urgent) = (normal.remove(0), normal.remove(700));
+    bench.request("job-manager.urgency", &urgency(held, 0));
+    bench.request("job-manager.urgency", &urgency(urgent, 20));
+    let mut expected = vec![urgent];
+    expected.extend(&normal);
+    expected.extend([held, blocked]);
+    assert_eq!(ordered(&mut bench, &["pending"]), expected);
+    for limit in [1, 2, 699, 700, 701, JOBS, JOBS + 1] {
+        let first = first_in(&mut bench, &["active"], limit);
+        assert_eq!(first, expected[..limit.min(expected.len())]);
+    }
+    // A restart reads the order from the store.
+    drop(bench);
+    let mut bench = directory.open(common::settings(), 9000.0);
+    assert_eq!(ordered(&mut bench, &["pending"]), expected);
+}
+
+#[test]
+fn running_and_inactive_jobs_come_latest_first() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let mut jobs = Vec::new();
+    for core in 0..4 {
+        let (id, _) = bench.submit(&json!({}));
+        jobs.push((id, core));
+    }
+    // The youngest job starts first.
+    for (id, core) in jobs.iter().rev() {
+        bench.commit_r(
+            *id,
+            &common::R
+                .replace("0-1", "0")
+                .replace("0-3", &core.to_string()),
+        );
+        bench.answer("sched.alloc", &json!({"id": id, "type": 0}));
+    }
+    let (pending, _) = bench.submit(&json!({}));
+    let started: Vec<u64> = jobs.iter().map(|(id, _)| *id).collect();
+    assert_eq!(ordered(&mut bench, &["running"]), started);
+    assert_eq!(
+        ordered(&mut bench, &["active"]),
+        [&started[..], &[pending]].concat()
+    );
+    assert!(ordered(&mut bench, &["inactive"]).is_empty());
+    for index in [2, 0, 3] {
+        bench.end(started[index], 0);
+    }
+    let all = ["active", "inactive"];
+    let expected = [started[1], pending, started[3], started[0], started[2]];
+    assert_eq!(ordered(&mut bench, &all), expected);
+    assert_eq!(first_in(&mut bench, &all, 4), expected[..4]);
+    assert_eq!(ordered(&mut bench, &["inactive"]), expected[2..]);
+    assert_eq!(ordered(&mut bench, &["active"]), expected[..2]);
+}
+
+#[test]
+fn a_listing_by_state_ends_at_jobs_that_ended_too_early() {
+    let mut bench = Bench::new();
+    let mut ended = Vec::new();
+    for _ in 0..3 {
+        let (id, _) = bench.submit(&json!({}));
+        bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
+        ended.push((id, bench.now));
+    }
+    for (since, expected) in [
+        (ended[1].1 - 0.5, vec![ended[2].0, ended[1].0]),
+        (ended[1].1, vec![ended[2].0]),
+        (ended[2].1, vec![]),
+    ] {
+        let payload = json!({"attrs": ["id"], "order": "state", "since": since});
+        let out = list(&mut bench, "a", &payload);
+        assert_eq!(rest(&mut bench, out).0, expected);
+    }
+}
+
+#[test]
+fn jobs_of_an_incomplete_submission_have_no_position() {
+    let mut bench = Bench::new();
+    let (first, _) = bench.submit(&json!({}));
+    let payload = json!({"jobspec": jobspec(&json!({})), "count": 20_000});
+    bench.request("job-ingest.submit", &payload);
+    assert!(bench.is_due());
+    assert_eq!(ordered(&mut bench, &["pending"]), [first]);
+    bench.advance();
+    assert_eq!(ordered(&mut bench, &["pending"]).len(), 20_001);
+}
+
+#[test]
+fn an_order_has_a_name_and_excludes_ids() {
+    let mut bench = Bench::new();
+    let out = list(&mut bench, "a", &json!({"order": "state", "ids": []}));
+    let text = "`ids` and `order` exclude each other";
+    assert_eq!(rejection(&out), (22, text.to_owned()));
+    let out = list(&mut bench, "a", &json!({"order": "oldest"}));
+    assert_eq!(rejection(&out).0, 71);
+    assert!(rejection(&out).1.contains("`newest` or `state`"));
 }

@@ -13,7 +13,7 @@ import pytest
 from virtualtime import SteppedClock
 
 from penstock.cli import main
-from penstock.cli.jobs import INACTIVE, PENDING, RUNNING, since
+from penstock.cli.jobs import since
 
 BULK_RESPONSE = {"count": 1, "errors": {}}
 PARTIAL_RESPONSE = {"count": 1, "errors": {"1": "no job ƒ2"}}
@@ -333,10 +333,8 @@ def test_jobs_that_were_active_since_and_how_many(fake, answers, capsys):
     assert requested(fake, "job-list.list")["constraint"] == {"and": []}
     fake.methods["job-list.list"] = answers()
     assert main(["jobs", "--since=@12.5", "-A", "-o", "{id}"]) == 0
-    groups = [PENDING, RUNNING, INACTIVE]
-    requests = [requested(fake, "job-list.list") for _ in groups]
-    assert {request["since"] for request in requests} == {12.5}
-    assert [request["constraint"]["and"] for request in requests] == [[group] for group in groups]
+    request = requested(fake, "job-list.list")
+    assert (request["since"], request["constraint"]) == (12.5, {"and": []})
     assert main(["jobs", "--since=1h", "-A", "-o", "{id}"], SteppedClock(10_000.0)) == 0
     assert requested(fake, "job-list.list")["since"] == 6400.0
 
@@ -413,47 +411,23 @@ def shown_jobs(capsys, *words: str) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_running_jobs_come_first_and_pending_ones_in_their_order(fake, listing, capsys):
-    rows = [
-        named(1, 64, result=1),
-        named(2, 16, t_run=5.0),
-        named(3, 8, priority=16),
-        named(4, 8, priority=20),
-        named(5, 4),
-        named(6, 32, t_run=9.0),
-        named(7, 8, priority=16),
-    ]
-    fake.methods["job-list.list"] = listing(*rows)
-    form = ("-a", "-o", "{id.dec}")
-    assert shown_jobs(capsys, *form) == ["6", "2", "4", "3", "7", "5", "1"]
-    assert [json.loads(line)["id_int"] for line in shown_jobs(capsys, "-a", "--json")] == [
-        *(6, 2, 4, 3, 7, 5, 1)
-    ]
+def test_jobs_are_requested_by_state_and_a_cut_is_told(fake, listing, capsys):
+    fake.methods["job-list.list"] = listing(*(named(job, 16) for job in (6, 2, 4, 3)))
+    form = ("-o", "{id.dec}")
+    assert shown_jobs(capsys, *form) == ["6", "2", "4", "3"]
+    request = requested(fake, "job-list.list")
+    assert (request["order"], request["max_entries"]) == ("state", 1001)
+    assert request["constraint"] == {"and": [{"states": ["active"]}]}
+    lines = shown_jobs(capsys, "-a", "--json")
+    assert [json.loads(line)["id_int"] for line in lines] == [6, 2, 4, 3]
+    assert requested(fake, "job-list.list")["constraint"] == {"and": []}
     assert main(["jobs", "-A", "-n", "-c", "3", *form]) == 0
     out, err = capsys.readouterr()
-    assert out == "6\n2\n3\n"
-    assert err == "penstock jobs: only 3 jobs are shown: `-c 0` shows all\n"
-    assert shown_jobs(capsys, "-c", "7", *form)[-1] == "1"
-    assert shown_jobs(capsys, "-c", "0", *form)[-1] == "1"
-
-
-def test_a_job_that_moves_on_between_two_requests_is_shown_once(fake, answers, capsys):
-    states = iter([{"state": 8}, {"state": 16}, {"state": 64, "result": 1}])
-
-    def method(request):
-        return answers({"jobs": [named(1, 0) | next(states)]})(request)
-
-    fake.methods["job-list.list"] = method
-    assert shown_jobs(capsys, "-a", "-o", "{id.dec} {state}") == ["1 INACTIVE"]
-
-
-def test_inactive_jobs_are_not_read_for_a_list_of_active_ones(fake, listing, capsys):
-    fake.methods["job-list.list"] = listing(named(1, 16))
-    assert shown_jobs(capsys, "-o", "{id.dec}") == ["1"]
-    groups = [requested(fake, "job-list.list")["constraint"]["and"][-1] for _ in range(2)]
-    assert groups == [PENDING, RUNNING]
-    assert shown_jobs(capsys, "-a", "-o", "{id.dec}") == ["1"]
-    assert requested(fake, "job-list.list")["constraint"]["and"][-1] == PENDING
+    assert out == "6\n2\n4\n"
+    assert err == "penstock jobs: only the first 3 jobs are shown: `-c 0` shows all\n"
+    for count in ("4", "0"):
+        assert main(["jobs", "-A", "-n", "-c", count, *form]) == 0
+        assert capsys.readouterr() == ("6\n2\n4\n3\n", "")
 
 
 def test_jobs_are_sorted_by_fields(fake, listing, capsys):

@@ -193,6 +193,10 @@ STREAMS = [
         {"ids": [1], "constraint": {}, "max_entries": 5, "since": 2.5, "attrs": ["name"]},
         *([{"jobs": [ROW]}], [ROW]),
     ),
+    (
+        *("jobs", [], {"order": "state"}, "job-list.list", LIST_REQUEST | {"order": "state"}),
+        *([{"jobs": [ROW]}], [ROW]),
+    ),
     ("wait", [[1]], {}, "job-list.wait", {"ids": [1]}, [{"jobs": [ROW]}], [ROW]),
     (
         *("eventlog", [1], {"follow": True}, "job-info.eventlog-watch"),

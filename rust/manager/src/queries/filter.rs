@@ -98,6 +98,16 @@ impl Filter {
         parse(value, 0)
     }
 
+    /// Whether an inactive job may satisfy the filter, as far as its operators on states tell.
+    pub(crate) fn may_match_inactive(&self) -> bool {
+        match self {
+            Self::And(filters) => filters.iter().all(Self::may_match_inactive),
+            Self::Or(filters) => filters.is_empty() || filters.iter().any(Self::may_match_inactive),
+            Self::States(mask) => mask & State::Inactive.bit() != 0,
+            _ => true,
+        }
+    }
+
     /// Whether a job satisfies the filter.
     pub(crate) fn matches(&self, job: &Job) -> bool {
         match self {

@@ -3,10 +3,13 @@
 //! A listing sends one part in each turn until it is complete. Rows show the jobs as they are when
 //! their part is made; jobs that are submitted meanwhile are not listed.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::ops::Bound;
 
-use penstock_flux::job_list::{ListIdRequest, ListIdResponse, ListRequest, ListResponse, Row};
+use penstock_flux::job_list::{
+    ListIdRequest, ListIdResponse, ListOrder, ListRequest, ListResponse, Row,
+};
 use penstock_flux::{RequestError, StreamCancelRequest};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
@@ -14,7 +17,8 @@ use serde_json::{Value, json};
 
 use super::filter::Filter;
 use super::row::{Attrs, row};
-use crate::context::Context;
+use crate::census::Census;
+use crate::context::{Context, milliseconds};
 use crate::jobs::{HiddenJobs, Job, Jobs};
 use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
@@ -31,6 +35,85 @@ enum ListingPosition {
     Below(Bound<JobId>),
     /// The jobs that the request names.
     Named(std::vec::IntoIter<JobId>),
+    /// The order of the active jobs is to be found first.
+    Ordering(ActiveOrder),
+    /// The active jobs in their order, after which come the inactive ones.
+    Active(std::vec::IntoIter<JobId>),
+    /// The inactive jobs that ended before one, the last to end first.
+    Inactive(Option<(u64, JobId)>),
+}
+
+/// The first active jobs of a listing by state: there is no index of them, which every pending job would pay for.
+#[derive(Debug)]
+struct ActiveOrder {
+    /// The jobs with smaller ids are still to be examined.
+    below: Bound<JobId>,
+    /// The greatest possible number of active jobs among these; `None` before the first turn.
+    left: Option<u64>,
+    running: Smallest<(Reverse<u64>, JobId)>,
+    pending: Smallest<(Reverse<Option<u32>>, JobId)>,
+}
+
+impl ActiveOrder {
+    fn new(limit: usize) -> Self {
+        Self {
+            below: Bound::Unbounded,
+            left: None,
+            running: Smallest::new(limit),
+            pending: Smallest::new(limit),
+        }
+    }
+
+    fn add(&mut self, job: &Job) {
+        let record = &job.record;
+        match record.state() {
+            State::Inactive => {}
+            State::Run | State::Cleanup => {
+                let start = Reverse(milliseconds(record.t_run()));
+                self.running.add((start, record.id()));
+            }
+            State::Sched => {
+                let priority = Reverse(Some(record.priority()));
+                self.pending.add((priority, record.id()));
+            }
+            State::New | State::Depend | State::Priority => {
+                self.pending.add((Reverse(None), record.id()));
+            }
+        }
+    }
+
+    fn into_ids(self) -> std::vec::IntoIter<JobId> {
+        let running = self.running.sorted().map(|(_, id)| id);
+        let pending = self.pending.sorted().map(|(_, id)| id);
+        running.chain(pending).collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// The smallest of some keys, at most `limit`.
+#[derive(Debug)]
+struct Smallest<K> {
+    limit: usize,
+    keys: Vec<K>,
+}
+
+impl<K: Ord> Smallest<K> {
+    fn new(limit: usize) -> Self {
+        let keys = Vec::new();
+        Self { limit, keys }
+    }
+
+    fn add(&mut self, key: K) {
+        self.keys.push(key);
+        if self.keys.len() / 2 >= self.limit {
+            self.keys.select_nth_unstable(self.limit - 1);
+            self.keys.truncate(self.limit);
+        }
+    }
+
+    fn sorted(mut self) -> impl Iterator<Item = K> {
+        self.keys.sort();
+        self.keys.into_iter().take(self.limit)
+    }
 }
 
 /// A request with rows that are still to be sent.
@@ -79,19 +162,26 @@ impl Listing {
         if let Some(id) = ids.find(|id| !jobs.contains(**id)) {
             return Err(jobs.unknown(*id));
         }
+        let left = match list.max_entries {
+            0 => usize::MAX,
+            max => max,
+        };
+        let position = match (list.ids, list.order) {
+            (Some(_), ListOrder::State) => {
+                let text = "`ids` and `order` exclude each other";
+                return Err(RequestError::invalid(text.to_owned()));
+            }
+            (Some(ids), ListOrder::Newest) => ListingPosition::Named(ids.into_iter()),
+            (None, ListOrder::Newest) => ListingPosition::Below(Bound::Unbounded),
+            (None, ListOrder::State) => ListingPosition::Ordering(ActiveOrder::new(left)),
+        };
         Ok(Self {
             request: request.message.header(),
             filter,
             since: list.since,
             attrs: Attrs::named(&list.attrs),
-            left: match list.max_entries {
-                0 => usize::MAX,
-                max => max,
-            },
-            position: match list.ids {
-                Some(ids) => ListingPosition::Named(ids.into_iter()),
-                None => ListingPosition::Below(Bound::Unbounded),
-            },
+            left,
+            position,
             hidden: jobs.hidden().clone(),
         })
     }
@@ -109,32 +199,60 @@ impl Listing {
     }
 
     /// Reads the next rows.
-    fn read_rows(&mut self, jobs: &Jobs, effort: &mut Effort) -> ListingPart {
+    fn read_rows(&mut self, jobs: &Jobs, census: &Census, effort: &mut Effort) -> ListingPart {
         let mut rows = Vec::new();
-        let mut below = match &self.position {
-            ListingPosition::Below(below) => {
-                let range = jobs.range((Bound::Unbounded, *below));
-                Some(range.rev())
+        let none = ListingPosition::Named(Vec::new().into_iter());
+        let mut position = std::mem::replace(&mut self.position, none);
+        loop {
+            let is_complete = match &mut position {
+                ListingPosition::Below(below) => {
+                    let range = jobs.range((Bound::Unbounded, *below)).rev();
+                    let range = range.inspect(|(id, _)| *below = Bound::Excluded(*id));
+                    self.take_rows(range.map(|(_, job)| Some(job)), effort, &mut rows)
+                }
+                // A job may have been purged meanwhile.
+                ListingPosition::Named(ids) | ListingPosition::Active(ids) => {
+                    self.take_rows(ids.map(|id| jobs.get(id)), effort, &mut rows)
+                }
+                ListingPosition::Ordering(order) => self.order(order, jobs, census, effort),
+                ListingPosition::Inactive(next) => {
+                    let since = milliseconds(self.since);
+                    let ended = census.inactive_before(*next);
+                    let ended = ended.take_while(|(end, _)| *end >= since);
+                    let ended = ended.inspect(|key| *next = Some(*key));
+                    self.take_rows(ended.map(|(_, id)| jobs.get(id)), effort, &mut rows)
+                }
+            };
+            if !is_complete {
+                self.position = position;
+                let is_last = false;
+                return ListingPart { rows, is_last };
             }
-            ListingPosition::Named(_) => None,
-        };
+            position = match position {
+                ListingPosition::Ordering(order) => ListingPosition::Active(order.into_ids()),
+                ListingPosition::Active(_) if self.filter.may_match_inactive() => {
+                    ListingPosition::Inactive(None)
+                }
+                _ => {
+                    let is_last = true;
+                    return ListingPart { rows, is_last };
+                }
+            };
+        }
+    }
+
+    /// Makes rows of jobs. Returns whether these were all, or all that the limit allows.
+    fn take_rows<'a>(
+        &mut self,
+        mut jobs: impl Iterator<Item = Option<&'a Job>>,
+        effort: &mut Effort,
+        rows: &mut Vec<Row>,
+    ) -> bool {
         while self.left > 0 {
             if effort.is_spent() {
-                return ListingPart {
-                    rows,
-                    is_last: false,
-                };
+                return false;
             }
-            let job = match (&mut below, &mut self.position) {
-                (Some(range), position) => range.next().map(|(id, job)| {
-                    *position = ListingPosition::Below(Bound::Excluded(id));
-                    Some(job)
-                }),
-                // A job may have been purged meanwhile.
-                (None, ListingPosition::Named(ids)) => ids.next().map(|id| jobs.get(id)),
-                (None, ListingPosition::Below(_)) => None,
-            };
-            let Some(job) = job else {
+            let Some(job) = jobs.next() else {
                 break;
             };
             effort.looks -= 1;
@@ -144,10 +262,36 @@ impl Listing {
                 effort.rows -= 1;
             }
         }
-        ListingPart {
-            rows,
-            is_last: true,
+        true
+    }
+
+    /// Puts active jobs in order. Returns whether these were all.
+    fn order(
+        &self,
+        order: &mut ActiveOrder,
+        jobs: &Jobs,
+        census: &Census,
+        effort: &mut Effort,
+    ) -> bool {
+        let mut left = order.left.unwrap_or_else(|| census.tally(None).active());
+        for (id, job) in jobs.range((Bound::Unbounded, order.below)).rev() {
+            if left == 0 {
+                break;
+            }
+            if effort.is_spent() {
+                order.left = Some(left);
+                return false;
+            }
+            effort.looks -= 1;
+            order.below = Bound::Excluded(id);
+            if job.record.state() != State::Inactive {
+                left -= 1;
+                if self.shows(job) {
+                    order.add(job);
+                }
+            }
         }
+        true
     }
 }
 
@@ -158,7 +302,7 @@ pub(crate) struct Listings {
 }
 
 impl Listings {
-    /// `job-list.list`: a stream of `{"jobs": [row…]}`, newest job first.
+    /// `job-list.list`: a stream of `{"jobs": [row…]}`, newest job first unless the request has an `order`.
     pub(crate) fn list(&mut self, cx: &Context, request: Request<'_>) -> Handled {
         let listing = Listing::new(&cx.jobs, request)?;
         if !request.message.is_noresponse() {
@@ -182,7 +326,7 @@ impl Listings {
 
     /// Takes one turn: sends a part of the listing that has waited longest and, if that part was its
     /// last, parts of the next listings.
-    pub(crate) fn take_turn(&mut self, cx: &mut Context) {
+    pub(crate) fn take_turn(&mut self, cx: &mut Context, census: &Census) {
         let mut effort = Effort {
             rows: ROWS_PER_TURN,
             looks: JOBS_PER_TURN,
@@ -193,7 +337,7 @@ impl Listings {
             let Some(mut listing) = index.and_then(|index| self.open.remove(index)) else {
                 return;
             };
-            let ListingPart { rows, is_last } = listing.read_rows(&cx.jobs, &mut effort);
+            let ListingPart { rows, is_last } = listing.read_rows(&cx.jobs, census, &mut effort);
             if !rows.is_empty() {
                 let payload = ListResponse {
                     jobs: rows,
