@@ -145,11 +145,11 @@ def _main(arguments: list[str], clock: Clock | None) -> int:
 
 
 def _unknown(verb: str) -> int:
-    import difflib
+    from penstock.cli.parser import usage_error
+    from penstock.suggestion import suggestion
 
-    print(f"penstock: unknown verb `{verb}`", file=sys.stderr)
-    if close := difflib.get_close_matches(verb, VERBS, 1):
-        print(f"hint: did you mean `{close[0]}`?", file=sys.stderr)
+    text = f"unknown verb `{verb}`{suggestion(verb, VERBS)}"
+    print(usage_error("penstock", text), end="", file=sys.stderr)
     return USAGE
 
 
@@ -157,20 +157,27 @@ def _call(verb: str, arguments: list[str], clock: Clock | None) -> int:
     from penstock.cli.parser import Parser
     from penstock.cli.text import safe_lines
     from penstock.clock import SYSTEM_CLOCK
-    from penstock.errors import Error
+    from penstock.errors import Error, UsageError
+    from penstock.suggestion import with_suggestion
 
     module = importlib.import_module(f"penstock.cli.{VERBS[verb][0]}")
     parser = Parser.of_verb(verb, module.SUMMARY)
     parser.set_defaults(clock=clock or SYSTEM_CLOCK)
     module.register(parser)
+    prog = parser.prog
     try:
-        code: int = module.main(parser.parse_args(arguments))
+        args = parser.parse_args(arguments)
+        prog = vars(args).pop("prog")
+        code: int = module.main(args)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 1
     except BrokenPipeError:
         raise
+    except UsageError as error:
+        print(f"{prog}: {safe_lines(with_suggestion(str(error)))}", file=sys.stderr)
+        return USAGE
     except (Error, OSError) as error:
-        print(f"penstock {verb}: {safe_lines(_text(error))}", file=sys.stderr)
+        print(f"penstock {verb}: {safe_lines(with_suggestion(_text(error)))}", file=sys.stderr)
         return _code(error)
     return code
 

@@ -16,7 +16,7 @@ from penstock.cli.rows import exit_code, reason
 from penstock.cli.signals import handling_signals
 from penstock.cli.text import id_text, safe
 from penstock.client import Client
-from penstock.errors import Error
+from penstock.errors import Error, UsageError
 from penstock.resource import ResourceSet
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def main(args: argparse.Namespace) -> int:
     words = args.command[1:] if args.command[:1] == ["--"] else args.command
     command = words or [os.environ.get("SHELL") or "/bin/sh"]
     if args.cc is not None:
-        print("penstock alloc: --cc: expected one job", file=sys.stderr)
-        return 2
+        raise UsageError("--cc: expected one job")
     args.job_name = args.job_name or "alloc"
     (spec,) = joboptions.instance_jobspecs(args, [])
     with Client() as client:

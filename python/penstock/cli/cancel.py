@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import userid
 from penstock.cli.rows import job_id, tell
 from penstock.client import Client
+from penstock.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -38,14 +38,10 @@ def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     many = args.all or args.user is not None or args.states is not None
     if many == bool(args.id):
-        text = "expected job ids, or --all, --user, --states"
-        print(f"penstock cancel: {text}", file=sys.stderr)
-        return 2
+        raise UsageError("expected job ids, or --all, --user, --states")
     states = args.states.lower().split(",") if args.states else []
     if unknown := [state for state in states if state not in STATES]:
-        text = f"unknown state `{unknown[0]}`: expected {', '.join(STATES)}"
-        print(f"penstock cancel: {text}", file=sys.stderr)
-        return 2
+        raise UsageError(f"unknown state `{unknown[0]}`: expected {', '.join(STATES)}")
     with Client() as client:
         if args.id:
             return tell("cancel", client.cancel(args.id, note=args.message).errors)

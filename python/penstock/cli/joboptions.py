@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._core import IDset, parse_count, parse_duration
 from penstock.cli.arguments import attribute, urgency, warning
 from penstock.constraint import parse_requires
-from penstock.errors import Error, JobspecError
+from penstock.errors import Error, JobspecError, UsageError
 from penstock.jobspec import environment_from_rules, from_command, set_attribute
 from penstock.rlimits import limits_from_rules
 
@@ -167,7 +167,6 @@ def register(
     )
     add("--job-name", metavar="NAME", help="job name (default: the command's)")
     add("command", nargs=argparse.REMAINDER, metavar=words, help=words_help)
-    parser.set_defaults(prog=parser.prog)
 
 
 def register_streams(
@@ -205,7 +204,7 @@ def jobspecs(
         copies: what `{cc}` stands for in each; by default the ids of --cc.
 
     Raises:
-        SystemExit: with code 2, after saying what is wrong with the options.
+        UsageError: the options are invalid, or contradict each other.
     """
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     try:
@@ -215,10 +214,7 @@ def jobspecs(
             copies = [None] if args.cc is None else args.cc
         return [_jobspec(args, command, copy) for copy in copies]
     except JobspecError as error:
-        import sys
-
-        print(f"{args.prog}: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        raise UsageError(str(error)) from None
 
 
 def template(args: argparse.Namespace) -> dict[str, Any] | None:

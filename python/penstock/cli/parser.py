@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from penstock.cli.text import safe_lines
+from penstock.suggestion import suggestion, with_suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +21,9 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
         self._negative_number_matcher = SLICE
+        # With the operation, if there is one: for errors.
+        self.set_defaults(prog=self.prog)
+        self._unknown_options: list[str] = []
 
     @classmethod
     def of_verb(cls, verb: str, summary: str) -> Parser:
@@ -37,7 +42,22 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends with exit code 2 after a line."""
-        self.exit(2, f"{self.prog}: {message} (`{self.prog} --help` shows the usage)\n")
+        # The argument of an unknown option is taken for a positional one, which it may not suit.
+        if self._unknown_options and not self._takes_remainder():
+            message = _unknown(self._unknown_options[0], sorted(self._known_options()))
+        self.exit(2, usage_error(self.prog, message))
+
+    def _takes_remainder(self) -> bool:
+        """Whether words that look like options may belong to another command."""
+        return any(action.nargs == argparse.REMAINDER for action in self._actions)
+
+    def _parse_optional(self, arg_string: str) -> Any:
+        found: Any = super()._parse_optional(arg_string)
+        # (action, option, …), in a list since Python 3.12.
+        first = found[0] if isinstance(found, list) else found
+        if first is not None and first[0] is None:
+            self._unknown_options.append(arg_string)
+        return found
 
     def _known_options(self) -> set[str]:
         options = set(self._option_string_actions)
@@ -51,8 +71,7 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]
-        hint = _hint(str(value), choices)
-        text = f"unknown value `{value}`: expected {', '.join(choices)}{hint}"
+        text = f"unknown value `{value}`: expected {', '.join(choices)}"
         # Names of operations are no argument that a user could name.
         is_operation = isinstance(action, argparse._SubParsersAction)
         if is_operation:
@@ -64,9 +83,10 @@ def _unknown(text: str, options: list[str]) -> str:
     option = text.partition("=")[0]
     if not option.startswith("-"):
         return f"unexpected argument `{text}`"
-    return f"unknown option `{option}`{_hint(option, options)}"
+    return f"unknown option `{option}`{suggestion(option, options)}"
 
 
-def _hint(text: str, candidates: list[str]) -> str:
-    close = difflib.get_close_matches(text, candidates, 1)
-    return f"; did you mean `{close[0]}`?" if close else ""
+def usage_error(prog: str, message: str) -> str:
+    """The line of an error in a command line."""
+    text = safe_lines(with_suggestion(message))
+    return f"{prog}: {text} (`{prog} --help` shows the usage)\n"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import seconds, whole
 from penstock.cli.rows import job_id
 from penstock.client import Client
+from penstock.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -32,11 +32,7 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     if not args.id and args.age_limit is None and args.num_limit is None:
-        print(
-            "penstock purge: expected job ids, --age-limit or --num-limit (0: all)",
-            file=sys.stderr,
-        )
-        return 2
+        raise UsageError("expected job ids, --age-limit or --num-limit (0: all)")
     with Client() as client:
         purged = client.purge(
             args.id or None,

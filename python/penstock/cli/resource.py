@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._core import IDset, ResourceSet, parse_duration, topic
 from penstock.cli.text import safe
 from penstock.client import Client
-from penstock.errors import Error
+from penstock.errors import Error, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -207,8 +207,7 @@ def _history(client: Client, args: argparse.Namespace) -> None:
 def _drain(client: Client, args: argparse.Namespace) -> int:
     if args.targets is None:
         if args.force or args.update:
-            print("penstock resource: --force and --update require TARGETS", file=sys.stderr)
-            return 2
+            raise UsageError("--force and --update require TARGETS")
         _list_drained(client, as_json=args.json)
         return 0
     mode: DrainMode | None = "update" if args.update else None
@@ -264,8 +263,7 @@ def _expire(client: Client, args: argparse.Namespace) -> int:
         else:
             end = float(args.when)
     except ValueError as error:
-        print(f"penstock resource: `{args.when}`: expected a time: {error}", file=sys.stderr)
-        return 2
+        raise UsageError(f"`{args.when}`: expected a time: {error}") from None
     client.rpc(topic.resource.EXPIRATION, {"expiration": end})
     return 0
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._core import fluid_f58, fluid_parse, job_result, job_state
 from penstock.cli.text import id_text, safe
 from penstock.errors import JobspecError
+from penstock.suggestion import with_suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,7 +98,7 @@ def tell(verb: str, errors: Mapping[int, str]) -> int:
         name = fluid_f58(job)
         # The line starts with the name.
         rest = text.removeprefix(f"job {name} ").replace(f"no job {name}", "no such job")
-        print(f"penstock {verb}: {id_text(job)}: {safe(rest)}", file=sys.stderr)
+        print(f"penstock {verb}: {id_text(job)}: {safe(with_suggestion(rest))}", file=sys.stderr)
     return 1 if errors else 0
 
 

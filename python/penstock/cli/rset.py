@@ -182,14 +182,13 @@ def main(args: argparse.Namespace) -> int:
     """Runs the verb.
 
     Returns:
-        0; 1 if `verify` found fault; 2 for options that contradict each other.
+        0; 1 if `verify` found fault.
+
+    Raises:
+        UsageError: options contradict each other.
     """
     operation: str = args.operation
-    try:
-        return _OPERATIONS[operation](args) or 0
-    except UsageError as error:
-        print(f"penstock R {operation}: {error}", file=sys.stderr)
-        return 2
+    return _OPERATIONS[operation](args) or 0
 
 
 class _Document(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import IDset
@@ -10,7 +9,7 @@ from penstock.cli import joboptions, terminal
 from penstock.cli.attach import Attachment
 from penstock.cli.submit import submit
 from penstock.client import Client
-from penstock.errors import Error
+from penstock.errors import Error, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -45,10 +44,7 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     if args.pty and args.input is not None:
-        print(
-            "penstock run: --input: the standard input of a terminal is its keys", file=sys.stderr
-        )
-        return 2
+        raise UsageError("--input: the standard input of a terminal is its keys")
     args.stream_attributes = _streams(args)
     specs = joboptions.jobspecs(args)
     with Client() as client:

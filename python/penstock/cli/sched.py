@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import sys
 from pathlib import Path
 from typing import get_args
 
 from penstock.cli.arguments import queue_policy
 from penstock.config.tables import SchedulerSettings, Selection
+from penstock.errors import UsageError
 
 SUMMARY = """Run a scheduler as a process of its own, attached to an instance that has none
 (`penstock start --sched none`). It can be killed and restarted while jobs run."""
@@ -55,8 +55,7 @@ def main(args: argparse.Namespace) -> int:
     from penstock.cli.logformat import log_to_stderr
 
     if args.limit is not None and not 1 <= args.limit <= 0x7FFFFFFF:
-        print("penstock sched: --limit: expected 1 to 2147483647", file=sys.stderr)
-        return 2
+        raise UsageError(f"--limit: expected 1 to 2147483647, found {args.limit}")
     log_to_stderr(logging.INFO, "penstock sched: %(message)s")
     settings, limit = _settings(args)
     return sched.run(args.uri, limit, grow=not args.no_grow, settings=settings)

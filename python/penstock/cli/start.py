@@ -17,7 +17,7 @@ from penstock.cli.exec import find_program
 from penstock.cli.logformat import log_to_stderr
 from penstock.config import Config, load
 from penstock.config.tables import SchedulerMode, SchedulerSettings, Selection
-from penstock.errors import StartError
+from penstock.errors import StartError, UsageError
 from penstock.instance.kind import ExecMode, InstanceKind, instance_kind
 from penstock.instance.startup import MAX_SOCKET_PATH_BYTES, StartOptions
 
@@ -86,8 +86,7 @@ def main(args: argparse.Namespace) -> int:
     log_to_stderr(level, "%(name)s: %(message)s")
     problem = _problem(args)
     if problem:
-        print(f"penstock start: {problem}", file=sys.stderr)
-        return 2
+        raise UsageError(problem)
     config = load(args.config) if args.config else Config()
     try:
         import trio  # noqa: F401 - imported here for an error message of our own

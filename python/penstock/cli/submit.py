@@ -12,6 +12,7 @@ from penstock.cli.rows import exit_code
 from penstock.cli.text import id_text, id_texts, json_text, safe
 from penstock.client import Client
 from penstock.errors import RpcError
+from penstock.suggestion import with_suggestion
 
 if TYPE_CHECKING:
     import argparse
@@ -123,5 +124,5 @@ def submit(
             errors[str(result.strerror if isinstance(result, RpcError) else result)] += 1
     for text, count in errors.items():
         jobs_text = f"{count} jobs: " if count > 1 else ""
-        print(f"penstock submit: {jobs_text}{safe(text)}", file=sys.stderr)
+        print(f"penstock submit: {jobs_text}{safe(with_suggestion(text))}", file=sys.stderr)
     return ids, 1 if errors else 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli.rows import exit_code, job_id, job_row
 from penstock.cli.text import json_text, safe
 from penstock.client import Client
+from penstock.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -28,8 +28,7 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     if args.all == bool(args.id):
-        print("penstock wait: expected job ids, or --all", file=sys.stderr)
-        return 2
+        raise UsageError("expected job ids, or --all")
     code = 0
     with Client() as client:
         if args.all:

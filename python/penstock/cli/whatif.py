@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import IDset, ResourceSet
@@ -13,7 +12,7 @@ from penstock.cli.planned import answering, by_states
 from penstock.cli.rows import job_id, tell
 from penstock.cli.text import clock, json_text, safe, span
 from penstock.client import Client
-from penstock.errors import Error, RpcError
+from penstock.errors import Error, RpcError, UsageError
 from penstock.jobid import f58
 
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ def main(args: argparse.Namespace) -> int:
         args.command = args.command or ["true"]  # the command makes no difference
         specs = joboptions.jobspecs(args)
         if len(specs) != 1:
-            print("penstock what-if: --cc: expected one copy", file=sys.stderr)
-            return 2
+            raise UsageError("--cc: expected one copy")
         change = {"submit": specs[0], "urgency": args.urgency}
     elif args.verb in ("cancel", "fit"):
         change = {args.verb: args.id}

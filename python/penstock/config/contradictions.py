@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._core import Scheduler
 from penstock.config.tables import scheduler_settings
 from penstock.errors import ConfigError
+from penstock.suggestion import with_suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +29,8 @@ def contradictions(config: Config) -> list[str]:
     _check_policy(config.policy, None, "policy", problems)
     unknown = config.penstock.scheduler.queues.keys() - config.queues.keys()
     problems += [
-        f"penstock.scheduler.queues.{name}: unknown queue `{name}`" for name in sorted(unknown)
+        f"penstock.scheduler.queues.{name}: {_unknown_queue(name, config)}"
+        for name in sorted(unknown)
     ]
     try:
         Scheduler(settings=json.dumps(scheduler_settings(config)))
@@ -41,7 +43,7 @@ def _check_queues(config: Config, problems: list[str]) -> None:
     default = config.policy.jobspec.defaults.system.queue
     known = ", ".join(config.queues) or "none"
     if default is not None and default not in config.queues:
-        problems.append(f"{DEFAULT_QUEUE}: unknown queue `{default}` (known: {known})")
+        problems.append(f"{DEFAULT_QUEUE}: {_unknown_queue(default, config)}")
     if default is None and len(config.queues) > 1:
         problems.append(
             f"{DEFAULT_QUEUE}: expected a default queue, as there are several (RFC 33; known: "
@@ -55,6 +57,11 @@ def _check_queues(config: Config, problems: list[str]) -> None:
                 f"queues.{name}.{DEFAULT_QUEUE}: the default queue is set by `{DEFAULT_QUEUE}` only"
             )
         _check_policy(queue.policy, config.policy, f"queues.{name}.policy", problems)
+
+
+def _unknown_queue(name: str, config: Config) -> str:
+    known = ", ".join(config.queues)
+    return with_suggestion(f"unknown queue `{name}`: expected {known or 'a table `queues`'}")
 
 
 def _check_policy(own: Policy, general: Policy | None, path: str, problems: list[str]) -> None:

@@ -6,7 +6,6 @@ Reading finds every problem, each named by its key.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import re
@@ -29,6 +28,7 @@ from penstock.config.declaration import (
 )
 from penstock.config.tables import Config
 from penstock.errors import ConfigError, Error
+from penstock.suggestion import closest
 
 # TOML's integers are 64-bit signed numbers, as the services' settings are; `tomllib` reads longer
 # ones, too.
@@ -60,8 +60,9 @@ def from_dict(document: dict[str, Any], name: str = "configuration") -> Config:
     """
     problems: list[str] = []
     config = _build(Config, document, "", problems)
-    if not problems:
-        problems += [*invalid_values(config), *contradictions(config)]
+    # A value of another kind is left out: its key is as good as absent from here on.
+    rest = [*invalid_values(config), *contradictions(config)]
+    problems += [problem for problem in rest if not _follows(problem, problems)]
     if problems:
         raise ConfigError(name, problems)
     assert isinstance(config, Config)
@@ -96,14 +97,16 @@ def _build(kind: Any, value: Any, path: str, problems: list[str]) -> Any:
     if origin is dict:
         if not isinstance(value, dict):
             return wrong("a table")
-        return {
+        tables = {
             key: _build(args[1], item, joined(path, key), problems) for key, item in value.items()
         }
+        return {key: item for key, item in tables.items() if item is not None}
     if origin is tuple:
         if not isinstance(value, list):
             return wrong("a list")
         items = enumerate(value)
-        return tuple(_build(args[0], item, f"{path}[{n}]", problems) for n, item in items)
+        built = (_build(args[0], item, f"{path}[{n}]", problems) for n, item in items)
+        return tuple(item for item in built if item is not None)
     if origin is typing.Literal:
         return value if value in args else wrong(" or ".join(f'"{arg}"' for arg in args))
     return _build_scalar(kind, value, wrong)
@@ -167,10 +170,17 @@ def _build_table(kind: Any, value: Any, path: str, problems: list[str]) -> Any:
         elif name is not None:
             built[name] = _build(hints[name], item, joined(path, key), problems)
         else:
-            close = difflib.get_close_matches(key, known, 1)
-            hint = f": did you mean `{close[0]}`?" if close else f": expected {', '.join(known)}"
-            problems.append(f"unknown key `{joined(path, key)}`{hint}")
-    return kind(**built)
+            close = closest(key, known)
+            hint = f"did you mean `{close}`?" if close else f"expected {', '.join(known)}"
+            problems.append(f"unknown key `{joined(path, key)}`: {hint}")
+    return kind(**{name: item for name, item in built.items() if item is not None})
+
+
+def _follows(problem: str, problems: list[str]) -> bool:
+    """Whether a key is missing only because its value is of another kind."""
+    path, _, key = problem.partition(": expected the key ")
+    path = joined(path, key.strip("`")) if key else problem.partition(": ")[0]
+    return any(each.startswith((f"{path}:", f"{path}[")) for each in problems)
 
 
 def _show(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 
 import pytest
@@ -29,6 +30,9 @@ from penstock.cli import main
                 "stdout, stderr; did you mean `stdout`?"
             ),
         ),
+        # Its argument would be an invalid job id.
+        (["jobs", "--sotr", "name"], "unknown option `--sotr`; did you mean `--sort`?"),
+        (["urgency", "--ver", "1", "hold"], "unknown option `--ver`"),
         (["uri", "1", "2"], "unexpected argument `2`"),
         (["urgency"], "the following arguments are required: ID, URGENCY"),
         (
@@ -76,3 +80,44 @@ def test_an_empty_script_is_rejected(capsys, monkeypatch, options):
     assert main(["batch", "-n1", *options]) == 1
     expected = "penstock batch: standard input is empty: expected a script\n"
     assert capsys.readouterr().err == expected
+
+
+def test_an_unknown_verb_is_one_line(capsys):
+    assert main(["jbos"]) == 2
+    expected = (
+        "penstock: unknown verb `jbos`; did you mean `jobs`? (`penstock --help` shows the usage)\n"
+    )
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "unknown", "close"),
+    [
+        (["jobs", "-f", "runing"], "filter `runing`", "running"),
+        (["jobs", "-o", "{nnode}"], "field `nnode`", "nnodes"),
+        (["jobs", "--sort=-nme"], "field `nme`", "name"),
+        (["cancel", "--states=rnu"], "state `rnu`", "run"),
+        (["submit", "--flags=waitabl", "true"], "flag `waitabl`", "waitable"),
+    ],
+)
+def test_unknown_names_are_answered_with_the_nearest(capsys, words, unknown, close):
+    assert main(words) in (1, 2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"unknown {unknown}: expected " in line
+    assert f"; did you mean `{close}`?" in line
+
+
+def test_options_of_another_command_are_not_taken_for_unknown_ones(capsys):
+    assert main(["submit", "-n", "x", "ls", "--color"]) == 2
+    assert "argument -n/--ntasks" in capsys.readouterr().err
+
+
+def test_names_that_an_instance_does_not_know_are_answered_with_the_nearest(fake, capsys):
+    def reject(request):
+        text = "unknown queue `debgu`: expected batch, debug"
+        return [request.respond(errnum=errno.EINVAL, errtext=text)]
+
+    fake.methods["job-ingest.submit"] = reject
+    assert main(["submit", "-q", "debgu", "true"]) == 1
+    expected = "unknown queue `debgu`: expected batch, debug; did you mean `debug`?"
+    assert capsys.readouterr().err == f"penstock submit: {expected}\n"

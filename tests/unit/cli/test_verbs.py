@@ -411,7 +411,7 @@ def shown_jobs(capsys, *words: str) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_jobs_are_requested_by_state_and_a_cut_is_told(fake, listing, capsys):
+def test_jobs_are_requested_by_state_and_a_cut_is_named(fake, listing, capsys):
     fake.methods["job-list.list"] = listing(*(named(job, 16) for job in (6, 2, 4, 3)))
     form = ("-o", "{id.dec}")
     assert shown_jobs(capsys, *form) == ["6", "2", "4", "3"]

@@ -102,7 +102,7 @@ def test_the_effective_configuration_reads_back(config):
         ),
         (
             "[penstock.scheduler.queues.gone]\nmax-jobs = 1",
-            "penstock.scheduler.queues.gone: unknown queue `gone`",
+            "penstock.scheduler.queues.gone: unknown queue `gone`: expected ",
         ),
         (
             "[penstock.scheduler]\nmode = 'outside'",
@@ -138,7 +138,7 @@ def test_the_effective_configuration_reads_back(config):
         ),
         (
             "[policy.jobspec.defaults.system]\nqueue = 'b'",
-            "policy.jobspec.defaults.system.queue: unknown queue `b` (known: none)",
+            "policy.jobspec.defaults.system.queue: unknown queue `b`: expected a table `queues`",
         ),
         (
             "[queues.a]\n[queues.b]",
@@ -264,3 +264,38 @@ def test_a_queue_overrides_general_limits():
         """
     )
     assert config.queues["free"].policy.jobspec.defaults.system.duration == 86400
+
+
+def test_every_problem_is_found_at_once():
+    text = """
+        [queus.batch]
+        [queues.batch]
+        requires = "x"
+        [policy.jobspec.defaults.system]
+        queue = "bathc"
+        duration = "soon"
+        [penstock.scheduler]
+        policy = "esy"
+        selection = "frist"
+        [penstock.scheduler.queues.bacth]
+    """
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    starts = (
+        "unknown key `queus`: did you mean `queues`?",
+        "queues.batch.requires: expected a list",
+        "policy.jobspec.defaults.system.duration: expected a duration",
+        "penstock.scheduler.selection: expected",
+        "policy.jobspec.defaults.system.queue: unknown queue `bathc`: expected batch; did you mean",
+        "penstock.scheduler.queues.bacth: unknown queue `bacth`: expected batch; did you mean",
+        "penstock.scheduler.policy: invalid policy `esy`",
+    )
+    for start, problem in zip(sorted(starts), sorted(caught.value.problems), strict=True):
+        assert problem.startswith(start)
+
+
+def test_a_required_key_of_another_kind_is_one_problem():
+    with pytest.raises(ConfigError) as caught:
+        parse("[[resource.config]]\nhosts = 3\n")
+    (problem,) = caught.value.problems
+    assert problem.startswith("resource.config[0].hosts: expected a string")
