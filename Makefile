@@ -26,6 +26,8 @@ export PROPTEST_RNG_SEED := $(SEED)
 
 test-rust:
 	cargo test --workspace --exclude penstock-py --locked
+	PENSTOCK_SIMD=avx2 cargo test --package penstock-idset --locked
+	PENSTOCK_SIMD=baseline cargo test --package penstock-idset --locked
 
 test-python: $(VENV)/.checked $(if $(PMIX),$(BIN)/penstock-pmix)
 	PENSTOCK_NEED_CHECKS=1 $(BIN)/python -m pytest --hypothesis-seed $(SEED) --numprocesses auto --dist worksteal

@@ -11,7 +11,6 @@ INTEGER = r"(?:[ui](?:8|16|32|64|128|size))"
 PAIR = re.compile(rf"\(({INTEGER}), ?\1\)")
 ALLOWED = {
     ("exec/src/linux/directory.rs", "identity"): "device and inode, compared as a whole",
-    ("idset/src/wide.rs", "each"): "the words of two sets",
     ("idset/src/words.rs", "each_run"): "the first and the last id of a run",
     ("idset/src/words.rs", "next"): "the first and the last id of a run",
     ("py/src/idset/iterator.rs", "rest"): "the ends of a range of ids",

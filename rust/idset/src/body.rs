@@ -75,13 +75,21 @@ impl Body {
         let (as_ids, as_runs, as_bits) = (2 * count as usize, 4 * runs.len(), 8 * words);
         if as_bits <= 2 * as_ids.min(as_runs) {
             let mut words = vec![0; words];
+            // The word of the last run is kept out of memory until the next one is in another word.
+            let (mut at, mut word) = (0, 0);
             for run in runs {
-                if run.lo == run.hi {
-                    words[usize::from(run.lo) / WORD_BITS] |= 1 << (run.lo % 64);
+                let (first, last) = (usize::from(run.lo), usize::from(run.hi));
+                if first / WORD_BITS != at {
+                    words[at] |= word;
+                    (at, word) = (first / WORD_BITS, 0);
+                }
+                if last / WORD_BITS == at {
+                    word |= words::between(first, last);
                 } else {
-                    words::set(&mut words, run.lo.into(), run.hi.into());
+                    words::set(&mut words, first, last);
                 }
             }
+            words[at] |= word;
             Self::Bits(words)
         } else if as_ids < as_runs {
             let mut ids = Vec::with_capacity(count as usize);

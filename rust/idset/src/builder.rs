@@ -66,6 +66,7 @@ impl Builder {
     }
 
     /// Adds a span that goes beyond one chunk.
+    #[cold]
     fn add_wide(&mut self, span: Span) {
         let ((key, lo), (last, hi)) = (place(span.lo), place(span.hi));
         self.add_run(key, Run { lo, hi: u16::MAX });
@@ -87,6 +88,7 @@ impl Builder {
     }
 
     /// Finishes the chunk at hand.
+    #[cold]
     fn flush(&mut self) {
         if !self.runs.is_empty() {
             let body = Body::from_runs(&self.runs, self.count);

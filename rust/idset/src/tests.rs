@@ -431,3 +431,46 @@ proptest! {
         prop_assert_eq!(a.ranges().rev().collect::<IdSet>(), a);
     }
 }
+
+/// Ids around those at which the number of digits or the digits before the last four change.
+fn id_at_a_border() -> impl Strategy<Value = u32> {
+    let powers = (0_u32..10).prop_map(|power| 10_u32.pow(power));
+    let tens_of_thousands = (1_u32..400_000).prop_map(|high| high * 10_000);
+    (prop_oneof![powers, tens_of_thousands], 0_u32..6)
+        .prop_map(|(border, offset)| (border + offset).saturating_sub(3).min(IdSet::MAX_ID))
+}
+
+proptest! {
+    #[test]
+    fn text_has_the_digits_of_each_number(ids in vec(prop_oneof![id_at_a_border(), id()], 0..80)) {
+        let set: IdSet = ids.into_iter().collect();
+        let spans = set.ranges().map(|range| match (range.start(), range.end()) {
+            (lo, hi) if lo == hi => lo.to_string(),
+            (lo, hi) => format!("{lo}-{hi}"),
+        });
+        let text = spans.collect::<Vec<_>>().join(",");
+        prop_assert_eq!(set.to_text(), text.clone());
+        prop_assert_eq!(set.to_bracketed_text(), format!("[{text}]"));
+        prop_assert_eq!(text.parse::<IdSet>().unwrap(), set.clone());
+        prop_assert_eq!(format!("[{text}]").parse::<IdSet>().unwrap(), set);
+    }
+
+    /// Eight characters are read at once: none but digits may count as one, wherever the text ends.
+    #[test]
+    fn a_number_ends_before_the_first_other_character(
+        ids in vec(prop_oneof![id_at_a_border(), id()], 1..5),
+        other in any::<char>().prop_filter("other than digits", |other| !other.is_ascii_digit()),
+        rest in "[0-9,]{0,12}",
+    ) {
+        let set: IdSet = ids.into_iter().collect();
+        let text = format!("{set}{other}{rest}");
+        match text.parse::<IdSet>() {
+            Ok(_) => prop_assert!(matches!(other, ',' | '-')),
+            Err(error) => {
+                let offset = error.offset();
+                prop_assert!(offset >= set.to_text().len());
+                prop_assert!(matches!(other, ',' | '-') || offset == set.to_text().len());
+            }
+        }
+    }
+}

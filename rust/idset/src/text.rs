@@ -9,6 +9,8 @@ use crate::{Error, IdSet};
 struct Parser<'a> {
     text: &'a str,
     at: usize,
+    /// The number of digits of the last number, from one to seven.
+    len: usize,
 }
 
 impl Parser<'_> {
@@ -27,8 +29,25 @@ impl Parser<'_> {
     }
 
     /// A decimal number without leading zeroes.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "its result need not be passed through memory"
+    )]
+    #[inline(always)]
     fn id(&mut self) -> Result<u32, Error> {
+        let start = self.at;
+        let rest = &self.text.as_bytes()[start..];
+        if let Some(bytes) = rest.first_chunk()
+            && let Some(id) = number_of_len(u64::from_le_bytes(*bytes), self.len)
+        {
+            // Not the length that was found, so that the processor need not wait for that to read on.
+            self.at += self.len;
+            return Ok(id);
+        }
+        self.id_by_digits()
+    }
+
+    fn id_by_digits(&mut self) -> Result<u32, Error> {
         let start = self.at;
         let rest = &self.text.as_bytes()[start..];
         let (mut id, mut len) = (0_u64, 0);
@@ -40,6 +59,7 @@ impl Parser<'_> {
             len += 1;
         }
         self.at += len;
+        self.len = len.clamp(1, 7);
         let plain = len == 1 || (2..=10).contains(&len) && rest.first() != Some(&b'0');
         match u32::try_from(id) {
             Ok(id) if plain && id <= IdSet::MAX_ID => Ok(id),
@@ -62,7 +82,11 @@ impl Parser<'_> {
     }
 
     /// An id or a range, all above `last`.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "its result need not be passed through memory"
+    )]
+    #[inline(always)]
     fn span(&mut self, last: Option<u32>) -> Result<Span, Error> {
         let start = self.at;
         let lo = self.id()?;
@@ -123,6 +147,28 @@ impl Parser<'_> {
     }
 }
 
+/// The number of `len` digits, one to seven, at the start of eight characters, the first one in the lowest byte.
+/// None if there are fewer or more digits, or leading zeroes.
+#[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a number of seven digits has 24 bits"
+)]
+fn number_of_len(characters: u64, len: usize) -> Option<u32> {
+    // Digits become their values; the bytes of other characters are above 9. A carry goes only to later characters.
+    let values = characters ^ 0x3030_3030_3030_3030;
+    let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
+    if others.trailing_zeros() as usize / 8 != len || values.trailing_zeros() >= 8 && len > 1 {
+        return None;
+    }
+    // The digits, behind zeroes; then the values of pairs, of four and of eight digits.
+    let values = values.wrapping_shl(64 - 8 * len as u32);
+    let pairs = values.wrapping_mul(10).wrapping_add(values >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+    let all = fours.wrapping_mul(10_000).wrapping_add(fours >> 32);
+    Some(all as u32)
+}
+
 impl FromStr for IdSet {
     type Err = Error;
 
@@ -130,90 +176,138 @@ impl FromStr for IdSet {
     ///
     /// Nothing else is let through: no blanks, signs, leading zeroes, repeats, disorder, or ranges of one id (`2-2`).
     fn from_str(text: &str) -> Result<Self, Error> {
-        Parser { text, at: 0 }.set()
+        Parser {
+            text,
+            at: 0,
+            len: 1,
+        }
+        .set()
     }
 }
+
+/// The four digits of each number below 10,000, the first one in the lowest byte.
+static DIGITS: [u32; 10_000] = {
+    let mut table = [0; 10_000];
+    let mut number: u32 = 0;
+    while number < 10_000 {
+        let digits = [
+            number / 1000,
+            number / 100 % 10,
+            number / 10 % 10,
+            number % 10,
+        ];
+        table[number as usize] =
+            0x3030_3030 + (digits[0] | digits[1] << 8 | digits[2] << 16 | digits[3] << 24);
+        number += 1;
+    }
+    table
+};
+
+/// Bytes that an id overwrites, the unused ones included.
+const PUT_BYTES: usize = 16;
+const BLOCK_BYTES: usize = 256;
 
 /// Writes ascending ids: what stands before their last four digits is mostly that of the id before.
 struct Writer {
     text: Vec<u8>,
-    high: u32,
-    /// The digits of `high`, behind zeroes.
-    digits: [u8; 6],
-    zeroes: usize,
-}
-
-fn digit(number: u32) -> u8 {
-    b'0' + (number % 10) as u8
+    /// The end of the text, and how much of it is used.
+    block: [u8; BLOCK_BYTES],
+    used: usize,
+    /// The last ten thousand: its first id, its digits, and their number.
+    base: u32,
+    prefix: [u8; 8],
+    prefix_len: usize,
 }
 
 impl Writer {
     fn new() -> Self {
         Self {
             text: Vec::new(),
-            high: 0,
-            digits: *b"000000",
-            zeroes: 6,
+            block: [0; BLOCK_BYTES],
+            used: 0,
+            base: 0,
+            prefix: [0; 8],
+            prefix_len: 0,
         }
     }
 
+    /// Writes an id and the character behind it.
+    #[inline]
     fn push(&mut self, id: u32, then: u8) {
-        let (high, low) = (id / 10_000, id % 10_000);
-        if high != self.high {
-            self.high = high;
-            let mut rest = high;
-            for place in self.digits.iter_mut().rev() {
-                *place = digit(rest);
-                rest /= 10;
-            }
-            let zeroes = self.digits.iter().take_while(|&&digit| digit == b'0');
-            self.zeroes = zeroes.count();
+        if id - self.base >= 10_000 {
+            self.set_base(id);
         }
-        let mut whole = [then; 16];
-        whole[..6].copy_from_slice(&self.digits);
-        whole[6] = digit(low / 1000);
-        whole[7] = digit(low / 100);
-        whole[8] = digit(low / 10);
-        whole[9] = digit(low);
-        let mut start = self.zeroes;
-        if high == 0 {
-            start += usize::from(low < 1000) + usize::from(low < 100) + usize::from(low < 10);
+        let low = id - self.base;
+        let mut word = u64::from(DIGITS[low as usize]) | u64::from(then) << 32;
+        let mut len = 5;
+        if self.prefix_len == 0 {
+            let zeroes = usize::from(low < 1000) + usize::from(low < 100) + usize::from(low < 10);
+            word >>= 8 * zeroes;
+            len -= zeroes;
         }
-        // A copy of fixed length, cut off afterwards, is faster than one of just the digits.
-        let shifted = u128::from_le_bytes(whole) >> (8 * start);
-        let end = self.text.len() + 11 - start;
-        self.text.extend_from_slice(&shifted.to_le_bytes());
-        self.text.truncate(end);
+        if self.used + PUT_BYTES > self.block.len() {
+            self.flush();
+        }
+        // Stores of fixed length, of which the next one overwrites the rest, are faster than those of just the digits.
+        let place = &mut self.block[self.used..self.used + PUT_BYTES];
+        place[..8].copy_from_slice(&self.prefix);
+        place[self.prefix_len..self.prefix_len + 8].copy_from_slice(&word.to_le_bytes());
+        self.used += self.prefix_len + len;
+    }
+
+    #[cold]
+    fn set_base(&mut self, id: u32) {
+        let high = id / 10_000;
+        self.base = high * 10_000;
+        let digits = high.to_string();
+        self.prefix_len = digits.len();
+        self.prefix[..digits.len()].copy_from_slice(digits.as_bytes());
+    }
+
+    fn put_byte(&mut self, byte: u8) {
+        self.block[self.used] = byte;
+        self.used += 1;
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        self.text.extend_from_slice(&self.block[..self.used]);
+        self.used = 0;
+    }
+
+    fn finish(mut self) -> String {
+        self.flush();
+        String::from_utf8(self.text).expect("digits and punctuation are ASCII")
     }
 }
 
 impl IdSet {
     /// The canonical text (RFC 22): ascending, ranges folded; empty for the empty set.
     pub fn to_text(&self) -> String {
-        self.write(Writer::new())
+        self.write(Writer::new()).finish()
     }
 
     /// The canonical text in brackets; `[]` for the empty set.
     pub fn to_bracketed_text(&self) -> String {
         let mut writer = Writer::new();
-        writer.text.push(b'[');
-        let mut text = self.write(writer);
-        text.push(']');
-        text
+        writer.put_byte(b'[');
+        let mut writer = self.write(writer);
+        writer.put_byte(b']');
+        writer.finish()
     }
 
-    fn write(&self, mut writer: Writer) -> String {
-        let start = writer.text.len();
-        self.each_span(|span| {
-            writer.push(span.lo, if span.lo < span.hi { b'-' } else { b',' });
-            if span.lo < span.hi {
-                writer.push(span.hi, b',');
-            }
-        });
-        if writer.text.len() > start {
-            writer.text.pop();
+    fn write(&self, mut writer: Writer) -> Writer {
+        if !self.is_empty() {
+            self.each_span(|span| {
+                writer.push(span.lo, if span.lo < span.hi { b'-' } else { b',' });
+                if span.lo < span.hi {
+                    writer.push(span.hi, b',');
+                }
+            });
+            // The last comma.
+            writer.used -= 1;
         }
-        String::from_utf8(writer.text).expect("digits and punctuation are ASCII")
+        writer
     }
 }
 

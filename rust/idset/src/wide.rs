@@ -1,8 +1,16 @@
 //! Operations on whole bitmaps, with the widest instructions that the processor at hand has.
 #![allow(
     unsafe_code,
-    reason = "a function compiled for more than the baseline is called after asking the processor"
+    reason = "a function compiled for more than the baseline is called after asking the processor; a result is written \
+              into memory that was not cleared before"
 )]
+#![expect(
+    clippy::inline_always,
+    reason = "compiled into each caller for its instructions"
+)]
+
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 
 /// Which ids of two sets belong to the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,98 +41,164 @@ impl Op {
     }
 }
 
+/// The vector instructions of a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Baseline,
+    /// 256 bits at once.
+    Avx2,
+    /// 512 bits at once, and an instruction that counts their bits.
+    Avx512,
+}
+
+impl Level {
+    /// The environment variable with the highest level to use: `baseline`, `avx2` or `avx512`.
+    const VARIABLE: &str = "PENSTOCK_SIMD";
+
+    /// The level of this processor.
+    fn of_processor() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 =
+                std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("popcnt");
+            if avx2
+                && std::is_x86_feature_detected!("avx512f")
+                && std::is_x86_feature_detected!("avx512vpopcntdq")
+            {
+                return Self::Avx512;
+            }
+            if avx2 {
+                return Self::Avx2;
+            }
+        }
+        Self::Baseline
+    }
+
+    fn current() -> Self {
+        static CURRENT: OnceLock<Level> = OnceLock::new();
+        *CURRENT.get_or_init(|| {
+            let limit = match std::env::var(Self::VARIABLE).as_deref() {
+                Ok("baseline") => Self::Baseline,
+                Ok("avx2") => Self::Avx2,
+                _ => Self::Avx512,
+            };
+            Self::of_processor().min(limit)
+        })
+    }
+}
+
+/// Declares a function that calls the variant of `$body` for the current level.
+macro_rules! by_level {
+    (
+        $(#[$doc:meta])*
+        fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty = $body:ident
+    ) => {
+        $(#[$doc])*
+        pub(crate) fn $name($($argument: $type),*) -> $result {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,popcnt")]
+            fn avx2($($argument: $type),*) -> $result {
+                $body($($argument),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512vpopcntdq,popcnt")]
+            fn avx512($($argument: $type),*) -> $result {
+                $body($($argument),*)
+            }
+            match Level::current() {
+                // SAFETY: the processor has what the function was compiled for.
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512 => unsafe { avx512($($argument),*) },
+                // SAFETY: the processor has what the function was compiled for.
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 => unsafe { avx2($($argument),*) },
+                _ => $body($($argument),*),
+            }
+        }
+    };
+}
+
 /// Combines two bitmaps, the shorter one extended with zeroes, and counts the bits of the result.
 pub(crate) fn combined(op: Op, left: &[u64], right: &[u64]) -> (Vec<u64>, u32) {
     let shared = left.len().min(right.len());
-    let mut words = match op {
-        Op::Intersection => left[..shared].to_vec(),
-        Op::Difference => left.to_vec(),
-        Op::Union | Op::SymmetricDifference => {
-            let mut words = Vec::with_capacity(left.len().max(right.len()));
-            words.extend_from_slice(left);
-            words.extend_from_slice(right.get(left.len()..).unwrap_or(&[]));
-            words
-        }
+    let tail = match op {
+        Op::Intersection => &[],
+        Op::Difference => &left[shared..],
+        Op::Union | Op::SymmetricDifference if left.len() > shared => &left[shared..],
+        Op::Union | Op::SymmetricDifference => &right[shared..],
     };
-    let tail = if shared == words.len() {
-        0
-    } else {
-        count(&words[shared..])
-    };
-    let head = combine(op, &mut words[..shared], &right[..shared]);
-    (words, head + tail)
+    let mut words = Vec::with_capacity(shared + tail.len());
+    let place = &mut words.spare_capacity_mut()[..shared];
+    let head = combine_into(op, &left[..shared], &right[..shared], place);
+    // SAFETY: `combine_into` has written all words of `place`, the first ones of the vector.
+    unsafe { words.set_len(shared) };
+    words.extend_from_slice(tail);
+    (words, head + count(tail))
 }
 
-/// Replaces `left` by the combination of two bitmaps of one length, and counts its bits.
-pub(crate) fn combine(op: Op, left: &mut [u64], right: &[u64]) -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("popcnt") {
-        // SAFETY: the processor has what the function was compiled for.
-        return unsafe { combine_avx2(op, left, right) };
-    }
-    combine_any(op, left, right)
+by_level! {
+    /// Writes the combination of two bitmaps, all of one length, and counts its bits.
+    fn combine_into(op: Op, left: &[u64], right: &[u64], place: &mut [MaybeUninit<u64>]) -> u32
+        = combine_into_any
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,popcnt")]
-fn combine_avx2(op: Op, left: &mut [u64], right: &[u64]) -> u32 {
-    combine_any(op, left, right)
+by_level! {
+    /// Replaces `left` by the combination of two bitmaps of one length, and counts its bits.
+    fn combine(op: Op, left: &mut [u64], right: &[u64]) -> u32 = combine_any
+}
+
+by_level! {
+    /// The number of set bits.
+    fn count(words: &[u64]) -> u32 = count_any
 }
 
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "compiled into each caller for its instructions"
-)]
-fn combine_any(op: Op, left: &mut [u64], right: &[u64]) -> u32 {
+fn combine_into_any(op: Op, left: &[u64], right: &[u64], place: &mut [MaybeUninit<u64>]) -> u32 {
+    let pairs = left.iter().zip(right);
+    let triples = pairs
+        .zip(place)
+        .map(|((&left, &right), place)| (left, right, place));
+    let keep = |place: &mut MaybeUninit<u64>, word| *place.write(word);
     match op {
-        Op::Union => each(left, right, |a, b| Op::Union.word(a, b)),
-        Op::Intersection => each(left, right, |a, b| Op::Intersection.word(a, b)),
-        Op::Difference => each(left, right, |a, b| Op::Difference.word(a, b)),
-        Op::SymmetricDifference => each(left, right, |a, b| Op::SymmetricDifference.word(a, b)),
+        Op::Union => sum(triples.map(|(a, b, place)| keep(place, Op::Union.word(a, b)))),
+        Op::Intersection => {
+            sum(triples.map(|(a, b, place)| keep(place, Op::Intersection.word(a, b))))
+        }
+        Op::Difference => sum(triples.map(|(a, b, place)| keep(place, Op::Difference.word(a, b)))),
+        Op::SymmetricDifference => {
+            sum(triples.map(|(a, b, place)| keep(place, Op::SymmetricDifference.word(a, b))))
+        }
     }
 }
 
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    clippy::cast_possible_truncation,
-    reason = "compiled into each caller for its instructions; a chunk has 65,536 bits"
-)]
-fn each(left: &mut [u64], right: &[u64], word: impl Fn(u64, u64) -> u64) -> u32 {
-    let mut count = 0;
-    for (left, &right) in left.iter_mut().zip(right) {
-        *left = word(*left, right);
-        // Wrapping, which it never does: a checked sum would be made word by word.
-        count = u64::wrapping_add(count, left.count_ones().into());
+fn combine_any(op: Op, left: &mut [u64], right: &[u64]) -> u32 {
+    let pairs = left.iter_mut().zip(right);
+    let keep = |place: &mut u64, word| {
+        *place = word;
+        word
+    };
+    match op {
+        Op::Union => sum(pairs.map(|(a, &b)| keep(a, Op::Union.word(*a, b)))),
+        Op::Intersection => sum(pairs.map(|(a, &b)| keep(a, Op::Intersection.word(*a, b)))),
+        Op::Difference => sum(pairs.map(|(a, &b)| keep(a, Op::Difference.word(*a, b)))),
+        Op::SymmetricDifference => {
+            sum(pairs.map(|(a, &b)| keep(a, Op::SymmetricDifference.word(*a, b))))
+        }
     }
-    count as u32
+}
+
+#[inline(always)]
+fn count_any(words: &[u64]) -> u32 {
+    sum(words.iter().copied())
 }
 
 /// The number of set bits.
-pub(crate) fn count(words: &[u64]) -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("popcnt") {
-        // SAFETY: the processor has what the function was compiled for.
-        return unsafe { count_avx2(words) };
-    }
-    count_any(words)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,popcnt")]
-fn count_avx2(words: &[u64]) -> u32 {
-    count_any(words)
-}
-
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    clippy::cast_possible_truncation,
-    reason = "compiled into each caller for its instructions; a chunk has 65,536 bits"
-)]
-fn count_any(words: &[u64]) -> u32 {
-    words.iter().fold(0, |count: u64, word| {
+#[expect(clippy::cast_possible_truncation, reason = "a chunk has 65,536 bits")]
+fn sum(words: impl Iterator<Item = u64>) -> u32 {
+    // Wrapping, which it never does: a checked sum would be made word by word.
+    words.fold(0, |count: u64, word| {
         count.wrapping_add(word.count_ones().into())
     }) as u32
 }
@@ -136,4 +210,47 @@ pub(crate) fn is_subset(left: &[u64], right: &[u64]) -> bool {
         let more = a.iter().zip(b).fold(0, |more, (a, b)| more | (a & !b));
         more == 0
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OPS: [Op; 4] = [
+        Op::Union,
+        Op::Intersection,
+        Op::Difference,
+        Op::SymmetricDifference,
+    ];
+
+    proptest! {
+        /// At the current level: `make test` runs the tests at each one.
+        #[test]
+        fn each_level_agrees_with_single_words(
+            left in vec(any::<u64>(), 0..70),
+            right in vec(any::<u64>(), 0..70),
+        ) {
+            for op in OPS {
+                let word = |words: &[u64], at: usize| words.get(at).copied().unwrap_or(0);
+                let all = 0..left.len().max(right.len());
+                let expected: Vec<u64> =
+                    all.map(|at| op.word(word(&left, at), word(&right, at))).collect();
+                let ones: u32 = expected.iter().map(|word| word.count_ones()).sum();
+                let (words, counted) = combined(op, &left, &right);
+                prop_assert_eq!(counted, ones);
+                prop_assert_eq!(count(&words), ones);
+                prop_assert_eq!(&words[..], &expected[..words.len()]);
+                prop_assert!(expected[words.len()..].iter().all(|&word| word == 0));
+
+                let shared = left.len().min(right.len());
+                let mut place = left[..shared].to_vec();
+                let counted = combine(op, &mut place, &right[..shared]);
+                prop_assert_eq!(&place[..], &expected[..shared]);
+                prop_assert_eq!(counted, count(&place));
+            }
+        }
+    }
 }

@@ -14,6 +14,12 @@ fn low(to: usize) -> u64 {
     u64::MAX >> (WORD_BITS - 1 - to % WORD_BITS)
 }
 
+/// A word with the bits `from..=to` of one word set.
+#[inline]
+pub(crate) fn between(from: usize, to: usize) -> u64 {
+    high(from) & low(to)
+}
+
 #[inline]
 fn bit_of(word: usize, bit: u32) -> usize {
     word << 6 | bit as usize
