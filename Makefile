@@ -93,9 +93,10 @@ conformance: $(VENV)/.checked  ## docs/conformance.md: what the specifications r
 	$(BIN)/python -m tests.conformance.table > target/conformance.md
 	mv target/conformance.md docs/conformance.md
 
-configuration: $(VENV)/.built  ## The files that follow from declarations: keys of the configuration, settings of the services, roles
+configuration: $(VENV)/.built  ## The files that follow from declarations: keys of the configuration, settings of the services, roles, metrics
 	$(BIN)/python tests/support/configuration_page.py
 	$(BIN)/python tests/support/roles_page.py
+	$(BIN)/python tests/support/metrics_page.py
 
 # Builds everything once, then the dependents of each removed branch: half an hour.
 mutations: $(VENV)/.checked  ## Removes branches from the source, one at a time: a test must fail

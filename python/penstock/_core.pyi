@@ -60,6 +60,7 @@ __all__ = [
     "DmesgRequest",
     "EngineCore",
     "FrozenIDset",
+    "Histogram",
     "HookCancelRequest",
     "HookRequest",
     "HookResponse",
@@ -977,6 +978,14 @@ class IDset(MutableSet[int]):
     @staticmethod
     def parse_lenient(text: str, /) -> tuple[IDset, list[str]]: ...
 
+# --- histogram.rs ---
+
+@final
+class Histogram:
+    def __new__(cls) -> Histogram: ...
+    def observe(self, seconds: float) -> None: ...
+    def stats(self) -> dict[str, Any]: ...
+
 # --- layout.rs ---
 
 @final
@@ -1015,7 +1024,7 @@ class JobManager:
     def take_output(
         self, is_writable: Callable[[bytes], bool]
     ) -> tuple[Batch, bool, float | None, bool, list[str], list[int]]: ...
-    def commit(self) -> None: ...
+    def commit(self) -> bool: ...
     def rebuild(self, settings: str, now: float) -> None: ...
     def open_for_reading(self, settings: str, now: float, errnum: int, reason: str) -> None: ...
     @property

@@ -179,6 +179,7 @@ RUST_MODULES = {
     "imp/src/": "a program that becomes the task",
     "pmix/src/peer.rs": "the daemon's end of a PMIx server's connection",
     "pmix/src/server/": "a program",
+    "py/src/sched.rs": "the durations of passes",
     "py/src/sim/worker_thread.rs": "simulations in threads of their own",
     "store/src/generation.rs": "the counter beside the database",
     "store/src/maintenance/": "files of an administrator",

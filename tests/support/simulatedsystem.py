@@ -29,7 +29,7 @@ from penstock.config import Config
 from penstock.errors import InventoryError, StartError
 from penstock.instance.daemon import Instance
 from penstock.instance.startup import StartOptions
-from penstock.instance.system import System
+from penstock.instance.system import ProcessUsage, System
 from penstock.inventory import resource_set
 
 if TYPE_CHECKING:
@@ -79,6 +79,10 @@ class SimulatedHost:
             yield
         finally:
             self._claimed.remove(state)
+
+    def usage(self) -> ProcessUsage:
+        """The resources that the daemon uses."""
+        return ProcessUsage(cpu_seconds=1.5, resident_bytes=1 << 20, open_files=7)
 
     def discover(self) -> ResourceSet:
         """The machine as one execution target of rank 0."""

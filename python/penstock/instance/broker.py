@@ -24,6 +24,7 @@ from penstock._core import (
     ROLE_USER,
     Batch,
     Decoder,
+    Histogram,
     JobManager,
     MockExec,
     Router,
@@ -116,7 +117,7 @@ class _Store:
     """The commit function, and the peer whose changes it commits; by default there is no store."""
 
     peer: int = 0
-    commit: Callable[[], None] = lambda: None
+    commit: Callable[[], bool | None] = lambda: False
 
 
 class Broker:
@@ -189,6 +190,10 @@ class Broker:
         self._nudged = False
         self._is_posting_output = False
         self._next_peer = 1
+        # For the statistics.
+        self._received = 0
+        self._rounds = Histogram()
+        self._commits = Histogram()
 
     def set_quota(self, quota: Quota) -> None:
         """Applies changed limits of guests."""
@@ -240,12 +245,13 @@ class Broker:
                 raise ValueError(f"service `{name}` is registered already")
         return peer
 
-    def set_store(self, peer: int, commit: Callable[[], None]) -> None:
+    def set_store(self, peer: int, commit: Callable[[], bool | None]) -> None:
         """Sets the store, which makes changes durable before messages leave.
 
         Args:
             peer: the service that writes to the store. When it has failed, nothing is committed.
-            commit: makes its changes durable. If it raises, the service has failed.
+            commit: makes its changes durable, and returns whether there were any. If it raises, the
+                service has failed.
         """
         self._store = _Store(peer, commit)
 
@@ -457,6 +463,8 @@ class Broker:
         for now because they have failed again and again. `guests` has their connections and the
         bytes of messages that have arrived in part, `rejected` what exceeded a limit of
         `penstock.quota`, `delayed` how often requests were read later because of their rate.
+        `received` is the number of messages from connections; `rounds` and `commits` are histograms
+        of their durations in seconds.
         """
         return {
             "connections": len(self._sockets),
@@ -466,6 +474,9 @@ class Broker:
             "suspended": sorted(self._suspended),
             "unsent": sum(remote.unsent for remote in self._sockets.values()),
             "guests": self._guest_stats(),
+            "received": self._received,
+            "rounds": self._rounds.stats(),
+            "commits": self._commits.stats(),
         }
 
     def _guest_stats(self) -> dict[str, object]:
@@ -507,6 +518,7 @@ class Broker:
             Whether there is more to route.
         """
         self._in_round = True
+        began = self.clock.monotonic()
         try:
             exchanges = 0
             while exchanges < MAX_EXCHANGES:
@@ -521,6 +533,7 @@ class Broker:
                 self.commit()
         finally:
             self._in_round = False
+            self._rounds.observe(self.clock.monotonic() - began)
             if self._posted or self._nudged or self._abandoned:
                 self._wake.set()
         return bool(self._posted)
@@ -532,8 +545,10 @@ class Broker:
         be answered by one are answered with the error, and the service that writes to the store has
         failed.
         """
+        began = self.clock.monotonic()
         try:
-            self._store.commit()
+            if self._store.commit():
+                self._commits.observe(self.clock.monotonic() - began)
         except FAULTS as error:
             self.fail(self._store.peer, error)
             return
@@ -918,6 +933,7 @@ class Broker:
                     peer.report(logging.WARNING, text, peer.pid, problem)
                     return
             # Routing takes the messages out of the batch.
+            self._received += len(batch)
             pause = self._quotas.count_requests(peer.uid, len(batch)) if peer.is_guest else 0.0
             self._take_in(number, batch, network)
             if pause:

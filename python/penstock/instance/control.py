@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from penstock._core import (
     ServiceRequest,
     ShutdownRequest,
     SubscriptionRequest,
+    __version__,
     topic,
 )
 from penstock.errors import Error, RequestError
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from penstock._core import Message
     from penstock.config import Config
     from penstock.instance.broker import Broker
+    from penstock.instance.system import ProcessUsage
 
 
 class ControlService:
@@ -36,6 +39,7 @@ class ControlService:
         shut_down: called by `broker.shutdown`; raises `Error` if it cannot be done as requested.
         reload: called by `config.reload` with the tables of a new configuration; returns the
             effective configuration and the keys that differ, or raises `Error` without a change.
+        usage: returns what the daemon's process uses, for the statistics.
     """
 
     peer: int
@@ -49,6 +53,7 @@ class ControlService:
         config: dict[str, Any],
         shut_down: Callable[[ShutdownRequest], None],
         reload: Callable[[dict[str, Any]], tuple[Config, list[str]]] | None = None,
+        usage: Callable[[], ProcessUsage] | None = None,
     ) -> None:
         self._broker = broker
         self._attributes = attributes
@@ -56,6 +61,8 @@ class ControlService:
         self._reload = reload
         self._shut_down = shut_down
         self._start = broker.clock.monotonic()
+        self._started = broker.clock.now()
+        self._usage = usage
         self._methods: Handlers = {
             topic.service.ADD: self._service_add,
             topic.service.REMOVE: self._service_remove,
@@ -153,7 +160,12 @@ class ControlService:
         return {**echo(request), "pid": self._broker.pid}
 
     def _stats(self, _request: Message) -> dict[str, Any]:
-        return self._broker.stats()
+        usage = {} if self._usage is None else dataclasses.asdict(self._usage())
+        return {
+            **self._broker.stats(),
+            "process": {**usage, "start_time": self._started},
+            "build": {"version": __version__},
+        }
 
     def _state(self, _request: Message) -> dict[str, Any]:
         # The socket exists in this state only: a client can never see Flux's other states.

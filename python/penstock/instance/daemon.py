@@ -145,6 +145,7 @@ class Instance:
             config=options.config.to_dict(),
             shut_down=self._shut_down,
             reload=self._reload,
+            usage=system.host.usage,
         )
         self._log = LogService(broker)
         self._output_purge = OutputPurge(system.output, self._manager, system.in_thread)

@@ -29,7 +29,7 @@ from penstock.instance.pmix_server import PmixServers
 from penstock.instance.processes import Children
 from penstock.instance.sockets import UnixSockets
 from penstock.instance.startup import MAX_SOCKET_PATH_BYTES
-from penstock.instance.system import System
+from penstock.instance.system import ProcessUsage, System
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -112,6 +112,15 @@ class ThisHost:
             claim_kind(state, kind, any_state=any_state)
             _remove_stale_socket(socket)
             yield
+
+    def usage(self) -> ProcessUsage:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return ProcessUsage(
+            cpu_seconds=used.ru_utime + used.ru_stime,
+            resident_bytes=pages * resource.getpagesize(),
+            open_files=sum(1 for _ in Path("/proc/self/fd").iterdir()),
+        )
 
     def discover(self) -> ResourceSet:
         return inventory.discover()

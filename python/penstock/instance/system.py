@@ -26,6 +26,21 @@ if TYPE_CHECKING:
     from penstock.instance.kind import InstanceKind
 
 
+@dataclass(frozen=True)
+class ProcessUsage:
+    """The resources that a process uses.
+
+    Attributes:
+        cpu_seconds: CPU time so far, user and system.
+        resident_bytes: its resident memory.
+        open_files: the number of its open files.
+    """
+
+    cpu_seconds: float
+    resident_bytes: int
+    open_files: int
+
+
 class Host(Protocol):
     """The machine, and the daemon's process on it."""
 
@@ -40,6 +55,9 @@ class Host(Protocol):
     @property
     def descriptor_limit(self) -> int:
         """The most files that the daemon may open."""
+
+    def usage(self) -> ProcessUsage:
+        """The resources that the daemon's process uses now."""
 
     @property
     def environment(self) -> Mapping[str, str]:

@@ -481,7 +481,7 @@ impl Daemon {
             return self.flush();
         }
         match self.manager.commit() {
-            Ok(()) => self.flush(),
+            Ok(_) => self.flush(),
             Err(error) => self.fail_manager(&error),
         }
     }

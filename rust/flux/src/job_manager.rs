@@ -2,11 +2,14 @@
 //!
 //! Its ends of RFC 27 and RFC 32 are in [`alloc`](crate::alloc) and [`exec`](crate::exec).
 
+use std::collections::BTreeMap;
+
 use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::payload::{Payload, Text, object};
+use crate::histogram::HistogramStats;
+use crate::payload::{Payload, Text, object, objects_by_name};
 
 /// `job-manager.raise`: raises an exception for one job, for several, or for all active ones.
 ///
@@ -269,7 +272,7 @@ pub struct OutstandingStats {
 }
 
 /// The response to `job-manager.stats-get`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StatsResponse<'a> {
     /// Jobs that are not inactive.
     pub active_jobs: u64,
@@ -295,6 +298,81 @@ pub struct StatsResponse<'a> {
     /// Submissions of guests that a limit has rejected.
     #[serde(deserialize_with = "object")]
     pub rejected: RejectedStats,
+    /// Jobs by state, without those of unfinished submissions.
+    #[serde(deserialize_with = "object")]
+    pub states: StateStats,
+    /// Active jobs of each queue.
+    #[serde(deserialize_with = "objects_by_name")]
+    pub queues: BTreeMap<String, QueueStats>,
+    /// Jobs that were submitted since the job manager started.
+    pub submitted: u64,
+    /// Jobs that became inactive since the job manager started, by result.
+    #[serde(deserialize_with = "object")]
+    pub ended: ResultStats,
+    /// Jobs that were purged since the job manager started.
+    pub purged: u64,
+    /// Durations of the stages of jobs since the job manager started.
+    #[serde(deserialize_with = "object")]
+    pub stages: StageStats,
+    /// The size of the database in bytes, without its log.
+    pub store_bytes: u64,
+}
+
+/// Numbers of jobs by state (RFC 21).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateStats {
+    /// In DEPEND.
+    pub depend: u64,
+    /// In PRIORITY.
+    pub priority: u64,
+    /// In SCHED.
+    pub sched: u64,
+    /// In RUN.
+    pub run: u64,
+    /// In CLEANUP.
+    pub cleanup: u64,
+    /// In INACTIVE.
+    pub inactive: u64,
+}
+
+/// Active jobs of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStats {
+    /// Without resources.
+    pub pending: u64,
+    /// With resources.
+    pub running: u64,
+}
+
+/// Numbers of jobs by result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResultStats {
+    /// All tasks succeeded.
+    pub completed: u64,
+    /// A task failed, or the job could not be executed.
+    pub failed: u64,
+    /// Cancelled.
+    #[serde(rename = "canceled")]
+    pub cancelled: u64,
+    /// Ended at the time limit.
+    pub timeout: u64,
+}
+
+/// Durations of the stages of jobs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageStats {
+    /// From the submission to the allocation of resources.
+    #[serde(deserialize_with = "object")]
+    pub pending: HistogramStats,
+    /// From the allocation to the start of the tasks: prolog, and execution service.
+    #[serde(deserialize_with = "object")]
+    pub start: HistogramStats,
+    /// From the allocation to the end of the tasks.
+    #[serde(deserialize_with = "object")]
+    pub run: HistogramStats,
+    /// From the end of the tasks to INACTIVE: epilog, and the release of the resources.
+    #[serde(deserialize_with = "object")]
+    pub cleanup: HistogramStats,
 }
 
 /// Submissions of guests that a limit has rejected, by the limit.

@@ -27,6 +27,7 @@ mod error;
 pub mod eventlog;
 pub mod exec;
 pub mod flags;
+mod histogram;
 pub mod hooks;
 pub mod job_info;
 pub mod job_ingest;
@@ -53,6 +54,7 @@ mod typed;
 pub mod urgency;
 
 pub use error::Error;
+pub use histogram::{Histogram, HistogramStats};
 pub use jobspec_document::{JobspecDocument, Simulation};
 pub use matchtag::Matchtags;
 pub use payload::{Json, Member, Payload, Text, document, object, read};

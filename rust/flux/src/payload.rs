@@ -1,6 +1,7 @@
 //! Reading and writing payloads: JSON objects, checked once, borrowed where they can be.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -374,6 +375,15 @@ pub(crate) fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 ) -> Result<Option<T>, D::Error> {
     let value = Option::<Object<T>>::deserialize(deserializer)?;
     Ok(value.map(|Object(value)| value))
+}
+
+/// Reads a field that has an object for each name, for `#[serde(deserialize_with)]`.
+pub(crate) fn objects_by_name<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, T>, D::Error> {
+    let entries = BTreeMap::<String, Object<T>>::deserialize(deserializer)?;
+    let values = entries.into_iter();
+    Ok(values.map(|(name, Object(value))| (name, value)).collect())
 }
 
 /// Reads a field that is a list of objects, for `#[serde(deserialize_with)]`.

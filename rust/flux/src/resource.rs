@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use penstock_idset::IdSet;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::payload::{Json, Payload, Text, objects};
+use crate::payload::{Json, Payload, Text, objects, objects_by_name};
 
 /// `resource.drain` and `resource.undrain`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,7 +122,7 @@ pub struct StatusResponse<'a> {
     #[serde(borrow, rename = "R")]
     pub r: Json<'a>,
     /// Drained ranks, by idset.
-    #[serde(deserialize_with = "drains")]
+    #[serde(deserialize_with = "objects_by_name")]
     pub drain: BTreeMap<String, Drain>,
     /// An idset of the ranks that are online.
     #[serde(borrow)]
@@ -136,17 +136,6 @@ pub struct StatusResponse<'a> {
     /// An idset of the ranks that do not respond.
     #[serde(borrow, default)]
     pub torpid: Text<'a>,
-}
-
-fn drains<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Drain>, D::Error> {
-    #[derive(Deserialize)]
-    struct Entry(#[serde(deserialize_with = "crate::payload::object")] Drain);
-
-    let entries = BTreeMap::<String, Entry>::deserialize(deserializer)?;
-    Ok(entries
-        .into_iter()
-        .map(|(ranks, Entry(drain))| (ranks, drain))
-        .collect())
 }
 
 /// The response to `resource.sched-status`: R of the schedulable resources, by state.

@@ -8,6 +8,7 @@ use penstock_jobspec::job_id::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::histogram::HistogramStats;
 use crate::payload::{Json, Member, Payload, Text, object, objects};
 
 /// `sched.explain` and `sched.estimate`: selects jobs by id, or the first of the queue.
@@ -208,6 +209,9 @@ pub struct StatsResponse<'a> {
     /// The delay of starts against their estimates.
     #[serde(deserialize_with = "object")]
     pub estimates: Accuracy,
+    /// The durations of the passes.
+    #[serde(deserialize_with = "object")]
+    pub passes: HistogramStats,
 }
 
 impl Payload for JobsRequest {}

@@ -213,7 +213,15 @@ fn payloads_of_the_job_services_round_trip() {
             "sched":{"state":"ready","queued":1,"requested":1},
             "exec":{"service":null,"queued":0},
             "outstanding":{"followers":1,"waits":2,"awaited":3,"drains":4},
-            "rejected":{"submission_jobs":5,"active_jobs":6}}"#,
+            "rejected":{"submission_jobs":5,"active_jobs":6},
+            "states":{"depend":1,"priority":2,"sched":3,"run":4,"cleanup":5,"inactive":6},
+            "queues":{"batch":{"pending":1,"running":2}},"submitted":7,
+            "ended":{"completed":1,"failed":2,"canceled":3,"timeout":4},"purged":8,
+            "stages":{"pending":{"count":1,"sum":1.5,"le":[1.0],"buckets":[0]},
+                "start":{"count":0,"sum":0.0,"le":[],"buckets":[]},
+                "run":{"count":0,"sum":0.0,"le":[],"buckets":[]},
+                "cleanup":{"count":0,"sum":0.0,"le":[],"buckets":[]}},
+            "store_bytes":4096}"#,
     );
     round_trip::<job_list::ListRequest>(
         r#"{"max_entries":5,"attrs":["name"],"since":1.5,"constraint":{"and":[]},"ids":[1]}"#,
@@ -348,7 +356,8 @@ fn sched_and_pmix_payloads_round_trip() {
     round_trip::<sched::WhatIfResponse>(r#"{"text":"t","moved":[]}"#);
     round_trip::<sched::FitResponse>(r#"{"text":"t","requested":4,"largest":null,"moved":[]}"#);
     let stats = format!(
-        r#"{{"ready":true,"queued":1,"running":2,"unanswered":1,"policy":"easy","selection":"first","estimates":{accuracy}}}"#
+        r#"{{"ready":true,"queued":1,"running":2,"unanswered":1,"policy":"easy","selection":"first","estimates":{accuracy},
+            "passes":{{"count":1,"sum":0.5,"le":[1.0],"buckets":[1]}}}}"#
     );
     round_trip::<sched::StatsResponse>(Box::leak(stats.into_boxed_str()));
     round_trip::<pmix::AnyRequest>(r#"{"job":1}"#);

@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use penstock_flux::job_list::{JobCounts, JobStatsResponse};
+use penstock_flux::job_manager::{QueueStats, ResultStats, StageStats, StateStats};
+use penstock_flux::{Histogram, eventlog};
 use penstock_jobspec::job_id::JobId;
 use serde_json::{Map, Value};
 
 use crate::context::milliseconds;
+use crate::event::Event;
 use crate::record::Record;
 use crate::state::{JobResult, State};
 
@@ -96,6 +99,26 @@ impl Tally {
     }
 }
 
+/// Durations of the stages of jobs: see [`StageStats`].
+#[derive(Debug)]
+struct Stages {
+    pending: Histogram,
+    start: Histogram,
+    run: Histogram,
+    cleanup: Histogram,
+}
+
+impl Default for Stages {
+    fn default() -> Self {
+        Self {
+            pending: Histogram::of_jobs(),
+            start: Histogram::of_jobs(),
+            run: Histogram::of_jobs(),
+            cleanup: Histogram::of_jobs(),
+        }
+    }
+}
+
 /// The counts of an instance.
 #[derive(Debug, Default)]
 pub struct Census {
@@ -103,6 +126,11 @@ pub struct Census {
     queues: BTreeMap<String, Tally>,
     /// Inactive jobs as (end in milliseconds, id), oldest first.
     inactive: BTreeSet<(u64, JobId)>,
+    /// Jobs submitted since the manager started.
+    submitted: u64,
+    /// Jobs that became inactive since the manager started, by result.
+    ended: [u64; 4],
+    stages: Stages,
 }
 
 impl Census {
@@ -128,8 +156,15 @@ impl Census {
         }
     }
 
+    /// Counts a new job.
+    pub(crate) fn enter_new(&mut self, record: &Record) {
+        self.submitted += 1;
+        self.enter(record, State::New);
+    }
+
     /// Counts new jobs that are equal but for their ids.
     pub(crate) fn enter_copies(&mut self, record: &Record, count: u64) {
+        self.submitted += count;
         let queue = record.spec().queue.as_deref();
         self.update(queue, |tally| tally.add(record.state(), count));
     }
@@ -137,11 +172,35 @@ impl Census {
     /// Counts a change of state. Intermediate states are counted: `record` may already be in a later one.
     pub(crate) fn count_transition(&mut self, record: &Record, before: State, after: State) {
         let result = record.result().filter(|_| after == State::Inactive);
+        if let Some(result) = result {
+            self.ended[index(result as u8)] += 1;
+        }
         self.update(record.spec().queue.as_deref(), |tally| {
             tally.take(before);
             tally.add(after, 1);
             tally.count_result(result);
         });
+    }
+
+    /// Counts the duration of the stage that an event ends.
+    pub(crate) fn count_stage(
+        &mut self,
+        record: &Record,
+        event: &Event,
+        before: State,
+        after: State,
+    ) {
+        let stages = &mut self.stages;
+        let time = event.timestamp;
+        if &*event.name == eventlog::START {
+            stages.start.observe(time - record.t_run());
+        }
+        match (before, after) {
+            (State::Sched, State::Run) => stages.pending.observe(time - record.t_submit()),
+            (State::Run, State::Cleanup) => stages.run.observe(time - record.t_run()),
+            (State::Cleanup, State::Inactive) => stages.cleanup.observe(time - record.t_cleanup()),
+            _ => {}
+        }
     }
 
     /// Makes an inactive job eligible for purging: its end was reported.
@@ -189,6 +248,62 @@ impl Census {
             queues: queues
                 .map(|(name, tally)| tally.counts(Some(name)))
                 .collect(),
+        }
+    }
+
+    /// The jobs by state, as `stats-get` shows them.
+    pub(crate) fn state_stats(&self) -> StateStats {
+        let in_state = |state| self.whole.in_state(state);
+        StateStats {
+            depend: in_state(State::New) + in_state(State::Depend),
+            priority: in_state(State::Priority),
+            sched: in_state(State::Sched),
+            run: in_state(State::Run),
+            cleanup: in_state(State::Cleanup),
+            inactive: in_state(State::Inactive),
+        }
+    }
+
+    /// The active jobs of each queue, as `stats-get` shows them.
+    pub(crate) fn queue_stats(&self) -> BTreeMap<String, QueueStats> {
+        let queues = self.queues.iter();
+        queues
+            .map(|(name, tally)| {
+                let running = tally.running();
+                let pending = tally.active() - running;
+                (name.clone(), QueueStats { pending, running })
+            })
+            .collect()
+    }
+
+    /// The number of jobs submitted since the manager started.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.submitted
+    }
+
+    /// The number of jobs purged since the manager started.
+    pub(crate) fn purged(&self) -> u64 {
+        self.whole.purged
+    }
+
+    /// The jobs that became inactive since the manager started.
+    pub(crate) fn result_stats(&self) -> ResultStats {
+        let [completed, failed, cancelled, timeout] = self.ended;
+        ResultStats {
+            completed,
+            failed,
+            cancelled,
+            timeout,
+        }
+    }
+
+    /// Durations of the stages of jobs since the manager started.
+    pub(crate) fn stage_stats(&self) -> StageStats {
+        StageStats {
+            pending: self.stages.pending.stats(),
+            start: self.stages.start.stats(),
+            run: self.stages.run.stats(),
+            cleanup: self.stages.cleanup.stats(),
         }
     }
 }

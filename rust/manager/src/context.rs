@@ -334,8 +334,8 @@ impl Context {
         self.storage.has_failed()
     }
 
-    /// Makes all changes durable.
-    pub(crate) fn commit(&mut self) -> Result<(), StoreError> {
+    /// Makes all changes durable. Returns whether there were any.
+    pub(crate) fn commit(&mut self) -> Result<bool, StoreError> {
         self.write_events();
         self.storage.commit()
     }

@@ -105,7 +105,7 @@ impl Manager {
         match effect {
             Effect::Submitted(id) => {
                 if let Some(record) = cx.jobs.record(id) {
-                    self.census.enter(record, State::New);
+                    self.census.enter_new(record);
                 }
                 self.due.push_back(id);
             }
@@ -115,10 +115,13 @@ impl Manager {
                 before,
                 after,
             } => {
-                if before != after {
-                    if let Some(record) = cx.jobs.record(id) {
+                if let Some(record) = cx.jobs.record(id) {
+                    self.census.count_stage(record, &event, before, after);
+                    if before != after {
                         self.census.count_transition(record, before, after);
                     }
+                }
+                if before != after {
                     self.due.push_back(id);
                 }
                 self.queries.send_event(cx, id, &event);
@@ -176,13 +179,13 @@ impl Manager {
         Ok(messages)
     }
 
-    /// Makes every change durable.
+    /// Makes every change durable. Returns whether there were any.
     ///
     /// # Errors
     ///
     /// The store failed. Messages taken since the last commit must not be sent, and the manager must not
     /// be used again.
-    pub fn commit(&mut self) -> Result<(), penstock_store::Error> {
+    pub fn commit(&mut self) -> Result<bool, penstock_store::Error> {
         self.exec.record_unsent(&mut self.cx);
         self.cx.commit()
     }
@@ -335,6 +338,13 @@ impl Manager {
             exec: self.exec.stats(),
             outstanding: self.queries.stats(),
             rejected: self.cx.rejected,
+            states: self.census.state_stats(),
+            queues: self.census.queue_stats(),
+            submitted: self.census.submitted(),
+            ended: self.census.result_stats(),
+            purged: self.census.purged(),
+            stages: self.census.stage_stats(),
+            store_bytes: self.cx.store().size_bytes().unwrap_or(0),
         }
     }
 }

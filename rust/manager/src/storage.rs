@@ -76,15 +76,14 @@ impl Storage {
         &self.store
     }
 
-    /// Makes all changes durable.
-    pub(crate) fn commit(&mut self) -> Result<(), Error> {
+    /// Makes all changes durable. Returns whether there were any.
+    pub(crate) fn commit(&mut self) -> Result<bool, Error> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        if self.store.commit()? {
-            self.commits += 1;
-        }
-        Ok(())
+        let changed = self.store.commit()?;
+        self.commits += u64::from(changed);
+        Ok(changed)
     }
 
     /// Whether there is something to commit, or a failure to report.

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 use crate::manager::JobManager;
 use crate::mockexec::MockExec;
-use crate::sched::Scheduler;
+use crate::sched::{Scheduler, schedule};
 use crate::wire::Batch;
 
 /// The broker's routing tables: services, peers and subscriptions.
@@ -83,7 +83,7 @@ impl InMemoryService for Served<'_> {
                     scheduler.handle(message);
                 }
                 // The next pass, if there is one, is run when the service posts its output.
-                scheduler.schedule(now);
+                schedule(scheduler, now);
                 Ok(scheduler.take_out())
             }
             ServiceCore::Exec(exec) => {

@@ -7,6 +7,7 @@ mod engine;
 mod errors;
 mod flux;
 mod guarded;
+mod histogram;
 mod hostlist;
 mod idset;
 mod jobspec;
@@ -40,6 +41,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     layout::register(module)?;
     engine::register(module)?;
     flux::register(module)?;
+    histogram::register(module)?;
     wire::register(module)?;
     broker::register(module)?;
     manager::register(module)?;

@@ -189,7 +189,7 @@ impl JobManager {
         })
     }
 
-    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+    fn commit(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, penstock_manager::Manager::commit)?
             .map_err(raised)
     }

@@ -1,5 +1,7 @@
 //! `Scheduler`: the scheduler's side of RFC 27 and RFC 28.
 
+use std::time::Instant;
+
 use penstock_sched::{Options, Phase, Settings};
 use pyo3::prelude::*;
 
@@ -9,6 +11,17 @@ use crate::wire::Batch;
 /// A Flux scheduler, sans-IO: messages in, messages out.
 #[pyclass(module = "penstock._core")]
 pub(crate) struct Scheduler(pub(crate) penstock_sched::Scheduler);
+
+/// Runs a pass if one is due, and records how long it took, with the answers to queries.
+pub(crate) fn schedule(scheduler: &mut penstock_sched::Scheduler, now: f64) -> bool {
+    if !scheduler.is_pass_due() {
+        return scheduler.schedule(now);
+    }
+    let began = Instant::now();
+    let more = scheduler.schedule(now);
+    scheduler.record_pass(began.elapsed().as_secs_f64());
+    more
+}
 
 #[pymethods]
 impl Scheduler {
@@ -37,7 +50,7 @@ impl Scheduler {
     }
 
     fn schedule(&mut self, py: Python<'_>, now: f64) -> bool {
-        py.detach(|| self.0.schedule(now))
+        py.detach(|| schedule(&mut self.0, now))
     }
 
     fn annotate(&mut self, py: Python<'_>, now: f64) {

@@ -55,6 +55,7 @@ impl Scheduler {
             policy: self.options.settings.policy.to_string().into(),
             selection: self.options.settings.selection.to_string().into(),
             estimates: self.accuracy(),
+            passes: self.passes.stats(),
         }
     }
 

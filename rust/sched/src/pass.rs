@@ -2,7 +2,7 @@
 
 use penstock_engine::Decision;
 
-use crate::{Phase, Scheduler};
+use crate::Scheduler;
 
 /// The greatest number of allocations in one commit.
 const MAX_COMMIT_JOBS: usize = 1024;
@@ -20,7 +20,7 @@ impl Scheduler {
     }
 
     fn run_pass(&mut self, now: f64) -> bool {
-        if !self.needs_pass || self.phase != Phase::Running {
+        if !self.is_pass_due() {
             return false;
         }
         self.needs_pass = false;

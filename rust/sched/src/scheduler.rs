@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use penstock_engine::{Engine, QueueId};
-use penstock_flux::{Allocation, Matchtags};
+use penstock_flux::{Allocation, Histogram, Matchtags};
 use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
@@ -157,6 +157,8 @@ pub struct Scheduler {
     pub(crate) queries: Vec<Message>,
     pub(crate) out: Vec<Message>,
     pub(crate) log: Vec<String>,
+    /// The durations of the passes.
+    pub(crate) passes: Histogram,
 }
 
 impl Scheduler {
@@ -179,7 +181,18 @@ impl Scheduler {
             queries: Vec::new(),
             out: Vec::new(),
             log: Vec::new(),
+            passes: Histogram::of_work(),
         }
+    }
+
+    /// Whether the next [`schedule`](Self::schedule) runs a pass.
+    pub fn is_pass_due(&self) -> bool {
+        self.needs_pass && self.phase == Phase::Running
+    }
+
+    /// Counts the duration of a pass, in seconds, for the statistics: the caller has the clock.
+    pub fn record_pass(&mut self, seconds: f64) {
+        self.passes.observe(seconds);
     }
 
     /// The phase of the handshake.

@@ -352,6 +352,20 @@ impl Store {
             .map_err(|source| Error::new(what, &source))
     }
 
+    /// The size of the database, without its log.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn size_bytes(&self) -> Result<u64, Error> {
+        let size = self.read::<i64>(
+            "cannot read the size of the database",
+            "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size",
+            [],
+        )?;
+        Ok(size.unwrap_or_default().cast_unsigned())
+    }
+
     /// A value of the instance itself, such as its epoch.
     ///
     /// # Errors

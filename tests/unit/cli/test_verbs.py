@@ -9,6 +9,7 @@ import signal
 import time
 from datetime import datetime
 
+import openmetrics
 import pytest
 from virtualtime import SteppedClock
 
@@ -278,6 +279,35 @@ def test_stats_are_flat_or_json(say, capsys):
     assert capsys.readouterr().out == "`sched` has no statistics\n"
     assert main(["stats", "--json", "sched"]) == 0
     assert capsys.readouterr().out == "{}\n"
+
+
+def test_a_histogram_is_a_line_of_the_statistics(say, capsys):
+    durations = {"count": 4, "sum": 2.0, "le": [0.1, 1.0], "buckets": [2, 4]}
+    none = {"count": 0, "sum": 0, "le": [1], "buckets": [0]}
+    say("sched.stats-get", {"passes": durations, "other": none})
+    assert main(["stats", "sched"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "passes  4 (mean 0.5 s, half <= 0.1 s, 99 % <= 1 s)",
+        "other   0",
+    ]
+
+
+def test_metrics_are_those_of_all_services_or_of_one(say, capsys):
+    say("job-manager.stats-get", {"submitted": 3})
+    say("broker.stats-get", {"connections": 1})
+    for service in ("sched", "resource", "job-exec"):
+        say(f"{service}.stats-get", errnum=errno.ENOSYS)
+    assert main(["stats", "--openmetrics"]) == 0
+    found = openmetrics.parse(capsys.readouterr().out)
+    up = {
+        dict(labels)["service"]: value
+        for (_, labels), value in found["penstock_service_up"].samples.items()
+    }
+    assert up == {"job-manager": 1, "broker": 1, "sched": 0, "resource": 0, "job-exec": 0}
+    assert found["penstock_jobs_submitted"].value("_total") == 3
+    assert main(["stats", "--openmetrics", "broker"]) == 0
+    found = openmetrics.parse(capsys.readouterr().out)
+    assert found.keys() == {"penstock_service_up", "penstock_connections"}
 
 
 def test_jobs_are_cancelled_by_state_and_user(fake, answers, say, capsys):

@@ -1,0 +1,114 @@
+//! The statistics of `stats-get`: counts of jobs, and how long their stages took.
+
+mod common;
+
+use common::{Bench, body};
+use penstock_manager::Queue;
+use serde_json::{Value, json};
+
+fn stats(bench: &mut Bench) -> Value {
+    body(&bench.request("job-manager.stats-get", &json!({}))[0])
+}
+
+/// The number of durations of a stage, and their sum.
+fn stage(stats: &Value, name: &str) -> (u64, f64) {
+    let stage = &stats["stages"][name];
+    (
+        stage["count"].as_u64().unwrap(),
+        stage["sum"].as_f64().unwrap(),
+    )
+}
+
+/// The time between two events of a job.
+fn between(log: &[Value], first: &str, last: &str) -> f64 {
+    let time = |name| {
+        let event = log.iter().find(|event| event["name"] == name);
+        event.unwrap()["timestamp"].as_f64().unwrap()
+    };
+    time(last) - time(first)
+}
+
+#[test]
+fn the_stages_of_a_job_are_counted_when_they_end() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (id, _) = bench.submit(&json!({}));
+    bench.now += 2.0;
+    bench.allocate(id);
+    bench.now += 0.25;
+    bench.exec(id, "start", &json!({}));
+    bench.now += 30.0;
+    let found = stats(&mut bench);
+    assert_eq!(stage(&found, "run"), (0, 0.0));
+    assert_eq!(found["states"]["run"], 1);
+    bench.exec(id, "finish", &json!({"status": 0}));
+    bench.now += 1.5;
+    bench.exec(id, "release", &json!({"ranks": "all", "final": true}));
+    bench.rest();
+    let (log, found) = (bench.log(id), stats(&mut bench));
+    for (name, first, last) in [
+        ("pending", "submit", "alloc"),
+        ("start", "alloc", "start"),
+        ("run", "alloc", "finish"),
+        ("cleanup", "finish", "clean"),
+    ] {
+        let duration = between(&log, first, last);
+        assert!(duration > 0.2, "{name}");
+        assert_eq!(stage(&found, name), (1, duration), "{name}");
+    }
+    assert_eq!(found["states"]["inactive"], 1);
+    assert_eq!(found["ended"]["completed"], 1);
+    assert!(found["store_bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_job_that_is_cancelled_before_it_starts_has_no_run() {
+    let mut bench = Bench::new();
+    let (id, _) = bench.submit(&json!({}));
+    bench.request(
+        "job-manager.raise",
+        &json!({"id": id, "type": "cancel", "severity": 0}),
+    );
+    let found = stats(&mut bench);
+    for name in ["pending", "start", "run"] {
+        assert_eq!(stage(&found, name).0, 0, "{name}");
+    }
+    assert_eq!(stage(&found, "cleanup").0, 1);
+    assert_eq!(found["ended"]["canceled"], 1);
+    bench.request("job-manager.purge", &json!({"force": true, "num_limit": 0}));
+    bench.rest();
+    let found = stats(&mut bench);
+    assert_eq!(
+        (&found["purged"], &found["submitted"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(found["states"]["inactive"], 0);
+}
+
+#[test]
+fn submissions_of_one_job_and_of_many_are_counted() {
+    let mut bench = Bench::new();
+    bench.submit(&json!({}));
+    bench.submit_copies(&json!({}), 2000);
+    bench.rest();
+    let found = stats(&mut bench);
+    assert_eq!(found["submitted"], 2001);
+    assert_eq!(found["states"]["sched"], 2001);
+}
+
+#[test]
+fn named_queues_have_counts_of_their_own() {
+    let mut settings = common::settings();
+    settings.queues.insert("batch".to_owned(), Queue::default());
+    let mut bench = Bench::with(settings);
+    bench.scheduler(None);
+    bench.executor();
+    bench.running(&json!({"queue": "batch"}));
+    bench.submit(&json!({"queue": "batch"}));
+    let found = stats(&mut bench);
+    assert_eq!(
+        found["queues"],
+        json!({"batch": {"pending": 1, "running": 1}})
+    );
+}
