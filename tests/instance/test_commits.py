@@ -21,7 +21,7 @@ from penstock.client.calls import raw_call
 from penstock.errors import RpcError, StoreError
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.services import MAX_COMMIT_DELAY_S
-from penstock.instance.sockets import UnixSockets
+from penstock.instance.sockets import LocalSockets
 from penstock.jobspec import from_command
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Writer:
 async def writer_at(path: Path):
     broker = make_broker(os.getuid())
     writer = Writer(broker)
-    sockets = UnixSockets()
+    sockets = LocalSockets()
     with trio.fail_after(60):
         async with sockets.listen(path, mode=0o700) as listener, trio.open_nursery() as nursery:
             await nursery.start(broker.listen, listener, sockets)

@@ -18,7 +18,7 @@ from penstock._core import JobManager
 from penstock.instance import connection as connection_module
 from penstock.instance.control import ControlService
 from penstock.instance.services import ManagerService
-from penstock.instance.sockets import UnixSockets
+from penstock.instance.sockets import LocalSockets
 from penstock.jobspec import from_command
 
 BIG = "x" * 100_000
@@ -45,7 +45,7 @@ class Talker:
 async def broker_at(path):
     broker = make_broker(os.getuid())
     ControlService(broker, attributes={}, config={}, shut_down=lambda _how: None)
-    sockets = UnixSockets()
+    sockets = LocalSockets()
     with trio.fail_after(60):
         async with sockets.listen(path, mode=0o700) as listener, trio.open_nursery() as nursery:
             nursery.start_soon(broker.pump)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Mapping,
         Sequence,
     )
+    from contextlib import AbstractAsyncContextManager
 
     from penstock.instance.kind import InstanceKind
 
@@ -79,6 +80,9 @@ class SimulatedHost:
             yield
         finally:
             self._claimed.remove(state)
+
+    def prepare_socket(self, path: Path, setting: str) -> None:
+        """Removes a stale socket: there is none."""
 
     def usage(self) -> ProcessUsage:
         """The resources that the daemon uses."""
@@ -161,6 +165,10 @@ class SimulatedNetwork:
     def write(self, _stream: trio.abc.Stream, _data: bytearray) -> int:
         """Every write waits."""
         return 0
+
+    def listen_tcp(self, address: str, port: int) -> AbstractAsyncContextManager[MemoryListener]:
+        """Listens at an address for the length of the block."""
+        return self.listen(Path(f"{address}:{port}"), mode=0)
 
     async def wait_for_listener(self, uri: str) -> None:
         """Returns when something listens at an address."""

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from penstock._core import Hostlist, IDset, ResourceSet, validate_constraint
+from penstock.config.listen_address import parse_address
 from penstock.errors import Error
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ def cgroup_place(text: str) -> None:
     """Checks the parent of cgroups: `auto`, `none`, or a path."""
     if text not in ("auto", "none") and not text.startswith("/"):
         raise Error(f"expected auto, none or an absolute path, found `{text}`")
+
+
+def listen_address(text: str) -> None:
+    """A loopback address with a port, or the path of a socket."""
+    parse_address(text)
 
 
 def at_most(largest: int) -> Callable[[int], None]:

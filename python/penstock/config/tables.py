@@ -426,6 +426,19 @@ class StoreSettings:
 
 
 @dataclass(frozen=True)
+class MetricsSettings:
+    """`penstock.metrics`: metrics for a monitoring system."""
+
+    listen: str | None = key(
+        None,
+        "a loopback address with a port (`127.0.0.1:9470`), or the absolute path of a Unix socket, "
+        "where [metrics](monitoring.md) are served by HTTP",
+        check=checks.listen_address,
+        shown_default="nowhere",
+    )
+
+
+@dataclass(frozen=True)
 class Penstock:
     """`penstock`: settings for which Flux has no table."""
 
@@ -444,6 +457,7 @@ class Penstock:
     elastic: ElasticSettings = table(ElasticSettings(), manager="elastic")
     store: StoreSettings = table(StoreSettings())
     quota: Quota = table(Quota(), manager="quota")
+    metrics: MetricsSettings = table(MetricsSettings())
     clock_step_limit: Seconds = key(
         Seconds(86400.0),
         "submissions are rejected when the clock has been set forward by more than this since the "

@@ -29,6 +29,7 @@ from penstock.instance.hooks import HookService
 from penstock.instance.host import host_system, private_umask, raise_descriptor_limit
 from penstock.instance.internal_client import InternalClient
 from penstock.instance.log_service import LogService
+from penstock.instance.metrics_listener import MetricsListener
 from penstock.instance.output_purge import OutputPurge
 from penstock.instance.parent_instance import ParentLink
 from penstock.instance.pmix_service import PmixService
@@ -272,6 +273,10 @@ class Instance:
             nursery.start_soon(self._watch_signals)
             self._start_execution(nursery)
             await nursery.start(self._broker.listen, listener, network)
+            address = options.config.penstock.metrics.listen
+            if address is not None:
+                metrics = MetricsListener(self._broker, network, self._system.host, address)
+                await nursery.start(metrics.run)
             log.info("%s: %s", self._uri, self._resources.summary())
             # A job manager that has failed is built again.
             with suppress(RequestError):

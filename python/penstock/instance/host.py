@@ -27,7 +27,7 @@ from penstock.instance.directories import (
 )
 from penstock.instance.pmix_server import PmixServers
 from penstock.instance.processes import Children
-from penstock.instance.sockets import UnixSockets
+from penstock.instance.sockets import LocalSockets
 from penstock.instance.startup import MAX_SOCKET_PATH_BYTES
 from penstock.instance.system import ProcessUsage, System
 
@@ -79,7 +79,7 @@ def host_system(options: StartOptions, umask: int, descriptors: int) -> System:
         clock=SystemClock(),
         host=ThisHost(),
         random_bytes=os.urandom,
-        network=UnixSockets(),
+        network=LocalSockets(),
         open_manager=open_manager,
         reserve=ReserveFile(options.state / "reserve", options.config.penstock.store.reserve),
         children=children,
@@ -110,8 +110,12 @@ class ThisHost:
         check_trusted(socket.parent, self.uid, "--socket PATH")
         with lock_state(state, OTHER_STATE_HINT):
             claim_kind(state, kind, any_state=any_state)
-            _remove_stale_socket(socket)
+            _remove_stale_socket(socket, "--socket PATH")
             yield
+
+    def prepare_socket(self, path: Path, setting: str) -> None:
+        check_trusted(path.parent, self.uid, setting)
+        _remove_stale_socket(path, setting)
 
     def usage(self) -> ProcessUsage:
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -133,8 +137,12 @@ class ThisHost:
             os.sched_setaffinity(0, cores)
 
 
-def _remove_stale_socket(path: Path) -> None:
+def _remove_stale_socket(path: Path, option: str) -> None:
     """Removes a socket on which nothing listens, left behind by a killed instance.
+
+    Args:
+        path: the path of the socket.
+        option: what names it, for the errors.
 
     Raises:
         StartError: an instance listens there, the path is not a socket, or it is too long for one.
@@ -143,7 +151,7 @@ def _remove_stale_socket(path: Path) -> None:
     if length > MAX_SOCKET_PATH_BYTES:
         raise StartError(
             f"`{path}` is too long for a socket: {length} bytes, expected at most "
-            f"{MAX_SOCKET_PATH_BYTES}\nhint: give a shorter one with `--socket PATH`"
+            f"{MAX_SOCKET_PATH_BYTES}\nhint: give a shorter one with `{option}`"
         )
     try:
         mode = path.lstat().st_mode
@@ -151,7 +159,7 @@ def _remove_stale_socket(path: Path) -> None:
         return
     if not stat.S_ISSOCK(mode):
         raise StartError(
-            f"`{path}` exists and is not a socket\nhint: give another path with `--socket PATH`"
+            f"`{path}` exists and is not a socket\nhint: give another path with `{option}`"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
@@ -160,7 +168,7 @@ def _remove_stale_socket(path: Path) -> None:
             path.unlink()
             return
     raise StartError(
-        f"an instance listens at `{path}` already\nhint: give this one its own with `--socket PATH`"
+        f"an instance listens at `{path}` already\nhint: give this one its own with `{option}`"
     )
 
 

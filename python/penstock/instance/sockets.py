@@ -1,4 +1,4 @@
-"""Unix sockets: the network of a real instance."""
+"""The network of a real instance: Unix sockets, and TCP at loopback addresses."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 LISTEN_BACKLOG = 1024
 
 
-class UnixSockets:
-    """The `Network` of Unix sockets."""
+class LocalSockets:
+    """The `Network` of this machine."""
 
     def __init__(self) -> None:
         self._watched = select.epoll()
@@ -43,6 +43,19 @@ class UnixSockets:
                 yield trio.SocketListener(listener)
             finally:
                 _remove_own(path, own)
+
+    @asynccontextmanager
+    async def listen_tcp(
+        self, address: str, port: int
+    ) -> AsyncIterator[trio.abc.Listener[trio.abc.Stream]]:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener = trio.socket.socket(family, socket.SOCK_STREAM)
+        with listener:
+            # Connections of the instance before may still be closing.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            await listener.bind((address, port))
+            listener.listen(LISTEN_BACKLOG)
+            yield trio.SocketListener(listener)
 
     def credentials(self, stream: trio.abc.Stream) -> tuple[int, int]:
         assert isinstance(stream, trio.SocketStream)

@@ -73,6 +73,14 @@ class Host(Protocol):
                 kind, or the path of the socket is invalid.
         """
 
+    def prepare_socket(self, path: Path, setting: str) -> None:
+        """Removes a stale socket, for which a setting names the path.
+
+        Raises:
+            StartError: something listens there, the path is invalid, or others can replace the
+                socket.
+        """
+
     def discover(self) -> ResourceSet:
         """The machine as one execution target of rank 0."""
 
@@ -88,7 +96,7 @@ class Host(Protocol):
 
 
 class Network(Protocol):
-    """Local sockets."""
+    """Sockets on this machine."""
 
     def listen(
         self, path: Path, *, mode: int
@@ -97,6 +105,15 @@ class Network(Protocol):
 
         Raises:
             OSError: the socket cannot be made.
+        """
+
+    def listen_tcp(
+        self, address: str, port: int
+    ) -> AbstractAsyncContextManager[trio.abc.Listener[trio.abc.Stream]]:
+        """Listens at a loopback address, for the length of the block; a port of 0 is any.
+
+        Raises:
+            OSError: the address or the port cannot be had.
         """
 
     def credentials(self, stream: trio.abc.Stream) -> tuple[int, int]:
