@@ -23,6 +23,8 @@ USAGE, NO_INSTANCE = 2, 69
 VERBS = {
     "start": ("start", "start an instance"),
     "stop": ("stop", "stop an instance, with or without its jobs"),
+    "shutdown": ("shutdown", "end an instance and its running jobs"),
+    "uptime": ("uptime", "show since when an instance runs, and its size"),
     "restart": ("restart", "start an instance again, while its jobs continue"),
     "submit": ("submit", "submit a job"),
     "run": ("run", "run a job: submit it, show its output, end with its exit code"),
@@ -30,9 +32,12 @@ VERBS = {
     "alloc": ("alloc", "get an instance in a job, and run a command with it"),
     "uri": ("uri", "print the address of the instance in a job"),
     "jobs": ("jobs", "list jobs"),
+    "pgrep": ("pgrep", "list jobs by name"),
+    "pstree": ("pstree", "show jobs as a tree, with those of the instances in jobs"),
     "attach": ("attach", "show a job's output, write to its tasks, signal them"),
     "logs": ("logs", "show a job's output"),
     "cancel": ("cancel", "cancel jobs"),
+    "pkill": ("pkill", "cancel jobs by name"),
     "kill": ("kill", "send a signal to running jobs"),
     "urgency": ("urgency", "hold, release and expedite pending jobs"),
     "explain": ("explain", "explain why jobs are pending"),
@@ -66,8 +71,8 @@ VERBS = {
 GROUPS = {
     "jobs": (),
     "the instance": tuple(
-        "start stop restart queue resource services ping stats dmesg store sched exec config"
-        " uri".split()
+        "start stop shutdown restart uptime queue resource services ping stats dmesg store sched"
+        " exec config uri".split()
     ),
     "simulation": ("sim",),
     "the library": ("idset", "hostlist", "R"),

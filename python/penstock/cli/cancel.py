@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import userid
-from penstock.cli.rows import job_id, tell
+from penstock.cli.ids import JobIds
+from penstock.cli.rows import tell
 from penstock.client import Client
 from penstock.errors import UsageError
 
@@ -31,7 +32,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("-u", "--user", type=userid, metavar="USER", help="active jobs of this user (name or id)")
     add("--states", metavar="STATES", help=f"jobs in these states: {', '.join(STATES)}")
     add("-m", "--message", default="", metavar="NOTE", help="a note for the record")
-    add("id", nargs="*", type=job_id, metavar="ID")
+    add("id", nargs="*", action=JobIds, metavar="ID")
 
 
 def main(args: argparse.Namespace) -> int:

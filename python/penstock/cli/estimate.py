@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import whole
+from penstock.cli.ids import JobIds
 from penstock.cli.planned import accuracy, answering, by_states
-from penstock.cli.rows import job_id, tell
+from penstock.cli.rows import tell
 from penstock.cli.text import clock, json_text, safe, span
 from penstock.client import Client
 from penstock.jobid import f58
@@ -35,7 +36,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of all jobs, the first N in the queue (default 100; 0: all)",
     )
-    add("id", nargs="*", type=job_id, metavar="ID")
+    add("id", nargs="*", action=JobIds, metavar="ID")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -6,8 +6,9 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import whole
+from penstock.cli.ids import JobIds
 from penstock.cli.planned import answering, by_states, expected
-from penstock.cli.rows import job_id, tell
+from penstock.cli.rows import tell
 from penstock.cli.text import json_text, safe
 from penstock.client import Client
 from penstock.jobid import f58
@@ -30,7 +31,13 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of all pending jobs, the first N (default 100; 0: all)",
     )
-    add("id", nargs="*", type=job_id, metavar="ID", help="default: your pending jobs")
+    add(
+        "id",
+        nargs="*",
+        action=JobIds,
+        metavar="ID",
+        help="default: your pending jobs; `-`: from standard input",
+    )
 
 
 def main(args: argparse.Namespace) -> int:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import pwd
 import re
 import string
 import sys
@@ -16,11 +14,13 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import IDset
-from penstock.cli.arguments import seconds, userid, whole
-from penstock.cli.rows import ABBREVIATIONS, RESULTS, ROW_KEYS, STATES, job_id, job_row
+from penstock.cli import selection
+from penstock.cli.arguments import seconds
+from penstock.cli.ids import JobIds
+from penstock.cli.rows import ABBREVIATIONS, RESULTS, ROW_KEYS, STATES, job_row
 from penstock.cli.text import clock, json_text, safe
 from penstock.client import Client
-from penstock.errors import Error, FormatError, NotFoundError, UsageError
+from penstock.errors import Error, FormatError, NotFoundError
 
 if TYPE_CHECKING:
     import argparse
@@ -57,21 +57,6 @@ TITLES = {
     "status_abbrev": "ST",
     "runtime": "TIME",
 }
-FILTERS = {
-    "pending": "states",
-    "running": "states",
-    "active": "states",
-    "inactive": "states",
-    "depend": "states",
-    "priority": "states",
-    "sched": "states",
-    "run": "states",
-    "cleanup": "states",
-    "completed": "results",
-    "failed": "results",
-    "canceled": "results",
-    "timeout": "results",
-}
 
 
 # The fields of a format: the keys of the result of `fields`.
@@ -88,25 +73,8 @@ def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     add = parser.add_argument
     add("-a", action="store_true", dest="every_state", help="jobs in all states, not only active")
-    add("-A", action="store_true", dest="every_user", help="jobs of all users")
-    add(
-        "-u",
-        "--user",
-        type=_user,
-        metavar="USER",
-        help="jobs of this user (name or id; `all` for everyone)",
-    )
-    add("-f", "--filter", metavar="WORDS", help=f"states or results: {', '.join(FILTERS)}")
-    add("-q", "--queue", metavar="NAMES", help="jobs of these queues")
+    selection.register(parser)
     add("--name", metavar="NAMES", help="jobs with these names")
-    add(
-        "-c",
-        "--count",
-        type=whole,
-        default=1000,
-        metavar="N",
-        help="the first N (default 1000; 0: all)",
-    )
     add("-n", "--no-header", action="store_true", help="without titles")
     add(
         "-o",
@@ -130,7 +98,13 @@ def register(parser: argparse.ArgumentParser) -> None:
         "it implies -a",
     )
     add("--stats", action="store_true", help="only the number of jobs in each state; implies -a")
-    add("id", nargs="*", type=job_id, metavar="ID", help="these jobs, of any user and in any state")
+    add(
+        "id",
+        nargs="*",
+        action=JobIds,
+        metavar="ID",
+        help="these jobs, of any user and in any state; `-`: from standard input",
+    )
     parser.epilog = "\n".join(
         [
             "fields of a FORMAT, which are the keys of --json and some derived from them:",
@@ -158,10 +132,6 @@ def _sort_keys(text: str) -> list[tuple[str, bool]]:
 
 def _unknown_field(name: str) -> str:
     return f"unknown field `{name}`: expected {', '.join(sorted(FIELDS))}"
-
-
-def _user(text: str) -> int | str:
-    return text if text == "all" else userid(text)
 
 
 def since(text: str, now: float) -> float:
@@ -257,18 +227,9 @@ def _fitted(line: str, columns: int | None) -> str:
 
 
 def _constraint(args: argparse.Namespace) -> dict[str, Any]:
-    parts: list[dict[str, Any]] = []
-    if args.filter:
-        parts.append(_filter(args.filter))
-    elif not (args.id or args.every_state or args.since is not None or args.stats):
-        parts.append({"states": ["active"]})
-    user = "all" if args.every_user else args.user
-    if user is None and not args.id:
-        parts.append({"userid": [os.getuid()]})
-    elif user not in (None, "all"):
-        parts.append({"userid": [user]})
-    if args.queue:
-        parts.append({"queue": args.queue.split(",")})
+    every_state = args.id or args.every_state or args.since is not None or args.stats
+    states = None if every_state else selection.ACTIVE
+    parts = selection.constraint(args, states, of_everyone=bool(args.id))
     if args.name:
         parts.append({"name": args.name.split(",")})
     if args.include:
@@ -299,22 +260,6 @@ def _check_queues(client: Client, wanted: Sequence[str]) -> None:
         raise NotFoundError(f"unknown queue `{name}`: expected {', '.join(known)}")
 
 
-def _filter(text: str) -> dict[str, Any]:
-    parts: dict[str, list[str]] = {}
-    for word in text.lower().split(","):
-        if word not in FILTERS:
-            raise UsageError(f"unknown filter `{word}`: expected {', '.join(FILTERS)}")
-        parts.setdefault(FILTERS[word], []).append(word)
-    return {"or": [{operator: words} for operator, words in parts.items()]}
-
-
-def _username(userid: int) -> str:
-    try:
-        return pwd.getpwuid(userid).pw_name
-    except KeyError:
-        return str(userid)
-
-
 STATS_ATTRIBUTES = ("state", "result")
 # In the order of the output.
 STATS_KEYS = ("pending", "running", "completed", "failed", "canceled", "timeout")
@@ -343,7 +288,7 @@ def fields(row: JobRow, now: float) -> dict[str, Any]:
         "id.f58": shown["id"],
         "id.dec": job,
         "id.hex": hex(job),
-        "username": _username(shown["userid"]),
+        "username": selection.username(shown["userid"]),
         "status_abbrev": ABBREVIATIONS[shown["status"]],
         "state_single": ABBREVIATIONS[shown["state"]] if shown["state"] != "INACTIVE" else "I",
         "runtime": _duration(runtime) if began else "-",

@@ -6,7 +6,8 @@ import signal
 from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import signum
-from penstock.cli.rows import job_id, tell
+from penstock.cli.ids import JobIds
+from penstock.cli.rows import tell
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="SIGNAL",
         help="number or name (default TERM)",
     )
-    parser.add_argument("id", nargs="+", type=job_id, metavar="ID")
+    parser.add_argument("id", nargs="+", action=JobIds, metavar="ID")
 
 
 def main(args: argparse.Namespace) -> int:

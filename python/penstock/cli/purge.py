@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import seconds, whole
-from penstock.cli.rows import job_id
+from penstock.cli.ids import JobIds
 from penstock.client import Client
 from penstock.errors import UsageError
 
@@ -26,7 +26,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("--age-limit", type=seconds, metavar="FSD", help="jobs that ended longer ago than this")
     add("--num-limit", type=whole, metavar="N", help="the oldest, until N are left")
     add("--json", action="store_true", help="the numbers as one object")
-    add("id", nargs="*", type=job_id, metavar="ID", help="these jobs")
+    add("id", nargs="*", action=JobIds, metavar="ID", help="these jobs; `-`: from standard input")
 
 
 def main(args: argparse.Namespace) -> int:

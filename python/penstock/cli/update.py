@@ -7,7 +7,8 @@ from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock._core import parse_duration
-from penstock.cli.rows import job_id, tell
+from penstock.cli.ids import JobIds
+from penstock.cli.rows import tell
 from penstock.client import Client
 from penstock.errors import Error, RpcError
 
@@ -66,7 +67,7 @@ def change(text: str) -> Change:
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    parser.add_argument("id", nargs="+", type=job_id, metavar="ID")
+    parser.add_argument("id", nargs="+", action=JobIds, metavar="ID")
     parser.add_argument("change", type=change, metavar="duration=[+-]FSD")
 
 

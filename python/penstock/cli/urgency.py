@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import urgency
-from penstock.cli.rows import job_id, tell
+from penstock.cli.ids import JobIds
+from penstock.cli.rows import tell
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ above 16."""
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    parser.add_argument("id", nargs="+", type=job_id, metavar="ID")
+    parser.add_argument("id", nargs="+", action=JobIds, metavar="ID")
     parser.add_argument(
         "urgency", type=urgency, metavar="URGENCY", help="0 to 31, or hold, default, expedite"
     )

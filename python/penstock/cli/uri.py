@@ -24,10 +24,23 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    uri: str | None = None
-    for name in args.id.split("/"):
+    print(safe(address_of(args.id)))
+    return 0
+
+
+def address_of(path: str) -> str:
+    """The address of the instance in a job.
+
+    Args:
+        path: the job, or a path of jobs.
+
+    Raises:
+        NotFoundError: a job has ended, or runs no instance.
+    """
+    uri = ""
+    for name in path.split("/"):
         job = fluid_parse(name)
-        with Client(uri) as client:
+        with Client(uri or None) as client:
             (row,) = client.jobs(ids=[job])
         uri = row.get("annotations", {}).get("user", {}).get("uri")
         if row["state"] == job_state.INACTIVE or not isinstance(uri, str):
@@ -36,5 +49,4 @@ def main(args: argparse.Namespace) -> int:
                 f"job {id_text(job)} {over}\n"
                 "hint: `penstock batch` and `penstock alloc` start jobs that are instances"
             )
-    print(safe(uri or ""))
-    return 0
+    return uri

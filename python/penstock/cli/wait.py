@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.cli.rows import exit_code, job_id, job_row
+from penstock.cli.ids import JobIds
+from penstock.cli.rows import exit_code, job_row
 from penstock.cli.text import json_text, safe
 from penstock.client import Client
 from penstock.errors import UsageError
@@ -22,7 +23,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         "-v", "--verbose", action="store_true", help="print each job's status as it ends"
     )
     parser.add_argument("--json", action="store_true", help="print each job's row as it ends")
-    parser.add_argument("id", nargs="*", type=job_id, metavar="ID")
+    parser.add_argument("id", nargs="*", action=JobIds, metavar="ID")
 
 
 def main(args: argparse.Namespace) -> int:
