@@ -37,9 +37,9 @@ Level = Literal["debug", "info", "warning", "error", "critical"]
 DrainMode = Literal["update", "overwrite", "force-overwrite"]
 """The effect of a drain on the reason (and the time) of a target that is already drained."""
 UndrainMode = Literal["force"]
-# The order of a list of jobs: see `Methods.jobs`.
-ListOrder = Literal["newest", "state"]
 """`force` skips targets that are not drained."""
+ListOrder = Literal["newest", "state"]
+"""The order of a list of jobs: the newest first, or by state as `penstock jobs` has it."""
 
 
 class JobRow(TypedDict, total=False):

@@ -90,7 +90,7 @@ def test_copies_names_and_order(sim):
 
 def test_jobs_are_filtered_and_formatted(sim):
     (running,) = sim.lines("submit", "-t", "1h", "--job-name=long", "true")
-    (bad,) = sim.lines("submit", "-N9", "true")
+    (bad,) = sim.lines("submit", "--no-check", "-N9", "true")
     (held,) = sim.lines("submit", "--urgency=hold", "true")
     sim.penstock("wait", bad)
 
@@ -189,7 +189,7 @@ def test_services_and_configuration_are_shown(start, tmp_path):
 
 
 def test_submit_waits_and_prints_json(sim):
-    done = sim.penstock("submit", "--wait", "--json", "-N9", "true")
+    done = sim.penstock("submit", "--wait", "--json", "--no-check", "-N9", "true")
     assert done.returncode == 1
     row = json.loads(done.stdout)
     assert row["id"].startswith("ƒ")

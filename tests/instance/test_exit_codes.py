@@ -78,5 +78,5 @@ def test_a_job_without_tasks_has_1(local):
     (pending,) = local.lines("submit", "--urgency=hold", "true")
     local.lines("cancel", pending)
     assert code_of(local, pending) == 1
-    (denied,) = local.lines("submit", "-n1000000", "true")
+    (denied,) = local.lines("submit", "--no-check", "-n1000000", "true")
     assert code_of(local, denied) == 1

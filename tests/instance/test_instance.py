@@ -94,7 +94,7 @@ def test_a_cancelled_job_leaves_no_process_behind(start):
 def test_an_unsatisfiable_job_is_denied_with_the_reason(start):
     with start("--nodes", "2", "--cores", "4") as instance:
         ids = [
-            instance.lines("submit", *options, "true")[0]
+            instance.lines("submit", "--no-check", *options, "true")[0]
             for options in (["-n9"], ["-N3"], ["-g1"], ["--requires=nosuch"])
         ]
         assert instance.penstock("wait", *ids).returncode == 1

@@ -296,7 +296,7 @@ def test_a_command_here_uses_an_instance_in_a_job(cluster, tmp_path, probe):
 
 
 def test_an_unreachable_instance_is_reported(cluster, start):
-    done = cluster.penstock("alloc", "-N9", "true")
+    done = cluster.penstock("alloc", "--no-check", "-N9", "true")
     assert done.returncode == 1
     assert "penstock alloc: ƒ" in done.stderr
     assert cluster.penstock("alloc", "--cc=1-2", "true").returncode == 2

@@ -70,7 +70,7 @@ def submit(instance, client, alloc, *words, ntasks=3):
 
 def rows(instance):
     """The jobs, newest first."""
-    return [json.loads(line) for line in instance.lines("jobs", "-a", "--json")]
+    return [json.loads(line) for line in instance.lines("jobs", "-a", "--json", "--sort=-id.dec")]
 
 
 def processes(instance, *names):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import signal
 import socket
 import sqlite3
 import struct
@@ -247,3 +249,26 @@ def test_stopped_and_disabled_queues_are_named_at_the_start(tmp_path):
     third = start_here(tmp_path, *options, "--", "true")
     text = "queue `batch` is stopped and starts no jobs: `penstock queue start batch` (fans)"
     assert third.stderr == f"penstock: {text}\n"
+
+
+def test_a_start_in_a_terminal_names_resources_places_and_the_way_out(tmp_path):
+    master, slave = pty.openpty()
+    where = ["--state", str(tmp_path / "state"), "--socket", str(tmp_path / "sock")]
+    command = [*PENSTOCK, "start", "--nodes=3", "--cores=2", *where]
+    with (
+        os.fdopen(master, "rb", buffering=0) as screen,
+        subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave) as process,
+    ):
+        os.close(slave)
+        text = b""
+        while b"ends it" not in text:
+            text += screen.read(65536)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+    assert text.decode().replace("\r", "").splitlines() == [
+        "penstock start: 3 nodes, 6 cores: node[0-2]; execution is simulated",
+        f"penstock start: socket {tmp_path}/sock",
+        f"penstock start: in other terminals: export PENSTOCK_URI=local://{tmp_path}/sock",
+        f"penstock start: state {tmp_path}/state",
+        "penstock start: Ctrl-C or `penstock stop` ends it",
+    ]

@@ -315,3 +315,23 @@ def test_running_jobs_are_listed_before_pending_ones_by_position(sim):
     cut = sim.penstock("jobs", "-n", "-c", "3", "-o", "{id}")
     assert cut.stdout.split() == expected[:3]
     assert cut.stderr == "penstock jobs: only the first 3 jobs are shown: `-c 0` shows all\n"
+
+
+@pytest.mark.parametrize("verb", ["submit", "run", "alloc", "batch"])
+def test_a_job_that_can_never_run_is_rejected_at_submission(sim, verb):
+    words = ["--wrap", "true"] if verb == "batch" else ["true"]
+    done = sim.penstock(verb, "-N3", *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"penstock {verb}: it can never run: 3 nodes requested, 2 exist (`--no-check` submits it)\n"
+    )
+    assert sim.lines("jobs", "-an") == []
+    if verb == "submit":
+        unmet = sim.penstock(verb, "--requires=fast", "true")
+        assert "it can never run: no node meets the constraint fast (" in unmet.stderr
+
+
+def test_a_job_is_not_checked_without_a_scheduler(start):
+    with start("--sched", "none", "--nodes", "2") as instance:
+        (job,) = instance.lines("submit", "-N3", "true")
+        assert instance.lines("jobs", "-n", "-o", "{id}") == [job]

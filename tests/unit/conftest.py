@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 class FakeInstance:
     """Serves a Unix socket with a function from request to responses for each topic.
 
-    Other topics get no response. `received` has every message.
+    Other topics get no response. `received` has every message. There is no scheduler to check jobs.
     """
 
     def __init__(self, path: Path, *, status: int = 0) -> None:
         self.uri = f"local://{path}"
-        self.methods: dict[str, Method] = {}
+        self.methods: dict[str, Method] = {
+            "feasibility.check": lambda request: [request.respond(errnum=errno.ENOSYS)]
+        }
         self.received: queue.Queue[Message] = queue.Queue()
         self._status = status
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

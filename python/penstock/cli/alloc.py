@@ -11,10 +11,10 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock.cli import joboptions
+from penstock.cli import feasibility, joboptions
 from penstock.cli.rows import exit_code, reason
 from penstock.cli.signals import handling_signals
-from penstock.cli.text import id_text, safe
+from penstock.cli.text import id_text, resources_text, safe
 from penstock.client import Client
 from penstock.errors import Error, UsageError
 from penstock.resource import ResourceSet
@@ -35,6 +35,7 @@ HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     joboptions.register(parser, words_help="program and arguments; default: $SHELL")
+    feasibility.register(parser)
     parser.set_defaults(cc=None)
 
 
@@ -46,6 +47,7 @@ def main(args: argparse.Namespace) -> int:
         raise UsageError("--cc: expected one job")
     args.job_name = args.job_name or "alloc"
     (spec,) = joboptions.instance_jobspecs(args, [])
+    feasibility.check(args, [spec])
     with Client() as client:
         interrupts = _Interrupts()
         with handling_signals(interrupts, HANDLED, client=client):
@@ -62,7 +64,8 @@ def main(args: argparse.Namespace) -> int:
             why = reason(row) or "it has ended, and no instance ran in it"
             print(f"penstock alloc: {id_text(job)}: {safe(why)}", file=sys.stderr)
             return exit_code(row) or 1
-        _tell(f"{id_text(job)}: granted {_granted(client, job)}")
+        granted = ResourceSet(client.lookup(job, "R")["R"])
+        _tell(f"{id_text(job)}: granted {resources_text(granted)}")
         return _run(command, client, job, uri)
 
 
@@ -104,14 +107,6 @@ def _tell(text: str) -> None:
     """Tells the user at a terminal what becomes of the allocation."""
     if sys.stderr.isatty():
         print(f"penstock alloc: {safe(text)}", file=sys.stderr, flush=True)
-
-
-def _granted(client: Client, job: int) -> str:
-    """The nodes, cores and gpus of a job that runs, for people."""
-    r = ResourceSet(client.lookup(job, "R")["R"])
-    amounts = [("node", r.nnodes), ("core", r.ncores), ("gpu", r.ngpus)]
-    shown = [f"{amount} {name}{'s' * (amount != 1)}" for name, amount in amounts if amount]
-    return f"{', '.join(shown)}: {r.nodelist}"
 
 
 def _run(command: list[str], client: Client, job: int, uri: str) -> int:

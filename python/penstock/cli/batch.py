@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import joboptions
+from penstock.cli import feasibility, joboptions
 from penstock.cli.rows import exit_code
 from penstock.cli.submit import submit
 from penstock.cli.text import id_text, json_text
@@ -45,6 +45,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="print the jobspecs (RFC 25), submit nothing"
     )
     _register_input(parser)
+    feasibility.register(parser)
     joboptions.register(
         parser, words="SCRIPT …", words_help="a file and its arguments; default: standard input"
     )
@@ -86,6 +87,7 @@ def main(args: argparse.Namespace) -> int:
         for spec in specs:
             print(json_text(spec))
         return 0
+    feasibility.check(args, specs)
     with Client() as client:
         ids, code = submit(client, specs, args.urgency)
         for job in ids:

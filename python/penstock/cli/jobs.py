@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SUMMARY = """List jobs: by default the active ones of this user.
 
 Running jobs come first, the last to start in front; then pending ones in the order of their queue;
-then inactive ones, the newest in front."""
+then inactive ones, the last to end in front."""
 
 DEFAULT_FORMAT = (
     "{id:>12} {username:<8.8} {name:<10.10} {status_abbrev:>2} {ntasks:>6} {nnodes:>6} "

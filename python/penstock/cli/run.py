@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import IDset
-from penstock.cli import joboptions, terminal
+from penstock.cli import feasibility, joboptions, terminal
 from penstock.cli.attach import Attachment
 from penstock.cli.submit import submit
 from penstock.client import Client
@@ -38,6 +38,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="give the first task a terminal, to which keys go; Ctrl-\\ detaches",
     )
+    feasibility.register(parser)
     joboptions.register(parser)
 
 
@@ -47,6 +48,7 @@ def main(args: argparse.Namespace) -> int:
         raise UsageError("--input: the standard input of a terminal is its keys")
     args.stream_attributes = _streams(args)
     specs = joboptions.jobspecs(args)
+    feasibility.check(args, specs)
     with Client() as client:
         attachment = Attachment(client, "run", args.clock, unbuffered=args.unbuffered)
         attachment.has_terminal = args.pty

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -15,6 +16,7 @@ from penstock import paths
 from penstock.cli.arguments import queue_policy
 from penstock.cli.exec import find_program
 from penstock.cli.logformat import log_to_stderr
+from penstock.cli.text import resources_text, safe
 from penstock.config import Config, load
 from penstock.config.tables import SchedulerMode, SchedulerSettings, Selection
 from penstock.errors import StartError, UsageError
@@ -24,6 +26,7 @@ from penstock.instance.startup import MAX_SOCKET_PATH_BYTES, StartOptions
 if TYPE_CHECKING:
     import argparse
 
+    from penstock._core import ResourceSet
     from penstock.instance.parent_instance import Parent
 
 SUMMARY = """Start an instance on this machine, or on simulated nodes.
@@ -191,6 +194,8 @@ def _options(
         is_temporary=is_temporary,
         any_state=args.any_state,
     )
+    if sys.stderr.isatty() and not (args.command or args.script):
+        options = dataclasses.replace(options, on_ready=partial(_greet, options))
     settings = dataclasses.replace(
         config.penstock,
         state=state,
@@ -201,6 +206,27 @@ def _options(
     if args.script:
         options = dataclasses.replace(options, command=_with_script(options, stack))
     return dataclasses.replace(options, config=dataclasses.replace(config, penstock=settings))
+
+
+EXECUTION = {
+    "local": "jobs run here",
+    "sim": "execution is simulated",
+    "none": "jobs wait for an execution service, such as `penstock exec`",
+}
+
+
+def _greet(options: StartOptions, resources: ResourceSet) -> None:
+    """Tells the user at a terminal what has been started, where it is, and how to end it."""
+    lines = [
+        f"{resources_text(resources)}; {EXECUTION[options.exec]}",
+        f"socket {options.socket}",
+        f"state {options.state}",
+        "Ctrl-C or `penstock stop` ends it",
+    ]
+    if options.socket != paths.default_socket():
+        lines.insert(2, f"in other terminals: export PENSTOCK_URI=local://{options.socket}")
+    for line in lines:
+        print(f"penstock start: {safe(line)}", file=sys.stderr)
 
 
 def _scheduler(

@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import joboptions
+from penstock.cli import feasibility, joboptions
 from penstock.cli.rows import exit_code
 from penstock.cli.text import id_text, id_texts, json_text, safe
 from penstock.client import Client
@@ -47,6 +47,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="name the submission: repeated within a day, it adds no jobs and prints the same ids",
     )
+    feasibility.register(parser)
     joboptions.register_streams(parser)
     joboptions.register(parser)
 
@@ -75,6 +76,7 @@ def main(args: argparse.Namespace) -> int:
         for spec in specs:
             print(json_text(spec))
         return 0
+    feasibility.check(args, specs)
     with Client() as client:
         if template is None:
             ids, code = submit(client, specs, args.urgency, args.flags, args.token)

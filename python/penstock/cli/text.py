@@ -19,6 +19,8 @@ from penstock.cli.encoding import is_unicode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from penstock._core import ResourceSet
+
 # Control characters, separators of lines, what changes the direction of writing, and surrogates,
 # which have no UTF-8.
 UNSAFE = re.compile(
@@ -80,6 +82,13 @@ def _in_json(found: re.Match[str]) -> str:
 
 
 # --- times
+
+
+def resources_text(resources: ResourceSet) -> str:
+    """The nodes, cores and gpus of a resource set, for people."""
+    amounts = {"node": resources.nnodes, "core": resources.ncores, "gpu": resources.ngpus}
+    shown = [f"{count} {name}{'s' * (count != 1)}" for name, count in amounts.items() if count]
+    return f"{', '.join(shown)}: {resources.nodelist}"
 
 
 def clock(when: float, now: float) -> str:

@@ -169,7 +169,8 @@ def read_output(response: dict[str, Any]) -> list[tuple[str, bytes]]:
 
 def read_infeasible(error: RpcError) -> str:
     """The scheduler's reason; anything that is not about the job is raised."""
-    if error.errno in {errno.ENOSYS, errno.EPERM, errno.EPROTO, errno.EIO}:
+    others = {errno.ENOSYS, errno.EPERM, errno.EPROTO, errno.EIO, errno.EAGAIN, errno.EHOSTUNREACH}
+    if error.errno in others:
         raise error
     return error.strerror or str(error)
 

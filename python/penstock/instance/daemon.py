@@ -278,6 +278,8 @@ class Instance:
                 metrics = MetricsListener(self._broker, network, self._system.host, address)
                 await nursery.start(metrics.run)
             log.info("%s: %s", self._uri, self._resources.summary())
+            if options.on_ready is not None:
+                options.on_ready(self._resources)
             # A job manager that has failed is built again.
             with suppress(RequestError):
                 self._warn_about_queues()

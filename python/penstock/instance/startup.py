@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from penstock.instance.kind import ExecMode, InstanceKind, instance_kind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from penstock._core import ResourceSet
     from penstock.config import Config
     from penstock.config.tables import SchedulerMode
     from penstock.instance.parent_instance import Parent
@@ -24,7 +26,7 @@ class StartOptions:
 
     `exec_program` is the path of `penstock-exec`, which `--exec local` needs. `is_temporary` says
     that the state is removed when the instance ends, `any_state` that the state may be of an
-    instance of another kind.
+    instance of another kind. `on_ready` is called with the resources when clients can connect.
     """
 
     state: Path
@@ -42,6 +44,7 @@ class StartOptions:
     parent: Parent | None = None
     is_temporary: bool = False
     any_state: bool = False
+    on_ready: Callable[[ResourceSet], None] | None = None
 
     @property
     def kind(self) -> InstanceKind:
