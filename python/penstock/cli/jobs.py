@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import string
 import sys
@@ -17,6 +18,13 @@ from penstock._core import IDset
 from penstock.cli import selection
 from penstock.cli.arguments import seconds
 from penstock.cli.ids import JobIds
+from penstock.cli.jobformats import (
+    DEFAULT_FORMAT,
+    FORMAT_WITH_QUEUES,
+    NAMED_FORMATS,
+    configured_formats,
+    named_format,
+)
 from penstock.cli.rows import ABBREVIATIONS, RESULTS, ROW_KEYS, STATES, job_row
 from penstock.cli.text import clock, json_text, safe
 from penstock.client import Client
@@ -33,23 +41,6 @@ SUMMARY = """List jobs: by default the active ones of this user.
 Running jobs come first, the last to start in front; then pending ones in the order of their queue;
 then inactive ones, the last to end in front."""
 
-DEFAULT_FORMAT = (
-    "{id:>12} {username:<8.8} {name:<10.10} {status_abbrev:>2} {ntasks:>6} {nnodes:>6} "
-    "{runtime:>9} {info}"
-)
-FORMAT_WITH_QUEUES = DEFAULT_FORMAT.replace("{username", "{queue:<8.8} {username", 1)
-# As in flux jobs.
-NAMED_FORMATS = {
-    "default": DEFAULT_FORMAT,
-    "long": (
-        "{id:>12} {queue:<8.8} {username:<8.8} {name:<10.10} {status:>9} {urgency:>3} "
-        "{priority:>10} {ntasks:>6} {nnodes:>6} {ncores:>6} {t_submit!d:%F %T} {runtime:>9} {info}"
-    ),
-    "endreason": (
-        "{id:>12} {username:<8.8} {name:<10.10} {status_abbrev:>2} {t_inactive!d:%F %T} "
-        "{runtime:>9} {returncode:>4} {reason}"
-    ),
-}
 DATE = "%FT%T"
 TITLES = {
     "id": "JOBID",
@@ -80,7 +71,18 @@ def register(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--format",
         metavar="FORMAT",
-        help=f"such as `{{id:>12}} {{status}} {{reason}}`, or a name: {', '.join(NAMED_FORMATS)}",
+        help=f"such as `{{id:>12}} {{status}} {{reason}}`, or a name: {', '.join(NAMED_FORMATS)}, "
+        "or one of your own",
+    )
+    add(
+        "--color",
+        nargs="?",
+        choices=("auto", "always", "never"),
+        default="auto",
+        const="always",
+        metavar="WHEN",
+        help="colour rows by result: auto (default: in a terminal, unless NO_COLOR is set), always "
+        "or never",
     )
     add(
         "--sort",
@@ -118,6 +120,10 @@ def register(parser: argparse.ArgumentParser) -> None:
             "A field is laid out as in Python: `{name:<10.10}` takes exactly ten columns. With !d",
             "a time is a date, laid out as by strftime: `{t_submit!d:%F %T}`. In a terminal `+`",
             "ends a line that does not fit.",
+            "",
+            "Formats of your own are in ~/.config/penstock/jobs.toml, those of the site in",
+            "/etc/penstock/jobs.toml: a table [formats] with a line such as `mine = '{id} {name}'`",
+            "for each. The one with the name `default` is used without -o.",
         ]
     )
 
@@ -159,7 +165,7 @@ def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     ids = args.id or None
     # Reject an invalid format before any request.
-    form = NAMED_FORMATS.get(args.format, args.format)
+    form = named_format(args.format) if args.format else configured_formats().get("default")
     formatter = RowFormatter(form) if form else None
     constraint = _constraint(args)
     with Client() as client:
@@ -173,7 +179,7 @@ def main(args: argparse.Namespace) -> int:
             print(json_text(counts) if args.json else text)
             return 0
         rows, is_cut = _rows(client, args, constraint)
-        queues = client.config().get("queues") if not args.json and not args.format else None
+        queues = None if args.json or formatter else client.config().get("queues")
     now = args.clock.now()
     if args.sort:
         _sort(rows, args.sort, now)
@@ -183,11 +189,15 @@ def main(args: argparse.Namespace) -> int:
     else:
         if formatter is None:
             formatter = RowFormatter(FORMAT_WITH_QUEUES if queues else DEFAULT_FORMAT)
-        lines = [] if args.no_header else [formatter.header()]
-        lines += [formatter.line(fields(row, now)) for row in rows]
         columns = get_terminal_size().columns if sys.stdout.isatty() else None
-        for line in lines:
-            print(_fitted(line.rstrip(), columns))
+        is_colored = _is_colored(args.color)
+        if not args.no_header:
+            print(_fitted(formatter.header().rstrip(), columns))
+        for row in rows:
+            values = fields(row, now)
+            line = _fitted(formatter.line(values).rstrip(), columns)
+            color = COLORS.get(values["status"]) if is_colored else None
+            print(f"\x1b[{color}m{line}\x1b[0m" if color else line)
     if is_cut:
         sys.stdout.flush()
         text = f"only the first {len(rows)} jobs are shown: `-c 0` shows all"
@@ -219,6 +229,16 @@ def _sort(rows: list[JobRow], keys: list[tuple[str, bool]], now: float) -> None:
         full = [row for row in rows if values[row["id"]][column] not in (None, "")]
         full.sort(key=lambda row: values[row["id"]][column], reverse=is_descending)
         rows[:] = full + empty
+
+
+# By status: the parameter of "select graphic rendition" (ECMA-48).
+COLORS = {"COMPLETED": 32, "FAILED": 31, "TIMEOUT": 31, "CANCELED": 90, "SCHED": 33}
+
+
+def _is_colored(when: str) -> bool:
+    if when == "auto":
+        return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return when == "always"
 
 
 def _fitted(line: str, columns: int | None) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._core import fluid_parse
 from penstock.cli import selection
-from penstock.cli.jobs import NAMED_FORMATS, RowFormatter, fields
+from penstock.cli.jobformats import NAMED_FORMATS, named_format
+from penstock.cli.jobs import RowFormatter, fields
 from penstock.cli.text import id_text
 from penstock.client import Client
 from penstock.errors import JobspecError
@@ -80,7 +81,7 @@ def register_expressions(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    formatter = RowFormatter(NAMED_FORMATS.get(args.format, args.format)) if args.format else None
+    formatter = RowFormatter(named_format(args.format)) if args.format else None
     states = None if args.every_state else selection.ACTIVE
     with Client() as client:
         rows = matching(client, "pgrep", args, states, ["all"] if formatter else ["name"])

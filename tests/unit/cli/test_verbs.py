@@ -491,6 +491,74 @@ def test_formats_have_names_and_dates(fake, listing, capsys, monkeypatch):
     assert "T_INACTIVE" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "terminal", "no_color", "is_colored"),
+    [
+        ([], True, "", True),
+        ([], True, "1", False),
+        ([], False, "", False),
+        (["--color=auto"], False, "", False),
+        (["--color=always"], False, "1", True),
+        (["--color"], False, "", True),
+        (["--color=never"], True, "", False),
+    ],
+)
+def test_rows_are_colored_by_result(
+    fake, listing, capsys, monkeypatch, words, terminal, no_color, is_colored
+):
+    rows = [named(1, 64, result=1), named(2, 64, result=2), named(3, 16)]
+    fake.methods["job-list.list"] = listing(*rows)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    lines = shown_jobs(capsys, "-o", "{id.dec}", *words)
+    assert lines == (
+        ["\x1b[32m1\x1b[0m", "\x1b[31m2\x1b[0m", "3"] if is_colored else ["1", "2", "3"]
+    )
+
+
+@pytest.fixture
+def formats(tmp_path, monkeypatch):
+    """The files with formats of the user and of the site."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    user, site = tmp_path / "config/penstock/jobs.toml", tmp_path / "site.toml"
+    user.parent.mkdir(parents=True)
+    monkeypatch.setattr("penstock.cli.jobformats.SITE_FORMATS", site)
+    return user, site
+
+
+def test_formats_of_ones_own_have_names(fake, listing, say, capsys, formats):
+    user, site = formats
+    fake.methods["job-list.list"] = listing(named(1, 16, "a"))
+    say("config.get", {})
+    site.write_text('[formats]\nboth = "site"\nshared = "{id.dec} {name}"\n')
+    user.write_text('[formats]\nboth = "user {name}"\n')
+    assert shown_jobs(capsys, "-o", "shared") == ["1 a"]
+    assert shown_jobs(capsys, "-o", "both") == ["user a"]
+    assert main(["jobs", "-o", "shraed"]) == 1
+    assert capsys.readouterr().err == (
+        "penstock jobs: unknown format `shraed`: expected default, long, endreason, both, shared; "
+        "did you mean `shared`?\n"
+    )
+    user.write_text('[formats]\ndefault = "{name}!"\n')
+    assert shown_jobs(capsys) == ["a!"]
+    assert shown_jobs(capsys, "-o", "default") == ["a!"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("[", "Invalid "),
+        ("formats = 3", "formats: expected a table"),
+        ("[formats]\na = 3\n[x]", "unknown key `x`: expected formats\n"),
+        ("[formats]\na = 3", "formats.a: expected a text"),
+    ],
+)
+def test_a_file_of_formats_is_checked(capsys, formats, text, problems):
+    formats[0].write_text(text)
+    assert main(["jobs"]) == 1
+    assert f"{formats[0]}: {problems}" in capsys.readouterr().err
+
+
 def test_lines_that_do_not_fit_in_a_terminal_are_cut(fake, listing, capsys, monkeypatch):
     fake.methods["job-list.list"] = listing(named(1, 16, "a" * 30))
     assert shown_jobs(capsys, "-o", "{name}") == ["a" * 30]
