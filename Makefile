@@ -13,7 +13,8 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 
 .PHONY: run test test-rust test-python test-random random-cases test-optional test-peers fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-million docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
-	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup
+	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup \
+	capi install-capi test-capi
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
 	$(BIN)/python examples/run.py
@@ -70,6 +71,36 @@ test-pmix-asan: $(VENV)/.checked  ## test-pmix with AddressSanitizer in server a
 		ASAN_OPTIONS=detect_leaks=1 \
 		LSAN_OPTIONS=suppressions=$(CURDIR)/tests/pmix/leaks.supp:print_suppressions=0 \
 		$(BIN)/python -m pytest tests/pmix
+
+# libpenstock as it is installed below a prefix.
+CAPI := target/capi
+PREFIX ?= /usr/local
+CBINDGEN := target/tools/bin/cbindgen
+CAPI_VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+
+$(CBINDGEN):
+	cargo install --quiet --locked --root target/tools --version 0.29.4 cbindgen
+
+capi: $(CBINDGEN)  ## The C library: shared and static, its headers and its pkg-config file, in target/capi
+	cargo build --release --locked --package penstock-capi
+	rm -rf $(CAPI)
+	mkdir -p $(CAPI)/include $(CAPI)/lib/pkgconfig
+	cp -r rust/capi/include/. $(CAPI)/include
+	$(CBINDGEN) --quiet --config rust/capi/cbindgen.toml --crate penstock-capi --output $(CAPI)/include/penstock.h rust/capi
+	install -m 644 target/release/libpenstock.a $(CAPI)/lib
+	cc -shared -o $(CAPI)/lib/libpenstock.so.$(CAPI_VERSION) -Wl,-soname,libpenstock.so.0 \
+		-Wl,--version-script=rust/capi/symbols.map -Wl,--gc-sections -Wl,-z,relro,-z,now -Wl,-s \
+		-Wl,--whole-archive $(CAPI)/lib/libpenstock.a -Wl,--no-whole-archive -lpthread -ldl -lm -lgcc_s
+	ln -s libpenstock.so.$(CAPI_VERSION) $(CAPI)/lib/libpenstock.so.0
+	ln -s libpenstock.so.0 $(CAPI)/lib/libpenstock.so
+	sed 's/@VERSION@/$(CAPI_VERSION)/' rust/capi/penstock.pc.in > $(CAPI)/lib/pkgconfig/penstock.pc
+
+install-capi: capi  ## The C library below PREFIX (/usr/local)
+	mkdir -p $(PREFIX)
+	cp -a $(CAPI)/. $(PREFIX)
+
+test-capi: capi  ## The C library's programs, with AddressSanitizer and valgrind
+	rust/capi/tests/run.sh $(CAPI)
 
 test-optional: $(VENV)/.checked  ## The features that need numpy and pyarrow: arrays as columns, Parquet
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt numpy pyarrow
