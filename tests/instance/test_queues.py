@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.support.jobs import row, submit
 
@@ -72,6 +74,28 @@ def test_limits_and_defaults_of_queues_override_the_general_ones(start, options)
                 submit(client, **system)
         assert instance.penstock("wait", str(wide), str(short)).returncode == 0
         assert row(client, wide)["nodelist"] == "node[0-1]"
+
+
+def test_misspelt_queues_get_a_suggestion(start, options):
+    with start(*options) as instance:
+        for words, text in [
+            (["stop", "all"], "unknown queue `all`: `stop --all` names every queue"),
+            (
+                ["start", "bathc"],
+                "unknown queue `bathc`: expected batch, debug; did you mean `batch`?",
+            ),
+            (
+                ["list", "debgu"],
+                "unknown queue `debgu`: expected batch, debug; did you mean `debug`?",
+            ),
+        ]:
+            done = instance.penstock("queue", *words)
+            assert done.returncode in (1, 2)
+            (line,) = done.stderr.splitlines()
+            assert line.endswith(text)
+        assert all(
+            line["start"] for line in map(json.loads, instance.lines("queue", "list", "--json"))
+        )
 
 
 def test_the_anonymous_queue_of_an_instance_without_queues(start):

@@ -323,12 +323,17 @@ def test_a_job_that_can_never_run_is_rejected_at_submission(sim, verb):
     done = sim.penstock(verb, "-N3", *words)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"penstock {verb}: it can never run: 3 nodes requested, 2 exist (`--no-check` submits it)\n"
+        f"penstock {verb}: the job can never run (see --no-check): 3 nodes requested, 2 exist\n"
     )
     assert sim.lines("jobs", "-an") == []
     if verb == "submit":
         unmet = sim.penstock(verb, "--requires=fast", "true")
-        assert "it can never run: no node meets the constraint fast (" in unmet.stderr
+        reason = "no node meets the constraint fast; unknown property `fast`: expected none"
+        assert f"{reason}, as no node has properties\n" in unmet.stderr
+        sim.lines("resource", "property", "add", "faster", "0")
+        unmet = sim.penstock(verb, "--requires=-slow", "--requires=fastr", "true")
+        assert "unknown property `fastr`: expected faster; did you mean `faster`?" in unmet.stderr
+        assert len(unmet.stderr.splitlines()) == 1
 
 
 def test_a_job_is_not_checked_without_a_scheduler(start):

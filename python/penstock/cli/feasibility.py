@@ -11,6 +11,7 @@ from penstock.errors import JobspecError, RpcError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
 # A scheduler that does not answer delays a submission this long: it does not prevent it.
 TIMEOUT_S = 5.0
@@ -39,10 +40,38 @@ def check(args: argparse.Namespace, specs: list[dict[str, Any]]) -> None:
     # No scheduler can tell: the instance accepts the job and holds it for the next one.
     with suppress(RpcError, TimeoutError), Client(timeout=TIMEOUT_S) as client:
         reason = next(filter(None, map(client.feasible, distinct.values())), None)
+        if reason is not None:
+            reason += _unknown_properties(client, specs)
     if reason is not None:
-        raise JobspecError(f"it can never run: {reason} (`--no-check` submits it)")
+        raise JobspecError(f"the job can never run (see --no-check): {reason}")
+
+
+def _unknown_properties(client: Client, specs: list[dict[str, Any]]) -> str:
+    """The end of the reason, if a constraint requires a property that no node has."""
+    wanted = {name for spec in specs for name in _properties(_system(spec).get("constraints"))}
+    if not wanted:
+        return ""
+    known = client.resource_status()["R"]["execution"].get("properties", {})
+    unknown = sorted(wanted - known.keys())
+    expected = ", ".join(known) or "none, as no node has properties"
+    return f"; unknown property `{unknown[0]}`: expected {expected}" if unknown else ""
+
+
+def _properties(constraint: Any) -> Iterator[str]:
+    """The names of the properties that a constraint (RFC 31) requires, in any of its terms."""
+    for operator, values in (constraint or {}).items():
+        if operator == "properties":
+            yield from (name for name in values if not name.startswith("^"))
+        elif operator in ("and", "or"):
+            for value in values:
+                yield from _properties(value)
+
+
+def _system(spec: dict[str, Any]) -> dict[str, Any]:
+    system: dict[str, Any] = spec["attributes"]["system"]
+    return system
 
 
 def _request(spec: dict[str, Any]) -> list[Any]:
-    system = spec["attributes"]["system"]
+    system = _system(spec)
     return [spec["resources"], system.get("constraints"), system.get("queue")]

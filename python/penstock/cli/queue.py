@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.arguments import seconds
 from penstock.cli.text import json_text, safe
 from penstock.client import Client
+from penstock.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -58,6 +59,8 @@ def main(args: argparse.Namespace) -> int:
         if args.verb in ("list", "status"):
             _list(client, args.name, as_json=args.json)
             return 0
+        if args.name == ["all"] and "all" not in client.queue_list():
+            raise UsageError(f"unknown queue `all`: `{args.verb} --all` names every queue")
         for name in args.name or [None]:
             _act(client, args, name)
     return 0
