@@ -46,6 +46,7 @@ VERBS = {
     "update": ("update", "change the time limit of jobs"),
     "elastic": ("elastic", "extend, release, lend and reacquire resources from inside a job"),
     "memo": ("memo", "set annotations of a job"),
+    "watch": ("watch", "show the output of jobs until they have ended"),
     "wait": ("wait", "wait for jobs to end"),
     "info": ("info", "show a job"),
     "eventlog": ("eventlog", "show a job's events"),

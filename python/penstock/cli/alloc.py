@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import feasibility, joboptions
 from penstock.cli.rows import exit_code, reason
 from penstock.cli.signals import handling_signals
+from penstock.cli.submit import register_verbose, show_ids
 from penstock.cli.text import id_text, resources_text, safe
 from penstock.client import Client
 from penstock.errors import Error, UsageError
@@ -34,17 +35,18 @@ HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
+    register_verbose(parser)
     joboptions.register(parser, words_help="program and arguments; default: $SHELL")
     feasibility.register(parser)
-    parser.set_defaults(cc=None)
+    parser.set_defaults(cc=None, bcc=None)
 
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     words = args.command[1:] if args.command[:1] == ["--"] else args.command
     command = words or [os.environ.get("SHELL") or "/bin/sh"]
-    if args.cc is not None:
-        raise UsageError("--cc: expected one job")
+    if joboptions.copy_ids(args) is not None:
+        raise UsageError("--cc and --bcc: expected one job")
     args.job_name = args.job_name or "alloc"
     (spec,) = joboptions.instance_jobspecs(args, [])
     feasibility.check(args, [spec])
@@ -54,6 +56,7 @@ def main(args: argparse.Namespace) -> int:
             job = client.submit(spec, urgency=args.urgency)
             try:
                 interrupts.begin()
+                show_ids("alloc", args, [job])
                 uri = _wait_for_address(client, job)
             except BaseException:
                 with suppress(Error, OSError):

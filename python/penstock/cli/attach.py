@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from penstock.cli.progress import Progress
     from penstock.clock import Clock
     from penstock.rows import JobRow
 
@@ -127,6 +128,7 @@ class Attachment:
         self._selections: dict[str, TaskLines] = {}
         self.reads_input = False
         self.has_terminal = False
+        self.progress: Progress | None = None
         self.cancels_at_once = False
 
     def begin(self, ids: list[int]) -> None:
@@ -203,7 +205,12 @@ class Attachment:
                     if job is None:
                         if isinstance(part, RpcError):
                             raise part
-                        rows |= {row["id"]: row for row in part["jobs"]}
+                        ended = {row["id"]: row for row in part["jobs"]}
+                        if self.progress is not None:
+                            self.progress.count(
+                                row for job, row in ended.items() if job not in rows
+                            )
+                        rows |= ended
                     elif not isinstance(part, RpcError):
                         self._write(job, part, read)
                     elif part.errno == EHOSTUNREACH or (part.errno == ENOSYS and job in lost):
@@ -259,6 +266,8 @@ class Attachment:
         if part["stream"] in self._selections:
             new = self._selections[part["stream"]].select(new)
         file = (sys.stdout if part["stream"] == "stdout" else sys.stderr).buffer
+        if self.progress is not None and new:
+            self.progress.clear()
         try:
             file.write(new)
             file.flush()

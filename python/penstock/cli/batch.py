@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli import feasibility, joboptions
-from penstock.cli.rows import exit_code
-from penstock.cli.submit import submit
-from penstock.cli.text import id_text, json_text
+from penstock.cli.submit import check_following, follow, register_following, submit
+from penstock.cli.text import json_text
 from penstock.client import Client
 from penstock.directives import parse
 from penstock.errors import DirectiveError, ScriptError
@@ -36,8 +35,7 @@ SCRIPT_FILE_MODE = 0o100700
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    parser.add_argument("--wait", action="store_true", help="wait for the jobs, exit as `wait`")
-    parser.add_argument("--json", action="store_true", help="print objects with id and id_int")
+    register_following(parser)
     parser.add_argument(
         "--wrap", action="store_true", help="SCRIPT and its arguments are a line for /bin/sh"
     )
@@ -74,11 +72,12 @@ def main(args: argparse.Namespace) -> int:
     wrap = "wrap" in args
     name, script = _script(words, wrap=wrap)
     args = _with_directives(args, name, script)
+    check_following(args)
     args.output = args.output or OUTPUT
     args.job_name = args.job_name or Path(name).name
     specs = joboptions.instance_jobspecs(args, ["--script", "--", *([] if wrap else words[1:])])
-    copies = [None] if args.cc is None else list(args.cc)
-    for spec, copy in zip(specs, copies, strict=True):
+    ids = joboptions.copy_ids(args)
+    for spec, copy in zip(specs, [None] if ids is None else ids, strict=True):
         text = script
         if wrap and words and copy is not None:
             text = script.replace(b"{cc}", str(copy).encode())
@@ -89,14 +88,8 @@ def main(args: argparse.Namespace) -> int:
         return 0
     feasibility.check(args, specs)
     with Client() as client:
-        ids, code = submit(client, specs, args.urgency)
-        for job in ids:
-            row = {"id": id_text(job), "id_int": job}
-            print(json_text(row) if args.json else row["id"])
-        if args.wait:
-            sys.stdout.flush()
-            code = max([code, *(exit_code(row) for row in client.wait(ids))])
-    return code
+        jobs, code = submit(client, specs, args.urgency)
+        return max(code, follow(client, "batch", args, jobs))
 
 
 def _script(words: list[str], *, wrap: bool) -> tuple[str, bytes]:

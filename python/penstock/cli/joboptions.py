@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # The text that stands for the id of a copy.
 CC = "{cc}"
+# The environment variables of a copy with its id; the second one is Flux's.
+COPY_VARIABLES = ("PENSTOCK_CC", "FLUX_JOB_CC")
 # The same where no text of a user has it: no character.
 _MARK = "\ufdd0"
 
@@ -140,8 +142,9 @@ def register(
         "--cc",
         type=_idset,
         metavar="IDSET",
-        help="one job for each id; {cc} stands for the id",
+        help="one job for each id; {cc} stands for the id, and tasks have it as PENSTOCK_CC",
     )
+    add("--bcc", type=_idset, metavar="IDSET", help="as --cc, without PENSTOCK_CC")
     add(
         "-o",
         "--setopt",
@@ -201,7 +204,7 @@ def jobspecs(
 
     Args:
         args: the options of `register`.
-        copies: what `{cc}` stands for in each; by default the ids of --cc.
+        copies: what `{cc}` stands for in each; by default the ids of --cc or --bcc.
 
     Raises:
         UsageError: the options are invalid, or contradict each other.
@@ -211,21 +214,35 @@ def jobspecs(
         if not command:
             raise JobspecError("expected a command")
         if copies is None:
-            copies = [None] if args.cc is None else args.cc
+            ids = copy_ids(args)
+            copies = [None] if ids is None else ids
         return [_jobspec(args, command, copy) for copy in copies]
     except JobspecError as error:
         raise UsageError(str(error)) from None
 
 
+def copy_ids(args: argparse.Namespace) -> IDset | None:
+    """The ids of the copies that `--cc` or `--bcc` requests; None for a job that is no copy.
+
+    Raises:
+        UsageError: both are given.
+    """
+    if args.cc is not None and args.bcc is not None:
+        raise UsageError("--cc and --bcc exclude each other")
+    ids: IDset | None = args.bcc if args.cc is None else args.cc
+    return ids
+
+
 def template(args: argparse.Namespace) -> dict[str, Any] | None:
     """The jobspec of all copies, in which `{cc}` stands for the id of each.
 
-    None without --cc, and if copies may differ in another way: then `jobspecs` makes one for each.
+    None without --cc and --bcc, and if copies may differ in another way: then `jobspecs` makes one
+    for each.
 
     Raises:
-        SystemExit: with code 2, after saying what is wrong with the options.
+        UsageError: the options are invalid, or contradict each other.
     """
-    if args.cc is None or not _differ_by_text(args):
+    if copy_ids(args) is None or not _differ_by_text(args):
         return None
     every, marked = jobspecs(args, [None]), jobspecs(args, [_MARK])
     text, shown = json.dumps(every), json.dumps(marked)
@@ -256,6 +273,9 @@ def _jobspec(
         replace = copy is not None and isinstance(text, str)
         return text.replace(CC, str(copy)) if replace else text
 
+    environment = environment_from_rules([fill(rule) for rule in args.env])
+    if args.cc is not None:
+        environment |= dict.fromkeys(COPY_VARIABLES, CC if copy is None else str(copy))
     attributes: dict[str, Any] = {"shell.options.umask": f"{_umask():03o}"}
     if limits := limits_from_rules(args.rlimit):
         attributes["shell.options.rlimit"] = limits
@@ -284,7 +304,7 @@ def _jobspec(
         dependencies=[fill(text) for text in args.dependency],
         name=fill(args.job_name),
         cwd=args.cwd,
-        environment=environment_from_rules([fill(rule) for rule in args.env]),
+        environment=environment,
         input=fill(getattr(args, "input", None)),
         output=fill(args.output),
         error=fill(args.error),

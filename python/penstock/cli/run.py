@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._core import IDset
 from penstock.cli import feasibility, joboptions, terminal
 from penstock.cli.attach import Attachment
-from penstock.cli.submit import submit
+from penstock.cli.submit import register_verbose, show_ids, submit
 from penstock.client import Client
 from penstock.errors import Error, UsageError
 
@@ -39,6 +39,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="give the first task a terminal, to which keys go; Ctrl-\\ detaches",
     )
     feasibility.register(parser)
+    register_verbose(parser)
     joboptions.register(parser)
 
 
@@ -52,10 +53,12 @@ def main(args: argparse.Namespace) -> int:
     with Client() as client:
         attachment = Attachment(client, "run", args.clock, unbuffered=args.unbuffered)
         attachment.has_terminal = args.pty
-        attachment.reads_input = args.cc is None and (args.pty or args.input is None)
+        is_copied = joboptions.copy_ids(args) is not None
+        attachment.reads_input = not is_copied and (args.pty or args.input is None)
         attachment.cancels_at_once = not terminal.is_terminal()
         with attachment.handling_signals():
             ids, code = submit(client, specs, args.urgency)
+            show_ids("run", args, ids)
             attachment.begin(ids)
             return max(code, attachment.run())
 
@@ -69,7 +72,7 @@ def _streams(args: argparse.Namespace) -> dict[str, Any]:
     ranks = _ranks(args.input)
     if ranks is not None:
         args.input = None
-    if args.cc is not None or args.input is not None or not terminal.has_input():
+    if joboptions.copy_ids(args) is not None or args.input is not None or not terminal.has_input():
         return {}
     return {
         "shell.options.input.stdin": {

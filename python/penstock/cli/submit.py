@@ -8,15 +8,17 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli import feasibility, joboptions
+from penstock.cli.progress import Progress
 from penstock.cli.rows import exit_code
 from penstock.cli.text import id_text, id_texts, json_text, safe
 from penstock.client import Client
-from penstock.errors import RpcError
+from penstock.errors import RpcError, UsageError
 from penstock.suggestion import with_suggestion
 
 if TYPE_CHECKING:
     import argparse
 
+    from penstock._core import IDset
     from penstock.rows import Submission
 
 SUMMARY = "Submit a job and print its id, one a line."
@@ -30,8 +32,7 @@ UNSUPPORTED = {
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    parser.add_argument("--wait", action="store_true", help="wait for the jobs, exit as `wait`")
-    parser.add_argument("--json", action="store_true", help="print objects with id and id_int")
+    register_following(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="print the jobspecs (RFC 25), submit nothing"
     )
@@ -52,6 +53,68 @@ def register(parser: argparse.ArgumentParser) -> None:
     joboptions.register(parser)
 
 
+def register_following(parser: argparse.ArgumentParser) -> None:
+    """Adds the options about the ids of submitted jobs, and about waiting for the jobs."""
+    add = parser.add_argument
+    add("--wait", action="store_true", help="wait for the jobs, exit as `wait`")
+    add("--watch", action="store_true", help="show the output of the jobs, exit as `wait`")
+    Progress.register(parser)
+    add("--json", action="store_true", help="print objects with id and id_int")
+    add("--quiet", action="store_true", help="do not print the ids")
+    register_verbose(parser)
+
+
+def register_verbose(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that shows ids on standard error."""
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the ids on stderr, too")
+
+
+def check_following(args: argparse.Namespace) -> None:
+    """Checks the options of `register_following` before anything is submitted.
+
+    Raises:
+        UsageError: one is given without another that it needs.
+    """
+    if args.jps and not args.progress:
+        raise UsageError("--jps: expected --progress, too")
+    if args.progress and not (args.wait or args.watch):
+        raise UsageError("--progress: expected --wait or --watch, too")
+
+
+def show_ids(verb: str, args: argparse.Namespace, ids: list[int]) -> None:
+    """Shows the ids of submitted jobs on standard error if `--verbose` is given."""
+    if args.verbose and ids:
+        lines = "\n".join(f"penstock {verb}: job {name}" for name in id_texts(ids))
+        print(lines, file=sys.stderr, flush=True)
+
+
+def follow(client: Client, verb: str, args: argparse.Namespace, ids: list[int]) -> int:
+    """Prints the ids of submitted jobs, and waits for these, as the options say.
+
+    Returns:
+        The greatest of the jobs' exit codes; 0 without a wait.
+    """
+    show_ids(verb, args, ids)
+    if args.json and not args.quiet:
+        for job in ids:
+            print(json_text({"id": id_text(job), "id_int": job}))
+    elif ids and not args.quiet:
+        print("\n".join(id_texts(ids)))
+    sys.stdout.flush()
+    if args.watch and ids:
+        # Its modules are not needed otherwise.
+        from penstock.cli.watch import watch
+
+        return watch(client, verb, args, ids)
+    code = 0
+    if args.wait:
+        with Progress.of(args, len(ids)) as progress:
+            for row in client.wait(ids):
+                code = max(code, exit_code(row))
+                progress.count([row])
+    return code
+
+
 def flags(text: str) -> int:
     """The submission flags that mean something here, as in the `submit` event (RFC 21).
 
@@ -70,7 +133,9 @@ def flags(text: str) -> int:
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
+    check_following(args)
     template = None if args.dry_run else joboptions.template(args)
+    copies = joboptions.copy_ids(args)
     specs = joboptions.jobspecs(args) if template is None else [template]
     if args.dry_run:
         for spec in specs:
@@ -78,25 +143,19 @@ def main(args: argparse.Namespace) -> int:
         return 0
     feasibility.check(args, specs)
     with Client() as client:
-        if template is None:
+        if template is None or copies is None:
             ids, code = submit(client, specs, args.urgency, args.flags, args.token)
         else:
-            ids, code = submit_copies(client, template, args), 0
-        if args.json:
-            for job in ids:
-                print(json_text({"id": id_text(job), "id_int": job}))
-        elif ids:
-            print("\n".join(id_texts(ids)))
-        if args.wait:
-            sys.stdout.flush()
-            code = max([code, *(exit_code(row) for row in client.wait(ids))])
-    return code
+            ids, code = submit_copies(client, template, copies, args), 0
+        return max(code, follow(client, "submit", args, ids))
 
 
-def submit_copies(client: Client, template: dict[str, Any], args: argparse.Namespace) -> list[int]:
-    """Submits a copy for each id of --cc, in one request with one jobspec; returns the ids."""
+def submit_copies(
+    client: Client, template: dict[str, Any], copies: IDset, args: argparse.Namespace
+) -> list[int]:
+    """Submits all copies in one request with one jobspec; returns the ids."""
     return client.submit(
-        template, urgency=args.urgency, flags=args.flags, token=args.token, cc=args.cc
+        template, urgency=args.urgency, flags=args.flags, token=args.token, cc=copies
     )
 
 

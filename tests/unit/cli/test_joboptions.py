@@ -175,7 +175,8 @@ def test_copies_with_the_text_in_a_variable_of_the_environment_share_no_jobspec(
     assert joboptions.template(options("true")) is None
     monkeypatch.setenv("HINT", "{cc}")
     assert joboptions.template(options("--cc=1-2")) is None
-    first, second = parsed("--cc=1-2")
+    assert joboptions.template(options("--bcc=1-2")) is None
+    first, second = parsed("--bcc=1-2")
     assert first == second
     assert first["attributes"]["system"]["environment"]["HINT"] == "{cc}"
 

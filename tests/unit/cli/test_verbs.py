@@ -397,7 +397,11 @@ def test_copies_are_one_request_with_one_jobspec(fake, say, capsys, monkeypatch)
     spec = request.pop("jobspec")
     assert request == {"urgency": 3, "flags": 4, "token": "t", "cc": "1,7"}
     assert spec["tasks"][0]["command"] == ["echo", "{cc}"]
-    assert spec["attributes"]["system"]["environment"] == {"A": "{cc}"}
+    assert spec["attributes"]["system"]["environment"] == {
+        "A": "{cc}",
+        "PENSTOCK_CC": "{cc}",
+        "FLUX_JOB_CC": "{cc}",
+    }
     assert main(["submit", "--cc=1-2", "--json", "true"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows == [{"id": "ƒ2", "id_int": 1}, {"id": "ƒ3", "id_int": 2}]
