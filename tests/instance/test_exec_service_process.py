@@ -351,6 +351,16 @@ def test_an_empty_address_is_rejected(tmp_path):
     assert "invalid --uri ``: expected local:///path or a path" in done.stderr
 
 
+def test_files_of_another_version_have_an_exit_code_of_their_own(instance, tmp_path):
+    directory = tmp_path / "exec"
+    directory.mkdir(mode=0o700)
+    (directory / "journal").write_bytes(b"PnstkSv1 and records")
+    command = [*PENSTOCK, "exec", "--directory", str(directory), "--uri", instance.uri]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 78
+    assert "a service's journal of version 1: expected version 2" in done.stderr
+
+
 def test_the_service_needs_an_instance_and_a_directory_of_its_own(instance, exec_process, tmp_path):
     command = [*PENSTOCK, "exec", "--directory", str(tmp_path / "exec")]
     absent = f"local://{tmp_path}/absent"
