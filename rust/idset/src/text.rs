@@ -220,9 +220,18 @@ struct Writer {
 }
 
 impl Writer {
-    fn new() -> Self {
+    /// A writer with memory for the text of a set.
+    fn new(set: &IdSet) -> Self {
+        // At most as many numbers as ids, and two for each range, each of at most as many digits as the last one.
+        // The text of a few ids fits into the block.
+        let mut bytes = 0;
+        if set.len() > BLOCK_BYTES as u64 {
+            let numbers = set.len().min(2 * set.range_count() as u64);
+            let digits = set.last().and_then(u32::checked_ilog10).unwrap_or(0) + 1;
+            bytes = numbers * u64::from(digits + 1);
+        }
         Self {
-            text: Vec::new(),
+            text: Vec::with_capacity(usize::try_from(bytes).unwrap_or(0)),
             block: [0; BLOCK_BYTES],
             used: 0,
             base: 0,
@@ -284,12 +293,12 @@ impl Writer {
 impl IdSet {
     /// The canonical text (RFC 22): ascending, ranges folded; empty for the empty set.
     pub fn to_text(&self) -> String {
-        self.write(Writer::new()).finish()
+        self.write(Writer::new(self)).finish()
     }
 
     /// The canonical text in brackets; `[]` for the empty set.
     pub fn to_bracketed_text(&self) -> String {
-        let mut writer = Writer::new();
+        let mut writer = Writer::new(self);
         writer.put_byte(b'[');
         let mut writer = self.write(writer);
         writer.put_byte(b']');
