@@ -128,3 +128,34 @@ def test_a_wait_shows_its_progress_in_a_terminal(local):
     with screen(local, "submit", *options, *shell("exit {cc}")) as terminal:
         terminal.wait_for("] 3/3 ended, 2 failed, ")
         assert terminal.process.wait(timeout=120) == 2
+
+
+# --- bulksubmit
+
+
+def test_bulksubmit_submits_a_job_for_each_input(local):
+    options = ["--quiet", "--watch", "--job-name=step-{seq}"]
+    text = "echo {}-{}-$PENSTOCK_CC; exit {0}"
+    done = local.penstock("bulksubmit", *options, *shell(text), ":::", "1", "2", ":::", "a", "b")
+    assert sorted(done.stdout.split()) == ["1-a-", "1-b-", "2-a-", "2-b-"]
+    assert done.returncode == 2
+    names = local.lines("jobs", "-a", "-n", "-o", "{name}", "--sort", "name")
+    assert names == [f"step-{number}" for number in range(4)]
+
+
+def test_bulksubmit_prints_ids_in_order_and_copies_jobs(local):
+    done = local.penstock("bulksubmit", "--cc=1-2", "echo", "{}", stdin="a\nb\n")
+    ids = done.stdout.split()
+    specs = [json.loads(local.lines("info", job, "jobspec")[0]) for job in ids]
+    commands = [spec["tasks"][0]["command"] for spec in specs]
+    assert commands == [["echo", "a"]] * 2 + [["echo", "b"]] * 2
+    assert local.penstock("wait", *ids).returncode == 0
+    done = local.penstock("bulksubmit", "echo", "{}", stdin="")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_bulksubmit_rejects_a_job_that_can_never_run(local):
+    done = local.penstock("bulksubmit", "-n{}", "true", ":::", "1", "400")
+    assert done.returncode == 1
+    assert "penstock bulksubmit: the job can never run (see --no-check)" in done.stderr
+    assert local.lines("jobs", "-a", "-n") == []

@@ -30,6 +30,7 @@ RESOURCES = {
         {
             HOST: "the real system",
             "cli/attach.py": "the number of a writer of input",
+            "cli/bulksubmit.py": "the order of shuffled jobs",
             "client/tokens.py": "the tokens of submissions",
         },
     ),

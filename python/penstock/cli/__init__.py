@@ -27,6 +27,7 @@ VERBS = {
     "uptime": ("uptime", "show since when an instance runs, and its size"),
     "restart": ("restart", "start an instance again, while its jobs continue"),
     "submit": ("submit", "submit a job"),
+    "bulksubmit": ("bulksubmit", "submit a job for each of many inputs"),
     "run": ("run", "run a job: submit it, show its output, end with its exit code"),
     "batch": ("batch", "submit a script that runs in an instance of its own"),
     "alloc": ("alloc", "get an instance in a job, and run a command with it"),

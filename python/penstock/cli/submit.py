@@ -171,13 +171,26 @@ def submit(
     Returns:
         The ids, and 1 if any was rejected.
     """
-    if len(specs) == 1:
-        return [client.submit(specs[0], urgency=urgency, flags=flags, token=token)], 0
-    ids: list[int] = []
-    errors: Counter[str] = Counter()
     jobs: list[Submission] = [
         {"jobspec": spec, "urgency": urgency, "flags": flags} for spec in specs
     ]
+    return submit_jobs(client, "submit", jobs, token)
+
+
+def submit_jobs(
+    client: Client, verb: str, jobs: list[Submission], token: str | None = None
+) -> tuple[list[int], int]:
+    """Submits jobs in one request; prints the errors, and of how many jobs each is.
+
+    Returns:
+        The ids, and 1 if any was rejected.
+    """
+    if len(jobs) == 1:
+        job = jobs[0]
+        urgency, flags = job["urgency"], job.get("flags", 0)
+        return [client.submit(job["jobspec"], urgency=urgency, flags=flags, token=token)], 0
+    ids: list[int] = []
+    errors: Counter[str] = Counter()
     for result in client.submit_many(jobs, token=token):
         if isinstance(result, list):
             ids += result
@@ -185,5 +198,5 @@ def submit(
             errors[str(result.strerror if isinstance(result, RpcError) else result)] += 1
     for text, count in errors.items():
         jobs_text = f"{count} jobs: " if count > 1 else ""
-        print(f"penstock submit: {jobs_text}{safe(with_suggestion(text))}", file=sys.stderr)
+        print(f"penstock {verb}: {jobs_text}{safe(with_suggestion(text))}", file=sys.stderr)
     return ids, 1 if errors else 0

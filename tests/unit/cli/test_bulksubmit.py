@@ -1,0 +1,108 @@
+"""The jobs that `bulksubmit` makes of its inputs, as it shows them with `--dry-run`."""
+
+from __future__ import annotations
+
+import io
+import shlex
+from itertools import product
+
+import pytest
+
+from penstock.cli import main
+
+
+@pytest.fixture
+def jobs(capsys, monkeypatch):
+    """Gives the words of the `penstock submit` of each job."""
+
+    def run(*words, stdin=""):
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        assert main(["bulksubmit", "--dry-run", *words]) == 0
+        lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+        assert all(line[:2] == ["penstock", "submit"] for line in lines)
+        return [line[2:] for line in lines]
+
+    return run
+
+
+def commands(lines):
+    return [" ".join(line) for line in lines]
+
+
+def test_inputs_are_words_lines_and_files(jobs, tmp_path):
+    assert jobs("echo", "{}", ":::", "a b", "c") == [["echo", "a b"], ["echo", "c"]]
+    assert commands(jobs("echo", "{}", stdin="a b\nc\n")) == ["echo a b", "echo c"]
+    file = tmp_path / "inputs"
+    file.write_text("a b\nc\n")
+    assert commands(jobs("echo", "{}", "::::", str(file))) == ["echo a b", "echo c"]
+    words = ["echo a", "echo b", "echo c"]
+    assert commands(jobs("--sep", "none", "echo", "{}", "::::", str(file))) == words
+    file.write_text("a:b:c\n")
+    assert commands(jobs("--sep", ":", "echo", "{}", "::::", str(file))) == words
+    assert commands(jobs("echo", "{}", "::::", str(file), "-", stdin="d")) == [
+        "echo a:b:c",
+        "echo d",
+    ]
+
+
+def test_without_a_command_the_input_is_the_command(jobs):
+    assert jobs(":::", "a", "b") == [["a"], ["b"]]
+    assert jobs("--", ":::", "a") == [["a"]]
+    assert jobs("true", ":::") == []
+
+
+def test_lists_are_combined_or_linked(jobs):
+    combined = jobs("{}", "{1}{0}", ":::", "a", "b", ":::", "1", "2")
+    assert combined == [[x, y + x] for x, y in product("ab", "12")]
+    linked = jobs("{}{}", ":::", "a", "b", "c", ":::+", "1", "2")
+    assert commands(linked) == ["a1", "b2", "c1"]
+    both = jobs("{}{}{}", ":::", "a", "b", ":::+", "1", "2", ":::", "x", "y")
+    assert commands(both) == ["a1x", "a1y", "b2x", "b2y"]
+
+
+def test_placeholders_have_attributes(jobs):
+    words = ["{}", "{.%}", "{./}", "{./%}", "{.//}", "{0.%}", "{seq}", "{seq1}"]
+    expected = ["/d/a.txt", "/d/a", "a.txt", "a", "/d", "/d/a", "0", "1"]
+    assert jobs(*words, ":::", "/d/a.txt") == [expected]
+    assert jobs("--define", "square=int(x)**2", "echo", "{.square}", ":::", "3") == [["echo", "9"]]
+    # Others are no placeholders.
+    others = ["{{id}}", "{x}", "{print $1}", "${A}", "{cc}"]
+    assert jobs(*others, ":::", "a") == [others]
+
+
+def test_options_have_placeholders(jobs):
+    options = ["-n{}", "--job-name={seq}", "-c", "2", "--env=A={1}", "-x", "-N1"]
+    assert jobs(*options, "true", ":::", "3", ":::", "-y") == [
+        ["-n3", "--job-name=0", "-c2", "--env=A=-y", "-x", "-N1", "true"]
+    ]
+
+
+def test_shuffled_jobs_are_the_same_jobs(jobs):
+    numbers = [str(number) for number in range(1000)]
+    shuffled = commands(jobs("--shuffle", ":::", *numbers))
+    assert shuffled != numbers
+    assert sorted(shuffled, key=int) == numbers
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["{2}", ":::", "a"], "`{2}` in `{2}`: there is no input 2 (1)"),
+        (["{}{}{}", ":::", "a", ":::", "b"], "there is no input 2 (2)"),
+        (["{.size}", ":::", "a"], "unknown `{.size}` in `{.size}`: expected .%, ./"),
+        (["true", ":::+", "a"], "`:::+`: expected a list of inputs before it"),
+        (["true", ":::", "a", ":::+"], "a linked list of inputs is empty"),
+        (["true", "::::", "/nosuch"], "inputs of `/nosuch`: [Errno 2] No such file"),
+        (["--define", "n=int(x)", "{.n}", ":::", "a"], "--define n: input `a`: ValueError: "),
+        (["--define", "n=(", "{.n}", ":::", "a"], "`(`: "),
+        (["--define", "n", "{.n}", ":::", "a"], "expected NAME=CODE, found `n`"),
+        (["-n{}", "true", ":::", "many"], "argument -n/--ntasks: expected a whole number"),
+        (["--progress", "true", ":::", "a"], "--progress: expected --wait or --watch, too"),
+        (["--cc=1", "--bcc=1", "true", ":::", "a"], "--cc and --bcc exclude each other"),
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_submitted_is_bad_usage(words, text, capsys, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_URI", "local:///nowhere")
+    assert main(["bulksubmit", *words]) == 2
+    assert text in capsys.readouterr().err
