@@ -31,6 +31,7 @@ def from_command(
     cores_per_task: Count = 1,
     gpus_per_task: Count = 0,
     nodes: Count | None = None,
+    tasks_per_node: int | None = None,
     exclusive: bool = False,
     duration: float = 0.0,
     queue: str | None = None,
@@ -59,6 +60,7 @@ def from_command(
         cores_per_task: cores of each slot.
         gpus_per_task: gpus of each slot.
         nodes: distinct nodes to spread the tasks over; without `ntasks` they are exclusive.
+        tasks_per_node: tasks on each of `nodes`, which are exclusive; in place of `ntasks`.
         exclusive: whole nodes only; needs `nodes`.
         duration: time limit in seconds; 0 for none.
         queue: queue name.
@@ -100,7 +102,12 @@ def from_command(
     for what, text in texts.items():
         if text is not None and ("\0" in text or not is_text(text)):
             raise JobspecError(f"{what}: expected UTF-8 without NUL, found {text!r}")
+    if tasks_per_node is not None and (tasks is not None or on_nodes is None):
+        raise JobspecError("tasks per node: expected a number of nodes, and no number of tasks")
     resources, count = _resources(tasks, cores, gpus, on_nodes, exclusive=exclusive)
+    if tasks_per_node is not None:
+        (slot,) = resources["with"]
+        slot["count"] = counts.normal("tasks per node", tasks_per_node, 1)
     system: dict[str, Any] = {
         "duration": duration,
         "cwd": texts["working directory"],

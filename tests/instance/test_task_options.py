@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.instance.conftest import PENSTOCK
 
+from penstock import ResourceSet
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -38,6 +40,25 @@ def test_every_task_reads_the_file_of_its_input(local, tmp_path):
     done = local.penstock("run", "--input=/nosuch", "cat")
     assert done.returncode == 1
     assert "/nosuch" in done.stderr
+
+
+def test_tasks_and_gpus_by_node(local, start):
+    ranks = local.lines("run", "-N1", "--tasks-per-node=3", "sh", "-c", "echo $FLUX_TASK_RANK")
+    assert sorted(ranks) == ["0", "1", "2"]
+    with start("--nodes=2", "--cores=4", "--gpus=4", name="sim") as sim:
+        options = ["-N2", "--tasks-per-node=2", "--gpus-per-node=4"]
+        (job,) = sim.lines("submit", "--wait", *options, "true")
+        resources = ResourceSet(sim.lines("info", job, "R")[0])
+        assert resources.summary() == "rank[0-1]/core[0-3],gpu[0-3]"
+
+
+def test_a_job_with_a_begin_time_and_a_bank(local):
+    (job,) = local.lines("submit", "--begin-time=+1h", "--bank=physics", "true")
+    (row,) = map(json.loads, local.lines("info", "--json", job))
+    assert row["state"] == "DEPEND"
+    assert "begin-time" in row["reason"]
+    (spec,) = map(json.loads, local.lines("info", job, "jobspec"))
+    assert spec["attributes"]["system"]["bank"] == "physics"
 
 
 def test_each_copy_of_a_submission_runs_with_its_id(local, tmp_path):

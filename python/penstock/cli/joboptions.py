@@ -54,6 +54,12 @@ def _duration(text: str) -> float:
     return 0.0 if seconds == float("inf") else seconds
 
 
+def _number(text: str) -> int:
+    if text.isascii() and text.isdecimal() and 0 < int(text) < 2**32:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a whole number from 1, found `{text}`")
+
+
 def _idset(text: str) -> IDset:
     try:
         return IDset(text)
@@ -86,6 +92,13 @@ def register(
     add("-c", "--cores-per-task", type=_amount(1), default=1, metavar="N", help="cores per task")
     add("-g", "--gpus-per-task", type=_amount(0), default=0, metavar="N", help="gpus per task")
     add("-N", "--nodes", type=_amount(1), metavar="N", help="distinct nodes; alone, whole ones")
+    add("--tasks-per-node", type=_number, metavar="N", help="with -N: tasks on each node")
+    add(
+        "--gpus-per-node",
+        type=_number,
+        metavar="N",
+        help="with -N: gpus of each node, for its tasks",
+    )
     add("--exclusive", "-x", action="store_true", help="with -N: whole nodes only")
     add(
         "-t",
@@ -97,6 +110,15 @@ def register(
         "default of the queue or the site, else none",
     )
     add("-q", "--queue", metavar="NAME", help="queue")
+    add(
+        "--bank",
+        dest="setattr",
+        action="append",
+        default=[],
+        type=lambda name: ("system.bank", name),
+        metavar="NAME",
+        help="bank, as --setattr=system.bank=NAME",
+    )
     add(
         "--requires",
         action="append",
@@ -112,6 +134,15 @@ def register(
         help="after, afterany, afterok, afternotok:JOB, or begin-time: seconds since the epoch, "
         "+FSD from now (+2h), an ISO date and time (RFC 26)",
     )
+    add(
+        "--begin-time",
+        dest="dependency",
+        action="append",
+        default=[],
+        type="begin-time:{}".format,
+        metavar="TIME",
+        help="start no earlier, as --dependency=begin-time:TIME",
+    )
     add("--output", metavar="TEMPLATE", help="file for stdout ({{id}}, {{name}}, {{taskid}})")
     add("--error", metavar="TEMPLATE", help="file for stderr; default: the file for stdout")
     add("--cwd", metavar="DIR", help="working directory (default: this one)")
@@ -123,6 +154,19 @@ def register(
         help="NAME=VALUE sets, -PATTERN removes, PATTERN copies, ^FILE has rules; "
         "default: the current environment",
     )
+    for name, rule, metavar, text in (
+        ("--env-file", "^{}", "FILE", "the rules of a file, as --env=^FILE"),
+        ("--env-remove", "-{}", "PATTERN", "remove variables, as --env=-PATTERN"),
+    ):
+        add(
+            name,
+            dest="env",
+            action="append",
+            default=[],
+            type=rule.format,
+            metavar=metavar,
+            help=text,
+        )
     add(
         "--rlimit",
         action="append",
@@ -295,8 +339,9 @@ def _jobspec(
         [fill(word) for word in command],
         ntasks=args.ntasks,
         cores_per_task=args.cores_per_task,
-        gpus_per_task=args.gpus_per_task,
+        gpus_per_task=_gpus_per_task(args),
         nodes=args.nodes,
+        tasks_per_node=args.tasks_per_node,
         exclusive=args.exclusive,
         duration=args.time_limit,
         queue=args.queue,
@@ -311,6 +356,22 @@ def _jobspec(
         setattr=attributes,
         clock=args.clock,
     )
+
+
+def _gpus_per_task(args: argparse.Namespace) -> int | str:
+    per_node, tasks = args.gpus_per_node, args.tasks_per_node or 1
+    if per_node is None:
+        return args.gpus_per_task  # type: ignore[no-any-return]
+    if args.nodes is None:
+        raise JobspecError("--gpus-per-node: expected --nodes, too")
+    if args.ntasks is not None or args.gpus_per_task:
+        raise JobspecError("--gpus-per-node excludes --ntasks and --gpus-per-task")
+    if per_node % tasks:
+        raise JobspecError(
+            f"--gpus-per-node: expected a multiple of --tasks-per-node ({tasks}), as tasks do not "
+            f"share gpus, found {per_node}"
+        )
+    return per_node // tasks  # type: ignore[no-any-return]
 
 
 def _requires(texts: list[str] | None) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ import pytest
 from virtualtime import SteppedClock
 
 from penstock.cli import joboptions
-from penstock.errors import JobspecError
+from penstock.errors import JobspecError, UsageError
 from penstock.jobspec import dependency, environment_from_rules
 
 CURRENT = {"PATH": "/bin", "OMP_A": "1", "OMP_B": "2", "HOME": "/h"}
@@ -113,6 +113,57 @@ def test_options_take_ranges():
     amounts = {child["type"]: child["count"] for child in node["with"][0]["with"]}
     assert amounts["core"] == {"min": 2, "operator": "*", "operand": 2}
     assert amounts["gpu"] == {"min": 1, "max": 2, "operator": "+", "operand": 1}
+
+
+def test_tasks_and_gpus_are_counted_by_node():
+    (spec,) = parsed("-N3", "--tasks-per-node=4", "--gpus-per-node=8", "-c2")
+    (node,) = spec["resources"]
+    assert (node["count"], node["exclusive"]) == (3, True)
+    (slot,) = node["with"]
+    assert slot["count"] == 4
+    assert {child["type"]: child["count"] for child in slot["with"]} == {"core": 2, "gpu": 2}
+    assert spec["tasks"][0]["count"] == {"per_slot": 1}
+    (spec,) = parsed("-N2-4", "--gpus-per-node=2")
+    (slot,) = spec["resources"][0]["with"]
+    assert {child["type"]: child["count"] for child in slot["with"]} == {"core": 1, "gpu": 2}
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--tasks-per-node=2"], "tasks per node: expected a number of nodes"),
+        (["-N2", "-n4", "--tasks-per-node=2"], "tasks per node: expected a number of nodes"),
+        (["--gpus-per-node=2"], "--gpus-per-node: expected --nodes, too"),
+        (["-N1", "-g1", "--gpus-per-node=2"], "--gpus-per-node excludes"),
+        (["-N1", "-n1", "--gpus-per-node=2"], "--gpus-per-node excludes"),
+        (["-N1", "--tasks-per-node=2", "--gpus-per-node=3"], "a multiple of --tasks-per-node (2)"),
+    ],
+    ids=" ".join,
+)
+def test_counts_by_node_that_contradict_others_are_bad_usage(words, text):
+    with pytest.raises(UsageError) as caught:
+        parsed(*words)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "2-4", "x"])
+def test_an_invalid_number_by_node_is_bad_usage(text):
+    with pytest.raises(argparse.ArgumentError, match="expected a whole number from 1"):
+        parsed("-N1", f"--tasks-per-node={text}")
+
+
+def test_short_forms_of_other_options(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.environ", {"A": "1", "B": "2", "C": "3"})
+    file = tmp_path / "rules"
+    file.write_text("B=4\n")
+    words = ["--env-remove=A", f"--env-file={file}", "--begin-time=+2h", "--bank=physics"]
+    (short,) = parsed(*words, "--dependency=after:ƒ2")
+    system = short["attributes"]["system"]
+    assert system["environment"] == {"B": "4", "C": "3"}
+    assert system["bank"] == "physics"
+    assert [part["scheme"] for part in system["dependencies"]] == ["begin-time", "after"]
+    long = ["--env=-A", f"--env=^{file}", "--dependency=begin-time:+2h", "-Ssystem.bank=physics"]
+    assert [short] == parsed(*long, "--dependency=after:ƒ2")
 
 
 @pytest.mark.parametrize("text", ["0", "4-2", "x", "", "2-", "-1", "4294967296", "1:2"])
