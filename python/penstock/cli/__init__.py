@@ -51,6 +51,7 @@ VERBS = {
     "wait": ("wait", "wait for jobs to end"),
     "info": ("info", "show a job"),
     "eventlog": ("eventlog", "show a job's events"),
+    "job": ("job", "raise exceptions, wait for events, show time left, tasks, last jobs"),
     "purge": ("purge", "remove inactive jobs"),
     "queue": ("queue", "list, start, stop, enable and disable queues"),
     "resource": ("resource", "list and administer resources"),
@@ -79,6 +80,18 @@ GROUPS = {
     "simulation": ("sim",),
     "the library": ("idset", "hostlist", "R"),
 }
+
+
+# Verbs that are short forms of operations.
+SHORT_FORMS = {
+    "raise": ["job", "raise"],
+    "job-wait-event": ["job", "wait-event"],
+    "taskmap": ["job", "taskmap"],
+    "timeleft": ["job", "timeleft"],
+    "last": ["job", "last"],
+}
+# Verbs that are operations of `flux job`.
+VERBS_OF_JOB = ("attach", "cancel", "eventlog", "info", "kill", "memo", "purge", "urgency")
 
 
 def _group(title: str, names: Sequence[str]) -> list[str]:
@@ -135,8 +148,8 @@ def main(argv: Sequence[str] | None = None, clock: Clock | None = None) -> int:
 def _main(arguments: list[str], clock: Clock | None) -> int:
     verb = arguments.pop(0) if arguments else "--help"
     if verb in ("-h", "--help", "help"):
-        if arguments and arguments[0] in VERBS:
-            return _call(arguments[0], ["--help"], clock)
+        if arguments and arguments[0] in (*VERBS, *SHORT_FORMS):
+            return _main([arguments[0], "--help"], clock)
         if verb == "help" and arguments:
             return _unknown(arguments[0])
         print(_help())
@@ -146,6 +159,11 @@ def _main(arguments: list[str], clock: Clock | None) -> int:
 
         print(f"penstock {__version__}")
         return 0
+    if verb in SHORT_FORMS:
+        verb, *operation = SHORT_FORMS[verb]
+        arguments = operation + arguments
+    elif verb == "job" and arguments and arguments[0] in VERBS_OF_JOB:
+        verb = arguments.pop(0)
     if verb not in VERBS:
         return _unknown(verb)
     return _call(verb, arguments, clock)
@@ -155,7 +173,7 @@ def _unknown(verb: str) -> int:
     from penstock.cli.parser import usage_error
     from penstock.suggestion import suggestion
 
-    text = f"unknown verb `{verb}`{suggestion(verb, VERBS)}"
+    text = f"unknown verb `{verb}`{suggestion(verb, [*VERBS, *SHORT_FORMS])}"
     print(usage_error("penstock", text), end="", file=sys.stderr)
     return USAGE
 

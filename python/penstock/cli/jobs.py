@@ -26,7 +26,7 @@ from penstock.cli.jobformats import (
     named_format,
 )
 from penstock.cli.rows import ABBREVIATIONS, RESULTS, ROW_KEYS, STATES, job_row
-from penstock.cli.text import clock, json_text, safe
+from penstock.cli.text import clock, duration, json_text, safe
 from penstock.client import Client
 from penstock.errors import Error, FormatError, NotFoundError
 
@@ -311,20 +311,13 @@ def fields(row: JobRow, now: float) -> dict[str, Any]:
         "username": selection.username(shown["userid"]),
         "status_abbrev": ABBREVIATIONS[shown["status"]],
         "state_single": ABBREVIATIONS[shown["state"]] if shown["state"] != "INACTIVE" else "I",
-        "runtime": _duration(runtime) if began else "-",
+        "runtime": duration(runtime) if began else "-",
         # The address of the instance in the job, if there is one.
         "uri": row.get("annotations", {}).get("user", {}).get("uri", ""),
         # When it is expected to start.
         "t_estimate": estimate,
         "info": f"{info}; starts at {estimate}" if estimate else info,
     }
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):
-        if seconds >= size:
-            return f"{seconds / size:.4g}{unit}"
-    return f"{seconds:.3f}s"
 
 
 class RowFormatter:

@@ -107,6 +107,14 @@ def clock(when: float, now: float) -> str:
     return time.strftime("%H:%M:%S" if same else "%Y-%m-%d %H:%M", there)
 
 
+def duration(seconds: float) -> str:
+    """A duration (RFC 23) in the largest unit of which it has at least one: `45.000s`, `1.5h`."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:.4g}{unit}"
+    return f"{seconds:.3f}s"
+
+
 def span(seconds: float) -> str:
     """A duration in the largest unit of which it has at least two: `45 s`, `12 min`, `3 h`."""
     for size, unit in UNITS:
