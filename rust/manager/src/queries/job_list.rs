@@ -27,6 +27,8 @@ use crate::state::State;
 const ROWS_PER_TURN: usize = 250;
 /// Maximum number of jobs examined in one turn.
 const JOBS_PER_TURN: usize = 10_000;
+/// The same of jobs that are only put in order: no row is made of them.
+const ORDERED_JOBS_PER_TURN: usize = 50_000;
 
 /// The jobs that a listing examines next.
 #[derive(Debug)]
@@ -274,15 +276,17 @@ impl Listing {
         effort: &mut Effort,
     ) -> bool {
         let mut left = order.left.unwrap_or_else(|| census.tally(None).active());
+        let mut looks = ORDERED_JOBS_PER_TURN;
         for (id, job) in jobs.range((Bound::Unbounded, order.below)).rev() {
             if left == 0 {
                 break;
             }
-            if effort.is_spent() {
+            if looks == 0 {
+                effort.looks = 0;
                 order.left = Some(left);
                 return false;
             }
-            effort.looks -= 1;
+            looks -= 1;
             order.below = Bound::Excluded(id);
             if job.record.state() != State::Inactive {
                 left -= 1;
