@@ -10,11 +10,64 @@ see it in base 58, and keys of the store have it in dotted hexadecimal.
 '0017.e9fb.8df1.6c2e'
 >>> jobid.parse("ƒuZZybuNNy")
 6731191091817518
+
+`JobId` is a number that shows itself in base 58:
+
+>>> job = jobid.JobId("ƒuZZybuNNy")
+>>> print(job, job == 6731191091817518)
+ƒuZZybuNNy True
 """
+
+from __future__ import annotations
+
+from typing import Self
 
 from penstock._core import fluid_dothex, fluid_f58, fluid_parse
 
-__all__ = ["dothex", "f58", "parse"]
+__all__ = ["JobId", "dothex", "f58", "parse"]
+
+
+class JobId(int):
+    """A job id: an `int` that prints in base 58.
+
+    In a format without a type it is text, with one (`d`, `x`) a number.
+
+    Args:
+        job: a number, or a text in any of the forms of `parse`.
+
+    Raises:
+        JobspecError: the text is not a job id.
+        OverflowError: the number is negative, or does not fit into 64 bits.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, job: int | str) -> Self:
+        """Checks the number."""
+        number = fluid_parse(job) if isinstance(job, str) else job
+        fluid_f58(number)
+        return super().__new__(cls, number)
+
+    @property
+    def f58(self) -> str:
+        """In base 58, as people see it."""
+        return fluid_f58(int(self))
+
+    @property
+    def dothex(self) -> str:
+        """In dotted hexadecimal, as the store's keys have it."""
+        return fluid_dothex(int(self))
+
+    def __str__(self) -> str:
+        return self.f58
+
+    def __repr__(self) -> str:
+        return f"JobId({self.f58!r})"
+
+    def __format__(self, layout: str) -> str:
+        if layout and layout[-1] in "bcdoxXneEfFgG%":
+            return format(int(self), layout)
+        return format(self.f58, layout)
 
 
 def parse(text: str) -> int:
