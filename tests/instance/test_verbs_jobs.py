@@ -162,6 +162,10 @@ def test_named_queues_are_stopped_one_by_one(start, tmp_path):
         instance.lines("submit", "-q", "debug", "true")
         assert instance.lines("queue", "drain", "batch") == []
         assert instance.penstock("queue", "drain", "-t", "10ms", "debug").returncode == 1
+        both = instance.penstock("queue", "drain", "-t", "10ms", "batch", "-q", "debug")
+        assert both.returncode == 1
+        (line,) = instance.lines("queue", "list", "-q", "debug", "--json")
+        assert json.loads(line)["name"] == "debug"
         (job,) = instance.lines("submit", "-q", "batch", "true")
         assert instance.penstock("wait", job).returncode == 0
         unknown = instance.penstock("queue", "start", "nosuch")

@@ -30,7 +30,8 @@ def register(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--all", action="store_true", help="all active jobs")
     add("-u", "--user", type=userid, metavar="USER", help="active jobs of this user (name or id)")
-    add("--states", metavar="STATES", help=f"jobs in these states: {', '.join(STATES)}")
+    add("-S", "--states", metavar="STATES", help=f"jobs in these states: {', '.join(STATES)}")
+    add("-q", "--quiet", action="store_true", help="without the number of cancelled jobs")
     add("-m", "--message", default="", metavar="NOTE", help="a note for the record")
     add("id", nargs="*", action=JobIds, metavar="ID")
 
@@ -47,7 +48,8 @@ def main(args: argparse.Namespace) -> int:
         if args.id:
             return tell("cancel", client.cancel(args.id, note=args.message).errors)
         count, errors = _cancel_many(client, args, states)
-    print(f"{count} {'job' if count == 1 else 'jobs'} cancelled")
+    if not args.quiet:
+        print(f"{count} {'job' if count == 1 else 'jobs'} cancelled")
     return tell("cancel", errors)
 
 

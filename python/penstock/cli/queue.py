@@ -35,6 +35,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     shown = verbs.add_parser("list", aliases=["status"], help=text, description=text)
     shown.add_argument("--json", action="store_true", help="one object a line")
     shown.add_argument("name", nargs="*", metavar="NAME", help="default: every queue")
+    _add_queue(shown)
     for action, text in ACTIONS.items():
         verb = verbs.add_parser(action, help=text, description=text)
         verb.add_argument("-a", "--all", action="store_true", help="every queue")
@@ -43,16 +44,25 @@ def register(parser: argparse.ArgumentParser) -> None:
                 "-m", "--message", metavar="REASON", help="the reason, shown to users"
             )
         verb.add_argument("name", nargs="*", metavar="NAME")
+        _add_queue(verb)
     for wait, text in WAITS.items():
         verb = verbs.add_parser(wait, help=text, description=text)
         verb.add_argument(
-            "-t", "--timeout", type=seconds, metavar="FSD", help="wait at most this long"
+            "-t", "--timeout", type=seconds, metavar="FSD", help="wait at most this long for each"
         )
-        verb.add_argument("name", nargs="?", metavar="NAME", help="of this queue")
+        verb.add_argument("name", nargs="*", metavar="NAME", help="of these queues")
+        _add_queue(verb)
+
+
+def _add_queue(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "-q", "--queue", action="append", default=[], metavar="NAME", help="as an argument NAME"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
+    args.name = [*args.name, *args.queue]
     if args.verb in WAITS:
         return _wait(args)
     with Client() as client:
@@ -79,10 +89,11 @@ def _act(client: Client, args: argparse.Namespace, name: str | None) -> None:
 
 def _wait(args: argparse.Namespace) -> int:
     with Client(timeout=args.timeout) as client:
-        if args.verb == "drain":
-            client.queue_drain(args.name)
-        else:
-            client.queue_idle(args.name)
+        for name in args.name or [None]:
+            if args.verb == "drain":
+                client.queue_drain(name)
+            else:
+                client.queue_idle(name)
     return 0
 
 

@@ -320,7 +320,8 @@ def test_jobs_are_cancelled_by_state_and_user(fake, answers, say, capsys):
     request = requested(fake, "job-manager.raise")
     assert (request["ids"], request["note"]) == ([1, 2], "n")
     assert capsys.readouterr().out == "2 jobs cancelled\n"
-    assert main(["cancel", "--all", "--states=run"]) == 0
+    assert main(["cancel", "-q", "--all", "-S", "run"]) == 0
+    assert capsys.readouterr().out == ""
     constraint = requested(fake, "job-list.list")["constraint"]
     assert constraint == {"and": [{"states": ["run"]}, {"states": ["active"]}]}
     assert main(["cancel", "-u", "0"]) == 0
