@@ -171,5 +171,12 @@ def test_pstree_shows_the_jobs_of_nested_instances(start, tmp_path):
         assert instance.lines("pstree") == tree
         assert instance.lines("pstree", "-L", "1") == tree[:3]
         assert instance.lines("pstree", "-p", study) == [f"{study} study", "└── inner"]
+        listed = ("jobs", "-R", "-n", "-o", "{name}")
+        assert instance.lines(*listed) == ["outer", "study", "", f"{study}:", "inner"]
+        assert instance.lines(*listed, "-L", "0") == ["outer", "study"]
+        assert instance.lines(*listed, study) == ["study", "", f"{study}:", "inner"]
+        rows = map(json.loads, instance.lines("jobs", "-R", "--json"))
+        places = [(row["name"], row["instance"]) for row in rows]
+        assert places == [("outer", ""), ("study", ""), ("inner", study)]
         instance.lines("cancel", "--all")
         instance.penstock("wait", study)

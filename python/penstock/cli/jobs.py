@@ -10,13 +10,14 @@ import sys
 import textwrap
 import time
 from argparse import ArgumentTypeError
+from contextlib import suppress
 from datetime import datetime
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import IDset
 from penstock.cli import selection
-from penstock.cli.arguments import seconds
+from penstock.cli.arguments import seconds, whole
 from penstock.cli.ids import JobIds
 from penstock.cli.jobformats import (
     DEFAULT_FORMAT,
@@ -25,8 +26,8 @@ from penstock.cli.jobformats import (
     configured_formats,
     named_format,
 )
-from penstock.cli.rows import ABBREVIATIONS, RESULTS, ROW_KEYS, STATES, job_row
-from penstock.cli.text import clock, duration, json_text, safe
+from penstock.cli.rows import ABBREVIATIONS, RESULTS, ROW_KEYS, STATES, job_row, nested_uri
+from penstock.cli.text import clock, duration, id_text, json_text, safe
 from penstock.client import Client
 from penstock.errors import Error, FormatError, NotFoundError
 
@@ -91,6 +92,20 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="the order of the rows, such as `name,-t_submit`: with `-` the greatest first",
     )
     add("-i", "--include", metavar="NODES", help="jobs with these hosts or ranks")
+    add(
+        "-R",
+        "--recursive",
+        action="store_true",
+        help="after the jobs of an instance, those of the instances that run in them",
+    )
+    add(
+        "-L",
+        "--level",
+        type=whole,
+        default=sys.maxsize,
+        metavar="N",
+        help="with -R: descend at most N levels",
+    )
     add("--json", action="store_true", help="one object a line, with every key")
     add(
         "--since",
@@ -178,31 +193,64 @@ def main(args: argparse.Namespace) -> int:
             text = ", ".join(f"{count} {kind}" for kind, count in counts.items())
             print(json_text(counts) if args.json else text)
             return 0
+        _List(args, formatter).show(client, constraint, [])
+    return 0
+
+
+class _List:
+    """The jobs of an instance, and of the instances in these jobs if that is requested."""
+
+    def __init__(self, args: argparse.Namespace, formatter: RowFormatter | None) -> None:
+        self._args = args
+        self._formatter = formatter
+        # The columns of the terminal.
+        self._columns = get_terminal_size().columns if sys.stdout.isatty() else None
+        self._is_colored = _is_colored(args.color)
+
+    def show(self, client: Client, constraint: dict[str, Any], path: list[str]) -> None:
+        """Prints the jobs of the instance in the job `path`, the last one of nested jobs."""
+        args = self._args
         rows, is_cut = _rows(client, args, constraint)
-        queues = None if args.json or formatter else client.config().get("queues")
-    now = args.clock.now()
-    if args.sort:
-        _sort(rows, args.sort, now)
-    if args.json:
-        for row in rows:
-            print(json_text(job_row(row)))
-    else:
-        if formatter is None:
-            formatter = RowFormatter(FORMAT_WITH_QUEUES if queues else DEFAULT_FORMAT)
-        columns = get_terminal_size().columns if sys.stdout.isatty() else None
-        is_colored = _is_colored(args.color)
-        if not args.no_header:
-            print(_fitted(formatter.header().rstrip(), columns))
+        now = args.clock.now()
+        if args.sort:
+            _sort(rows, args.sort, now)
+        if args.json:
+            place = {"instance": "/".join(path)} if args.recursive else {}
+            for row in rows:
+                print(json_text(job_row(row) | place))
+        else:
+            if path:
+                print(f"\n{'/'.join(path)}:")
+            self._print(client, rows, now)
+        if is_cut:
+            sys.stdout.flush()
+            text = f"only the first {len(rows)} jobs are shown: `-c 0` shows all"
+            print(f"penstock jobs: {text}", file=sys.stderr)
+        if args.recursive and len(path) < args.level:
+            self._descend(rows, path)
+
+    def _print(self, client: Client, rows: list[JobRow], now: float) -> None:
+        if self._formatter is None:
+            queues = client.config().get("queues")
+            self._formatter = RowFormatter(FORMAT_WITH_QUEUES if queues else DEFAULT_FORMAT)
+        if not self._args.no_header:
+            print(_fitted(self._formatter.header().rstrip(), self._columns))
         for row in rows:
             values = fields(row, now)
-            line = _fitted(formatter.line(values).rstrip(), columns)
-            color = COLORS.get(values["status"]) if is_colored else None
+            line = _fitted(self._formatter.line(values).rstrip(), self._columns)
+            color = COLORS.get(values["status"]) if self._is_colored else None
             print(f"\x1b[{color}m{line}\x1b[0m" if color else line)
-    if is_cut:
-        sys.stdout.flush()
-        text = f"only the first {len(rows)} jobs are shown: `-c 0` shows all"
-        print(f"penstock jobs: {text}", file=sys.stderr)
-    return 0
+
+    def _descend(self, rows: list[JobRow], path: list[str]) -> None:
+        self._args.id = []
+        constraint = _constraint(self._args)
+        for row in rows:
+            uri = nested_uri(row)
+            # It may be another user's, or end meanwhile.
+            with suppress(Error, OSError):
+                if uri is not None:
+                    with Client(uri) as client:
+                        self.show(client, constraint, [*path, id_text(row["id"])])
 
 
 def _rows(

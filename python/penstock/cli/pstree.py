@@ -7,11 +7,11 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock._core import job_state
 from penstock.cli import selection
 from penstock.cli.encoding import is_unicode
 from penstock.cli.ids import JobIds
 from penstock.cli.jobs import RowFormatter, fields
+from penstock.cli.rows import nested_uri
 from penstock.cli.text import id_text, safe
 from penstock.client import Client
 from penstock.errors import Error
@@ -110,10 +110,9 @@ class Tree:
         return [self._node(row, level + 1) for row in rows]
 
     def _node(self, row: JobRow, level: int) -> Node:
-        uri = row.get("annotations", {}).get("user", {}).get("uri")
+        uri = nested_uri(row)
         now = self._args.clock.now()
-        is_parent = row["state"] == job_state.RUN and isinstance(uri, str)
-        if not is_parent:
+        if uri is None:
             return Node(self._label.line(fields(row, now)), [])
         children: list[Node] = []
         if self._args.level is None or level < self._args.level:

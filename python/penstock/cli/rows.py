@@ -92,6 +92,12 @@ def exit_code(row: JobRow) -> int:
     return code
 
 
+def nested_uri(row: JobRow) -> str | None:
+    """The address of the instance in a running job; None if there is none."""
+    uri = row.get("annotations", {}).get("user", {}).get("uri")
+    return uri if row["state"] == job_state.RUN and isinstance(uri, str) else None
+
+
 def tell(verb: str, errors: Mapping[int, str]) -> int:
     """Prints the error of each job whose request was rejected; returns the exit code."""
     for job, text in errors.items():
