@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import operator
 import sys
+from argparse import ArgumentTypeError
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import IDset, ResourceSet, parse_duration, topic
+from penstock._core import Hostlist, IDset, ResourceSet, parse_duration, topic
+from penstock.cli.queue_settings import check_queue, queue_constraint
 from penstock.cli.text import safe
 from penstock.client import Client
-from penstock.errors import Error, UsageError
+from penstock.errors import Error, FormatError, UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable, Sequence
 
     from penstock.rows import DrainMode, ResourceStatus, UndrainMode
 
@@ -22,6 +27,11 @@ SUMMARY = """List resources by state, and administer them: drain and undrain nod
 nodes, properties, and the expiration of the resources. TARGETS are ranks (an idset) or hosts
 (a hostlist). Changes survive a restart."""
 
+# The first three are shown if none is requested.
+LIST_STATES = ("free", "allocated", "down", "up", "all")
+STATUS_STATES = ("avail", "exclude", "offline", "online", "drained", "draining", "drain")
+LIST_FIELDS = ("state", "nnodes", "ncores", "ngpus", "ranks", "nodelist")
+STATUS_FIELDS = ("state", "nnodes", "ranks", "nodelist", "reason")
 HISTORY = "TIME", "EVENT", "RANKS", "NODELIST", "ABOUT"
 
 
@@ -29,17 +39,23 @@ def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
 
-    def add(name: str, text: str, run: Any) -> argparse.ArgumentParser:
-        verb: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
+    def add(name: str, text: str, run: Any, *aliases: str) -> argparse.ArgumentParser:
+        verb: argparse.ArgumentParser = verbs.add_parser(
+            name, help=text, description=text, aliases=aliases
+        )
         verb.set_defaults(run=run)
         return verb
 
-    for name, text, run in (
-        ("list", "the scheduler's resources: free, allocated, down", _list),
-        ("status", "every node: available, drained, offline, excluded", _status),
-        ("info", "the number of nodes, cores and gpus", _info),
-    ):
-        add(name, text, run).add_argument("--json", action="store_true", help="one object a line")
+    listed = add("list", "the scheduler's resources: free, allocated, down", _list)
+    _register_selection(listed, LIST_STATES)
+    _register_format(listed, LIST_FIELDS)
+    status = add("status", "every node: available, drained, offline, excluded", _status)
+    _register_selection(status, STATUS_STATES)
+    _register_format(status, STATUS_FIELDS)
+    info = add("info", "the number of nodes, cores and gpus", _info)
+    _register_selection(info, LIST_STATES)
+    info.add_argument("--json", action="store_true", help="one object")
+    _register_selection(add("R", "the scheduler's resources as R (RFC 20)", _r), LIST_STATES)
 
     drain = add("drain", "allocate no jobs there; without TARGETS: list drained nodes", _drain)
     drain.add_argument("--json", action="store_true", help="the list as one object a line")
@@ -59,7 +75,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     undrain.add_argument("targets", metavar="TARGETS")
     undrain.add_argument("reason", nargs="*", metavar="REASON")
 
-    history = add("history", "the resource events of nodes, such as drains", _history)
+    history = add("history", "the resource events of nodes, such as drains", _history, "eventlog")
     history.add_argument("--json", action="store_true", help="one event a line")
     history.add_argument("targets", nargs="?", metavar="TARGETS")
 
@@ -92,31 +108,120 @@ def main(args: argparse.Namespace) -> int:
 # --- lists
 
 
-def _list(client: Client, args: argparse.Namespace) -> None:
+def _register_selection(verb: argparse.ArgumentParser, states: Sequence[str]) -> None:
+    add = verb.add_argument
+    text = f"only these: {', '.join(states)}"
+    add("-s", "--states", type=_words(states), metavar="STATES", help=text)
+    add("-q", "--queue", metavar="NAMES", help="only nodes of these queues")
+    text = "only these ranks or hosts; unknown ones are left out"
+    add("-i", "--include", metavar="TARGETS", help=text)
+
+
+def _register_format(verb: argparse.ArgumentParser, fields: Sequence[str]) -> None:
+    add = verb.add_argument
+    text = f"such as `{{state:>10}} {{nodelist}}`; fields: {', '.join(fields)}"
+    add("-o", "--format", metavar="FORMAT", help=text)
+    add("-n", "--no-header", action="store_true", help="without titles")
+    add("--json", action="store_true", help="one object a line")
+
+
+def _words(known: Sequence[str]) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        words = text.lower().split(",")
+        if unknown := [word for word in words if word not in known]:
+            raise ArgumentTypeError(f"unknown state `{unknown[0]}`: expected {', '.join(known)}")
+        return words
+
+    return parse
+
+
+def _selected(client: Client, args: argparse.Namespace, resources: ResourceSet) -> ResourceSet:
+    """The part of the resources that `--queue` and `--include` select."""
+    if args.queue:
+        queues = client.config().get("queues", {})
+        ranks = IDset()
+        for name in args.queue.split(","):
+            check_queue(name, queues)
+            constraint = queue_constraint(queues[name])
+            ranks |= resources.restrict(constraint=constraint).ranks
+        resources = resources.restrict(ranks=ranks)
+    if args.include:
+        resources = resources.restrict(ranks=_ranks_of(resources, args.include))
+    return resources
+
+
+def _ranks_of(resources: ResourceSet, targets: str) -> IDset:
+    """The ranks of those targets that are among the resources."""
+    try:
+        return IDset(targets) & resources.ranks
+    except Error:
+        hosts = Hostlist(targets) & resources.nodelist
+        return resources.restrict(hosts=hosts).ranks if hosts else IDset()
+
+
+def _scheduled(client: Client, args: argparse.Namespace) -> dict[str, ResourceSet]:
+    """The selected resources by the states of the scheduler's view."""
     status = client.sched_status()
     everything, down, allocated = (ResourceSet(status[key]) for key in ("all", "down", "allocated"))
-    groups = [
-        ("free", everything - down - allocated),
-        ("allocated", allocated),
-        ("down", down),
-    ]
-    if not args.json:
-        print(f"{'STATE':>10} {'NNODES':>7} {'NCORES':>8} {'NGPUS':>7} NODELIST")
-    for state, part in groups:
-        row = {
-            "state": state,
-            "nnodes": part.nnodes,
-            "ncores": part.ncores,
-            "ngpus": part.ngpus,
-            "ranks": str(part.ranks),
-            "nodelist": str(part.nodelist),
-        }
-        text = f"{state:>10} {part.nnodes:>7} {part.ncores:>8} {part.ngpus:>7} {row['nodelist']}"
-        print(json.dumps(row) if args.json else text.rstrip())
+    groups = {
+        "free": everything - down - allocated,
+        "allocated": allocated,
+        "down": down,
+        "up": everything - down,
+        "all": everything,
+    }
+    return {state: _selected(client, args, part) for state, part in groups.items()}
+
+
+def _list(client: Client, args: argparse.Namespace) -> None:
+    groups = _scheduled(client, args)
+    rows = []
+    for state in args.states or LIST_STATES[:3]:
+        part = groups[state]
+        rows.append(
+            {
+                "state": state,
+                "nnodes": part.nnodes,
+                "ncores": part.ncores,
+                "ngpus": part.ngpus,
+                "ranks": str(part.ranks),
+                "nodelist": str(part.nodelist),
+            }
+        )
+    form = "{state:>10} {nnodes:>7} {ncores:>8} {ngpus:>7} {nodelist}"
+    _print_rows(args, rows, form, LIST_FIELDS)
+
+
+def _print_rows(
+    args: argparse.Namespace, rows: list[dict[str, Any]], form: str, fields: Sequence[str]
+) -> None:
+    if args.json:
+        for row in rows:
+            print(json.dumps(row))
+        return
+    form = args.format or form
+    titles = {name: name.upper() for name in fields}
+    shown = [{name: _cell(row[name]) for name in fields} for row in rows]
+    try:
+        header, *lines = [form.format(**values).rstrip() for values in [titles, *shown]]
+    except KeyError as error:
+        name, expected = error.args[0], ", ".join(fields)
+        raise FormatError(f"unknown field `{name}`: expected {expected}") from None
+    except (ValueError, IndexError, AttributeError) as error:
+        raise FormatError(f"format `{form}`: {error}") from None
+    for line in lines if args.no_header else [header, *lines]:
+        print(line)
+
+
+def _cell(value: Any) -> str:
+    return safe("" if value is None else str(value))
 
 
 def _info(client: Client, args: argparse.Namespace) -> None:
-    resources = ResourceSet(client.resource_status()["R"])
+    if args.states:
+        resources = _in_states(client, args)
+    else:
+        resources = _selected(client, args, ResourceSet(client.resource_status()["R"]))
     row = {
         "nnodes": resources.nnodes,
         "ncores": resources.ncores,
@@ -134,9 +239,20 @@ def _info(client: Client, args: argparse.Namespace) -> None:
         print(f"until {_time(resources.expiration)}")
 
 
+def _r(client: Client, args: argparse.Namespace) -> None:
+    print(_in_states(client, args).encode())
+
+
+def _in_states(client: Client, args: argparse.Namespace) -> ResourceSet:
+    groups = _scheduled(client, args)
+    states = args.states or ["all"]
+    return reduce(operator.or_, (groups[state] for state in states))
+
+
 def _status(client: Client, args: argparse.Namespace) -> None:
     status = client.resource_status()
     resources = ResourceSet(status["R"])
+    selected = _selected(client, args, resources).ranks
     exclude, offline = IDset(status["exclude"]), IDset(status["offline"])
     drained = IDset()
     for idset in status["drain"]:
@@ -145,21 +261,26 @@ def _status(client: Client, args: argparse.Namespace) -> None:
         ("avail", resources.ranks - exclude - drained - offline, ""),
         ("exclude", exclude, ""),
         ("offline", offline, ""),
+        ("online", resources.ranks - offline, ""),
         *(
             (row["state"], IDset(row["ranks"]), row["reason"] or "")
             for row in _drains(client, status)
         ),
     ]
-    if not args.json:
-        print(f"{'STATE':>10} {'NNODES':>7} {'RANKS':<12} {'NODELIST':<16} REASON")
+    wanted = args.states or [state for state in STATUS_STATES if state != "online"]
+    if "drain" in wanted:
+        wanted = [*wanted, "draining", "drained"]
+    rows = []
     for state, ranks, reason in groups:
-        if not ranks and state != "avail":
-            continue
-        hosts = str(resources.restrict(ranks=ranks).nodelist)
-        row = {"state": state, "nnodes": len(ranks), "ranks": str(ranks), "nodelist": hosts}
-        row["reason"] = reason or None
-        text = f"{state:>10} {len(ranks):>7} {row['ranks']:<12} {hosts:<16} {safe(reason)}"
-        print(json.dumps(row) if args.json else text.rstrip())
+        part = ranks & selected
+        # A state that is requested by name is shown without nodes, too.
+        is_shown = bool(part) or state == "avail" or bool(args.states)
+        if is_shown and state.removesuffix("*") in wanted:
+            hosts = str(resources.restrict(ranks=part).nodelist)
+            row = {"state": state, "nnodes": len(part), "ranks": str(part), "nodelist": hosts}
+            rows.append(row | {"reason": reason or None})
+    form = "{state:>10} {nnodes:>7} {ranks:<12} {nodelist:<16} {reason}"
+    _print_rows(args, rows, form, STATUS_FIELDS)
 
 
 def _drains(client: Client, status: ResourceStatus) -> list[dict[str, Any]]:

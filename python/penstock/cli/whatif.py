@@ -9,6 +9,7 @@ from penstock._core import IDset, ResourceSet
 from penstock.cli import joboptions
 from penstock.cli.arguments import seconds, whole
 from penstock.cli.planned import answering, by_states
+from penstock.cli.queue_settings import check_queue, queue_constraint
 from penstock.cli.rows import job_id, tell
 from penstock.cli.text import clock, json_text, safe, span
 from penstock.client import Client
@@ -111,18 +112,12 @@ def _complete(spec: dict[str, Any], config: dict[str, Any]) -> None:
     name = system.get("queue") or defaults.get("queue")
     if name is not None:
         system["queue"] = name
-        if not queues:
-            raise Error(f"queue `{name}`: no queues are configured")
-        if name not in queues:
-            raise Error(f"unknown queue `{name}`: expected {', '.join(sorted(queues))}")
+        check_queue(name, queues)
     queue = queues.get(name, {})
     own = queue.get("policy", {}).get("jobspec", {}).get("defaults", {}).get("system", {})
     if not system.get("duration"):
         system["duration"] = own.get("duration", defaults.get("duration", 0.0))
-    parts = [system.get("constraints"), queue.get("constraint")]
-    if queue.get("requires"):
-        parts.append({"properties": queue["requires"]})
-    parts = [part for part in parts if part]
+    parts = [part for part in (system.get("constraints"), queue_constraint(queue)) if part]
     if parts:
         system["constraints"] = {"and": parts} if len(parts) > 1 else parts[0]
 

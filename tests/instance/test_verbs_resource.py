@@ -1,0 +1,114 @@
+"""Formats and selections of `penstock resource`, against an instance with queues."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock import ResourceSet
+from penstock.client import Client
+
+CONFIG = """
+[queues.batch]
+requires = ["fast"]
+[queues.debug]
+constraint = {hostlist = ["node[2-4]"]}
+[queues.any]
+[policy.jobspec.defaults.system]
+queue = "batch"
+[resource.properties]
+fast = "node[0-2]"
+"""
+
+
+@pytest.fixture
+def sim(start, tmp_path):
+    """Five nodes of 4 cores and 2 gpus: node 0 is allocated, node 1 is drained."""
+    (tmp_path / "c.toml").write_text(CONFIG)
+    options = ["--nodes=5", "--cores=4", "--gpus=2", "--config", str(tmp_path / "c.toml")]
+    with start(*options) as instance:
+        for name in ("batch", "debug", "any"):
+            instance.lines("queue", "start", name)
+        (job,) = instance.lines("submit", "-N1", "-t1h", "true")
+        instance.lines("job-wait-event", "-q", job, "start")
+        instance.lines("resource", "drain", "1", "fan of", "node 1")
+        yield instance
+
+
+def shown(instance, verb, *options, form="{state} {nodelist}"):
+    return instance.lines("resource", verb, "-n", "-o", form, *options)
+
+
+# --- list
+
+
+def test_list_has_formats_states_and_selections(sim):
+    assert shown(sim, "list") == ["free node[2-4]", "allocated node0", "down node1"]
+    assert shown(sim, "list", "-s", "all,up") == ["all node[0-4]", "up node[0,2-4]"]
+    assert shown(sim, "list", "-s", "free", "-i", "node[3-9]") == ["free node[3-4]"]
+    assert shown(sim, "list", "-s", "free", "-i", "2,4-9") == ["free node[2,4]"]
+    assert shown(sim, "list", "-s", "free", "-i", "x[0-3]") == ["free"]
+    for queue, nodes in (
+        ("batch", "node[0-2]"),
+        ("debug", "node[2-4]"),
+        ("any", "node[0-4]"),
+        ("batch,debug", "node[0-4]"),
+    ):
+        assert shown(sim, "list", "-s", "all", "-q", queue) == [f"all {nodes}"]
+    form = "{state:>4}|{nnodes}|{ncores}|{ngpus:<3}|{ranks}"
+    lines = sim.lines("resource", "list", "-o", form, "-s", "down")
+    assert lines == ["STATE|NNODES|NCORES|NGPUS|RANKS", "down|1|4|2  |1"]
+    (row,) = map(json.loads, sim.lines("resource", "list", "--json", "-s", "down"))
+    expected = {"state": "down", "nnodes": 1, "ncores": 4, "ngpus": 2, "ranks": "1"}
+    assert row == expected | {"nodelist": "node1"}
+
+
+def test_info_and_r_show_the_selected_resources(sim):
+    assert sim.lines("resource", "info", "-s", "up", "-q", "batch")[0].startswith(
+        "2 nodes, 8 cores"
+    )
+    (text,) = sim.lines("resource", "R", "-s", "free,down", "-i", "0-3")
+    assert ResourceSet(text).summary() == "rank[1-3]/core[0-3],gpu[0-1]"
+    with Client(sim.uri) as client:
+        (text,) = sim.lines("resource", "R")
+        assert ResourceSet(text) == ResourceSet(client.sched_status()["all"])
+
+
+# --- status
+
+
+def test_status_has_formats_states_and_selections(sim):
+    assert shown(sim, "status") == ["avail node[0,2-4]", "drained node1"]
+    form = "{state} {nnodes} {ranks} {reason}"
+    assert shown(sim, "status", "-s", "drain", form=form) == ["drained 1 1 fan of node 1"]
+    assert shown(sim, "status", "-s", "online,offline") == ["offline", "online node[0-4]"]
+    assert shown(sim, "status", "-q", "debug") == ["avail node[2-4]"]
+    assert shown(sim, "status", "-i", "node[1-2]") == ["avail node2", "drained node1"]
+    sim.lines("resource", "drain", "0")
+    assert shown(sim, "status", "-s", "draining") == ["draining node0"]
+
+
+def test_eventlog_is_the_history(sim):
+    assert sim.lines("resource", "eventlog") == sim.lines("resource", "history")
+    (event,) = map(json.loads, sim.lines("resource", "eventlog", "--json", "1")[-1:])
+    assert event["name"] == "drain"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["list", "-s", "fre"], 2, "unknown state `fre`"),
+        (["status", "-s", "free"], 2, "unknown state `free`: expected avail"),
+        (["list", "-q", "nosuch"], 1, "unknown queue `nosuch`: expected any, batch, debug"),
+        (["list", "-n", "-o", "{nosuch}"], 1, "unknown field `nosuch`: expected state"),
+        (["list", "-o", "{state"], 1, "format `{state`: "),
+        (["list", "-o", "{}"], 1, "format `{}`: "),
+        (["list", "-i", "a["], 1, "a["),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_invalid_selections_are_errors(sim, words, code, text):
+    done = sim.penstock("resource", *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert text in done.stderr
