@@ -71,6 +71,8 @@ class JobRow(TypedDict, total=False):
     bank: str
     ntasks: Required[int]
     ncores: Required[int]
+    # From the allocation on.
+    ngpus: int
     nnodes: int
     duration: Required[float]
     ranks: str

@@ -112,3 +112,18 @@ def test_invalid_selections_are_errors(sim, words, code, text):
     done = sim.penstock("resource", *words)
     assert (done.returncode, done.stdout) == (code, "")
     assert text in done.stderr
+
+
+# --- usage
+
+
+def test_usage_counts_the_resources_of_jobs(sim):
+    (row,) = map(json.loads, sim.lines("usage", "--json", "--by", "queue"))
+    assert (row["queue"], row["jobs"]) == ("batch", 1)
+    assert 0 < row["node_hours"] < 1
+    assert row["core_hours"] == pytest.approx(4 * row["node_hours"])
+    assert row["gpu_hours"] == pytest.approx(2 * row["node_hours"])
+    title, line = sim.lines("usage")
+    assert title.split() == ["USER", "MONTH", "JOBS", "NODE_HOURS", "CORE_HOURS", "GPU_HOURS"]
+    assert line.split()[2] == "1"
+    assert sim.lines("usage", "-n", "-u", "12345") == []

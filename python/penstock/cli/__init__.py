@@ -46,6 +46,7 @@ VERBS = {
     "what-if": ("whatif", "predict the effect of a change"),
     "update": ("update", "change the time limit of jobs"),
     "elastic": ("elastic", "extend, release, lend and reacquire resources from inside a job"),
+    "usage": ("usage", "show node, core and gpu hours by user, queue, project, month"),
     "memo": ("memo", "set annotations of a job"),
     "watch": ("watch", "show the output of jobs until they have ended"),
     "wait": ("wait", "wait for jobs to end"),

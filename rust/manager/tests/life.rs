@@ -51,6 +51,7 @@ fn a_job_goes_from_submit_to_clean() {
     let row = bench.row(id);
     assert_eq!((&row["state"], &row["result"]), (&json!(64), &json!(1)));
     assert_eq!((&row["ncores"], &row["nnodes"]), (&json!(8), &json!(2)));
+    assert_eq!(row["ngpus"], 0);
     assert_eq!(row["returncode"], 0);
 }
 

@@ -15,7 +15,7 @@ use crate::state::{JobResult, State};
 type RowAttribute = fn(&Job) -> Value;
 
 /// Every attribute, in the order of a row's keys.
-const ATTRIBUTES: [(&str, RowAttribute); 36] = [
+const ATTRIBUTES: [(&str, RowAttribute); 37] = [
     ("id", |job| job.record.id().get().into()),
     ("userid", |job| job.record.userid().into()),
     ("urgency", |job| job.record.urgency().into()),
@@ -51,6 +51,7 @@ const ATTRIBUTES: [(&str, RowAttribute); 36] = [
         Some(r) => r.ncores().into(),
         None => job.record.spec().ncores.into(),
     }),
+    ("ngpus", |job| allocated(job).map(ResourceSet::ngpus).into()),
     ("nnodes", |job| match allocated(job) {
         Some(r) => r.nnodes().into(),
         None => job.record.spec().nnodes.into(),
