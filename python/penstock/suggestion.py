@@ -32,4 +32,4 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 def with_suggestion(text: str) -> str:
     """An error message that lists the known names, with the one that may have been meant."""
     found = UNKNOWN.search(text)
-    return text + suggestion(found[1], found[2].split(", ")) if found else text
+    return text + suggestion(found[1], re.split(", | or ", found[2])) if found else text

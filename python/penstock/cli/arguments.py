@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock._core import Scheduler, parse_duration
 from penstock.errors import Error
+from penstock.suggestion import suggestion
 
 URGENCIES = {"hold": 0, "default": 16, "expedite": 31}
 
@@ -72,7 +73,9 @@ def signum(text: str) -> int:
         return signal.Signals[name if name.startswith("SIG") else f"SIG{name}"].value
     except KeyError:
         expected = f"1 to {signal.NSIG - 1} or a name such as TERM"
-        raise ArgumentTypeError(f"unknown signal `{text}`: expected {expected}") from None
+        names = [each.name.removeprefix("SIG") for each in signal.Signals]
+        close = suggestion(name.removeprefix("SIG"), names)
+        raise ArgumentTypeError(f"unknown signal `{text}`: expected {expected}{close}") from None
 
 
 def warning(text: str) -> dict[str, float]:
@@ -89,5 +92,6 @@ def queue_policy(text: str) -> str:
         Scheduler(settings=json.dumps({"policy": text}))
     except Error as error:
         _, _, problem = str(error).rpartition("policy: ")  # the option is named already
-        raise ArgumentTypeError(problem) from None
+        close = suggestion(text, ("fcfs", "easy", "conservative", "hybrid:1"))
+        raise ArgumentTypeError(problem + close) from None
     return text

@@ -94,6 +94,10 @@ def test_an_unknown_verb_is_one_line(capsys):
     ("words", "unknown", "close"),
     [
         (["jobs", "-f", "runing"], "filter `runing`", "running"),
+        (["jobs", "--color=alwys"], "value `alwys`", "always"),
+        (["kill", "-s", "sigtrem", "1"], "signal `sigtrem`", "TERM"),
+        (["submit", "--rlimit=nofil=3", "true"], "limit `nofil`", "nofile"),
+        (["submit", "--requires=hst:a", "true"], "operator `hst`", "host"),
         (["jobs", "-o", "{nnode}"], "field `nnode`", "nnodes"),
         (["jobs", "--sort=-nme"], "field `nme`", "name"),
         (["cancel", "--states=rnu"], "state `rnu`", "run"),
@@ -107,17 +111,29 @@ def test_unknown_names_are_answered_with_the_nearest(capsys, words, unknown, clo
     assert f"; did you mean `{close}`?" in line
 
 
+def test_a_policy_is_answered_with_the_nearest(capsys):
+    assert main(["start", "--policy=esy"]) == 2
+    assert "with N of at least 1; did you mean `easy`? (" in capsys.readouterr().err
+
+
 def test_options_of_another_command_are_not_taken_for_unknown_ones(capsys):
     assert main(["submit", "-n", "x", "ls", "--color"]) == 2
     assert "argument -n/--ntasks" in capsys.readouterr().err
 
 
-def test_names_that_an_instance_does_not_know_are_answered_with_the_nearest(fake, capsys):
+@pytest.mark.parametrize(
+    ("text", "close"),
+    [
+        ("unknown queue `debgu`: expected batch, debug", "debug"),
+        ("unknown dependency scheme `begn-time`: expected after or begin-time", "begin-time"),
+    ],
+)
+def test_names_that_an_instance_does_not_know_are_answered_with_the_nearest(
+    fake, capsys, text, close
+):
     def reject(request):
-        text = "unknown queue `debgu`: expected batch, debug"
         return [request.respond(errnum=errno.EINVAL, errtext=text)]
 
     fake.methods["job-ingest.submit"] = reject
-    assert main(["submit", "-q", "debgu", "true"]) == 1
-    expected = "unknown queue `debgu`: expected batch, debug; did you mean `debug`?"
-    assert capsys.readouterr().err == f"penstock submit: {expected}\n"
+    assert main(["submit", "true"]) == 1
+    assert capsys.readouterr().err == f"penstock submit: {text}; did you mean `{close}`?\n"
