@@ -11,7 +11,7 @@ RUST := Cargo.toml Cargo.lock .cargo/config.toml $(shell find rust -name '*.rs' 
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
-.PHONY: run test test-rust test-python test-random random-cases test-optional test-peers fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-million docs fmt clean wheel \
+.PHONY: bench-scale run test test-rust test-python test-random random-cases test-optional test-peers fuzz dst dst-daemon planted deny lint bench bench-lib bench-lib-compare bench-load bench-million docs fmt clean wheel \
 	wheel-ft sdist programs test-packaging conformance configuration mutations bench-curves bench-engine bench-throughput \
 	bench-exec bench-exec-compare bench-explain bench-running compare kills pmix test-pmix test-pmix-asan test-guests test-cgroup \
 	capi install-capi test-capi
@@ -241,6 +241,9 @@ bench-curves: $(VENV)/.built  ## The growth of the engine's cost: bench/curves/*
 bench-lib: $(VENV)/.built  ## The set libraries next to others: a table of targets, figures and verdicts
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist
 	$(BIN)/python -m pytest bench/library --override-ini pythonpath=bench/library --benchmark-only --benchmark-quiet -q
+
+bench-scale: $(VENV)/.built  ## Time and memory of sets of 10^8 hosts, 10^9 ids and 10^6 nodes
+	$(BIN)/python bench/library/scale.py
 
 # BEFORE is the folder of another clone, in which `make bench-lib` has run.
 bench-lib-compare: $(VENV)/.built  ## The time of each row of bench-lib, in turn with that of the build in BEFORE
