@@ -86,6 +86,7 @@ class Job:
     cwd: str | None = None
     ntasks: int | None = None
     ncores: int | None = None
+    ngpus: int | None = None
     nnodes: int | None = None
     duration: timedelta | None = None
     t_submit: datetime | None = None
