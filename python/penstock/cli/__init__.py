@@ -59,6 +59,7 @@ VERBS = {
     "services": ("services", "list the services of an instance"),
     "ping": ("ping", "measure the round-trip time of a service"),
     "stats": ("stats", "show the statistics of a service"),
+    "completion": ("completion", "complete command lines in bash, zsh and fish"),
     "dmesg": ("dmesg", "show the log of an instance"),
     "store": ("store", "check, copy, replace and repair the database of jobs"),
     "sched": ("sched", "run a scheduler as a process of its own"),
@@ -76,7 +77,7 @@ GROUPS = {
     "jobs": (),
     "the instance": tuple(
         "start stop shutdown restart uptime queue resource services ping stats dmesg store sched"
-        " exec config uri".split()
+        " exec config uri completion".split()
     ),
     "simulation": ("sim",),
     "the library": ("idset", "hostlist", "R"),
