@@ -49,8 +49,8 @@ def main(args: argparse.Namespace) -> int:
         raise UsageError("--cc and --bcc: expected one job")
     args.job_name = args.job_name or "alloc"
     (spec,) = joboptions.instance_jobspecs(args, [])
-    feasibility.check(args, [spec])
     with Client() as client:
+        feasibility.check(client, args, [spec])
         interrupts = _Interrupts()
         with handling_signals(interrupts, HANDLED, client=client):
             job = client.submit(spec, urgency=args.urgency)

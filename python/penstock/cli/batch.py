@@ -86,8 +86,8 @@ def main(args: argparse.Namespace) -> int:
         for spec in specs:
             print(json_text(spec))
         return 0
-    feasibility.check(args, specs)
     with Client() as client:
+        feasibility.check(client, args, specs)
         jobs, code = submit(client, specs, args.urgency)
         return max(code, follow(client, "batch", args, jobs))
 

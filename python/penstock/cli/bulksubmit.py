@@ -146,8 +146,8 @@ def main(args: argparse.Namespace) -> int:
         submissions += [
             {"jobspec": spec, "urgency": options.urgency} for spec in joboptions.jobspecs(options)
         ]
-    feasibility.check(args, [job["jobspec"] for job in submissions])
     with Client() as client:
+        feasibility.check(client, args, [job["jobspec"] for job in submissions])
         ids, code = submit_jobs(client, "bulksubmit", submissions)
         return max(code, follow(client, "bulksubmit", args, ids))
 

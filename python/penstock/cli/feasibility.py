@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock.client import Client
 from penstock.errors import JobspecError, RpcError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+
+    from penstock.client import Client
 
 # A scheduler that does not answer delays a submission this long: it does not prevent it.
 TIMEOUT_S = 5.0
@@ -26,24 +27,33 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check(args: argparse.Namespace, specs: list[dict[str, Any]]) -> None:
+def check(client: Client, args: argparse.Namespace, specs: list[dict[str, Any]]) -> None:
     """Asks the scheduler about the jobspecs, once about those with equal requests.
 
     Raises:
         JobspecError: one of them can never run here.
-        NoInstanceError: no instance listens at the address.
     """
     if args.no_check:
         return
     distinct = {json.dumps(_request(spec)): spec for spec in specs}
     reason = None
     # No scheduler can tell: the instance accepts the job and holds it for the next one.
-    with suppress(RpcError, TimeoutError), Client(timeout=TIMEOUT_S) as client:
+    with suppress(RpcError, TimeoutError), _waiting(client, TIMEOUT_S):
         reason = next(filter(None, map(client.feasible, distinct.values())), None)
         if reason is not None:
             reason += _unknown_properties(client, specs)
     if reason is not None:
         raise JobspecError(f"the job can never run (see --no-check): {reason}")
+
+
+@contextmanager
+def _waiting(client: Client, seconds: float) -> Iterator[None]:
+    """Limits the wait for each message within the block."""
+    before, client.timeout = client.timeout, seconds
+    try:
+        yield
+    finally:
+        client.timeout = before
 
 
 def _unknown_properties(client: Client, specs: list[dict[str, Any]]) -> str:

@@ -49,8 +49,8 @@ def main(args: argparse.Namespace) -> int:
         raise UsageError("--input: the standard input of a terminal is its keys")
     args.stream_attributes = _streams(args)
     specs = joboptions.jobspecs(args)
-    feasibility.check(args, specs)
     with Client() as client:
+        feasibility.check(client, args, specs)
         attachment = Attachment(client, "run", args.clock, unbuffered=args.unbuffered)
         attachment.has_terminal = args.pty
         is_copied = joboptions.copy_ids(args) is not None

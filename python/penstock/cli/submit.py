@@ -141,8 +141,8 @@ def main(args: argparse.Namespace) -> int:
         for spec in specs:
             print(json_text(spec))
         return 0
-    feasibility.check(args, specs)
     with Client() as client:
+        feasibility.check(client, args, specs)
         if template is None or copies is None:
             ids, code = submit(client, specs, args.urgency, args.flags, args.token)
         else:

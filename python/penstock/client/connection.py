@@ -167,6 +167,15 @@ class Connection:
         """Closes the connection; open streams end."""
         self._socket.close()
 
+    @property
+    def timeout(self) -> float | None:
+        """Seconds to wait for each message; None for no limit."""
+        return self._socket.gettimeout()
+
+    @timeout.setter
+    def timeout(self, seconds: float | None) -> None:
+        self._socket.settimeout(seconds)
+
     @contextmanager
     def waking_on_signals(self) -> Iterator[None]:
         """Has every signal wake a wait for a message, so that its handler runs at once.

@@ -408,6 +408,34 @@ def test_copies_are_one_request_with_one_jobspec(fake, say, capsys, monkeypatch)
     assert rows == [{"id": "ƒ2", "id_int": 1}, {"id": "ƒ3", "id_int": 2}]
 
 
+def test_a_scheduler_that_does_not_answer_prevents_no_submission(fake, say, capsys, monkeypatch):
+    monkeypatch.setattr("penstock.cli.feasibility.TIMEOUT_S", 0.01)
+    fake.methods["feasibility.check"] = lambda _request: []
+    say("job-ingest.submit", {"id": 1})
+    assert main(["submit", "true"]) == 0
+    assert capsys.readouterr() == ("ƒ2\n", "")
+
+
+def received_topics(fake) -> list[str]:
+    topics = []
+    while not fake.received.empty():
+        topics.append(fake.received.get().topic)
+    return topics
+
+
+def test_equal_requests_are_checked_once(fake, say, capsys):
+    fake.methods["feasibility.check"] = lambda request: [
+        request.respond(errnum=errno.EINVAL, errtext="no node has 9 cores")
+    ]
+    assert main(["submit", "--cc=1-3", "--dependency=after:{cc}", "-c9", "true"]) == 1
+    expected = "penstock submit: the job can never run (see --no-check): no node has 9 cores\n"
+    assert capsys.readouterr() == ("", expected)
+    assert received_topics(fake) == ["feasibility.check"]
+    say("job-ingest.submit", {"id": 1})
+    assert main(["submit", "--no-check", "-c9", "true"]) == 0
+    assert received_topics(fake) == ["job-ingest.submit"]
+
+
 def test_an_unknown_queue_is_an_error(fake, say, answers, capsys):
     say("job-manager.queue-list", {"queues": ["batch", "debug"]})
     fake.methods["job-list.list"] = answers()

@@ -342,7 +342,7 @@ def test_every_method_is_here():
     named = {case[0] for case in [*CALLS, *STREAMS]}
     below = {"submit_many", "kill", "wait_one", "ping"}
     sending = {"rpc", "call_many", "do", "stream", "collect", "merge"}
-    connection = {"waking_on_signals", "close"}
+    connection = {"waking_on_signals", "close", "timeout"}
     public = {name for name in dir(Client) if not name.startswith("_")}
     assert named | below | sending | connection == public
 
