@@ -249,6 +249,8 @@ class TestResourceSet:
             ({"properties": ["gone"]}, ""),
             ({"hostlist": ["node[2-3]", "x", "node2"]}, "2-3"),
             ({"ranks": ["0-1", "3-9"]}, "0-1,3"),
+            ({"ranks": "1-2"}, "1-2"),
+            ({"hostlist": "node[2-3],x"}, "2-3"),
             ('{"not": [{"properties": ["batch"]}, {"ranks": ["0"]}]}', "1-3"),
             ({"and": [{"ranks": ["0-2"]}, {"not": [{"hostlist": ["node1"]}]}]}, "0,2"),
         ],
@@ -267,7 +269,8 @@ class TestResourceSet:
         [
             ({"x": [], "and": []}, r"unknown constraint operator\(s\): \['x'\]"),
             ({"ranks": ["0"], "and": []}, r"one operator, got \['ranks', 'and'\]"),
-            ({"ranks": "0"}, "'ranks' operand must be a list, got '0'"),
+            ({"and": "x"}, "'and' operand must be a list, got 'x'"),
+            ({"properties": [5]}, "a property is a string, not <class 'int'>: 5"),
             ({"ranks": ["x"]}, r"IDset\(\): Invalid argument: x"),
             ({"hostlist": ["a["]}, r"Invalid hostlist: 'a\['"),
         ],
@@ -277,13 +280,55 @@ class TestResourceSet:
             ResourceSet(R).copy_constraint(constraint)
 
     def test_parts_of_other_types_are_rejected(self):
-        for constraint in ([], {"and": ["batch"]}, {"properties": [5]}):
-            with pytest.raises(TypeError, match=r"is (an object|a string), not"):
+        for constraint in ([], {"and": ["batch"]}):
+            with pytest.raises(TypeError, match=r"is an object, not"):
                 ResourceSet(R).copy_constraint(constraint)
 
-    def test_carried_values_are_kept(self):
-        document = {**R, "scheduling": {"graph": [1]}}
-        assert ResourceSet(document).to_dict()["scheduling"] == {"graph": [1]}
+    def test_scheduling_is_kept_if_requested(self):
+        document = {**R, "scheduling": {"graph": [1]}, "attributes": {"x": 1}}
+        left_out = ResourceSet(document)
+        assert left_out.impl.scheduling is None
+        assert left_out.to_dict() == {**R, "attributes": {"x": 1}}
+        kept = ResourceSet(json.dumps(document), keep_scheduling=True)
+        assert kept.scheduling == {"graph": [1]}
+        assert kept.copy_ranks("1").to_dict()["scheduling"] == {"graph": [1]}
+        assert json.loads(kept.encode()) == kept.to_dict() == document
+        empty = ResourceSet()
+        empty.scheduling = {"graph": []}
+        assert ResourceSet(empty.encode(), keep_scheduling=True).scheduling == {"graph": []}
+
+    def test_an_r_need_not_have_hosts(self):
+        def unnamed(ranks: str, cores: str) -> ResourceSet:
+            entry = {"rank": ranks, "children": {"core": cores}}
+            execution = {"R_lite": [entry], "starttime": 0, "expiration": 0}
+            return ResourceSet({"version": 1, "execution": execution})
+
+        resources = unnamed("2-5", "0-7")
+        assert (str(resources.ranks), resources.ncores) == ("2-5", 32)
+        assert str(resources.nodelist) == ""
+        assert "nodelist" not in resources.to_dict()["execution"]
+        again = ResourceSet(resources.encode())
+        assert again == resources
+        assert str(again.nodelist) == ""
+        # A host that one of two sets knows is that of both.
+        named = ResourceSet(R)
+        union = named | resources
+        assert str(union.nodelist) == "node[0-3]"
+        assert "nodelist" not in union.to_dict()["execution"]
+        assert str((resources | named).nodelist) == "node[0-3]"
+        difference = named - unnamed("0,3-9", "0-6")
+        assert str(difference) == "rank[0,3]/core7,gpu[0-1] rank[1-2]/core[0-7],gpu[0-1]"
+        assert str(difference.nodelist) == "node[0-3]"
+        assert difference.to_dict()["execution"]["nodelist"] == ["node[0-3]"]
+        assert str(unnamed("0-1", "3").intersect(named).nodelist) == "node[0-1]"
+        assert str(unnamed("0", "0-3") | unnamed("0", "4-7")) == "rank0/core[0-7]"
+        assert str(union.copy_ranks("3").nodelist) == "node3"
+        assert union.copy_ranks("3").to_dict()["execution"]["nodelist"] == ["node3"]
+
+    def test_a_node_need_not_have_cores(self):
+        entry = {"rank": "0", "children": {"gpu": "0-1"}}
+        resources = ResourceSet({"version": 1, "execution": {"R_lite": [entry], "nodelist": ["a"]}})
+        assert (str(resources), resources.ngpus) == ("rank0/gpu[0-1]", 2)
 
 
 @pytest.mark.parametrize("wrapper", [IDset, Hostlist])

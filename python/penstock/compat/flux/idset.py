@@ -113,7 +113,7 @@ class IDset:
         return self.encode()
 
     def __repr__(self) -> str:
-        return f"IDset('{self.encode()}')"
+        return f"IDset('{self._ids}')"
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -125,7 +125,7 @@ class IDset:
         return iter(self._ids)
 
     def __contains__(self, i: object) -> bool:
-        return i in self._ids
+        return _id(i, "test") in self._ids
 
     def __getitem__(self, i: int) -> bool:
         return self.test(i)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 import penstock
 from penstock.compat.flux.hostlist import Hostlist, _hosts
 from penstock.compat.flux.idset import Ids, IDset, _ids
-from penstock.errors import ResourceSetError
+from penstock.errors import IdsetError, ResourceSetError
 
 if TYPE_CHECKING:
     from penstock.compat.flux.hostlist import Hosts
@@ -69,8 +69,10 @@ class ResourceSet:
     """Which cores and gpus of which execution targets.
 
     Args:
-        arg: An R as a JSON text or an object; without one the set is empty.
+        arg: An R as a JSON text or an object; without one the set is empty. It need not have
+            `nodelist`: then its nodes have no hosts.
         version: Of R, which is 1.
+        keep_scheduling: Keep the key `scheduling` of the R, which is left out otherwise.
 
     Raises:
         TypeError: `arg` is of another type; a `ResourceSet` has `copy`.
@@ -78,29 +80,54 @@ class ResourceSet:
             an R; the last names the place in it.
     """
 
-    __slots__ = ("_set", "state")
+    __slots__ = ("_set", "_unnamed", "scheduling", "state")
     __hash__ = None  # type: ignore[assignment]
 
     state: str | None
     """A label for the program's own use, such as `"up"`; None at first."""
+    scheduling: Any
+    """The value of the R's key `scheduling`, which is not interpreted; None if there is none."""
 
-    def __init__(self, arg: str | Mapping[str, Any] | None = None, version: int = 1) -> None:
+    def __init__(
+        self,
+        arg: str | Mapping[str, Any] | None = None,
+        version: int = 1,
+        keep_scheduling: bool = False,
+    ) -> None:
         if version != 1:
             raise ValueError(f"R version {version} not supported")
         if arg is not None and not isinstance(arg, str | Mapping):
             raise TypeError(f"ResourceSet cannot be instantiated from {type(arg)}")
+        self.state = self.scheduling = None
+        # The ranks whose host is a placeholder, since the R has none.
+        self._unnamed = penstock.IDset()
         try:
             self._set = penstock.ResourceSet(arg)
         except ResourceSetError as error:
-            self._set = _without_execution(arg, error)
-        self.state = None
+            self._set, self._unnamed = _incomplete(arg, error)
+        if self._set.scheduling is not None:
+            document = self._set.to_dict()
+            scheduling = document.pop("scheduling")
+            self._set = ResourceSet(document)._set
+            self.scheduling = scheduling if keep_scheduling else None
 
-    def _like(self, resources: penstock.ResourceSet) -> Self:
+    @property
+    def impl(self) -> Self:
+        """The set itself, where Flux has an object for each version of R."""
+        return self
+
+    def _like(self, resources: penstock.ResourceSet, unnamed: penstock.IDset | None = None) -> Self:
         """A set of `resources`, which it may keep."""
         made = self.__class__.__new__(self.__class__)
         made._set = resources
+        made._unnamed = (self._unnamed if unnamed is None else unnamed).copy()
+        made.scheduling = self.scheduling
         made.state = self.state
         return made
+
+    def _without_hosts(self) -> penstock.IDset:
+        """The ranks whose host is not known."""
+        return self._unnamed & self._set.ranks
 
     def __str__(self) -> str:
         return self._set.summary()
@@ -123,12 +150,19 @@ class ResourceSet:
         return self._set.summary()
 
     def encode(self) -> str:
-        """The R as a JSON text, RFC 20."""
-        return self._set.to_json()
+        """The R as a JSON text, RFC 20; without `nodelist` if the host of a node is not known."""
+        if self.scheduling is None and not self._unnamed:
+            return self._set.to_json()
+        return json.dumps(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """The R as an object, RFC 20."""
-        return self._set.to_dict()
+        """The R as an object, RFC 20; without `nodelist` if the host of a node is not known."""
+        document: dict[str, Any] = self._set.to_dict()
+        if self._without_hosts():
+            del document["execution"]["nodelist"]
+        if self.scheduling is not None:
+            document["scheduling"] = self.scheduling
+        return document
 
     @property
     def rlist(self) -> str:
@@ -142,8 +176,10 @@ class ResourceSet:
 
     @property
     def nodelist(self) -> Hostlist:
-        """The hosts in the order of their ranks, as a copy."""
-        return Hostlist(self._set.nodelist)
+        """The hosts that are known, in the order of their ranks, as a copy."""
+        unnamed = self._without_hosts()
+        named = self._set.restrict(ranks=self._set.ranks - unnamed) if unnamed else self._set
+        return Hostlist(named.nodelist)
 
     @property
     def nnodes(self) -> int:
@@ -263,7 +299,7 @@ class ResourceSet:
         Raises:
             ValueError: a rank has another host there; the set is then as it was.
         """
-        self._set = self._folded(penstock.ResourceSet.union, args)
+        self._set, self._unnamed = self._folded(penstock.ResourceSet.union, args)
         return self
 
     def union(self, *args: Resources) -> Self:
@@ -272,15 +308,15 @@ class ResourceSet:
         Raises:
             ValueError: a rank has different hosts.
         """
-        return self._like(self._folded(penstock.ResourceSet.union, args))
+        return self._like(*self._folded(penstock.ResourceSet.union, args))
 
     def diff(self, *args: Resources) -> Self:
         """A new set with the cores and gpus of this one that none of `args` has."""
-        return self._like(self._folded(penstock.ResourceSet.difference, args))
+        return self._like(*self._folded(penstock.ResourceSet.difference, args))
 
     def intersect(self, *args: Resources) -> Self:
         """A new set with the cores and gpus of this one that all of `args` have."""
-        return self._like(self._folded(penstock.ResourceSet.intersection, args))
+        return self._like(*self._folded(penstock.ResourceSet.intersection, args))
 
     __or__ = union
     __sub__ = diff
@@ -290,28 +326,80 @@ class ResourceSet:
         self,
         operation: Callable[[penstock.ResourceSet, penstock.ResourceSet], penstock.ResourceSet],
         args: tuple[Resources, ...],
-    ) -> penstock.ResourceSet:
+    ) -> tuple[penstock.ResourceSet, penstock.IDset]:
         resources = self._set if args else self._set.copy()
+        unnamed = self._without_hosts()
         for arg in args:
             other = arg if isinstance(arg, ResourceSet) else ResourceSet(arg)
+            right, right_unnamed = other._set, other._without_hosts()
+            if unnamed or right_unnamed:
+                # A host that one of the sets knows is that of both.
+                right = _with_hosts(right, right_unnamed - unnamed, resources)
+                resources = _with_hosts(resources, unnamed - right_unnamed, right)
+                known = (resources.ranks - unnamed) | (right.ranks - right_unnamed)
+                unnamed = (unnamed | right_unnamed) - known
             try:
-                resources = operation(resources, other._set)
+                resources = operation(resources, right)
             except ResourceSetError as error:
                 raise ValueError(str(error)) from error
-        return resources
+        return resources, unnamed
 
 
-def _without_execution(
+def _incomplete(
     arg: str | Mapping[str, Any] | None, error: ResourceSetError
-) -> penstock.ResourceSet:
-    """Reads an invalid R as Flux does: an empty set if `version` is the only key."""
+) -> tuple[penstock.ResourceSet, penstock.IDset]:
+    """Reads an R that lacks what RFC 20 requires and Flux does not: `execution`, or its `nodelist`.
+
+    Returns:
+        The resources, and the ranks whose host is a placeholder.
+    """
     document = json.loads(arg) if isinstance(arg, str) else arg
     if isinstance(document, Mapping):
         if document["version"] != 1:
             raise ValueError(f"R version {document['version']} not supported") from error
         if set(document) == {"version"}:
-            return penstock.ResourceSet()
+            return penstock.ResourceSet(), penstock.IDset()
+        execution = document.get("execution")
+        if isinstance(execution, Mapping):
+            try:
+                return _completed(document, execution)
+            except (KeyError, TypeError, IdsetError, ResourceSetError):
+                pass  # the error of the document as it is says more
     raise ValueError(str(error)) from error
+
+
+def _completed(
+    document: Mapping[str, Any], execution: Mapping[str, Any]
+) -> tuple[penstock.ResourceSet, penstock.IDset]:
+    """Reads an R after adding what may be missing: the cores of nodes, and all hosts."""
+    entries = [
+        {**entry, "children": {"core": "", **entry["children"]}} for entry in execution["R_lite"]
+    ]
+    unnamed = penstock.IDset()
+    whole = {**execution, "R_lite": entries}
+    if "nodelist" not in execution:
+        unnamed = penstock.IDset().union(*(entry["rank"] for entry in entries))
+        whole["nodelist"] = [_placeholder_hosts(unnamed)] if unnamed else []
+    return penstock.ResourceSet({**document, "execution": whole}), unnamed
+
+
+def _placeholder_hosts(ranks: penstock.IDset) -> str:
+    """Hosts that do not exist: their domain is reserved (RFC 2606)."""
+    return f"rank[{ranks}].invalid"
+
+
+def _with_hosts(
+    resources: penstock.ResourceSet, ranks: penstock.IDset, source: penstock.ResourceSet
+) -> penstock.ResourceSet:
+    """The resources with the hosts that `source` has for some of their ranks."""
+    known = source.restrict(ranks=ranks)
+    if not known.nnodes:
+        return resources
+    hosts = dict(zip(resources.ranks, resources.nodelist, strict=True))
+    hosts |= dict(zip(known.ranks, known.nodelist, strict=True))
+    document = resources.to_dict()
+    document["execution"]["nodelist"] = [str(penstock.Hostlist(list(hosts.values())))]
+    return penstock.ResourceSet(document)
 
 
 def _matching(resources: penstock.ResourceSet, constraint: object) -> penstock.IDset:
@@ -325,6 +413,8 @@ def _matching(resources: penstock.ResourceSet, constraint: object) -> penstock.I
     if len(operators) > 1:
         raise ValueError(f"a constraint has one operator, got {operators}: put them under 'and'")
     ((operator, values),) = constraint.items()
+    if isinstance(values, str) and operator in {"hostlist", "ranks"}:
+        values = [values]
     if not isinstance(values, Sequence) or isinstance(values, str):
         raise ValueError(f"{operator!r} operand must be a list, got {values!r}")  # noqa: TRY004
     if not values and operator in {"or", "not"}:
@@ -336,7 +426,7 @@ def _with_properties(resources: penstock.ResourceSet, names: Sequence[Any]) -> p
     ranks, properties = resources.ranks, resources.properties
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"a property is a string, not {type(name)}: {name!r}")
+            raise ValueError(f"a property is a string, not {type(name)}: {name!r}")  # noqa: TRY004
         having = properties.get(name.removeprefix("^"), penstock.IDset())
         if name.startswith("^"):
             ranks -= having
