@@ -18,11 +18,11 @@ see it in base 58, and keys of the store have it in dotted hexadecimal.
 ƒuZZybuNNy True
 """
 
-from __future__ import annotations
-
-from typing import Self
-
 from penstock._core import fluid_dothex, fluid_f58, fluid_parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
 
 __all__ = ["JobId", "dothex", "f58", "parse"]
 
@@ -42,7 +42,7 @@ class JobId(int):
 
     __slots__ = ()
 
-    def __new__(cls, job: int | str) -> Self:
+    def __new__(cls, job: int | str) -> "Self":
         """Checks the number."""
         number = fluid_parse(job) if isinstance(job, str) else job
         fluid_f58(number)
