@@ -1,4 +1,4 @@
-"""Jobs as values with types: what a row of a list says, with enums, times and sets.
+"""Jobs as frozen data classes: the rows of a list, with enums, times and sets.
 
 >>> from penstock.job import Job, JobState
 >>> row = {"id": 6731191091817518, "state": 16, "name": "train", "userid": 1000, "t_run": 9.5}
@@ -59,7 +59,7 @@ class Result(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobException:
-    """An exception of a job (RFC 21): of several, the one that its row has."""
+    """The exception in the row of a job (RFC 21)."""
 
     type: str
     severity: int
@@ -70,8 +70,8 @@ class JobException:
 class Job:
     """A job as it was when its row was made. A field that the row does not have is None.
 
-    Times are in UTC. `duration` is None without a time limit. `ranks` and `nodelist` are those of
-    its resources, once it has some.
+    Times are in UTC. `duration` is None without a time limit. `ranks` and `nodelist` describe the
+    job's resources, and are None before its allocation.
     """
 
     id: JobId

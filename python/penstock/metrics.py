@@ -270,7 +270,7 @@ def openmetrics(stats: Mapping[str, Mapping[str, Any] | None]) -> str:
         stats: the response of each service to `stats-get`; None if it has not answered.
 
     Values that a service does not have, or that are of another type than the metric's, are left
-    out: scheduler and execution service can be those of others.
+    out, because scheduler and execution service may be programs of other projects.
     """
     lines: list[str] = []
     for family in FAMILIES:
@@ -365,7 +365,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _bound(bound: float) -> str:
-    # OpenMetrics wants a point or an exponent in the bounds.
+    # OpenMetrics requires a point or an exponent in the bounds.
     return repr(float(bound))
 
 

@@ -1,4 +1,4 @@
-"""Suggestions for unknown names: the known one that may have been meant."""
+"""Suggestions in errors about unknown names: the most similar known name."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 __all__ = ["closest", "suggestion", "with_suggestion"]
 
-# As every part of Penstock writes it: unknown queue `x`: expected batch, debug
+# The form of these errors in all parts of Penstock: unknown queue `x`: expected batch, debug
 UNKNOWN = re.compile(r"\bunknown [\w -]*`([^`]*)`: expected ([^;`\n]+)$")
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like this one; None if none is."""
+    """The most similar known name, upper and lower case alike; None if no name is similar."""
     import difflib
 
     names = {each.lower(): each for each in known}
@@ -24,12 +24,12 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown name."""
+    """The suggestion at the end of an error message; empty if no known name is similar."""
     close = closest(name, known)
     return f"; did you mean `{close}`?" if close else ""
 
 
 def with_suggestion(text: str) -> str:
-    """An error message that lists the known names, with the one that may have been meant."""
+    """An error message; one about an unknown name among known ones gets a suggestion."""
     found = UNKNOWN.search(text)
     return text + suggestion(found[1], re.split(", | or ", found[2])) if found else text

@@ -34,7 +34,7 @@ is without extension, `{./}` without directory, `{./%}` without both, `{.//}` th
 list: `{0.%}`. `{seq}` and `{seq1}` number the jobs from 0 and 1. Other braces stay as they are."""
 
 DELIMITERS = (":::", ":::+", "::::", "::::+")
-# Braces of a template of the execution service, {{id}}, are no placeholder.
+# {{id}} is a template of the execution service, not a placeholder.
 PLACEHOLDER = re.compile(r"\{\{.*?\}\}|\{(?:(seq1?)|(\d*)(?:\.([^{}]+))?)\}")
 ATTRIBUTES: dict[str, Callable[[str], Any]] = {
     "%": lambda x: str(Path(x).with_suffix("")) if Path(x).name else x,
@@ -84,13 +84,13 @@ class _Record(argparse.Action):
         option = option_string or ""
         words = [option]
         if isinstance(values, str):
-            # In one word, for the value may begin with `-`.
+            # In one word, because the value may begin with `-`.
             words = [f"{option}={values}" if option.startswith("--") else f"{option}{values}"]
         namespace.words = [*namespace.words, *words]
 
 
 class _Recorder:
-    """Adds options to a parser that only records them: they may have placeholders.
+    """Adds options that are recorded as they are, because their values may have placeholders.
 
     Args:
         parser: gets the options.
@@ -153,7 +153,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 class _OptionParser:
-    """Parses the recorded options of jobs, which are mostly the same."""
+    """Parses the recorded options of jobs, equal ones once."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._parser = Parser(prog="penstock bulksubmit")
@@ -241,7 +241,7 @@ def _inputs(file: str, separator: str | None) -> list[str]:
 
 
 def combinations(sources: Sequence[_Source]) -> Iterator[list[str]]:
-    """The inputs of each job: of linked lists item by item, of others each with each."""
+    """The inputs of each job: linked lists item by item, the others in all combinations."""
     groups: list[list[_Source]] = []
     for source in sources:
         if source.is_linked:
@@ -293,7 +293,7 @@ class Filler:
 
     def fill(self, word: str) -> str:
         """A word without placeholders."""
-        # `{}` takes the next input, as in `str.format`; of one list the same again.
+        # `{}` takes the next input, as in `str.format`; with one list always the same.
         following = itertools.count()
 
         def replace(found: re.Match[str]) -> str:

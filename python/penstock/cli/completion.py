@@ -1,4 +1,4 @@
-"""`penstock completion`: what completes a command line in bash, zsh and fish."""
+"""`penstock completion`: completion of command lines in bash, zsh and fish."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ end
 complete -c penstock -f -a '(__penstock_words)'
 """,
 }
-# An instance that does not answer in this time has no values to offer.
+# Time limit for the values of an instance.
 TIMEOUT_S = 2.0
 MAX_VALUES = 1000
 # Verbs on jobs that may be inactive; the others complete active jobs.
@@ -112,9 +112,9 @@ def completions(words: list[str]) -> list[tuple[str, str]]:
 
 
 def _with_joined_values(words: list[str]) -> tuple[list[str], str]:
-    """The words with `--option=value` in one, and what the shell has of the last word already.
+    """The words, with `--option=value` as one, and the part of the last word that the shell keeps.
 
-    Bash takes `=` for a word of its own.
+    Bash splits words at `=`.
     """
     joined: list[str] = []
     for word in words:

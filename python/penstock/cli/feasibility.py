@@ -1,4 +1,4 @@
-"""The check before a submission that a job could ever run."""
+"""The check before a submission whether a job can ever run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.client import Client
 
-# A scheduler that does not answer delays a submission this long: it does not prevent it.
+# Time limit of the check: a scheduler that does not answer must not prevent a submission.
 TIMEOUT_S = 5.0
 
 
@@ -23,12 +23,12 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-check",
         action="store_true",
-        help="submit a job that the present resources can never run, too",
+        help="submit even if the present resources can never run the job",
     )
 
 
 def check(client: Client, args: argparse.Namespace, specs: list[dict[str, Any]]) -> None:
-    """Asks the scheduler about the jobspecs, once about those with equal requests.
+    """Sends the jobspecs to the scheduler for a check, one of those with equal requests.
 
     Raises:
         JobspecError: one of them can never run here.

@@ -262,7 +262,7 @@ def _own_expiration(client: Client) -> float:
     try:
         client.rpc(topic.broker.ATTR_GET, {"name": "jobid"})
     except RpcError:
-        raise Error("this runs in no job: expected a job id") from None
+        raise Error("not in a job: expected a job id") from None
     return ResourceSet(client.resource_status()["R"]).expiration or 0.0
 
 

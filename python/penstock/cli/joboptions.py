@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CC = "{cc}"
 # The environment variables of a copy with its id; the second one is Flux's.
 COPY_VARIABLES = ("PENSTOCK_CC", "FLUX_JOB_CC")
-# The same where no text of a user has it: no character.
+# Stands for `{cc}` in a trial: a noncharacter of Unicode, which no text of a user has.
 _MARK = "\ufdd0"
 
 
@@ -31,7 +31,7 @@ def _amount(least: int) -> Any:
         if text.isdecimal() and least <= int(text) < 2**32:
             return int(text)
         try:
-            # Only what no number can be is taken for a range.
+            # A decimal number that is too small or too large is not a range either.
             if not text.isdecimal() and parse_count(text):
                 return text
         except Error:
@@ -141,7 +141,7 @@ def register(
         default=[],
         type="begin-time:{}".format,
         metavar="TIME",
-        help="start no earlier, as --dependency=begin-time:TIME",
+        help="earliest start, as --dependency=begin-time:TIME",
     )
     add("--output", metavar="TEMPLATE", help="file for stdout ({{id}}, {{name}}, {{taskid}})")
     add("--error", metavar="TEMPLATE", help="file for stderr; default: the file for stdout")
@@ -186,7 +186,7 @@ def register(
         "--cc",
         type=_idset,
         metavar="IDSET",
-        help="one job for each id; {cc} stands for the id, and tasks have it as PENSTOCK_CC",
+        help="one job for each id; {cc} stands for the id, which tasks have in PENSTOCK_CC",
     )
     add("--bcc", type=_idset, metavar="IDSET", help="as --cc, without PENSTOCK_CC")
     add(
@@ -266,7 +266,7 @@ def jobspecs(
 
 
 def copy_ids(args: argparse.Namespace) -> IDset | None:
-    """The ids of the copies that `--cc` or `--bcc` requests; None for a job that is no copy.
+    """The ids of the copies that `--cc` or `--bcc` requests; None without copies.
 
     Raises:
         UsageError: both are given.
@@ -291,7 +291,7 @@ def template(args: argparse.Namespace) -> dict[str, Any] | None:
     every, marked = jobspecs(args, [None]), jobspecs(args, [_MARK])
     text, shown = json.dumps(every), json.dumps(marked)
     if CC in shown or shown.replace(json.dumps(_MARK)[1:-1], CC) != text:
-        # It is in a text which is no option, such as a variable of the environment.
+        # `{cc}` occurs outside of the options, such as in a variable of the environment.
         return None
     return every[0]
 

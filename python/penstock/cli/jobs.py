@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 SUMMARY = """List jobs: by default the active ones of this user.
 
-Running jobs come first, the last to start in front; then pending ones in the order of their queue;
-then inactive ones, the last to end in front."""
+Running jobs come first, the most recently started first; then pending jobs in queue order; then
+inactive jobs, the most recently ended first."""
 
 DATE = "%FT%T"
 TITLES = {
@@ -246,7 +246,7 @@ class _List:
         constraint = _constraint(self._args)
         for row in rows:
             uri = nested_uri(row)
-            # It may be another user's, or end meanwhile.
+            # The instance may be another user's, or may have just ended.
             with suppress(Error, OSError):
                 if uri is not None:
                     with Client(uri) as client:
@@ -405,7 +405,7 @@ class RowFormatter:
         return self._fill(values)
 
     def header(self) -> str:
-        """The titles, laid out as the rows."""
+        """The titles, in the columns of the rows."""
         names: Sequence[str] = [name for _, name, _, _ in self._parts if name is not None]
         titles = {name: TITLES.get(name, name.upper()) for name in names}
         return self._fill(titles)

@@ -34,7 +34,7 @@ class Expression(NamedTuple):
     last: int = 0
 
     def matches(self, row: JobRow) -> bool:
-        """Whether a job does."""
+        """Whether a job meets the condition."""
         if self.pattern is None:
             return self.first <= row["id"] <= self.last
         return self.pattern.search(row["name"]) is not None
@@ -51,7 +51,7 @@ def expression(text: str) -> Expression:
         try:
             return Expression(None, fluid_parse(first), fluid_parse(last))
         except JobspecError:
-            # It is a pattern.
+            # Not a range: a pattern with two dots.
             pass
     try:
         return Expression(re.compile(text.removeprefix("name:")))

@@ -30,7 +30,7 @@ RUNNING = {"states": ["running"]}
 
 
 class Connectors(NamedTuple):
-    """The begin of the line of a job, of the last job, and of the lines below each of them."""
+    """The starts of lines: of a job, of the last job, and of the lines below each of them."""
 
     middle: str
     last: str
@@ -120,7 +120,7 @@ class Tree:
                 with Client(uri) as client:
                     children = self.nodes(client, [], level)
             except (Error, OSError):
-                # It is another user's, or has just ended.
+                # The instance is another user's, or has just ended.
                 children = []
         label = self._parent_label.line(fields(row, now))
         return Node(f"{id_text(row['id'])} {label}" if self._args.parent_ids else label, children)

@@ -27,7 +27,7 @@ SUMMARY = """List resources by state, and administer them: drain and undrain nod
 nodes, properties, and the expiration of the resources. TARGETS are ranks (an idset) or hosts
 (a hostlist). Changes survive a restart."""
 
-# The first three are shown if none is requested.
+# By default the first three are shown.
 LIST_STATES = ("free", "allocated", "down", "up", "all")
 STATUS_STATES = ("avail", "exclude", "offline", "online", "drained", "draining", "drain")
 LIST_FIELDS = ("state", "nnodes", "ncores", "ngpus", "ranks", "nodelist")
@@ -57,7 +57,9 @@ def register(parser: argparse.ArgumentParser) -> None:
     info.add_argument("--json", action="store_true", help="one object")
     _register_selection(add("R", "the scheduler's resources as R (RFC 20)", _r), LIST_STATES)
 
-    drain = add("drain", "allocate no jobs there; without TARGETS: list drained nodes", _drain)
+    drain = add(
+        "drain", "exclude nodes from new allocations; without TARGETS: list drained nodes", _drain
+    )
     drain.add_argument("--json", action="store_true", help="the list as one object a line")
     modes = drain.add_mutually_exclusive_group()
     modes.add_argument(
@@ -70,8 +72,10 @@ def register(parser: argparse.ArgumentParser) -> None:
     drain.add_argument("targets", nargs="?", metavar="TARGETS")
     drain.add_argument("reason", nargs="*", metavar="REASON")
 
-    undrain = add("undrain", "allocate jobs there again", _undrain)
-    undrain.add_argument("-f", "--force", action="store_true", help="whether drained or not")
+    undrain = add("undrain", "allow allocations on drained nodes again", _undrain)
+    undrain.add_argument(
+        "-f", "--force", action="store_true", help="accept nodes that are not drained"
+    )
     undrain.add_argument("targets", metavar="TARGETS")
     undrain.add_argument("reason", nargs="*", metavar="REASON")
 

@@ -1,4 +1,4 @@
-"""`penstock shutdown`: ends an instance, as `flux shutdown` does."""
+"""`penstock shutdown`: ends an instance, with the options of `flux shutdown`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,13 @@ def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     add = parser.add_argument
     add("--background", action="store_true", help="do not wait until its daemon has ended")
-    add("--quiet", action="store_true", help="say nothing")
-    add("-y", "--yes", action="store_true", help="as in Flux: there are no questions")
+    add("--quiet", action="store_true", help="print nothing")
+    add(
+        "-y",
+        "--yes",
+        action="store_true",
+        help="no effect: there is no question; for scripts that call `flux shutdown -y`",
+    )
     add("target", nargs="?", metavar="TARGET", help="default: the instance of PENSTOCK_URI")
 
 

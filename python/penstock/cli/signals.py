@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def handling_signals(
     handler: Callable[[int, Any], None], numbers: Iterable[int], *, client: Client
 ) -> Iterator[None]:
-    """Has a handler called at once for signals that come while the client waits.
+    """Calls a handler as soon as a signal arrives, also while the client waits for a message.
 
-    Signals that are ignored stay so, as under nohup. For the main thread alone.
+    Ignored signals stay ignored, as under nohup. Only the main thread may use this.
     """
     before = {number: signal.getsignal(number) for number in numbers}
     handled = {number: old for number, old in before.items() if old is not signal.SIG_IGN}

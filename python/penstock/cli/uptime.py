@@ -1,4 +1,4 @@
-"""`penstock uptime`: since when the instance runs, and what it does not do now."""
+"""`penstock uptime`: how long the instance has run, and its state in a few words."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from penstock.client import Client
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = """Show since when the instance runs, its owner, depth and size; drained and offline
-nodes, and whether all queues are disabled or stopped."""
+SUMMARY = """Show how long the instance has run, its owner, depth and size, the number of drained
+and offline nodes, and whether all queues are disabled or stopped."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 SUMMARY = """Show the node, core and gpu hours of jobs, by default by user and month.
 
-The time of a job is that from its allocation until its resources are free, or until now. Where it
-passes the end of a month (local time) it counts in both. Purged jobs are not counted; of an
-elastic job the resources that it had last are counted for its whole time."""
+A job is counted from its allocation until its resources are free, or until now; one that runs past
+the end of a month (local time) is counted in both months, each with its share. Purged jobs are not
+counted. An elastic job counts with its last resources for its whole time."""
 
 KEYS = ("user", "queue", "project", "bank", "month")
 AMOUNTS = ("node", "core", "gpu")
@@ -101,7 +101,7 @@ class Usage:
 
     Args:
         keys: of `KEYS`.
-        first: the begin of the time that counts, seconds since the epoch.
+        first: the start of the period, seconds since the epoch.
         last: its end.
         now: the current time, until which a running job is counted.
     """

@@ -38,7 +38,7 @@ MAX_CONNECTIONS = 16
 REQUEST_TIMEOUT_S = 10.0
 # Seconds for the answers of the services.
 COLLECT_TIMEOUT_S = 2.0
-# The age in seconds up to which a text is sent again: any user can ask as often as he likes.
+# The age in seconds up to which a text is sent again: the rate of requests has no limit.
 MAX_TEXT_AGE_S = 0.5
 
 PLAIN = "text/plain; charset=utf-8"
@@ -77,7 +77,7 @@ class MetricsListener:
     Args:
         broker: the broker.
         network: where it listens.
-        host: checks the place of a Unix socket.
+        host: checks the directory of a Unix socket.
         address: the setting `penstock.metrics.listen`.
     """
 
@@ -94,10 +94,10 @@ class MetricsListener:
         self._collected_at: float | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Listens until cancelled; started when it listens, or cannot.
+        """Listens until cancelled. Reports itself as started after the first attempt.
 
-        An address that cannot be had, and any fault, are logged; the instance continues, and the
-        listener tries again.
+        A failure to listen, and any fault, are logged; the instance continues, and the listener
+        tries again with exponential backoff.
         """
         backoff = Backoff(self._broker.clock)
         problem: str | None = None
@@ -185,7 +185,7 @@ class MetricsListener:
             return FAILED
 
     async def _collect(self) -> str:
-        """The metrics now, or of a moment ago."""
+        """The metrics, at most `MAX_TEXT_AGE_S` old."""
         async with self._collecting:
             clock, at = self._broker.clock, self._collected_at
             if at is None or clock.monotonic() - at > MAX_TEXT_AGE_S:
@@ -209,7 +209,7 @@ class MetricsListener:
 
 
 async def _receive(channel: trio.MemoryReceiveChannel[Message], timeout_s: float) -> Message | None:
-    """The response, if it comes in time. One that is there is taken in any case."""
+    """The response; None at the timeout. One that has arrived is returned even after it."""
     try:
         return channel.receive_nowait()
     except trio.WouldBlock:
