@@ -7,16 +7,16 @@ use std::ptr;
 /// Bytes of an error's text, with the NUL at its end.
 pub const PENSTOCK_ERROR_BYTES: usize = 256;
 
-/// An error for people.
+/// The error of a function: a message, and the place in its input.
 #[repr(C)]
 pub struct Error {
-    /// The byte of the input at which it was found; 0 if it is not about a place.
+    /// The byte of the input at which the fault is; 0 if it has no place in the input.
     pub offset: usize,
     /// The input, its fault and what was expected; cut to fit.
     pub text: [c_char; PENSTOCK_ERROR_BYTES],
 }
 
-/// A failure inside of a function.
+/// The failure of an exported function.
 pub(crate) struct Failure {
     pub(crate) offset: usize,
     pub(crate) text: String,
@@ -73,7 +73,7 @@ pub(crate) fn copy_text(text: &str, buffer: &mut [c_char]) {
     buffer[len] = 0;
 }
 
-/// Runs the body of a function; a panic becomes the result of a failure.
+/// Runs the body of a function; after a panic it returns `failed`.
 pub(crate) fn guarded<T>(failed: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(failed)
 }
@@ -93,7 +93,7 @@ pub(crate) unsafe fn reported<T>(
     match result {
         Ok(result) => result,
         Err(failure) => {
-            // SAFETY: the caller says so.
+            // SAFETY: the caller guarantees it (`# Safety`).
             if let Some(error) = unsafe { error.as_mut() } {
                 error.offset = failure.offset;
                 copy_text(&failure.text, &mut error.text);
@@ -112,7 +112,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, len: usize) -> Result<&'a str
     if text.is_null() {
         return Err(Failure::new("expected a text, not NULL"));
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it (`# Safety`).
     let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), len) };
     std::str::from_utf8(bytes).map_err(|error| Failure {
         offset: error.valid_up_to(),
@@ -149,7 +149,7 @@ pub(crate) fn boxed<T>(value: T) -> *mut T {
 /// `object` is null or comes from [`boxed`], and is not used again.
 pub(crate) unsafe fn free<T>(object: *mut T) {
     if !object.is_null() {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it (`# Safety`).
         guarded((), || drop(unsafe { Box::from_raw(object) }));
     }
 }

@@ -18,7 +18,7 @@ type List = penstock_hostlist::Hostlist;
 /// `list` is null or comes from this library, was not freed, and is not changed meanwhile.
 pub(crate) unsafe fn read<'a>(list: *const Hostlist) -> &'a List {
     static EMPTY: List = List::new();
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it (`# Safety`).
     unsafe { list.as_ref() }.map_or(&EMPTY, |list| &list.0)
 }
 
@@ -28,7 +28,7 @@ pub(crate) unsafe fn read<'a>(list: *const Hostlist) -> &'a List {
 ///
 /// `list` is null or comes from this library, was not freed, and is not used meanwhile.
 unsafe fn write<'a>(list: *mut Hostlist) -> Result<&'a mut List, Failure> {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it (`# Safety`).
     let list = unsafe { list.as_mut() }.map(|list| &mut list.0);
     list.ok_or_else(|| Failure::new("expected a list, not NULL"))
 }
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn penstock_hostlist_parse(
     len: usize,
     error: *mut Error,
 ) -> *mut Hostlist {
-    // SAFETY: a text and an error of C.
+    // SAFETY: the caller passes a text and an error, valid as the crate's `# Safety` requires.
     unsafe {
         reported(error, ptr::null_mut(), || {
             Ok(boxed(Hostlist(call::text(text, len)?.parse::<List>()?)))
@@ -57,28 +57,28 @@ pub unsafe extern "C" fn penstock_hostlist_parse(
 /// Copies a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_hostlist_copy(list: *const Hostlist) -> *mut Hostlist {
-    // SAFETY: a list of C.
+    // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
     unsafe { guarded(ptr::null_mut(), || boxed(Hostlist(read(list).clone()))) }
 }
 
 /// Frees a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_hostlist_free(list: *mut Hostlist) {
-    // SAFETY: a list of C.
+    // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
     unsafe { call::free(list) };
 }
 
 /// Formats a list, folded, in its order (RFC 29). The text is freed by `free(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_hostlist_text(list: *const Hostlist) -> *mut c_char {
-    // SAFETY: a list of C.
+    // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
     unsafe { guarded(ptr::null_mut(), || call::c_text(&read(list).to_string())) }
 }
 
 /// The number of hosts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_hostlist_count(list: *const Hostlist) -> usize {
-    // SAFETY: a list of C.
+    // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
     unsafe { guarded(0, || read(list).len()) }
 }
 
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn penstock_hostlist_count(list: *const Hostlist) -> usize
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_hostlist_nth(list: *const Hostlist, n: usize) -> *mut c_char {
     guarded(ptr::null_mut(), || {
-        // SAFETY: a list of C.
+        // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
         let host = unsafe { read(list) }.get(n);
         host.map_or(ptr::null_mut(), |host| call::c_text(&host))
     })
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn penstock_hostlist_find(
     len: usize,
 ) -> i64 {
     guarded(-1, || {
-        // SAFETY: a list and a text of C.
+        // SAFETY: the caller passes a list and a text, valid as the crate's `# Safety` requires.
         let (list, Ok(name)) = (unsafe { (read(list), call::text(name, len)) }) else {
             return -1;
         };
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn penstock_hostlist_append(
     len: usize,
     error: *mut Error,
 ) -> bool {
-    // SAFETY: a list, a text and an error of C.
+    // SAFETY: the caller passes a list, a text and an error, valid as the crate's `# Safety` requires.
     unsafe {
         reported(error, false, || {
             write(list)?.extend_from_str(call::text(text, len)?)?;
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn penstock_hostlist_remove(
     len: usize,
     error: *mut Error,
 ) -> i64 {
-    // SAFETY: a list, a text and an error of C.
+    // SAFETY: the caller passes a list, a text and an error, valid as the crate's `# Safety` requires.
     unsafe {
         reported(error, -1, || {
             let hosts = call::text(text, len)?.parse::<List>()?;
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn penstock_hostlist_remove(
 /// Sorts a list: by the text before a number, then by the number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_hostlist_sort(list: *mut Hostlist, error: *mut Error) -> bool {
-    // SAFETY: a list and an error of C.
+    // SAFETY: the caller passes a list and an error, valid as the crate's `# Safety` requires.
     unsafe {
         reported(error, false, || {
             write(list)?.sort()?;
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn penstock_hostlist_sort(list: *mut Hostlist, error: *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_hostlist_uniq(list: *mut Hostlist) {
     guarded((), || {
-        // SAFETY: a list of C.
+        // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
         if let Ok(list) = unsafe { write(list) } {
             list.uniq();
         }
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn penstock_hostlist_uniq(list: *mut Hostlist) {
 /// Whether two lists have the same hosts in the same order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_hostlist_equal(a: *const Hostlist, b: *const Hostlist) -> bool {
-    // SAFETY: lists of C.
+    // SAFETY: the caller passes lists, valid as the crate's `# Safety` requires.
     unsafe { guarded(false, || read(a) == read(b)) }
 }
 
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn penstock_hostlist_union(
     b: *const Hostlist,
     error: *mut Error,
 ) -> *mut Hostlist {
-    // SAFETY: lists and an error of C.
+    // SAFETY: the caller passes lists and an error, valid as the crate's `# Safety` requires.
     unsafe {
         reported(error, ptr::null_mut(), || {
             Ok(boxed(Hostlist(read(a).union(read(b))?)))
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn penstock_hostlist_intersection(
     a: *const Hostlist,
     b: *const Hostlist,
 ) -> *mut Hostlist {
-    // SAFETY: lists of C.
+    // SAFETY: the caller passes lists, valid as the crate's `# Safety` requires.
     unsafe {
         guarded(ptr::null_mut(), || {
             boxed(Hostlist(read(a).intersection(read(b))))
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn penstock_hostlist_difference(
     a: *const Hostlist,
     b: *const Hostlist,
 ) -> *mut Hostlist {
-    // SAFETY: lists of C.
+    // SAFETY: the caller passes lists, valid as the crate's `# Safety` requires.
     unsafe {
         guarded(ptr::null_mut(), || {
             boxed(Hostlist(read(a).difference(read(b))))

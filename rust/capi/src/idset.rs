@@ -21,7 +21,7 @@ pub struct Idset(pub(crate) IdSet);
 /// `set` is null or comes from this library, was not freed, and is not changed meanwhile.
 pub(crate) unsafe fn read<'a>(set: *const Idset) -> &'a IdSet {
     static EMPTY: IdSet = IdSet::new();
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it (`# Safety`).
     unsafe { set.as_ref() }.map_or(&EMPTY, |set| &set.0)
 }
 
@@ -31,7 +31,7 @@ pub(crate) unsafe fn read<'a>(set: *const Idset) -> &'a IdSet {
 ///
 /// `set` is null or comes from this library, was not freed, and is not used meanwhile.
 unsafe fn write<'a>(set: *mut Idset) -> Option<&'a mut IdSet> {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it (`# Safety`).
     unsafe { set.as_mut() }.map(|set| &mut set.0)
 }
 
@@ -45,7 +45,7 @@ unsafe fn combined(
     b: *const Idset,
     combine: impl FnOnce(&IdSet, &IdSet) -> IdSet,
 ) -> *mut Idset {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it (`# Safety`).
     unsafe { guarded(ptr::null_mut(), || boxed(Idset(combine(read(a), read(b))))) }
 }
 
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn penstock_idset_parse(
     len: usize,
     error: *mut Error,
 ) -> *mut Idset {
-    // SAFETY: a text and an error of C.
+    // SAFETY: the caller passes a text and an error, valid as the crate's `# Safety` requires.
     unsafe {
         reported(error, ptr::null_mut(), || {
             Ok(boxed(Idset(call::text(text, len)?.parse::<IdSet>()?)))
@@ -73,35 +73,35 @@ pub unsafe extern "C" fn penstock_idset_parse(
 /// Copies a set. The copy shares memory with the original until one of them is changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_copy(set: *const Idset) -> *mut Idset {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe { guarded(ptr::null_mut(), || boxed(Idset(read(set).clone()))) }
 }
 
 /// Frees a set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_free(set: *mut Idset) {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe { call::free(set) };
 }
 
 /// Formats a set: ascending, with ranges (RFC 22). The text is freed by `free(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_text(set: *const Idset) -> *mut c_char {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe { guarded(ptr::null_mut(), || call::c_text(&read(set).to_text())) }
 }
 
 /// The number of ids.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_count(set: *const Idset) -> u64 {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe { guarded(0, || read(set).len()) }
 }
 
 /// Whether an id is in a set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_contains(set: *const Idset, id: u32) -> bool {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe { guarded(false, || read(set).contains(id)) }
 }
 
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn penstock_idset_contains(set: *const Idset, id: u32) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_add(set: *mut Idset, lo: u32, hi: u32) -> bool {
     guarded(false, || {
-        // SAFETY: a set of C.
+        // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
         let Some(set) = (unsafe { write(set) }).filter(|_| lo <= hi && hi <= IdSet::MAX_ID) else {
             return false;
         };
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn penstock_idset_add(set: *mut Idset, lo: u32, hi: u32) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_remove(set: *mut Idset, lo: u32, hi: u32) -> bool {
     guarded(false, || {
-        // SAFETY: a set of C.
+        // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
         let Some(set) = (unsafe { write(set) }).filter(|_| lo <= hi) else {
             return false;
         };
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn penstock_idset_remove(set: *mut Idset, lo: u32, hi: u32
 /// The lowest id, or `PENSTOCK_NO_ID`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_first(set: *const Idset) -> u32 {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe {
         guarded(PENSTOCK_NO_ID, || {
             read(set).first().unwrap_or(PENSTOCK_NO_ID)
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn penstock_idset_first(set: *const Idset) -> u32 {
 /// The highest id, or `PENSTOCK_NO_ID`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_last(set: *const Idset) -> u32 {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe {
         guarded(PENSTOCK_NO_ID, || {
             read(set).last().unwrap_or(PENSTOCK_NO_ID)
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn penstock_idset_last(set: *const Idset) -> u32 {
 /// The lowest id above `id`, or `PENSTOCK_NO_ID`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_next(set: *const Idset, id: u32) -> u32 {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe {
         guarded(PENSTOCK_NO_ID, || {
             read(set).next(id).unwrap_or(PENSTOCK_NO_ID)
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn penstock_idset_next(set: *const Idset, id: u32) -> u32 
 /// The highest id below `id`, or `PENSTOCK_NO_ID`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_prev(set: *const Idset, id: u32) -> u32 {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe {
         guarded(PENSTOCK_NO_ID, || {
             read(set).prev(id).unwrap_or(PENSTOCK_NO_ID)
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn penstock_idset_prev(set: *const Idset, id: u32) -> u32 
 /// The id that has `n` ids below it, or `PENSTOCK_NO_ID`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_nth(set: *const Idset, n: u64) -> u32 {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe {
         guarded(PENSTOCK_NO_ID, || {
             read(set).nth(n).unwrap_or(PENSTOCK_NO_ID)
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn penstock_idset_take_first(
     n: u64,
     error: *mut Error,
 ) -> *mut Idset {
-    // SAFETY: a set and an error of C.
+    // SAFETY: the caller passes a set and an error, valid as the crate's `# Safety` requires.
     unsafe {
         reported(error, ptr::null_mut(), || {
             let set = write(set).ok_or_else(|| Failure::new("expected a set, not NULL"))?;
@@ -208,28 +208,28 @@ pub unsafe extern "C" fn penstock_idset_take_first(
 /// Whether two sets have the same ids.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_equal(a: *const Idset, b: *const Idset) -> bool {
-    // SAFETY: sets of C.
+    // SAFETY: the caller passes sets, valid as the crate's `# Safety` requires.
     unsafe { guarded(false, || read(a) == read(b)) }
 }
 
 /// Whether all ids of `a` are in `b`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_is_subset(a: *const Idset, b: *const Idset) -> bool {
-    // SAFETY: sets of C.
+    // SAFETY: the caller passes sets, valid as the crate's `# Safety` requires.
     unsafe { guarded(false, || read(a).is_subset(read(b))) }
 }
 
 /// Whether an id is in both sets.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_intersects(a: *const Idset, b: *const Idset) -> bool {
-    // SAFETY: sets of C.
+    // SAFETY: the caller passes sets, valid as the crate's `# Safety` requires.
     unsafe { guarded(false, || read(a).intersects(read(b))) }
 }
 
 /// The ids of either set, as a new set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_union(a: *const Idset, b: *const Idset) -> *mut Idset {
-    // SAFETY: sets of C.
+    // SAFETY: the caller passes sets, valid as the crate's `# Safety` requires.
     unsafe { combined(a, b, IdSet::union) }
 }
 
@@ -239,14 +239,14 @@ pub unsafe extern "C" fn penstock_idset_intersection(
     a: *const Idset,
     b: *const Idset,
 ) -> *mut Idset {
-    // SAFETY: sets of C.
+    // SAFETY: the caller passes sets, valid as the crate's `# Safety` requires.
     unsafe { combined(a, b, IdSet::intersection) }
 }
 
 /// The ids of `a` that are not in `b`, as a new set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_idset_difference(a: *const Idset, b: *const Idset) -> *mut Idset {
-    // SAFETY: sets of C.
+    // SAFETY: the caller passes sets, valid as the crate's `# Safety` requires.
     unsafe { combined(a, b, IdSet::difference) }
 }
 
@@ -256,6 +256,6 @@ pub unsafe extern "C" fn penstock_idset_symmetric_difference(
     a: *const Idset,
     b: *const Idset,
 ) -> *mut Idset {
-    // SAFETY: sets of C.
+    // SAFETY: the caller passes sets, valid as the crate's `# Safety` requires.
     unsafe { combined(a, b, IdSet::symmetric_difference) }
 }

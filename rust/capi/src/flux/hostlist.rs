@@ -21,7 +21,7 @@ pub struct hostlist {
     current: CString,
 }
 
-/// A host name that is looked for in several lists.
+/// A parsed host name, for searches in several lists.
 #[expect(non_camel_case_types, reason = "the name of C")]
 pub struct hostlist_hostname {
     name: String,
@@ -47,7 +47,7 @@ fn tried<T>(failed: T, body: impl FnOnce() -> Result<T, Errno>) -> T {
 ///
 /// `list` is null or comes from this library, was not destroyed, and is not used meanwhile.
 unsafe fn write<'a>(list: *mut hostlist) -> Result<&'a mut hostlist, Errno> {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it (`# Safety`).
     unsafe { list.as_mut() }.ok_or(EINVAL)
 }
 
@@ -60,7 +60,7 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Errno> {
     if text.is_null() {
         return Err(EINVAL);
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it (`# Safety`).
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| EINVAL)
 }
 
@@ -124,7 +124,7 @@ pub extern "C" fn hostlist_create() -> *mut hostlist {
 /// Frees a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_destroy(hl: *mut hostlist) {
-    // SAFETY: a list of C. The caller's `errno` is kept.
+    // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires. `errno` is kept.
     unsafe {
         let errno = *libc::__errno_location();
         call::free(hl);
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn hostlist_destroy(hl: *mut hostlist) {
 /// Reads a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_decode(s: *const c_char) -> *mut hostlist {
-    // SAFETY: a text of C.
+    // SAFETY: the caller passes a text, valid as the crate's `# Safety` requires.
     unsafe {
         tried(ptr::null_mut(), || {
             Ok(boxed(hostlist::of(decode(text(s)?)?)))
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn hostlist_decode(s: *const c_char) -> *mut hostlist {
 /// Formats a list. The text is freed by `free(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_encode(hl: *mut hostlist) -> *mut c_char {
-    // SAFETY: a list of C.
+    // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
     unsafe {
         tried(ptr::null_mut(), || {
             Ok(call::c_text(&write(hl)?.hosts.to_string()))
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn hostlist_encode(hl: *mut hostlist) -> *mut c_char {
 /// Copies a list; the cursor of the copy is at its beginning.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_copy(hl: *const hostlist) -> *mut hostlist {
-    // SAFETY: a list of C.
+    // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
     unsafe {
         tried(ptr::null_mut(), || {
             let hosts = hl.as_ref().map(|list| list.hosts.clone());
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn hostlist_copy(hl: *const hostlist) -> *mut hostlist {
 /// Appends the hosts of a text. Returns their number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_append(hl: *mut hostlist, hosts: *const c_char) -> c_int {
-    // SAFETY: a list and a text of C.
+    // SAFETY: the caller passes a list and a text, valid as the crate's `# Safety` requires.
     unsafe {
         tried(-1, || {
             let list = write(hl)?;
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn hostlist_append(hl: *mut hostlist, hosts: *const c_char
 /// Appends the hosts of another list. Returns their number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_append_list(hl1: *mut hostlist, hl2: *mut hostlist) -> c_int {
-    // SAFETY: lists of C; the second one is copied first, since it may be the same.
+    // SAFETY: the caller passes valid lists; the second one is copied first, since it may be the same.
     unsafe {
         tried(-1, || {
             let hosts = write(hl2)?.hosts.clone();
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn hostlist_append_list(hl1: *mut hostlist, hl2: *mut host
 /// The host at a position, where the cursor moves to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_nth(hl: *mut hostlist, n: c_int) -> *const c_char {
-    // SAFETY: a list of C.
+    // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
     unsafe {
         tried(ptr::null(), || {
             let list = write(hl)?;
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn hostlist_nth(hl: *mut hostlist, n: c_int) -> *const c_c
 /// The position of the first host with a name, where the cursor moves to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_find(hl: *mut hostlist, hostname: *const c_char) -> c_int {
-    // SAFETY: a list and a text of C.
+    // SAFETY: the caller passes a list and a text, valid as the crate's `# Safety` requires.
     unsafe {
         tried(-1, || {
             let list = write(hl)?;
@@ -224,12 +224,12 @@ pub unsafe extern "C" fn hostlist_find(hl: *mut hostlist, hostname: *const c_cha
     }
 }
 
-/// A name that is looked for in several lists.
+/// Parses a host name for searches in several lists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_hostname_create(
     hostname: *const c_char,
 ) -> *mut hostlist_hostname {
-    // SAFETY: a text of C.
+    // SAFETY: the caller passes a text, valid as the crate's `# Safety` requires.
     unsafe {
         tried(ptr::null_mut(), || {
             let name = text(hostname)?;
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn hostlist_hostname_create(
 /// Frees a name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_hostname_destroy(hn: *mut hostlist_hostname) {
-    // SAFETY: a name of C.
+    // SAFETY: the caller passes a name, valid as the crate's `# Safety` requires.
     unsafe { call::free(hn) };
 }
 
@@ -257,7 +257,7 @@ pub unsafe extern "C" fn hostlist_find_hostname(
     hl: *mut hostlist,
     hn: *mut hostlist_hostname,
 ) -> c_int {
-    // SAFETY: a list and a name of C.
+    // SAFETY: the caller passes a list and a name, valid as the crate's `# Safety` requires.
     unsafe {
         tried(-1, || {
             let list = write(hl)?;
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn hostlist_find_hostname(
 /// Removes the hosts of a text. Returns the number of those that were in the list. The next host stays the next one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_delete(hl: *mut hostlist, hosts: *const c_char) -> c_int {
-    // SAFETY: a list and a text of C.
+    // SAFETY: the caller passes a list and a text, valid as the crate's `# Safety` requires.
     unsafe {
         tried(-1, || {
             let list = write(hl)?;
@@ -288,7 +288,7 @@ pub unsafe extern "C" fn hostlist_delete(hl: *mut hostlist, hosts: *const c_char
 /// The number of hosts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_count(hl: *mut hostlist) -> c_int {
-    // SAFETY: a list of C.
+    // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
     unsafe { guarded(0, || write(hl).map_or(0, |list| count(list.hosts.len()))) }
 }
 
@@ -296,7 +296,7 @@ pub unsafe extern "C" fn hostlist_count(hl: *mut hostlist) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_sort(hl: *mut hostlist) {
     tried((), || {
-        // SAFETY: a list of C.
+        // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
         let list = unsafe { write(hl) }?;
         list.cursor = 0;
         list.hosts.sort().map_err(|_| ERANGE)
@@ -307,7 +307,7 @@ pub unsafe extern "C" fn hostlist_sort(hl: *mut hostlist) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_uniq(hl: *mut hostlist) {
     tried((), || {
-        // SAFETY: a list of C.
+        // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
         let list = unsafe { write(hl) }?;
         list.cursor = 0;
         list.hosts.uniq();
@@ -318,7 +318,7 @@ pub unsafe extern "C" fn hostlist_uniq(hl: *mut hostlist) {
 /// The first host, where the cursor moves to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_first(hl: *mut hostlist) -> *const c_char {
-    // SAFETY: a list of C.
+    // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
     unsafe { tried(ptr::null(), || Ok(write(hl)?.move_to(0))) }
 }
 
@@ -326,7 +326,7 @@ pub unsafe extern "C" fn hostlist_first(hl: *mut hostlist) -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_last(hl: *mut hostlist) -> *const c_char {
     tried(ptr::null(), || {
-        // SAFETY: a list of C.
+        // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
         let list = unsafe { write(hl) }?;
         let end = i64::try_from(list.hosts.len()).unwrap_or(i64::MAX);
         Ok(list.move_to((end - 1).max(0)))
@@ -337,7 +337,7 @@ pub unsafe extern "C" fn hostlist_last(hl: *mut hostlist) -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_next(hl: *mut hostlist) -> *const c_char {
     tried(ptr::null(), || {
-        // SAFETY: a list of C.
+        // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
         let list = unsafe { write(hl) }?;
         Ok(list.move_to(list.cursor + 1))
     })
@@ -347,7 +347,7 @@ pub unsafe extern "C" fn hostlist_next(hl: *mut hostlist) -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_current(hl: *mut hostlist) -> *const c_char {
     tried(ptr::null(), || {
-        // SAFETY: a list of C.
+        // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
         let list = unsafe { write(hl) }?;
         Ok(list.move_to(list.cursor))
     })
@@ -357,7 +357,7 @@ pub unsafe extern "C" fn hostlist_current(hl: *mut hostlist) -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hostlist_remove_current(hl: *mut hostlist) -> c_int {
     tried(-1, || {
-        // SAFETY: a list of C.
+        // SAFETY: the caller passes a list, valid as the crate's `# Safety` requires.
         let list = unsafe { write(hl) }?;
         let position = usize::try_from(list.cursor).ok();
         match position.and_then(|position| list.hosts.remove(position)) {

@@ -14,7 +14,7 @@ const AUTOGROW: c_int = 1;
 const BRACKETS: c_int = 2;
 /// The text has ranges.
 const RANGE: c_int = 4;
-/// All ids of the universe are set at first, also those by which it grows.
+/// All ids of the universe are set at first, and those that it adds when it grows.
 const INITFULL: c_int = 8;
 /// Ids are not counted as the set changes. Counts are always kept here.
 const COUNT_LAZY: c_int = 16;
@@ -74,7 +74,7 @@ unsafe fn tried<T>(
     match guarded(Err(failure(EINVAL, "internal error")), body) {
         Ok(result) => result,
         Err(Failure { errno, text }) => {
-            // SAFETY: the caller says so.
+            // SAFETY: the caller guarantees it (`# Safety`).
             if let Some(error) = unsafe { error.as_mut() } {
                 copy_text(&text, &mut error.text);
             }
@@ -90,7 +90,7 @@ unsafe fn tried<T>(
 ///
 /// `set` is null or comes from this library, was not destroyed, and is not changed meanwhile.
 unsafe fn read<'a>(set: *const idset) -> Result<&'a idset, Failure> {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it (`# Safety`).
     unsafe { set.as_ref() }.ok_or_else(|| failure(EINVAL, "expected an idset, not NULL"))
 }
 
@@ -100,7 +100,7 @@ unsafe fn read<'a>(set: *const idset) -> Result<&'a idset, Failure> {
 ///
 /// `set` is null or comes from this library, was not destroyed, and is not used meanwhile.
 unsafe fn write<'a>(set: *mut idset) -> Result<&'a mut idset, Failure> {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it (`# Safety`).
     unsafe { set.as_mut() }.ok_or_else(|| failure(EINVAL, "expected an idset, not NULL"))
 }
 
@@ -114,9 +114,9 @@ unsafe fn text<'a>(text: *const c_char, len: ssize_t) -> Result<&'a str, Failure
         return Err(failure(EINVAL, "expected a text, not NULL"));
     }
     let text = match usize::try_from(len) {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it (`# Safety`).
         Ok(len) => unsafe { call::text(text, len) }.map_err(|error| failure(EINVAL, error.text))?,
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it (`# Safety`).
         Err(_) => unsafe { CStr::from_ptr(text) }
             .to_str()
             .map_err(|_| failure(EINVAL, "expected UTF-8"))?,
@@ -247,7 +247,7 @@ impl idset {
             self.ids.first()
         };
         if id.is_none() {
-            // The first id of what the universe grows by.
+            // The first id that the larger universe adds.
             let size = c_uint::try_from(self.size).unwrap_or(INVALID_ID);
             self.grow_to(size)?;
             id = self.ids.first();
@@ -286,7 +286,7 @@ pub extern "C" fn idset_create(size: usize, flags: c_int) -> *mut idset {
 /// Frees a set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_destroy(set: *mut idset) {
-    // SAFETY: a set of C. The caller's `errno` is kept.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires. `errno` is kept.
     unsafe {
         let errno = *libc::__errno_location();
         call::free(set);
@@ -297,14 +297,14 @@ pub unsafe extern "C" fn idset_destroy(set: *mut idset) {
 /// The number of ids from 0 on that the set may have.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_universe_size(set: *const idset) -> usize {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe { guarded(0, || read(set).map_or(0, |set| set.size)) }
 }
 
 /// Copies a set, with its universe and flags.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_copy(set: *const idset) -> *mut idset {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe {
         tried(ptr::null_mut(), ptr::null_mut(), || {
             Ok(boxed(read(set)?.clone()))
@@ -315,7 +315,7 @@ pub unsafe extern "C" fn idset_copy(set: *const idset) -> *mut idset {
 /// Formats a set. The text is freed by `free(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_encode(set: *const idset, flags: c_int) -> *mut c_char {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe {
         tried(ptr::null_mut(), ptr::null_mut(), || {
             let ids = &read(set)?.ids;
@@ -339,7 +339,7 @@ pub unsafe extern "C" fn idset_encode(set: *const idset, flags: c_int) -> *mut c
 /// Reads a text into a set that grows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_decode(s: *const c_char) -> *mut idset {
-    // SAFETY: a text of C.
+    // SAFETY: the caller passes a text, valid as the crate's `# Safety` requires.
     unsafe { idset_decode_ex(s, -1, 0, AUTOGROW, ptr::null_mut()) }
 }
 
@@ -347,7 +347,7 @@ pub unsafe extern "C" fn idset_decode(s: *const c_char) -> *mut idset {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_ndecode(s: *const c_char, len: usize) -> *mut idset {
     let len = ssize_t::try_from(len).unwrap_or(ssize_t::MAX);
-    // SAFETY: a text of C.
+    // SAFETY: the caller passes a text, valid as the crate's `# Safety` requires.
     unsafe { idset_decode_ex(s, len, 0, AUTOGROW, ptr::null_mut()) }
 }
 
@@ -360,7 +360,7 @@ pub unsafe extern "C" fn idset_decode_ex(
     flags: c_int,
     error: *mut IdsetError,
 ) -> *mut idset {
-    // SAFETY: a text and an error of C.
+    // SAFETY: the caller passes a text and an error, valid as the crate's `# Safety` requires.
     unsafe {
         tried(error, ptr::null_mut(), || {
             let ids = decode(text(s, len)?)?;
@@ -383,7 +383,7 @@ pub unsafe extern "C" fn idset_decode_ex(
 /// Whether a text is that of the empty set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_decode_empty(s: *const c_char, len: ssize_t) -> bool {
-    // SAFETY: a text of C.
+    // SAFETY: the caller passes a text, valid as the crate's `# Safety` requires.
     unsafe {
         guarded(false, || {
             text(s, len)
@@ -402,7 +402,7 @@ pub unsafe extern "C" fn idset_decode_info(
     maxid: *mut c_uint,
     error: *mut IdsetError,
 ) -> c_int {
-    // SAFETY: a text, places for the results and an error of C.
+    // SAFETY: the caller passes a text, places for the results and an error, valid as the crate's `# Safety` requires.
     unsafe {
         tried(error, -1, || {
             let ids = decode(text(s, len)?)?;
@@ -425,7 +425,7 @@ pub unsafe extern "C" fn idset_decode_add(
     len: ssize_t,
     error: *mut IdsetError,
 ) -> c_int {
-    // SAFETY: a set, a text and an error of C.
+    // SAFETY: the caller passes a set, a text and an error, valid as the crate's `# Safety` requires.
     unsafe {
         tried(error, -1, || {
             let (set, ids) = (write(set)?, decode(text(s, len)?)?);
@@ -445,7 +445,7 @@ pub unsafe extern "C" fn idset_decode_subtract(
     len: ssize_t,
     error: *mut IdsetError,
 ) -> c_int {
-    // SAFETY: a set, a text and an error of C.
+    // SAFETY: the caller passes a set, a text and an error, valid as the crate's `# Safety` requires.
     unsafe {
         tried(error, -1, || {
             let (set, ids) = (write(set)?, decode(text(s, len)?)?);
@@ -460,14 +460,14 @@ pub unsafe extern "C" fn idset_decode_subtract(
 /// Adds an id.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_set(set: *mut idset, id: c_uint) -> c_int {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe { idset_range_set(set, id, id) }
 }
 
 /// Adds the ids between two, which may be in either order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_range_set(set: *mut idset, lo: c_uint, hi: c_uint) -> c_int {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe {
         tried(ptr::null_mut(), -1, || {
             write(set)?.set(lo, hi)?;
@@ -479,14 +479,14 @@ pub unsafe extern "C" fn idset_range_set(set: *mut idset, lo: c_uint, hi: c_uint
 /// Removes an id.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_clear(set: *mut idset, id: c_uint) -> c_int {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe { idset_range_clear(set, id, id) }
 }
 
 /// Removes the ids between two, which may be in either order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_range_clear(set: *mut idset, lo: c_uint, hi: c_uint) -> c_int {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe {
         tried(ptr::null_mut(), -1, || {
             write(set)?.clear(lo, hi)?;
@@ -498,17 +498,17 @@ pub unsafe extern "C" fn idset_range_clear(set: *mut idset, lo: c_uint, hi: c_ui
 /// Whether an id is in a set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_test(set: *const idset, id: c_uint) -> bool {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe { guarded(false, || read(set).is_ok_and(|set| set.ids.contains(id))) }
 }
 
-/// An id that is looked for in a set, or the invalid one.
+/// The argument of a search: an id, or the invalid one.
 ///
 /// # Safety
 ///
 /// As for [`read`].
 unsafe fn found(set: *const idset, find: impl FnOnce(&idset) -> Option<c_uint>) -> c_uint {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it (`# Safety`).
     unsafe {
         guarded(INVALID_ID, || {
             let id = read(set).ok().and_then(find);
@@ -520,28 +520,28 @@ unsafe fn found(set: *const idset, find: impl FnOnce(&idset) -> Option<c_uint>) 
 /// The lowest id.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_first(set: *const idset) -> c_uint {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe { found(set, |set| set.ids.first()) }
 }
 
 /// The lowest id above another.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_next(set: *const idset, id: c_uint) -> c_uint {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe { found(set, |set| set.ids.next(id)) }
 }
 
 /// The highest id.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_last(set: *const idset) -> c_uint {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe { found(set, |set| set.ids.last()) }
 }
 
 /// The highest id below another, which has to be in the universe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_prev(set: *const idset, id: c_uint) -> c_uint {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe {
         found(set, |set| {
             let before = ((id as usize) < set.size).then(|| set.ids.prev(id));
@@ -553,7 +553,7 @@ pub unsafe extern "C" fn idset_prev(set: *const idset, id: c_uint) -> c_uint {
 /// The number of ids.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_count(set: *const idset) -> usize {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe {
         guarded(0, || {
             let count = read(set).map_or(0, |set| set.ids.len());
@@ -565,14 +565,14 @@ pub unsafe extern "C" fn idset_count(set: *const idset) -> usize {
 /// Whether there is no id.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_empty(set: *const idset) -> bool {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe { guarded(true, || read(set).map_or(true, |set| set.ids.is_empty())) }
 }
 
 /// Whether two sets have the same ids; false if one is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_equal(a: *const idset, b: *const idset) -> bool {
-    // SAFETY: sets of C.
+    // SAFETY: the caller passes sets, valid as the crate's `# Safety` requires.
     unsafe {
         guarded(false, || match (read(a), read(b)) {
             (Ok(a), Ok(b)) => a.ids == b.ids,
@@ -584,7 +584,7 @@ pub unsafe extern "C" fn idset_equal(a: *const idset, b: *const idset) -> bool {
 /// Whether an id is in both sets.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_has_intersection(a: *const idset, b: *const idset) -> bool {
-    // SAFETY: sets of C.
+    // SAFETY: the caller passes sets, valid as the crate's `# Safety` requires.
     unsafe {
         guarded(false, || match (read(a), read(b)) {
             (Ok(a), Ok(b)) => a.ids.intersects(&b.ids),
@@ -596,7 +596,7 @@ pub unsafe extern "C" fn idset_has_intersection(a: *const idset, b: *const idset
 /// The ids of either set; of the first one if the second is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_union(a: *const idset, b: *const idset) -> *mut idset {
-    // SAFETY: sets of C.
+    // SAFETY: the caller passes sets, valid as the crate's `# Safety` requires.
     unsafe {
         tried(ptr::null_mut(), ptr::null_mut(), || {
             let mut result = read(a)?.clone();
@@ -623,7 +623,7 @@ fn add(set: &mut idset, other: &idset) -> Result<(), Failure> {
 /// Adds the ids of another set, if there is one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_add(a: *mut idset, b: *const idset) -> c_int {
-    // SAFETY: sets of C, which may be the same one: then nothing changes.
+    // SAFETY: the caller passes valid sets, which may be the same one: then nothing changes.
     unsafe {
         tried(ptr::null_mut(), -1, || {
             if a.cast_const() != b {
@@ -641,7 +641,7 @@ pub unsafe extern "C" fn idset_add(a: *mut idset, b: *const idset) -> c_int {
 /// The ids of the first set that are not in the second.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_difference(a: *const idset, b: *const idset) -> *mut idset {
-    // SAFETY: sets of C.
+    // SAFETY: the caller passes sets, valid as the crate's `# Safety` requires.
     unsafe {
         tried(ptr::null_mut(), ptr::null_mut(), || {
             let mut result = read(a)?.clone();
@@ -656,7 +656,7 @@ pub unsafe extern "C" fn idset_difference(a: *const idset, b: *const idset) -> *
 /// Removes the ids of another set, if there is one; all ids if it is the same one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_subtract(a: *mut idset, b: *const idset) -> c_int {
-    // SAFETY: sets of C; the other one is copied first, since it may be the same.
+    // SAFETY: the caller passes valid sets; the other one is copied first, since it may be the same.
     unsafe {
         tried(ptr::null_mut(), -1, || {
             let ids = b.as_ref().map(|b| b.ids.clone());
@@ -672,7 +672,7 @@ pub unsafe extern "C" fn idset_subtract(a: *mut idset, b: *const idset) -> c_int
 /// The ids of both sets.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_intersect(a: *const idset, b: *const idset) -> *mut idset {
-    // SAFETY: sets of C.
+    // SAFETY: the caller passes sets, valid as the crate's `# Safety` requires.
     unsafe {
         tried(ptr::null_mut(), ptr::null_mut(), || {
             let (a, b) = (read(a)?, read(b)?);
@@ -686,7 +686,7 @@ pub unsafe extern "C" fn idset_intersect(a: *const idset, b: *const idset) -> *m
 /// Takes an id from a set that was created full.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_alloc(set: *mut idset, val: *mut c_uint) -> c_int {
-    // SAFETY: a set and a place of C.
+    // SAFETY: the caller passes a set and a place, valid as the crate's `# Safety` requires.
     unsafe {
         tried(ptr::null_mut(), -1, || {
             let place = val.as_mut();
@@ -700,14 +700,14 @@ pub unsafe extern "C" fn idset_alloc(set: *mut idset, val: *mut c_uint) -> c_int
 /// Returns an id to a set that was created full.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_free(set: *mut idset, val: c_uint) {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe { idset_free_check(set, val) };
 }
 
 /// Returns an id to a set that was created full, unless it is there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn idset_free_check(set: *mut idset, val: c_uint) -> c_int {
-    // SAFETY: a set of C.
+    // SAFETY: the caller passes a set, valid as the crate's `# Safety` requires.
     unsafe {
         tried(ptr::null_mut(), -1, || {
             write(set)?.free(val)?;
