@@ -289,7 +289,7 @@ clean:
 $(VENV)/.tools: constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		hypothesis maturin mypy pytest pytest-benchmark pytest-trio pytest-xdist ruff trio cbor2
+		hypothesis maturin mypy pyte pytest pytest-benchmark pytest-trio pytest-xdist ruff trio cbor2
 	touch $@
 
 # The extension and the programs, compiled into the environment. Python sources are used in place. The environment has one

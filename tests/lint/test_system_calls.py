@@ -55,6 +55,7 @@ RESOURCES = {
             "cli/terminal.py": "the process that restores the terminal",
             "cli/exec.py": "executes `penstock-exec`",
             "cli/start.py": "executes the daemon again",
+            "cli/top.py": "the process that follows a log",
         },
     ),
     "the store: use `System.open_manager`": Resource(

@@ -24,6 +24,7 @@ VERBS = {
     "start": ("start", "start an instance"),
     "stop": ("stop", "stop an instance, with or without its jobs"),
     "shutdown": ("shutdown", "end an instance and its running jobs"),
+    "top": ("top", "show jobs, nodes and queues on the whole screen, live"),
     "uptime": ("uptime", "show since when an instance runs, and its size"),
     "restart": ("restart", "start an instance again, while its jobs continue"),
     "submit": ("submit", "submit a job"),
@@ -76,8 +77,8 @@ VERBS = {
 GROUPS = {
     "jobs": (),
     "the instance": tuple(
-        "start stop shutdown restart uptime queue resource services ping stats dmesg store sched"
-        " exec config uri completion".split()
+        "start stop shutdown restart top uptime queue resource services ping stats dmesg store"
+        " sched exec config uri completion".split()
     ),
     "simulation": ("sim",),
     "the library": ("idset", "hostlist", "R"),
