@@ -381,3 +381,19 @@ def test_a_guests_job_of_a_simulation_does_not_run_as_the_owner(start, guests, t
         output = site.owner("logs", job).stdout
     assert output == f"{site.uids[0]}\n"
     shutil.rmtree(folder)
+
+
+def test_a_guest_lists_its_own_jobs_unless_all_are_visible(site, tmp_path):
+    mine, other = (
+        site.penstock("submit", "sleep", "1000", guest=guest).stdout.strip() for guest in (0, 1)
+    )
+    listing = ("jobs", "-A", "-n", "-o", "{id}")
+    assert site.penstock(*listing).stdout.split() == [mine]
+    awaited = site.penstock("wait", other)
+    assert awaited.returncode == 1
+    assert f"job {other} belongs to another user" in awaited.stderr
+    config = tmp_path / "config.toml"
+    config.write_text('[access]\nallow-guest-user = true\njob-visibility = "all"\n')
+    assert site.owner("config", "reload", str(config)).returncode == 0
+    assert set(site.penstock(*listing).stdout.split()) == {mine, other}
+    assert site.owner("cancel", mine, other).returncode == 0

@@ -70,7 +70,7 @@ def test_configured_limits_purge_jobs(start, tmp_path):
         assert client.rpc("job-manager.drain") == {}
         wait_for(client, 1)
         assert client.rpc("job-manager.history.get", {"slice": "[:]"})["jobs"] == jobs[2:]
-    config.write_text("[job-manager]\ninactive-age-limit = 0\n")
+    config.write_text("[job-manager]\ninactive-age-limit = 0.001\n")
     with start(*options) as instance, Client(instance.uri) as client:
         wait_for(client, 0)
         stats = client.rpc("job-list.job-stats")

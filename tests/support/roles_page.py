@@ -15,6 +15,7 @@ HEAD = "| who | requests |\n|---|---|\n"
 WHO = {
     "all": "everyone who may connect",
     "guests if admitted": "the owner, and guests if jobs of guests are accepted",
+    "visible": "everyone who may connect, for the jobs that `access.job-visibility` lets them list",
     "own": "the user of the job, the owner for every job",
     "own, running: owner": "the user of a pending job, the owner for every job",
     "own, other keys: owner": "the user of the job whose document it is, the owner for every key",

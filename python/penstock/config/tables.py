@@ -157,6 +157,13 @@ class Access:
         "or if root owns the instance and runs them [as those users](guests.md)",
     )
     allow_root_owner: bool = key(default=True, doc="whether root has the owner's rights")
+    job_visibility: typing.Literal["own", "all"] = key(
+        "own",
+        "the jobs that another user can list and wait for: the user's own, or those of all users; the "
+        "owner can list all",
+        reload=True,
+        manager="job_visibility",
+    )
 
 
 @dataclass(frozen=True)
@@ -177,14 +184,14 @@ class Hook:
 class JobManagerSettings:
     """`job-manager`: the retention of inactive jobs, and the hooks of jobs."""
 
-    inactive_age_limit: Seconds | None = key(
-        None,
-        "jobs that have been inactive for longer are purged",
+    inactive_age_limit: Seconds = key(
+        Seconds(30 * 86400.0),
+        "jobs that have been inactive for longer are purged; 0 is no limit",
         reload=True,
         manager="inactive_age_limit",
     )
-    inactive_num_limit: int | None = key(
-        None,
+    inactive_num_limit: Count = key(
+        Count(1_000_000),
         "maximum number of inactive jobs; the oldest are purged",
         reload=True,
         manager="inactive_num_limit",

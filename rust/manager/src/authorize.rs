@@ -1,7 +1,8 @@
 //! Authorization: the role that each method requires, and the limits of guests.
 //!
 //! The [router](crate::router) does the check before it calls a handler, and hands on what the rule depends on:
-//! the [`PermittedJob`], [`PermittedUser`] or [`PermittedKey`] that the payload names. Only this file makes these:
+//! the [`PermittedJob`], [`PermittedUser`] or [`PermittedKey`] that the payload names, or the [`VisibleJobs`] of the
+//! sender. Only this file makes these:
 //! without one a handler has nothing to act on.
 //!
 //! Some rules depend on what a handler reads first, and are functions that it calls: [`urgency`] and [`signer`] check a
@@ -21,7 +22,7 @@ use penstock_jobspec::job_id::JobId;
 use crate::jobs::{HiddenJobs, Job, Jobs};
 use crate::record::Record;
 use crate::rpc::Request;
-use crate::settings::Settings;
+use crate::settings::{JobVisibility, Settings};
 use crate::state::State;
 
 /// The highest urgency of a guest's job (RFC 30).
@@ -75,6 +76,31 @@ impl PermittedUser {
     /// The user's id.
     pub(crate) fn userid(&self) -> u32 {
         self.0
+    }
+}
+
+/// The jobs whose rows the sender of a request may read: those of one user, or of all users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VisibleJobs(Option<Credentials>);
+
+impl VisibleJobs {
+    /// Whether a job is one of them.
+    pub(crate) fn contain(self, record: &Record) -> bool {
+        self.0
+            .is_none_or(|reader| reader.may_act_for(record.userid()))
+    }
+
+    /// A job by its id.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such job, or if it is not one of them.
+    pub(crate) fn known(self, jobs: &Jobs, id: JobId) -> Result<&Job, RequestError> {
+        let job = jobs.known(id)?;
+        if self.contain(&job.record) {
+            return Ok(job);
+        }
+        Err(belongs_to_another(id))
     }
 }
 
@@ -307,8 +333,19 @@ pub(crate) fn job(jobs: &Jobs, sender: Credentials, id: JobId) -> Permission {
     if sender.may_act_for(record.userid()) {
         return Ok(PermittedJob(id));
     }
-    let text = format!("job {id} belongs to another user");
-    Err(RequestError::not_permitted(text))
+    Err(belongs_to_another(id))
+}
+
+/// The jobs whose rows the sender of a request may read.
+pub(crate) fn visible_jobs(settings: &Settings, sender: Credentials) -> VisibleJobs {
+    match settings.job_visibility {
+        JobVisibility::All => VisibleJobs(None),
+        JobVisibility::Own => VisibleJobs(Some(sender)),
+    }
+}
+
+fn belongs_to_another(id: JobId) -> RequestError {
+    RequestError::not_permitted(format!("job {id} belongs to another user"))
 }
 
 /// A job's urgency, checked: above the default it is the instance owner's (RFC 30).

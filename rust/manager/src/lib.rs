@@ -77,6 +77,7 @@ pub use error::Error;
 pub use manager::Manager;
 pub use router::roles;
 pub use settings::{
-    ElasticLimits, ElasticSettings, ExecHello, Limits, Queue, Quota, Settings, SettingsError,
+    ElasticLimits, ElasticSettings, ExecHello, JobVisibility, Limits, Queue, Quota, Settings,
+    SettingsError,
 };
 pub use store_check::{JobProblem, ProblemEffect, check_jobs};

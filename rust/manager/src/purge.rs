@@ -14,6 +14,7 @@ use crate::effect::Effect;
 use crate::error::Error;
 use crate::jobspecs;
 use crate::rpc::{Handled, Reply, Request};
+use crate::settings::Settings;
 use crate::state::State;
 
 /// The store's key for the greatest purged id, which must not be allotted again.
@@ -74,6 +75,15 @@ struct Excess {
 }
 
 impl Excess {
+    /// The limits of the configuration.
+    fn configured(settings: &Settings) -> Self {
+        let age = settings.inactive_age_limit;
+        Self {
+            age: (age > 0.0).then_some(age),
+            num: u64::try_from(settings.inactive_num_limit).ok(),
+        }
+    }
+
     /// The jobs in excess, the oldest first, each with its end in milliseconds.
     fn of<'a>(&self, census: &'a Census, now: f64) -> impl Iterator<Item = &'a (u64, JobId)> {
         let inactive = census.inactive();
@@ -201,10 +211,7 @@ impl Purger {
         {
             return;
         }
-        let excess = Excess {
-            age: cx.settings.inactive_age_limit,
-            num: cx.settings.inactive_num_limit,
-        };
+        let excess = Excess::configured(&cx.settings);
         let excess = excess.of(census, cx.now).map(|(_, id)| *id);
         let ids: Vec<JobId> = excess.take(JOBS_PER_SLICE).collect();
         if ids.len() < JOBS_PER_SLICE {
@@ -224,13 +231,13 @@ impl Purger {
     /// When the limits next require a removal, seconds since the epoch.
     fn limits_deadline(&self, cx: &Context, census: &Census) -> Option<f64> {
         let inactive = census.inactive();
-        let num = cx.settings.inactive_num_limit;
+        let Excess { age, num } = Excess::configured(&cx.settings);
         let soonest = self.checked + PURGE_INTERVAL_S;
         if num.is_some_and(|num| inactive.len() as u64 > num) {
             return Some(soonest);
         }
-        let age = cx.settings.inactive_age_limit?;
         let oldest = inactive.first().map(|(end, _)| seconds(*end))?;
+        let age = age?;
         // One more millisecond, since the ends are rounded down.
         Some((oldest + age + 0.001).max(soonest))
     }

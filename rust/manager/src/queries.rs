@@ -17,7 +17,7 @@ use penstock_jobspec::job_id::JobId;
 
 use self::job_list::Listings;
 use self::watch::{Drained, Watchers};
-use crate::authorize::PermittedJob;
+use crate::authorize::{PermittedJob, VisibleJobs};
 use crate::census::Census;
 use crate::context::Context;
 use crate::event::Event;
@@ -42,8 +42,13 @@ impl Queries {
     }
 
     /// `job-list.list`: opens a listing.
-    pub(crate) fn open_listing(&mut self, cx: &Context, request: Request<'_>) -> Handled {
-        self.listings.list(cx, request)
+    pub(crate) fn open_listing(
+        &mut self,
+        cx: &Context,
+        request: Request<'_>,
+        visible: VisibleJobs,
+    ) -> Handled {
+        self.listings.list(cx, request, visible)
     }
 
     /// `job-list.list-cancel`: ends a listing before its remaining rows.
@@ -52,8 +57,13 @@ impl Queries {
     }
 
     /// `job-list.wait`: the row of each job when it becomes inactive.
-    pub(crate) fn wait_for_jobs(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
-        self.watchers.wait(cx, request)
+    pub(crate) fn wait_for_jobs(
+        &mut self,
+        cx: &mut Context,
+        request: Request<'_>,
+        visible: VisibleJobs,
+    ) -> Handled {
+        self.watchers.wait(cx, request, visible)
     }
 
     /// `job-info.eventlog-watch-cancel` and `job-list.wait-cancel`: ends a stream with ENODATA.

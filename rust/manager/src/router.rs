@@ -5,7 +5,7 @@ use penstock_wire::{Message, MessageType};
 
 use crate::authorize::{
     self, Caller, JobKey, JobNames, JobRule, Permission, PermittedJob, PermittedJobs, PermittedKey,
-    PermittedUser,
+    PermittedUser, VisibleJobs,
 };
 use crate::control;
 use crate::manager::Manager;
@@ -30,6 +30,7 @@ enum Mode {
 }
 
 type Handler = fn(&mut Manager, Request<'_>) -> Handled;
+type RowsHandler = fn(&mut Manager, Request<'_>, VisibleJobs) -> Handled;
 type JobHandler = fn(&mut Manager, Request<'_>, PermittedJob) -> Handled;
 type JobsHandler = fn(&mut Manager, Request<'_>, PermittedJobs) -> Handled;
 type PmixHandler = fn(&mut Manager, Request<'_>, Permission) -> Handled;
@@ -42,6 +43,8 @@ type UserHandler = fn(&mut Manager, Request<'_>, PermittedUser) -> Handled;
 enum Access {
     /// The sender must have a role.
     Role(Caller, Handler),
+    /// Every user: the handler gets the jobs whose rows the sender may read.
+    Rows(RowsHandler),
     /// The sender must be allowed to act on the one job that the payload names.
     Job(JobRule, JobHandler),
     /// The sender must be the owner of the job whose document the payload's `key` names; of other keys the instance
@@ -70,6 +73,14 @@ const fn route(topic: &'static str, caller: Caller, mode: Mode, handler: Handler
         topic,
         mode,
         access,
+    }
+}
+
+const fn on_rows(topic: &'static str, mode: Mode, handler: RowsHandler) -> Route {
+    Route {
+        topic,
+        mode,
+        access: Access::Rows(handler),
     }
 }
 
@@ -159,8 +170,8 @@ const ROUTES: [Route; 38] = {
         route(topic::job_list::JOB_STATS, Anyone, Single, |m, _| {
             Ok(Reply::of(&m.census.stats()))
         }),
-        route(topic::job_list::LIST, Anyone, Streaming, |m, r| {
-            m.queries.open_listing(&m.cx, r)
+        on_rows(topic::job_list::LIST, Streaming, |m, r, visible| {
+            m.queries.open_listing(&m.cx, r, visible)
         }),
         route(topic::job_list::LIST_ATTRS, Anyone, Single, |_, _| {
             Ok(Reply::of(&row::attributes()))
@@ -168,11 +179,11 @@ const ROUTES: [Route; 38] = {
         route(topic::job_list::LIST_CANCEL, Anyone, Single, |m, r| {
             m.queries.cancel_listing(&mut m.cx, r)
         }),
-        route(topic::job_list::LIST_ID, Anyone, Single, |m, r| {
-            job_list::list_id(&m.cx, r)
+        on_rows(topic::job_list::LIST_ID, Single, |m, r, visible| {
+            job_list::list_id(&m.cx, r, visible)
         }),
-        route(topic::job_list::WAIT, Anyone, Streaming, |m, r| {
-            m.queries.wait_for_jobs(&mut m.cx, r)
+        on_rows(topic::job_list::WAIT, Streaming, |m, r, visible| {
+            m.queries.wait_for_jobs(&mut m.cx, r, visible)
         }),
         route(topic::job_list::WAIT_CANCEL, Anyone, Single, |m, r| {
             m.queries.cancel_stream(&mut m.cx, r)
@@ -284,11 +295,12 @@ const READING: [&str; 15] = {
 };
 
 /// The topics of the manager's services, each with the users who may call it: `all`, `guests if admitted`, `own` (for their
-/// jobs), `owner`, or two of these for two cases.
+/// jobs), `visible` (for the jobs that they can list), `owner`, or two of these for two cases.
 pub fn roles() -> impl Iterator<Item = (&'static str, &'static str)> {
     ROUTES.iter().map(|route| {
         let role = match route.access {
             Access::Role(Caller::Anyone, _) => "all",
+            Access::Rows(_) => "visible",
             Access::Role(Caller::Submitter, _) => "guests if admitted",
             Access::Role(Caller::Owner, _) => "owner",
             Access::Job(JobRule::PendingOwner(_), _) => "own, running: owner",
@@ -390,6 +402,10 @@ impl Manager {
             Access::Role(caller, handler) => {
                 authorize::check(caller, &self.cx.settings, request)?;
                 handler(self, request)
+            }
+            Access::Rows(handler) => {
+                let visible = authorize::visible_jobs(&self.cx.settings, request.sender);
+                handler(self, request, visible)
             }
             Access::Job(rule, handler) => {
                 let permitted = authorize::permitted_job(rule, jobs, request)?;

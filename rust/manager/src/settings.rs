@@ -72,6 +72,17 @@ pub enum ExecHello {
     Reject,
 }
 
+/// The jobs that a guest can list and wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(rename_all = "lowercase")]
+pub enum JobVisibility {
+    /// The guest's own jobs.
+    Own,
+    /// The jobs of all users.
+    All,
+}
+
 /// The greatest amounts that requests of running jobs may have at a time. A negative number is
 /// unlimited.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -132,12 +143,14 @@ pub struct Settings {
     pub default_duration: Option<f64>,
     /// The response to an `exec-hello` while jobs run under another execution service.
     pub exec_hello: ExecHello,
+    /// The jobs that a guest can list and wait for.
+    pub job_visibility: JobVisibility,
     /// Queue of a job that does not name one.
     pub default_queue: Option<String>,
-    /// Age in seconds at which an inactive job is purged.
-    pub inactive_age_limit: Option<f64>,
-    /// Number of inactive jobs above which the oldest are purged.
-    pub inactive_num_limit: Option<u64>,
+    /// Age in seconds at which an inactive job is purged; 0 is no limit.
+    pub inactive_age_limit: f64,
+    /// Number of inactive jobs above which the oldest are purged; a negative number is unlimited.
+    pub inactive_num_limit: i64,
     /// Whether a job waits for the `hooks` service's prolog before it starts.
     #[serde(default)]
     pub prolog: bool,
@@ -229,7 +242,7 @@ fn overwrite(values: &mut Value, new: Value) {
 mod tests {
     use serde_json::Value;
 
-    use super::{DECLARATION_JSON, ExecHello, Settings};
+    use super::{DECLARATION_JSON, ExecHello, JobVisibility, Settings};
 
     #[test]
     fn absent_keys_have_the_declared_defaults() {
@@ -259,10 +272,19 @@ mod tests {
     #[test]
     fn the_declared_choices_are_known() {
         let declared: Value = serde_json::from_str(DECLARATION_JSON).unwrap();
-        let read = |choice: &Value| Settings::from_json(&choice.to_string()).unwrap().exec_hello;
         let choices = declared["choices"].as_array().unwrap();
-        let choices: Vec<ExecHello> = choices.iter().map(read).collect();
-        assert_eq!(choices, [ExecHello::Replace, ExecHello::Reject]);
+        let read = choices.iter().map(|choice| {
+            let settings = Settings::from_json(&choice.to_string()).unwrap();
+            (settings.exec_hello, settings.job_visibility)
+        });
+        let expected = [
+            (ExecHello::Replace, JobVisibility::Own),
+            (ExecHello::Reject, JobVisibility::Own),
+            (ExecHello::Replace, JobVisibility::All),
+        ];
+        for choice in expected {
+            assert!(read.clone().any(|read| read == choice), "{choice:?}");
+        }
     }
 
     #[test]

@@ -217,7 +217,7 @@ fn two_purges_of_the_same_jobs_count_each_job_once() {
 #[test]
 fn the_limits_are_kept_in_slices() {
     let mut bench = Bench::with(penstock_manager::Settings {
-        inactive_num_limit: Some(10),
+        inactive_num_limit: 10,
         ..settings()
     });
     many(&mut bench, JOBS);

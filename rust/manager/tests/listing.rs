@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{Bench, Directory, OWNER, body, jobspec, rejection};
+use common::{Bench, Directory, OWNER, body, jobspec, rejection, settings};
 use penstock_flux::flags::STREAMING;
+use penstock_manager::{JobVisibility, Settings};
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
@@ -342,4 +343,51 @@ fn an_order_has_a_name_and_excludes_ids() {
     let out = list(&mut bench, "a", &json!({"order": "oldest"}));
     assert_eq!(rejection(&out).0, 71);
     assert!(rejection(&out).1.contains("`newest` or `state`"));
+}
+
+#[test]
+fn a_guest_lists_and_awaits_its_own_jobs_unless_all_are_visible() {
+    for visibility in [JobVisibility::Own, JobVisibility::All] {
+        let mut bench = Bench::with(Settings {
+            guests: true,
+            job_visibility: visibility,
+            ..settings()
+        });
+        let (owners, _) = bench.submit(&json!({}));
+        let submission = json!({"jobspec": jobspec(&json!({}))});
+        let out = bench.request_as("guest", 7, "job-ingest.submit", &submission, 0);
+        let guests = body(&out[0])["id"].as_u64().unwrap();
+        let mut ask = |userid, topic: &str, payload: Value, flags| {
+            bench.request_as("x", userid, topic, &payload, flags)
+        };
+        let all = json!({"attrs": ["id"]});
+        let listed = ids(&ask(7, "job-list.list", all.clone(), STREAMING));
+        let by_state = json!({"attrs": ["id"], "order": "state"});
+        let ordered = ids(&ask(7, "job-list.list", by_state, STREAMING)).len();
+        assert_eq!(
+            ids(&ask(OWNER, "job-list.list", all, STREAMING)),
+            [guests, owners]
+        );
+        let named = json!({"attrs": ["id"], "ids": [guests, owners]});
+        let ended = json!({"ids": [owners]});
+        let row = json!({"id": owners, "attrs": ["id"]});
+        let answers = [
+            ask(7, "job-list.list", named, STREAMING),
+            ask(7, "job-list.list-id", row, 0),
+            ask(7, "job-list.wait", ended, STREAMING),
+        ];
+        let own = json!({"id": guests, "attrs": ["id"]});
+        assert_eq!(ask(7, "job-list.list-id", own, 0)[0].errnum(), 0);
+        if visibility == JobVisibility::All {
+            assert_eq!((listed, ordered), (vec![guests, owners], 2));
+            assert!(answers.iter().flatten().all(|out| out.errnum() != 1));
+        } else {
+            assert_eq!((listed, ordered), (vec![guests], 1));
+            for out in answers {
+                let (errnum, text) = rejection(&out);
+                assert_eq!(errnum, 1);
+                assert!(text.ends_with("belongs to another user"), "{text}");
+            }
+        }
+    }
 }

@@ -179,7 +179,8 @@ fn dependencies_on_purged_jobs_are_rejected_with_the_reason() {
 #[test]
 fn limits_purge_by_themselves() {
     let mut bench = Bench::with(Settings {
-        inactive_num_limit: Some(2),
+        inactive_num_limit: 2,
+        inactive_age_limit: 0.0,
         ..settings()
     });
     let ids = ended(&mut bench, 5);
@@ -191,7 +192,7 @@ fn limits_purge_by_themselves() {
     assert_eq!(bench.manager.deadline(), None);
 
     let mut bench = Bench::with(Settings {
-        inactive_age_limit: Some(100.0),
+        inactive_age_limit: 100.0,
         ..settings()
     });
     let ids = ended(&mut bench, 2);

@@ -121,8 +121,8 @@ def test_the_effective_configuration_reads_back(config):
             'queues.b.constraint: expected a constraint of RFC 31, found "n0"',
         ),
         (
-            "[job-manager]\ninactive-num-limit = -1",
-            "job-manager.inactive-num-limit: expected a whole number up to 9223372036854775807,",
+            "[penstock.quota]\njobspec-bytes = -1",
+            "penstock.quota.jobspec-bytes: expected a whole number up to 9223372036854775807,",
         ),
         (
             "[job-manager.prolog]\ncommand = 'x'",

@@ -15,4 +15,5 @@ def test_the_table_is_that_of_the_routers() -> None:
 def test_the_table_has_each_request_once() -> None:
     topics = [topic for topic, _ in service_roles()]
     assert len(topics) == len(set(topics)) > 50
-    assert table().count("`") == 2 * len(topics)
+    cells = [line.split("|")[2] for line in table().splitlines()[2:]]
+    assert "".join(cells).count("`") == 2 * len(topics)

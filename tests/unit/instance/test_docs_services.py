@@ -83,7 +83,7 @@ class Manager:
 
 def test_the_table_has_the_requests_of_the_job_manager():
     assert len(ROWS) > 25
-    assert {who.split(",")[0] for _, who, _ in ROWS} == {"all", "own", "owner"}
+    assert {who.split(",")[0] for _, who, _ in ROWS} == {"all", "visible", "own", "owner"}
 
 
 @pytest.mark.parametrize(("topic", "who", "stream"), ROWS, ids=[row[0] for row in ROWS])
@@ -93,19 +93,20 @@ def test_guests_have_the_permissions_of_the_table(topic, who, stream):
     if topic == "job-manager.prioritize":
         fields["jobs"] = [[manager.job, 5]]
     errnums = manager.errnums(GUEST, topic, stream, **fields)
-    if who.startswith("own"):
+    if who.startswith(("own", "visible")):
         assert errnums == [errno.EPERM]
     else:
         assert errno.EPERM not in errnums
 
 
 @pytest.mark.parametrize(
-    "topic", [topic for topic, who, stream in ROWS if who.startswith("own,") or who == "own"]
+    ("topic", "who", "stream"),
+    [row for row in ROWS if row[1].split(",")[0] in ("own", "visible")],
+    ids=lambda value: str(value),
 )
-def test_users_have_permissions_on_their_own_jobs(topic):
+def test_users_have_permissions_on_their_own_jobs(topic, who, stream):
     manager = Manager()
-    stream = topic.endswith("-watch")
-    fields = {"ids": None}
+    fields = {} if who == "visible" else {"ids": None}
     if topic == "kvs.lookup":
         job = f"{manager.job:016x}"
         fields["key"] = f"job.{job[:4]}.{job[4:8]}.{job[8:12]}.{job[12:]}.jobspec"

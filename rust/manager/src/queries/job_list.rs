@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::filter::Filter;
 use super::row::{Attrs, row};
+use crate::authorize::VisibleJobs;
 use crate::census::Census;
 use crate::context::{Context, milliseconds};
 use crate::jobs::{HiddenJobs, Job, Jobs};
@@ -130,6 +131,8 @@ struct Listing {
     position: ListingPosition,
     /// The jobs that were hidden when the request came.
     hidden: HiddenJobs,
+    /// The jobs that the sender may list.
+    visible: VisibleJobs,
 }
 
 /// The next rows of a listing.
@@ -151,7 +154,7 @@ impl Effort {
 }
 
 impl Listing {
-    fn new(jobs: &Jobs, request: Request<'_>) -> Result<Self, RequestError> {
+    fn new(jobs: &Jobs, request: Request<'_>, visible: VisibleJobs) -> Result<Self, RequestError> {
         let list: ListRequest<'_> = request.payload()?;
         let constraint = list.constraint.map_or("{}", |constraint| constraint.0);
         let constraint: Value = serde_json::from_str(constraint)
@@ -160,9 +163,8 @@ impl Listing {
             Value::Null => Filter::parse(&json!({}))?,
             constraint => Filter::parse(&constraint)?,
         };
-        let mut ids = list.ids.iter().flatten();
-        if let Some(id) = ids.find(|id| !jobs.contains(**id)) {
-            return Err(jobs.unknown(*id));
+        for id in list.ids.iter().flatten() {
+            visible.known(jobs, *id)?;
         }
         let left = match list.max_entries {
             0 => usize::MAX,
@@ -185,6 +187,7 @@ impl Listing {
             left,
             position,
             hidden: jobs.hidden().clone(),
+            visible,
         })
     }
 
@@ -197,6 +200,7 @@ impl Listing {
     fn shows(&self, job: &Job) -> bool {
         (job.record.state() != State::Inactive || job.record.t_inactive() > self.since)
             && !self.hidden.contains(job.record.id())
+            && self.visible.contain(&job.record)
             && self.filter.matches(job)
     }
 
@@ -307,8 +311,13 @@ pub(crate) struct Listings {
 
 impl Listings {
     /// `job-list.list`: a stream of `{"jobs": [row…]}`, newest job first unless the request has an `order`.
-    pub(crate) fn list(&mut self, cx: &Context, request: Request<'_>) -> Handled {
-        let listing = Listing::new(&cx.jobs, request)?;
+    pub(crate) fn list(
+        &mut self,
+        cx: &Context,
+        request: Request<'_>,
+        visible: VisibleJobs,
+    ) -> Handled {
+        let listing = Listing::new(&cx.jobs, request, visible)?;
         if !request.message.is_noresponse() {
             self.open.push_back(listing);
         }
@@ -377,10 +386,9 @@ impl Listings {
 }
 
 /// `job-list.list-id`: one job's row.
-pub(crate) fn list_id(cx: &Context, request: Request<'_>) -> Handled {
+pub(crate) fn list_id(cx: &Context, request: Request<'_>, visible: VisibleJobs) -> Handled {
     let list: ListIdRequest<'_> = request.payload()?;
-    let job = cx.jobs.get(list.id);
-    let job = job.ok_or_else(|| cx.jobs.unknown(list.id))?;
+    let job = visible.known(&cx.jobs, list.id)?;
     let row = row(job, Attrs::named(&list.attrs));
     Ok(Reply::of(&ListIdResponse { job: row }))
 }

@@ -12,6 +12,7 @@ use penstock_jobspec::job_id::JobId;
 use penstock_wire::Message;
 
 use super::row::{self, Attrs};
+use crate::authorize::VisibleJobs;
 use crate::census::Census;
 use crate::context::Context;
 use crate::event::Event;
@@ -97,12 +98,17 @@ impl Watchers {
     }
 
     /// `job-list.wait`: each job's row as it becomes inactive, ENODATA when all are.
-    pub(crate) fn wait(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+    pub(crate) fn wait(
+        &mut self,
+        cx: &mut Context,
+        request: Request<'_>,
+        visible: VisibleJobs,
+    ) -> Handled {
         let wait: WaitRequest = request.payload()?;
         let mut left = BTreeSet::new();
         let mut rows = Vec::new();
         for id in wait.ids {
-            let job = cx.jobs.get(id).ok_or_else(|| cx.jobs.unknown(id))?;
+            let job = visible.known(&cx.jobs, id)?;
             if job.record.state() == State::Inactive {
                 rows.push(row::row(job, Attrs::ALL));
             } else {
