@@ -159,8 +159,8 @@ class Access:
     allow_root_owner: bool = key(default=True, doc="whether root has the owner's rights")
     job_visibility: typing.Literal["own", "all"] = key(
         "own",
-        "the jobs that another user can list and wait for: the user's own, or those of all users; the "
-        "owner can list all",
+        "the jobs that another user can list and wait for: the user's own, or those of all users; "
+        "the owner can list all",
         reload=True,
         manager="job_visibility",
     )
