@@ -39,6 +39,7 @@ RESOURCES = {
         {
             HOST: "probes for another instance",
             "instance/sockets.py": "the real network",
+            "instance/service_manager.py": "tells systemd that the daemon is ready",
             "instance/pmix_server.py": "the sockets of real PMIx servers",
             "client/connection.py": "the blocking client",
             "client/trio_connection.py": "the client for Trio",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,16 +19,16 @@ the running instance: all of it, or nothing if a key cannot change at run time."
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="check|dump|reload")
-    check = verbs.add_parser("check", help="print every problem of a file")
-    check.add_argument("file", type=Path, metavar="FILE")
+    check = verbs.add_parser("check", help="print every problem of a file or directory")
+    check.add_argument("file", type=Path, metavar="PATH")
     dump = verbs.add_parser("dump", help="show the effective configuration as TOML")
     dump.add_argument("--json", action="store_true", help="as one JSON object")
     dump.add_argument("--live", action="store_true", help="that of the running instance")
-    dump.add_argument("file", nargs="?", type=Path, metavar="FILE")
+    dump.add_argument("file", nargs="?", type=Path, metavar="PATH")
     reload = verbs.add_parser(
         "reload", help="apply a changed configuration to the running instance"
     )
-    reload.add_argument("file", type=Path, metavar="FILE")
+    reload.add_argument("file", type=Path, metavar="PATH")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -63,7 +62,6 @@ def _reload(file: Path) -> int:
 
     config.load(file)
     with Client() as client:
-        document = tomllib.loads(file.read_text())
-        changed = client.config_reload(document)
+        changed = client.config_reload(config.document(file))
     print("\n".join(f"changed: {key}" for key in changed) or "nothing has changed")
     return 0

@@ -44,7 +44,12 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("--state", type=Path, metavar="DIR", help="jobs and output (default: below the home)")
     add("--any-state", action="store_true", help="accept DIR of another kind of instance")
     add("--socket", type=Path, metavar="PATH", help="the socket to listen at")
-    add("--config", type=Path, metavar="FILE", help="configuration, TOML")
+    add(
+        "--config",
+        type=Path,
+        metavar="PATH",
+        help="configuration: a TOML file, or a directory of them",
+    )
     add("--R", type=Path, metavar="FILE", help="the resources, as R (RFC 20)")
     add("--nodes", type=int, metavar="N", help="simulate N nodes")
     add("--cores", type=int, metavar="N", help="cores of a simulated node (default 1)")

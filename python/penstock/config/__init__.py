@@ -69,7 +69,7 @@ from penstock.config.tables import (
     manager_settings,
     scheduler_settings,
 )
-from penstock.config.toml import from_dict, load, parse, to_toml
+from penstock.config.toml import document, from_dict, load, parse, to_toml
 from penstock.errors import ConfigError
 
 __all__ = [
@@ -101,6 +101,7 @@ __all__ = [
     "Seconds",
     "StoreSettings",
     "System",
+    "document",
     "from_dict",
     "load",
     "manager_settings",

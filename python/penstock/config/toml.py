@@ -70,17 +70,46 @@ def from_dict(document: dict[str, Any], name: str = "configuration") -> Config:
 
 
 def load(path: Path) -> Config:
-    """Reads a configuration file.
+    """Reads a configuration file, or the files of a directory.
 
     Raises:
-        ConfigError: the file cannot be read, or the configuration is invalid.
+        ConfigError: a file cannot be read, or the configuration is invalid.
     """
+    return from_dict(document(path), f"`{path}`")
+
+
+def document(path: Path) -> dict[str, Any]:
+    """The tables of a file, or those of the files `*.toml` of a directory together.
+
+    The files of a directory are read by name; a value of a later one replaces that of an earlier
+    one, and tables are joined key by key.
+
+    Raises:
+        ConfigError: a file cannot be read, or is not TOML.
+    """
+    if not path.is_dir():
+        return _tables(path)
+    merged: dict[str, Any] = {}
+    for file in sorted(path.glob("*.toml")):
+        _merge(merged, _tables(file))
+    return merged
+
+
+def _tables(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        return tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"`{path}`", [reason]) from error
-    return parse(text, f"`{path}`")
+
+
+def _merge(tables: dict[str, Any], later: dict[str, Any]) -> None:
+    for key, value in later.items():
+        before = tables.get(key)
+        if isinstance(before, dict) and isinstance(value, dict):
+            _merge(before, value)
+        else:
+            tables[key] = value
 
 
 def _build(kind: Any, value: Any, path: str, problems: list[str]) -> Any:

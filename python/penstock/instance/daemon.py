@@ -35,6 +35,7 @@ from penstock.instance.parent_instance import ParentLink
 from penstock.instance.pmix_service import PmixService
 from penstock.instance.queue_warnings import queue_restricted, queues_lost
 from penstock.instance.resource import ResourceService
+from penstock.instance.service_manager import ServiceManager
 from penstock.instance.services import ManagerService, MockExecService, SchedulerService
 from penstock.instance.settings import manager_settings, scheduler_settings
 from penstock.instance.supervision import Backoff, contain, supervise
@@ -91,8 +92,31 @@ async def _run(options: StartOptions) -> int | None:
         claim = system.host.claim(
             options.state, options.socket, options.kind, any_state=options.any_state
         )
+        service_manager = ServiceManager(system.host.environment, system.host.pid)
         with claim:
-            return await Instance(options, system).run()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(service_manager.keep_alive)
+                options = _notifying(options, service_manager)
+                try:
+                    code = await Instance(options, system).run()
+                finally:
+                    service_manager.notify("STOPPING=1")
+                nursery.cancel_scope.cancel()
+            return code
+
+
+def _notifying(options: StartOptions, service_manager: ServiceManager) -> StartOptions:
+    """The options with which the service manager is told that the instance is ready."""
+    on_ready = options.on_ready
+
+    def notify(resources: ResourceSet) -> None:
+        service_manager.notify(
+            f"READY=1\nSTATUS={resources.nnodes} nodes, {resources.ncores} cores"
+        )
+        if on_ready is not None:
+            on_ready(resources)
+
+    return dataclasses.replace(options, on_ready=notify)
 
 
 class Instance:

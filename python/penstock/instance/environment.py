@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.instance.service_manager import VARIABLES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -22,7 +24,8 @@ TASK_VARIABLES = frozenset(
 def command_environment(inherited: Mapping[str, str], uri: str, *, nested: bool) -> dict[str, str]:
     """The environment of an instance's command: the daemon's own, with the instance's address.
 
-    The variables of an outer instance's task are left out: the command is no task of this one.
+    The variables of an outer instance's task are left out, because the command is no task of this
+    one, and those by which systemd is notified.
 
     Args:
         inherited: the daemon's environment.
@@ -30,7 +33,8 @@ def command_environment(inherited: Mapping[str, str], uri: str, *, nested: bool)
         nested: whether the instance runs in a job. `FLUX_URI` then has the outer instance's
             address, and is replaced too.
     """
-    environment = {name: value for name, value in inherited.items() if name not in TASK_VARIABLES}
+    omitted = TASK_VARIABLES | VARIABLES
+    environment = {name: value for name, value in inherited.items() if name not in omitted}
     environment["PENSTOCK_URI"] = uri
     if nested:
         environment["FLUX_URI"] = uri

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from penstock.cli import main
-from penstock.config import Config, ConfigError, parse, to_toml
+from penstock.config import Config, ConfigError, load, parse, to_toml
 
 FULL_CONFIG = """
 [resource]
@@ -299,3 +299,43 @@ def test_a_required_key_of_another_kind_is_one_problem():
         parse("[[resource.config]]\nhosts = 3\n")
     (problem,) = caught.value.problems
     assert problem.startswith("resource.config[0].hosts: expected a string")
+
+
+@pytest.fixture
+def directory(tmp_path):
+    folder = tmp_path / "conf.d"
+    folder.mkdir()
+    (folder / "20-site.toml").write_text(
+        '[queues.batch]\n[policy.jobspec.defaults.system]\nqueue = "batch"\n'
+        '[penstock.scheduler]\npolicy = "fcfs"\n'
+    )
+    (folder / "10-default.toml").write_text(
+        '[queues.debug]\n[penstock.scheduler]\npolicy = "easy"\nselection = "pack"\n'
+    )
+    (folder / "notes.txt").write_text("no TOML")
+    return folder
+
+
+def test_the_files_of_a_directory_are_joined_and_a_later_one_wins(directory):
+    config = load(directory)
+    assert list(config.queues) == ["debug", "batch"]
+    assert config.penstock.scheduler.policy == "fcfs"
+    assert config.penstock.scheduler.selection == "pack"
+
+
+def test_a_contradiction_of_two_files_is_checked(directory, capsys):
+    (directory / "30.toml").write_text('[policy.jobspec.defaults.system]\nqueue = "large"\n')
+    assert main(["config", "check", str(directory)]) == 1
+    assert f"`{directory}`: policy.jobspec.defaults.system.queue" in capsys.readouterr().err
+    (directory / "40.toml").write_text("[queues.large]\n")
+    assert main(["config", "check", str(directory)]) == 0
+
+
+def test_a_file_of_a_directory_that_is_no_toml_is_named(directory):
+    (directory / "30.toml").write_text("a = ")
+    with pytest.raises(ConfigError, match=r"conf\.d/30\.toml`: "):
+        load(directory)
+
+
+def test_an_empty_directory_is_the_default_configuration(tmp_path):
+    assert load(tmp_path) == Config()
