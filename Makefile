@@ -265,12 +265,19 @@ programs: $(VENV)/.tools
 
 wheel: programs  ## One wheel for every Python from 3.11 on, in dist/
 	$(BIN)/maturin build --release --locked --out dist
+	$(ADD_SHARED) $(ABI3_WHEEL)
+
+# The newest wheel of this machine.
+ABI3_WHEEL = $$(ls -t dist/penstock_hpc-*-abi3-manylinux*_$(shell uname -m).whl | head -1)
+# Manual pages, completion scripts and units.
+ADD_SHARED := $(BIN)/python build_backend/penstock_build.py add-shared
 
 # A free-threaded Python has no stable interface yet: this wheel is for that one version.
 PYTHON_FT ?= python3.14t
-wheel-ft: programs  ## A wheel for the free-threaded PYTHON_FT, in dist/
+wheel-ft: wheel  ## A wheel for the free-threaded PYTHON_FT, in dist/
 	@command -v $(PYTHON_FT) || { echo "no $(PYTHON_FT) here: name one with PYTHON_FT=..." >&2; exit 1; }
 	$(BIN)/maturin build --release --locked --out dist --interpreter $(PYTHON_FT)
+	$(ADD_SHARED) $$(ls -t dist/penstock_hpc-*t-manylinux*.whl | head -1) $(ABI3_WHEEL)
 
 sdist: $(VENV)/.tools  ## The sources as pip installs them, in dist/
 	cd build_backend && ../$(BIN)/python -c 'import os, penstock_build; os.chdir(".."); penstock_build.build_sdist("dist")'

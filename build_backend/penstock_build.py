@@ -6,16 +6,28 @@ the `scripts` of it on the PATH. They are linked statically, so that they need n
 the C library, except `penstock-imp`: it asks the C library for users and groups, which loads the
 modules of the site. The sdist has their sources.
 
+A wheel also has pages for man(1) and completion scripts, which follow from the parsers of the
+command line, and units for systemd. The parsers import the extension, so that these files are made
+with the built wheel, and added to it.
+
 `python build_backend/penstock_build.py` builds the programs alone, for `maturin develop` and
-`maturin build`.
+`maturin build`; `… add-shared WHEEL [OTHER]` adds the other files to a wheel. OTHER is a wheel of
+this machine to make them with, if WHEEL is of another one.
 """
 
 from __future__ import annotations
 
+import base64
+import csv
+import hashlib
+import io
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +57,12 @@ PROGRAMS = [
     ("penstock-exec", "penstock-exec", True),
     ("penstock-imp", "penstock-imp", False),
 ]
+# Where shells look for completion scripts, below `share`.
+COMPLETIONS = {
+    "bash": "bash-completion/completions/penstock",
+    "zsh": "zsh/site-functions/_penstock",
+    "fish": "fish/vendor_completions.d/penstock.fish",
+}
 
 
 def build_wheel(
@@ -54,7 +72,9 @@ def build_wheel(
 ) -> str:
     """Builds the wheel, with the programs in it."""
     build_programs()
-    return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+    name = maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+    add_shared_files(Path(wheel_directory) / name)
+    return name
 
 
 def build_editable(
@@ -105,5 +125,84 @@ def scripts_directory() -> Path:
     return ROOT / str(settings["tool"]["maturin"]["data"]) / "scripts"
 
 
+def add_shared_files(wheel: Path, made_with: Path | None = None) -> None:
+    """Adds manual pages, completion scripts and units to a wheel, below `share` of its prefix.
+
+    Args:
+        wheel: the wheel.
+        made_with: a wheel that this Python can import, by default the same.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        modules, shared = Path(folder) / "modules", Path(folder) / "shared"
+        with zipfile.ZipFile(made_with or wheel) as archive:
+            archive.extractall(modules)
+        make_shared_files(shared, modules)
+        files = {
+            path.relative_to(shared).as_posix(): path.read_bytes()
+            for path in sorted(shared.rglob("*"))
+            if path.is_file()
+        }
+    _add_to_wheel(wheel, files)
+
+
+def make_shared_files(shared: Path, modules: Path) -> None:
+    """Writes manual pages, completion scripts and units.
+
+    Args:
+        shared: the directory to write to, which stands for `share` below a prefix.
+        modules: the directory with the package `penstock`, extension included.
+    """
+
+    def run(*words: str | Path) -> str:
+        environment = os.environ | {"PYTHONPATH": str(modules)}
+        command = [sys.executable, *words]
+        done = subprocess.run(
+            command, env=environment, check=True, stdout=subprocess.PIPE, encoding="utf-8"
+        )
+        return done.stdout
+
+    run(ROOT / "build_backend" / "command_reference.py", shared / "man" / "man1")
+    for shell, path in COMPLETIONS.items():
+        script = run("-m", "penstock", "completion", shell)
+        if shell == "zsh":
+            # As a file of `fpath` it is the function itself.
+            script = f"#compdef penstock\n{script}".replace(
+                "compdef _penstock penstock", '_penstock "$@"'
+            )
+        (shared / path).parent.mkdir(parents=True)
+        (shared / path).write_text(script, encoding="utf-8")
+    shutil.copytree(ROOT / "packaging" / "systemd", shared / "penstock" / "systemd")
+
+
+def _add_to_wheel(wheel: Path, files: Mapping[str, bytes]) -> None:
+    """Rewrites a wheel with further files below `share`, and their rows in its RECORD."""
+    rewritten = wheel.with_suffix(".rewritten")
+    with (
+        zipfile.ZipFile(wheel) as before,
+        zipfile.ZipFile(rewritten, "w", zipfile.ZIP_DEFLATED) as after,
+    ):
+        (record,) = [name for name in before.namelist() if name.endswith(".dist-info/RECORD")]
+        data = f"{record.removesuffix('.dist-info/RECORD')}.data/data/share"
+        rows = list(csv.reader(io.StringIO(before.read(record).decode())))
+        for item in before.infolist():
+            if item.filename != record and not item.filename.startswith(f"{data}/"):
+                after.writestr(item, before.read(item))
+        rows = [row for row in rows if row and not row[0].startswith(f"{data}/")]
+        for name, content in files.items():
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
+            rows.append([f"{data}/{name}", f"sha256={digest.decode()}", str(len(content))])
+            # The permissions are those of a file that all may read.
+            item = zipfile.ZipInfo(f"{data}/{name}")
+            item.external_attr = 0o100644 << 16
+            after.writestr(item, content, zipfile.ZIP_DEFLATED)
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        after.writestr(record, text.getvalue())
+    rewritten.replace(wheel)
+
+
 if __name__ == "__main__":
-    build_programs()
+    if sys.argv[1:2] == ["add-shared"]:
+        add_shared_files(*map(Path, sys.argv[2:]))
+    else:
+        build_programs()

@@ -78,6 +78,27 @@ class Installation:
         printed = self._run("penstock-reaper", "--directory", directory, "--idle-timeout", "1")
         expect(f"the reaper printed {printed!r}", met=printed == "listening\n")
 
+    def check_shared_files(self) -> None:
+        """Manual pages, completion scripts and units are below the prefix."""
+        share = self._scripts.parent / "share"
+        pages = {path.name for path in (share / "man" / "man1").iterdir()}
+        expect(f"manual pages: {pages}", met={"penstock.1", "penstock-submit.1"} <= pages)
+        completion = share / "bash-completion" / "completions" / "penstock"
+        command = f". {completion}; COMP_WORDS=(penstock what); COMP_CWORD=1; "
+        command += "_penstock; echo ${COMPREPLY[@]}"
+        done = subprocess.run(
+            ["bash", "--norc", "-c", command],
+            env={"PATH": f"{self._scripts}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        expect(f"completion offered {done.stdout!r}", met=done.stdout == "what-if\n")
+        for path in ("zsh/site-functions/_penstock", "fish/vendor_completions.d/penstock.fish"):
+            expect(f"no {path}", met=(share / path).is_file())
+        units = [path.name for path in (share / "penstock" / "systemd" / "user").iterdir()]
+        expect(f"units: {units}", met="penstock-exec.service" in units)
+
     def check_job(self) -> None:
         """An instance, which needs the packages of the extra `daemon`, runs a job of two tasks."""
         without = self._call("penstock", "start", "--", "true")
@@ -151,6 +172,7 @@ def main() -> None:
         installation.check_library()
         installation.check_c_library()
         installation.check_programs()
+        installation.check_shared_files()
         installation.check_job()
     static = " and ".join(STATIC_PROGRAMS)
     print(f"{distribution.name}: installed; ran a job; {static} are static")
